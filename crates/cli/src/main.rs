@@ -1,0 +1,2 @@
+//! The `rhumb` binary.
+fn main() {}

@@ -1,0 +1,137 @@
+//! What can go wrong, named for what the caller can do about it.
+//!
+//! Every error that comes from a file names the file; damage also names the offset, what was
+//! expected there and what was found.
+
+use std::{
+    borrow::Cow,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The result of every fallible operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on a file. Reads may be retried; a failed write
+    /// was not applied.
+    Io(Arc<IoFailure>),
+    /// Bytes on disk are not those that were written. Only the operation that met them fails.
+    Corrupt(Arc<Corruption>),
+    /// Another process has the database open.
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// What the lock file says of its holder.
+        holder: String,
+    },
+    /// Writes are stopped by an earlier failure; reads go on. Reopen the database once the cause
+    /// is gone.
+    WritesStopped(Arc<Error>),
+    /// An argument is outside what the operation takes. Nothing was done.
+    InvalidArgument(Cow<'static, str>),
+    /// The keyspace was dropped.
+    KeyspaceDropped(Arc<str>),
+    /// The database was written by a version of Rhumb that this one cannot read.
+    Unsupported {
+        /// The file whose version is unknown.
+        path: PathBuf,
+        /// What was found and what this version reads.
+        what: String,
+    },
+}
+
+/// A failed operation of the operating system.
+#[derive(Debug)]
+pub struct IoFailure {
+    /// What was being done, as a verb: "write", "fdatasync", "rename".
+    pub operation: &'static str,
+    /// The file or directory it was done to.
+    pub path: PathBuf,
+    /// What the operating system said.
+    pub source: io::Error,
+}
+
+/// Damage found in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Corruption {
+    /// The damaged file.
+    pub path: PathBuf,
+    /// Where in the file, in bytes from its start.
+    pub offset: u64,
+    /// What should be there.
+    pub expected: Cow<'static, str>,
+    /// What is there.
+    pub found: String,
+}
+
+impl Error {
+    /// Wraps an error of the operating system with what was being done and to which path.
+    pub fn io(operation: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
+        Self::Io(Arc::new(IoFailure { operation, path: path.as_ref().to_owned(), source }))
+    }
+
+    /// Reports damage at `offset` of `path`.
+    pub fn corrupt(
+        path: impl AsRef<Path>,
+        offset: u64,
+        expected: impl Into<Cow<'static, str>>,
+        found: impl Into<String>,
+    ) -> Self {
+        Self::Corrupt(Arc::new(Corruption {
+            path: path.as_ref().to_owned(),
+            offset,
+            expected: expected.into(),
+            found: found.into(),
+        }))
+    }
+
+    /// Whether the error reports damaged bytes.
+    #[must_use]
+    pub fn is_corruption(&self) -> bool {
+        match self {
+            Self::Corrupt(_) => true,
+            Self::WritesStopped(cause) => cause.is_corruption(),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(e) => write!(f, "cannot {} {}: {}", e.operation, e.path.display(), e.source),
+            Self::Corrupt(c) => write!(
+                f,
+                "{} is damaged at offset {}: expected {}, found {}",
+                c.path.display(),
+                c.offset,
+                c.expected,
+                c.found
+            ),
+            Self::Locked { path, holder } => {
+                write!(f, "{} is held by {holder}: close that process first", path.display())
+            }
+            Self::WritesStopped(cause) => {
+                write!(f, "writes are stopped until the database is reopened: {cause}")
+            }
+            Self::InvalidArgument(what) => f.write_str(what),
+            Self::KeyspaceDropped(name) => write!(f, "keyspace {name:?} was dropped"),
+            Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(e) => Some(&e.source),
+            Self::WritesStopped(cause) => Some(cause.as_ref()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The door to files and to time: everything the engine does to a disk goes through these traits,
+//! so that tests can cut the power, fail any call and replay any order.
+//!
+//! The traits are thin on purpose: a call may be short or interrupted, as in the operating system,
+//! and the helpers at the end of this file do the looping. That way an injected short write meets
+//! the same loop as a real one.
+//!
+//! The engine's use is narrow, and implementations may rely on it: a file is created once, written
+//! by appending only, and never appended to again after it was closed; a file that is read as a
+//! table is complete. Paths are never followed through a symbolic link.
+
+use std::{
+    fmt,
+    io::{self, ErrorKind},
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::error::{Error, Result};
+
+/// How the blocks of a table reach memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Through the operating system's page cache.
+    #[default]
+    Buffered,
+    /// Past the page cache (`O_DIRECT`): offsets, lengths and buffers are multiples of
+    /// [`DIRECT_ALIGN`]. Falls back to buffered reads where the file system refuses.
+    Direct,
+}
+
+/// Alignment, in bytes, of direct reads: file offset, length and memory address.
+pub const DIRECT_ALIGN: usize = 4096;
+
+/// A file system. Every path is absolute or relative to the process; all errors are the operating
+/// system's own.
+pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
+    /// Creates `path` and its missing parents, private to the user (0700). Not an error if it is
+    /// there. The new entries are durable only after [`FileSystem::sync_dir`] on the parents.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Creates a new file, private to the user (0600), for appending. Fails if the path exists.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>>;
+    /// Opens a file for reading.
+    fn open(&self, path: &Path, mode: ReadMode) -> io::Result<Arc<dyn ReadableFile>>;
+    /// Names (not paths) of the directory's entries, in any order.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Atomically renames `from` to `to`, replacing `to`. Durable after [`FileSystem::sync_dir`].
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file. Durable after [`FileSystem::sync_dir`].
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Gives the file `from` the second name `to`.
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes all entries of the directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Takes the exclusive lock of the file `path`, creating it if need be, and writes `holder`
+    /// into it. `Err(WouldBlock)` if another holds it. The lock is released on drop.
+    fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>>;
+}
+
+/// A held lock; released when dropped.
+pub trait FileLock: Send + Sync {}
+
+/// A file being written by appending.
+pub trait WritableFile: Send + Sync {
+    /// Appends a prefix of `bytes`, and says how long it was. May be short or interrupted.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// Cuts the file to `len` bytes; later appends go there.
+    fn truncate(&mut self, len: u64) -> io::Result<()>;
+    /// Makes the contents and the length durable (`fdatasync`).
+    fn sync_data(&mut self) -> io::Result<()>;
+    /// Makes contents and all metadata durable (`fsync`).
+    fn sync_all(&mut self) -> io::Result<()>;
+}
+
+/// A file being read at any place, by many threads at once.
+pub trait ReadableFile: fmt::Debug + Send + Sync {
+    /// Reads up to `buf.len()` bytes from `offset`; 0 at or past the end. May be short or
+    /// interrupted.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// The length of the file in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether reads must obey [`DIRECT_ALIGN`].
+    fn is_direct(&self) -> bool {
+        false
+    }
+}
+
+/// Time, as the engine sees it.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// A monotonic instant.
+    fn now(&self) -> Instant;
+    /// Waits.
+    fn sleep(&self, duration: Duration);
+}
+
+/// The operating system's own clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+}
+
+/// Appends all of `bytes`; `path` is for the error.
+pub fn write_all(file: &mut dyn WritableFile, path: &Path, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(Error::io("write", path, ErrorKind::WriteZero.into())),
+            Ok(n) => bytes = &bytes[n..],
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io("write", path, e)),
+        }
+    }
+    Ok(())
+}
+
+/// Fills `buf` from `offset` as far as the file goes, and says how far that was.
+pub fn read_full_at(
+    file: &dyn ReadableFile,
+    path: &Path,
+    buf: &mut [u8],
+    offset: u64,
+) -> Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(&mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io("read", path, e)),
+        }
+    }
+    Ok(done)
+}
+
+/// Fills `buf` from `offset`, or reports the file as damaged if it ends before.
+pub fn read_exact_at(
+    file: &dyn ReadableFile,
+    path: &Path,
+    buf: &mut [u8],
+    offset: u64,
+) -> Result<()> {
+    let n = read_full_at(file, path, buf, offset)?;
+    if n == buf.len() {
+        return Ok(());
+    }
+    Err(Error::corrupt(path, offset, format!("{} bytes", buf.len()), format!("{n} before the end")))
+}
+
+/// Retries a call that a signal interrupted, and names what failed.
+pub fn retry<T>(
+    operation: &'static str,
+    path: &Path,
+    mut call: impl FnMut() -> io::Result<T>,
+) -> Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            other => return other.map_err(|e| Error::io(operation, path, e)),
+        }
+    }
+}

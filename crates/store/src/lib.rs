@@ -1,0 +1,18 @@
+//! Rhumb: an ordered key-value store that finds keys by predicting where they are.
+//!
+//! A *database* is a directory; a *keyspace* is a named ordered map in it. All keyspaces of a
+//! database share one write-ahead log and one memtable, so that thousands of them are cheap and a
+//! batch over several of them is one unit.
+#![deny(unsafe_code)]
+
+pub mod error;
+pub mod io;
+pub mod slice;
+
+pub(crate) mod log;
+pub mod table;
+pub(crate) mod types;
+pub(crate) mod version;
+
+pub use error::{Corruption, Error, Result};
+pub use slice::Slice;

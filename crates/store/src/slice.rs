@@ -1,0 +1,127 @@
+//! Bytes handed to a caller without copying them where they are already shared.
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+use crate::table::BlockRef;
+
+/// The most bytes that a [`Slice`] keeps within itself.
+const INLINE_BYTES_MAX: usize = 22;
+
+/// An immutable byte string that a read returned: a key or a value.
+///
+/// Dereferences to `[u8]`. Cloning is cheap. A slice may keep the cached block that it points into
+/// alive, so a program that keeps many small slices for long should copy them ([`Slice::to_vec`]).
+#[derive(Clone)]
+pub struct Slice(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Inline { len: u8, bytes: [u8; INLINE_BYTES_MAX] },
+    Shared { bytes: Arc<[u8]>, start: u32, len: u32 },
+    Block { block: BlockRef, start: u32, len: u32 },
+}
+
+impl Slice {
+    /// Copies `bytes`; up to 22 of them are kept without an allocation.
+    #[must_use]
+    pub fn copy_from(bytes: &[u8]) -> Self {
+        if bytes.len() <= INLINE_BYTES_MAX {
+            let mut inline = [0; INLINE_BYTES_MAX];
+            inline[..bytes.len()].copy_from_slice(bytes);
+            #[expect(clippy::cast_possible_truncation, reason = "at most 22")]
+            return Self(Repr::Inline { len: bytes.len() as u8, bytes: inline });
+        }
+        Self::from_shared(Arc::from(bytes))
+    }
+
+    /// Takes all of `bytes`, which must be shorter than 4 GiB.
+    #[must_use]
+    pub(crate) fn from_shared(bytes: Arc<[u8]>) -> Self {
+        let len = u32::try_from(bytes.len()).expect("keys and values are at most 1 GiB");
+        Self(Repr::Shared { bytes, start: 0, len })
+    }
+
+    /// Takes `len` bytes of `bytes` from `start`.
+    #[must_use]
+    pub(crate) fn from_shared_range(bytes: Arc<[u8]>, start: u32, len: u32) -> Self {
+        debug_assert!(start as usize + len as usize <= bytes.len());
+        Self(Repr::Shared { bytes, start, len })
+    }
+
+    /// Takes `len` bytes of a block's payload from `start`.
+    #[must_use]
+    pub(crate) fn from_block(block: BlockRef, start: u32, len: u32) -> Self {
+        debug_assert!(start as usize + len as usize <= block.bytes().len());
+        Self(Repr::Block { block, start, len })
+    }
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline { len, bytes } => &bytes[..*len as usize],
+            Repr::Shared { bytes, start, len } => {
+                &bytes[*start as usize..*start as usize + *len as usize]
+            }
+            Repr::Block { block, start, len } => {
+                &block.bytes()[*start as usize..*start as usize + *len as usize]
+            }
+        }
+    }
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl From<&[u8]> for Slice {
+    fn from(bytes: &[u8]) -> Self {
+        Self::copy_from(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Slice {
+    fn from(bytes: Vec<u8>) -> Self {
+        if bytes.len() <= INLINE_BYTES_MAX {
+            return Self::copy_from(&bytes);
+        }
+        Self::from_shared(Arc::from(bytes))
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.escape_ascii())
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Slice {
+    fn eq(&self, other: &T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+impl Eq for Slice {}
+
+impl PartialOrd for Slice {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Slice {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl std::hash::Hash for Slice {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}

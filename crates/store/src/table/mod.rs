@@ -1,0 +1,5 @@
+//! Tables: immutable sorted files of entries, found by a pinned index block and a pinned filter.
+
+pub(crate) mod block;
+
+pub use block::BlockRef;

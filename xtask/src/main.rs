@@ -1,0 +1,2 @@
+//! Repository checks and data sets as a program.
+fn main() {}
