@@ -8,14 +8,14 @@ use std::{
 
 use crossbeam_epoch::Guard;
 
-use super::{Handle, core::Core, core::Tree, write::check_entry};
+use super::{Handle, core::Core, core::Tree};
 use crate::{
     error::{Error, Result},
     iter::{
         Iter, load, prefix_end,
         source::{LevelCursor, Source},
     },
-    log::batch::BatchEncoder,
+    log::batch::BatchBuilder,
     memtable::MemCursor,
     options::KeyspaceOptions,
     plan::{drive, point::{Found, PointRead}},
@@ -112,12 +112,11 @@ impl Keyspace {
     }
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
-        check_entry(key, value)?;
         self.check_live()?;
         let tree = self.inner.tree.load(&crossbeam_epoch::pin()).id;
-        let mut encoder = BatchEncoder::with_capacity(key.len() + value.len());
-        encoder.push(tree, kind, key, value)?;
-        self.core().commit(encoder.finish(), 1, self.core().options.durability)
+        let mut builder = BatchBuilder::with_capacity(key.len() + value.len() + 16);
+        builder.push(tree, kind, key, value)?;
+        self.core().commit(builder.finish(), 1, self.core().options.durability)
     }
 
     /// The value of `key`. Allocates nothing when the block is in memory.

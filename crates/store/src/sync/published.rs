@@ -44,6 +44,12 @@ impl<T: Send + Sync + 'static> Published<T> {
         // SAFETY: the swap unlinked `old`, so that no later load can reach it, and each thread
         // that swaps gets a different pointer; it is destroyed once and after all present guards.
         unsafe { guard.defer_destroy(old) };
+        drop(guard);
+        // Replacing is rare and what was replaced may hold files: it should go now, on this
+        // thread, not with a later read on another. An epoch takes up to three rounds to pass.
+        for _ in 0..3 {
+            crossbeam_epoch::pin().flush();
+        }
     }
 }
 
