@@ -49,7 +49,7 @@ impl KeyspaceOptions {
     /// The options as the manifest keeps them; `docs/format/manifest.md` has the bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let table = &self.table;
-        let mut bytes = vec![OPTIONS_VERSION, table.index.byte(), table.compression.byte()];
+        let mut bytes = vec![OPTIONS_VERSION, table.index.to_byte(), table.compression.byte()];
         bytes.extend([table.filter_bits_per_key, table.restart_interval]);
         bytes.extend(table.block_bytes.to_le_bytes());
         bytes.extend(table.large_value_bytes.to_le_bytes());

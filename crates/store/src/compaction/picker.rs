@@ -101,6 +101,6 @@ impl Job {
 
     /// The bytes of all input files.
     pub(crate) fn input_bytes(&self) -> u64 {
-        self.inputs.iter().map(|(_, table)| table.file_bytes()).sum()
+        self.inputs.iter().map(|(_, table)| table.meta().total_bytes()).sum()
     }
 }

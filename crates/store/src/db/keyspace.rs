@@ -6,7 +6,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use crossbeam_epoch::Guard;
+use crate::sync::epoch::Guard;
 
 use super::{Handle, core::Core, core::Tree};
 use crate::{
@@ -113,7 +113,7 @@ impl Keyspace {
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_live()?;
-        let tree = self.inner.tree.load(&crossbeam_epoch::pin()).id;
+        let tree = self.inner.tree.load(&crate::sync::epoch::pin()).id;
         let mut builder = BatchBuilder::with_capacity(key.len() + value.len() + 16);
         builder.push(tree, kind, key, value)?;
         self.core().commit(builder.finish(), 1, self.core().options.durability)
@@ -168,7 +168,7 @@ impl Keyspace {
     /// before they are loaded.
     #[inline]
     pub(crate) fn find_at(&self, key: &[u8], seq: Option<SeqNo>) -> Result<Option<Found>> {
-        let guard = crossbeam_epoch::pin();
+        let guard = crate::sync::epoch::pin();
         // The memtables before the levels: a flush goes the other way.
         let view = self.core().mem.load(&guard);
         let (tree, retired) = self.tree_at(seq, &guard)?;
@@ -243,7 +243,7 @@ impl Keyspace {
         to: Bound<Box<[u8]>>,
         seq: Option<SeqNo>,
     ) -> Iter {
-        let guard = crossbeam_epoch::pin();
+        let guard = crate::sync::epoch::pin();
         let view = self.core().mem.get();
         let (tree, levels) = match self.tree_at(seq, &guard) {
             Ok((tree, retired)) => {

@@ -29,7 +29,7 @@ use crate::{
     error::{Error, Result},
     io::{FileLock, FileSystem, ReadMode, retry},
     log::{
-        LogRecord, LogWriter, Recovery, SegmentHeader, batch::Batch, recover,
+        LogRecord, LogWriter, Recovery, batch::Batch, recover,
         segment::segment_path,
     },
     memtable::Memtable,
@@ -73,19 +73,12 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         cache: BlockCache::new(options.memory_budget_bytes / 2),
         counters: Arc::new(TableCounters::default()),
     });
-    let (trees, keyspaces) = open_trees(&tables, &state)?;
+    let (trees, keyspaces) = open_trees(&tables, &state, &dir)?;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &[state.snapshot()])?;
     let (replayed, recovery) = replay(&*fs, &dir, &state)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
-    let header = SegmentHeader {
-        identity: state.identity,
-        id: segment,
-        base: recovery.end,
-        previous: recovery.last,
-        synced: recovery.durable,
-    };
-    let log = LogWriter::create(&fs, &dir, header)?;
+    let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
     let last_seq = replayed.iter().map(|m| m.last_seq()).fold(state.last_seq, SeqNo::max);
     let core = Arc::new(Core {
         mem: Published::new(Arc::new(MemView {

@@ -11,7 +11,7 @@ use std::{
 
 use super::core::{Core, MemView};
 use crate::{
-    error::{Error, Result},
+    error::Result,
     log::{
         LogWriter,
         batch::{self, Batch},
@@ -261,7 +261,7 @@ impl Core {
 
     /// How full the memtables are: 0 while none waits for its flush, 1 when all are full.
     fn memory_pressure(&self) -> f64 {
-        let guard = crossbeam_epoch::pin();
+        let guard = crate::sync::epoch::pin();
         let view = self.mem.load(&guard);
         if view.sealed.len() < SEALED_MAX {
             return 0.0;

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crossbeam_epoch::Guard;
+use crate::sync::epoch::Guard;
 
 use super::{BlockRequest, Plan, Progress};
 use crate::{

@@ -92,7 +92,7 @@ impl Level {
 
     /// Bytes of all files of the level.
     pub(crate) fn bytes(&self) -> u64 {
-        self.tables.iter().map(|t| t.file_bytes()).sum()
+        self.tables.iter().map(|t| t.meta().total_bytes()).sum()
     }
 }
 
