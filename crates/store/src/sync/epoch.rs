@@ -177,12 +177,8 @@ impl EpochSlot {
         }
         let cleared = tagged.map_addr(|address| address & !TOUCHED);
         // A failure means that the contents changed: those now there were not judged, so keep them.
-        let _ = self.pointer.compare_exchange(
-            tagged,
-            cleared,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
+        let _ =
+            self.pointer.compare_exchange(tagged, cleared, Ordering::Relaxed, Ordering::Relaxed);
         true
     }
 }

@@ -1,9 +1,7 @@
 //! Compression of block payloads: state that is reused from block to block, and checked lengths.
 
 use super::{
-    format::{
-        COMPRESSED_RAW_BYTES_MAX, COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD,
-    },
+    format::{COMPRESSED_RAW_BYTES_MAX, COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD},
     options::Compression,
 };
 
@@ -40,15 +38,15 @@ impl Compressor {
         if raw.len() > COMPRESSED_RAW_BYTES_MAX {
             return (COMPRESSION_NONE, raw);
         }
-        let compressed = match self.compression {
+        let compressed_len = match self.compression {
             Compression::None => None,
-            Compression::Lz4 => self.lz4(raw).map(|len| (COMPRESSION_LZ4, len)),
+            Compression::Lz4 => self.lz4(raw),
             #[cfg(feature = "zstd")]
-            Compression::Zstd => self.zstd(raw).map(|len| (COMPRESSION_ZSTD, len)),
+            Compression::Zstd => self.zstd(raw),
         };
-        match compressed {
-            Some((kind, len)) if len <= raw.len() - raw.len().div_ceil(GAIN) => {
-                (kind, &self.out[..len])
+        match compressed_len {
+            Some(len) if len <= raw.len() - raw.len().div_ceil(GAIN) => {
+                (self.compression.byte(), &self.out[..len])
             }
             _ => (COMPRESSION_NONE, raw),
         }

@@ -1,7 +1,10 @@
 //! How tables are written. Every table says in its own file how it was, so these settings may
 //! change at any time and hold for tables written from then on.
 
-use super::index_block::IndexKind;
+use super::{
+    format::{COMPRESSION_LZ4, COMPRESSION_NONE},
+    index_block::IndexKind,
+};
 
 /// How the blocks of a table are compressed. A block that does not become at least an eighth
 /// smaller is stored as it is.
@@ -16,6 +19,18 @@ pub enum Compression {
     /// Zstandard at level 3: smaller and slower.
     #[cfg(feature = "zstd")]
     Zstd,
+}
+
+impl Compression {
+    /// Its byte in a table.
+    pub(crate) const fn byte(self) -> u8 {
+        match self {
+            Self::None => COMPRESSION_NONE,
+            Self::Lz4 => COMPRESSION_LZ4,
+            #[cfg(feature = "zstd")]
+            Self::Zstd => super::format::COMPRESSION_ZSTD,
+        }
+    }
 }
 
 /// How the tables of a keyspace are written.

@@ -44,10 +44,7 @@ impl BlockBuilder {
             self.head.clear();
             self.head.extend_from_slice(key);
         } else {
-            let common = self.head.iter().zip(key).take_while(|(a, b)| a == b).count();
-            if common * SHARED_GAIN >= key.len() + value.len() {
-                shared = common;
-            }
+            shared = Self::shared_bytes(&self.head, key, value.len());
         }
         self.tags.push(tag);
         self.offsets.push(self.entries.len());
@@ -61,6 +58,12 @@ impl BlockBuilder {
         if kind != Kind::Tombstone {
             self.entries.extend_from_slice(value);
         }
+    }
+
+    /// How many bytes of `key` are left out of its entry, given the key at the head of its group.
+    pub(crate) fn shared_bytes(head: &[u8], key: &[u8], value_len: usize) -> usize {
+        let common = head.iter().zip(key).take_while(|(a, b)| a == b).count();
+        if common * SHARED_GAIN >= key.len() + value_len { common } else { 0 }
     }
 
     /// The bytes that [`BlockBuilder::finish`] would append now, as a sum that may exceed what a

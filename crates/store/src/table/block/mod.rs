@@ -13,17 +13,17 @@ mod builder;
 mod view;
 
 pub(crate) use builder::BlockBuilder;
-pub(crate) use view::{BlockView, Damaged, Entry, Found, Position, Target};
-
-/// Values up to this many bytes are copied out of a block: cheaper than sharing it, and the block
-/// need not stay in memory for them.
-const COPY_BYTES_MAX: usize = 22;
+pub(crate) use view::{BlockView, Damaged, Entry, Target};
 
 /// A data block in memory: shared, immutable, its payload behind one pointer.
 #[derive(Clone)]
 pub struct BlockRef(SharedBytes);
 
 impl BlockRef {
+    /// Values up to this many bytes are copied out of a block: cheaper than sharing it, and the
+    /// block need not stay in memory for them.
+    pub(crate) const COPY_BYTES_MAX: usize = 22;
+
     /// Copies a payload into a block of its own.
     pub(crate) fn copy_from(payload: &[u8]) -> Self {
         Self(SharedBytes::from_header_and_slice((), payload))
@@ -50,7 +50,7 @@ impl BlockRef {
     /// `len` bytes of the payload from `start`, which must lie within it.
     #[inline]
     pub(crate) fn slice(&self, start: usize, len: usize) -> Slice {
-        if len <= COPY_BYTES_MAX {
+        if len <= Self::COPY_BYTES_MAX {
             return Slice::copy_from(&self.bytes()[start..start + len]);
         }
         self.clone().into_slice(start, len)
@@ -59,7 +59,7 @@ impl BlockRef {
     /// [`BlockRef::slice`] that takes the block, and so its count, along.
     #[inline]
     pub(crate) fn into_slice(self, start: usize, len: usize) -> Slice {
-        if len > COPY_BYTES_MAX
+        if len > Self::COPY_BYTES_MAX
             && let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(len))
         {
             return Slice::from_block(self, start, len);

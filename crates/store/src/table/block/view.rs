@@ -72,7 +72,8 @@ impl<'a> BlockView<'a> {
             return Err(Damaged("a restart interval and known flags"));
         }
         let offset_bytes = if head[5] & BLOCK_WIDE_OFFSETS == 0 { 2 } else { 4 };
-        let entries_start = count.saturating_mul(1 + offset_bytes).saturating_add(BLOCK_HEADER_BYTES);
+        let entries_start =
+            count.saturating_mul(1 + offset_bytes).saturating_add(BLOCK_HEADER_BYTES);
         if entries_start > bytes.len() {
             return Err(Damaged("as many tags and offsets as entries"));
         }
@@ -211,17 +212,11 @@ impl<'a> BlockView<'a> {
     }
 
     #[inline]
-    fn has_key(
-        &self,
-        position: Position,
-        entry: &Entry<'_>,
-        key: &[u8],
-    ) -> Result<bool, Damaged> {
+    fn has_key(&self, position: Position, entry: &Entry<'_>, key: &[u8]) -> Result<bool, Damaged> {
         if key.len() != entry.shared + entry.suffix.len() || key[entry.shared..] != *entry.suffix {
             return Ok(false);
         }
-        Ok(entry.shared == 0
-            || self.shared_prefix(position, entry.shared)? == &key[..entry.shared])
+        Ok(entry.shared == 0 || self.shared_prefix(position, entry.shared)? == &key[..entry.shared])
     }
 
     /// The tags of entries `group..group + 8`, the first in the lowest byte. Those past the count
@@ -263,7 +258,8 @@ impl<'a> BlockView<'a> {
         let suffix_len = usize::try_from(number()?).ok()?;
         let word = number()?;
         let kind = Kind::from_byte((word & 3) as u8)?;
-        let value_len = if kind == Kind::Tombstone { 0 } else { usize::try_from(number()?).ok()? };
+        let value_len =
+            if kind == Kind::Tombstone { 0 } else { usize::try_from(number()?).ok()? };
         let value_start = at.checked_add(suffix_len)?;
         let suffix = self.bytes.get(at..value_start)?;
         if shared > self.bytes.len() || value_start.checked_add(value_len)? > self.bytes.len() {

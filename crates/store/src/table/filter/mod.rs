@@ -172,7 +172,8 @@ mod tests {
         for (bits_per_key, most_in_10_000) in [(1, 7000), (5, 1400), (10, 140), (16, 25), (32, 3)] {
             let filter = filter_of(200_000, bits_per_key);
             assert!((0..200_000).all(|key| filter.may_contain(hash(key))));
-            let passed = (1 << 40..(1 << 40) + 100_000).filter(|key| filter.may_contain(hash(*key)));
+            let passed =
+                (1 << 40..(1 << 40) + 100_000).filter(|key| filter.may_contain(hash(*key)));
             let in_10_000 = passed.count() / 10;
             assert!(in_10_000 <= most_in_10_000, "{bits_per_key} bits: {in_10_000} in 10000");
         }
