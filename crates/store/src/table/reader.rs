@@ -369,6 +369,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
+        self.ctx.counters.pinned_bytes.fetch_sub(self.pinned_bytes(), Ordering::Relaxed);
         if !*self.obsolete.get_mut() {
             return;
         }
