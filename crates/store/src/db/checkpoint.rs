@@ -30,7 +30,8 @@ impl Core {
             self.link_table(meta, target)?;
         }
         let manifest_id = self.new_file_id();
-        let floor = Edit::LogFloor { segment: self.next_file.load(Ordering::Relaxed) };
+        // The copy has no log: its first segment begins where this one's log would be empty.
+        let floor = Edit::LogFloor { segment: self.next_file.load(Ordering::Relaxed), lsn: 0 };
         let state = catalog.state.snapshot();
         let manifest =
             Manifest::create(&*self.fs, target, manifest_id, &[state, VersionEdit::from(vec![floor])]);
