@@ -252,7 +252,7 @@ impl LogWriter {
 
     /// Ends the segment as at a clean close: everything durable, and a mark that says so. Records
     /// that are staged and not committed are dropped.
-    pub(crate) fn close(mut self) -> Result<()> {
+    pub(crate) fn close(&mut self) -> Result<()> {
         self.discard();
         self.sync(false)?;
         if self.is_closed() {
