@@ -10,6 +10,7 @@ pub mod io;
 pub mod slice;
 
 pub(crate) mod log;
+pub(crate) mod sync;
 pub mod table;
 pub(crate) mod types;
 pub(crate) mod version;

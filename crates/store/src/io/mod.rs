@@ -9,6 +9,10 @@
 //! by appending only, and never appended to again after it was closed; a file that is read as a
 //! table is complete. Paths are never followed through a symbolic link.
 
+pub mod aligned;
+#[cfg(unix)]
+pub mod std_fs;
+
 use std::{
     fmt,
     io::{self, ErrorKind},
@@ -16,6 +20,10 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+
+pub use aligned::AlignedBuf;
+#[cfg(unix)]
+pub use std_fs::StdFs;
 
 use crate::error::{Error, Result};
 
