@@ -24,12 +24,12 @@ const CUTS_PER_HISTORY: u64 = 12;
 const STEPS_MAX: usize = 150;
 
 /// A number from the environment.
-pub fn from_env(name: &str) -> Option<u64> {
+pub(crate) fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().expect("a number"))
 }
 
 /// Why a program stopped.
-pub enum Stop {
+pub(crate) enum Stop {
     PowerOff,
     Broken(String),
 }
@@ -86,7 +86,7 @@ fn end_process(fs: &SimFs, rng: &mut SimRng) -> (Event, SimFs) {
 }
 
 /// Runs one history with `cuts` cuts. `prepare` is shown the disk first.
-pub fn run_history(seed: u64, cuts: u64, prepare: impl Fn(&SimFs)) -> Result<(), String> {
+pub(crate) fn run_history(seed: u64, cuts: u64, prepare: impl Fn(&SimFs)) -> Result<(), String> {
     let mut rng = SimRng::new(seed ^ 0xc0ff_ee00);
     let fs = new_disk(seed);
     prepare(&fs);
@@ -102,8 +102,9 @@ pub fn run_history(seed: u64, cuts: u64, prepare: impl Fn(&SimFs)) -> Result<(),
             program.fs.cut_power_at(changes);
         }
         if let Err(Stop::Broken(broken)) = live(&mut program, &mut history, &mut event) {
-            let trace = program.fs.trace().join("\n");
-            return Err(format!("seed {seed}, after {cut} cuts: {broken}\n{trace}"));
+            let trace = program.fs.trace().into_iter().map(|call| format!("\n{call}"));
+            let trace: String = trace.collect();
+            return Err(format!("seed {seed}, after {cut} cuts: {broken}{trace}"));
         }
         let (next, fs) = end_process(&program.fs, &mut rng);
         event = event.then(next);
@@ -113,7 +114,7 @@ pub fn run_history(seed: u64, cuts: u64, prepare: impl Fn(&SimFs)) -> Result<(),
 }
 
 /// As [`run_history`], with a panic taken for a broken promise.
-pub fn run_guarded(run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+pub(crate) fn run_guarded(run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -123,7 +124,11 @@ pub fn run_guarded(run: impl FnOnce() -> Result<(), String>) -> Result<(), Strin
 
 /// Runs `run` with seeds from 0 on, on all processors, until `total` is reached; each run counts
 /// for `weight`.
-pub fn on_all_processors(total: u64, weight: u64, run: impl Fn(u64) -> Result<(), String> + Sync) {
+pub(crate) fn on_all_processors(
+    total: u64,
+    weight: u64,
+    run: impl Fn(u64) -> Result<(), String> + Sync,
+) {
     let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -174,8 +179,7 @@ fn cut_everywhere(seed: u64) -> Result<(), String> {
             after.move_to(fs.power_cut(loss, cut * 4 + number as u64));
             let event = if loss == Loss::KeepAll { Event::GentlePowerCut } else { Event::PowerCut };
             let mut found = event;
-            if let Err(Stop::Broken(broken)) =
-                live(&mut after, &mut History::new(cut), &mut found)
+            if let Err(Stop::Broken(broken)) = live(&mut after, &mut History::new(cut), &mut found)
             {
                 return Err(format!("seed {seed}, change {cut}, {loss:?}: {broken}"));
             }

@@ -3,7 +3,7 @@
 
 use rhumb::{
     Error, PersistMode,
-    io::sim::{CallKind, Fault, Loss, Matcher, SimFs, SimRng},
+    io::sim::{Call, CallKind, Fault, Loss, Matcher, SimFs, SimRng},
 };
 
 use super::{
@@ -19,20 +19,10 @@ const STEPS: usize = 45;
 /// How many histories each fault meets, unless told otherwise.
 const HISTORIES_DEFAULT: u64 = 6;
 
-/// Whether the engine must not even fail when a call of this kind meets the fault: the loops around
-/// reads, writes and syncs take it up.
-fn is_invisible(kind: CallKind, fault: Fault) -> bool {
-    match fault {
-        Fault::Short(_) => true,
-        Fault::Interrupted => kind.is_sync() || matches!(kind, CallKind::Read | CallKind::Write),
-        Fault::Eio | Fault::NoSpace => false,
-    }
-}
-
 /// A program some of whose calls fail, and what follows from that.
 struct Patient {
     program: Program,
-    fault: Fault,
+    trouble: Trouble,
     /// Calls may fail, because one did since the database was opened.
     is_hurt: bool,
     /// How often the log had been acknowledged as durable when its sync failed.
@@ -40,18 +30,16 @@ struct Patient {
 }
 
 impl Patient {
-    /// A program whose calls chosen by `matcher` meet `fault`.
-    fn new(seed: u64, matcher: impl Fn(&SimFs) -> Matcher, fault: Fault) -> Self {
-        let fs = new_disk(seed);
-        fs.inject(matcher(&fs), fault, u64::MAX);
-        let program = Program::new(fs, Settings::new(seed));
-        Self { program, fault, is_hurt: false, acknowledged_at_failed_sync: None }
+    /// A program on a new disk that is sound so far.
+    fn new(seed: u64, trouble: Trouble) -> Self {
+        let program = Program::new(new_disk(seed), Settings::new(seed));
+        Self { program, trouble, is_hurt: false, acknowledged_at_failed_sync: None }
     }
 
     /// Holds the end of a call against what happened to the disk during it.
     fn check(&mut self, error: Option<&Error>) -> Result<(), String> {
         let faulted = self.program.fs.faulted_calls();
-        self.is_hurt |= faulted.iter().any(|(kind, _)| !is_invisible(*kind, self.fault));
+        self.is_hurt |= faulted.iter().any(|(kind, _)| !self.trouble.is_invisible(*kind));
         if let (Some(error), false) = (error, self.is_hurt) {
             return Err(format!("failed without a cause: {error}"));
         }
@@ -94,6 +82,9 @@ impl Patient {
         self.check(result.as_ref().err())?;
         if !self.program.is_open() {
             self.open()?;
+        } else if matches!(step, Step::Reopen) && result.is_ok() && self.is_hurt {
+            // With the new process the failure is in the past.
+            self.heal();
         }
         Ok(())
     }
@@ -138,32 +129,77 @@ impl Patient {
     }
 }
 
-/// Runs a history in which the call of number `call` meets `fault`.
-fn fail_call(seed: u64, steps: &[Step], call: u64, fault: Fault) -> Result<(), String> {
-    let matcher = |fs: &SimFs| {
-        let call = fs.counts().calls + call;
-        Matcher::any().calls(call..call + 1)
-    };
-    let mut patient = Patient::new(seed, matcher, fault);
-    let run = |patient: &mut Patient| {
-        patient.open()?;
-        patient.steps(steps)?;
-        let faulted = patient.program.fs.faulted_calls();
-        patient.recover(call).map_err(|broken| format!("with {faulted:?}: {broken}"))
-    };
-    run(&mut patient).map_err(|broken| format!("seed {seed}, call {call}, {fault:?}: {broken}"))
+/// What goes wrong at one call.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    /// The call meets the fault.
+    Once(Fault),
+    /// The call is a write that gets some bytes to the disk, and its repetition fails.
+    HalfWritten,
 }
 
-/// How many calls a history makes when none fails.
-fn count_calls(seed: u64, steps: &[Step]) -> Result<u64, String> {
+impl Trouble {
+    /// What can go wrong at a call of this kind.
+    fn of(kind: CallKind) -> Vec<Self> {
+        let mut all = vec![Self::Once(Fault::Eio), Self::Once(Fault::Interrupted)];
+        if kind.is_change() {
+            all.push(Self::Once(Fault::NoSpace));
+        }
+        if matches!(kind, CallKind::Read | CallKind::Write) {
+            all.push(Self::Once(Fault::Short(1)));
+        }
+        if kind == CallKind::Write {
+            all.push(Self::HalfWritten);
+        }
+        all
+    }
+
+    fn inject(self, fs: &SimFs, call: u64) {
+        let this = Matcher::any().calls(call..call + 1);
+        let next = Matcher::any().kinds(&[CallKind::Write]).calls(call + 1..call + 2);
+        match self {
+            Self::Once(fault) => fs.inject(this, fault, 1),
+            Self::HalfWritten => {
+                fs.inject(this, Fault::Short(7), 1);
+                fs.inject(next, Fault::Eio, 1);
+            }
+        }
+    }
+
+    /// Whether the engine must not even fail when a call of this kind meets it: the loops around
+    /// reads, writes and syncs take it up.
+    fn is_invisible(self, kind: CallKind) -> bool {
+        match self {
+            Self::Once(Fault::Short(_)) => true,
+            Self::Once(Fault::Interrupted) => {
+                kind.is_sync() || matches!(kind, CallKind::Read | CallKind::Write)
+            }
+            Self::Once(Fault::Eio | Fault::NoSpace) | Self::HalfWritten => false,
+        }
+    }
+}
+
+/// Runs a history in which there is trouble at the call of number `call`.
+fn fail_call(seed: u64, steps: &[Step], call: u64, trouble: Trouble) -> Result<(), String> {
+    let mut patient = Patient::new(seed, trouble);
+    let fs = patient.program.fs.clone();
+    trouble.inject(&fs, call);
+    patient.open()?;
+    patient.steps(steps)?;
+    let faulted = fs.faulted_calls();
+    patient.recover(call).map_err(|broken| format!("with {faulted:?}: {broken}"))
+}
+
+/// The calls that a history makes when none fails.
+fn calls_of(seed: u64, steps: &[Step]) -> Result<Vec<Call>, String> {
     let fs = new_disk(seed);
-    let before = fs.counts().calls;
+    fs.start_trace();
     let mut program = Program::new(fs.clone(), Settings::new(seed));
     program.open().map_err(|error| error.to_string())?;
     for step in steps {
         program.step(step).map_err(|error| format!("{step:?}: {error}"))??;
     }
-    Ok(fs.counts().calls - before)
+    Ok(fs.trace())
 }
 
 #[test]
@@ -171,9 +207,10 @@ fn no_call_of_a_history_fails_unnoticed_or_for_good() {
     let histories = from_env("RHUMB_FAULT_HISTORIES").unwrap_or(HISTORIES_DEFAULT);
     on_all_processors(histories, 1, |seed| {
         let steps = History::new(seed).steps(STEPS);
-        for call in 0..count_calls(seed, &steps)? {
-            for fault in [Fault::Eio, Fault::NoSpace, Fault::Interrupted, Fault::Short(1)] {
-                fail_call(seed, &steps, call, fault)?;
+        for call in calls_of(seed, &steps)? {
+            for trouble in Trouble::of(call.kind) {
+                fail_call(seed, &steps, call.index, trouble)
+                    .map_err(|broken| format!("{trouble:?} at {call}: {broken}"))?;
             }
         }
         Ok(())
@@ -183,7 +220,7 @@ fn no_call_of_a_history_fails_unnoticed_or_for_good() {
 /// Fills the disk up in the middle of a history, and makes room later.
 fn fill_disk(seed: u64) -> Result<(), String> {
     let mut rng = SimRng::new(seed ^ 0xf011);
-    let mut patient = Patient::new(seed, |_| Matcher::any().kinds(&[]), Fault::NoSpace);
+    let mut patient = Patient::new(seed, Trouble::Once(Fault::NoSpace));
     let mut history = History::new(seed);
     patient.open()?;
     for round in 0..4 {
@@ -194,19 +231,24 @@ fn fill_disk(seed: u64) -> Result<(), String> {
         for _ in 0..20 {
             let step = history.step();
             if !matches!(step, Step::Reopen) {
-                patient.step(&step).map_err(|broken| format!("round {round} {step:?}: {broken}"))?;
+                patient
+                    .step(&step)
+                    .map_err(|broken| format!("round {round} {step:?}: {broken}"))?;
             }
         }
-        let read = patient.program.verify(Event::Nothing);
+        let read = patient.program.verify_open_keyspaces();
         read.map_err(|error| format!("reading with a full disk: {error}"))??;
         // Room is all that was missing: the open database works again.
         patient.heal();
         let write = Change::Put { keyspace: 1, key: b"k".into(), value: b"v".into() };
-        for step in [Step::Write(write), Step::Persist(PersistMode::SyncData), Step::Flush] {
+        for step in [Step::Write(write), Step::Persist(PersistMode::SyncData)] {
             patient.step(&step).map_err(|broken| format!("{step:?} with room again: {broken}"))?;
         }
+        if rng.chance(1, 2) {
+            patient.recover(rng.next_u64())?;
+        }
     }
-    patient.recover(seed)
+    Ok(())
 }
 
 #[test]

@@ -4,18 +4,18 @@
 use rhumb::{PersistMode, io::sim::SimRng};
 
 /// How many keyspaces a history uses. Few, so that they are dropped and made again.
-pub const KEYSPACES: usize = 3;
+pub(crate) const KEYSPACES: usize = 3;
 
 /// One change of one key.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub(crate) enum Change {
     Put { keyspace: usize, key: Vec<u8>, value: Vec<u8> },
     Remove { keyspace: usize, key: Vec<u8> },
 }
 
 /// One call of the program.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     Write(Change),
     Batch { changes: Vec<Change>, durability: Option<PersistMode> },
     Persist(PersistMode),
@@ -31,7 +31,7 @@ pub enum Step {
 
 /// Makes the steps of a history, one after the other.
 #[derive(Debug)]
-pub struct History {
+pub(crate) struct History {
     rng: SimRng,
     steps: usize,
     keys: u64,
@@ -42,7 +42,7 @@ pub struct History {
 }
 
 impl History {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut rng = SimRng::new(seed);
         Self {
             keys: [5, 40, 300][rng.index(3)],
@@ -114,7 +114,7 @@ impl History {
     }
 
     /// The next step.
-    pub fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self) -> Step {
         self.steps += 1;
         if self.rng.chance(self.persists, 100) {
             return Step::Persist(self.durability());
@@ -135,7 +135,7 @@ impl History {
     }
 
     /// The next `len` steps.
-    pub fn steps(mut self, len: usize) -> Vec<Step> {
+    pub(crate) fn steps(mut self, len: usize) -> Vec<Step> {
         (0..len).map(|_| self.step()).collect()
     }
 }

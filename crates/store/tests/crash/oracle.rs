@@ -7,15 +7,24 @@ use std::{collections::BTreeMap, fmt::Write};
 use super::history::KEYSPACES;
 
 /// The entries of every keyspace. One that does not exist is empty.
-pub type Model = [BTreeMap<Vec<u8>, Vec<u8>>; KEYSPACES];
+pub(crate) type Model = [BTreeMap<Vec<u8>, Vec<u8>>; KEYSPACES];
 
 /// A part of an operation.
 #[derive(Clone, Debug)]
-pub enum Effect {
-    Put { keyspace: usize, key: Vec<u8>, value: Vec<u8> },
-    Remove { keyspace: usize, key: Vec<u8> },
+pub(crate) enum Effect {
+    Put {
+        keyspace: usize,
+        key: Vec<u8>,
+        value: Vec<u8>,
+    },
+    Remove {
+        keyspace: usize,
+        key: Vec<u8>,
+    },
     /// A dropped or cleared keyspace.
-    Empty { keyspace: usize },
+    Empty {
+        keyspace: usize,
+    },
 }
 
 impl Effect {
@@ -42,7 +51,7 @@ struct Operation {
 
 /// What happened between the history and the look at the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     /// The power was cut: what was acknowledged as durable survives. What is found is durable.
     PowerCut,
     /// The power was cut, but the disk got all that the operating system had: what was
@@ -59,7 +68,7 @@ pub enum Event {
 
 impl Event {
     /// This event followed by another, without a look at the state between them.
-    pub fn then(self, next: Self) -> Self {
+    pub(crate) fn then(self, next: Self) -> Self {
         match self {
             // What it leaves is durable, so a later event takes nothing away.
             Self::PowerCut | Self::GentlePowerCut => self,
@@ -73,7 +82,7 @@ impl Event {
 
 /// The history so far, and which states it allows.
 #[derive(Clone, Debug, Default)]
-pub struct Oracle {
+pub(crate) struct Oracle {
     base: Model,
     /// The operations since `base`, in order.
     operations: Vec<Operation>,
@@ -82,27 +91,27 @@ pub struct Oracle {
     /// How many of `operations` are handed to the operating system for sure.
     buffered: usize,
     /// The newest checkpoint that was acknowledged: its name and what it holds.
-    pub checkpoint: Option<(usize, Model)>,
+    pub(crate) checkpoint: Option<(usize, Model)>,
 }
 
 impl Oracle {
     /// An operation that was acknowledged.
-    pub fn acknowledge(&mut self, effects: Vec<Effect>) {
+    pub(crate) fn acknowledge(&mut self, effects: Vec<Effect>) {
         self.operations.push(Operation { effects, is_acknowledged: true });
     }
 
     /// An operation that failed in a way that leaves open whether it happened.
-    pub fn leave_open(&mut self, effects: Vec<Effect>) {
+    pub(crate) fn leave_open(&mut self, effects: Vec<Effect>) {
         self.operations.push(Operation { effects, is_acknowledged: false });
     }
 
     /// Everything so far was acknowledged as handed to the operating system.
-    pub fn buffer(&mut self) {
+    pub(crate) fn buffer(&mut self) {
         self.buffered = self.operations.len();
     }
 
     /// Everything so far was acknowledged as durable.
-    pub fn persist(&mut self) {
+    pub(crate) fn persist(&mut self) {
         // What may or may not have happened still may, in its place.
         if self.operations.iter().all(|operation| operation.is_acknowledged) {
             self.base = self.now();
@@ -113,7 +122,7 @@ impl Oracle {
     }
 
     /// The state as the program sees it, if everything that is open did not happen.
-    pub fn now(&self) -> Model {
+    pub(crate) fn now(&self) -> Model {
         let mut model = self.base.clone();
         for operation in self.operations.iter().filter(|operation| operation.is_acknowledged) {
             operation.effects.iter().for_each(|effect| effect.apply(&mut model));
@@ -122,7 +131,7 @@ impl Oracle {
     }
 
     /// The value of one key in [`Oracle::now`].
-    pub fn get(&self, keyspace: usize, key: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn get(&self, keyspace: usize, key: &[u8]) -> Option<&[u8]> {
         let acknowledged = self.operations.iter().rev().filter(|op| op.is_acknowledged);
         for effect in acknowledged.flat_map(|operation| operation.effects.iter().rev()) {
             match effect {
@@ -141,7 +150,7 @@ impl Oracle {
 
     /// Accepts what was found after `event`, from which the history goes on, or says what is wrong
     /// with it.
-    pub fn settle(&mut self, found: &Model, event: Event) -> Result<(), String> {
+    pub(crate) fn settle(&mut self, found: &Model, event: Event) -> Result<(), String> {
         let open = self.operations.iter().filter(|operation| !operation.is_acknowledged).count();
         assert!(open <= 10, "too many open operations to try every case");
         let least = match event {
@@ -262,14 +271,15 @@ impl<'a> Comparison<'a> {
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn differing<'a>(a: &'a Entries, b: &'a Entries) -> Vec<&'a Vec<u8>> {
-    let mut keys: Vec<_> = a.keys().chain(b.keys()).filter(|key| a.get(*key) != b.get(*key)).collect();
+    let mut keys: Vec<_> =
+        a.keys().chain(b.keys()).filter(|key| a.get(*key) != b.get(*key)).collect();
     keys.sort();
     keys.dedup();
     keys
 }
 
 /// The first differing entries, for people.
-pub fn differences(expected: &Model, found: &Model) -> String {
+pub(crate) fn differences(expected: &Model, found: &Model) -> String {
     let show = |value: Option<&Vec<u8>>| match value {
         None => "nothing".to_owned(),
         Some(value) => {
@@ -282,7 +292,8 @@ pub fn differences(expected: &Model, found: &Model) -> String {
             let (expected, found) = (expected[keyspace].get(key), found[keyspace].get(key));
             let key = key[..key.len().min(40)].escape_ascii();
             let (expected, found) = (show(expected), show(found));
-            let _ = writeln!(text, "  keyspace {keyspace} {key}: expected {expected}, found {found}");
+            let _ =
+                writeln!(text, "  keyspace {keyspace} {key}: expected {expected}, found {found}");
         }
     }
     text

@@ -21,18 +21,18 @@ const HOME: &str = "/data";
 
 /// How the database is opened.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    pub memtable_bytes: u64,
-    pub table_bytes: u64,
-    pub level_one_bytes: u64,
-    pub background_threads: usize,
-    pub read_mode: ReadMode,
-    pub durability: PersistMode,
+pub(crate) struct Settings {
+    pub(crate) memtable_bytes: u64,
+    pub(crate) table_bytes: u64,
+    pub(crate) level_one_bytes: u64,
+    pub(crate) background_threads: usize,
+    pub(crate) read_mode: ReadMode,
+    pub(crate) durability: PersistMode,
 }
 
 impl Settings {
     /// Sizes so small that flushes and compactions happen all the time.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut rng = SimRng::new(seed ^ 0x5e77_1265);
         Self {
             memtable_bytes: [500, 4_000, 30_000][rng.index(3)],
@@ -50,10 +50,10 @@ impl Settings {
 }
 
 /// How the names of log segments end.
-pub const LOG_EXTENSION: &str = "log";
+pub(crate) const LOG_EXTENSION: &str = "log";
 
 /// A disk with an empty, durable home for databases.
-pub fn new_disk(seed: u64) -> SimFs {
+pub(crate) fn new_disk(seed: u64) -> SimFs {
     use rhumb::io::FileSystem;
     let fs = SimFs::new(seed);
     fs.create_dir_all(HOME.as_ref()).expect("the disk is sound");
@@ -62,13 +62,13 @@ pub fn new_disk(seed: u64) -> SimFs {
 }
 
 /// A program and the database that it has open.
-pub struct Program {
-    pub fs: SimFs,
-    pub oracle: Oracle,
+pub(crate) struct Program {
+    pub(crate) fs: SimFs,
+    pub(crate) oracle: Oracle,
     /// What the state is after when the database is reopened next.
-    pub event_at_reopening: Event,
+    pub(crate) event_at_reopening: Event,
     /// How often the log was acknowledged as durable.
-    pub durable_acknowledgements: u64,
+    pub(crate) durable_acknowledgements: u64,
     settings: Settings,
     /// Part of the names of its keyspaces, for several programs to share a database.
     number: usize,
@@ -78,7 +78,7 @@ pub struct Program {
 
 impl Program {
     /// A program that has not opened its database yet.
-    pub fn new(fs: SimFs, settings: Settings) -> Self {
+    pub(crate) fn new(fs: SimFs, settings: Settings) -> Self {
         Self {
             fs,
             oracle: Oracle::default(),
@@ -92,17 +92,17 @@ impl Program {
     }
 
     /// Another program, with keyspaces of its own.
-    pub fn another(&self, number: usize) -> Self {
+    pub(crate) fn another(&self, number: usize) -> Self {
         Self { number, ..Self::new(self.fs.clone(), self.settings.clone()) }
     }
 
     /// Uses the database that `other` has open.
-    pub fn share(&mut self, other: &Self) {
+    pub(crate) fn share(&mut self, other: &Self) {
         self.close();
         self.db.clone_from(&other.db);
     }
 
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.db.is_some()
     }
 
@@ -130,20 +130,20 @@ impl Program {
     }
 
     /// Opens the database.
-    pub fn open(&mut self) -> Result<(), Error> {
+    pub(crate) fn open(&mut self) -> Result<(), Error> {
         self.close();
         self.db = Some(self.open_at(self.path())?);
         Ok(())
     }
 
     /// Closes the database, or lets go of what a dead process had open.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.keyspaces = Default::default();
         self.db = None;
     }
 
     /// Goes on with another disk, such as the one after a power cut.
-    pub fn move_to(&mut self, fs: SimFs) {
+    pub(crate) fn move_to(&mut self, fs: SimFs) {
         self.close();
         self.fs = fs;
     }
@@ -162,7 +162,7 @@ impl Program {
     }
 
     /// Reads everything that the database holds.
-    pub fn read_all(&mut self) -> Result<Model, Error> {
+    pub(crate) fn read_all(&mut self) -> Result<Model, Error> {
         let mut model = Model::default();
         for keyspace in 0..KEYSPACES {
             model[keyspace] = read_keyspace(&self.keyspace(keyspace)?)?;
@@ -171,12 +171,28 @@ impl Program {
     }
 
     /// Holds what the database holds against the oracle; `Ok(Err)` is a broken promise.
-    pub fn verify(&mut self, event: Event) -> Result<Result<(), String>, Error> {
+    pub(crate) fn verify(&mut self, event: Event) -> Result<Result<(), String>, Error> {
         let found = self.read_all()?;
         if let Err(broken) = self.oracle.settle(&found, event) {
             return Ok(Err(broken));
         }
         self.verify_checkpoint()
+    }
+
+    /// Holds the keyspaces that are open against the oracle, without writing anything.
+    pub(crate) fn verify_open_keyspaces(&mut self) -> Result<Result<(), String>, Error> {
+        let mut expected = self.oracle.now();
+        let mut found = Model::default();
+        for (keyspace, open) in self.keyspaces.iter().enumerate() {
+            match open {
+                Some(open) => found[keyspace] = read_keyspace(open)?,
+                None => expected[keyspace].clear(),
+            }
+        }
+        if found == expected {
+            return Ok(Ok(()));
+        }
+        Ok(Err(format!("reads show another state:\n{}", differences(&expected, &found))))
     }
 
     /// Holds the newest checkpoint against what it is of.
@@ -197,7 +213,7 @@ impl Program {
 
     /// Does one step. An error is the engine's, already noted in the oracle; `Ok(Err)` is a broken
     /// promise.
-    pub fn step(&mut self, step: &Step) -> Result<Result<(), String>, Error> {
+    pub(crate) fn step(&mut self, step: &Step) -> Result<Result<(), String>, Error> {
         match step {
             Step::Write(change) => self.write(change)?,
             Step::Batch { changes, durability } => self.batch(changes, *durability)?,
@@ -234,7 +250,7 @@ impl Program {
     }
 
     /// Whether a sync of the log failed since the faults were last cleared.
-    pub fn has_failed_log_sync(&self) -> bool {
+    pub(crate) fn has_failed_log_sync(&self) -> bool {
         self.fs.faulted_calls().iter().any(|(kind, path)| {
             matches!(kind, CallKind::SyncData | CallKind::SyncAll)
                 && path.extension().is_some_and(|extension| extension == LOG_EXTENSION)
@@ -242,7 +258,7 @@ impl Program {
     }
 
     /// Keeps in mind a failed sync of the log, for when the database is reopened.
-    pub fn note_failed_log_sync(&mut self) {
+    pub(crate) fn note_failed_log_sync(&mut self) {
         if self.has_failed_log_sync() {
             self.event_at_reopening = Event::FailedSync;
         }
@@ -368,7 +384,9 @@ fn effect_of(change: &Change) -> Effect {
 ///
 /// # Panics
 /// If they disagree, whatever is right.
-fn read_keyspace(keyspace: &Keyspace) -> Result<std::collections::BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+fn read_keyspace(
+    keyspace: &Keyspace,
+) -> Result<std::collections::BTreeMap<Vec<u8>, Vec<u8>>, Error> {
     let mut entries = Vec::new();
     for entry in keyspace.iter() {
         let (key, value) = entry?;

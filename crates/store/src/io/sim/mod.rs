@@ -48,7 +48,7 @@ use std::{
 };
 
 pub use clock::SimClock;
-pub use fault::{CallKind, Counts, Fault, Matcher};
+pub use fault::{Call, CallKind, Counts, Fault, Matcher};
 pub use node::SECTOR_BYTES;
 pub use power::Loss;
 pub use rng::SimRng;
@@ -164,9 +164,9 @@ impl SimFs {
         self.state().trace = Some(VecDeque::new());
     }
 
-    /// The calls since [`SimFs::start_trace`], one a line, for people.
+    /// The last of the calls since [`SimFs::start_trace`].
     #[must_use]
-    pub fn trace(&self) -> Vec<String> {
+    pub fn trace(&self) -> Vec<Call> {
         self.state().trace.iter().flatten().cloned().collect()
     }
 

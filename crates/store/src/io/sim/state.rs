@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    fault::{CallKind, Counts, Fault, Matcher, Rule},
+    fault::{Call, CallKind, Counts, Fault, Matcher, Rule},
     node::{DirChange, DirNode, DirState, FileNode, FileState, Node},
     power::{self, Loss, Survivor},
     rng::SimRng,
@@ -45,7 +45,7 @@ pub(super) struct State {
     /// Of a thousand calls, how many are interrupted or short without being told to.
     pub(super) restless_per_mille: u64,
     pub(super) free_bytes: Option<u64>,
-    pub(super) trace: Option<VecDeque<String>>,
+    pub(super) trace: Option<VecDeque<Call>>,
 }
 
 /// How a call that was let through is to be done.
@@ -176,8 +176,8 @@ impl State {
             if trace.len() == TRACE_CALLS_MAX {
                 trace.pop_front();
             }
-            let cut = if self.is_dead { " POWER CUT" } else { "" };
-            trace.push_back(format!("{index} {kind:?} {} {fault:?}{cut}", path.display()));
+            let path = path.to_owned();
+            trace.push_back(Call { index, kind, path, fault, met_power_cut: self.is_dead });
         }
         let Some(fault) = fault else { return Ok(Permit { bytes_max: usize::MAX }) };
         match (fault.error(), fault) {
