@@ -76,10 +76,10 @@ fn changes_until_cut(rng: &mut SimRng) -> u64 {
 fn end_process(fs: &SimFs, rng: &mut SimRng) -> (Event, SimFs) {
     let seed = rng.next_u64();
     match rng.below(16) {
-        // A process that died by a power cut cannot be killed.
-        0 | 1 if !fs.is_dead() => (Event::Kill, fs.kill()),
-        0..3 => (Event::GentlePowerCut, fs.power_cut(Loss::KeepAll, seed)),
-        3..5 => (Event::PowerCut, fs.power_cut(Loss::DropUnsynced, seed)),
+        // The disk went away for the process alone.
+        0 | 1 => (Event::Kill, fs.kill()),
+        2 => (Event::GentlePowerCut, fs.power_cut(Loss::KeepAll, seed)),
+        3 | 4 => (Event::PowerCut, fs.power_cut(Loss::DropUnsynced, seed)),
         5..10 => (Event::PowerCut, fs.power_cut(Loss::Random, seed)),
         _ => (Event::PowerCut, fs.power_cut(Loss::Adversarial, seed)),
     }

@@ -93,8 +93,11 @@ impl SimFs {
 
     /// Kills the process: returns the same disk, with all that the process had handed over and
     /// nothing made durable by it, for a new process. From now on every call on `self` fails.
+    /// To kill it at a certain change, have the power cut there ([`SimFs::cut_power_at`]) and then
+    /// call this instead of [`SimFs::power_cut`].
     ///
-    /// Locks, injected faults and counts are gone afterwards.
+    /// Locks, injected faults and counts are gone afterwards. What was handed over stays here and
+    /// not in `self`, so that only one of the two can go on.
     #[must_use]
     pub fn kill(&self) -> Self {
         let after = self.state().after_kill();

@@ -92,6 +92,7 @@ impl State {
             counts: Counts::default(),
             locked: BTreeSet::new(),
             cut_at: None,
+            is_dead: false,
             rules: Vec::new(),
             faulted: Vec::new(),
             free_bytes: None,

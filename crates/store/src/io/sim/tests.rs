@@ -503,6 +503,11 @@ fn a_killed_process_leaves_what_it_wrote_and_nothing_more_durable() {
     let _held = after.lock(at("/d/LOCK"), "you").unwrap();
     drop(held);
     assert!(after.lock(at("/d/LOCK"), "they").is_err(), "the dead one has no lock to give up");
+    after.cut_power_at(after.counts().changes);
+    assert!(after.rename(at("/d/a"), at("/d/b")).is_err());
+    let after = after.kill();
+    assert_eq!(after.content(at("/d/b")).unwrap(), b"x", "killed while renaming");
+    after.sync_dir(at("/")).unwrap();
     assert!(after.power_cut(Loss::DropUnsynced, 0).files(at("/d")).is_empty());
 }
 
