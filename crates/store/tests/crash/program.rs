@@ -4,7 +4,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use rhumb::{
-    Database, Error, Keyspace, KeyspaceOptions, PersistMode,
+    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions,
     io::{
         ReadMode,
         sim::{CallKind, SimClock, SimFs, SimRng},
@@ -59,6 +59,22 @@ pub(crate) fn new_disk(seed: u64) -> SimFs {
     fs.create_dir_all(HOME.as_ref()).expect("the disk is sound");
     fs.sync_dir("/".as_ref()).expect("the disk is sound");
     fs
+}
+
+/// Keyspaces differ, so that every kind of block and of file is written.
+fn keyspace_options(keyspace: usize) -> KeyspaceOptions {
+    let defaults = TableOptions::default();
+    let table = match keyspace {
+        0 => defaults,
+        1 => TableOptions { block_bytes: 256, large_value_bytes: 800, ..defaults },
+        _ => TableOptions {
+            index: IndexKind::BinarySearch,
+            compression: Compression::None,
+            filter_bits_per_key: 0,
+            ..defaults
+        },
+    };
+    KeyspaceOptions { table }
 }
 
 /// A program and the database that it has open.
@@ -156,7 +172,7 @@ impl Program {
         if let Some(open) = &self.keyspaces[keyspace] {
             return Ok(open.clone());
         }
-        let open = self.db().keyspace(&self.keyspace_name(keyspace), KeyspaceOptions::default())?;
+        let open = self.db().keyspace(&self.keyspace_name(keyspace), keyspace_options(keyspace))?;
         self.keyspaces[keyspace] = Some(open.clone());
         Ok(open)
     }
@@ -201,7 +217,7 @@ impl Program {
         let db = self.open_at(checkpoint_path(number))?;
         let mut found = Model::default();
         for keyspace in 0..KEYSPACES {
-            let open = db.keyspace(&self.keyspace_name(keyspace), KeyspaceOptions::default())?;
+            let open = db.keyspace(&self.keyspace_name(keyspace), keyspace_options(keyspace))?;
             found[keyspace] = read_keyspace(&open)?;
         }
         if found == expected {
