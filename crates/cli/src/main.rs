@@ -2,6 +2,7 @@
 //! code. Each command is a file under `commands/`.
 #![forbid(unsafe_code)]
 
+mod columns;
 mod commands;
 mod failure;
 mod input;

@@ -54,7 +54,7 @@ impl Output {
 /// What is done so far, on the standard error if that is a terminal, once a command takes long.
 pub(crate) struct Progress {
     started: Instant,
-    /// Bytes in all, if known; entries are counted in the message then.
+    /// Bytes in all, if known: the length of the bar.
     bytes_total: Option<u64>,
     label: &'static str,
     /// None until it is worth showing.
@@ -69,15 +69,36 @@ impl Progress {
         Self { started: Instant::now(), bytes_total, label, bar: None, is_shown }
     }
 
+    /// Progress of reading bytes whose number is not known yet.
+    pub(crate) fn in_bytes(label: &'static str) -> Self {
+        Self::new(label, Some(0), false)
+    }
+
+    /// Says how many of `total` bytes are read.
+    pub(crate) fn update_bytes(&mut self, done: u64, total: u64) {
+        if let Some(bar) = self.bar() {
+            bar.set_message(format!("{} of {}", bytes(done), bytes(total)));
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    }
+
     /// Says how many entries and bytes are done. Cheap, but not for every entry.
     pub(crate) fn update(&mut self, entries: u64, bytes: u64) {
-        if !self.is_shown || self.started.elapsed() < PROGRESS_DELAY {
-            return;
-        }
-        let bar = self.bar.get_or_insert_with(|| new_bar(self.label, self.bytes_total));
         let rate = per_second(entries, self.started.elapsed());
-        bar.set_message(format!("{} entries, {}/s", grouped(entries), grouped(rate)));
-        bar.set_position(if self.bytes_total.is_some() { bytes } else { entries });
+        let has_length = self.bytes_total.is_some();
+        if let Some(bar) = self.bar() {
+            bar.set_message(format!("{} entries, {}/s", grouped(entries), grouped(rate)));
+            bar.set_position(if has_length { bytes } else { entries });
+        }
+    }
+
+    /// The bar, once it is worth showing.
+    fn bar(&mut self) -> Option<&ProgressBar> {
+        if !self.is_shown || self.started.elapsed() < PROGRESS_DELAY {
+            return None;
+        }
+        Some(self.bar.get_or_insert_with(|| new_bar(self.label, self.bytes_total)))
     }
 
     /// Removes the bar and says how long it was.

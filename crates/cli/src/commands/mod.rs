@@ -3,7 +3,10 @@
 //! A command reads its arguments, asks the engine, and writes through [`Output`]; it neither
 //! prints nor exits on its own.
 
+mod check;
 mod entry;
+mod explain;
+mod inspect;
 mod load;
 mod maintenance;
 mod open;
@@ -22,6 +25,9 @@ pub(crate) enum Command {
     Del(entry::Del),
     Scan(range::Scan),
     Count(range::Count),
+    Inspect(inspect::Inspect),
+    Explain(explain::Explain),
+    Check(check::Check),
     Compact(maintenance::Compact),
     Checkpoint(maintenance::Checkpoint),
     Drop(maintenance::Drop),
@@ -37,6 +43,9 @@ impl Command {
             Self::Del(command) => command.run(),
             Self::Scan(command) => command.run(out),
             Self::Count(command) => command.run(out),
+            Self::Inspect(command) => command.run(out),
+            Self::Explain(command) => command.run(out),
+            Self::Check(command) => command.run(out),
             Self::Compact(command) => command.run(out),
             Self::Checkpoint(command) => command.run(out),
             Self::Drop(command) => command.run(out),

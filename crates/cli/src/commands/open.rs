@@ -10,7 +10,13 @@ use crate::failure::{Failure, Outcome};
 #[derive(Debug, clap::Args)]
 pub(crate) struct DatabaseArg {
     /// Directory of the database
-    #[arg(long, value_name = "DIR", env = "RHUMB_DB", default_value = "rhumb-data")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "RHUMB_DB",
+        hide_env_values = true,
+        default_value = "rhumb-data"
+    )]
     pub(crate) db: PathBuf,
 }
 

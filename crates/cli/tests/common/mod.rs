@@ -1,5 +1,5 @@
 //! Runs the built binary against a database of its own, for the tests of the shell.
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, reason = "each test binary uses its part of this")]
 
 use std::{
     ffi::OsStr,
@@ -12,55 +12,55 @@ use std::{
 use tempfile::TempDir;
 
 /// A directory with files and a database.
-pub struct Shell {
+pub(crate) struct Shell {
     dir: TempDir,
 }
 
 /// How a command ended.
 #[derive(Debug)]
-pub struct Ended {
-    pub code: i32,
-    pub stdout: Vec<u8>,
-    pub stderr: String,
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
 }
 
 impl Shell {
     /// A directory without a database.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().expect("a scratch directory") }
     }
 
     /// The database that commands work on.
-    pub fn db(&self) -> PathBuf {
+    pub(crate) fn db(&self) -> PathBuf {
         self.path("db")
     }
 
     /// A path in the directory.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Writes a file and returns its path.
-    pub fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, contents).expect("a file in the scratch directory");
         path
     }
 
     /// The command `rhumb ARGS`, on the database unless `--db` is among them.
-    pub fn command<A: AsRef<OsStr>>(&self, args: &[A]) -> Command {
+    pub(crate) fn command<A: AsRef<OsStr>>(&self, args: &[A]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rhumb"));
         command.args(args).env("RHUMB_DB", self.db()).current_dir(self.dir.path());
         command
     }
 
     /// Runs a command with nothing on its standard input.
-    pub fn run<A: AsRef<OsStr>>(&self, args: &[A]) -> Ended {
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, args: &[A]) -> Ended {
         self.run_with_input(args, b"")
     }
 
     /// Runs a command with `input` on its standard input.
-    pub fn run_with_input<A: AsRef<OsStr>>(&self, args: &[A], input: &[u8]) -> Ended {
+    pub(crate) fn run_with_input<A: AsRef<OsStr>>(&self, args: &[A], input: &[u8]) -> Ended {
         let mut child = self
             .command(args)
             .stdin(Stdio::piped())
@@ -85,13 +85,13 @@ impl Shell {
 
     /// Runs a command that must succeed silently on the standard error, and returns its output.
     #[track_caller]
-    pub fn ok<A: AsRef<OsStr>>(&self, args: &[A]) -> String {
+    pub(crate) fn ok<A: AsRef<OsStr>>(&self, args: &[A]) -> String {
         self.ok_with_input(args, b"")
     }
 
     /// The same with `input` on its standard input.
     #[track_caller]
-    pub fn ok_with_input<A: AsRef<OsStr>>(&self, args: &[A], input: &[u8]) -> String {
+    pub(crate) fn ok_with_input<A: AsRef<OsStr>>(&self, args: &[A], input: &[u8]) -> String {
         let ended = self.run_with_input(args, input);
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
         String::from_utf8(ended.stdout).expect("the output is text")
@@ -100,7 +100,7 @@ impl Shell {
     /// Runs a command that must fail with `code` and one line on the standard error that contains
     /// `message`.
     #[track_caller]
-    pub fn fails<A: AsRef<OsStr>>(&self, args: &[A], code: i32, message: &str) {
+    pub(crate) fn fails<A: AsRef<OsStr>>(&self, args: &[A], code: i32, message: &str) {
         let ended = self.run(args);
         assert_eq!(ended.code, code, "{ended:?}");
         assert!(ended.stderr.contains(message), "{ended:?}");
@@ -111,7 +111,7 @@ impl Shell {
 }
 
 /// All files under `dir` whose names end in `suffix`, in order.
-pub fn files_with_suffix(dir: &Path, suffix: &str) -> Vec<PathBuf> {
+pub(crate) fn files_with_suffix(dir: &Path, suffix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {

@@ -381,8 +381,10 @@ mod tests {
         Pending { ahead, inputs, taken: 0, progress: Progress::new("", None, true) }
     }
 
+    type Run = Vec<(Vec<u8>, Vec<u8>)>;
+
     /// Every run of `keys`, each with at most `taken_max` entries, until one is out of order.
-    fn runs(keys: &[u8], taken_max: u64) -> (Vec<Vec<(Vec<u8>, Vec<u8>)>>, u64, Pending) {
+    fn runs(keys: &[u8], taken_max: u64) -> (Vec<Run>, u64, Pending) {
         let mut pending = pending(keys);
         let (mut runs, mut taken, mut last_key) = (Vec::new(), 0, None);
         loop {
