@@ -21,8 +21,12 @@ const REQUIRED: [&str; 6] = [
 /// What the README must show: how the source is fetched and how real data are loaded.
 const README_COMMANDS: [&str; 2] = ["git clone", "cargo run --release -- load"];
 
-/// The document of the bytes on disk.
-const FORMAT_DOCUMENT: &str = "docs/format.md";
+/// How the documents of the bytes on disk begin.
+const FORMAT_DOCUMENTS: &str = "docs/format";
+
+/// How a path begins that a document may name.
+const NAMED_PATHS: [&str; 7] =
+    ["crates/", "bench/", "compare/", "docs/", "fuzz/", "xtask/", ".ci/"];
 
 /// Lists the files of the repository that git tracks or would track, relative to `root`.
 pub(super) fn list_files(root: &Path) -> io::Result<Vec<String>> {
@@ -68,7 +72,15 @@ pub(super) fn check(root: &Path, files: &[String]) -> Vec<Finding> {
     }
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     findings.extend(check_readme(&read("README.md")));
-    findings.extend(check_format_document(files, &read(FORMAT_DOCUMENT)));
+    let mut format = String::new();
+    for document in files.iter().filter(|path| path.ends_with(".md")) {
+        let text = read(document);
+        findings.extend(check_named_paths(document, &text, files));
+        if document.starts_with(FORMAT_DOCUMENTS) {
+            format.push_str(&text);
+        }
+    }
+    findings.extend(check_format_documents(files, &format));
     findings
 }
 
@@ -79,14 +91,32 @@ fn check_readme(readme: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// Every file of format constants is named by the document of the format.
-fn check_format_document(files: &[String], document: &str) -> Vec<Finding> {
-    let constants =
-        files.iter().filter(|path| path.starts_with("crates/") && path.ends_with("/format.rs"));
-    constants
-        .filter(|path| !document.contains(path.as_str()))
-        .map(|path| Finding::failure(path, 0, format!("is not named in {FORMAT_DOCUMENT}")))
-        .collect()
+/// Every file of format constants is named by a document of the format.
+fn check_format_documents(files: &[String], text: &str) -> Vec<Finding> {
+    let mut constants: Vec<&String> = files.iter().collect();
+    constants.retain(|path| path.starts_with("crates/") && path.ends_with("/format.rs"));
+    constants.retain(|path| !text.contains(path.as_str()));
+    let what = format!("is not named in {FORMAT_DOCUMENTS}.md or {FORMAT_DOCUMENTS}/");
+    constants.iter().map(|path| Finding::failure(path, 0, &*what)).collect()
+}
+
+/// Every path of this repository that a document names in backquotes is there.
+fn check_named_paths(document: &str, text: &str, files: &[String]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        // Every other piece is between two backquotes.
+        for named in line.split('`').skip(1).step_by(2) {
+            let is_path = NAMED_PATHS.iter().any(|start| named.starts_with(start))
+                && !named.contains(|c: char| c.is_whitespace() || "*{<".contains(c));
+            let directory = format!("{}/", named.trim_end_matches('/'));
+            let is_there = files.iter().any(|path| path == named || path.starts_with(&directory));
+            if is_path && !is_there {
+                let what = format!("names `{named}`, which is not there");
+                findings.push(Finding::failure(document, index + 1, what));
+            }
+        }
+    }
+    findings
 }
 
 #[cfg(test)]
@@ -101,11 +131,21 @@ mod tests {
     fn a_format_file_must_be_named() {
         let files = ["crates/store/src/log/format.rs".into(), "crates/store/src/log/mod.rs".into()];
         assert_eq!(
-            paths(&check_format_document(&files, "# Bytes")),
+            paths(&check_format_documents(&files, "# Bytes")),
             ["crates/store/src/log/format.rs"]
         );
         let document = "The constants are in `crates/store/src/log/format.rs`.";
-        assert!(check_format_document(&files, document).is_empty());
+        assert!(check_format_documents(&files, document).is_empty());
+    }
+
+    #[test]
+    fn what_a_document_names_must_be_there() {
+        let files = ["crates/store/src/lib.rs".into()];
+        let text = "See `crates/store/src/lib.rs`, `crates/store/`, `lib.rs`, `crates/*/x`.\n\
+                    And `crates/store/src/gone.rs`.\n";
+        let found = check_named_paths("docs/a.md", text, &files);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].line == 2 && found[0].what.contains("gone.rs"));
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub(super) fn print(report: &DatabaseReport, form: Form, out: &mut Output) -> Ou
         let count = report.leftover_files.len();
         out.line(format!("leftovers  {count} files, removed when the database is next opened"))?;
     }
+    for problem in &report.problems {
+        out.line(format!("damaged    {problem}"))?;
+    }
     for keyspace in &report.keyspaces {
         out.line("")?;
         print_keyspace(keyspace, form, out)?;
@@ -147,6 +150,7 @@ pub(super) fn to_json(report: &DatabaseReport, form: Form) -> Json {
         "log": log.collect::<Vec<_>>(),
         "keyspaces": keyspaces.collect::<Vec<_>>(),
         "leftover_files": report.leftover_files,
+        "problems": report.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 
