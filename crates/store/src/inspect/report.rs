@@ -20,9 +20,11 @@ pub struct DatabaseReport {
     pub keyspaces: Vec<KeyspaceReport>,
     /// Files that belong to no keyspace, and will be removed when the database is next opened.
     pub leftover_files: Vec<PathBuf>,
+    /// Tables that cannot be read; they are missing from the levels.
+    pub problems: Vec<Problem>,
 }
 
-/// A keyspace: its levels, and its options as they were chosen.
+/// A keyspace and its levels.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct KeyspaceReport {
