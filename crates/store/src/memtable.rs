@@ -14,6 +14,7 @@ use std::{borrow::Borrow, cmp::Ordering as Order, ops::Bound};
 use crossbeam_skiplist::SkipSet;
 
 use crate::{
+    log::batch::BatchOp,
     slice::Slice,
     sync::primitive::{Arc, AtomicU64, AtomicUsize, Ordering},
     types::{FileId, Kind, SeqNo, TreeId},
@@ -123,7 +124,7 @@ impl Position for Target<'_> {
 /// The first eight bytes of a key as a number of the same order, so that most comparisons touch
 /// nothing beyond the skip list's own node.
 fn head(key: &[u8]) -> u64 {
-    rhumb_model::code::code(key, 0)
+    rhumb_model::code::code_at(key, 0)
 }
 
 impl Ord for dyn Position + '_ {
@@ -177,15 +178,6 @@ impl PartialEq for MemEntry {
 
 impl Eq for MemEntry {}
 
-/// Where an operation's key and value lie in its record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placement {
-    pub(crate) key_start: u32,
-    pub(crate) key_len: u32,
-    pub(crate) value_start: u32,
-    pub(crate) value_len: u32,
-}
-
 /// A sorted set of entries that grows until it is sealed and flushed.
 pub(crate) struct Memtable {
     entries: SkipSet<MemEntry>,
@@ -231,25 +223,17 @@ impl Memtable {
     }
 
     /// Inserts one operation of `record`. O(log n).
-    pub(crate) fn insert(
-        &self,
-        record: &Arc<[u8]>,
-        at: Placement,
-        tree: TreeId,
-        kind: Kind,
-        seq: SeqNo,
-    ) {
-        let key = &record[at.key_start as usize..][..at.key_len as usize];
+    pub(crate) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
         let entry = MemEntry {
-            head: head(key),
+            head: head(operation.key(record)),
             record: Arc::clone(record),
             seq,
-            key_start: at.key_start,
-            key_len: at.key_len,
-            value_start: at.value_start,
-            value_len: at.value_len,
-            tree,
-            kind,
+            key_start: operation.key_start,
+            key_len: operation.key_len,
+            value_start: operation.value_start,
+            value_len: operation.value_len,
+            tree: operation.tree,
+            kind: operation.kind,
         };
         self.bytes.fetch_add(ENTRY_OVERHEAD_BYTES, Ordering::Relaxed);
         self.last_seq.fetch_max(seq, Ordering::Relaxed);

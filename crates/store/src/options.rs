@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Result},
     io::{Clock, FileSystem, ReadMode, StdFs, SystemClock},
     sync::primitive::Arc,
-    table::TableOptions,
+    table::{Compression, IndexKind, TableOptions},
 };
 
 /// What an acknowledged write survives.
@@ -30,6 +30,57 @@ pub enum PersistMode {
 pub struct KeyspaceOptions {
     /// How its tables are written.
     pub table: TableOptions,
+}
+
+/// Version of the encoded keyspace options.
+const OPTIONS_VERSION: u8 = 1;
+
+impl KeyspaceOptions {
+    /// Refuses values that are out of bounds, by name.
+    pub(crate) fn check(&self) -> Result<()> {
+        let table = &self.table;
+        let refuse = |what: String| Err(Error::InvalidArgument(what.into()));
+        if *table != table.clamped() {
+            return refuse(format!("table options are out of their documented bounds: {table:?}"));
+        }
+        Ok(())
+    }
+
+    /// The options as the manifest keeps them; `docs/format/manifest.md` has the bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let table = &self.table;
+        let mut bytes = vec![OPTIONS_VERSION, table.index.to_byte(), table.compression.byte()];
+        bytes.extend([table.filter_bits_per_key, table.restart_interval]);
+        bytes.extend(table.block_bytes.to_le_bytes());
+        bytes.extend(table.large_value_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// Reads what [`KeyspaceOptions::encode`] wrote; the error says what was expected and found.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let Ok([version, index, compression, filter_bits_per_key, restart_interval, rest @ ..]) =
+            <[u8; 13]>::try_from(bytes)
+        else {
+            return Err(format!("keyspace options of {} bytes instead of 13", bytes.len()));
+        };
+        if version != OPTIONS_VERSION {
+            return Err(format!("keyspace options of version {version}"));
+        }
+        let word = |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
+        let options = Self {
+            table: TableOptions {
+                index: IndexKind::from_byte(index).ok_or(format!("index kind {index}"))?,
+                compression: Compression::from_byte(compression)
+                    .ok_or(format!("compression {compression}, which this build cannot read"))?,
+                filter_bits_per_key,
+                restart_interval,
+                block_bytes: word(0),
+                large_value_bytes: word(4),
+            },
+        };
+        options.check().map_err(|error| error.to_string())?;
+        Ok(options)
+    }
 }
 
 /// Settings of an open database.

@@ -85,8 +85,10 @@ pub(crate) fn pick_all(levels: &Levels) -> Option<Job> {
     let output_level = (levels.depth().max(2)) - 1;
     let inputs: Vec<(usize, Arc<Table>)> =
         levels.all().map(|(level, table)| (level, Arc::clone(table))).collect();
+    // A table whose entries all have one number holds one version of each key.
     let clean = inputs.iter().all(|(level, table)| {
-        *level == output_level && table.meta().tombstones == 0 && table.meta().seq_max == 0
+        let meta = table.meta();
+        *level == output_level && meta.tombstones == 0 && meta.seq_min == meta.seq_max
     });
     (!clean).then_some(Job { output_level, inputs, is_move: false, deepest: true })
 }
@@ -99,6 +101,6 @@ impl Job {
 
     /// The bytes of all input files.
     pub(crate) fn input_bytes(&self) -> u64 {
-        self.inputs.iter().map(|(_, table)| table.file_bytes()).sum()
+        self.inputs.iter().map(|(_, table)| table.meta().total_bytes()).sum()
     }
 }

@@ -5,11 +5,10 @@ use std::{fmt, sync::atomic::Ordering};
 use super::{
     Handle,
     keyspace::{Keyspace, KeyspaceInner},
-    write::check_entry,
 };
 use crate::{
     error::{Error, Result},
-    log::batch::{BatchEncoder, BatchReader},
+    log::batch::{self, BatchBuilder},
     options::PersistMode,
     sync::primitive::Arc,
     types::{Kind, TreeId},
@@ -21,7 +20,7 @@ use crate::{
 /// [`Batch::commit`].
 pub struct Batch {
     handle: Arc<Handle>,
-    encoder: BatchEncoder,
+    builder: BatchBuilder,
     /// The keyspaces written to, with the sub-trees that the operations name.
     targets: Vec<(Arc<KeyspaceInner>, TreeId)>,
     durability: PersistMode,
@@ -31,7 +30,7 @@ pub struct Batch {
 impl Batch {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
         let durability = handle.core.options.durability;
-        Self { handle, encoder: BatchEncoder::new(), targets: Vec::new(), durability, refused: None }
+        Self { handle, builder: BatchBuilder::new(), targets: Vec::new(), durability, refused: None }
     }
 
     /// What the batch survives once it is committed.
@@ -55,15 +54,15 @@ impl Batch {
         if self.refused.is_some() {
             return;
         }
-        let pushed = check_entry(key, value).and_then(|()| {
+        let pushed = (|| {
             if !Arc::ptr_eq(&keyspace.handle.core, &self.handle.core) {
                 return Err(Error::InvalidArgument(
                     format!("keyspace {:?} belongs to another database", keyspace.name()).into(),
                 ));
             }
             let tree = self.target(keyspace)?;
-            self.encoder.push(tree, kind, key, value)
-        });
+            self.builder.push(tree, kind, key, value)
+        })();
         self.refused = pushed.err();
     }
 
@@ -90,25 +89,24 @@ impl Batch {
                 moved.push((*tree, now));
             }
         }
-        let record = self.encoder.finish();
         if moved.is_empty() {
-            return Ok(record);
+            return Ok(self.builder.finish());
         }
-        let mut encoder = BatchEncoder::with_capacity(record.len());
-        for operation in BatchReader::trusted(&record) {
-            let to = moved.iter().find(|(from, _)| *from == operation.tree);
-            let tree = to.map_or(operation.tree, |(_, now)| *now);
-            let key = &record[operation.key_start as usize..][..operation.key_len as usize];
-            let value = &record[operation.value_start as usize..][..operation.value_len as usize];
-            encoder.push(tree, operation.kind, key, value)?;
+        let record = self.builder.finish();
+        let mut builder = BatchBuilder::with_capacity(record.len());
+        let ops = batch::Batch::decode(&record).map(|batch| batch.ops());
+        for op in ops.into_iter().flatten() {
+            let to = moved.iter().find(|(from, _)| *from == op.tree);
+            let tree = to.map_or(op.tree, |(_, now)| *now);
+            builder.push(tree, op.kind, op.key(&record), op.value(&record))?;
         }
-        Ok(encoder.finish())
+        Ok(builder.finish())
     }
 
     /// The number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.encoder.count() as usize
+        self.builder.count() as usize
     }
 
     /// Whether there are no operations.
@@ -129,7 +127,7 @@ impl Batch {
             return Err(refused);
         }
         let (core, durability) = (Arc::clone(&self.handle.core), self.durability);
-        let operations = self.encoder.count();
+        let operations = self.builder.count();
         core.commit(self.encode()?, operations, durability)
     }
 }

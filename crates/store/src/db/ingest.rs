@@ -5,12 +5,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{
-    core::{Core, Tree},
-    write::check_entry,
-};
+use super::core::{Core, Tree};
 use crate::{
     error::{Error, Result},
+    log::batch::check_entry,
     options::LEVEL_RATIO,
     sync::primitive::Arc,
     table::{Table, TableMeta, TableWriter},
@@ -112,7 +110,8 @@ impl Core {
         let alone = tree.compaction.try_lock();
         let seq = state.next_seq;
         for meta in &mut metas {
-            meta.number_all(seq);
+            // Every entry was written with number 0; the table shifts them all by the difference.
+            (meta.seq_min, meta.seq_max) = (seq, seq);
         }
         let opened: Vec<Arc<Table>> = metas
             .iter()

@@ -6,16 +6,16 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use crossbeam_epoch::Guard;
+use crate::sync::epoch::Guard;
 
-use super::{Handle, core::Core, core::Tree, write::check_entry};
+use super::{Handle, core::Core, core::Tree};
 use crate::{
     error::{Error, Result},
     iter::{
         Iter, load, prefix_end,
         source::{LevelCursor, Source},
     },
-    log::batch::BatchEncoder,
+    log::batch::BatchBuilder,
     memtable::MemCursor,
     options::KeyspaceOptions,
     plan::{drive, point::{Found, PointRead}},
@@ -112,12 +112,11 @@ impl Keyspace {
     }
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
-        check_entry(key, value)?;
         self.check_live()?;
-        let tree = self.inner.tree.load(&crossbeam_epoch::pin()).id;
-        let mut encoder = BatchEncoder::with_capacity(key.len() + value.len());
-        encoder.push(tree, kind, key, value)?;
-        self.core().commit(encoder.finish(), 1, self.core().options.durability)
+        let tree = self.inner.tree.load(&crate::sync::epoch::pin()).id;
+        let mut builder = BatchBuilder::with_capacity(key.len() + value.len() + 16);
+        builder.push(tree, kind, key, value)?;
+        self.core().commit(builder.finish(), 1, self.core().options.durability)
     }
 
     /// The value of `key`. Allocates nothing when the block is in memory.
@@ -169,7 +168,7 @@ impl Keyspace {
     /// before they are loaded.
     #[inline]
     pub(crate) fn find_at(&self, key: &[u8], seq: Option<SeqNo>) -> Result<Option<Found>> {
-        let guard = crossbeam_epoch::pin();
+        let guard = crate::sync::epoch::pin();
         // The memtables before the levels: a flush goes the other way.
         let view = self.core().mem.load(&guard);
         let (tree, retired) = self.tree_at(seq, &guard)?;
@@ -244,7 +243,7 @@ impl Keyspace {
         to: Bound<Box<[u8]>>,
         seq: Option<SeqNo>,
     ) -> Iter {
-        let guard = crossbeam_epoch::pin();
+        let guard = crate::sync::epoch::pin();
         let view = self.core().mem.get();
         let (tree, levels) = match self.tree_at(seq, &guard) {
             Ok((tree, retired)) => {

@@ -35,7 +35,7 @@ impl Core {
                 format!("the name of a keyspace has 1 to {NAME_BYTES_MAX} bytes: {name:?}").into(),
             ));
         }
-        options.table.check()?;
+        options.check()?;
         let mut catalog = self.catalog.lock();
         if let Some(inner) = catalog.keyspaces.get(name) {
             return Ok(Arc::clone(inner));
@@ -164,13 +164,11 @@ impl Core {
             }
         };
         let mut state = self.write.lock();
-        // Without a sync, a log that holds unflushed records must not claim a clean end.
-        let durable = flushed || self.persist_locked(&mut state, PersistMode::SyncData).is_ok();
-        if let Some(log) = state.log.take()
-            && durable
-        {
-            let _ = log.close();
+        // A log that holds unflushed records must be durable before it claims a clean end.
+        if !flushed && self.sync_logs(&mut state, PersistMode::SyncData).is_err() {
+            return;
         }
+        let _ = state.log.close();
     }
 }
 

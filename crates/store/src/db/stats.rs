@@ -112,11 +112,11 @@ impl Core {
             snapshots: self.snapshots.count() as u64,
             memtable_bytes: view.bytes(),
             sealed_memtables: view.sealed.len() as u64,
-            cache_bytes: self.tables.cache.bytes(),
+            cache_bytes: self.tables.cache.resident_bytes(),
             cache_capacity_bytes: self.tables.cache.capacity(),
             memory_budget_bytes: self.options.memory_budget_bytes,
             block_reads: get(&tables.block_reads),
-            block_read_bytes: get(&tables.block_read_bytes),
+            block_read_bytes: get(&tables.read_bytes),
             written_entries: get(&counters.written_entries),
             log_syncs: get(&counters.log_syncs),
             flushes: get(&counters.flushes),
@@ -141,7 +141,7 @@ fn keyspace_stats(name: String, tree: &Tree) -> KeyspaceStats {
         stats.entries += meta.entries;
         stats.tombstones += meta.tombstones;
         stats.raw_bytes += meta.raw_bytes;
-        stats.file_bytes += table.file_bytes();
+        stats.file_bytes += table.meta().total_bytes();
         stats.pinned_bytes += table.pinned_bytes();
     }
     stats.levels = (0..levels.depth()).map(|level| level_stats(&levels, level)).collect();
@@ -153,6 +153,6 @@ fn level_stats(levels: &Levels, level: usize) -> LevelStats {
     LevelStats {
         tables: tables.len() as u64,
         entries: tables.iter().map(|table| table.meta().entries).sum(),
-        file_bytes: tables.iter().map(|table| table.file_bytes()).sum(),
+        file_bytes: tables.iter().map(|table| table.meta().total_bytes()).sum(),
     }
 }

@@ -11,13 +11,13 @@ use std::{
 
 use super::core::{Core, MemView};
 use crate::{
-    error::{Error, Result},
+    error::Result,
     log::{
-        batch::{self, BatchReader},
-        log_path,
-        writer::LogWriter,
+        LogWriter,
+        batch::{self, Batch},
+        segment::segment_path,
     },
-    memtable::{Memtable, Placement},
+    memtable::Memtable,
     options::{PersistMode, SEALED_MAX},
     sync::primitive::{Arc, Mutex},
     types::{FileId, SeqNo},
@@ -31,22 +31,12 @@ const DELAY_STEP: Duration = Duration::from_micros(500);
 
 /// What belongs to the write lock.
 pub(crate) struct WriteState {
-    /// Takes the records; `None` after a segment was abandoned and no new one could be made.
-    pub(crate) log: Option<LogWriter>,
-    /// Where and after which segment the next one begins.
-    pub(crate) log_end: LogEnd,
-    /// Writers of the segments of sealed memtables, oldest first: a sync includes them.
+    /// Takes the records.
+    pub(crate) log: LogWriter,
+    /// Writers of older segments that memtables still need, oldest first: a sync includes them.
     pub(crate) sealed_logs: Vec<LogWriter>,
-    /// Whether the directory entry of the newest segment is durable.
-    pub(crate) log_entry_durable: bool,
+    /// The number of the next operation.
     pub(crate) next_seq: SeqNo,
-}
-
-/// Where the log validly ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogEnd {
-    pub(crate) segment: FileId,
-    pub(crate) lsn: u64,
 }
 
 /// A batch on its way through the queue.
@@ -150,92 +140,66 @@ impl Core {
         Ok(())
     }
 
+    /// Hands the records to the log with one call of the operating system.
     fn log_records(&self, state: &mut WriteState, records: &[Arc<[u8]>]) -> Result<()> {
-        if state.log.is_none() {
+        if state.log.is_closed() {
+            // A failed write could not be cut off: the next segment's header voids it.
             self.new_segment(state)?;
         }
-        let Some(log) = state.log.as_mut() else { return Ok(()) };
-        let parts: Vec<&[u8]> = records.iter().map(|record| &**record).collect();
-        match log.append(&parts) {
-            Ok(_) => {
-                state.log_end.lsn = log.end_lsn();
-                Ok(())
-            }
-            Err(error) => {
-                if log.is_broken() {
-                    // The next segment's header says where this one validly ends.
-                    state.sealed_logs.extend(state.log.take());
-                }
-                Err(error)
-            }
+        for record in records {
+            state.log.stage(&[record])?;
         }
+        state.log.commit()
     }
 
-    /// Begins a new log segment after the present one.
-    fn new_segment(&self, state: &mut WriteState) -> Result<()> {
+    /// Begins a new log segment after the present one; returns its number.
+    fn new_segment(&self, state: &mut WriteState) -> Result<FileId> {
         let id = self.new_file_id();
-        let end = state.log_end;
-        let log = LogWriter::create(
-            &*self.fs,
-            &self.dir,
-            id,
-            end.lsn,
-            Some((end.segment, end.lsn)),
-        )?;
-        state.log_end = LogEnd { segment: id, lsn: log.end_lsn() };
-        state.sealed_logs.extend(state.log.replace(log));
-        state.log_entry_durable = false;
+        let next = state.log.rotate(id)?;
+        state.sealed_logs.push(std::mem::replace(&mut state.log, next));
         self.remove_logs(self.take_old_logs(state));
-        Ok(())
+        Ok(id)
     }
 
     /// Takes out the writers of segments that no memtable needs any more.
     pub(crate) fn take_old_logs(&self, state: &mut WriteState) -> Vec<LogWriter> {
         let floor = self.log_floor.load(Ordering::Acquire);
-        let (old, kept) =
-            std::mem::take(&mut state.sealed_logs).into_iter().partition(|log| log.id() < floor);
+        let (old, kept) = std::mem::take(&mut state.sealed_logs)
+            .into_iter()
+            .partition(|log| log.header().id < floor);
         state.sealed_logs = kept;
+        // The manifest durably says that nothing before the floor is needed.
+        let first = state.sealed_logs.first_mut().unwrap_or(&mut state.log);
+        if first.header().id == floor {
+            first.note_durable(first.header().base);
+        }
         old
     }
 
     /// Removes log segments.
     pub(crate) fn remove_logs(&self, logs: Vec<LogWriter>) {
         for log in logs {
-            self.remove_file(&log_path(&self.dir, log.id()));
+            self.remove_file(&segment_path(&self.dir, log.header().id));
         }
     }
 
     /// Forces everything logged so far to the disk.
-    fn sync_logs(&self, state: &mut WriteState, mode: PersistMode) -> Result<()> {
+    pub(crate) fn sync_logs(&self, state: &mut WriteState, mode: PersistMode) -> Result<()> {
         let all = mode == PersistMode::SyncAll;
-        let result = (|| {
-            for log in &mut state.sealed_logs {
-                log.sync(all)?;
-            }
-            if let Some(log) = &mut state.log {
-                log.sync(all)?;
-            }
-            if !state.log_entry_durable {
-                self.sync_dir()?;
-                state.log_entry_durable = true;
-            }
-            Ok(())
-        })();
+        let mut durable = 0;
         self.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
-        match result {
-            Ok(()) => {
-                let durable = state.log_end.lsn;
-                if let Some(log) = &mut state.log {
-                    log.note_durable(durable);
+        for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
+            log.note_durable(durable);
+            match log.sync(all) {
+                Ok(lsn) => durable = lsn,
+                Err(cause) => {
+                    // What the disk holds now is unknown: nothing may be acknowledged after this.
+                    self.stop(&cause);
+                    return Err(cause);
                 }
-                Ok(())
-            }
-            Err(cause) => {
-                // What the disk holds now is unknown: nothing may be acknowledged after this.
-                self.stop(&cause);
-                Err(cause)
             }
         }
+        Ok(())
     }
 
     /// Makes everything written so far survive what `mode` says.
@@ -270,8 +234,8 @@ impl Core {
 
     /// Seals the active memtable and begins a new one with a new log segment.
     pub(crate) fn seal(&self, state: &mut WriteState) -> Result<()> {
-        self.new_segment(state)?;
-        let active = Arc::new(Memtable::new(state.log_end.segment));
+        let segment = self.new_segment(state)?;
+        let active = Arc::new(Memtable::new(segment));
         self.change_mem(|view| MemView {
             active,
             sealed: std::iter::once(&view.active).chain(&view.sealed).cloned().collect(),
@@ -297,7 +261,7 @@ impl Core {
 
     /// How full the memtables are: 0 while none waits for its flush, 1 when all are full.
     fn memory_pressure(&self) -> f64 {
-        let guard = crossbeam_epoch::pin();
+        let guard = crate::sync::epoch::pin();
         let view = self.mem.load(&guard);
         if view.sealed.len() < SEALED_MAX {
             return 0.0;
@@ -309,31 +273,10 @@ impl Core {
 /// Inserts all operations of a record, numbered from `seq`; returns the next number.
 pub(crate) fn insert_record(memtable: &Memtable, record: &Arc<[u8]>, mut seq: SeqNo) -> SeqNo {
     memtable.charge_record(record);
-    for operation in BatchReader::trusted(record) {
-        let at = Placement {
-            key_start: operation.key_start,
-            key_len: operation.key_len,
-            value_start: operation.value_start,
-            value_len: operation.value_len,
-        };
-        memtable.insert(record, at, operation.tree, operation.kind, seq);
+    let Ok(batch) = Batch::decode(record) else { return seq };
+    for operation in batch.ops() {
+        memtable.insert(record, &operation, seq);
         seq += 1;
     }
     seq
-}
-
-/// Refuses keys and values that are too long, by name.
-pub(crate) fn check_entry(key: &[u8], value: &[u8]) -> Result<()> {
-    use crate::types::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-    if key.len() > KEY_BYTES_MAX {
-        return Err(Error::InvalidArgument(
-            format!("a key of {} bytes is longer than {KEY_BYTES_MAX}", key.len()).into(),
-        ));
-    }
-    if value.len() > VALUE_BYTES_MAX {
-        return Err(Error::InvalidArgument(
-            format!("a value of {} bytes is longer than {VALUE_BYTES_MAX}", value.len()).into(),
-        ));
-    }
-    Ok(())
 }

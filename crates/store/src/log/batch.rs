@@ -63,18 +63,22 @@ impl BatchBuilder {
         Ok(())
     }
 
+    /// Appends an operation of either kind. Fails as [`BatchBuilder::put`] does.
+    pub(crate) fn push(
+        &mut self,
+        tree: TreeId,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        match kind {
+            Kind::Tombstone => self.remove(tree, key),
+            Kind::Value | Kind::LargeValue => self.put(tree, key, value),
+        }
+    }
+
     fn check_room(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        if key.len() > KEY_BYTES_MAX {
-            return Err(Error::InvalidArgument(
-                format!("a key of {} bytes: the longest is {KEY_BYTES_MAX}", key.len()).into(),
-            ));
-        }
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(Error::InvalidArgument(
-                format!("a value of {} bytes: the longest is {VALUE_BYTES_MAX}", value.len())
-                    .into(),
-            ));
-        }
+        check_entry(key, value)?;
         let room = PAYLOAD_BYTES_MAX - self.bytes.len();
         if key.len() + value.len() + OP_OVERHEAD_BYTES_MAX > room || self.count == u32::MAX {
             return Err(Error::InvalidArgument(
@@ -122,6 +126,12 @@ impl BatchBuilder {
         &self.bytes
     }
 
+    /// The whole payload; [`set_first_seq`] numbers it.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        self.seal(0);
+        self.bytes
+    }
+
     /// The payload as it was last sealed.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -131,6 +141,26 @@ impl BatchBuilder {
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
+}
+
+/// Refuses keys and values that are too long, by name.
+pub(crate) fn check_entry(key: &[u8], value: &[u8]) -> Result<()> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::InvalidArgument(
+            format!("a key of {} bytes: the longest is {KEY_BYTES_MAX}", key.len()).into(),
+        ));
+    }
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(Error::InvalidArgument(
+            format!("a value of {} bytes: the longest is {VALUE_BYTES_MAX}", value.len()).into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Numbers a sealed payload anew: its first operation gets `first_seq`.
+pub(crate) fn set_first_seq(payload: &mut [u8], first_seq: SeqNo) {
+    payload[0..8].copy_from_slice(&first_seq.to_le_bytes());
 }
 
 /// One operation: where its key and value are in the payload.

@@ -59,11 +59,27 @@ pub(crate) struct Recovery {
     pub(crate) records: u64,
     /// The segment that the log ends in; 0 if there is none.
     pub(crate) last: FileId,
+    /// The place of that segment's first byte.
+    pub(crate) last_base: Lsn,
     /// All segments in the directory, ascending, those before the start too. The next segment's
     /// number is above all of them.
     pub(crate) segments: Vec<FileId>,
     /// What was ignored after the end, if anything was.
     pub(crate) torn: Option<TornTail>,
+}
+
+impl Recovery {
+    /// The header of the segment that goes on from here. `id` is above every one in `segments`.
+    pub(crate) fn next_header(&self, identity: u64, id: FileId) -> SegmentHeader {
+        SegmentHeader {
+            identity,
+            id,
+            base: self.end,
+            previous: self.last,
+            previous_base: self.last_base,
+            synced: self.durable,
+        }
+    }
 }
 
 /// Bytes after the end of the log that were never promised to survive.
@@ -181,14 +197,17 @@ fn read_segment(
     Ok(Segment { id, header, cut: Lsn::MAX })
 }
 
-/// Finds where each segment is continued by a newer one.
+/// Finds where each segment is continued by a newer one. A newer segment also knows where the one
+/// before it began, so what is older ends there even if the one before it is lost.
 fn cut_segments(segments: &mut [Segment]) {
-    let mut cut = Lsn::MAX;
+    let mut newer: Vec<SegmentHeader> = Vec::new();
     for segment in segments.iter_mut().rev() {
-        segment.cut = cut;
-        if let Ok(header) = &segment.header {
-            cut = cut.min(header.base);
-        }
+        let cuts = newer.iter().map(|newer| match segment.id < newer.previous {
+            true => newer.previous_base,
+            false => newer.base,
+        });
+        segment.cut = cuts.min().unwrap_or(Lsn::MAX);
+        newer.extend(segment.header.as_ref().ok());
     }
 }
 
@@ -226,13 +245,16 @@ impl Replayer<'_> {
         };
         for segment in segments {
             let Some(header) = segment.live() else { continue };
-            if header.base != self.found.end {
-                stop.found =
-                    format!("{}, and segment {} at {}", stop.found, header.id, header.base);
+            let follows = header.id == start.segment || header.previous == self.found.last;
+            if header.base != self.found.end || !follows {
+                stop.found = format!(
+                    "{}, and segment {} that goes on from segment {} at place {}",
+                    stop.found, header.id, header.previous, header.base
+                );
                 stop.ignores_bytes = true;
                 return Ok(stop);
             }
-            self.found.last = segment.id;
+            (self.found.last, self.found.last_base) = (segment.id, header.base);
             stop = self.replay_segment(segment, header, replay)?;
         }
         if let Some(after) = segments.last().filter(|last| last.id > self.found.last) {

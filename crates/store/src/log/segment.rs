@@ -8,7 +8,7 @@ use super::Lsn;
 use crate::types::FileId;
 
 /// Bytes of a segment's header; the first frame follows.
-pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 72;
 
 /// The first bytes of every segment.
 pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"RHUMBLOG";
@@ -20,7 +20,7 @@ pub(crate) const SEGMENT_VERSION: u32 = 1;
 /// adding lengths to places would overflow.
 pub(crate) const BASE_LSN_MAX: Lsn = 1 << 62;
 
-/// What a segment says of itself in its first 64 bytes.
+/// What a segment says of itself in its first 72 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     /// The random number of the database that the segment belongs to.
@@ -30,8 +30,11 @@ pub(crate) struct SegmentHeader {
     /// The place of the segment's first byte. Whatever older segments hold at or after this place
     /// is void: it was refused, or lost before this segment was made.
     pub(crate) base: Lsn,
-    /// The segment that this one continues; 0 if none. Only to name what is missing.
+    /// The segment that this one continues; 0 if none.
     pub(crate) previous: FileId,
+    /// The place of the first byte of the segment that this one continues. Should that segment be
+    /// lost, what is older than it ends there.
+    pub(crate) previous_base: Lsn,
     /// Everything before this place was known to be durable when the segment was made.
     pub(crate) synced: Lsn,
 }
@@ -51,12 +54,13 @@ impl SegmentHeader {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         bytes[0..8].copy_from_slice(&SEGMENT_MAGIC);
         bytes[8..12].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
-        let words = [self.identity, self.id, self.base, self.previous, self.synced];
+        let words =
+            [self.identity, self.id, self.base, self.previous, self.previous_base, self.synced];
         for (i, word) in words.iter().enumerate() {
             bytes[16 + 8 * i..24 + 8 * i].copy_from_slice(&word.to_le_bytes());
         }
-        let hash = xxh3_64(&bytes[..56]);
-        bytes[56..].copy_from_slice(&hash.to_le_bytes());
+        let hash = xxh3_64(&bytes[..64]);
+        bytes[64..].copy_from_slice(&hash.to_le_bytes());
         bytes
     }
 
@@ -73,7 +77,7 @@ impl SegmentHeader {
         if bytes[..8] != SEGMENT_MAGIC {
             return Err(HeaderFault::Invalid("other first bytes"));
         }
-        if word(56) != xxh3_64(&bytes[..56]) {
+        if word(64) != xxh3_64(&bytes[..64]) {
             return Err(HeaderFault::Invalid("a wrong checksum"));
         }
         let version = word(8) as u32;
@@ -85,13 +89,17 @@ impl SegmentHeader {
             id: word(24),
             base: word(32),
             previous: word(40),
-            synced: word(48),
+            previous_base: word(48),
+            synced: word(56),
         };
         if header.base > BASE_LSN_MAX {
             return Err(HeaderFault::Invalid("a place beyond the end of every log"));
         }
         if header.synced > header.base {
             return Err(HeaderFault::Invalid("a segment that was durable before it was made"));
+        }
+        if header.previous >= header.id || header.previous_base > header.base {
+            return Err(HeaderFault::Invalid("a segment that continues a later one"));
         }
         Ok(header)
     }
@@ -117,6 +125,7 @@ mod tests {
         id: 9,
         base: 0x1_0000_0040,
         previous: 7,
+        previous_base: 0x1_0000_0000,
         synced: 0x1_0000_0000,
     };
 
@@ -141,8 +150,8 @@ mod tests {
     fn another_version_is_named() {
         let mut bytes = HEADER.encode();
         bytes[8] = 2;
-        let hash = xxh3_64(&bytes[..56]);
-        bytes[56..].copy_from_slice(&hash.to_le_bytes());
+        let hash = xxh3_64(&bytes[..64]);
+        bytes[64..].copy_from_slice(&hash.to_le_bytes());
         assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderFault::Version(2)));
     }
 

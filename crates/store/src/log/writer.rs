@@ -63,6 +63,8 @@ pub(crate) struct LogWriter {
     staged_end: u64,
     /// Staged bytes that are not in the file yet; they end at `staged_end`.
     buffer: Vec<u8>,
+    /// Whether bytes of a failed record may follow `end` in the file.
+    has_tail: bool,
     /// What of this file was synced.
     synced_end: u64,
     /// Whether the file's name was synced.
@@ -97,6 +99,7 @@ impl LogWriter {
             end,
             staged_end: end,
             buffer: Vec::new(),
+            has_tail: false,
             synced_end: 0,
             name_synced: false,
             durable: header.synced,
@@ -114,6 +117,7 @@ impl LogWriter {
             return Err(Error::WritesStopped(Arc::new(cause.clone())));
         }
         self.discard();
+        self.drop_tail();
         if !matches!(self.state, State::Closed(_)) {
             let what = format!("{}: the log goes on in another segment", self.path.display());
             self.state = State::Closed(Error::InvalidArgument(what.into()));
@@ -122,6 +126,7 @@ impl LogWriter {
             id,
             base: self.end_lsn(),
             previous: self.header.id,
+            previous_base: self.header.base,
             synced: self.durable.min(self.end_lsn()),
             ..self.header
         };
@@ -213,7 +218,9 @@ impl LogWriter {
         if let State::SyncFailed(cause) = &self.state {
             return Err(Error::WritesStopped(Arc::new(cause.clone())));
         }
-        if all || self.synced_end < self.end || matches!(self.state, State::Cut) {
+        let is_cut = self.has_tail || matches!(self.state, State::Cut);
+        if all || self.synced_end < self.end || is_cut {
+            self.drop_tail();
             let outcome = if all {
                 retry("fsync", &self.path, || self.file.sync_all())
             } else {
@@ -245,7 +252,7 @@ impl LogWriter {
 
     /// Ends the segment as at a clean close: everything durable, and a mark that says so. Records
     /// that are staged and not committed are dropped.
-    pub(crate) fn close(mut self) -> Result<()> {
+    pub(crate) fn close(&mut self) -> Result<()> {
         self.discard();
         self.sync(false)?;
         if self.is_closed() {
@@ -327,9 +334,19 @@ impl LogWriter {
     fn cut(&mut self, cause: Error) {
         self.buffer.clear();
         self.staged_end = self.end;
-        let outcome = retry("truncate", &self.path, || self.file.truncate(self.end));
+        self.has_tail = true;
+        self.drop_tail();
         if matches!(self.state, State::Usable | State::Cut) {
-            self.state = if outcome.is_ok() { State::Cut } else { State::Closed(cause) };
+            self.state = if self.has_tail { State::Closed(cause) } else { State::Cut };
+        }
+    }
+
+    /// Tries to remove what a failed record left. Where that fails again the next segment voids it,
+    /// so the failure is not one of the caller's.
+    fn drop_tail(&mut self) {
+        if self.has_tail {
+            let outcome = retry("truncate", &self.path, || self.file.truncate(self.end));
+            self.has_tail = outcome.is_err();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crossbeam_epoch::Guard;
+use crate::sync::epoch::Guard;
 
 use super::{BlockRequest, Plan, Progress};
 use crate::{
@@ -86,11 +86,14 @@ impl<V: Deref<Target = Levels>> Plan for PointRead<'_, V> {
 
     #[inline]
     fn step(&mut self) -> Result<Progress<Found>> {
-        while let Some(candidate) = self.candidate(self.next) {
+        loop {
             let at = self.next;
+            let Some(candidate) = self.candidate(at) else { break };
+            let lookup = match candidate {
+                Some(table) => table.lookup(self.guard, self.key, self.hash, self.seq)?,
+                None => Lookup::Absent,
+            };
             self.next += 1;
-            let Some(table) = candidate else { continue };
-            let lookup = table.lookup(self.guard, self.key, self.hash, self.seq)?;
             if let Some(progress) = self.settle(lookup, at) {
                 return Ok(progress);
             }

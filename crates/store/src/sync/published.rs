@@ -7,9 +7,12 @@
 
 use std::fmt;
 
-use crossbeam_epoch::{Atomic, Guard, Owned};
+use crossbeam_epoch::{Atomic, Owned};
 
-use super::primitive::{Arc, Ordering};
+use super::{
+    epoch::{self, Guard},
+    primitive::{Arc, Ordering},
+};
 
 /// An [`Arc`] that can be replaced while it is being read.
 pub(crate) struct Published<T: Send + Sync + 'static> {
@@ -34,22 +37,28 @@ impl<T: Send + Sync + 'static> Published<T> {
 
     /// The value of this moment, to keep.
     pub(crate) fn get(&self) -> Arc<T> {
-        Arc::clone(self.load(&crossbeam_epoch::pin()))
+        Arc::clone(self.load(&epoch::pin()))
     }
 
     /// Replaces the value. Readers that loaded the old one keep it until they let go.
     pub(crate) fn store(&self, value: Arc<T>) {
-        let guard = crossbeam_epoch::pin();
+        let guard = epoch::pin();
         let old = self.current.swap(Owned::new(value), Ordering::AcqRel, &guard);
         // SAFETY: the swap unlinked `old`, so that no later load can reach it, and each thread
         // that swaps gets a different pointer; it is destroyed once and after all present guards.
         unsafe { guard.defer_destroy(old) };
+        drop(guard);
+        // Replacing is rare and what was replaced may hold files: it should go now, on this
+        // thread, not with a later read on another. An epoch takes up to three rounds to pass.
+        for _ in 0..3 {
+            epoch::pin().flush();
+        }
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for Published<T> {
     fn drop(&mut self) {
-        let guard = crossbeam_epoch::pin();
+        let guard = epoch::pin();
         let old =
             self.current.swap(crossbeam_epoch::Shared::null(), Ordering::AcqRel, &guard);
         // SAFETY: `&mut self` ends all access through the cell; a reference that a guard still
@@ -60,7 +69,7 @@ impl<T: Send + Sync + 'static> Drop for Published<T> {
 
 impl<T: Send + Sync + fmt::Debug + 'static> fmt::Debug for Published<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.load(&crossbeam_epoch::pin()).fmt(f)
+        self.load(&epoch::pin()).fmt(f)
     }
 }
 
@@ -71,7 +80,7 @@ mod tests {
     #[test]
     fn a_loaded_value_outlives_its_replacement_and_the_cell() {
         let cell = Published::new(Arc::new(1));
-        let guard = crossbeam_epoch::pin();
+        let guard = epoch::pin();
         let one = cell.load(&guard);
         cell.store(Arc::new(2));
         assert_eq!(**one, 1);
@@ -87,7 +96,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..2_000 {
-                        let guard = crossbeam_epoch::pin();
+                        let guard = epoch::pin();
                         let seen = cell.load(&guard);
                         assert!(seen.iter().all(|x| *x == seen[0]));
                     }

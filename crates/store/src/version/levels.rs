@@ -48,7 +48,7 @@ impl Level {
         let prefix = tables.first().map_or_else(Default::default, |first| {
             first.meta().largest[..prefix_len].to_vec().into_boxed_slice()
         });
-        let heads = tables.iter().map(|t| code::code(&t.meta().largest, prefix_len)).collect();
+        let heads = tables.iter().map(|t| code::code_at(&t.meta().largest, prefix_len)).collect();
         Self { tables, prefix, heads }
     }
 
@@ -63,7 +63,7 @@ impl Level {
     pub(crate) fn table_at_or_after(&self, key: &[u8]) -> usize {
         let prefix = &*self.prefix;
         if key.len() >= prefix.len() && key[..prefix.len()] == *prefix {
-            let head = code::code(key, prefix.len());
+            let head = code::code_at(key, prefix.len());
             let mut at = self.heads.partition_point(|h| *h < head);
             while at < self.heads.len()
                 && self.heads[at] == head
@@ -92,7 +92,7 @@ impl Level {
 
     /// Bytes of all files of the level.
     pub(crate) fn bytes(&self) -> u64 {
-        self.tables.iter().map(|t| t.file_bytes()).sum()
+        self.tables.iter().map(|t| t.meta().total_bytes()).sum()
     }
 }
 
