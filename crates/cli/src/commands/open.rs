@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rhumb::{Database, Keyspace, KeyspaceOptions};
+use rhumb::{Database, DatabaseBuilder, Keyspace, KeyspaceOptions};
 
 use crate::failure::{Failure, Outcome};
 
@@ -18,6 +18,10 @@ pub(crate) struct DatabaseArg {
         default_value = "rhumb-data"
     )]
     pub(crate) db: PathBuf,
+    /// Memory for unflushed writes, indexes, filters and cached blocks, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 512,
+          value_parser = clap::value_parser!(u64).range(16..=1 << 24))]
+    memory: u64,
 }
 
 /// Where the entries are.
@@ -34,7 +38,7 @@ impl DatabaseArg {
     /// Opens a database that is there.
     pub(crate) fn open(&self) -> Outcome<Database> {
         self.require()?;
-        Ok(Database::builder(&self.db).create_if_missing(false).open()?)
+        Ok(self.builder().create_if_missing(false).open()?)
     }
 
     /// Fails, with what to do, if there is no database.
@@ -44,7 +48,11 @@ impl DatabaseArg {
 
     /// Opens the database, or makes it.
     fn open_or_create(&self) -> Outcome<Database> {
-        Ok(Database::builder(&self.db).create_if_missing(true).open()?)
+        Ok(self.builder().create_if_missing(true).open()?)
+    }
+
+    fn builder(&self) -> DatabaseBuilder {
+        Database::builder(&self.db).memory_budget_bytes(self.memory << 20)
     }
 }
 

@@ -111,7 +111,7 @@ pub(super) fn walk_block(
         key.extend_from_slice(entry.suffix);
         visit(WalkedEntry {
             key: &key,
-            seq: entry.seq,
+            seq: entry.seq + table.seq_shift(),
             kind: entry.kind,
             value: &block.bytes()[entry.value_start..entry.value_start + entry.value_len],
         })?;
