@@ -14,7 +14,7 @@ use std::{borrow::Borrow, cmp::Ordering as Order, ops::Bound};
 use crossbeam_skiplist::SkipSet;
 
 use crate::{
-    log::batch::BatchOp,
+    log::{Lsn, batch::BatchOp},
     slice::Slice,
     sync::primitive::{Arc, AtomicU64, AtomicUsize, Ordering},
     types::{FileId, Kind, SeqNo, TreeId},
@@ -178,17 +178,27 @@ impl PartialEq for MemEntry {
 
 impl Eq for MemEntry {}
 
+/// Where the log begins that a memtable needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogFloor {
+    /// The oldest segment that holds an entry of the memtable.
+    pub(crate) segment: FileId,
+    /// The place of that segment's first byte.
+    pub(crate) lsn: Lsn,
+}
+
 /// A sorted set of entries that grows until it is sealed and flushed.
 pub(crate) struct Memtable {
     entries: SkipSet<MemEntry>,
     bytes: AtomicUsize,
     last_seq: AtomicU64,
-    log: FileId,
+    log: Option<LogFloor>,
 }
 
 impl Memtable {
-    /// An empty memtable whose entries are logged in segment `log` and later ones.
-    pub(crate) fn new(log: FileId) -> Self {
+    /// An empty memtable whose entries are logged from `log` on; `None` for one that was replayed,
+    /// which the log keeps until all that was replayed is flushed.
+    pub(crate) fn new(log: Option<LogFloor>) -> Self {
         Self {
             entries: SkipSet::new(),
             bytes: AtomicUsize::new(0),
@@ -197,8 +207,8 @@ impl Memtable {
         }
     }
 
-    /// The oldest log segment that holds an entry of this memtable.
-    pub(crate) fn log(&self) -> FileId {
+    /// Where the log begins that this memtable needs.
+    pub(crate) fn log(&self) -> Option<LogFloor> {
         self.log
     }
 

@@ -30,7 +30,9 @@ impl Core {
             self.link_table(meta, target)?;
         }
         let manifest_id = self.new_file_id();
-        let floor = Edit::LogFloor { segment: self.next_file.load(Ordering::Relaxed) };
+        // The copy has no log: no segment that exists is at or above its floor.
+        let segment = self.next_file.load(Ordering::Relaxed);
+        let floor = Edit::LogFloor { segment, lsn: catalog.state.log_lsn };
         let state = catalog.state.snapshot();
         let manifest =
             Manifest::create(&*self.fs, target, manifest_id, &[state, VersionEdit::from(vec![floor])]);

@@ -6,10 +6,10 @@ use super::core::{Core, MemView, Tree};
 use crate::{
     compaction::retain::Retain,
     error::Result,
-    memtable::Memtable,
+    memtable::{LogFloor, Memtable},
     sync::primitive::{Arc, Ordering},
     table::{Table, TableMeta, TableWriter},
-    types::{FileId, SeqNo, TreeId},
+    types::{SeqNo, TreeId},
     version::edit::Edit,
 };
 
@@ -22,13 +22,15 @@ impl Core {
         let next = view.sealed.iter().rev().nth(1).unwrap_or(&view.active);
         let floor = next.log();
         let outputs = self.write_memtable(memtable)?;
-        self.install_flush(outputs, Some(floor), memtable.last_seq())?;
+        self.install_flush(outputs, floor, memtable.last_seq())?;
         self.change_mem(|view| MemView {
             active: Arc::clone(&view.active),
             sealed: view.sealed.iter().filter(|m| !Arc::ptr_eq(m, memtable)).cloned().collect(),
         });
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
-        self.log_floor.store(floor, Ordering::Release);
+        if let Some(floor) = floor {
+            self.log_floor.store(floor.segment, Ordering::Release);
+        }
         // A writer may hold the lock while it waits for this very flush: it must hear of it before
         // the lock is asked for, and removes the old segments itself if it has the lock.
         self.work.tell_done();
@@ -83,7 +85,7 @@ impl Core {
     pub(crate) fn install_flush(
         &self,
         outputs: Vec<(Arc<Tree>, TableMeta)>,
-        floor: Option<FileId>,
+        floor: Option<LogFloor>,
         last_seq: SeqNo,
     ) -> Result<()> {
         let mut opened = Vec::with_capacity(outputs.len());
@@ -106,7 +108,8 @@ impl Core {
                 meta: table.meta().clone(),
             })
             .collect();
-        edits.extend(floor.map(|segment| Edit::LogFloor { segment }));
+        let floor = floor.map(|LogFloor { segment, lsn }| Edit::LogFloor { segment, lsn });
+        edits.extend(floor);
         edits.push(Edit::LastSeq { seq: last_seq.max(catalog.state.last_seq) });
         catalog.commit(self, edits)?;
         for (tree, table) in live {

@@ -32,7 +32,7 @@ use crate::{
         LogRecord, LogWriter, Recovery, batch::Batch, recover,
         segment::segment_path,
     },
-    memtable::Memtable,
+    memtable::{LogFloor, Memtable},
     options::{DatabaseBuilder, KeyspaceOptions},
     sync::{
         primitive::{Arc, AtomicU64, Mutex},
@@ -82,7 +82,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let last_seq = replayed.iter().map(|m| m.last_seq()).fold(state.last_seq, SeqNo::max);
     let core = Arc::new(Core {
         mem: Published::new(Arc::new(MemView {
-            active: Arc::new(Memtable::new(segment)),
+            active: Arc::new(Memtable::new(Some(LogFloor { segment, lsn: recovery.end }))),
             sealed: replayed.into_iter().rev().map(Arc::new).collect(),
         })),
         mem_change: Mutex::default(),
@@ -200,14 +200,16 @@ fn replay(
     state: &CatalogState,
 ) -> Result<(Vec<Memtable>, Recovery)> {
     let mut memtables: Vec<Memtable> = Vec::new();
+    let mut last_segment = None;
     let recovery = recover(fs, dir, state.identity, state.log_start(), |record| {
         let LogRecord { lsn, segment, payload } = record;
         let batch = Batch::decode(&payload).map_err(|fault| {
             let at = format!("{} at byte {} of the record at place {lsn}", fault.expected, fault.offset);
             Error::corrupt(segment_path(dir, segment), 0, at, "something else")
         })?;
-        if memtables.last().is_none_or(|memtable| memtable.log() != segment) {
-            memtables.push(Memtable::new(segment));
+        if last_segment != Some(segment) {
+            last_segment = Some(segment);
+            memtables.push(Memtable::new(None));
         }
         if let Some(memtable) = memtables.last() {
             insert_record(memtable, &payload, batch.first_seq());
@@ -221,11 +223,11 @@ impl Core {
     /// Makes it durable that no older segment than the present one is needed, and removes them.
     fn forget_old_logs(&self) -> Result<()> {
         let mut state = self.write.lock();
-        let segment = state.log.header().id;
+        let (segment, lsn) = (state.log.header().id, state.log.header().base);
         let mut catalog = self.catalog.lock();
         if catalog.state.log_floor < segment {
             let last_seq = Edit::LastSeq { seq: state.next_seq - 1 };
-            catalog.commit(self, vec![Edit::LogFloor { segment }, last_seq])?;
+            catalog.commit(self, vec![Edit::LogFloor { segment, lsn }, last_seq])?;
         }
         self.log_floor.store(segment, Ordering::Release);
         drop(self.take_old_logs(&mut state));

@@ -17,10 +17,10 @@ use crate::{
         batch::{self, Batch},
         segment::segment_path,
     },
-    memtable::Memtable,
+    memtable::{LogFloor, Memtable},
     options::{PersistMode, SEALED_MAX},
     sync::primitive::{Arc, Mutex},
-    types::{FileId, SeqNo},
+    types::SeqNo,
 };
 
 /// A group takes no further batch once it is this large, in bytes.
@@ -152,13 +152,14 @@ impl Core {
         state.log.commit()
     }
 
-    /// Begins a new log segment after the present one; returns its number.
-    fn new_segment(&self, state: &mut WriteState) -> Result<FileId> {
+    /// Begins a new log segment after the present one; returns its beginning.
+    fn new_segment(&self, state: &mut WriteState) -> Result<LogFloor> {
         let id = self.new_file_id();
         let next = state.log.rotate(id)?;
         state.sealed_logs.push(std::mem::replace(&mut state.log, next));
         self.remove_logs(self.take_old_logs(state));
-        Ok(id)
+        let lsn = state.log.header().base;
+        Ok(LogFloor { segment: id, lsn })
     }
 
     /// Takes out the writers of segments that no memtable needs any more.
@@ -234,8 +235,8 @@ impl Core {
 
     /// Seals the active memtable and begins a new one with a new log segment.
     pub(crate) fn seal(&self, state: &mut WriteState) -> Result<()> {
-        let segment = self.new_segment(state)?;
-        let active = Arc::new(Memtable::new(segment));
+        let floor = self.new_segment(state)?;
+        let active = Arc::new(Memtable::new(Some(floor)));
         self.change_mem(|view| MemView {
             active,
             sealed: std::iter::once(&view.active).chain(&view.sealed).cloned().collect(),

@@ -31,8 +31,6 @@ pub(crate) struct LogStart {
     pub(crate) segment: FileId,
     /// The place of that segment's first byte.
     pub(crate) lsn: Lsn,
-    /// Everything before this place was durable when the manifest said so.
-    pub(crate) durable: Lsn,
 }
 
 /// One replayed record.
@@ -133,7 +131,7 @@ pub(crate) fn recover(
     };
     let stop = replayer.replay_all(&segments, start, &mut replay)?;
     let (mut found, durable) = {
-        let durable = replayer.furthest_claim(&segments, start, &stop)?;
+        let durable = replayer.furthest_claim(&segments, &stop)?;
         (replayer.found, durable)
     };
     if durable > found.end {
@@ -300,8 +298,8 @@ impl Replayer<'_> {
     }
 
     /// The furthest place that anything claims was durable.
-    fn furthest_claim(&self, segments: &[Segment], start: LogStart, stop: &Stop) -> Result<Lsn> {
-        let mut furthest = self.found.durable.max(start.durable);
+    fn furthest_claim(&self, segments: &[Segment], stop: &Stop) -> Result<Lsn> {
+        let mut furthest = self.found.durable;
         for segment in segments {
             let base = segment.header.as_ref().ok().map(|header| header.base);
             if let Ok(header) = &segment.header {

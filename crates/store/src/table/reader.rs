@@ -70,6 +70,8 @@ pub(crate) struct Table {
     blocks: TableBlocks,
     written: Written,
     obsolete: AtomicBool,
+    /// How much higher the entries are numbered than the file says.
+    seq_shift: SeqNo,
 }
 
 /// The parts of a table that are not data, verified.
@@ -80,7 +82,6 @@ struct Parts {
     filter: Filter,
     meta: TableMeta,
     written: Written,
-    seq_shift: SeqNo,
 }
 
 impl Table {
