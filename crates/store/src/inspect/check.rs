@@ -15,14 +15,17 @@ use crate::{
     db::take_lock,
     error::{Error, Result},
     io::FileSystem,
-    log::{batch::Batch, recover, segment::parse_segment_name},
+    log::{batch::Batch, recover, segment::parse_segment_name, segment_path},
     sync::primitive::Arc,
     table::{
         BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, parse_table_name, table_path,
         value_path,
     },
     types::{Kind, SeqNo, compare_entries},
-    version::{manifest::Manifest, state::CatalogState},
+    version::{
+        manifest::{CURRENT_NAME, Manifest, manifest_path},
+        state::CatalogState,
+    },
 };
 
 /// Problems that are listed; the rest is counted.
@@ -54,8 +57,9 @@ pub(super) fn check(
     };
     match Manifest::recover(&**fs, dir) {
         Ok(Some(recovered)) => {
-            checker.note_file(recovered.path());
-            checker.check_catalog(recovered.state());
+            checker.note_file(&manifest_path(dir, recovered.id));
+            checker.note_file(&dir.join(CURRENT_NAME));
+            checker.check_catalog(&recovered.state);
         }
         Ok(None) => return Err(no_database()),
         Err(error) => {
@@ -148,7 +152,7 @@ impl Checker<'_, '_> {
         let recovered = recover(&**self.fs, self.dir, state.identity, state.log_start(), |record| {
             records += 1;
             Batch::decode(&record.payload).map(drop).map_err(|fault| {
-                let path = crate::log::segment_path(self.dir, record.segment);
+                let path = segment_path(self.dir, record.segment);
                 let expected = format!("{} in the record at place {}", fault.expected, record.lsn);
                 Error::corrupt(path, fault.offset as u64, expected, "something else")
             })

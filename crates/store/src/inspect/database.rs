@@ -13,7 +13,10 @@ use crate::{
     log::segment::parse_segment_name,
     sync::primitive::Arc,
     table::{Table, TableMeta, parse_table_name, table_path},
-    version::{manifest::Manifest, state::CatalogState},
+    version::{
+        manifest::{Manifest, manifest_path},
+        state::CatalogState,
+    },
 };
 
 /// Describes the database in `dir`.
@@ -22,11 +25,12 @@ pub(super) fn report(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<DatabaseRep
         let what = format!("there is no database in {}", dir.display());
         return Err(Error::InvalidArgument(what.into()));
     };
-    let state = recovered.state();
+    let manifest = manifest_path(dir, recovered.id);
+    let state = &recovered.state;
     let mut report = DatabaseReport {
         path: dir.to_owned(),
-        manifest: recovered.path().to_owned(),
-        manifest_bytes: file_bytes(&**fs, recovered.path())?,
+        manifest_bytes: file_bytes(&**fs, &manifest)?,
+        manifest,
         log: Vec::new(),
         keyspaces: Vec::new(),
         leftover_files: Vec::new(),

@@ -2,19 +2,42 @@
 
 use std::path::Path;
 
-use super::report::{ManifestReport, RecordContent, RecordReport};
+use super::{
+    file_bytes,
+    report::{ManifestReport, RecordContent, RecordReport},
+};
 use crate::{
-    error::Result,
+    error::{Error, Result},
     io::FileSystem,
-    version::{
-        edit::{Edit, VersionEdit},
-        manifest::{ManifestFrame, inspect_manifest},
-    },
+    version::{edit::Edit, manifest::read_manifest},
 };
 
 /// Lists the manifest in the file `path`.
 pub(super) fn report(fs: &dyn FileSystem, path: &Path) -> Result<ManifestReport> {
-    todo!()
+    let file_bytes = file_bytes(fs, path)?;
+    let mut records = Vec::new();
+    let read = read_manifest(fs, path, 0, |record| {
+        let edits = record.edit.edits.iter().map(describe).collect();
+        records.push(RecordReport {
+            offset: record.offset,
+            bytes: record.bytes,
+            content: RecordContent::Edits(edits),
+        });
+        Ok(())
+    });
+    let fault = match read {
+        Ok(torn) => torn.map(|offset| (offset, "a torn end, which is ignored".to_owned())),
+        Err(Error::Corrupt(damage)) => {
+            Some((damage.offset, format!("expected {}, found {}", damage.expected, damage.found)))
+        }
+        Err(other) => return Err(other),
+    };
+    records.extend(fault.map(|(offset, what)| RecordReport {
+        offset,
+        bytes: file_bytes.saturating_sub(offset),
+        content: RecordContent::Damaged(what),
+    }));
+    Ok(ManifestReport { path: path.to_owned(), file_bytes, records })
 }
 
 /// An edit in words.
