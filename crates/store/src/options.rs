@@ -66,7 +66,8 @@ impl KeyspaceOptions {
         if version != OPTIONS_VERSION {
             return Err(format!("keyspace options of version {version}"));
         }
-        let word = |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
+        let word =
+            |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
         let options = Self {
             table: TableOptions {
                 index: IndexKind::from_byte(index).ok_or(format!("index kind {index}"))?,
@@ -226,8 +227,7 @@ impl DatabaseBuilder {
     /// [`Error::InvalidArgument`] for settings that contradict each other.
     pub fn open(self) -> Result<Database> {
         let options = &self.options;
-        if options.memtable_bytes == 0 || options.table_bytes == 0 || options.level_one_bytes == 0
-        {
+        if options.memtable_bytes == 0 || options.table_bytes == 0 || options.level_one_bytes == 0 {
             return Err(Error::InvalidArgument("sizes must be larger than 0".into()));
         }
         Database::open(self)

@@ -214,8 +214,11 @@ impl World {
         let mut ours = keyspace.range::<Vec<u8>>(bounds.clone());
         let mut theirs = map.range::<Vec<u8>, _>(bounds);
         for turn in turns.iter().cycle() {
-            let (got, want) =
-                if *turn { (ours.next(), theirs.next()) } else { (ours.next_back(), theirs.next_back()) };
+            let (got, want) = if *turn {
+                (ours.next(), theirs.next())
+            } else {
+                (ours.next_back(), theirs.next_back())
+            };
             let got = got.transpose().expect("scan");
             let want = want.map(|(k, v)| (k.as_slice(), v.as_slice()));
             assert_eq!(got.as_ref().map(|(k, v)| (&**k, &**v)), want, "{name}");

@@ -75,8 +75,7 @@ mod tests {
 
     #[test]
     fn each_snapshot_keeps_what_it_sees() {
-        let versions =
-            [(9, Kind::Value), (7, Kind::Value), (5, Kind::Value), (3, Kind::Value)];
+        let versions = [(9, Kind::Value), (7, Kind::Value), (5, Kind::Value), (3, Kind::Value)];
         assert_eq!(run(&[5, 8], false, &versions), [9, 7, 5]);
         assert_eq!(run(&[5, 8], true, &versions), [9, 7, 0]);
         assert_eq!(run(&[4], false, &versions), [9, 3]);

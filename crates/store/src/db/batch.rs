@@ -30,7 +30,13 @@ pub struct Batch {
 impl Batch {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
         let durability = handle.core.options.durability;
-        Self { handle, builder: BatchBuilder::new(), targets: Vec::new(), durability, refused: None }
+        Self {
+            handle,
+            builder: BatchBuilder::new(),
+            targets: Vec::new(),
+            durability,
+            refused: None,
+        }
     }
 
     /// What the batch survives once it is committed.

@@ -34,8 +34,12 @@ impl Core {
         let segment = self.next_file.load(Ordering::Relaxed);
         let floor = Edit::LogFloor { segment, lsn: catalog.state.log_lsn };
         let state = catalog.state.snapshot();
-        let manifest =
-            Manifest::create(&*self.fs, target, manifest_id, &[state, VersionEdit::from(vec![floor])]);
+        let manifest = Manifest::create(
+            &*self.fs,
+            target,
+            manifest_id,
+            &[state, VersionEdit::from(vec![floor])],
+        );
         drop(catalog);
         manifest?;
         retry("sync directory", target, || self.fs.sync_dir(target))?;
@@ -47,9 +51,7 @@ impl Core {
     }
 
     fn link_table(&self, meta: &TableMeta, target: &Path) -> Result<()> {
-        let link = |from: &Path, to: &Path| {
-            retry("link", to, || self.fs.hard_link(from, to))
-        };
+        let link = |from: &Path, to: &Path| retry("link", to, || self.fs.hard_link(from, to));
         link(&table_path(&self.dir, meta.id), &table_path(target, meta.id))?;
         if meta.value_file_bytes > 0 {
             link(&value_path(&self.dir, meta.id), &value_path(target, meta.id))?;

@@ -178,7 +178,9 @@ impl Core {
         // The active memtable will fill up: its room is taken from the start.
         let sealed: u64 =
             self.mem.get().sealed.iter().map(|memtable| memtable.bytes() as u64).sum();
-        let taken = sealed + self.options.memtable_bytes + self.tables.counters.pinned_bytes.load(Ordering::Relaxed);
+        let taken = sealed
+            + self.options.memtable_bytes
+            + self.tables.counters.pinned_bytes.load(Ordering::Relaxed);
         self.tables.cache.set_capacity(budget.saturating_sub(taken).max(budget / 16));
     }
 

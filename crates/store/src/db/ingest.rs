@@ -71,8 +71,7 @@ impl Core {
                     format!("entries to ingest must ascend: entry {count} does not").into(),
                 ));
             }
-            if let Some(writer) = open.take_if(|w| w.bytes_estimate() >= self.options.table_bytes)
-            {
+            if let Some(writer) = open.take_if(|w| w.bytes_estimate() >= self.options.table_bytes) {
                 metas.push(writer.finish()?);
             }
             let writer = match open {

@@ -18,7 +18,10 @@ use crate::{
     log::batch::BatchBuilder,
     memtable::MemCursor,
     options::KeyspaceOptions,
-    plan::{drive, point::{Found, PointRead}},
+    plan::{
+        drive,
+        point::{Found, PointRead},
+    },
     slice::Slice,
     sync::{
         primitive::{Arc, AtomicBool, Mutex},

@@ -28,10 +28,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     io::{FileLock, FileSystem, ReadMode, retry},
-    log::{
-        LogRecord, LogWriter, Recovery, batch::Batch, recover,
-        segment::segment_path,
-    },
+    log::{LogRecord, LogWriter, Recovery, batch::Batch, recover, segment::segment_path},
     memtable::{LogFloor, Memtable},
     options::{DatabaseBuilder, KeyspaceOptions},
     sync::{
@@ -181,10 +178,8 @@ fn open_trees(
                 }
             }
         }
-        let levels = Levels {
-            zero: Vec::new(),
-            sorted: sorted.into_iter().map(Level::new).collect(),
-        };
+        let levels =
+            Levels { zero: Vec::new(), sorted: sorted.into_iter().map(Level::new).collect() };
         let tree = Tree::new(keyspace.tree, options, levels.edited(&[], &zero), 0);
         let inner = KeyspaceInner::new(keyspace.id, keyspace.name.as_str().into(), tree.clone());
         trees.insert(tree.id, tree);
@@ -204,7 +199,8 @@ fn replay(
     let recovery = recover(fs, dir, state.identity, state.log_start(), |record| {
         let LogRecord { lsn, segment, payload } = record;
         let batch = Batch::decode(&payload).map_err(|fault| {
-            let at = format!("{} at byte {} of the record at place {lsn}", fault.expected, fault.offset);
+            let at =
+                format!("{} at byte {} of the record at place {lsn}", fault.expected, fault.offset);
             Error::corrupt(segment_path(dir, segment), 0, at, "something else")
         })?;
         if last_segment != Some(segment) {

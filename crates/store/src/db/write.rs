@@ -56,7 +56,11 @@ impl Core {
         durability: PersistMode,
     ) -> Result<()> {
         if operations == 0 {
-            return if durability == PersistMode::Buffer { Ok(()) } else { self.persist(durability) };
+            return if durability == PersistMode::Buffer {
+                Ok(())
+            } else {
+                self.persist(durability)
+            };
         }
         let bytes = record.len();
         self.delay_writer(bytes);

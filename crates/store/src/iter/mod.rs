@@ -108,8 +108,7 @@ impl Iter {
     fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
         if self.back.is_none() {
             self.back = Some(self.make_back());
-            self.front_key =
-                self.front.as_ref().map(|front| Slice::copy_from(front.last_key()));
+            self.front_key = self.front.as_ref().map(|front| Slice::copy_from(front.last_key()));
         }
         let Some(back) = &mut self.back else { return Ok(None) };
         let Some((key, found)) = drive(back)? else { return Ok(None) };

@@ -164,9 +164,7 @@ impl Source {
             Self::Mem(cursor) => {
                 cursor.entry().map_or_else(|| Slice::copy_from(&[]), |e| e.value_slice())
             }
-            _ => self
-                .in_table()
-                .map_or_else(|| Slice::copy_from(&[]), TableCursor::value_slice),
+            _ => self.in_table().map_or_else(|| Slice::copy_from(&[]), TableCursor::value_slice),
         }
     }
 }

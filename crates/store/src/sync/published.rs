@@ -59,8 +59,7 @@ impl<T: Send + Sync + 'static> Published<T> {
 impl<T: Send + Sync + 'static> Drop for Published<T> {
     fn drop(&mut self) {
         let guard = epoch::pin();
-        let old =
-            self.current.swap(crossbeam_epoch::Shared::null(), Ordering::AcqRel, &guard);
+        let old = self.current.swap(crossbeam_epoch::Shared::null(), Ordering::AcqRel, &guard);
         // SAFETY: `&mut self` ends all access through the cell; a reference that a guard still
         // holds stays valid because the destruction waits for that guard.
         unsafe { guard.defer_destroy(old) };

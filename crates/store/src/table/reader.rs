@@ -216,7 +216,9 @@ impl Table {
         let found = BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq));
         match found {
             Ok(None) => Ok(Lookup::Absent),
-            Ok(Some(found)) if found.kind == Kind::Tombstone => Ok(Lookup::Tombstone(found.seq + self.seq_shift)),
+            Ok(Some(found)) if found.kind == Kind::Tombstone => {
+                Ok(Lookup::Tombstone(found.seq + self.seq_shift))
+            }
             Ok(Some(found)) => {
                 let value = loaded_slice(&loaded, found.value_start, found.value_len);
                 Ok(value_lookup(found.kind, found.seq + self.seq_shift, value))
@@ -241,7 +243,9 @@ impl Table {
         let found = BlockView::parse(block.bytes()).and_then(|view| view.find(key, hash, seq));
         match found {
             Ok(None) => Ok(Lookup::Absent),
-            Ok(Some(found)) if found.kind == Kind::Tombstone => Ok(Lookup::Tombstone(found.seq + self.seq_shift)),
+            Ok(Some(found)) if found.kind == Kind::Tombstone => {
+                Ok(Lookup::Tombstone(found.seq + self.seq_shift))
+            }
             Ok(Some(found)) => {
                 let value = block.slice(found.value_start, found.value_len);
                 Ok(value_lookup(found.kind, found.seq + self.seq_shift, value))

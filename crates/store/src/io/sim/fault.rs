@@ -1,6 +1,10 @@
 //! What is to go wrong: which calls are meant, and what happens to them.
 
-use std::{io, ops::Range, path::Path};
+use std::{
+    fmt, io,
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
 /// One kind of call of the file-system traits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,6 +143,31 @@ impl Matcher {
             && self.kinds.contains(&kind)
             && name.ends_with(&self.name_suffix)
             && name.contains(&self.name_part)
+    }
+}
+
+/// A call that was made; shows as one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its number; see [`Counts::calls`].
+    pub index: u64,
+    /// What it was.
+    pub kind: CallKind,
+    /// The file or directory; of a rename or link, the new name.
+    pub path: PathBuf,
+    /// What happened to it, if anything.
+    pub fault: Option<Fault>,
+    /// Whether the power went while it was under way.
+    pub met_power_cut: bool,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} {}", self.index, self.kind, self.path.display())?;
+        if let Some(fault) = self.fault {
+            write!(f, " {fault:?}")?;
+        }
+        if self.met_power_cut { f.write_str(" POWER CUT") } else { Ok(()) }
     }
 }
 

@@ -48,7 +48,7 @@ use std::{
 };
 
 pub use clock::SimClock;
-pub use fault::{CallKind, Counts, Fault, Matcher};
+pub use fault::{Call, CallKind, Counts, Fault, Matcher};
 pub use node::SECTOR_BYTES;
 pub use power::Loss;
 pub use rng::SimRng;
@@ -91,6 +91,19 @@ impl SimFs {
         Self(Arc::new(Mutex::new(after)))
     }
 
+    /// Kills the process: returns the same disk, with all that the process had handed over and
+    /// nothing made durable by it, for a new process. From now on every call on `self` fails.
+    /// To kill it at a certain change, have the power cut there ([`SimFs::cut_power_at`]) and then
+    /// call this instead of [`SimFs::power_cut`].
+    ///
+    /// Locks, injected faults and counts are gone afterwards. What was handed over stays here and
+    /// not in `self`, so that only one of the two can go on.
+    #[must_use]
+    pub fn kill(&self) -> Self {
+        let after = self.state().after_kill();
+        Self(Arc::new(Mutex::new(after)))
+    }
+
     /// Has the power go during the change of number `change` (see [`Counts::changes`]): that call
     /// may or may not have its effect, and it and all later calls fail. Calls that change nothing
     /// are not counted, because a cut there leaves the same disk as a cut before them.
@@ -114,6 +127,7 @@ impl SimFs {
     pub fn clear_faults(&self) {
         let mut state = self.state();
         state.rules.clear();
+        state.faulted.clear();
         state.free_bytes = None;
     }
 
@@ -141,14 +155,21 @@ impl SimFs {
         self.state().counts.clone()
     }
 
+    /// The first thousand calls to which a fault happened, since the faults were last cleared: kind
+    /// and path.
+    #[must_use]
+    pub fn faulted_calls(&self) -> Vec<(CallKind, PathBuf)> {
+        self.state().faulted.clone()
+    }
+
     /// Starts to remember the last few thousand calls.
     pub fn start_trace(&self) {
         self.state().trace = Some(VecDeque::new());
     }
 
-    /// The calls since [`SimFs::start_trace`], one a line, for people.
+    /// The last of the calls since [`SimFs::start_trace`].
     #[must_use]
-    pub fn trace(&self) -> Vec<String> {
+    pub fn trace(&self) -> Vec<Call> {
         self.state().trace.iter().flatten().cloned().collect()
     }
 
@@ -342,7 +363,7 @@ impl WritableFile for SimWritable {
         let Handle { fs, file, path } = &self.handle;
         let mut state = fs.state();
         let permit = state.begin(CallKind::Write, path)?;
-        let n = state.take_space(bytes.len().min(permit.bytes_max))?;
+        let n = state.take_space(bytes.len().min(permit.bytes_max), path)?;
         file.state.lock().append(&bytes[..n]);
         state.counts.bytes_written += n as u64;
         state.end(n)

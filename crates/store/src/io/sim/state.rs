@@ -4,14 +4,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     io::{self, ErrorKind},
-    path::{Component, Path},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
 use parking_lot::Mutex;
 
 use super::{
-    fault::{CallKind, Counts, Fault, Matcher, Rule},
+    fault::{Call, CallKind, Counts, Fault, Matcher, Rule},
     node::{DirChange, DirNode, DirState, FileNode, FileState, Node},
     power::{self, Loss, Survivor},
     rng::SimRng,
@@ -21,6 +21,8 @@ use super::{
 const STALE_FILES_MAX: usize = 8;
 /// The most bytes remembered of each.
 const STALE_BYTES_MAX: usize = 64 << 10;
+/// How many calls with faults are remembered.
+const FAULTED_CALLS_MAX: usize = 1000;
 /// How many of the last calls a trace holds.
 const TRACE_CALLS_MAX: usize = 4096;
 
@@ -37,11 +39,13 @@ pub(super) struct State {
     pub(super) cut_at: Option<u64>,
     pub(super) is_dead: bool,
     pub(super) rules: Vec<Rule>,
+    /// Calls to which a fault happened: what they were.
+    pub(super) faulted: Vec<(CallKind, PathBuf)>,
     pub(super) lies: Vec<Matcher>,
     /// Of a thousand calls, how many are interrupted or short without being told to.
     pub(super) restless_per_mille: u64,
     pub(super) free_bytes: Option<u64>,
-    pub(super) trace: Option<VecDeque<String>>,
+    pub(super) trace: Option<VecDeque<Call>>,
 }
 
 /// How a call that was let through is to be done.
@@ -72,10 +76,27 @@ impl State {
             cut_at: None,
             is_dead: false,
             rules: Vec::new(),
+            faulted: Vec::new(),
             lies: Vec::new(),
             restless_per_mille: 0,
             free_bytes: None,
             trace: None,
+        }
+    }
+
+    /// The state that a new process meets after this one was killed.
+    pub(super) fn after_kill(&mut self) -> Self {
+        let dead = Self { is_dead: true, ..Self::new(0) };
+        let before = std::mem::replace(self, dead);
+        Self {
+            counts: Counts::default(),
+            locked: BTreeSet::new(),
+            cut_at: None,
+            is_dead: false,
+            rules: Vec::new(),
+            faulted: Vec::new(),
+            free_bytes: None,
+            ..before
         }
     }
 
@@ -156,8 +177,8 @@ impl State {
             if trace.len() == TRACE_CALLS_MAX {
                 trace.pop_front();
             }
-            let cut = if self.is_dead { " POWER CUT" } else { "" };
-            trace.push_back(format!("{index} {kind:?} {} {fault:?}{cut}", path.display()));
+            let path = path.to_owned();
+            trace.push_back(Call { index, kind, path, fault, met_power_cut: self.is_dead });
         }
         let Some(fault) = fault else { return Ok(Permit { bytes_max: usize::MAX }) };
         match (fault.error(), fault) {
@@ -174,8 +195,9 @@ impl State {
             .find(|rule| rule.times > 0 && rule.matcher.matches(index, kind, path));
         if let Some(rule) = rule {
             rule.times -= 1;
-            self.counts.faults += 1;
-            return Some(rule.fault);
+            let fault = rule.fault;
+            self.note_fault(kind, path);
+            return Some(fault);
         }
         if self.restless_per_mille == 0 || !self.rng.chance(self.restless_per_mille, 1000) {
             return None;
@@ -201,15 +223,22 @@ impl State {
         self.lies.iter().any(|lie| lie.matches(self.counts.calls - 1, kind, path))
     }
 
-    /// Takes up to `wanted` bytes of the free space.
-    pub(super) fn take_space(&mut self, wanted: usize) -> io::Result<usize> {
-        let Some(free) = &mut self.free_bytes else { return Ok(wanted) };
-        let taken = usize::try_from(*free).unwrap_or(usize::MAX).min(wanted);
+    fn note_fault(&mut self, kind: CallKind, path: &Path) {
+        self.counts.faults += 1;
+        if self.faulted.len() < FAULTED_CALLS_MAX {
+            self.faulted.push((kind, path.to_owned()));
+        }
+    }
+
+    /// Takes up to `wanted` bytes of the free space, for a write to `path`.
+    pub(super) fn take_space(&mut self, wanted: usize, path: &Path) -> io::Result<usize> {
+        let Some(free) = self.free_bytes else { return Ok(wanted) };
+        let taken = usize::try_from(free).unwrap_or(usize::MAX).min(wanted);
         if taken == 0 && wanted > 0 {
-            self.counts.faults += 1;
+            self.note_fault(CallKind::Write, path);
             return Err(Fault::NoSpace.error().expect("it is an error"));
         }
-        *free -= taken as u64;
+        self.free_bytes = Some(free - taken as u64);
         Ok(taken)
     }
 
@@ -257,7 +286,7 @@ impl State {
     }
 
     pub(super) fn create_dir_all(&mut self, path: &Path) -> io::Result<()> {
-        let mut below = std::path::PathBuf::from("/");
+        let mut below = PathBuf::from("/");
         for component in path.components() {
             let parent = self.dir(&below)?;
             below.push(component);

@@ -434,6 +434,7 @@ fn faults_befall_the_chosen_calls_and_no_others() {
     assert_eq!(fs.remove_file(at("/d/b")).unwrap_err().kind(), ErrorKind::StorageFull);
     fs.remove_file(at("/d/b")).unwrap();
     assert_eq!(fs.counts().faults, 6);
+    assert_eq!(fs.faulted_calls(), [(CallKind::Remove, PathBuf::from("/d/b"))]);
     assert_eq!(fs.counts().of(CallKind::Rename), 4);
 }
 
@@ -489,6 +490,25 @@ fn the_lock_is_exclusive_and_ends_with_its_holder_or_the_power() {
     let fs = with_dir(0);
     fs.cut_power_at(fs.counts().changes);
     assert!(fs.lock(at("/d/LOCK"), "me").is_err());
+}
+
+#[test]
+fn a_killed_process_leaves_what_it_wrote_and_nothing_more_durable() {
+    let fs = with_dir(0);
+    let held = fs.lock(at("/d/LOCK"), "me").unwrap();
+    let mut file = put(&fs, "/d/a", b"x");
+    let after = fs.kill();
+    assert!(file.write(b"y").is_err() && fs.list(at("/")).is_err());
+    assert_eq!(after.content(at("/d/a")).unwrap(), b"x");
+    let _held = after.lock(at("/d/LOCK"), "you").unwrap();
+    drop(held);
+    assert!(after.lock(at("/d/LOCK"), "they").is_err(), "the dead one has no lock to give up");
+    after.cut_power_at(after.counts().changes);
+    assert!(after.rename(at("/d/a"), at("/d/b")).is_err());
+    let after = after.kill();
+    assert_eq!(after.content(at("/d/b")).unwrap(), b"x", "killed while renaming");
+    after.sync_dir(at("/")).unwrap();
+    assert!(after.power_cut(Loss::DropUnsynced, 0).files(at("/d")).is_empty());
 }
 
 #[test]
