@@ -15,7 +15,11 @@ use crate::{
     db::take_lock,
     error::{Error, Result},
     io::FileSystem,
-    log::{batch::Batch, recover, segment::parse_segment_name, segment_path},
+    log::{
+        batch::Batch,
+        recover,
+        segment::{parse_segment_name, segment_path},
+    },
     sync::primitive::Arc,
     table::{
         BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, parse_table_name, table_path,
@@ -41,7 +45,8 @@ pub(super) fn check(
     on_progress: OnProgress<'_>,
 ) -> Result<CheckReport> {
     let paths = list(&**fs, dir)?;
-    let no_database = || Error::InvalidArgument(format!("there is no database in {}", dir.display()).into());
+    let no_database =
+        || Error::InvalidArgument(format!("there is no database in {}", dir.display()).into());
     if !paths.iter().any(|path| table_id(path).is_some() || is_manifest(path)) {
         return Err(no_database());
     }
@@ -129,7 +134,11 @@ impl Checker<'_, '_> {
                 for pair in tables.windows(2) {
                     if pair[0].largest >= pair[1].smallest {
                         let path = table_path(self.dir, pair[1].id);
-                        self.note(path, None, format!("overlaps table {} of its level", pair[0].id));
+                        self.note(
+                            path,
+                            None,
+                            format!("overlaps table {} of its level", pair[0].id),
+                        );
                     }
                 }
             }
@@ -149,14 +158,16 @@ impl Checker<'_, '_> {
 
     fn check_log(&mut self, state: &CatalogState) {
         let mut records = 0;
-        let recovered = recover(&**self.fs, self.dir, state.identity, state.log_start(), |record| {
-            records += 1;
-            Batch::decode(&record.payload).map(drop).map_err(|fault| {
-                let path = segment_path(self.dir, record.segment);
-                let expected = format!("{} in the record at place {}", fault.expected, record.lsn);
-                Error::corrupt(path, fault.offset as u64, expected, "something else")
-            })
-        });
+        let recovered =
+            recover(&**self.fs, self.dir, state.identity, state.log_start(), |record| {
+                records += 1;
+                Batch::decode(&record.payload).map(drop).map_err(|fault| {
+                    let path = segment_path(self.dir, record.segment);
+                    let expected =
+                        format!("{} in the record at place {}", fault.expected, record.lsn);
+                    Error::corrupt(path, fault.offset as u64, expected, "something else")
+                })
+            });
         self.report.log_records = records;
         if let Err(error) = recovered {
             self.note_error(self.dir, error);

@@ -37,7 +37,10 @@ pub(super) fn report(
     for number in 0..description.blocks {
         fit.add_block(table, number)?;
         if number % BLOCKS_PER_REPORT == 0 {
-            on_progress(share(description.file_bytes, number, description.blocks), description.file_bytes);
+            on_progress(
+                share(description.file_bytes, number, description.blocks),
+                description.file_bytes,
+            );
         }
     }
     let is_learned = table.index().kind() == IndexKind::Learned;
@@ -105,7 +108,7 @@ impl Fit {
         self.error_blocks_max = self.error_blocks_max.max(predicted.abs_diff(block));
         let point = || Point {
             key: key.to_vec(),
-            code: code::code(key, self.skip),
+            code: code::code_at(key, self.skip),
             block,
             predicted,
             rank: self.entries,

@@ -91,7 +91,10 @@ fn a_whole_database_is_sound() {
     assert!(report.is_sound(), "{:?}", report.problems);
     assert!(report.tables >= 3 && report.blocks > 10 && last.1 > 0);
     assert_eq!(report.log_records, 200);
-    assert_eq!(contents(&open(&dir).keyspace("a", options(IndexKind::Learned)).unwrap()).unwrap(), model);
+    assert_eq!(
+        contents(&open(&dir).keyspace("a", options(IndexKind::Learned)).unwrap()).unwrap(),
+        model
+    );
 }
 
 #[test]
@@ -105,7 +108,10 @@ fn the_report_of_a_database_adds_up() {
     assert_eq!(names, ["a", "b"]);
     let checked = Inspector::new().check(&dir, &mut no_progress).unwrap();
     let levels = || report.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
-    assert_eq!(levels().map(|level| level.sum(|table| table.entries)).sum::<u64>(), checked.entries);
+    assert_eq!(
+        levels().map(|level| level.sum(|table| table.entries)).sum::<u64>(),
+        checked.entries
+    );
     assert_eq!(levels().map(|level| level.tables.len() as u64).sum::<u64>(), checked.tables);
     for table in levels().flat_map(|level| &level.tables) {
         assert_eq!(&Inspector::new().table(&table.path).unwrap().keys, &table.keys);
