@@ -8,6 +8,7 @@
 pub(crate) mod compaction;
 mod db;
 pub mod error;
+pub mod inspect;
 pub mod io;
 pub(crate) mod iter;
 pub(crate) mod log;

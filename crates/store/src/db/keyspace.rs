@@ -11,6 +11,7 @@ use crate::sync::epoch::Guard;
 use super::{Handle, core::Core, core::Tree};
 use crate::{
     error::{Error, Result},
+    inspect::{Explanation, explain},
     iter::{
         Iter, load, prefix_end,
         source::{LevelCursor, Source},
@@ -190,6 +191,20 @@ impl Keyspace {
             Found::Nothing => Ok(None),
             found => Ok(Some(found)),
         }
+    }
+
+    /// How a read of `key` comes to its answer: memtables, tables, filters, models, blocks. Reads
+    /// O(log blocks) blocks of each table that may have the key, to say where it really is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
+        self.check_live()?;
+        let guard = crate::sync::epoch::pin();
+        let view = self.core().mem.get();
+        let tree = self.inner.tree.load(&guard);
+        explain(view.all(), tree.id, &tree.levels.get(), key.as_ref(), SeqNo::MAX)
     }
 
     /// The sub-tree that holds what a reader sees, with its last levels if it was cleared.

@@ -19,6 +19,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(crate) use open::take_lock;
+
 pub use batch::Batch;
 pub use keyspace::Keyspace;
 pub use snapshot::Snapshot;

@@ -132,7 +132,7 @@ fn prepare_directory(fs: &dyn FileSystem, dir: &Path, create: bool) -> Result<()
 }
 
 /// Takes the lock, or says who has it.
-fn take_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileLock>> {
+pub(crate) fn take_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileLock>> {
     let path = dir.join(LOCK_NAME);
     let program = std::env::args_os().next().unwrap_or_default();
     let program = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();

@@ -47,6 +47,7 @@ pub use options::{Compression, TableOptions};
 
 pub(crate) use cache::BlockCache;
 pub(crate) use cursor::{Access, Step, TableCursor};
+pub(crate) use format::PAGE_BYTES;
 pub(crate) use hash::KeyHash;
 pub(crate) use reader::{Lookup, Table};
 pub(crate) use writer::TableWriter;
@@ -131,4 +132,10 @@ pub(crate) fn table_path(dir: &Path, id: FileId) -> PathBuf {
 /// The path of the large values of table `id`.
 pub(crate) fn value_path(dir: &Path, id: FileId) -> PathBuf {
     dir.join(format!("{id:06}.val"))
+}
+
+/// The number of the table with this file name, if it is one.
+pub(crate) fn parse_table_name(name: &str) -> Option<FileId> {
+    let id = name.strip_suffix(".sst")?.parse().ok()?;
+    (format!("{id:06}.sst") == name).then_some(id)
 }

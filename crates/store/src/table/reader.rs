@@ -168,6 +168,18 @@ impl Table {
         self.filter.resident_bytes()
     }
 
+    /// Whether the filter lets a key with this hash through; `None` without a filter.
+    pub(crate) fn filter_answer(&self, hash: KeyHash) -> Option<bool> {
+        (self.written.filter_bits_per_key > 0).then(|| self.filter.may_contain(hash))
+    }
+
+    /// Where the pages of a block start, in bytes from the start of the file; 0 if there is no
+    /// such block.
+    pub(crate) fn block_offset(&self, block: u32) -> u64 {
+        let page = self.address(block).map_or(0, |address| address.first_page);
+        u64::from(page) * PAGE_BYTES as u64
+    }
+
     /// Bytes of memory that the table takes while it is open, without its resident blocks.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         let parts = self.index.resident_bytes() + self.filter.resident_bytes();
@@ -298,7 +310,7 @@ impl Table {
     }
 
     /// Where a block is.
-    pub(super) fn address(&self, block: u32) -> Result<BlockAddress> {
+    pub(crate) fn address(&self, block: u32) -> Result<BlockAddress> {
         if block >= self.index.block_count() {
             let found = format!("block {block} of {}", self.index.block_count());
             return Err(Error::corrupt(&self.path, 0, "a block within the table", found));
@@ -365,9 +377,8 @@ impl Table {
 
     /// The error for a block that is whole but malformed.
     #[cold]
-    pub(super) fn damaged_block(&self, block: u32, damaged: Damaged) -> Error {
-        let page = self.address(block).map_or(0, |address| address.first_page);
-        let offset = u64::from(page) * PAGE_BYTES as u64;
+    pub(crate) fn damaged_block(&self, block: u32, damaged: Damaged) -> Error {
+        let offset = self.block_offset(block);
         Error::corrupt(&self.path, offset, damaged.0, format!("a malformed block {block}"))
     }
 }
