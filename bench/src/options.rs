@@ -16,7 +16,7 @@ use crate::{
 const CACHE_SLACK_BYTES: u64 = 64 << 20;
 
 /// Keys of a quick run.
-const QUICK_KEYS: usize = 200_000;
+const QUICK_KEYS: usize = 500_000;
 
 /// How to measure.
 #[derive(Args, Clone, Debug)]

@@ -34,7 +34,7 @@ impl Engine for Fjall {
             tuning.background_threads,
             if tuning.direct {
                 "buffered reads (it has no direct ones), its files dropped from the page cache \
-                 twice a second"
+                 ten times a second"
             } else {
                 "buffered reads"
             },

@@ -30,7 +30,7 @@ impl Engine for Redb {
             tuning.cache_bytes,
             if tuning.direct {
                 "buffered reads (it has no direct ones), its file dropped from the page cache \
-                 twice a second"
+                 ten times a second"
             } else {
                 "buffered reads"
             },

@@ -10,11 +10,13 @@ use rhumb_bench::subject::{
 };
 use rocksdb::{
     BlockBasedOptions, BlockBasedTablePinningTier, BottommostLevelCompaction, Cache,
-    CompactOptions, DB, DBCompressionType, DataBlockIndexType, Options, ReadOptions, WriteOptions,
+    ColumnFamilyDescriptor, CompactOptions, DB, DBCompressionType, DataBlockIndexType, Options,
+    ReadOptions, WriteOptions,
 };
 
 pub(crate) struct RocksDb;
 
+const FAMILY: &str = "default";
 const WRITE_BUFFERS_MAX: i32 = 4;
 const DATA_BLOCK_HASH_RATIO: f64 = 0.75;
 
@@ -67,7 +69,9 @@ impl Engine for RocksDb {
         options.set_max_open_files(-1);
         options.set_use_direct_reads(tuning.direct);
         options.set_keep_log_file_num(1);
-        let db = DB::open(&options, directory)?;
+        // Named, because only a named family has the batched multi-get.
+        let family = ColumnFamilyDescriptor::new(FAMILY, options.clone());
+        let db = DB::open_cf_descriptors(&options, directory, [family])?;
         Ok(Box::new(RocksDbStore { db, cache }))
     }
 }
@@ -124,7 +128,7 @@ impl Session for RocksDbSession<'_> {
     }
 
     fn multi_get(&mut self, keys: &[&[u8]], on_answer: OnAnswer<'_>) -> Result<()> {
-        let family = self.db.cf_handle("default").context("no default column family")?;
+        let family = self.db.cf_handle(FAMILY).context("no default column family")?;
         let keys = keys.iter().copied();
         let answers = self.db.batched_multi_get_cf_opt(&family, keys, false, &self.read);
         for (i, answer) in answers.into_iter().enumerate() {

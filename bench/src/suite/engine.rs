@@ -5,7 +5,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -23,9 +23,6 @@ use crate::{
     value::Values,
     work::{Field, Stage, Workload, perform, verify_all, warm_up},
 };
-
-/// How often the cached pages of buffered files are dropped during a cold run.
-const DROP_EVERY: Duration = Duration::from_millis(500);
 
 /// Chooses workloads by their names; the usual ones if none is named.
 ///
@@ -359,12 +356,11 @@ impl<'a> Suite<'a> {
         let Subject { engine, contents, .. } = &self.subjects[turn.subject];
         let field = Field { store, contents, write_group: engine.write_group() };
         let drops = workload.stage() == Stage::Cold && engine.file_cache() == FileCache::Buffered;
-        let (mut dropped, mut resident) = (Duration::ZERO, None);
+        let mut resident = None;
         let mut on_tick = |units, elapsed| {
             self.progress.rate(units, elapsed, workload.unit());
             resident = resident.max(environment::resident_bytes());
-            if drops && elapsed - dropped >= DROP_EVERY {
-                dropped = elapsed;
+            if drops {
                 environment::drop_file_caches(directory)?;
             }
             Ok(())
