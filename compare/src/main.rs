@@ -12,6 +12,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use rhumb_bench::{
     options::Options,
+    rhumb_engine::{BINARY_SEARCH, LEARNED},
     subject::Engine,
     suite::{self, engine, ycsb},
 };
@@ -49,19 +50,24 @@ enum Suite {
     },
 }
 
+/// Every subject; the last is Rhumb once more and runs only when it is named.
+static KNOWN: [&dyn Engine; 6] =
+    [&LEARNED, &rocksdb::RocksDb, &fjall::Fjall, &redb::Redb, &lmdb::Lmdb, &BINARY_SEARCH];
+
+fn chosen(names: &[String]) -> Result<Vec<&'static dyn Engine>> {
+    let usual = KNOWN.len() - 1;
+    suite::choose(names, if names.is_empty() { &KNOWN[..usual] } else { &KNOWN })
+}
+
 fn main() -> Result<()> {
-    let rivals: [&dyn Engine; 4] = [&rocksdb::RocksDb, &fjall::Fjall, &redb::Redb, &lmdb::Lmdb];
-    let engines: Vec<_> = rhumb_bench::rhumb_engine::ALL.iter().copied().chain(rivals).collect();
     match Arguments::parse().suite {
         Suite::Engine { workloads, subjects, options } => {
-            let engines = suite::choose(&subjects, &engines)?;
             let workloads = engine::choose_workloads(&workloads)?;
-            engine::run(&engines, &workloads, &options)?.print(options.json)
+            engine::run(&chosen(&subjects)?, &workloads, &options)?.print(options.json)
         }
         Suite::Ycsb { workload, subjects, options } => {
-            let engines = suite::choose(&subjects, &engines)?;
             let workloads = ycsb::choose_workloads(&workload)?;
-            ycsb::run(&engines, &workloads, &options)?.print(options.json)
+            ycsb::run(&chosen(&subjects)?, &workloads, &options)?.print(options.json)
         }
     }
 }
