@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
-use rhumb::{Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions, io::ReadMode};
+use rhumb::{
+    Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions, io::ReadMode,
+};
 
 use crate::subject::{
     Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnValue, Session, Store, Tuning,
