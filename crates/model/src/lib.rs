@@ -1,4 +1,20 @@
 //! Learned models over sorted keys: sorted keys in, bounded positions out.
 //!
-//! This crate does no I/O, starts no threads and holds no unsafe code.
+//! This crate does no I/O, starts no threads and holds no unsafe code. All arithmetic is total:
+//! no key, in any order, and no byte of a damaged model makes it panic or overflow.
+//!
+//! * [`code`] turns byte-string keys into numbers that keep their order.
+//! * [`pla`] fits lines to sorted points in one pass, with a bound on the error.
+//! * [`segment`] is what a fit yields: a [`Line`] and the [`Window`] around its prediction.
+//! * [`search`] finishes a lookup inside a window.
+//! * [`codec`] writes models as bytes and reads them back from bytes that may be damaged.
 #![forbid(unsafe_code)]
+
+pub mod code;
+pub mod codec;
+pub mod pla;
+pub mod search;
+pub mod segment;
+
+pub use pla::Fitter;
+pub use segment::{Line, Segment, Window};

@@ -9,6 +9,12 @@
 //! by appending only, and never appended to again after it was closed; a file that is read as a
 //! table is complete. Paths are never followed through a symbolic link.
 
+pub mod aligned;
+#[cfg(feature = "sim")]
+pub mod sim;
+#[cfg(unix)]
+pub mod std_fs;
+
 use std::{
     fmt,
     io::{self, ErrorKind},
@@ -16,6 +22,10 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+
+pub use aligned::AlignedBuf;
+#[cfg(unix)]
+pub use std_fs::StdFs;
 
 use crate::error::{Error, Result};
 
@@ -74,6 +84,7 @@ pub trait WritableFile: Send + Sync {
 }
 
 /// A file being read at any place, by many threads at once.
+#[expect(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 pub trait ReadableFile: fmt::Debug + Send + Sync {
     /// Reads up to `buf.len()` bytes from `offset`; 0 at or past the end. May be short or
     /// interrupted.

@@ -1,5 +1,141 @@
 //! Tables: immutable sorted files of entries, found by a pinned index block and a pinned filter.
+//!
+//! A table is written once, in order, by a [`TableWriter`], and read by many threads at once
+//! through a [`Table`]: point lookups that never wait for a lock, and cursors in both directions.
+//! Neither ever waits for the disk unasked: they say which block they need, and the caller fetches
+//! it ([`Table::read_block`]) in whatever way it does I/O. `docs/format/table.md` describes the
+//! bytes.
+//!
+//! Tables know nothing of levels, snapshots or each other. They are handed a sequence number and
+//! answer for it.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::{
+    io::{FileSystem, ReadMode},
+    types::{FileId, SeqNo},
+};
 
 pub(crate) mod block;
+pub(crate) mod cache;
+mod compress;
+mod cursor;
+mod file;
+mod filter;
+mod footer;
+mod format;
+mod hash;
+pub(crate) mod index_block;
+mod options;
+mod pages;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod values;
+mod varint;
+mod writer;
 
 pub use block::BlockRef;
+pub use index_block::IndexKind;
+pub use options::{Compression, TableOptions};
+
+pub(crate) use cache::BlockCache;
+pub(crate) use cursor::{Access, Step, TableCursor};
+pub(crate) use format::PAGE_BYTES;
+pub(crate) use hash::KeyHash;
+pub(crate) use reader::{Lookup, Table};
+pub(crate) use writer::TableWriter;
+
+/// What all tables of a database share.
+#[derive(Clone)]
+pub(crate) struct TableContext {
+    /// Where files are.
+    pub(crate) fs: Arc<dyn FileSystem>,
+    /// The directory of the tables.
+    pub(crate) dir: PathBuf,
+    /// How blocks reach memory.
+    pub(crate) read_mode: ReadMode,
+    /// Where they stay.
+    pub(crate) cache: Arc<BlockCache>,
+    /// What was done.
+    pub(crate) counters: Arc<TableCounters>,
+}
+
+/// What the tables of a database did since it was opened. Nothing here is counted by a read that
+/// finds its block in memory.
+#[derive(Debug, Default)]
+pub(crate) struct TableCounters {
+    /// Blocks brought in from files.
+    pub(crate) block_reads: AtomicU64,
+    /// Read calls for blocks.
+    pub(crate) reads: AtomicU64,
+    /// Bytes that those calls brought.
+    pub(crate) read_bytes: AtomicU64,
+    /// Large values read.
+    pub(crate) large_value_reads: AtomicU64,
+    /// Memory that open tables take at present, without resident blocks, in bytes.
+    pub(crate) pinned_bytes: AtomicU64,
+    /// Files of obsolete tables that could not be removed.
+    pub(crate) removals_failed: AtomicU64,
+}
+
+impl TableCounters {
+    fn add(counter: &AtomicU64, amount: u64) {
+        counter.fetch_add(amount, Ordering::Relaxed);
+    }
+}
+
+/// What is known of a table without opening it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableMeta {
+    /// The number in the names of its files.
+    pub id: FileId,
+    /// Length of the table file in bytes.
+    pub file_bytes: u64,
+    /// Length of the file of large values in bytes; 0 if there is none.
+    pub value_file_bytes: u64,
+    /// How many entries it has, tombstones included.
+    pub entries: u64,
+    /// How many of them are tombstones.
+    pub tombstones: u64,
+    /// Its first key.
+    pub smallest: Box<[u8]>,
+    /// Its last key.
+    pub largest: Box<[u8]>,
+    /// The smallest sequence number in it.
+    pub seq_min: SeqNo,
+    /// The largest sequence number in it.
+    pub seq_max: SeqNo,
+    /// Bytes of all keys and values as they were given, before any encoding.
+    pub raw_bytes: u64,
+}
+
+impl TableMeta {
+    /// Bytes of all its files.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.file_bytes + self.value_file_bytes
+    }
+}
+
+/// The path of table `id`.
+pub(crate) fn table_path(dir: &Path, id: FileId) -> PathBuf {
+    dir.join(format!("{id:06}.sst"))
+}
+
+/// The path of the large values of table `id`.
+pub(crate) fn value_path(dir: &Path, id: FileId) -> PathBuf {
+    dir.join(format!("{id:06}.val"))
+}
+
+/// The number of the table with this file name, if it is one.
+pub(crate) fn parse_table_name(name: &str) -> Option<FileId> {
+    let id = name.strip_suffix(".sst")?.parse().ok()?;
+    (format!("{id:06}.sst") == name).then_some(id)
+}

@@ -1,0 +1,355 @@
+//! The operating system's file system. The only module of the engine that calls it.
+//!
+//! Every name is opened relative to its directory, and neither the name nor that directory may be
+//! a symbolic link: a database is reached by the path that was given and by no other. What it
+//! creates is private to the user whatever the umask allows.
+
+use std::{
+    fs::{DirBuilder, File},
+    io::{self, ErrorKind, Write},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, FileExt},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
+
+use super::{AlignedBuf, DIRECT_ALIGN, FileLock, FileSystem, ReadMode, ReadableFile, WritableFile};
+
+/// Access rights of created files: the user reads and writes.
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// Access rights of created directories: the user reads, writes and enters.
+const DIR_MODE: u32 = 0o700;
+/// How every file is opened: not through a symbolic link, and not kept by a program we start.
+const BASE_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
+
+/// The operating system's file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StdFs;
+
+/// Says which process this is, for people: what a lock file holds.
+#[must_use]
+pub fn this_process() -> String {
+    let program = std::env::current_exe().ok();
+    let name = program.as_deref().and_then(Path::file_name).unwrap_or("?".as_ref());
+    format!("process {} ({})", std::process::id(), name.to_string_lossy())
+}
+
+/// Opens a directory, refusing a symbolic link. Rebuilding the path from its components drops a
+/// trailing slash, with which the operating system would follow the link.
+fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    let mut path: PathBuf = path.components().collect();
+    if path.as_os_str().is_empty() {
+        path.push(".");
+    }
+    let flags = BASE_FLAGS | OFlags::RDONLY | OFlags::DIRECTORY;
+    Ok(rustix::fs::open(&path, flags, Mode::empty())?)
+}
+
+/// Splits a path into its opened directory and the name in it.
+fn locate(path: &Path) -> io::Result<(OwnedFd, &Path)> {
+    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+    let dir = path.parent().ok_or(ErrorKind::InvalidInput)?;
+    Ok((open_dir(dir)?, Path::new(name)))
+}
+
+fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
+    let (dir, name) = locate(path)?;
+    Ok(File::from(rustix::fs::openat(dir, name, BASE_FLAGS | flags, FILE_MODE)?))
+}
+
+impl FileSystem for StdFs {
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
+        // What was there already may be a symbolic link to a directory.
+        open_dir(path).map(drop)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND;
+        Ok(Box::new(StdWritable(open_file(path, flags)?)))
+    }
+
+    fn open(&self, path: &Path, mode: ReadMode) -> io::Result<Arc<dyn ReadableFile>> {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if mode == ReadMode::Direct {
+            match open_file(path, OFlags::RDONLY | OFlags::DIRECT) {
+                Ok(file) => return Ok(Arc::new(DirectReadable(file))),
+                Err(e) if is_refused(&e) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let _ = mode;
+        Ok(Arc::new(BufferedReadable(open_file(path, OFlags::RDONLY)?)))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::new(open_dir(dir)?)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from_dir, from_name) = locate(from)?;
+        let (to_dir, to_name) = locate(to)?;
+        Ok(rustix::fs::renameat(from_dir, from_name, to_dir, to_name)?)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let (dir, name) = locate(path)?;
+        Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from_dir, from_name) = locate(from)?;
+        let (to_dir, to_name) = locate(to)?;
+        Ok(rustix::fs::linkat(from_dir, from_name, to_dir, to_name, AtFlags::empty())?)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::from(open_dir(dir)?).sync_all()
+    }
+
+    fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>> {
+        let mut file = open_file(path, OFlags::RDWR | OFlags::CREATE)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        file.set_len(0)?;
+        file.write_all(holder.as_bytes())?;
+        Ok(Box::new(StdLock { _file: file }))
+    }
+}
+
+/// The operating system releases the lock when the file is closed.
+struct StdLock {
+    _file: File,
+}
+
+impl FileLock for StdLock {}
+
+/// Opened with `O_APPEND`, so that writes go to the end also after a truncation.
+struct StdWritable(File);
+
+impl WritableFile for StdWritable {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+}
+
+#[derive(Debug)]
+struct BufferedReadable(File);
+
+impl ReadableFile for BufferedReadable {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
+
+/// Whether the file system cannot do direct reads, or not of these pieces.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_refused(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
+}
+
+/// A file opened with `O_DIRECT`.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[derive(Debug)]
+struct DirectReadable(File);
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl DirectReadable {
+    /// Reads an aligned piece. Some file systems accept the flag and then refuse the read, or want
+    /// a coarser alignment: the flag is then taken off and the file is read through the cache.
+    fn read_aligned(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self.0.read_at(buf, offset) {
+            Err(e) if is_refused(&e) => {
+                let flags = rustix::fs::fcntl_getfl(&self.0)?;
+                rustix::fs::fcntl_setfl(&self.0, flags - OFlags::DIRECT)?;
+                self.0.read_at(buf, offset)
+            }
+            other => other,
+        }
+    }
+
+    /// Reads a piece that is not aligned, such as what is left after a short read.
+    fn read_bounced(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        #[expect(clippy::cast_possible_truncation, reason = "below the alignment")]
+        let lead = (offset % DIRECT_ALIGN as u64) as usize;
+        let mut bounce = AlignedBuf::new((lead + buf.len()).next_multiple_of(DIRECT_ALIGN));
+        let n = self.read_aligned(&mut bounce, offset - lead as u64)?;
+        let n = n.saturating_sub(lead).min(buf.len());
+        buf[..n].copy_from_slice(&bounce[lead..lead + n]);
+        Ok(n)
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl ReadableFile for DirectReadable {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let is_aligned = offset.is_multiple_of(DIRECT_ALIGN as u64)
+            && buf.len().is_multiple_of(DIRECT_ALIGN)
+            && buf.as_ptr().addr().is_multiple_of(DIRECT_ALIGN);
+        if is_aligned { self.read_aligned(buf, offset) } else { self.read_bounced(buf, offset) }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn is_direct(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+    use crate::io::{read_exact_at, read_full_at, write_all};
+
+    fn mode_of(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn fill(path: &Path, bytes: &[u8]) {
+        let mut file = StdFs.create(path).unwrap();
+        write_all(file.as_mut(), path, bytes).unwrap();
+        file.sync_data().unwrap();
+    }
+
+    #[test]
+    fn what_is_created_is_private() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join("a/b/c");
+        StdFs.create_dir_all(&dir).unwrap();
+        StdFs.create_dir_all(&dir).unwrap();
+        StdFs.sync_dir(&dir).unwrap();
+        for path in [tmp.path().join("a"), tmp.path().join("a/b"), dir.clone()] {
+            assert_eq!(mode_of(&path), 0o700, "{}", path.display());
+        }
+        fill(&dir.join("file"), b"x");
+        let _lock = StdFs.lock(&dir.join("LOCK"), "me").unwrap();
+        assert_eq!(mode_of(&dir.join("file")), 0o600);
+        assert_eq!(mode_of(&dir.join("LOCK")), 0o600);
+        let mut names = StdFs.list(&dir).unwrap();
+        names.sort();
+        assert_eq!(names, ["LOCK", "file"]);
+    }
+
+    #[test]
+    fn appends_truncates_renames_links_and_removes() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (a, b, c) = (tmp.path().join("a"), tmp.path().join("b"), tmp.path().join("c"));
+        let mut file = StdFs.create(&a).unwrap();
+        assert_eq!(StdFs.create(&a).err().unwrap().kind(), ErrorKind::AlreadyExists);
+        write_all(file.as_mut(), &a, b"0123456789").unwrap();
+        file.truncate(4).unwrap();
+        write_all(file.as_mut(), &a, b"ab").unwrap();
+        file.sync_all().unwrap();
+        StdFs.hard_link(&a, &b).unwrap();
+        assert_eq!(StdFs.hard_link(&a, &b).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        fill(&c, b"old");
+        StdFs.rename(&a, &c).unwrap();
+        for path in [&b, &c] {
+            let reader = StdFs.open(path, ReadMode::Buffered).unwrap();
+            assert_eq!(reader.len().unwrap(), 6);
+            let mut buf = [0; 6];
+            read_exact_at(reader.as_ref(), path, &mut buf, 0).unwrap();
+            assert_eq!(&buf, b"0123ab");
+        }
+        StdFs.remove_file(&b).unwrap();
+        assert_eq!(StdFs.open(&b, ReadMode::Buffered).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(StdFs.open(&a, ReadMode::Buffered).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn symbolic_links_are_refused() {
+        let tmp = tempfile::tempdir().unwrap();
+        let real = tmp.path().join("real");
+        StdFs.create_dir_all(&real).unwrap();
+        fill(&real.join("file"), b"secret");
+        symlink(&real, tmp.path().join("dir")).unwrap();
+        symlink(real.join("file"), real.join("alias")).unwrap();
+        symlink(real.join("absent"), real.join("dangling")).unwrap();
+
+        let through = tmp.path().join("dir");
+        assert!(StdFs.create_dir_all(&through).is_err());
+        assert!(StdFs.create_dir_all(&through.join("")).is_err(), "with a trailing slash");
+        assert!(StdFs.list(&through).is_err());
+        assert!(StdFs.list(&through.join("")).is_err(), "with a trailing slash");
+        assert!(StdFs.sync_dir(&through).is_err());
+        assert!(StdFs.lock(&real.join("alias"), "me").is_err());
+        assert!(StdFs.lock(&real.join("dangling"), "me").is_err());
+        assert!(StdFs.create(&real.join("dangling")).is_err());
+        assert!(StdFs.create(&through.join("new")).is_err());
+        for mode in [ReadMode::Buffered, ReadMode::Direct] {
+            assert!(StdFs.open(&real.join("alias"), mode).is_err());
+            assert!(StdFs.open(&through.join("file"), mode).is_err());
+        }
+        assert!(!real.join("absent").exists() && !real.join("new").exists());
+        assert_eq!(std::fs::read(real.join("file")).unwrap(), b"secret", "not truncated");
+    }
+
+    #[test]
+    fn a_second_lock_is_refused_and_the_holder_is_named() {
+        let tmp = tempfile::tempdir().unwrap();
+        let path = tmp.path().join("LOCK");
+        let held = StdFs.lock(&path, "a much longer holder").unwrap();
+        drop(held);
+        let held = StdFs.lock(&path, &this_process()).unwrap();
+        assert_eq!(StdFs.lock(&path, "other").err().unwrap().kind(), ErrorKind::WouldBlock);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, this_process());
+        assert!(text.contains(&std::process::id().to_string()));
+        drop(held);
+        StdFs.lock(&path, "other").unwrap();
+    }
+
+    #[test]
+    fn direct_reads_return_the_same_bytes_aligned_or_not() {
+        // The file lies where the build does: temporary directories are often in memory, where
+        // direct reads are refused and only the fall-back would be tested.
+        let program = std::env::current_exe().unwrap();
+        let tmp = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let path = tmp.path().join("file");
+        let bytes: Vec<u8> = (0..20_000_u32).map(|i| (i % 251) as u8).collect();
+        fill(&path, &bytes);
+        let reader = StdFs.open(&path, ReadMode::Direct).unwrap();
+        assert_eq!(reader.len().unwrap(), 20_000);
+        let mut buf = AlignedBuf::new(24_576);
+        let n = read_full_at(reader.as_ref(), &path, &mut buf, 0).unwrap();
+        assert_eq!(&buf[..n], bytes);
+        for (offset, len) in [(0, 1), (1, 4096), (4095, 2), (8192, 5000), (19_999, 10)] {
+            let mut buf = vec![0; len];
+            let n = read_full_at(reader.as_ref(), &path, &mut buf, offset).unwrap();
+            let start = offset as usize;
+            assert_eq!(buf[..n], bytes[start..(start + len).min(bytes.len())]);
+        }
+        assert_eq!(reader.read_at(&mut [0; 10], 20_000).unwrap(), 0);
+        assert_eq!(reader.read_at(&mut [0; 10], 1 << 40).unwrap(), 0);
+    }
+}

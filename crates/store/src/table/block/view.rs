@@ -1,0 +1,435 @@
+//! Reads data blocks: any entry in O(1), a key by its tag, a place in the order by bisection.
+
+use std::cmp::Ordering;
+
+use crate::{
+    table::{
+        format::{BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},
+        hash::KeyHash,
+        varint,
+    },
+    types::{Kind, SeqNo},
+};
+
+/// What is wrong with a block whose checksum is right: written by a faulty or hostile program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Damaged(pub(crate) &'static str);
+
+/// A place in the order of entries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) seq: SeqNo,
+}
+
+/// An entry of a block. Its key is the first `shared` bytes of the key of its group's first entry,
+/// then `suffix`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) shared: usize,
+    pub(crate) suffix: &'a [u8],
+    pub(crate) seq: SeqNo,
+    pub(crate) kind: Kind,
+    /// Where the value starts within the block's payload.
+    pub(crate) value_start: usize,
+    pub(crate) value_len: usize,
+}
+
+/// The answer of a point lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) seq: SeqNo,
+    pub(crate) kind: Kind,
+    /// Where the value lies within the block's payload.
+    pub(crate) value_start: usize,
+    pub(crate) value_len: usize,
+}
+
+/// The number of an entry within its block, from 0 to the count of entries.
+pub(crate) type Position = usize;
+
+/// A block's payload with its head decoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockView<'a> {
+    bytes: &'a [u8],
+    count: usize,
+    interval: usize,
+    /// 2 or 4.
+    offset_bytes: usize,
+    entries_start: usize,
+}
+
+impl<'a> BlockView<'a> {
+    /// Reads the head of a block and checks that its arrays lie within the payload. O(1).
+    #[inline]
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Damaged> {
+        let Some((head, _)) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>() else {
+            return Err(Damaged("a block header"));
+        };
+        let count = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let interval = usize::from(head[4]);
+        if interval == 0 || head[5] & !BLOCK_WIDE_OFFSETS != 0 {
+            return Err(Damaged("a restart interval and known flags"));
+        }
+        let offset_bytes = if head[5] & BLOCK_WIDE_OFFSETS == 0 { 2 } else { 4 };
+        let entries_start =
+            count.saturating_mul(1 + offset_bytes).saturating_add(BLOCK_HEADER_BYTES);
+        if entries_start > bytes.len() {
+            return Err(Damaged("as many tags and offsets as entries"));
+        }
+        Ok(Self { bytes, count, interval, offset_bytes, entries_start })
+    }
+
+    /// How many entries the block holds.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The first entry of the group of entry `position`.
+    #[inline]
+    pub(crate) fn group_head(&self, position: Position) -> Position {
+        position - position % self.interval
+    }
+
+    /// Decodes an entry. O(1).
+    #[inline]
+    pub(crate) fn entry(&self, position: Position) -> Result<Entry<'a>, Damaged> {
+        self.decode(position).ok_or(Damaged("an entry within the block"))
+    }
+
+    /// The whole key of a group's first entry.
+    #[inline]
+    pub(crate) fn head_key(&self, head: Position) -> Result<&'a [u8], Damaged> {
+        let entry = self.entry(head)?;
+        if entry.shared != 0 {
+            return Err(Damaged("a whole key at the head of a group"));
+        }
+        Ok(entry.suffix)
+    }
+
+    /// The first `shared` bytes of the key at the head of the group of entry `position`.
+    #[inline]
+    pub(crate) fn shared_prefix(
+        &self,
+        position: Position,
+        shared: usize,
+    ) -> Result<&'a [u8], Damaged> {
+        if shared == 0 {
+            return Ok(&[]);
+        }
+        let head = self.head_key(self.group_head(position))?;
+        head.get(..shared).ok_or(Damaged("a prefix no longer than the key it is taken from"))
+    }
+
+    /// Finds the newest version of `key` that a reader at `seq` sees.
+    ///
+    /// Compares eight tags at a time and touches only entries whose tag matches: one that holds
+    /// the key, and another with probability 1/256 each. O(entries/8).
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Result<Option<Found>, Damaged> {
+        let pattern = u64::from_ne_bytes([hash.tag(); 8]);
+        let mut group = 0;
+        while group < self.count {
+            let mut matches = zero_bytes(self.tag_word(group) ^ pattern);
+            while matches != 0 {
+                let position = group + matches.trailing_zeros() as usize / 8;
+                matches &= matches - 1;
+                if position >= self.count {
+                    break;
+                }
+                let entry = self.entry(position)?;
+                if !self.has_key(position, &entry, key)? {
+                    continue;
+                }
+                if entry.seq <= seq {
+                    return Ok(Some(entry.found()));
+                }
+                return self.find_older(Target { key, seq });
+            }
+            group += 8;
+        }
+        Ok(None)
+    }
+
+    /// [`BlockView::find`] once a version was met that is too new: there may be thousands.
+    #[cold]
+    fn find_older(&self, target: Target<'_>) -> Result<Option<Found>, Damaged> {
+        let position = self.lower_bound(target)?;
+        if position == self.count {
+            return Ok(None);
+        }
+        let entry = self.entry(position)?;
+        let same = self.has_key(position, &entry, target.key)?;
+        Ok((same && entry.seq <= target.seq).then(|| entry.found()))
+    }
+
+    /// The first entry at or after `target`, or the count of entries. O(log entries).
+    pub(crate) fn lower_bound(&self, target: Target<'_>) -> Result<Position, Damaged> {
+        // The last group whose head is before the target holds the bound, or is followed by it.
+        let mut low = 0;
+        let mut high = self.count.div_ceil(self.interval);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.is_before(middle * self.interval, target)? {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        if low == 0 {
+            return Ok(0);
+        }
+        let mut high = self.count.min(low * self.interval);
+        let mut low = (low - 1) * self.interval + 1;
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.is_before(middle, target)? {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Whether entry `position` is before `target`.
+    fn is_before(&self, position: Position, target: Target<'_>) -> Result<bool, Damaged> {
+        let entry = self.entry(position)?;
+        let prefix = self.shared_prefix(position, entry.shared)?;
+        let order = match target.key.get(..entry.shared) {
+            Some(start) => {
+                prefix.cmp(start).then_with(|| entry.suffix.cmp(&target.key[entry.shared..]))
+            }
+            None => prefix.cmp(target.key),
+        };
+        Ok(order.then(target.seq.cmp(&entry.seq)) == Ordering::Less)
+    }
+
+    #[inline]
+    fn has_key(&self, position: Position, entry: &Entry<'_>, key: &[u8]) -> Result<bool, Damaged> {
+        if key.len() != entry.shared + entry.suffix.len() || key[entry.shared..] != *entry.suffix {
+            return Ok(false);
+        }
+        Ok(entry.shared == 0 || self.shared_prefix(position, entry.shared)? == &key[..entry.shared])
+    }
+
+    /// The tags of entries `group..group + 8`, the first in the lowest byte. Those past the count
+    /// of entries are arbitrary.
+    #[inline]
+    fn tag_word(&self, group: Position) -> u64 {
+        let tags = &self.bytes[BLOCK_HEADER_BYTES + group..];
+        if let Some((word, _)) = tags.split_first_chunk() {
+            return u64::from_le_bytes(*word);
+        }
+        let mut word = [0; 8];
+        word[..tags.len()].copy_from_slice(tags);
+        u64::from_le_bytes(word)
+    }
+
+    #[inline]
+    fn offset(&self, position: Position) -> Option<usize> {
+        if position >= self.count {
+            return None;
+        }
+        let at = BLOCK_HEADER_BYTES + self.count + position * self.offset_bytes;
+        let bytes = self.bytes.get(at..at + self.offset_bytes)?;
+        Some(match *bytes {
+            [a, b] => usize::from(u16::from_le_bytes([a, b])),
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) as usize,
+            _ => return None,
+        })
+    }
+
+    #[inline]
+    fn decode(&self, position: Position) -> Option<Entry<'a>> {
+        let mut at = self.entries_start + self.offset(position)?;
+        let mut number = || {
+            let (value, len) = varint::get(self.bytes.get(at..)?)?;
+            at += len;
+            Some(value)
+        };
+        let shared = usize::try_from(number()?).ok()?;
+        let suffix_len = usize::try_from(number()?).ok()?;
+        let word = number()?;
+        let kind = Kind::from_byte((word & 3) as u8)?;
+        let value_len =
+            if kind == Kind::Tombstone { 0 } else { usize::try_from(number()?).ok()? };
+        let value_start = at.checked_add(suffix_len)?;
+        let suffix = self.bytes.get(at..value_start)?;
+        if shared > self.bytes.len() || value_start.checked_add(value_len)? > self.bytes.len() {
+            return None;
+        }
+        Some(Entry { shared, suffix, seq: word >> 2, kind, value_start, value_len })
+    }
+}
+
+impl Entry<'_> {
+    #[inline]
+    fn found(&self) -> Found {
+        Found {
+            seq: self.seq,
+            kind: self.kind,
+            value_start: self.value_start,
+            value_len: self.value_len,
+        }
+    }
+}
+
+/// A word with the high bit set in exactly those bytes that are zero in `word`.
+#[inline]
+fn zero_bytes(word: u64) -> u64 {
+    const LOW: u64 = u64::from_ne_bytes([0x7f; 8]);
+    // Adding 0x7f to the low seven bits carries into the high bit unless they are all zero, and
+    // never into the next byte.
+    !(((word & LOW) + LOW) | word | LOW)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::table::block::BlockBuilder;
+
+    type Model = BTreeMap<(Vec<u8>, u64), (Kind, Vec<u8>)>;
+
+    /// Keys order ascending and versions descending, so the model's versions are complements.
+    fn model() -> impl Strategy<Value = Model> {
+        let key = prop_oneof![
+            3 => vec(prop_oneof![Just(0_u8), Just(1), Just(255)], 0..12),
+            1 => vec(any::<u8>(), 0..40),
+        ];
+        let kind = prop_oneof![
+            4 => Just(Kind::Value), 1 => Just(Kind::Tombstone), 1 => Just(Kind::LargeValue)
+        ];
+        let value = prop_oneof![9 => vec(any::<u8>(), 0..30), 1 => vec(any::<u8>(), 3000..9000)];
+        let entry = ((key, 0_u64..6), (kind, value));
+        vec(entry, 0..120).prop_map(|entries| {
+            entries
+                .into_iter()
+                .map(|((key, seq), (kind, value))| {
+                    let value = if kind == Kind::Tombstone { Vec::new() } else { value };
+                    ((key, u64::MAX - seq), (kind, value))
+                })
+                .collect()
+        })
+    }
+
+    fn encode(model: &Model, interval: u8) -> Vec<u8> {
+        let mut builder = BlockBuilder::new(interval);
+        for ((key, seq), (kind, value)) in model {
+            builder.add(key, KeyHash::of(key).tag(), u64::MAX - seq, *kind, value);
+        }
+        let expected = builder.encoded_bytes();
+        let mut bytes = vec![];
+        builder.finish(&mut bytes);
+        assert_eq!(bytes.len(), expected);
+        bytes
+    }
+
+    fn key_of(view: &BlockView<'_>, position: Position) -> Vec<u8> {
+        let entry = view.entry(position).unwrap();
+        let mut key = view.shared_prefix(position, entry.shared).unwrap().to_vec();
+        key.extend_from_slice(entry.suffix);
+        key
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn a_block_answers_as_a_map_does(
+            model in model(), interval in 1_u8..20, probes in vec(vec(0_u8..3, 0..6), 0..20)
+        ) {
+            let bytes = encode(&model, interval);
+            let view = BlockView::parse(&bytes).unwrap();
+            prop_assert_eq!(view.count(), model.len());
+            for (position, ((key, seq), (kind, value))) in model.iter().enumerate() {
+                let entry = view.entry(position).unwrap();
+                prop_assert_eq!(&key_of(&view, position), key);
+                prop_assert_eq!((u64::MAX - entry.seq, entry.kind), (*seq, *kind));
+                let found = &bytes[entry.value_start..][..entry.value_len];
+                prop_assert_eq!(found, &value[..]);
+            }
+            let known = model.keys().map(|(key, _)| key.clone());
+            for key in known.chain(probes) {
+                for seq in 0..7 {
+                    let from = (key.clone(), u64::MAX - seq);
+                    let expected = model.keys().take_while(|k| **k < from).count();
+                    let target = Target { key: &key, seq };
+                    prop_assert_eq!(view.lower_bound(target).unwrap(), expected);
+                    let newest = model.range(from..).next().filter(|(k, _)| k.0 == key);
+                    let found = view.find(&key, KeyHash::of(&key), seq).unwrap();
+                    prop_assert_eq!(
+                        found.map(|f| (u64::MAX - f.seq, f.kind, f.value_len)),
+                        newest.map(|((_, s), (kind, value))| (*s, *kind, value.len()))
+                    );
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(mut bytes in vec(any::<u8>(), 0..300), n in 0_u8..60) {
+            read_everything(&bytes);
+            if bytes.len() >= BLOCK_HEADER_BYTES {
+                bytes[..BLOCK_HEADER_BYTES].copy_from_slice(&[n, 0, 0, 0, 3, 0]);
+                read_everything(&bytes);
+            }
+        }
+
+        #[test]
+        fn a_changed_byte_never_panics(
+            model in model(), interval in 1_u8..20, at: prop::sample::Index, to: u8
+        ) {
+            let mut bytes = encode(&model, interval);
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+            read_everything(&bytes);
+        }
+    }
+
+    fn read_everything(bytes: &[u8]) {
+        let Ok(view) = BlockView::parse(bytes) else { return };
+        for position in 0..view.count() {
+            if let Ok(entry) = view.entry(position) {
+                let _ = view.shared_prefix(position, entry.shared);
+                assert!(entry.value_start + entry.value_len <= bytes.len());
+            }
+        }
+        for key in [&b""[..], b"\0", b"\x01\0", b"\xff\xff"] {
+            let _ = view.lower_bound(Target { key, seq: 3 });
+            let _ = view.find(key, KeyHash::of(key), 3);
+        }
+    }
+
+    #[test]
+    fn zero_bytes_are_found_exactly() {
+        for word in [0, 1, 0x0100, 0x8000_0080, u64::MAX, 0x0001_0080_ff00_7f01] {
+            let expected = word.to_le_bytes().map(|byte| if byte == 0 { 0x80 } else { 0 });
+            assert_eq!(zero_bytes(word), u64::from_le_bytes(expected));
+        }
+    }
+
+    #[test]
+    fn thousands_of_versions_are_bisected() {
+        let mut builder = BlockBuilder::new(16);
+        for seq in (0..20_000).rev() {
+            builder.add(b"key", KeyHash::of(b"key").tag(), seq, Kind::Value, b"value");
+        }
+        let mut bytes = vec![];
+        builder.finish(&mut bytes);
+        let view = BlockView::parse(&bytes).unwrap();
+        for seq in [0, 1, 7_777, 19_999, 30_000] {
+            let found = view.find(b"key", KeyHash::of(b"key"), seq).unwrap().unwrap();
+            assert_eq!(found.seq, seq.min(19_999));
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The block cache: one budget of memory for the blocks of all open tables.
+//!
+//! A resident block is reached through a slot of its own table: one atomic load, no hash, no lock.
+//! The cache proper only keeps the books: which blocks are resident, what they weigh, and which
+//! goes next when the budget is spent. Invariants:
+//!
+//! 1. A block enters the books only after its slot was filled by the same caller, and its slot is
+//!    cleared only after it left the books. So at most one block is in the books for a slot, and a
+//!    block that is in a slot but not in the books is just being entered or removed.
+//! 2. Readers tell the books of a block's use once ([`EpochSlot::touch`] returns true once for the
+//!    same contents); after that they only set a flag in the slot, which earns the block a second
+//!    chance when its turn to go comes.
+//! 3. A table gives its blocks back when it is dropped, and no reader of the table is left then.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter, sync::Cache};
+
+use super::block::BlockRef;
+use crate::sync::epoch::{EpochSlot, Guard, Loaded, pin};
+
+/// What a resident block costs besides its bytes: its allocation and its place in the books.
+const OVERHEAD_BYTES: u64 = 112;
+/// How many blocks in a row may claim their second chance before one must go without: bounds the
+/// time that an insertion holds a lock.
+const SECOND_CHANCES_MAX: u32 = 32;
+/// For sizing the books: a block and its overhead.
+const EXPECTED_BLOCK_BYTES: u64 = 4 << 10;
+
+/// Names a resident block: the table's registration, then the block's number.
+type CacheKey = (u64, u32);
+
+/// Memory for blocks, shared by all tables of a database.
+pub(crate) struct BlockCache {
+    books: Cache<CacheKey, Resident, ByBytes, DefaultHashBuilder, Evictor>,
+    next_table: AtomicU64,
+    statistics: Arc<Statistics>,
+}
+
+#[derive(Debug, Default)]
+struct Statistics {
+    inserts: AtomicU64,
+    evictions: AtomicU64,
+}
+
+impl BlockCache {
+    /// A cache that keeps up to about `bytes` of blocks.
+    pub(crate) fn new(bytes: u64) -> Arc<Self> {
+        let expected = usize::try_from(bytes / EXPECTED_BLOCK_BYTES).unwrap_or(usize::MAX);
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity(expected.max(64))
+            .weight_capacity(bytes)
+            .build()
+            .expect("both capacities are given");
+        let statistics = Arc::new(Statistics::default());
+        let evictor = Evictor { chances: AtomicU32::new(0), statistics: Arc::clone(&statistics) };
+        let hasher = DefaultHashBuilder::default();
+        let books = Cache::with_options(options, ByBytes, hasher, evictor);
+        Arc::new(Self { books, next_table: AtomicU64::new(0), statistics })
+    }
+
+    /// Changes the budget; evicts down to it.
+    pub(crate) fn set_capacity(&self, bytes: u64) {
+        self.books.set_capacity(bytes);
+    }
+
+    /// The budget in bytes.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.books.capacity()
+    }
+
+    /// Bytes of resident blocks, with what keeping them costs.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.books.weight()
+    }
+
+    /// Resident blocks.
+    pub(crate) fn resident_blocks(&self) -> usize {
+        self.books.len()
+    }
+
+    /// Blocks that were inserted since the start.
+    pub(crate) fn inserts(&self) -> u64 {
+        self.statistics.inserts.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that had to go for others since the start, or were too large to stay.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.statistics.evictions.load(Ordering::Relaxed)
+    }
+}
+
+/// The blocks of one open table that may be resident.
+pub(crate) struct TableBlocks {
+    table: u64,
+    slots: Arc<[EpochSlot]>,
+    cache: Arc<BlockCache>,
+}
+
+impl TableBlocks {
+    /// Slots for a table of `count` blocks, all empty. Eight bytes each.
+    pub(crate) fn new(cache: &Arc<BlockCache>, count: u32) -> Self {
+        Self {
+            table: cache.next_table.fetch_add(1, Ordering::Relaxed),
+            slots: (0..count).map(|_| EpochSlot::empty()).collect(),
+            cache: Arc::clone(cache),
+        }
+    }
+
+    /// The block if it is resident, and notes that it was used. Never waits.
+    #[inline]
+    pub(crate) fn get<'a>(&'a self, block: u32, guard: &'a Guard) -> Option<Loaded<'a>> {
+        let slot = self.slots.get(block as usize)?;
+        let loaded = slot.load(guard)?;
+        if slot.touch(&loaded) {
+            self.report_use(block);
+        }
+        Some(loaded)
+    }
+
+    /// The block if it is resident, without noting its use.
+    #[inline]
+    pub(crate) fn peek<'a>(&'a self, block: u32, guard: &'a Guard) -> Option<Loaded<'a>> {
+        self.slots.get(block as usize)?.load(guard)
+    }
+
+    /// Makes a block resident, if the budget admits it and no other thread has done so.
+    pub(crate) fn insert(&self, block: u32, contents: &BlockRef) {
+        let Some(slot) = self.slots.get(block as usize) else { return };
+        if !slot.fill(contents.to_shared()) {
+            return;
+        }
+        self.cache.statistics.inserts.fetch_add(1, Ordering::Relaxed);
+        let weight = contents.bytes().len() as u64 + OVERHEAD_BYTES;
+        let resident = Resident { slots: Arc::clone(&self.slots), weight };
+        self.cache.books.insert((self.table, block), resident);
+    }
+
+    /// Bytes of memory that the slots take.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+
+    /// Tells the books that a block was used, unless they are busy. Once per block and residency.
+    #[cold]
+    fn report_use(&self, block: u32) {
+        let _ = self.cache.books.try_get(&(self.table, block));
+    }
+}
+
+impl Drop for TableBlocks {
+    fn drop(&mut self) {
+        for (slot, block) in self.slots.iter().zip(0..) {
+            if !slot.is_empty() && self.cache.books.remove(&(self.table, block)).is_some() {
+                slot.clear(&pin());
+            }
+        }
+    }
+}
+
+/// A block in the books: where it is, and what it weighs.
+#[derive(Clone)]
+struct Resident {
+    slots: Arc<[EpochSlot]>,
+    weight: u64,
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<CacheKey, Resident> for ByBytes {
+    fn weight(&self, _key: &CacheKey, resident: &Resident) -> u64 {
+        resident.weight
+    }
+}
+
+/// Empties the slots of evicted blocks. Each shard of the books has its own.
+struct Evictor {
+    /// Second chances granted in a row.
+    chances: AtomicU32,
+    statistics: Arc<Statistics>,
+}
+
+impl Clone for Evictor {
+    fn clone(&self) -> Self {
+        Self { chances: AtomicU32::new(0), statistics: Arc::clone(&self.statistics) }
+    }
+}
+
+impl Lifecycle<CacheKey, Resident> for Evictor {
+    type RequestState = ();
+
+    fn is_pinned(&self, key: &CacheKey, resident: &Resident) -> bool {
+        let granted = self.chances.load(Ordering::Relaxed);
+        let touched = resident.slots[key.1 as usize].take_touched();
+        if touched && granted < SECOND_CHANCES_MAX {
+            self.chances.store(granted + 1, Ordering::Relaxed);
+            return true;
+        }
+        self.chances.store(0, Ordering::Relaxed);
+        false
+    }
+
+    fn on_evict(&self, _state: &mut (), key: CacheKey, resident: Resident) {
+        resident.slots[key.1 as usize].clear(&pin());
+        self.statistics.evictions.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn block(byte: u8) -> BlockRef {
+        BlockRef::copy_from(&[byte; 4096])
+    }
+
+    #[test]
+    fn residents_stay_within_the_budget_and_their_slots_agree() {
+        let cache = BlockCache::new(1 << 20);
+        let blocks = TableBlocks::new(&cache, 2000);
+        for number in 0..2000 {
+            blocks.insert(number, &block(7));
+        }
+        assert!(cache.resident_bytes() <= 1 << 20);
+        assert!(cache.resident_blocks() > 100);
+        let resident = (0..2000).filter(|number| blocks.peek(*number, &pin()).is_some()).count();
+        assert_eq!(resident, cache.resident_blocks(), "slots and books agree");
+        assert_eq!(cache.evictions(), 2000 - resident as u64);
+    }
+
+    #[test]
+    fn used_blocks_outlive_unused_ones() {
+        let cache = BlockCache::new(4 << 20);
+        let blocks = TableBlocks::new(&cache, 100_000);
+        for number in 0..200 {
+            blocks.insert(number, &block(1));
+        }
+        for number in 200..20_000 {
+            blocks.insert(number, &block(2));
+            for hot in 0..200 {
+                if number % 50 == 0 {
+                    blocks.get(hot, &pin());
+                }
+            }
+        }
+        let kept = (0..200).filter(|number| blocks.peek(*number, &pin()).is_some()).count();
+        assert!(kept > 180, "{kept} of 200 blocks in steady use stayed");
+    }
+
+    #[test]
+    fn shrinking_and_growing_takes_effect() {
+        let cache = BlockCache::new(4 << 20);
+        let blocks = TableBlocks::new(&cache, 1000);
+        (0..1000).for_each(|number| blocks.insert(number, &block(1)));
+        assert!(cache.resident_blocks() > 900);
+        cache.set_capacity(1 << 20);
+        assert!(cache.resident_bytes() <= 1 << 20);
+        let kept = (0..1000).filter(|number| blocks.peek(*number, &pin()).is_some()).count();
+        assert_eq!(kept, cache.resident_blocks());
+        cache.set_capacity(8 << 20);
+        (0..1000).for_each(|number| blocks.insert(number, &block(1)));
+        assert_eq!(cache.resident_blocks(), 1000);
+    }
+
+    #[test]
+    fn without_a_budget_nothing_stays() {
+        let cache = BlockCache::new(0);
+        let blocks = TableBlocks::new(&cache, 10);
+        blocks.insert(3, &block(1));
+        assert!(blocks.get(3, &pin()).is_none());
+        assert_eq!(cache.resident_bytes(), 0);
+    }
+
+    #[test]
+    fn a_dropped_table_gives_its_blocks_back() {
+        let cache = BlockCache::new(1 << 20);
+        let (one, other) = (TableBlocks::new(&cache, 50), TableBlocks::new(&cache, 50));
+        let held = block(1);
+        for number in 0..50 {
+            one.insert(number, &held);
+            other.insert(number, &block(2));
+        }
+        drop(one);
+        assert_eq!(cache.resident_blocks(), 50);
+        assert!((0..50).all(|number| other.peek(number, &pin()).unwrap()[0] == 2));
+    }
+
+    #[test]
+    fn threads_that_insert_and_read_agree_in_the_end() {
+        let cache = BlockCache::new(256 << 10);
+        let blocks = TableBlocks::new(&cache, 256);
+        thread::scope(|scope| {
+            for seed in 0..4_u32 {
+                let blocks = &blocks;
+                scope.spawn(move || {
+                    let mut number = seed * 77 + 1;
+                    for _ in 0..20_000 {
+                        number = (number.wrapping_mul(1_664_525)).wrapping_add(1_013_904_223);
+                        let wanted = number >> 24;
+                        let guard = pin();
+                        let expected = (wanted % 251) as u8;
+                        match blocks.get(wanted, &guard) {
+                            Some(found) => assert!(found.iter().all(|byte| *byte == expected)),
+                            None => blocks.insert(wanted, &block(expected)),
+                        }
+                    }
+                });
+            }
+        });
+        let resident = (0..256).filter(|number| blocks.peek(*number, &pin()).is_some()).count();
+        assert_eq!(resident, cache.resident_blocks());
+        drop(blocks);
+        assert_eq!(cache.resident_blocks(), 0);
+    }
+}

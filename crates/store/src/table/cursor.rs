@@ -1,0 +1,449 @@
+//! Walks a table's entries in both directions.
+//!
+//! A cursor is a state machine that never waits for the disk: each step either ends
+//! ([`Step::Ready`]) or asks for a block ([`Step::Need`]) and goes on when it is handed over
+//! ([`TableCursor::resume`]). [`TableCursor::drive`] does that with ordinary reads.
+//!
+//! A cursor belongs to one thread at a time. It keeps the block it stands on alive, so what it
+//! stands on stays readable whatever the cache does. After an error it is invalid until it is
+//! moved by a seek, `first` or `last`.
+
+use std::sync::Arc;
+
+use super::{
+    block::{BlockRef, BlockView, Damaged, Entry, Target},
+    file::{Scratch, with_scratch},
+    format::PAGE_BYTES,
+    reader::Table,
+};
+use crate::{
+    error::Result,
+    io::AlignedBuf,
+    slice::Slice,
+    sync::epoch::pin,
+    types::{Kind, SeqNo},
+};
+
+/// How much a sequential cursor reads at once, in pages.
+const READ_AHEAD_PAGES: u32 = (256 << 10) / PAGE_BYTES as u32;
+
+/// How a cursor uses the block cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Blocks are taken from the cache and stay there.
+    Cached,
+    /// For reading much of a table once: blocks that happen to be resident are used, and others
+    /// are read 256 KiB at a time and not kept.
+    Sequential,
+}
+
+/// How a move of a cursor went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Step {
+    /// The cursor is where it should be, or past the end ([`TableCursor::is_valid`]).
+    Ready,
+    /// The cursor waits for this block.
+    Need(u32),
+}
+
+/// What to do with the next block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    /// Stand on its first entry, or that of the next block that has one.
+    First,
+    /// Stand on its last entry, or that of the previous block that has one.
+    Last,
+    /// Stand on the first entry at or after the target.
+    SeekFrom,
+    /// Stand on the last entry before the target.
+    SeekBefore,
+}
+
+/// The block that a cursor stands on, and where in it.
+#[derive(Debug)]
+struct Standing {
+    block: BlockRef,
+    number: u32,
+    position: usize,
+    /// How many bytes of `key` are those of the group's first key.
+    shared: usize,
+    seq: SeqNo,
+    kind: Kind,
+    value_start: usize,
+    value_len: usize,
+}
+
+/// Stands on one entry of a table, or on none.
+pub(crate) struct TableCursor {
+    table: Arc<Table>,
+    access: Access,
+    goal: Goal,
+    /// The target of a seek.
+    target: Vec<u8>,
+    target_seq: SeqNo,
+    /// The block asked for.
+    wanted: u32,
+    standing: Option<Standing>,
+    key: Vec<u8>,
+    read_ahead: ReadAhead,
+}
+
+/// A stretch of the data area in memory.
+#[derive(Debug, Default)]
+struct ReadAhead {
+    pages: AlignedBuf,
+    /// The first page in it.
+    first: u32,
+    /// How many pages are valid.
+    count: u32,
+}
+
+impl TableCursor {
+    /// A cursor that stands on nothing.
+    pub(crate) fn new(table: Arc<Table>, access: Access) -> Self {
+        Self {
+            table,
+            access,
+            goal: Goal::First,
+            target: Vec::new(),
+            target_seq: 0,
+            wanted: 0,
+            standing: None,
+            key: Vec::new(),
+            read_ahead: ReadAhead::default(),
+        }
+    }
+
+    /// Moves to the first entry at or after (`key`, `seq`) in the order of entries: the newest
+    /// version of `key` that a reader at `seq` sees, or else whatever follows.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Corrupt`] if a block is malformed; so for every move.
+    pub(crate) fn seek(&mut self, key: &[u8], seq: SeqNo) -> Result<Step> {
+        self.start_seek(Goal::SeekFrom, key, seq)
+    }
+
+    /// Moves to the last entry before (`key`, `seq`) in the order of entries.
+    pub(crate) fn seek_before(&mut self, key: &[u8], seq: SeqNo) -> Result<Step> {
+        self.start_seek(Goal::SeekBefore, key, seq)
+    }
+
+    /// Moves to the first entry.
+    pub(crate) fn first(&mut self) -> Result<Step> {
+        self.goal = Goal::First;
+        self.go(0)
+    }
+
+    /// Moves to the last entry.
+    pub(crate) fn last(&mut self) -> Result<Step> {
+        self.goal = Goal::Last;
+        self.go(self.table.index().block_count() - 1)
+    }
+
+    /// Moves to the next entry; from the last one, to none. A cursor on none stays there.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<Step> {
+        let Some(standing) = &self.standing else { return Ok(Step::Ready) };
+        let (number, position) = (standing.number, standing.position);
+        if self.stand_within(position + 1)? {
+            return Ok(Step::Ready);
+        }
+        self.goal = Goal::First;
+        self.leave_for(number.checked_add(1))
+    }
+
+    /// Moves to the previous entry; from the first one, to none. A cursor on none stays there.
+    #[inline]
+    pub(crate) fn prev(&mut self) -> Result<Step> {
+        let Some(standing) = &self.standing else { return Ok(Step::Ready) };
+        let (number, position) = (standing.number, standing.position);
+        if position > 0 && self.stand_within(position - 1)? {
+            return Ok(Step::Ready);
+        }
+        self.goal = Goal::Last;
+        self.leave_for(number.checked_sub(1))
+    }
+
+    /// Goes on with the block that was asked for.
+    pub(crate) fn resume(&mut self, block: BlockRef) -> Result<Step> {
+        match self.arrive(self.wanted, block)? {
+            None => Ok(Step::Ready),
+            Some(next) => self.go(next),
+        }
+    }
+
+    /// Does the reads that a step asks for, until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Corrupt`], [`crate::Error::Io`]. The cursor is invalid then.
+    #[inline]
+    pub(crate) fn drive(&mut self, mut step: Step) -> Result<()> {
+        while let Step::Need(number) = step {
+            let block = self.fetch(number)?;
+            step = self.resume(block)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a block that the cursor asked for, as its access says.
+    pub(crate) fn fetch(&mut self, number: u32) -> Result<BlockRef> {
+        match self.access {
+            Access::Cached => self.table.read_block(number, true),
+            Access::Sequential => self.read_around(number),
+        }
+    }
+
+    /// Whether the cursor stands on an entry. The rest may be asked only then.
+    #[inline]
+    pub(crate) fn is_valid(&self) -> bool {
+        self.standing.is_some()
+    }
+
+    /// The user key of the entry; empty if there is none.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The entry's sequence number; 0 if there is none.
+    #[inline]
+    pub(crate) fn seq(&self) -> SeqNo {
+        self.standing.as_ref().map_or(0, |standing| standing.seq + self.table.seq_shift())
+    }
+
+    /// What the entry says of its key; a tombstone if there is none.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        self.standing.as_ref().map_or(Kind::Tombstone, |standing| standing.kind)
+    }
+
+    /// The entry's value, or the pointer to it; empty for a tombstone.
+    #[inline]
+    pub(crate) fn value(&self) -> &[u8] {
+        let Some(standing) = &self.standing else { return &[] };
+        &standing.block.bytes()[standing.value_start..standing.value_start + standing.value_len]
+    }
+
+    /// [`TableCursor::value`] that outlives the cursor's place, sharing the block where the value
+    /// is longer than 22 bytes.
+    #[inline]
+    pub(crate) fn value_slice(&self) -> Slice {
+        match &self.standing {
+            Some(standing) => standing.block.slice(standing.value_start, standing.value_len),
+            None => Slice::copy_from(&[]),
+        }
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    fn start_seek(&mut self, goal: Goal, key: &[u8], seq: SeqNo) -> Result<Step> {
+        self.goal = goal;
+        self.target.clear();
+        self.target.extend_from_slice(key);
+        // In the table's own numbers. Where all are numbered above `seq`, every version of the key
+        // comes before the target: that is the place before the key's successor.
+        self.target_seq = seq.checked_sub(self.table.seq_shift()).unwrap_or_else(|| {
+            self.target.push(0);
+            SeqNo::MAX
+        });
+        self.go(self.table.index().seek(key).block)
+    }
+
+    /// Heads for the neighbouring block `number`, or to none.
+    fn leave_for(&mut self, number: Option<u32>) -> Result<Step> {
+        match number.filter(|number| *number < self.table.index().block_count()) {
+            Some(number) => self.go(number),
+            None => {
+                self.leave();
+                Ok(Step::Ready)
+            }
+        }
+    }
+
+    /// Pursues the goal from block `number` on.
+    fn go(&mut self, mut number: u32) -> Result<Step> {
+        loop {
+            let held = self.standing.take().filter(|standing| standing.number == number);
+            let block = match held {
+                Some(standing) => Some(standing.block),
+                None => self.obtain(number)?,
+            };
+            let Some(block) = block else {
+                self.leave();
+                self.wanted = number;
+                return Ok(Step::Need(number));
+            };
+            match self.arrive(number, block)? {
+                None => return Ok(Step::Ready),
+                Some(next) => number = next,
+            }
+        }
+    }
+
+    /// The block if it is in memory.
+    fn obtain(&mut self, number: u32) -> Result<Option<BlockRef>> {
+        let guard = pin();
+        let blocks = self.table.blocks();
+        let loaded = match self.access {
+            Access::Cached => blocks.get(number, &guard),
+            Access::Sequential => blocks.peek(number, &guard),
+        };
+        if let Some(loaded) = loaded {
+            return Ok(Some(BlockRef::from_shared(loaded.share())));
+        }
+        drop(guard);
+        self.read_ahead.block(&self.table, number)
+    }
+
+    /// Pursues the goal in a block; returns the block to go on with, if it is another.
+    fn arrive(&mut self, number: u32, block: BlockRef) -> Result<Option<u32>> {
+        self.leave();
+        let place =
+            self.place(&block).map_err(|damaged| self.table.damaged_block(number, damaged))?;
+        let Some(position) = place else {
+            let backward = matches!(self.goal, Goal::Last | Goal::SeekBefore);
+            let next = if backward {
+                self.goal = Goal::Last;
+                number.checked_sub(1)
+            } else {
+                self.goal = Goal::First;
+                number.checked_add(1)
+            };
+            return Ok(next.filter(|next| *next < self.table.index().block_count()));
+        };
+        // Nothing of the key is that of this block's groups yet.
+        self.standing = Some(Standing {
+            block,
+            number,
+            position,
+            shared: 0,
+            seq: 0,
+            kind: Kind::Tombstone,
+            value_start: 0,
+            value_len: 0,
+        });
+        self.stand_within(position)?;
+        Ok(None)
+    }
+
+    /// Where in a block the goal is met, if in this one.
+    fn place(&self, block: &BlockRef) -> Result<Option<usize>, Damaged> {
+        let view = BlockView::parse(block.bytes())?;
+        let target = Target { key: &self.target, seq: self.target_seq };
+        Ok(match self.goal {
+            Goal::First => (view.count() > 0).then_some(0),
+            Goal::Last => view.count().checked_sub(1),
+            Goal::SeekFrom => Some(view.lower_bound(target)?).filter(|at| *at < view.count()),
+            Goal::SeekBefore => view.lower_bound(target)?.checked_sub(1),
+        })
+    }
+
+    /// Stands on entry `position` of the block, if it has so many.
+    #[inline]
+    fn stand_within(&mut self, position: usize) -> Result<bool> {
+        let Some(standing) = &mut self.standing else { return Ok(false) };
+        match stand(standing, &mut self.key, position) {
+            Ok(stands) => Ok(stands),
+            Err(damaged) => {
+                let number = standing.number;
+                self.leave();
+                Err(self.table.damaged_block(number, damaged))
+            }
+        }
+    }
+
+    /// Stands on nothing.
+    fn leave(&mut self) {
+        self.standing = None;
+        self.key.clear();
+    }
+
+    /// Reads a block with what is likely to be wanted after it.
+    fn read_around(&mut self, number: u32) -> Result<BlockRef> {
+        let backward = matches!(self.goal, Goal::Last | Goal::SeekBefore);
+        self.read_ahead.fill(&self.table, number, backward)?;
+        match self.read_ahead.block(&self.table, number)? {
+            Some(block) => Ok(block),
+            None => self.table.read_block(number, false),
+        }
+    }
+}
+
+/// Moves within a block: decodes entry `position` and assembles its key, copying only what
+/// changes. False if the block ends before it.
+#[inline]
+fn stand(standing: &mut Standing, key: &mut Vec<u8>, position: usize) -> Result<bool, Damaged> {
+    let view = BlockView::parse(standing.block.bytes())?;
+    if position >= view.count() {
+        return Ok(false);
+    }
+    let entry = view.entry(position)?;
+    assemble(&view, standing, key, position, &entry)?;
+    standing.position = position;
+    standing.shared = entry.shared;
+    standing.seq = entry.seq;
+    standing.kind = entry.kind;
+    standing.value_start = entry.value_start;
+    standing.value_len = entry.value_len;
+    Ok(true)
+}
+
+#[inline]
+fn assemble(
+    view: &BlockView<'_>,
+    standing: &Standing,
+    key: &mut Vec<u8>,
+    position: usize,
+    entry: &Entry<'_>,
+) -> Result<(), Damaged> {
+    let same_group = view.group_head(position) == view.group_head(standing.position);
+    if same_group && entry.shared <= standing.shared {
+        key.truncate(entry.shared);
+    } else {
+        key.clear();
+        key.extend_from_slice(view.shared_prefix(position, entry.shared)?);
+    }
+    key.extend_from_slice(entry.suffix);
+    Ok(())
+}
+
+impl ReadAhead {
+    /// The block if it lies within the stretch.
+    fn block(&self, table: &Table, number: u32) -> Result<Option<BlockRef>> {
+        if self.count == 0 {
+            return Ok(None);
+        }
+        let address = table.address(number)?;
+        let end = self.first + self.count;
+        if address.first_page < self.first || address.last_page >= end {
+            return Ok(None);
+        }
+        let start = (address.first_page - self.first) as usize * PAGE_BYTES;
+        let len = (address.last_page - address.first_page + 1) as usize * PAGE_BYTES;
+        let pages = &self.pages[start..start + len];
+        with_scratch(|Scratch { frame, raw, .. }| {
+            table.unpack(number, address, pages, frame, raw).map(Some)
+        })
+    }
+
+    /// Reads the stretch that starts with the block, or that ends with it.
+    fn fill(&mut self, table: &Table, number: u32, backward: bool) -> Result<()> {
+        let address = table.address(number)?;
+        let (mut first, mut last) = (address.first_page, address.last_page);
+        if backward {
+            first = first.min(last.saturating_sub(READ_AHEAD_PAGES - 1));
+        } else {
+            last = last.max(first.saturating_add(READ_AHEAD_PAGES - 1)).min(table.data_pages() - 1);
+        }
+        self.count = 0;
+        table.read_pages(first, last, &mut self.pages)?;
+        (self.first, self.count) = (first, last - first + 1);
+        Ok(())
+    }
+}

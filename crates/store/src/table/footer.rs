@@ -1,0 +1,327 @@
+//! The end of a table: sections (index, filter, properties) and the footer that says where they
+//! are. Encoding and checked decoding; the module does no I/O.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    TableMeta,
+    format::{
+        COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, FOOTER_BYTES, FORMAT_VERSION, MAGIC,
+        PAGE_BYTES, SECTION_HEADER_BYTES, TABLE_BYTES_MIN,
+    },
+    varint,
+};
+use crate::types::{FileId, KEY_BYTES_MAX};
+
+/// What a file holds instead of what it should: expected, found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mismatch {
+    pub(crate) expected: &'static str,
+    pub(crate) found: String,
+}
+
+/// Why a footer cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FooterError {
+    Damaged(Mismatch),
+    /// Whole, but of a format version that this program does not know.
+    Version(u32),
+}
+
+/// Where a section lies in the file, its header included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SectionPlace {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// The fixed end of a table file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Footer {
+    pub(crate) table: FileId,
+    pub(crate) data_pages: u32,
+    pub(crate) block_count: u32,
+    pub(crate) index: SectionPlace,
+    pub(crate) filter: SectionPlace,
+    pub(crate) properties: SectionPlace,
+}
+
+impl Footer {
+    pub(crate) fn encode(&self) -> [u8; FOOTER_BYTES] {
+        let mut out = Vec::with_capacity(FOOTER_BYTES);
+        out.extend_from_slice(&self.table.to_le_bytes());
+        out.extend_from_slice(&self.data_pages.to_le_bytes());
+        out.extend_from_slice(&self.block_count.to_le_bytes());
+        for place in [self.index, self.filter, self.properties] {
+            out.extend_from_slice(&place.offset.to_le_bytes());
+            out.extend_from_slice(&place.len.to_le_bytes());
+        }
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        let checksum = xxh3_64(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out.extend_from_slice(&MAGIC);
+        out.try_into().expect("the fields above are as long as a footer")
+    }
+
+    /// Reads the last bytes of a file of `file_bytes`, and checks that all it names lies within.
+    pub(crate) fn decode(bytes: &[u8; FOOTER_BYTES], file_bytes: u64) -> Result<Self, FooterError> {
+        let damaged = |expected, found| Err(FooterError::Damaged(Mismatch { expected, found }));
+        let (words, _) = bytes.as_chunks::<8>();
+        let word = |i: usize| u64::from_le_bytes(words[i]);
+        let half =
+            |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        if words[10] != MAGIC {
+            return damaged("the magic number of a table", format!("{:02x?}", words[10]));
+        }
+        let checksum = xxh3_64(&bytes[..72]);
+        if word(9) != checksum {
+            return damaged("the footer's checksum", format!("{:016x}", word(9)));
+        }
+        if half(64) != FORMAT_VERSION {
+            return Err(FooterError::Version(half(64)));
+        }
+        let place = |i| SectionPlace { offset: word(i), len: word(i + 1) };
+        let footer = Self {
+            table: word(0),
+            data_pages: half(8),
+            block_count: half(12),
+            index: place(2),
+            filter: place(4),
+            properties: place(6),
+        };
+        let mut end = u64::from(footer.data_pages) * PAGE_BYTES as u64;
+        for place in [footer.index, footer.filter, footer.properties] {
+            if place.offset != end || place.len < SECTION_HEADER_BYTES as u64 {
+                return damaged("sections one after the other", format!("one at {}", place.offset));
+            }
+            end = place.offset.saturating_add(place.len);
+        }
+        if half(68) != 0 || footer.data_pages == 0 || footer.block_count == 0 {
+            return damaged("a table with blocks", format!("{} blocks", footer.block_count));
+        }
+        let least = end.saturating_add(FOOTER_BYTES as u64);
+        if file_bytes < TABLE_BYTES_MIN || Some(file_bytes) != checked_page_end(least) {
+            return damaged("a file as long as its parts", format!("{file_bytes} bytes"));
+        }
+        Ok(footer)
+    }
+}
+
+/// Appends a section's header: what it is, how long its payload is, and a checksum that also holds
+/// the table and the kind, so that no section passes for another.
+pub(crate) fn put_section(out: &mut Vec<u8>, table: FileId, kind: u8, payload: &[u8]) {
+    out.push(kind);
+    out.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    out.extend_from_slice(&section_checksum(table, kind, payload).to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// The payload of a section, verified.
+pub(crate) fn section_payload(bytes: &[u8], table: FileId, kind: u8) -> Result<&[u8], Mismatch> {
+    let Some((header, payload)) = bytes.split_first_chunk::<SECTION_HEADER_BYTES>() else {
+        let found = format!("{} bytes", bytes.len());
+        return Err(Mismatch { expected: "a section header", found });
+    };
+    if header[0] != kind {
+        return Err(Mismatch { expected: "another kind of section", found: header[0].to_string() });
+    }
+    let (words, _) = header[1..].as_chunks::<8>();
+    let (len, checksum) = (u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1]));
+    if len != payload.len() as u64 {
+        return Err(Mismatch { expected: "the length in the footer", found: len.to_string() });
+    }
+    if checksum != section_checksum(table, kind, payload) {
+        let found = format!("{checksum:016x}");
+        return Err(Mismatch { expected: "the section's checksum", found });
+    }
+    Ok(payload)
+}
+
+fn section_checksum(table: FileId, kind: u8, payload: &[u8]) -> u64 {
+    let mut bytes = [0; 17];
+    bytes[..8].copy_from_slice(&table.to_le_bytes());
+    bytes[8] = kind;
+    bytes[9..].copy_from_slice(&xxh3_64(payload).to_le_bytes());
+    xxh3_64(&bytes)
+}
+
+fn checked_page_end(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(PAGE_BYTES as u64)
+}
+
+/// Encodes what the properties section holds of `meta`, then how the table was written.
+pub(crate) fn encode_properties(meta: &TableMeta, written: &Written) -> Vec<u8> {
+    let mut out = Vec::new();
+    for number in [
+        meta.entries,
+        meta.tombstones,
+        meta.raw_bytes,
+        meta.seq_min,
+        meta.seq_max,
+        meta.value_file_bytes,
+        written.keys,
+    ] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&written.block_bytes.to_le_bytes());
+    out.extend_from_slice(&written.large_value_bytes.to_le_bytes());
+    out.extend_from_slice(&[
+        written.compression,
+        written.filter_bits_per_key,
+        written.restart_interval,
+        0,
+    ]);
+    for key in [&meta.smallest, &meta.largest] {
+        varint::put(&mut out, key.len() as u64);
+        out.extend_from_slice(key);
+    }
+    out
+}
+
+/// How a table was written; for people, no reader depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Distinct user keys.
+    pub(crate) keys: u64,
+    pub(crate) block_bytes: u32,
+    pub(crate) large_value_bytes: u32,
+    pub(crate) compression: u8,
+    pub(crate) filter_bits_per_key: u8,
+    pub(crate) restart_interval: u8,
+}
+
+impl Written {
+    /// How blocks are compressed, in a word.
+    pub(crate) fn compression_name(&self) -> &'static str {
+        match self.compression {
+            COMPRESSION_NONE => "none",
+            COMPRESSION_LZ4 => "lz4",
+            COMPRESSION_ZSTD => "zstd",
+            _ => "unknown",
+        }
+    }
+}
+
+/// Reads a properties payload of table `id`.
+pub(crate) fn decode_properties(
+    mut bytes: &[u8],
+    id: FileId,
+    file_bytes: u64,
+) -> Result<(TableMeta, Written), Mismatch> {
+    let len = bytes.len();
+    decode_fields(&mut bytes, id, file_bytes)
+        .filter(|_| bytes.is_empty())
+        .ok_or_else(|| Mismatch { expected: "properties", found: format!("{len} other bytes") })
+}
+
+fn decode_fields(bytes: &mut &[u8], id: FileId, file_bytes: u64) -> Option<(TableMeta, Written)> {
+    let mut number = || take_array(bytes).map(u64::from_le_bytes);
+    let [entries, tombstones, raw_bytes, seq_min, seq_max, value_file_bytes, keys] =
+        [number()?, number()?, number()?, number()?, number()?, number()?, number()?];
+    let mut half = || take_array(bytes).map(u32::from_le_bytes);
+    let [block_bytes, large_value_bytes] = [half()?, half()?];
+    let [compression, filter_bits_per_key, restart_interval, _] = take_array(bytes)?;
+    let mut key = || -> Option<Box<[u8]>> {
+        let len = usize::try_from(varint::take(bytes)?).ok().filter(|len| *len <= KEY_BYTES_MAX)?;
+        Some(bytes.split_off(..len)?.into())
+    };
+    let (smallest, largest) = (key()?, key()?);
+    let meta = TableMeta {
+        id,
+        file_bytes,
+        value_file_bytes,
+        entries,
+        tombstones,
+        smallest,
+        largest,
+        seq_min,
+        seq_max,
+        raw_bytes,
+    };
+    let written = Written {
+        keys,
+        block_bytes,
+        large_value_bytes,
+        compression,
+        filter_bits_per_key,
+        restart_interval,
+    };
+    Some((meta, written))
+}
+
+fn take_array<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    bytes.split_off(..N)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn footer() -> Footer {
+        let place = |offset, len| SectionPlace { offset, len };
+        Footer {
+            table: 7,
+            data_pages: 3,
+            block_count: 5,
+            index: place(12288, 100),
+            filter: place(12388, 50),
+            properties: place(12438, 90),
+        }
+    }
+
+    #[test]
+    fn a_footer_comes_back_and_any_changed_bit_is_noticed() {
+        let bytes = footer().encode();
+        assert_eq!(Footer::decode(&bytes, 16384), Ok(footer()));
+        assert!(Footer::decode(&bytes, 20480).is_err(), "the file is too long");
+        for bit in 0..FOOTER_BYTES * 8 {
+            let mut changed = bytes;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(Footer::decode(&changed, 16384).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() {
+        let mut bytes = footer().encode();
+        bytes[64] = 9;
+        let checksum = xxh3_64(&bytes[..72]).to_le_bytes();
+        bytes[72..80].copy_from_slice(&checksum);
+        assert_eq!(Footer::decode(&bytes, 16384), Err(FooterError::Version(9)));
+    }
+
+    #[test]
+    fn a_section_of_another_kind_or_table_is_refused() {
+        let mut bytes = Vec::new();
+        put_section(&mut bytes, 7, 1, b"payload");
+        assert_eq!(section_payload(&bytes, 7, 1), Ok(&b"payload"[..]));
+        assert!(section_payload(&bytes, 7, 2).is_err());
+        assert!(section_payload(&bytes, 8, 1).is_err());
+        for cut in 0..bytes.len() {
+            assert!(section_payload(&bytes[..cut], 7, 1).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_footer_is_read_without_a_panic(mut words in vec(any::<u64>(), 11), file: u64) {
+            words[10] = u64::from_le_bytes(MAGIC);
+            let mut bytes = [0; FOOTER_BYTES];
+            for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(&words) {
+                *to = word.to_le_bytes();
+            }
+            bytes[64..72].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+            let checksum = xxh3_64(&bytes[..72]).to_le_bytes();
+            bytes[72..80].copy_from_slice(&checksum);
+            let _ = Footer::decode(&bytes, file);
+        }
+
+        #[test]
+        fn any_properties_are_read_without_a_panic(bytes in vec(any::<u8>(), 0..120)) {
+            let _ = decode_properties(&bytes, 1, 2);
+        }
+    }
+}

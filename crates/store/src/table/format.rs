@@ -1,0 +1,46 @@
+//! The numbers of the table format; `docs/format/table.md` says what they mean. All integers in a
+//! table are little-endian.
+
+/// Bytes of a page of the data area, and the alignment of everything that is read at once.
+pub(crate) const PAGE_BYTES: usize = 4096;
+/// Bytes at the head of a page: where in its payload the first block frame starts.
+pub(crate) const PAGE_HEADER_BYTES: usize = 2;
+/// Bytes of block frames that a page holds.
+pub(crate) const PAGE_PAYLOAD_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
+/// The page header of a page in which no block frame starts.
+pub(crate) const PAGE_NO_FRAME: u16 = 0xFFFF;
+
+/// Bytes before the payload of a block frame: stored length u32, raw length u32, compression u8,
+/// checksum u64.
+pub(crate) const FRAME_HEADER_BYTES: usize = 17;
+/// The most bytes that a compressed block unfolds to. Larger blocks are stored as they are, so
+/// that a reader never allocates more than the larger of this and the file.
+pub(crate) const COMPRESSED_RAW_BYTES_MAX: usize = 64 << 20;
+
+/// The compression bytes of a block frame.
+pub(crate) const COMPRESSION_NONE: u8 = 0;
+pub(crate) const COMPRESSION_LZ4: u8 = 1;
+pub(crate) const COMPRESSION_ZSTD: u8 = 2;
+
+/// Bytes before the tags of a block: entry count u32, restart interval u8, flags u8.
+pub(crate) const BLOCK_HEADER_BYTES: usize = 6;
+/// Block flag: entry offsets are u32 instead of u16.
+pub(crate) const BLOCK_WIDE_OFFSETS: u8 = 1;
+
+/// Bytes of a large value's place: offset u64, length u64, XXH3-64 u64.
+pub(crate) const POINTER_BYTES: usize = 24;
+
+/// Bytes before the payload of a section: kind u8, payload length u64, checksum u64.
+pub(crate) const SECTION_HEADER_BYTES: usize = 17;
+pub(crate) const SECTION_INDEX: u8 = 1;
+pub(crate) const SECTION_FILTER: u8 = 2;
+pub(crate) const SECTION_PROPERTIES: u8 = 3;
+
+/// The last eight bytes of a table.
+pub(crate) const MAGIC: [u8; 8] = *b"RHUMBTAB";
+/// The version of everything in this file. A reader refuses any other.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+/// Bytes of the footer, which ends the file.
+pub(crate) const FOOTER_BYTES: usize = 88;
+/// The fewest bytes of a table: one page of data and one with the sections and the footer.
+pub(crate) const TABLE_BYTES_MIN: u64 = 2 * PAGE_BYTES as u64;

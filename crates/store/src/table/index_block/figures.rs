@@ -1,0 +1,189 @@
+//! Prints what indexes take and how fast they answer; checks nothing but that they answer right.
+//!
+//! `cargo test --release -p rhumb --lib -- --ignored --nocapture index_figures`. The data sets of
+//! real keys are read from the directory that `RHUMB_DATA` names, where there are any: `names.txt`
+//! (sorted lines) and `ipv4.bin` (sorted u64, little endian).
+
+use std::{hint::black_box, time::Instant};
+
+use rhumb_model::code;
+
+use super::{Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES};
+
+const TABLE_BYTES: u64 = 64 << 20;
+const BLOCK_BYTES: u32 = 4096;
+const FRAME_BYTES: u64 = 17;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+}
+
+/// Keys joined, and where each ends.
+#[derive(Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    value_bytes: usize,
+}
+
+impl Keys {
+    fn new(value_bytes: usize, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        let mut this = Self { value_bytes, ..Self::default() };
+        for key in keys {
+            this.bytes.extend_from_slice(key.as_ref());
+            this.ends.push(this.bytes.len());
+        }
+        this
+    }
+
+    fn get(&self, i: usize) -> &[u8] {
+        &self.bytes[i.checked_sub(1).map_or(0, |i| self.ends[i])..self.ends[i]]
+    }
+}
+
+#[derive(Default)]
+struct Totals {
+    keys: u64,
+    tables: u64,
+    index_bytes: u64,
+    resident_bytes: u64,
+    segments: u64,
+    blocks: u64,
+    empty: u64,
+    cost: u64,
+    cost_squares: u64,
+    cost_max: u64,
+    build_ns: u64,
+    locate_ns: f64,
+    locate_all_ns: f64,
+}
+
+/// Builds one table from `from` on; yields where it ends.
+fn one_table(keys: &Keys, kind: IndexKind, from: usize, totals: &mut Totals) -> usize {
+    let begun = Instant::now();
+    let mut builder = IndexBuilder::new(kind, BLOCK_BYTES);
+    let mut cuts = Vec::new();
+    let mut costs = Vec::new();
+    let mut total = 0;
+    let mut to = from;
+    while to < keys.ends.len() && total < TABLE_BYTES {
+        let key = keys.get(to);
+        let head = keys.get(to - (to - from) % 16);
+        let suffix = if to == from { 0 } else { code::common_prefix_len(head, key) % key.len() };
+        let cost = key.len() - suffix + keys.value_bytes + 7;
+        builder.push(key, cost, &mut cuts);
+        costs.push(cost as u64);
+        total += cost as u64;
+        to += 1;
+    }
+    builder.finish_cuts(&mut cuts);
+    totals.build_ns += begun.elapsed().as_nanos() as u64;
+    let mut stream = 0u64;
+    let mut block_of = Vec::new();
+    for (block, count) in cuts.iter().enumerate() {
+        let cost: u64 = costs[block_of.len()..][..*count as usize].iter().sum();
+        block_of.resize(block_of.len() + *count as usize, block as u32);
+        let payload = u64::from(PAGE_PAYLOAD_BYTES);
+        builder.block_written(
+            stream / payload * PAGE_BYTES + 2 + stream % payload,
+            (FRAME_BYTES + cost) as u32,
+        );
+        stream += FRAME_BYTES + cost;
+        totals.empty += u64::from(*count == 0);
+        totals.cost += cost;
+        totals.cost_squares += cost * cost;
+        totals.cost_max = totals.cost_max.max(cost);
+    }
+    let pages = stream.div_ceil(u64::from(PAGE_PAYLOAD_BYTES)) as u32;
+    let mut encoded = Vec::new();
+    builder.encode(pages, &mut encoded);
+    let index = Index::decode(&encoded, cuts.len() as u32, pages).unwrap();
+    for (i, block) in block_of.iter().enumerate() {
+        assert_eq!(index.locate(keys.get(from + i)), *block);
+    }
+    if totals.tables == 0 {
+        let mut random = Random(7);
+        let picks: Vec<usize> =
+            (0..1 << 20).map(|_| from + random.next() as usize % (to - from)).collect();
+        // A few keys over and over: the index is in cache, and so are the keys.
+        let few = &picks[..1 << 12];
+        let begun = Instant::now();
+        for _ in 0..256 {
+            few.iter().for_each(|i| _ = black_box(index.locate(keys.get(*i))));
+        }
+        totals.locate_ns = begun.elapsed().as_nanos() as f64 / (256.0 * few.len() as f64);
+        let begun = Instant::now();
+        picks.iter().for_each(|i| _ = black_box(index.locate(keys.get(*i))));
+        totals.locate_all_ns = begun.elapsed().as_nanos() as f64 / picks.len() as f64;
+    }
+    totals.tables += 1;
+    totals.keys += (to - from) as u64;
+    totals.index_bytes += index.encoded_bytes() as u64;
+    totals.resident_bytes += index.resident_bytes() as u64;
+    totals.segments += index.segment_count() as u64;
+    totals.blocks += cuts.len() as u64;
+    to
+}
+
+fn measure(name: &str, keys: &Keys) {
+    let mut per_key = Vec::new();
+    for kind in [IndexKind::BinarySearch, IndexKind::Learned] {
+        let mut totals = Totals::default();
+        let mut from = 0;
+        while from < keys.ends.len() {
+            from = one_table(keys, kind, from, &mut totals);
+        }
+        let t = &totals;
+        let by = |a: u64, b: u64| a as f64 / b.max(1) as f64;
+        per_key.push(by(t.index_bytes, t.keys));
+        println!(
+            "{name:10} {kind:12?} {:8} keys {:2} tables | index {:.4} B/key, {:.2} B/block, resident {:.2} B/block | {} blocks, {:.1} a segment, {} empty, mean {:.0}, met {:.0}, max {} B | build {:.0} ns/key, locate {:.1} ns hot, {:.1} ns random",
+            t.keys,
+            t.tables,
+            by(t.index_bytes, t.keys),
+            by(t.index_bytes, t.blocks),
+            by(t.resident_bytes, t.blocks),
+            t.blocks,
+            by(t.blocks, t.segments),
+            t.empty,
+            by(t.cost, t.blocks),
+            by(t.cost_squares, t.cost),
+            t.cost_max,
+            by(t.build_ns, t.keys),
+            t.locate_ns,
+            t.locate_all_ns,
+        );
+    }
+    println!("{name:10} learned is 1/{:.1} of binary search", per_key[0] / per_key[1]);
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn index_figures() {
+    let mut random = Random(1);
+    let mut wide: Vec<[u8; 16]> = (0..5_000_000)
+        .map(|_| (u128::from(random.next()) << 64 | u128::from(random.next())).to_be_bytes())
+        .collect();
+    wide.sort_unstable();
+    measure("uniform16", &Keys::new(100, wide));
+    measure("sequential", &Keys::new(7, (0..6_000_000u64).map(u64::to_be_bytes)));
+    let mut numbers: Vec<u64> = (0..6_000_000).map(|_| random.next()).collect();
+    numbers.sort_unstable();
+    measure("uniform64", &Keys::new(7, numbers.iter().map(|n| n.to_be_bytes())));
+    let Some(dir) = std::env::var_os("RHUMB_DATA").map(std::path::PathBuf::from) else { return };
+    if let Ok(bytes) = std::fs::read(dir.join("ipv4.bin")) {
+        let key = |b: &[u8]| b.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)).to_be_bytes();
+        measure("ipv4", &Keys::new(7, bytes.chunks(8).map(key)));
+    }
+    if let Ok(bytes) = std::fs::read(dir.join("names.txt")) {
+        measure("names", &Keys::new(7, bytes.split(|b| *b == b'\n')));
+    }
+}

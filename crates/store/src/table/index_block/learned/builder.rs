@@ -1,0 +1,294 @@
+//! Training while writing: cuts the run of undecided keys into segments, places their entries in
+//! blocks and writes down the lines by which it did.
+//!
+//! Invariant: what is emitted as cuts is what [`Placement`] answers for each key. The placement is
+//! simulated with the very integers that go into the file, so no rounding can break it.
+
+use rhumb_model::{Line, code, codec};
+
+use super::{
+    ADDED, BLOCKS, FIELDS, GROUP, MANTISSA, SHARED, SHIFT, SKIP, Y0,
+    placement::{BLOCK_UNITS, Placement},
+    run::Run,
+    separators::SeparatorsBuilder,
+    zigzag,
+};
+use crate::table::index_block::{IndexKind, PAGE_BYTES, starts::StartsBuilder};
+
+/// The fit's error bound, in quarters of a block.
+const EPSILON_QUARTERS: u64 = 4;
+/// A block holds at most this many times the bytes aimed at, unless it is one key's. Entries
+/// over a block's size count as one block's.
+pub(in crate::table::index_block) const BLOCK_COST_FACTOR_MAX: u64 = 4;
+/// A segment is closed once it has this many bytes of entries, to bound what is buffered.
+const SEGMENT_COST_MAX: u64 = 4 << 20;
+/// A segment is closed once its keys take this many bytes.
+const SEGMENT_KEY_BYTES_MAX: usize = 8 << 20;
+/// The bytes that a segment takes besides its separator, about.
+const SEGMENT_BYTES: u64 = 6;
+/// How far from a whole block a line may start before the separator is lengthened for it.
+const START_UNITS_MAX: f64 = 2.0 * BLOCK_UNITS as f64;
+
+/// Decides blocks by fitting lines, and writes the learned index.
+#[derive(Debug)]
+pub(crate) struct LearnedBuilder {
+    block_bytes: u64,
+    run: Run,
+    /// The last key that is in a segment.
+    last_key: Vec<u8>,
+    placements: Vec<Placement>,
+    separators: SeparatorsBuilder,
+    starts: StartsBuilder,
+    scratch: Scratch,
+}
+
+/// Buffers reused from segment to segment.
+#[derive(Debug, Default)]
+struct Scratch {
+    codes: Vec<u64>,
+    /// The entries of each block of the placement that was last simulated.
+    counts: Vec<u32>,
+    /// Those of the best placement so far.
+    best_counts: Vec<u32>,
+}
+
+impl LearnedBuilder {
+    pub(in crate::table::index_block) fn new(block_bytes: u32) -> Self {
+        let block_bytes = u64::from(block_bytes.max(1));
+        Self {
+            block_bytes,
+            run: Run::new(block_bytes, block_bytes * EPSILON_QUARTERS / 4),
+            last_key: Vec::new(),
+            placements: Vec::new(),
+            separators: SeparatorsBuilder::default(),
+            starts: StartsBuilder::default(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    pub(in crate::table::index_block) fn push(
+        &mut self,
+        key: &[u8],
+        bytes: usize,
+        cuts: &mut Vec<u32>,
+    ) {
+        if !self.run.add(key, bytes as u64) {
+            return;
+        }
+        let complete = self.run.len() - 1;
+        let is_full = self.run.cost_before(complete) >= SEGMENT_COST_MAX
+            || self.run.key_bytes() >= SEGMENT_KEY_BYTES_MAX;
+        if is_full && complete > 0 {
+            self.close_segment(self.run.fitted(), cuts);
+        }
+        self.fit_all(cuts);
+    }
+
+    /// Fits all units there are, closing a segment wherever no line fits on.
+    fn fit_all(&mut self, cuts: &mut Vec<u32>) {
+        while self.run.fitted() < self.run.len() {
+            if !self.run.fit_next() {
+                self.close_segment(self.run.fitted(), cuts);
+            }
+        }
+    }
+
+    pub(in crate::table::index_block) fn finish_cuts(&mut self, cuts: &mut Vec<u32>) {
+        while self.run.len() > 0 {
+            self.fit_all(cuts);
+            if self.run.len() > 0 {
+                self.emit_segment(self.run.len(), cuts);
+            }
+        }
+    }
+
+    pub(in crate::table::index_block) fn block_written(&mut self, file_offset: u64) {
+        self.starts.push(u32::try_from(file_offset / PAGE_BYTES).unwrap_or(u32::MAX));
+    }
+
+    /// Closes a segment within the first `fitted` units, of which there is one at least.
+    fn close_segment(&mut self, fitted: usize, cuts: &mut Vec<u32>) {
+        let end = self.cheapest_end(fitted);
+        self.emit_segment(end, cuts);
+    }
+
+    /// Where to end a segment that could have `fitted` units: where the index takes the fewest
+    /// bytes a byte of data. A separator that tells two keys early is worth a shorter segment.
+    fn cheapest_end(&self, fitted: usize) -> usize {
+        if fitted >= self.run.len() {
+            return fitted;
+        }
+        let first = self.run.key(0);
+        let mut best = (fitted, u64::MAX, 1);
+        for end in (fitted - fitted / 4..=fitted).rev() {
+            let (last, next) = (self.run.key(end - 1), self.run.key(end));
+            let shared = code::common_prefix_len(first, next);
+            let added = code::separator_len(last, next).saturating_sub(shared) as u64;
+            let (bytes, cost) = (SEGMENT_BYTES + added, self.run.cost_before(end).max(1));
+            let is_better =
+                u128::from(bytes) * u128::from(best.2) < u128::from(best.1) * u128::from(cost);
+            if is_better {
+                best = (end, bytes, cost);
+            }
+        }
+        best.0
+    }
+
+    /// Makes a segment of the first `end` units, or of as many of them as a placement can keep
+    /// within the bound on block sizes, and emits its cuts.
+    fn emit_segment(&mut self, mut end: usize, cuts: &mut Vec<u32>) {
+        let (placement, separator_len) = loop {
+            match self.place(end) {
+                Some(placed) => break placed,
+                None => end = (end / 2).max(1),
+            }
+        };
+        self.separators.push(&self.run.key(0)[..separator_len]);
+        self.placements.push(placement);
+        cuts.extend_from_slice(&self.scratch.best_counts);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(self.run.key(end - 1));
+        self.run.remove(end);
+    }
+
+    /// The length of the shortest separator of the run from what came before.
+    fn separator_len(&self) -> usize {
+        match self.placements.is_empty() {
+            true => 0,
+            false => code::separator_len(&self.last_key, self.run.key(0)),
+        }
+    }
+
+    /// The best placement of the first `end` units and the length of their separator; its counts
+    /// are in `scratch.best_counts`. `None` if a block would be over the bound.
+    fn place(&mut self, end: usize) -> Option<(Placement, usize)> {
+        let cost = self.run.cost_before(end);
+        let blocks = (cost + self.block_bytes / 2) / self.block_bytes;
+        self.scratch.best_counts.clear();
+        if blocks <= 1 || end == 1 {
+            let entries = (0..end).map(|i| self.run.entries(i)).sum();
+            self.scratch.best_counts.push(entries);
+            return Some((Placement::SINGLE, self.separator_len()));
+        }
+        let blocks = u32::try_from(blocks).ok()?;
+        let skip = self.run.shared_prefix(end);
+        self.scratch.codes.clear();
+        let run = &self.run;
+        self.scratch.codes.extend((0..end).map(|i| code::code_at(run.key(i), skip)));
+        let fitted = self.run.line(end, skip).map(|segment| {
+            let first = self.scratch.codes[0];
+            (segment.line.slope(), segment.line.y0 as f64, first)
+        });
+        let mut best: Option<(u128, Placement, usize)> = None;
+        for (slope, y, x) in fitted.into_iter().chain(self.least_squares(end)) {
+            // A segment's blocks share its cost evenly, so the units of y are bent to fit.
+            let scale = f64::from(blocks) * BLOCK_UNITS as f64 / cost as f64;
+            let (placement, separator_len) =
+                self.quantise(slope * scale, y * scale, x, skip, blocks);
+            let Some((waste, placement)) = self.simulate(placement, end) else { continue };
+            let (placement, separator_len) = match placement.blocks {
+                1 => (Placement::SINGLE, self.separator_len()),
+                _ => (placement, separator_len),
+            };
+            if best.is_none_or(|(least, ..)| waste < least) {
+                best = Some((waste, placement, separator_len));
+                std::mem::swap(&mut self.scratch.counts, &mut self.scratch.best_counts);
+            }
+        }
+        best.map(|(_, placement, separator_len)| (placement, separator_len))
+    }
+
+    /// The line of least squares through the first `end` units: slope, and a point on it.
+    fn least_squares(&self, end: usize) -> Option<(f64, f64, u64)> {
+        let first = self.scratch.codes[0];
+        let x = |i: usize| (self.scratch.codes[i] - first) as f64;
+        let y = |i: usize| self.run.cost_before(i) as f64;
+        let n = end as f64;
+        let (sum_x, sum_y) = (0..end).fold((0.0, 0.0), |(a, b), i| (a + x(i), b + y(i)));
+        let (mean_x, mean_y) = (sum_x / n, sum_y / n);
+        let (xy, xx) = (0..end).fold((0.0, 0.0), |(xy, xx), i| {
+            (xy + (x(i) - mean_x) * (y(i) - mean_y), xx + (x(i) - mean_x).powi(2))
+        });
+        let slope = xy / xx;
+        slope.is_finite().then(|| (slope, mean_y - slope * mean_x, first))
+    }
+
+    /// A line in positions, `y` at `x`, as the integers of a placement; and how long a separator
+    /// it needs to start from.
+    fn quantise(&self, slope: f64, y: f64, x: u64, skip: usize, blocks: u32) -> (Placement, usize) {
+        // The error of the slope's last digit is below 1/64 of a block at the segment's end.
+        let (mantissa, shift) = Line::quantise_slope(slope, blocks.ilog2() + 6);
+        let line = Line { x0: 0, y0: 0, mantissa, shift };
+        let first = self.run.key(0);
+        let mut len = self.separator_len().max(skip);
+        loop {
+            // The line starts from the separator's code, which thus need not be stored.
+            let x0 = code::code_at(&first[..len], skip);
+            let y0 = y - x.saturating_sub(x0) as f64 * line.slope();
+            if y0.abs() <= START_UNITS_MAX || len >= first.len() || len >= skip + 8 {
+                let y0 = y0.clamp(-1e6, 1e6).round() as i64;
+                let line = Line { x0, y0, ..line };
+                return (Placement { line, skip: skip as u32, blocks }, len);
+            }
+            len += 1;
+        }
+    }
+
+    /// Puts the first `end` units where `placement` says, once it is moved to begin with its first
+    /// block. Yields a measure of how uneven the blocks are (the lower the better) and the
+    /// placement, and leaves the entries of each block in `scratch.counts`; or `None` if a block
+    /// is over the bound.
+    fn simulate(&mut self, mut placement: Placement, end: usize) -> Option<(u128, Placement)> {
+        let Scratch { codes, counts, .. } = &mut self.scratch;
+        let first = placement.block_of_code(codes[0]);
+        placement.line.y0 -= i64::from(first) * BLOCK_UNITS;
+        placement.blocks = placement.block_of_code(codes[end - 1]) + 1;
+        let cost_max = self.block_bytes * BLOCK_COST_FACTOR_MAX;
+        counts.clear();
+        counts.resize(placement.blocks as usize, 0);
+        let mut waste = 0u128;
+        let mut begin = 0;
+        while begin < end {
+            let block = placement.block_of_code(codes[begin]);
+            let mut next = begin;
+            let mut entries = 0u32;
+            while next < end && placement.block_of_code(codes[next]) == block {
+                entries = entries.checked_add(self.run.entries(next))?;
+                next += 1;
+            }
+            let cost = self.run.cost_before(next) - self.run.cost_before(begin);
+            if cost > cost_max && next - begin > 1 {
+                return None;
+            }
+            waste += u128::from(cost) * u128::from(cost);
+            counts[block as usize] = entries;
+            begin = next;
+        }
+        Some((waste, placement))
+    }
+
+    pub(in crate::table::index_block) fn encode(self, data_pages: u32, out: &mut Vec<u8>) {
+        debug_assert_eq!(
+            self.starts.blocks(),
+            self.placements.iter().map(|placement| placement.blocks).sum::<u32>()
+        );
+        out.push(IndexKind::Learned.to_byte());
+        codec::put_varint(self.placements.len() as u64, out);
+        let mut fields: [Vec<u64>; FIELDS] = Default::default();
+        fields[SHARED] = self.separators.shared;
+        fields[ADDED] = self.separators.added;
+        for placement in &self.placements {
+            fields[SKIP].push(u64::from(placement.skip));
+            fields[BLOCKS].push(u64::from(placement.blocks - 1));
+            fields[Y0].push(u64::from(zigzag(placement.line.y0 as i32)));
+            fields[MANTISSA].push(u64::from(placement.line.mantissa));
+            fields[SHIFT].push(u64::from(placement.line.shift));
+        }
+        for begin in (0..self.placements.len()).step_by(GROUP) {
+            let end = (begin + GROUP).min(self.placements.len());
+            fields.iter().for_each(|column| codec::put_column(&column[begin..end], out));
+        }
+        out.extend_from_slice(&self.separators.bytes);
+        self.starts.encode(data_pages, out);
+    }
+}

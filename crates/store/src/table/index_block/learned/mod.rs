@@ -1,0 +1,252 @@
+//! The learned index: a list of segments, each a run of keys whose blocks one line predicts.
+//!
+//! Entries were put where the line says when the table was written, so the prediction is exact
+//! for every key that is there. A lookup is a search for the segment, over one flat array of
+//! numbers, and one multiplication.
+
+mod builder;
+mod placement;
+mod run;
+mod separators;
+
+use std::cmp::Ordering;
+
+use rhumb_model::{
+    Line, code,
+    codec::{DecodeError, Reader},
+    search,
+};
+
+#[cfg(test)]
+pub(in crate::table::index_block) use self::builder::BLOCK_COST_FACTOR_MAX;
+pub(crate) use self::builder::LearnedBuilder;
+use self::{
+    placement::{BLOCK_UNITS, Placement},
+    separators::Separators,
+};
+use super::{BlockAddress, IndexExplanation, SegmentInfo, starts::Starts};
+
+/// Segments whose fields are packed together.
+const GROUP: usize = 64;
+/// The fields of a segment, in the order of their columns.
+const FIELDS: usize = 7;
+const SHARED: usize = 0;
+const ADDED: usize = 1;
+const SKIP: usize = 2;
+const BLOCKS: usize = 3;
+const Y0: usize = 4;
+const MANTISSA: usize = 5;
+const SHIFT: usize = 6;
+
+/// What a lookup needs of a segment once it is found.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    placement: Placement,
+    first_block: u32,
+}
+
+/// A learned index in memory.
+#[derive(Debug)]
+pub(super) struct LearnedIndex {
+    /// Bytes with which all separators begin.
+    prefix: Box<[u8]>,
+    /// The code of each separator after `prefix`: sorted, not always distinct.
+    heads: Box<[u64]>,
+    segments: Box<[Segment]>,
+    separators: Separators,
+    starts: Starts,
+}
+
+impl LearnedIndex {
+    pub(super) fn decode(
+        reader: &mut Reader<'_>,
+        blocks: u32,
+        data_pages: u32,
+    ) -> Result<Self, String> {
+        let to_text = |e: DecodeError| e.to_string();
+        // Each separator but the first adds a byte to the last, so the bytes bound the count.
+        let count_max = u64::from(blocks).min(reader.remaining() as u64 + 1);
+        let count = reader.varint_up_to(count_max, "a segment count").map_err(to_text)? as usize;
+        if (count == 0) != (blocks == 0) {
+            return Err(format!("expected segments for {blocks} blocks, found {count}"));
+        }
+        let mut fields: [Vec<u64>; FIELDS] = Default::default();
+        for begin in (0..count).step_by(GROUP) {
+            for column in &mut fields {
+                let len = GROUP.min(count - begin);
+                reader.column(len, column, "a column of segment fields").map_err(to_text)?;
+            }
+        }
+        let mut segments = segments_of(&fields, blocks)?;
+        let shared_by_all = fields[SHARED].iter().skip(1).min().copied();
+        let prefix_len = shared_by_all.or(fields[ADDED].first().copied()).unwrap_or(0) as usize;
+        let mut heads = Vec::with_capacity(count);
+        let mut prefix = Box::default();
+        let mut short = None;
+        let separators =
+            Separators::decode(reader, &fields[SHARED], &fields[ADDED], |separator| {
+                let segment = &mut segments[heads.len()].placement;
+                if heads.is_empty() {
+                    prefix = separator[..prefix_len.min(separator.len())].into();
+                }
+                if segment.skip as usize > separator.len() {
+                    short = short.or(Some(heads.len()));
+                }
+                segment.line.x0 = code::code_at(separator, segment.skip as usize);
+                heads.push(code::code_at(separator, prefix_len));
+            })?;
+        if let Some(i) = short {
+            return Err(format!("expected separator {i} to hold what its segment skips"));
+        }
+        let starts = Starts::decode(reader, blocks, data_pages)?;
+        let (heads, segments) = (heads.into(), segments.into());
+        Ok(Self { prefix, heads, segments, separators, starts })
+    }
+
+    /// The last segment whose separator is at most `key`, or the first of all.
+    #[inline]
+    fn segment_of(&self, key: &[u8]) -> usize {
+        let prefix_len = self.prefix.len();
+        if prefix_len > 0 && !key.starts_with(&self.prefix) {
+            return if *key < *self.prefix { 0 } else { self.heads.len().saturating_sub(1) };
+        }
+        let head = code::code_at(key, prefix_len);
+        let heads = &self.heads;
+        let above = search::partition_point(0, heads.len(), |i| heads[i] <= head);
+        if above > 0 && heads[above - 1] == head {
+            return self.segment_among_ties(key, head, above);
+        }
+        above.saturating_sub(1)
+    }
+
+    /// [`LearnedIndex::segment_of`] where separators before `above` have the key's `head`: heads
+    /// cannot tell, so whole separators must.
+    #[cold]
+    fn segment_among_ties(&self, key: &[u8], head: u64, above: usize) -> usize {
+        let from = search::partition_point(0, above, |i| self.heads[i] < head);
+        let above = search::partition_point(from, above, |i| self.separators.is_at_most(i, key));
+        above.saturating_sub(1)
+    }
+
+    #[inline]
+    pub(super) fn locate(&self, key: &[u8]) -> u32 {
+        match self.segments.get(self.segment_of(key)) {
+            Some(segment) => segment.first_block + segment.placement.block_of(key),
+            None => 0,
+        }
+    }
+
+    /// The block in which the first entry at or above `key` is, unless it is the first entry of
+    /// the next block that has any.
+    #[inline]
+    pub(super) fn seek(&self, key: &[u8]) -> u32 {
+        let i = self.segment_of(key);
+        let Some(segment) = self.segments.get(i) else { return 0 };
+        let skip = segment.placement.skip as usize;
+        // The first segment starts with a known prefix as all do, so the search has compared it.
+        if skip <= self.prefix.len() && key.starts_with(&self.prefix) {
+            return segment.first_block + segment.placement.block_of(key);
+        }
+        // All keys of the segment begin with the first `skip` bytes of its separator; a key that
+        // does not is before or after all of them.
+        match self.separators.compare_prefix(key, i, skip) {
+            Ordering::Less => segment.first_block,
+            Ordering::Equal => segment.first_block + segment.placement.block_of(key),
+            Ordering::Greater => match self.segments.get(i + 1) {
+                Some(next) => next.first_block,
+                None => segment.first_block + (segment.placement.blocks - 1),
+            },
+        }
+    }
+
+    pub(super) fn address(&self, block: u32) -> BlockAddress {
+        self.starts.address(block)
+    }
+
+    pub(super) fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    pub(super) fn resident_bytes(&self) -> usize {
+        self.prefix.len()
+            + size_of_val(&*self.heads)
+            + size_of_val(&*self.segments)
+            + self.separators.resident_bytes()
+            + self.starts.resident_bytes()
+    }
+
+    pub(super) fn explain(&self, key: &[u8]) -> IndexExplanation {
+        let segment = self.segment_of(key);
+        let found = self.segments.get(segment).copied();
+        let Segment { placement, first_block } =
+            found.unwrap_or(Segment { placement: Placement::SINGLE, first_block: 0 });
+        IndexExplanation {
+            segment,
+            skip: placement.skip,
+            code: code::code_at(key, placement.skip as usize),
+            block: self.locate(key),
+            segment_blocks: (first_block, first_block + (placement.blocks - 1)),
+        }
+    }
+
+    /// Segment `i`, which exists.
+    pub(super) fn segment(&self, i: usize) -> SegmentInfo {
+        let Segment { placement, first_block } = self.segments[i];
+        SegmentInfo {
+            separator: self.separators.get(i),
+            skip: placement.skip,
+            x0: placement.line.x0,
+            slope: placement.line.slope() / BLOCK_UNITS as f64,
+            first_block,
+            blocks: placement.blocks,
+        }
+    }
+}
+
+/// The segments that `fields` describe, still without the `x0` of their lines.
+fn segments_of(fields: &[Vec<u64>; FIELDS], blocks: u32) -> Result<Vec<Segment>, String> {
+    let mut segments = Vec::with_capacity(fields[BLOCKS].len());
+    let mut next_block = 0u32;
+    for i in 0..fields[BLOCKS].len() {
+        let field = |field: usize, max: u64, name: &str| {
+            let value = fields[field][i];
+            let refusal =
+                || format!("expected the {name} of segment {i} up to {max}, found {value}");
+            if value <= max { Ok(value) } else { Err(refusal()) }
+        };
+        let left = blocks - next_block;
+        // Blocks are stored less one, as no segment is without.
+        let count_max = u64::from(left)
+            .checked_sub(1)
+            .ok_or_else(|| format!("expected {blocks} blocks, found more in segment {i}"))?;
+        let count = field(BLOCKS, count_max, "blocks")? as u32 + 1;
+        let y0 = field(Y0, u64::from(u32::MAX), "start")? as u32;
+        segments.push(Segment {
+            placement: Placement {
+                line: Line {
+                    x0: 0,
+                    y0: i64::from(unzigzag(y0)),
+                    mantissa: field(MANTISSA, u64::from(u32::MAX), "slope")? as u32,
+                    shift: field(SHIFT, u64::from(Line::SHIFT_MAX), "slope's shift")? as u8,
+                },
+                skip: field(SKIP, u64::from(u32::MAX), "skipped bytes")? as u32,
+                blocks: count,
+            },
+            first_block: next_block,
+        });
+        next_block += count;
+    }
+    if next_block != blocks {
+        return Err(format!("expected {blocks} blocks in all segments, found {next_block}"));
+    }
+    Ok(segments)
+}
+
+/// Signed numbers as unsigned ones, small for small magnitudes.
+fn zigzag(value: i32) -> u32 {
+    (value << 1 ^ value >> 31) as u32
+}
+
+fn unzigzag(value: u32) -> i32 {
+    (value >> 1) as i32 ^ -((value & 1) as i32)
+}

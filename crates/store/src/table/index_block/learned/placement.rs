@@ -1,0 +1,39 @@
+//! Placement: which block of a segment a key goes to, in integers, the same when the table is
+//! written and when it is read.
+
+use rhumb_model::{Line, code};
+
+/// Positions are in 1/64 of a block, so that a line can start inside a block.
+const FRACTION_BITS: u32 = 6;
+/// Positions a block.
+pub(super) const BLOCK_UNITS: i64 = 1 << FRACTION_BITS;
+
+/// The model of one segment: its keys agree on the first `skip` bytes, and the code of what
+/// follows them says which of its `blocks` blocks they are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Placement {
+    /// Positions in 1/64 of a block.
+    pub(super) line: Line,
+    pub(super) skip: u32,
+    /// At least 1.
+    pub(super) blocks: u32,
+}
+
+impl Placement {
+    /// All keys in one block.
+    pub(super) const SINGLE: Self =
+        Self { line: Line { x0: 0, y0: 0, mantissa: 0, shift: 0 }, skip: 0, blocks: 1 };
+
+    /// The block, counted from the segment's first, of a key with this code. Monotone.
+    #[inline]
+    pub(super) fn block_of_code(&self, code: u64) -> u32 {
+        let block = self.line.at(code) >> FRACTION_BITS;
+        block.min(u64::from(self.blocks - 1)) as u32
+    }
+
+    /// The block, counted from the segment's first, of `key`.
+    #[inline]
+    pub(super) fn block_of(&self, key: &[u8]) -> u32 {
+        self.block_of_code(code::code_at(key, self.skip as usize))
+    }
+}

@@ -1,0 +1,263 @@
+//! The data area of a table: block frames, back to back, cut into pages that each say where in
+//! them the first frame starts.
+//!
+//! That one number per page lets a reader that knows only pages find any frame: it reads the pages
+//! of a block at once and counts frames from the first. The module knows frames as a length and a
+//! payload; what the payload means is not its business.
+
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::format::{
+    FRAME_HEADER_BYTES, PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_NO_FRAME, PAGE_PAYLOAD_BYTES,
+};
+use crate::{
+    error::{Error, Result},
+    io::{WritableFile, write_all},
+    types::FileId,
+};
+
+/// Bytes gathered before they are handed to the file: whole pages.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// What stands before the payload of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameHeader {
+    pub(crate) stored_len: u32,
+    pub(crate) raw_len: u32,
+    pub(crate) compression: u8,
+    pub(crate) checksum: u64,
+}
+
+impl FrameHeader {
+    /// The header of a payload, with its checksum.
+    pub(crate) fn of(
+        table: FileId,
+        block: u32,
+        stored_len: u32,
+        raw_len: u32,
+        compression: u8,
+        payload: &[u8],
+    ) -> Self {
+        let mut header = Self { stored_len, raw_len, compression, checksum: 0 };
+        header.checksum = header.expected_checksum(table, block, payload);
+        header
+    }
+
+    /// The checksum that this header must hold if it stands before `payload` and is that of block
+    /// `block` of `table`: a frame found in the wrong place fails as surely as a changed one.
+    pub(crate) fn expected_checksum(&self, table: FileId, block: u32, payload: &[u8]) -> u64 {
+        let mut bytes = [0; 29];
+        bytes[..8].copy_from_slice(&table.to_le_bytes());
+        bytes[8..12].copy_from_slice(&block.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.stored_len.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.raw_len.to_le_bytes());
+        bytes[20] = self.compression;
+        bytes[21..].copy_from_slice(&xxh3_64(payload).to_le_bytes());
+        xxh3_64(&bytes)
+    }
+
+    fn encode(&self) -> [u8; FRAME_HEADER_BYTES] {
+        let mut bytes = [0; FRAME_HEADER_BYTES];
+        bytes[..4].copy_from_slice(&self.stored_len.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.raw_len.to_le_bytes());
+        bytes[8] = self.compression;
+        bytes[9..].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: [u8; FRAME_HEADER_BYTES]) -> Self {
+        let [a, b, c, d, e, f, g, h, compression, checksum @ ..] = bytes;
+        Self {
+            stored_len: u32::from_le_bytes([a, b, c, d]),
+            raw_len: u32::from_le_bytes([e, f, g, h]),
+            compression,
+            checksum: u64::from_le_bytes(checksum),
+        }
+    }
+}
+
+/// Writes the data area, and then whatever follows it.
+pub(crate) struct PageWriter {
+    file: Box<dyn WritableFile>,
+    path: PathBuf,
+    /// Pages not yet handed to the file; the last one may be open.
+    buffer: Vec<u8>,
+    /// Where the open page starts in `buffer`, if one is open.
+    open: Option<usize>,
+    /// Where in the open page's payload its first frame starts.
+    first: u16,
+    /// Bytes handed to the file.
+    written: u64,
+}
+
+impl PageWriter {
+    /// Writes to `file`, which is empty and named `path`.
+    pub(crate) fn new(file: Box<dyn WritableFile>, path: PathBuf) -> Self {
+        Self { file, path, buffer: Vec::new(), open: None, first: PAGE_NO_FRAME, written: 0 }
+    }
+
+    /// Bytes of the file so far.
+    pub(crate) fn len(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Appends a frame; returns where it starts in the file.
+    pub(crate) fn put_frame(&mut self, header: FrameHeader, payload: &[u8]) -> Result<u64> {
+        let page = self.room()?;
+        let start = self.buffer.len();
+        if self.first == PAGE_NO_FRAME {
+            #[expect(clippy::cast_possible_truncation, reason = "below the bytes of a page")]
+            let first = (start - page - PAGE_HEADER_BYTES) as u16;
+            self.first = first;
+        }
+        let offset = self.written + start as u64;
+        self.put_in_pages(&header.encode())?;
+        self.put_in_pages(payload)?;
+        Ok(offset)
+    }
+
+    /// Fills the last page with zeros; returns how many pages the data area has.
+    pub(crate) fn finish_data(&mut self) -> Result<u32> {
+        if let Some(page) = self.open {
+            self.buffer.resize(page + PAGE_BYTES, 0);
+            self.close_page()?;
+        }
+        u32::try_from(self.len() / PAGE_BYTES as u64)
+            .map_err(|_| Error::InvalidArgument("a table is at most 16 TiB".into()))
+    }
+
+    /// Appends bytes after the data area.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Hands everything to the file and makes it durable.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.flush()?;
+        crate::io::retry("fdatasync", &self.path, || self.file.sync_data())
+    }
+
+    /// The file's path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn put_in_pages(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let page = self.room()?;
+            let room = page + PAGE_BYTES - self.buffer.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.buffer.extend_from_slice(now);
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the open page has room; returns where it starts in the buffer.
+    fn room(&mut self) -> Result<usize> {
+        if let Some(page) = self.open {
+            if self.buffer.len() < page + PAGE_BYTES {
+                return Ok(page);
+            }
+            self.close_page()?;
+        }
+        let page = self.buffer.len();
+        self.buffer.extend_from_slice(&[0; PAGE_HEADER_BYTES]);
+        self.open = Some(page);
+        Ok(page)
+    }
+
+    fn close_page(&mut self) -> Result<()> {
+        if let Some(page) = self.open.take() {
+            self.buffer[page..page + PAGE_HEADER_BYTES].copy_from_slice(&self.first.to_le_bytes());
+            self.first = PAGE_NO_FRAME;
+        }
+        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        write_all(&mut *self.file, &self.path, &self.buffer)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// What is wrong with a run of pages: what was expected, and how far into the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadPages {
+    pub(crate) expected: &'static str,
+    pub(crate) at: usize,
+}
+
+/// Copies the `nth` frame that starts in the first page of `pages` into `payload`, without the
+/// page headers in it. `pages` is whole pages; nothing longer than them is allocated.
+pub(crate) fn extract_frame(
+    pages: &[u8],
+    nth: u32,
+    payload: &mut Vec<u8>,
+) -> Result<FrameHeader, BadPages> {
+    let first = match pages {
+        [low, high, ..] => u16::from_le_bytes([*low, *high]),
+        _ => return Err(BadPages { expected: "a page", at: 0 }),
+    };
+    if usize::from(first) >= PAGE_PAYLOAD_BYTES {
+        return Err(BadPages { expected: "a page in which a block starts", at: 0 });
+    }
+    let mut at = usize::from(first);
+    for _ in 0..nth {
+        let header = frame_header(pages, at)?;
+        at = at.saturating_add(FRAME_HEADER_BYTES).saturating_add(header.stored_len as usize);
+        if at >= PAGE_PAYLOAD_BYTES {
+            let at = pages.len().min(at);
+            return Err(BadPages { expected: "another block that starts in the page", at });
+        }
+    }
+    let header = frame_header(pages, at)?;
+    let start = at + FRAME_HEADER_BYTES;
+    payload.clear();
+    copy_out(pages, start, header.stored_len as usize, payload)
+        .ok_or(BadPages { expected: "a block that ends within its pages", at: in_page(at) })?;
+    Ok(header)
+}
+
+fn frame_header(pages: &[u8], at: usize) -> Result<FrameHeader, BadPages> {
+    let short = BadPages { expected: "a block header within the pages", at: in_page(at) };
+    let start = in_page(at);
+    // Nearly always within one page.
+    if start % PAGE_BYTES + FRAME_HEADER_BYTES <= PAGE_BYTES {
+        let bytes = pages.get(start..).and_then(|bytes| bytes.first_chunk()).ok_or(short)?;
+        return Ok(FrameHeader::decode(*bytes));
+    }
+    let mut bytes = [0; FRAME_HEADER_BYTES];
+    let head_len = PAGE_BYTES - start % PAGE_BYTES;
+    let rest = start + head_len + PAGE_HEADER_BYTES;
+    let rest = rest..rest + FRAME_HEADER_BYTES - head_len;
+    bytes[..head_len].copy_from_slice(pages.get(start..start + head_len).ok_or(short)?);
+    bytes[head_len..].copy_from_slice(pages.get(rest).ok_or(short)?);
+    Ok(FrameHeader::decode(bytes))
+}
+
+/// Appends `len` bytes of the stream from `at` to `out`.
+fn copy_out(pages: &[u8], mut at: usize, len: usize, out: &mut Vec<u8>) -> Option<()> {
+    let end = at.checked_add(len)?;
+    if end > pages.len() / PAGE_BYTES * PAGE_PAYLOAD_BYTES {
+        return None;
+    }
+    out.reserve(len);
+    while at < end {
+        let start = in_page(at);
+        let now = (end - at).min(PAGE_BYTES - start % PAGE_BYTES);
+        out.extend_from_slice(pages.get(start..start + now)?);
+        at += now;
+    }
+    Some(())
+}
+
+/// Where byte `at` of the stream lies within the pages that it is cut into.
+fn in_page(at: usize) -> usize {
+    at / PAGE_PAYLOAD_BYTES * PAGE_BYTES + PAGE_HEADER_BYTES + at % PAGE_PAYLOAD_BYTES
+}

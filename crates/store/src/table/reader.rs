@@ -1,0 +1,503 @@
+//! Reads a table: point lookups in memory, and blocks from the file on request.
+//!
+//! Thread safety: a [`Table`] is immutable but for what is resident of it. A lookup pins the epoch
+//! (its caller does), and takes no lock and no count until it has found a value to return.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use super::{
+    TableContext, TableCounters, TableMeta,
+    block::{BlockRef, BlockView, Damaged},
+    cache::TableBlocks,
+    compress::{DecompressError, check_raw_len, decompress},
+    file::{Scratch, read_range, with_scratch},
+    filter::Filter,
+    footer::{
+        Footer, FooterError, Mismatch, SectionPlace, Written, decode_properties, section_payload,
+    },
+    format::{
+        COMPRESSION_NONE, FOOTER_BYTES, FORMAT_VERSION, PAGE_BYTES, SECTION_FILTER, SECTION_INDEX,
+        SECTION_PROPERTIES, TABLE_BYTES_MIN,
+    },
+    hash::KeyHash,
+    index_block::{BlockAddress, Index},
+    pages::extract_frame,
+    table_path, value_path,
+    values::{ValueFile, ValuePointer},
+};
+use crate::{
+    error::{Error, Result},
+    io::{AlignedBuf, ReadableFile, read_exact_at, retry},
+    slice::Slice,
+    sync::epoch::Guard,
+    types::{FileId, Kind, SeqNo},
+};
+
+/// What is read of the end of a file before it is known how much is needed.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// What a table says of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// Nothing that the reader sees.
+    Absent,
+    /// It was removed by the write of this number.
+    Tombstone(SeqNo),
+    /// Its value, as of the write of this number.
+    Value(SeqNo, Slice),
+    /// The pointer to its value ([`Table::read_large`]), as of the write of this number.
+    Large(SeqNo, Slice),
+    /// Unknown until this block is in memory ([`Table::read_block`], [`Table::lookup_in`]).
+    Need(u32),
+}
+
+/// An open table. Its index and filter stay in memory; its blocks come and go.
+pub(crate) struct Table {
+    ctx: Arc<TableContext>,
+    meta: TableMeta,
+    path: PathBuf,
+    file: Arc<dyn ReadableFile>,
+    values: Option<ValueFile>,
+    data_pages: u32,
+    index: Index,
+    filter: Filter,
+    blocks: TableBlocks,
+    written: Written,
+    obsolete: AtomicBool,
+    /// How much higher the entries are numbered than the file says.
+    seq_shift: SeqNo,
+}
+
+/// The parts of a table that are not data, verified.
+struct Parts {
+    file: Arc<dyn ReadableFile>,
+    footer: Footer,
+    index: Index,
+    filter: Filter,
+    meta: TableMeta,
+    written: Written,
+}
+
+impl Table {
+    /// Opens the table that `meta` describes. Where `meta` gives larger sequence numbers than the
+    /// file, all entries are numbered that much higher: so an ingested table gets its number when
+    /// it is put in place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the file is damaged or not the one described, [`Error::Unsupported`]
+    /// if its format is unknown, [`Error::Io`].
+    pub(crate) fn open(ctx: &Arc<TableContext>, meta: TableMeta) -> Result<Arc<Self>> {
+        let path = table_path(&ctx.dir, meta.id);
+        let parts = load(ctx, &path, meta.id)?;
+        let shift = meta.seq_min.saturating_sub(parts.meta.seq_min);
+        let described = TableMeta {
+            seq_min: parts.meta.seq_min + shift,
+            seq_max: parts.meta.seq_max.saturating_add(shift),
+            ..parts.meta.clone()
+        };
+        if described != meta {
+            return Err(Error::corrupt(
+                &path,
+                parts.footer.properties.offset,
+                format!("the table described as {meta:?}"),
+                format!("{:?}", parts.meta),
+            ));
+        }
+        let values = open_values(ctx, &meta)?;
+        let table = Self {
+            seq_shift: shift,
+            blocks: TableBlocks::new(&ctx.cache, parts.footer.block_count),
+            ctx: Arc::clone(ctx),
+            meta,
+            path,
+            file: parts.file,
+            values,
+            data_pages: parts.footer.data_pages,
+            index: parts.index,
+            filter: parts.filter,
+            written: parts.written,
+            obsolete: AtomicBool::new(false),
+        };
+        ctx.counters.pinned_bytes.fetch_add(table.pinned_bytes(), Ordering::Relaxed);
+        Ok(Arc::new(table))
+    }
+
+    /// Reads from the file of table `id` itself what describes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::open`].
+    pub(crate) fn read_meta(ctx: &TableContext, id: FileId) -> Result<TableMeta> {
+        Ok(load(ctx, &table_path(&ctx.dir, id), id)?.meta)
+    }
+
+    /// What describes the table.
+    pub(crate) fn meta(&self) -> &TableMeta {
+        &self.meta
+    }
+
+    /// How the table was written.
+    pub(crate) fn written(&self) -> &Written {
+        &self.written
+    }
+
+    /// How much higher entries are numbered than their bytes say.
+    pub(crate) fn seq_shift(&self) -> SeqNo {
+        self.seq_shift
+    }
+
+    /// The table's path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The table's index.
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Bytes of the filter in memory.
+    pub(crate) fn filter_bytes(&self) -> usize {
+        self.filter.resident_bytes()
+    }
+
+    /// Whether the filter lets a key with this hash through; `None` without a filter.
+    pub(crate) fn filter_answer(&self, hash: KeyHash) -> Option<bool> {
+        (self.written.filter_bits_per_key > 0).then(|| self.filter.may_contain(hash))
+    }
+
+    /// Where the pages of a block start, in bytes from the start of the file; 0 if there is no
+    /// such block.
+    pub(crate) fn block_offset(&self, block: u32) -> u64 {
+        let page = self.address(block).map_or(0, |address| address.first_page);
+        u64::from(page) * PAGE_BYTES as u64
+    }
+
+    /// Bytes of memory that the table takes while it is open, without its resident blocks.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        let parts = self.index.resident_bytes() + self.filter.resident_bytes();
+        (parts + self.blocks.slot_bytes() + size_of::<Self>()) as u64
+    }
+
+    /// Nothing refers to the table any more: its files are removed when the last reader lets go.
+    pub(crate) fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Relaxed);
+    }
+
+    /// What the table says of `key` to a reader at `seq`, as far as it is known in memory. Never
+    /// waits and never allocates, but for a value of over 22 bytes that starts past the first 4 GiB
+    /// of its block. `hash` is that of `key`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the block is malformed.
+    #[inline]
+    pub(crate) fn lookup(
+        &self,
+        guard: &Guard,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Result<Lookup> {
+        if seq < self.meta.seq_min || !self.filter.may_contain(hash) {
+            return Ok(Lookup::Absent);
+        }
+        // Not below 0, as no entry is numbered below `seq_min`.
+        let seq = seq - self.seq_shift;
+        let block = self.index.locate(key);
+        let Some(loaded) = self.blocks.get(block, guard) else { return Ok(Lookup::Need(block)) };
+        let found = BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq));
+        match found {
+            Ok(None) => Ok(Lookup::Absent),
+            Ok(Some(found)) if found.kind == Kind::Tombstone => {
+                Ok(Lookup::Tombstone(found.seq + self.seq_shift))
+            }
+            Ok(Some(found)) => {
+                let value = loaded_slice(&loaded, found.value_start, found.value_len);
+                Ok(value_lookup(found.kind, found.seq + self.seq_shift, value))
+            }
+            Err(damaged) => Err(self.damaged_block(block, damaged)),
+        }
+    }
+
+    /// [`Table::lookup`] in the block that it needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the block is malformed.
+    pub(crate) fn lookup_in(
+        &self,
+        block: &BlockRef,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Result<Lookup> {
+        let seq = seq.saturating_sub(self.seq_shift);
+        let found = BlockView::parse(block.bytes()).and_then(|view| view.find(key, hash, seq));
+        match found {
+            Ok(None) => Ok(Lookup::Absent),
+            Ok(Some(found)) if found.kind == Kind::Tombstone => {
+                Ok(Lookup::Tombstone(found.seq + self.seq_shift))
+            }
+            Ok(Some(found)) => {
+                let value = block.slice(found.value_start, found.value_len);
+                Ok(value_lookup(found.kind, found.seq + self.seq_shift, value))
+            }
+            Err(damaged) => Err(self.damaged_block(self.index.locate(key), damaged)),
+        }
+    }
+
+    /// Brings a block into memory with one read, verified; with `fill_cache` it stays there as
+    /// long as the cache sees fit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the block is damaged or there is none of that number, [`Error::Io`].
+    pub(crate) fn read_block(&self, block: u32, fill_cache: bool) -> Result<BlockRef> {
+        let address = self.address(block)?;
+        let contents = with_scratch(|scratch| {
+            let Scratch { pages, frame, raw } = scratch;
+            self.read_pages(address.first_page, address.last_page, pages)?;
+            self.unpack(block, address, pages, frame, raw)
+        })?;
+        if fill_cache {
+            self.blocks.insert(block, &contents);
+        }
+        Ok(contents)
+    }
+
+    /// The value that an entry's pointer names, verified.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the pointer or the value is damaged, [`Error::Io`].
+    pub(crate) fn read_large(&self, pointer: &[u8]) -> Result<Slice> {
+        let pointer = self.value_pointer(pointer)?;
+        TableCounters::add(&self.ctx.counters.large_value_reads, 1);
+        Ok(Slice::from_shared(self.value_file()?.read(pointer)?))
+    }
+
+    /// Decodes the pointer to a large value.
+    pub(crate) fn value_pointer(&self, bytes: &[u8]) -> Result<ValuePointer> {
+        ValuePointer::decode(bytes).ok_or_else(|| {
+            let found = format!("{} bytes", bytes.len());
+            Error::corrupt(&self.path, 0, "a pointer to a large value", found)
+        })
+    }
+
+    /// The file of large values.
+    pub(crate) fn value_file(&self) -> Result<&ValueFile> {
+        self.values.as_ref().ok_or_else(|| {
+            Error::corrupt(&self.path, 0, "no pointer to a large value", "one, and no file of them")
+        })
+    }
+
+    /// The blocks that are resident.
+    pub(super) fn blocks(&self) -> &TableBlocks {
+        &self.blocks
+    }
+
+    /// Pages of the data area.
+    pub(super) fn data_pages(&self) -> u32 {
+        self.data_pages
+    }
+
+    /// Where a block is.
+    pub(crate) fn address(&self, block: u32) -> Result<BlockAddress> {
+        if block >= self.index.block_count() {
+            let found = format!("block {block} of {}", self.index.block_count());
+            return Err(Error::corrupt(&self.path, 0, "a block within the table", found));
+        }
+        let address = self.index.address(block);
+        if address.first_page > address.last_page || address.last_page >= self.data_pages {
+            let found = format!("pages {} to {}", address.first_page, address.last_page);
+            return Err(Error::corrupt(&self.path, 0, "a block within the data area", found));
+        }
+        Ok(address)
+    }
+
+    /// Reads pages `first..=last`, which lie within the data area, with one call.
+    pub(super) fn read_pages(&self, first: u32, last: u32, pages: &mut AlignedBuf) -> Result<()> {
+        let len = (last - first + 1) as usize * PAGE_BYTES;
+        pages.resize_for(len);
+        let counters = &self.ctx.counters;
+        TableCounters::add(&counters.reads, 1);
+        TableCounters::add(&counters.read_bytes, len as u64);
+        read_exact_at(&*self.file, &self.path, pages, u64::from(first) * PAGE_BYTES as u64)
+    }
+
+    /// Takes a block out of its pages, verifies and unfolds it.
+    pub(super) fn unpack(
+        &self,
+        block: u32,
+        address: BlockAddress,
+        pages: &[u8],
+        frame: &mut Vec<u8>,
+        raw: &mut Vec<u8>,
+    ) -> Result<BlockRef> {
+        let start = u64::from(address.first_page) * PAGE_BYTES as u64;
+        let damaged = |expected, found| Error::corrupt(&self.path, start, expected, found);
+        let header = extract_frame(pages, address.nth, frame).map_err(|bad| {
+            let found = format!("none for block {block}");
+            Error::corrupt(&self.path, start + bad.at as u64, bad.expected, found)
+        })?;
+        let checksum = header.expected_checksum(self.meta.id, block, frame);
+        if checksum != header.checksum {
+            let expected = format!("block {block} with checksum {:016x}", header.checksum);
+            return Err(Error::corrupt(&self.path, start, expected, format!("{checksum:016x}")));
+        }
+        let raw_len = header.raw_len as usize;
+        let unfold_error = |error| match error {
+            DecompressError::Damaged(expected) => damaged(expected, format!("{header:?}")),
+            DecompressError::Unsupported(what) => {
+                Error::Unsupported { path: self.path.clone(), what: what.into() }
+            }
+        };
+        check_raw_len(header.compression, frame.len(), raw_len).map_err(unfold_error)?;
+        let contents = if header.compression == COMPRESSION_NONE {
+            BlockRef::copy_from(frame)
+        } else {
+            if raw.len() < raw_len {
+                raw.resize(raw_len, 0);
+            }
+            decompress(header.compression, frame, &mut raw[..raw_len]).map_err(unfold_error)?;
+            BlockRef::copy_from(&raw[..raw_len])
+        };
+        BlockView::parse(contents.bytes()).map_err(|error| self.damaged_block(block, error))?;
+        TableCounters::add(&self.ctx.counters.block_reads, 1);
+        Ok(contents)
+    }
+
+    /// The error for a block that is whole but malformed.
+    #[cold]
+    pub(crate) fn damaged_block(&self, block: u32, damaged: Damaged) -> Error {
+        let offset = self.block_offset(block);
+        Error::corrupt(&self.path, offset, damaged.0, format!("a malformed block {block}"))
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.ctx.counters.pinned_bytes.fetch_sub(self.pinned_bytes(), Ordering::Relaxed);
+        if !*self.obsolete.get_mut() {
+            return;
+        }
+        let remove = |path: &Path| {
+            if self.ctx.fs.remove_file(path).is_err() {
+                TableCounters::add(&self.ctx.counters.removals_failed, 1);
+            }
+        };
+        remove(&self.path);
+        if let Some(values) = &self.values {
+            remove(&values.path);
+        }
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// A value out of a resident block: small ones are copied, others share the block.
+#[inline]
+fn loaded_slice(loaded: &crate::sync::epoch::Loaded<'_>, start: usize, len: usize) -> Slice {
+    if len <= BlockRef::COPY_BYTES_MAX {
+        return Slice::copy_from(&loaded[start..start + len]);
+    }
+    BlockRef::from_shared(loaded.share()).into_slice(start, len)
+}
+
+#[inline]
+fn value_lookup(kind: Kind, seq: SeqNo, value: Slice) -> Lookup {
+    match kind {
+        Kind::LargeValue => Lookup::Large(seq, value),
+        _ => Lookup::Value(seq, value),
+    }
+}
+
+/// Opens the file of large values, if the table has one.
+fn open_values(ctx: &TableContext, meta: &TableMeta) -> Result<Option<ValueFile>> {
+    if meta.value_file_bytes == 0 {
+        return Ok(None);
+    }
+    let path = value_path(&ctx.dir, meta.id);
+    let file = retry("open", &path, || ctx.fs.open(&path, ctx.read_mode))?;
+    let len = retry("stat", &path, || file.len())?;
+    if len != meta.value_file_bytes {
+        let expected = format!("{} bytes", meta.value_file_bytes);
+        return Err(Error::corrupt(&path, len, expected, format!("{len} bytes")));
+    }
+    Ok(Some(ValueFile { file, path, len }))
+}
+
+/// Reads and verifies everything of a table but its data.
+fn load(ctx: &TableContext, path: &Path, id: FileId) -> Result<Parts> {
+    let file = retry("open", path, || ctx.fs.open(path, ctx.read_mode))?;
+    let file_bytes = retry("stat", path, || file.len())?;
+    if file_bytes < TABLE_BYTES_MIN || !file_bytes.is_multiple_of(PAGE_BYTES as u64) {
+        let found = format!("{file_bytes} bytes");
+        return Err(Error::corrupt(path, file_bytes, "two or more whole pages", found));
+    }
+    // Sections are read through the page cache's alignment in one piece, nearly always this one.
+    let mut tail_start = file_bytes - file_bytes.min(TAIL_BYTES);
+    let mut tail = read_vec(&*file, path, tail_start, file_bytes)?;
+    let footer_at = file_bytes - FOOTER_BYTES as u64;
+    let footer = tail.last_chunk().ok_or(Mismatch { expected: "a footer", found: String::new() });
+    let footer = footer
+        .map_err(FooterError::Damaged)
+        .and_then(|bytes| Footer::decode(bytes, file_bytes))
+        .map_err(|error| footer_error(path, footer_at, error))?;
+    if footer.table != id {
+        let found = format!("table {}", footer.table);
+        return Err(Error::corrupt(path, footer_at, format!("table {id}"), found));
+    }
+    if footer.index.offset < tail_start {
+        tail_start = footer.index.offset;
+        tail = read_vec(&*file, path, tail_start, file_bytes)?;
+    }
+    let section = |place: SectionPlace, kind| {
+        let start = usize::try_from(place.offset - tail_start).unwrap_or(usize::MAX);
+        let len = usize::try_from(place.len).unwrap_or(usize::MAX);
+        // The footer was checked: all sections lie between the data area and the footer.
+        let bytes = tail.get(start..).and_then(|bytes| bytes.get(..len)).unwrap_or_default();
+        section_payload(bytes, id, kind)
+            .map_err(|bad| Error::corrupt(path, place.offset, bad.expected, bad.found))
+    };
+    let index = section(footer.index, SECTION_INDEX)?;
+    let index = Index::decode(index, footer.block_count, footer.data_pages)
+        .map_err(|found| Error::corrupt(path, footer.index.offset, "a valid index", found))?;
+    let filter = Filter::decode(section(footer.filter, SECTION_FILTER)?).map_err(|expected| {
+        Error::corrupt(path, footer.filter.offset, expected, "another filter")
+    })?;
+    let properties = section(footer.properties, SECTION_PROPERTIES)?;
+    let (meta, written) = decode_properties(properties, id, file_bytes)
+        .map_err(|bad| Error::corrupt(path, footer.properties.offset, bad.expected, bad.found))?;
+    Ok(Parts { file, footer, index, filter, meta, written })
+}
+
+fn footer_error(path: &Path, offset: u64, error: FooterError) -> Error {
+    match error {
+        FooterError::Damaged(bad) => Error::corrupt(path, offset, bad.expected, bad.found),
+        FooterError::Version(version) => Error::Unsupported {
+            path: path.to_owned(),
+            what: format!("table format {version}, and this program reads {FORMAT_VERSION}"),
+        },
+    }
+}
+
+fn read_vec(file: &dyn ReadableFile, path: &Path, start: u64, end: u64) -> Result<Vec<u8>> {
+    let len = usize::try_from(end - start)
+        .map_err(|_| Error::corrupt(path, start, "sections that fit memory", "larger ones"))?;
+    let mut bytes = vec![0; len];
+    read_range(file, path, start, &mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,124 @@
+//! Figures, not checks: run one with
+//! `cargo test --release -p rhumb --lib -- --ignored --nocapture table::tests::measure`.
+
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use super::*;
+use crate::table::IndexKind;
+
+const ENTRIES: u64 = 5_000_000;
+const PROBES: u64 = 2_000_000;
+/// Entries of a table of about 64 MiB.
+const TABLE_ENTRIES: usize = 550_000;
+
+fn key(number: u64) -> [u8; 16] {
+    let mix = |mut x: u64| {
+        x = (x ^ x >> 31).wrapping_mul(0x7FB5_D329_728E_A185);
+        x = (x ^ x >> 27).wrapping_mul(0x81DA_DEF4_BC2D_D44D);
+        x ^ x >> 33
+    };
+    let high = mix(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&high.to_be_bytes());
+    bytes[8..].copy_from_slice(&mix(high ^ number).to_be_bytes());
+    bytes
+}
+
+fn tables(fixture: &Fixture, index: IndexKind) -> Vec<Arc<Table>> {
+    let mut keys: Vec<_> = (0..ENTRIES).map(|number| (key(number), number)).collect();
+    keys.sort_unstable();
+    let options = TableOptions { index, compression: Compression::None, ..TableOptions::default() };
+    let mut value = [7; 100];
+    let mut tables = Vec::new();
+    for (id, chunk) in (1..).zip(keys.chunks(TABLE_ENTRIES)) {
+        let mut writer = TableWriter::create(&fixture.ctx, id, &options).unwrap();
+        for (key, number) in chunk {
+            value[..8].copy_from_slice(&number.to_le_bytes());
+            writer.add(key, *number, Kind::Value, &value).unwrap();
+        }
+        tables.push(fixture.open(&writer.finish().unwrap()));
+    }
+    tables
+}
+
+fn report(what: &str, count: u64, time: Duration) {
+    let nanos = time.as_nanos() as f64 / count as f64;
+    eprintln!("{what:<28} {nanos:>8.1} ns, {:>7.2} million/s", 1000.0 / nanos);
+}
+
+/// The time of `PROBES` lookups of keys that `number` picks.
+fn lookups(tables: &[Arc<Table>], found: bool, number: impl Fn(u64) -> u64) -> Duration {
+    let start = Instant::now();
+    for probe in 0..PROBES {
+        let key = key(number(probe));
+        let table = &tables[tables.partition_point(|t| *t.meta().largest < key[..])];
+        let lookup = table.lookup(&pin(), &key, KeyHash::of(&key), SeqNo::MAX >> 8).unwrap();
+        assert_eq!(found, matches!(lookup, Lookup::Value(..)));
+        black_box(&lookup);
+    }
+    start.elapsed()
+}
+
+fn scan(tables: &[Arc<Table>], access: Access) -> u64 {
+    let mut entries = 0;
+    for table in tables {
+        let mut cursor = TableCursor::new(Arc::clone(table), access);
+        let mut step = cursor.first().unwrap();
+        loop {
+            cursor.drive(step).unwrap();
+            if !cursor.is_valid() {
+                break;
+            }
+            black_box((cursor.key(), cursor.value()));
+            entries += 1;
+            step = cursor.next().unwrap();
+        }
+    }
+    entries
+}
+
+fn figures(index: IndexKind) {
+    eprintln!("{index:?}: {ENTRIES} entries of 16 + 100 bytes");
+    let fixture = Fixture::new(4 << 30);
+    let start = Instant::now();
+    let tables = tables(&fixture, index);
+    report("write", ENTRIES, start.elapsed());
+    let start = Instant::now();
+    assert_eq!(scan(&tables, Access::Sequential), ENTRIES);
+    report("scan, from the page cache", ENTRIES, start.elapsed());
+    let start = Instant::now();
+    assert_eq!(scan(&tables, Access::Cached), ENTRIES);
+    report("scan that fills the cache", ENTRIES, start.elapsed());
+    for _ in 0..2 {
+        let present = |probe: u64| probe.wrapping_mul(0xD6E8_FEB8_6659_FD93) % ENTRIES;
+        report("lookup, found", PROBES, lookups(&tables, true, present));
+        report("lookup, absent", PROBES, lookups(&tables, false, |probe| ENTRIES + probe));
+        let start = Instant::now();
+        assert_eq!(scan(&tables, Access::Cached), ENTRIES);
+        report("scan, resident", ENTRIES, start.elapsed());
+    }
+    let sum = |bytes: fn(&Table) -> usize| tables.iter().map(|t| bytes(t)).sum::<usize>();
+    eprintln!(
+        "{} tables, {} blocks; encoded index {} bytes, pinned {} bytes, filters {} bytes",
+        tables.len(),
+        sum(|t| t.index().block_count() as usize),
+        sum(|t| t.index().encoded_bytes()),
+        sum(|t| t.pinned_bytes() as usize),
+        sum(Table::filter_bytes),
+    );
+}
+
+#[test]
+#[ignore = "measures"]
+fn learned() {
+    figures(IndexKind::Learned);
+}
+
+#[test]
+#[ignore = "measures"]
+fn binary_search() {
+    figures(IndexKind::BinarySearch);
+}

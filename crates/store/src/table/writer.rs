@@ -1,0 +1,407 @@
+//! Writes a table: entries in ascending order in, files on disk out.
+//!
+//! The index decides which entries share a block, and may make up its mind late; until then they
+//! wait in memory. Blocks leave as soon as they are decided. Nothing refers to a table before
+//! [`TableWriter::finish`] has made it durable, so a writer that is dropped before removes what it
+//! wrote.
+
+use std::{collections::VecDeque, path::PathBuf, sync::Arc};
+
+use super::{
+    TableContext, TableMeta, TableOptions,
+    block::BlockBuilder,
+    compress::Compressor,
+    filter::FilterBuilder,
+    footer::{Footer, SectionPlace, Written, encode_properties, put_section},
+    format::{
+        FOOTER_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, SECTION_FILTER, SECTION_INDEX,
+        SECTION_PROPERTIES,
+    },
+    hash::KeyHash,
+    index_block::IndexBuilder,
+    pages::{FrameHeader, PageWriter},
+    reader::Table,
+    table_path, value_path,
+    values::ValueWriter,
+    varint,
+};
+use crate::{
+    error::{Error, Result},
+    io::{FileSystem, retry},
+    types::{FileId, KEY_BYTES_MAX, Kind, SeqNo, VALUE_BYTES_MAX, compare_entries},
+};
+
+/// An entry whose block is not decided yet; its bytes are in the arena, key then value.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    start: usize,
+    key_len: usize,
+    value_len: usize,
+    seq: SeqNo,
+    kind: Kind,
+    tag: u8,
+}
+
+/// Writes one table and, if it has large values, the file beside it.
+pub(crate) struct TableWriter {
+    fs: Arc<dyn FileSystem>,
+    id: FileId,
+    options: TableOptions,
+    out: PageWriter,
+    value_path: PathBuf,
+    values: Option<ValueWriter>,
+    index: IndexBuilder,
+    filter: FilterBuilder,
+    compressor: Compressor,
+    block: BlockBuilder,
+    /// The encoded block, reused.
+    encoded: Vec<u8>,
+    arena: Vec<u8>,
+    waiting: VecDeque<Waiting>,
+    waiting_bytes: usize,
+    /// Entry counts of decided blocks, reused.
+    cuts: Vec<u32>,
+    block_count: u32,
+    last_key: Vec<u8>,
+    last_seq: SeqNo,
+    cost: CostEstimate,
+    meta: TableMeta,
+    keys: u64,
+    /// Whether the files stay when the writer is dropped.
+    finished: bool,
+}
+
+impl TableWriter {
+    /// Starts table `id`. Options out of bounds are taken as the nearest within.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the file cannot be created.
+    pub(crate) fn create(ctx: &TableContext, id: FileId, options: &TableOptions) -> Result<Self> {
+        let options = options.clamped();
+        let path = table_path(&ctx.dir, id);
+        let file = retry("create", &path, || ctx.fs.create(&path))?;
+        Ok(Self {
+            fs: Arc::clone(&ctx.fs),
+            id,
+            out: PageWriter::new(file, path),
+            value_path: value_path(&ctx.dir, id),
+            values: None,
+            index: IndexBuilder::new(options.index, options.block_bytes),
+            filter: FilterBuilder::new(options.filter_bits_per_key),
+            compressor: Compressor::new(options.compression),
+            block: BlockBuilder::new(options.restart_interval),
+            encoded: Vec::new(),
+            arena: Vec::new(),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            cuts: Vec::new(),
+            block_count: 0,
+            last_key: Vec::new(),
+            last_seq: 0,
+            cost: CostEstimate::new(options.restart_interval),
+            meta: TableMeta {
+                id,
+                file_bytes: 0,
+                value_file_bytes: 0,
+                entries: 0,
+                tombstones: 0,
+                smallest: Box::default(),
+                largest: Box::default(),
+                seq_min: SeqNo::MAX,
+                seq_max: 0,
+                raw_bytes: 0,
+            },
+            keys: 0,
+            options,
+            finished: false,
+        })
+    }
+
+    /// Adds an entry, which must be after the last one in the order of entries. A value longer
+    /// than the options' limit goes to the file beside the table. O(key + value), amortised.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the entry is out of order or over a limit; [`Error::Io`]. The
+    /// table is of no use afterwards.
+    pub(crate) fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
+        if value.len() > VALUE_BYTES_MAX || (kind == Kind::Tombstone && !value.is_empty()) {
+            return Err(Error::InvalidArgument(
+                "a value is at most 1 GiB, a tombstone's none".into(),
+            ));
+        }
+        if kind == Kind::LargeValue {
+            return Err(Error::InvalidArgument("large values come from their table".into()));
+        }
+        if value.len() > self.options.large_value_bytes as usize {
+            self.check(key, seq)?;
+            let pointer = self.values()?.put(value)?;
+            return self.accept(key, seq, Kind::LargeValue, &pointer.encode(), value.len() as u64);
+        }
+        self.check(key, seq)?;
+        self.accept(key, seq, kind, value, value.len() as u64)
+    }
+
+    /// Adds an entry whose large value is that which `pointer` names in `source`: copies it from
+    /// file to file, 1 MiB at a time, and verifies it.
+    ///
+    /// # Errors
+    ///
+    /// As [`TableWriter::add`]; [`Error::Corrupt`] if the value is damaged in `source`.
+    pub(crate) fn add_large_from(
+        &mut self,
+        key: &[u8],
+        seq: SeqNo,
+        source: &Table,
+        pointer: &[u8],
+    ) -> Result<()> {
+        self.check(key, seq)?;
+        let pointer = source.value_pointer(pointer)?;
+        let file = source.value_file()?;
+        let pointer = self.values()?.copy(file, pointer)?;
+        self.accept(key, seq, Kind::LargeValue, &pointer.encode(), pointer.len)
+    }
+
+    /// About how many bytes the files have, with what waits in memory: for cutting a run of
+    /// entries into tables.
+    pub(crate) fn bytes_estimate(&self) -> u64 {
+        let values = self.values.as_ref().map_or(0, ValueWriter::len);
+        let waiting = (self.waiting_bytes + self.filter.bytes_estimate()) as u64;
+        self.out.len() + values + waiting
+    }
+
+    /// Ends the table and makes its files durable; the caller makes their names durable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if nothing was added; [`Error::Io`]. The files are removed then.
+    pub(crate) fn finish(mut self) -> Result<TableMeta> {
+        if self.meta.entries == 0 {
+            return Err(Error::InvalidArgument("a table has at least one entry".into()));
+        }
+        let mut cuts = std::mem::take(&mut self.cuts);
+        self.index.finish_cuts(&mut cuts);
+        self.write_blocks(&cuts)?;
+        if !self.waiting.is_empty() {
+            return Err(Error::InvalidArgument("the index left entries without a block".into()));
+        }
+        if let Some(values) = self.values.take() {
+            self.meta.value_file_bytes = values.finish()?;
+        }
+        self.meta.largest = self.last_key.as_slice().into();
+        let data_pages = self.out.finish_data()?;
+        self.write_tail(data_pages)?;
+        self.out.sync()?;
+        self.meta.file_bytes = self.out.len();
+        self.finished = true;
+        Ok(self.meta.clone())
+    }
+
+    /// Removes what was written. So does dropping the writer.
+    pub(crate) fn abandon(self) {
+        drop(self);
+    }
+
+    fn check(&self, key: &[u8], seq: SeqNo) -> Result<()> {
+        if key.len() > KEY_BYTES_MAX || seq >= 1 << 56 {
+            return Err(Error::InvalidArgument(
+                "a key is at most 64 KiB, a number below 2^56".into(),
+            ));
+        }
+        let last = (&self.last_key, self.last_seq);
+        if self.meta.entries > 0 && compare_entries(last.0, last.1, key, seq).is_ge() {
+            return Err(Error::InvalidArgument("entries are added in ascending order".into()));
+        }
+        Ok(())
+    }
+
+    fn values(&mut self) -> Result<&mut ValueWriter> {
+        match &mut self.values {
+            Some(values) => Ok(values),
+            none => Ok(none.insert(ValueWriter::create(&*self.fs, self.value_path.clone())?)),
+        }
+    }
+
+    /// Notes a checked entry and lets the index decide what it can. `raw_len` is the length of the
+    /// value as it was given.
+    fn accept(
+        &mut self,
+        key: &[u8],
+        seq: SeqNo,
+        kind: Kind,
+        value: &[u8],
+        raw_len: u64,
+    ) -> Result<()> {
+        let hash = KeyHash::of(key);
+        if self.meta.entries == 0 || self.last_key != key {
+            self.keys += 1;
+            self.filter.push(hash);
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+        }
+        if self.meta.entries == 0 {
+            self.meta.smallest = key.into();
+        }
+        self.meta.entries += 1;
+        self.meta.tombstones += u64::from(kind == Kind::Tombstone);
+        self.meta.seq_min = self.meta.seq_min.min(seq);
+        self.meta.seq_max = self.meta.seq_max.max(seq);
+        self.meta.raw_bytes += key.len() as u64 + raw_len;
+
+        self.last_seq = seq;
+
+        let start = self.arena.len();
+        self.arena.extend_from_slice(key);
+        self.arena.extend_from_slice(value);
+        let (key_len, value_len) = (key.len(), value.len());
+        let tag = hash.tag();
+        self.waiting.push_back(Waiting { start, key_len, value_len, seq, kind, tag });
+        let bytes = self.cost.of(key, seq, value_len);
+        self.waiting_bytes += bytes;
+
+        let mut cuts = std::mem::take(&mut self.cuts);
+        self.index.push(key, bytes, &mut cuts);
+        self.write_blocks(&cuts)?;
+        cuts.clear();
+        self.cuts = cuts;
+        Ok(())
+    }
+
+    /// Writes blocks of the first waiting entries, `cuts` entries each.
+    fn write_blocks(&mut self, cuts: &[u32]) -> Result<()> {
+        for count in cuts {
+            for _ in 0..*count {
+                let Some(entry) = self.waiting.pop_front() else {
+                    return Err(Error::InvalidArgument(
+                        "the index cut more than it was given".into(),
+                    ));
+                };
+                let (key, rest) = self.arena[entry.start..].split_at(entry.key_len);
+                let value = &rest[..entry.value_len];
+                self.block.add(key, entry.tag, entry.seq, entry.kind, value);
+            }
+            self.write_block()?;
+        }
+        if !cuts.is_empty() {
+            self.forget_written();
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self) -> Result<()> {
+        let too_large = || Error::InvalidArgument("the versions of one key exceed 4 GiB".into());
+        if u32::try_from(self.block.encoded_bytes()).is_err() {
+            return Err(too_large());
+        }
+        self.encoded.clear();
+        self.block.finish(&mut self.encoded);
+        let (compression, stored) = self.compressor.compress(&self.encoded);
+        let stored_len = u32::try_from(stored.len()).map_err(|_| too_large())?;
+        let raw_len = u32::try_from(self.encoded.len()).map_err(|_| too_large())?;
+        let header =
+            FrameHeader::of(self.id, self.block_count, stored_len, raw_len, compression, stored);
+        let frame_len = stored_len.saturating_add(FRAME_HEADER_BYTES as u32);
+        let offset = self.out.put_frame(header, stored)?;
+        self.index.block_written(offset, frame_len);
+        self.block_count = self
+            .block_count
+            .checked_add(1)
+            .ok_or(Error::InvalidArgument("a table has fewer than 2^32 blocks".into()))?;
+        Ok(())
+    }
+
+    /// Moves what still waits to the front of the arena.
+    fn forget_written(&mut self) {
+        let start = self.waiting.front().map_or(self.arena.len(), |entry| entry.start);
+        self.arena.drain(..start);
+        for entry in &mut self.waiting {
+            entry.start -= start;
+        }
+        self.waiting_bytes = self.arena.len();
+    }
+
+    /// Writes what follows the data area.
+    fn write_tail(&mut self, data_pages: u32) -> Result<()> {
+        let index = std::mem::replace(&mut self.index, IndexBuilder::new(self.options.index, 1));
+        let mut encoded_index = Vec::new();
+        index.encode(data_pages, &mut encoded_index);
+        let written = Written {
+            keys: self.keys,
+            block_bytes: self.options.block_bytes,
+            large_value_bytes: self.options.large_value_bytes,
+            compression: self.options.compression.byte(),
+            filter_bits_per_key: self.options.filter_bits_per_key,
+            restart_interval: self.options.restart_interval,
+        };
+        let properties = encode_properties(&self.meta, &written);
+        let mut footer = Footer {
+            table: self.id,
+            data_pages,
+            block_count: self.block_count,
+            ..Footer::default()
+        };
+        let filter = self.filter.encode();
+        let sections = [
+            (SECTION_INDEX, &encoded_index, &mut footer.index),
+            (SECTION_FILTER, &filter, &mut footer.filter),
+            (SECTION_PROPERTIES, &properties, &mut footer.properties),
+        ];
+        for (kind, payload, place) in sections {
+            let mut section = Vec::new();
+            put_section(&mut section, self.id, kind, payload);
+            *place = SectionPlace { offset: self.out.len(), len: section.len() as u64 };
+            self.out.put(&section)?;
+        }
+        let end = self.out.len() + FOOTER_BYTES as u64;
+        let padding = end.next_multiple_of(PAGE_BYTES as u64) - end;
+        self.out.put(&[0; PAGE_BYTES][..usize::try_from(padding).unwrap_or(0)])?;
+        self.out.put(&footer.encode())
+    }
+}
+
+impl Drop for TableWriter {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        // Best effort: what stays is an unreferenced file, which the next open removes.
+        let _ = self.fs.remove_file(self.out.path());
+        if self.values.take().is_some() || self.meta.value_file_bytes > 0 {
+            let _ = self.fs.remove_file(&self.value_path);
+        }
+    }
+}
+
+/// What entries will about take in their blocks, before it is known which these are: groups are
+/// counted from the first entry of the table instead of from that of each block.
+struct CostEstimate {
+    interval: u8,
+    /// Entries in the current group.
+    group: u8,
+    head: Vec<u8>,
+}
+
+impl CostEstimate {
+    fn new(interval: u8) -> Self {
+        Self { interval, group: 0, head: Vec::new() }
+    }
+
+    fn of(&mut self, key: &[u8], seq: SeqNo, value_len: usize) -> usize {
+        let mut shared = 0;
+        if self.group == 0 {
+            self.head.clear();
+            self.head.extend_from_slice(key);
+        } else {
+            shared = BlockBuilder::shared_bytes(&self.head, key, value_len);
+        }
+        self.group = (self.group + 1) % self.interval;
+        // Tag, offset and the length of the shared prefix take a byte, two and one.
+        let suffix = key.len() - shared;
+        4 + varint::len(suffix as u64)
+            + varint::len(seq << 2)
+            + varint::len(value_len as u64)
+            + suffix
+            + value_len
+    }
+}
