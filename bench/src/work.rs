@@ -119,6 +119,12 @@ impl Workload {
         }
     }
 
+    /// What the CPU time of one unit counts.
+    #[must_use]
+    pub fn cpu_unit(self) -> &'static str {
+        if self.unit() == "keys/s" { "ns/key" } else { "ns/op" }
+    }
+
     /// The state that it needs.
     #[must_use]
     pub fn stage(self) -> Stage {
