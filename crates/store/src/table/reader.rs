@@ -209,11 +209,9 @@ impl Table {
         if seq < self.meta.seq_min {
             return Ok(Lookup::Absent);
         }
-        // The filter's line, and then the block's head, are asked for before they are needed: two
-        // misses at once instead of one after the other.
+        // The filter's line is asked for before it is needed: its miss overlaps the model's work.
         self.filter.prefetch(hash);
         let block = self.index.locate(key);
-        self.blocks.prefetch(block, guard);
         if !self.filter.may_contain(hash) {
             return Ok(Lookup::Absent);
         }
