@@ -156,10 +156,12 @@ impl LearnedIndex {
 
     /// [`LearnedIndex::segment_of`] where separators before `above` have the key's `head`: heads
     /// cannot tell, so whole separators must.
-    #[cold]
+    #[inline(never)]
     fn segment_among_ties(&self, key: &[u8], head: u64, above: usize) -> usize {
+        let known = self.prefix.len() + 8;
         let from = search::partition_point(0, above, |i| self.heads[i] < head);
-        let above = search::partition_point(from, above, |i| self.separators.is_at_most(i, key));
+        let above =
+            search::partition_point(from, above, |i| self.separators.is_at_most(i, key, known));
         above.saturating_sub(1)
     }
 
@@ -193,7 +195,7 @@ impl LearnedIndex {
         }
         // All keys of the segment begin with the first `skip` bytes of its separator; a key that
         // does not is before or after all of them.
-        match self.separators.compare_prefix(key, i, skip) {
+        match self.separators.compare_prefix(key, i, 0, skip) {
             Ordering::Less => segment.first_block,
             Ordering::Equal => segment.block_of(next, key),
             Ordering::Greater if i + 1 < self.heads.len() => next.first_block,
