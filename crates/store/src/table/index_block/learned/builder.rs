@@ -213,7 +213,7 @@ impl LearnedBuilder {
             (xy + (x(i) - mean_x) * (y(i) - mean_y), xx + (x(i) - mean_x).powi(2))
         });
         let slope = xy / xx;
-        slope.is_finite().then(|| (slope, mean_y - slope * mean_x, first))
+        slope.is_finite().then_some((slope, mean_y - slope * mean_x, first))
     }
 
     /// A line in positions, `y` at `x`, as the integers of a placement; and how long a separator

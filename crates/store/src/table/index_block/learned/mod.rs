@@ -253,19 +253,19 @@ impl LearnedIndex {
 fn segments_of(fields: &[Vec<u64>; FIELDS], blocks: u32) -> Result<Vec<Segment>, String> {
     let mut segments = Vec::with_capacity(fields[BLOCKS].len() + 1);
     let mut next_block = 0u32;
-    for i in 0..fields[BLOCKS].len() {
-        let field = |field: usize, max: u64, name: &str| {
-            let value = fields[field][i];
+    for (i, blocks_less_one) in fields[BLOCKS].iter().enumerate() {
+        let check = |value: u64, max: u64, name: &str| {
             let refusal =
                 || format!("expected the {name} of segment {i} up to {max}, found {value}");
             if value <= max { Ok(value) } else { Err(refusal()) }
         };
+        let field = |field: usize, max: u64, name: &str| check(fields[field][i], max, name);
         let left = blocks - next_block;
         // Blocks are stored less one, as no segment is without.
         let count_max = u64::from(left)
             .checked_sub(1)
             .ok_or_else(|| format!("expected {blocks} blocks, found more in segment {i}"))?;
-        let count = field(BLOCKS, count_max, "blocks")? as u32 + 1;
+        let count = check(*blocks_less_one, count_max, "blocks")? as u32 + 1;
         let y0 = unzigzag(field(Y0, 2 * Y0_MAX as u64 - 1, "start")? as u32);
         let shift = field(SHIFT, u64::from(Line::SHIFT_MAX), "slope's shift")? as i32;
         segments.push(Segment {
@@ -288,7 +288,7 @@ fn segments_of(fields: &[Vec<u64>; FIELDS], blocks: u32) -> Result<Vec<Segment>,
 
 /// Signed numbers as unsigned ones, small for small magnitudes.
 fn zigzag(value: i32) -> u32 {
-    (value << 1 ^ value >> 31) as u32
+    ((value << 1) ^ (value >> 31)) as u32
 }
 
 fn unzigzag(value: u32) -> i32 {
