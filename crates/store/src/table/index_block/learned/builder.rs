@@ -213,7 +213,7 @@ impl LearnedBuilder {
             (xy + (x(i) - mean_x) * (y(i) - mean_y), xx + (x(i) - mean_x).powi(2))
         });
         let slope = xy / xx;
-        slope.is_finite().then(|| (slope, mean_y - slope * mean_x, first))
+        slope.is_finite().then_some((slope, mean_y - slope * mean_x, first))
     }
 
     /// A line in positions, `y` at `x`, as the integers of a placement; and how long a separator
@@ -229,6 +229,7 @@ impl LearnedBuilder {
             let x0 = code::code_at(&first[..len], skip);
             let y0 = y - x.saturating_sub(x0) as f64 * line.slope();
             if y0.abs() <= START_UNITS_MAX || len >= first.len() || len >= skip + 8 {
+                // Far within what the format holds; a line that starts beyond is of no use.
                 let y0 = y0.clamp(-1e6, 1e6).round() as i64;
                 let line = Line { x0, y0, ..line };
                 return (Placement { line, skip: skip as u32, blocks }, len);
