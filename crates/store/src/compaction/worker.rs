@@ -10,7 +10,7 @@ use crate::{
     db::core::{Catalog, Core, Tree},
     error::{Error, Result},
     iter::{
-        merge::{Merge, drive_uncached},
+        merge::Merge,
         source::{LevelCursor, Source, Start},
     },
     sync::primitive::Arc,
@@ -110,7 +110,7 @@ impl Core {
         let mut merge = Merge::new(sources(job), Start::First);
         let mut retain = Retain::new(self.snapshots.list(), job.deepest);
         let begun = merge.begin()?;
-        drive_uncached(&mut merge, begun)?;
+        merge.drive(begun)?;
         let mut seen = 0_u64;
         while let Some(entry) = merge.top() {
             seen += 1;
@@ -140,7 +140,7 @@ impl Core {
                 }
             }
             let moved = merge.advance()?;
-            drive_uncached(&mut merge, moved)?;
+            merge.drive(moved)?;
         }
         if let Some(writer) = open.take() {
             outputs.push(writer.finish()?);

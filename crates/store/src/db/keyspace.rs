@@ -366,10 +366,11 @@ impl std::ops::Deref for TreeRef<'_> {
     }
 }
 
+/// One end of a range of keys.
+pub(crate) type KeyBound = Bound<Box<[u8]>>;
+
 /// The bounds of a range as owned keys.
-pub(crate) fn owned_bounds<K: AsRef<[u8]>>(
-    range: &impl RangeBounds<K>,
-) -> (Bound<Box<[u8]>>, Bound<Box<[u8]>>) {
+pub(crate) fn owned_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> (KeyBound, KeyBound) {
     let own = |bound: Bound<&K>| bound.map(|key| Box::from(key.as_ref()));
     (own(range.start_bound()), own(range.end_bound()))
 }

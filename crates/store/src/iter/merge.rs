@@ -95,6 +95,20 @@ impl Merge {
         }
     }
 
+    /// Ends one move with synchronous reads, as the sources' access says: compactions read far ahead
+    /// and leave the cache alone.
+    pub(crate) fn drive(&mut self, mut progress: Progress<()>) -> Result<()> {
+        while let Progress::Need(BlockRequest { block, .. }) = progress {
+            let source = match self.phase {
+                Phase::Starting(at) => at,
+                Phase::Moving | Phase::Standing => self.order[0],
+            };
+            let Some(block) = self.sources[source].fetch(block)? else { break };
+            progress = self.resume(block)?;
+        }
+        Ok(())
+    }
+
     /// The source that holds the entry under the walk; `None` at the end.
     #[inline]
     pub(crate) fn top(&self) -> Option<&Source> {
@@ -138,13 +152,4 @@ impl Merge {
             at += 1;
         }
     }
-}
-
-/// Drives one move of a merge with synchronous reads that bypass the cache.
-pub(crate) fn drive_uncached(merge: &mut Merge, mut progress: Progress<()>) -> Result<()> {
-    while let Progress::Need(BlockRequest { table, block }) = progress {
-        let block = table.read_block(block, false)?;
-        progress = merge.resume(block)?;
-    }
-    Ok(())
 }

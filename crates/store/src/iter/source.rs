@@ -92,6 +92,16 @@ impl Source {
         self.table().map(|table| BlockRequest { table: Arc::clone(table), block })
     }
 
+    /// Reads a block that the source asked for, as its cursor's access says.
+    pub(crate) fn fetch(&mut self, block: u32) -> Result<Option<BlockRef>> {
+        let cursor = match self {
+            Self::Mem(_) => None,
+            Self::Table(cursor) => Some(cursor),
+            Self::Level(level) => level.cursor.as_mut(),
+        };
+        cursor.map(|cursor| cursor.fetch(block)).transpose()
+    }
+
     /// The table under the cursor, unless it is a memtable.
     #[inline]
     pub(crate) fn table(&self) -> Option<&Arc<Table>> {

@@ -182,13 +182,18 @@ impl TableCursor {
     #[inline]
     pub(crate) fn drive(&mut self, mut step: Step) -> Result<()> {
         while let Step::Need(number) = step {
-            let block = match self.access {
-                Access::Cached => self.table.read_block(number, true),
-                Access::Sequential => self.read_around(number),
-            }?;
+            let block = self.fetch(number)?;
             step = self.resume(block)?;
         }
         Ok(())
+    }
+
+    /// Reads a block that the cursor asked for, as its access says.
+    pub(crate) fn fetch(&mut self, number: u32) -> Result<BlockRef> {
+        match self.access {
+            Access::Cached => self.table.read_block(number, true),
+            Access::Sequential => self.read_around(number),
+        }
     }
 
     /// Whether the cursor stands on an entry. The rest may be asked only then.

@@ -130,7 +130,7 @@ impl Levels {
         let mut zero = kept(&self.zero);
         zero.extend(add.iter().filter(|(level, _)| *level == 0).map(|(_, t)| Arc::clone(t)));
         // A later flush carries later writes, so this is newest first for every key.
-        zero.sort_by(|a, b| (b.meta().seq_max, b.meta().id).cmp(&(a.meta().seq_max, a.meta().id)));
+        zero.sort_by_key(|table| std::cmp::Reverse((table.meta().seq_max, table.meta().id)));
         let sorted = (1..=deepest.max(self.sorted.len()))
             .map(|level| {
                 let changed = add.iter().any(|(l, _)| *l == level)
