@@ -79,9 +79,12 @@ fn print(report: &CheckReport, out: &mut Output) -> Outcome {
 }
 
 fn to_json(report: &CheckReport) -> Json {
-    let problems = report.problems.iter().map(
-        |problem| json!({ "path": problem.path, "offset": problem.offset, "what": problem.what }),
-    );
+    let list = |problems: &[Problem]| -> Vec<Json> {
+        let objects = problems.iter().map(|problem| {
+            json!({ "path": problem.path, "offset": problem.offset, "what": problem.what })
+        });
+        objects.collect()
+    };
     json!({
         "sound": report.is_sound(),
         "files": report.files,
