@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::open::DatabaseArg;
 use crate::{
     failure::{Failure, Outcome},
-    output::{self, Output, Progress, grouped},
+    output::{self, Output, Progress, counted, grouped},
 };
 
 const EXAMPLES: &str = "\
@@ -48,9 +48,10 @@ impl Check {
         if report.is_sound() {
             return Ok(());
         }
-        let problems = report.problems.len() as u64 + report.problems_unlisted;
+        let problems =
+            counted(report.problems.len() as u64 + report.problems_unlisted, "problem");
         Err(Failure::Damaged(format!(
-            "{} has {problems} problems: restore the damaged files from a checkpoint",
+            "{} has {problems}: restore the damaged files from a checkpoint",
             self.database.db.display()
         )))
     }
@@ -67,13 +68,13 @@ fn print(report: &CheckReport, out: &mut Output) -> Outcome {
         out.line(format!("and {} more", grouped(report.problems_unlisted)))?;
     }
     out.line(format!(
-        "read {} in {} files: {} tables, {} blocks, {} entries, {} log records; {}",
+        "read {} in {}: {}, {}, {}, {}; {}",
         output::bytes(report.bytes),
-        grouped(report.files),
-        grouped(report.tables),
-        grouped(report.blocks),
-        grouped(report.entries),
-        grouped(report.log_records),
+        counted(report.files, "file"),
+        counted(report.tables, "table"),
+        counted(report.blocks, "block"),
+        counted(report.entries, "entry"),
+        counted(report.log_records, "log record"),
         if report.is_sound() { "all sound" } else { "damaged" }
     ))
 }
