@@ -48,8 +48,7 @@ impl Check {
         if report.is_sound() {
             return Ok(());
         }
-        let problems =
-            counted(report.problems.len() as u64 + report.problems_unlisted, "problem");
+        let problems = counted(report.problems.len() as u64 + report.problems_unlisted, "problem");
         Err(Failure::Damaged(format!(
             "{} has {problems}: restore the damaged files from a checkpoint",
             self.database.db.display()

@@ -53,9 +53,10 @@ impl Model {
     pub(super) fn run(self, out: &mut Output) -> Outcome {
         let table = self.table()?;
         let mut progress = Progress::in_bytes("reading");
-        let mut report = Inspector::new().model(&table.path, self.points as usize, &mut |done, total| {
-            progress.update_bytes(done, total);
-        })?;
+        let mut report =
+            Inspector::new().model(&table.path, self.points as usize, &mut |done, total| {
+                progress.update_bytes(done, total);
+            })?;
         progress.finish();
         // The database knows more of its tables than a file does of itself.
         report.table = table;
