@@ -150,6 +150,30 @@ pub(crate) fn on_all_processors(
     });
 }
 
+/// A history during which nothing fails, looked at after every step.
+fn run_undisturbed(seed: u64) -> Result<(), String> {
+    let mut history = History::new(seed);
+    let mut program = Program::new(new_disk(seed), Settings::new(seed));
+    program.open().map_err(|error| error.to_string())?;
+    for number in 0..STEPS_MAX {
+        let step = history.step();
+        let result = do_step(&mut program, &step).and_then(|()| {
+            let verified = program.verify(Event::Nothing);
+            let broken = verified.unwrap_or_else(|error| Err(error.to_string()));
+            broken.map_err(|broken| Stop::Broken(format!("after {step:?}: {broken}")))
+        });
+        if let Err(Stop::Broken(broken)) = result {
+            return Err(format!("seed {seed}, step {number}: {broken}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_history_without_failures_reads_back() {
+    on_all_processors(from_env("RHUMB_HISTORIES").unwrap_or(60), 1, run_undisturbed);
+}
+
 #[test]
 fn no_power_cut_breaks_a_promise() {
     if let Some(seed) = from_env("RHUMB_SEED") {
