@@ -6,6 +6,7 @@
 //! that block. Pinned in memory while the table is open.
 
 use super::hash::KeyHash;
+use crate::sync::prefetch::prefetch;
 
 /// Bytes of a filter block: one cache line.
 pub(crate) const BLOCK_BYTES: usize = 64;
@@ -101,6 +102,14 @@ impl Filter {
         Ok(Self { blocks, probes })
     }
 
+    /// Asks for the line that [`Filter::may_contain`] reads.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: KeyHash) {
+        if let Some(block) = self.blocks.get(block_of(hash.bits(), self.blocks.len())) {
+            prefetch(block);
+        }
+    }
+
     /// Whether the table may hold a key of this hash; `false` is certain.
     #[inline]
     pub(crate) fn may_contain(&self, hash: KeyHash) -> bool {
@@ -123,7 +132,7 @@ impl Filter {
 /// The block of a hash: its high half scaled to the count of blocks.
 #[inline]
 fn block_of(hash: u64, count: usize) -> usize {
-    ((hash >> 32) * count as u64 >> 32) as usize
+    (((hash >> 32) * count as u64) >> 32) as usize
 }
 
 /// Calls `act` with the word and the bit of each probe.
@@ -131,7 +140,7 @@ fn block_of(hash: u64, count: usize) -> usize {
 fn for_each_bit(hash: u64, probes: u8, mut act: impl FnMut(usize, u64)) {
     let mut left = probes;
     for multiplier in MULTIPLIERS {
-        let mut bits = (hash ^ hash >> 32).wrapping_mul(multiplier);
+        let mut bits = (hash ^ (hash >> 32)).wrapping_mul(multiplier);
         for _ in 0..left.min(PROBES_PER_WORD) {
             let index = bits >> (64 - BIT_INDEX_BITS);
             act((index >> 6) as usize, 1 << (index & 63));
