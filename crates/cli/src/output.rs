@@ -4,7 +4,7 @@
 
 use std::{
     fmt,
-    io::{self, BufWriter, IsTerminal, StdoutLock, Write},
+    io::{self, BufWriter, IsTerminal, Stdout, Write},
     time::{Duration, Instant},
 };
 
@@ -21,13 +21,13 @@ const PROGRESS_DELAY: Duration = Duration::from_millis(800);
 
 /// The output of a command.
 pub(crate) struct Output {
-    out: BufWriter<StdoutLock<'static>>,
+    out: BufWriter<Stdout>,
 }
 
 impl Output {
-    /// Takes the standard output for the life of the process.
+    /// The standard output, which is not locked: suites of `bench` write to it themselves.
     pub(crate) fn new() -> Self {
-        Self { out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()) }
+        Self { out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout()) }
     }
 
     /// Writes a line.

@@ -1,8 +1,8 @@
 //! `check`: reads and verifies every byte of a database.
 
 use clap::Args;
-use rhumb::inspect::{CheckReport, Inspector};
-use serde_json::json;
+use rhumb::inspect::{CheckReport, Inspector, Problem};
+use serde_json::{Value as Json, json};
 
 use super::open::DatabaseArg;
 use crate::{
@@ -57,6 +57,9 @@ impl Check {
 }
 
 fn print(report: &CheckReport, out: &mut Output) -> Outcome {
+    for note in &report.notes {
+        out.line(format!("note: {note}"))?;
+    }
     for problem in &report.problems {
         out.line(problem)?;
     }
@@ -75,10 +78,13 @@ fn print(report: &CheckReport, out: &mut Output) -> Outcome {
     ))
 }
 
-fn to_json(report: &CheckReport) -> serde_json::Value {
-    let problems = report.problems.iter().map(
-        |problem| json!({ "path": problem.path, "offset": problem.offset, "what": problem.what }),
-    );
+fn to_json(report: &CheckReport) -> Json {
+    let list = |problems: &[Problem]| -> Vec<Json> {
+        let objects = problems.iter().map(|problem| {
+            json!({ "path": problem.path, "offset": problem.offset, "what": problem.what })
+        });
+        objects.collect()
+    };
     json!({
         "sound": report.is_sound(),
         "files": report.files,
@@ -87,7 +93,8 @@ fn to_json(report: &CheckReport) -> serde_json::Value {
         "blocks": report.blocks,
         "entries": report.entries,
         "log_records": report.log_records,
-        "problems": problems.collect::<Vec<_>>(),
+        "problems": list(&report.problems),
+        "notes": list(&report.notes),
         "problems_unlisted": report.problems_unlisted,
     })
 }
