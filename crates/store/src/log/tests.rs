@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{
     LogRecord, LogStart, LogWriter, Lsn, Recovery, SegmentHeader,
     batch::BatchBuilder,
-    frame::FRAME_HEADER_BYTES,
+    frame::{FRAME_HEADER_BYTES, FrameHeader, FrameSeed},
     reader::{FrameState, inspect_segment},
     recover,
     segment::SEGMENT_HEADER_BYTES,
@@ -175,6 +175,97 @@ fn a_record_that_could_not_be_cut_off_is_voided_by_the_next_segment() {
     assert_eq!(payloads(&fs).unwrap(), [b"good"]);
     second.append(&[b"next"]).unwrap();
     assert_eq!(payloads(&fs).unwrap(), [b"good", b"next"]);
+    first.sync(false).unwrap();
+    assert_eq!(fs.read("000001.log").len() as u64, end, "cut off once that works");
+}
+
+/// A refused record as long as the empty segment that voids it must not fill the place of that
+/// segment when it is lost.
+#[test]
+fn a_refused_record_does_not_stand_in_for_a_lost_segment() {
+    let fs = TestFs::default();
+    let mut first = writer(&fs);
+    first.append(&[b"good"]).unwrap();
+    let mut second = first.rotate(2).unwrap();
+    let mut third = second.rotate(3).unwrap();
+    third.append(&[b"next"]).unwrap();
+    // What the first segment would hold if the cut had failed for good.
+    let with_refused = TestFs::default();
+    let mut first = writer(&with_refused);
+    first.append(&[b"good"]).unwrap();
+    let end = first.end_lsn();
+    first.append(&[&[1; SEGMENT_HEADER_BYTES - FRAME_HEADER_BYTES]]).unwrap();
+    assert_eq!(first.end_lsn(), third.header().base);
+    fs.put("000001.log", &with_refused.read("000001.log"));
+    assert_eq!(payloads(&fs).unwrap(), [b"good", b"next"]);
+    fs.remove("000002.log");
+    let (recovery, records) = replay(&fs, START).unwrap();
+    assert_eq!((recovery.end, records.len()), (end, 1));
+}
+
+/// The system had written the failed record back before it was cut off. What is appended in its
+/// place must not be able to follow it after a power cut.
+#[test]
+fn nothing_follows_a_record_that_was_cut_off() {
+    let payload = |byte| [byte; 512 - SEGMENT_HEADER_BYTES - FRAME_HEADER_BYTES];
+    for seed in 0..50 {
+        let fs = TestFs::default();
+        let mut writer = writer(&fs);
+        while fs.calls() % 15 != 4 {
+            writer.sync(true).unwrap();
+        }
+        fs.fail_after(0, false);
+        writer.append(&[&payload(1)]).unwrap_err();
+        writer.append(&[&payload(2)]).unwrap();
+        writer.append(&[&payload(3)]).unwrap();
+        let found = payloads(&fs.cut_power(&mut Rng(seed))).unwrap();
+        let right = [payload(2).to_vec(), payload(3).to_vec()];
+        assert!(right.starts_with(&found), "{:?}", found.iter().map(|p| p[0]).collect::<Vec<_>>());
+    }
+}
+
+/// Damage that checksums do not see: a header that begins within a record of an older segment.
+#[test]
+fn a_record_that_a_segment_cuts_in_two_is_not_replayed() {
+    let fs = TestFs::default();
+    let mut first = writer(&fs);
+    first.append(&[b"good"]).unwrap();
+    let end = first.end_lsn();
+    first.append(&[b"cut in two"]).unwrap();
+    let header = SegmentHeader { previous: 1, synced: end, ..first_header(2, first.end_lsn() - 3) };
+    let _second = LogWriter::create(&fs.shared(), dir(), header).unwrap();
+    let (recovery, records) = replay(&fs, START).unwrap();
+    assert_eq!((recovery.end, records.len()), (end, 1));
+    assert!(recovery.torn.unwrap().found.contains("cuts in two"));
+}
+
+#[test]
+fn a_claim_beyond_its_own_place_is_chance() {
+    let fs = TestFs::default();
+    let mut writer = writer(&fs);
+    writer.append(&[b"good"]).unwrap();
+    let mut bytes = fs.read("000001.log");
+    bytes.extend([0; 40]);
+    let header = FrameHeader { len: 5, synced: 1 << 60, hash: 0 };
+    let seed = FrameSeed::new(IDENTITY, 1);
+    bytes.extend(header.encode(seed, bytes.len() as u64));
+    fs.put("000001.log", &bytes);
+    assert_eq!(replay(&fs, START).unwrap().0.end, writer.end_lsn());
+}
+
+/// The header of the next segment is the only thing that knows that the last record was durable.
+#[test]
+fn a_segment_header_is_a_claim() {
+    let fs = TestFs::default();
+    let mut first = writer(&fs);
+    first.append(&[b"good"]).unwrap();
+    first.sync(false).unwrap();
+    let _second = first.rotate(2).unwrap();
+    let last = fs.read("000001.log").len() - 1;
+    fs.flip("000001.log", 8 * last);
+    let error = replay(&fs, START).unwrap_err().to_string();
+    let place = format!("000001.log is damaged at offset {SEGMENT_HEADER_BYTES}");
+    assert!(error.contains(&place), "{error}");
 }
 
 #[test]

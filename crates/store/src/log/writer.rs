@@ -117,7 +117,6 @@ impl LogWriter {
             return Err(Error::WritesStopped(Arc::new(cause.clone())));
         }
         self.discard();
-        self.drop_tail();
         if !matches!(self.state, State::Closed(_)) {
             let what = format!("{}: the log goes on in another segment", self.path.display());
             self.state = State::Closed(Error::InvalidArgument(what.into()));
