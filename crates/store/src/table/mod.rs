@@ -8,6 +8,7 @@
 //!
 //! Tables know nothing of levels, snapshots or each other. They are handed a sequence number and
 //! answer for it.
+#![allow(dead_code, unused_imports, reason = "the engine above, which calls all this, comes next")]
 
 use std::{
     path::{Path, PathBuf},
@@ -47,6 +48,7 @@ pub use options::{Compression, TableOptions};
 
 pub(crate) use cache::BlockCache;
 pub(crate) use cursor::{Access, Step, TableCursor};
+pub(crate) use format::PAGE_BYTES;
 pub(crate) use hash::KeyHash;
 pub(crate) use reader::{Lookup, Table};
 pub(crate) use writer::TableWriter;
@@ -78,6 +80,8 @@ pub(crate) struct TableCounters {
     pub(crate) read_bytes: AtomicU64,
     /// Large values read.
     pub(crate) large_value_reads: AtomicU64,
+    /// Memory that open tables take at present, without resident blocks, in bytes.
+    pub(crate) pinned_bytes: AtomicU64,
     /// Files of obsolete tables that could not be removed.
     pub(crate) removals_failed: AtomicU64,
 }
@@ -113,6 +117,14 @@ pub struct TableMeta {
     pub raw_bytes: u64,
 }
 
+impl TableMeta {
+    /// Bytes of all its files.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.file_bytes + self.value_file_bytes
+    }
+}
+
 /// The path of table `id`.
 pub(crate) fn table_path(dir: &Path, id: FileId) -> PathBuf {
     dir.join(format!("{id:06}.sst"))
@@ -121,4 +133,10 @@ pub(crate) fn table_path(dir: &Path, id: FileId) -> PathBuf {
 /// The path of the large values of table `id`.
 pub(crate) fn value_path(dir: &Path, id: FileId) -> PathBuf {
     dir.join(format!("{id:06}.val"))
+}
+
+/// The number of the table with this file name, if it is one.
+pub(crate) fn parse_table_name(name: &str) -> Option<FileId> {
+    let id = name.strip_suffix(".sst")?.parse().ok()?;
+    (format!("{id:06}.sst") == name).then_some(id)
 }
