@@ -270,7 +270,7 @@ impl WritableFile for TestFile {
             Ok(_) => (bytes.len().min(max), Ok(bytes.len().min(max))),
             Err(e) => (bytes.len() * (self.fs.calls() % 3) as usize / 2, Err(e)),
         };
-        let writes_back = self.fs.calls() % 5 == 0;
+        let writes_back = self.fs.calls().is_multiple_of(5);
         let mut node = self.node.lock().unwrap();
         node.cached.extend_from_slice(&bytes[..len]);
         // Now and then the system writes back what nobody asked it to.

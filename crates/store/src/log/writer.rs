@@ -133,10 +133,7 @@ impl LogWriter {
     }
 
     /// Appends one record and hands it to the operating system; returns its place.
-    ///
-    /// Fails with [`Error::InvalidArgument`] for a payload that is empty or longer than
-    /// [`PAYLOAD_BYTES_MAX`]. After any other failure the record is not in the log; see
-    /// [`LogWriter::is_closed`].
+    #[cfg(test)]
     pub(crate) fn append(&mut self, payload_parts: &[&[u8]]) -> Result<Lsn> {
         let lsn = self.stage(payload_parts)?;
         self.commit()?;
@@ -145,8 +142,11 @@ impl LogWriter {
 
     /// Takes one record to be appended by the next [`LogWriter::commit`], together with all others
     /// that were staged: so a group of writers costs one call of the operating system. Returns the
-    /// place that the record will have. Fails as [`LogWriter::append`] does; after a failure that is
-    /// not [`Error::InvalidArgument`], all staged records are dropped.
+    /// place that the record will have. Parts of 64 KiB and more are not copied, but written now.
+    ///
+    /// Fails with [`Error::InvalidArgument`] for a payload that is empty or longer than
+    /// [`PAYLOAD_BYTES_MAX`]. After any other failure all staged records are dropped and not in the
+    /// log; see [`LogWriter::is_closed`].
     pub(crate) fn stage(&mut self, payload_parts: &[&[u8]]) -> Result<Lsn> {
         let len = payload_parts.iter().fold(0usize, |sum, part| sum.saturating_add(part.len()));
         if len == 0 || len > PAYLOAD_BYTES_MAX {
@@ -188,6 +188,7 @@ impl LogWriter {
     }
 
     /// Everything before this place is durable.
+    #[cfg(test)]
     pub(crate) fn durable_lsn(&self) -> Lsn {
         self.durable
     }
@@ -200,14 +201,6 @@ impl LogWriter {
     /// Whether the segment takes no more records, but [`LogWriter::rotate`] would help.
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed(_))
-    }
-
-    /// The failed sync after which nothing helps but to reopen the database.
-    pub(crate) fn sync_failure(&self) -> Option<&Error> {
-        match &self.state {
-            State::SyncFailed(cause) => Some(cause),
-            _ => None,
-        }
     }
 
     /// Makes all committed records of this segment durable, with all metadata if `all`, and returns
