@@ -59,7 +59,6 @@ fn golden_bytes_of_a_segment() {
     writer.append(&[b"hello", b" log"]).unwrap();
     writer.note_durable(100);
     writer.sync(false).unwrap();
-    writer.mark().unwrap();
     let hex: String = fs.read("000007.log").iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = [
         "5248554d424c4f47",
@@ -156,10 +155,10 @@ fn a_record_that_could_not_be_cut_off_is_voided_by_the_next_segment() {
     let fs = TestFs::default();
     let mut first = writer(&fs);
     first.append(&[b"good"]).unwrap();
-    let end = first.end_lsn();
     while fs.calls() % 3 != 1 {
         first.sync(true).unwrap();
     }
+    let end = first.end_lsn();
     fs.fail_after(0, true);
     first.append(&[b"refused"]).unwrap_err();
     fs.heal();
@@ -175,6 +174,7 @@ fn a_record_that_could_not_be_cut_off_is_voided_by_the_next_segment() {
     assert_eq!(payloads(&fs).unwrap(), [b"good", b"next"]);
     first.sync(false).unwrap();
     assert_eq!(fs.read("000001.log").len() as u64, end, "cut off once that works");
+    first.close().unwrap();
 }
 
 /// A refused record as long as the empty segment that voids it must not fill the place of that
@@ -251,6 +251,20 @@ fn a_claim_beyond_its_own_place_is_chance() {
     assert_eq!(replay(&fs, START).unwrap().0.end, writer.end_lsn());
 }
 
+#[test]
+fn a_mark_that_failed_is_made_up_for() {
+    let fs = TestFs::default();
+    let mut writer = writer(&fs);
+    writer.append(&[b"good"]).unwrap();
+    let end = writer.end_lsn();
+    fs.fail_after(2, false);
+    assert_eq!(writer.sync(false).unwrap(), end, "the record is durable");
+    assert_eq!((fs.failed(), writer.end_lsn()), (vec!["write"], end));
+    writer.sync(false).unwrap();
+    fs.flip("000001.log", 8 * SEGMENT_HEADER_BYTES);
+    assert!(replay(&fs, START).unwrap_err().is_corruption());
+}
+
 /// The header of the next segment is the only thing that knows that the last record was durable.
 #[test]
 fn a_segment_header_is_a_claim() {
@@ -259,8 +273,9 @@ fn a_segment_header_is_a_claim() {
     first.append(&[b"good"]).unwrap();
     first.sync(false).unwrap();
     let _second = first.rotate(2).unwrap();
-    let last = fs.read("000001.log").len() - 1;
-    fs.flip("000001.log", 8 * last);
+    let mark = SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES + 4;
+    fs.flip("000001.log", 8 * (mark - 1));
+    fs.flip("000001.log", 8 * mark);
     let error = replay(&fs, START).unwrap_err().to_string();
     let place = format!("000001.log is damaged at offset {SEGMENT_HEADER_BYTES}");
     assert!(error.contains(&place), "{error}");
@@ -306,15 +321,13 @@ fn bytes_of_a_value_do_not_pass_for_a_claim() {
     writer.append(&[b"one"]).unwrap();
     writer.sync(false).unwrap();
     writer.append(&[b"two"]).unwrap();
-    let frame = fs.read("000001.log")[99..].to_vec();
+    let frame = fs.read("000001.log")[123..].to_vec();
     writer.append(&[&[0; 10], &frame, &frame]).unwrap();
     let mut bytes = fs.read("000001.log");
     bytes[78] ^= 1;
     fs.put("000001.log", &bytes);
     assert!(replay(&fs, START).unwrap_err().is_corruption(), "true claims count");
-    for byte in &mut bytes[99..99 + 24] {
-        *byte = 0;
-    }
+    bytes[99..123 + 24].fill(0);
     let at = bytes.len() - 24 - 10 - 2 * frame.len();
     bytes[at..at + 24].fill(0);
     fs.put("000001.log", &bytes);
