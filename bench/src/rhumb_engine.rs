@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use anyhow::Result;
-use rhumb::{Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions, io::ReadMode};
+use rhumb::{
+    Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions, inspect::Inspector,
+    io::ReadMode,
+};
 
 use crate::subject::{
     Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnValue, Session, Store, Tuning,
@@ -100,11 +103,18 @@ impl Store for RhumbStore {
     }
 
     fn footprint(&self) -> Result<Footprint> {
-        let stats = self.db.stats();
+        let report = Inspector::new().database(self.db.path())?;
+        let (mut index, mut filter, mut index_file) = (0, 0, 0);
+        for level in report.keyspaces.iter().flat_map(|keyspace| &keyspace.levels) {
+            index += level.sum(|table| table.index_resident_bytes);
+            filter += level.sum(|table| table.filter_bytes);
+            index_file += level.sum(|table| table.index_bytes);
+        }
         Ok(Footprint {
-            index_and_filter_bytes: Some(stats.pinned_bytes),
-            cache_bytes: Some(stats.cache_bytes),
-            ..Footprint::default()
+            index_bytes: Some(index),
+            filter_bytes: Some(filter),
+            index_and_filter_bytes: Some(self.db.stats().pinned_bytes),
+            index_file_bytes: Some(index_file),
         })
     }
 

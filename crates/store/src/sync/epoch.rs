@@ -26,6 +26,8 @@ use std::{
 
 use triomphe::ThinArc;
 
+use super::prefetch::{LINE_BYTES, prefetch_address};
+
 /// Immutable bytes behind one pointer, with a shared count.
 pub(crate) type SharedBytes = ThinArc<(), u8>;
 
@@ -76,6 +78,16 @@ pub(crate) struct Loaded<'a> {
 }
 
 impl Loaded<'_> {
+    /// Asks for the first `lines` lines of the contents, without waiting for any of it: not even
+    /// the length is looked at.
+    #[inline]
+    pub(crate) fn prefetch(&self, lines: usize) {
+        let start = untag(self.tagged);
+        for line in 0..lines {
+            prefetch_address(start.wrapping_byte_add(line * LINE_BYTES));
+        }
+    }
+
     /// A count of its own, which may outlive the guard.
     #[inline]
     pub(crate) fn share(&self) -> SharedBytes {
@@ -225,6 +237,25 @@ mod tests {
         assert_eq!(&*loaded, b"first", "the guard keeps what was loaded");
         drop(guard);
         assert_eq!(&kept.slice, b"first");
+    }
+
+    #[test]
+    fn what_is_cleared_is_freed_after_those_who_are_pinned_and_not_before() {
+        let kept = bytes(b"kept");
+        let slot = EpochSlot::empty();
+        assert!(slot.fill(kept.clone()));
+        let guard = pin();
+        assert!(slot.clear(&guard));
+        for _ in 0..10 {
+            pin().flush();
+        }
+        assert_eq!(SharedBytes::strong_count(&kept), 2, "this thread is pinned");
+        drop(guard);
+        while SharedBytes::strong_count(&kept) == 2 {
+            pin().flush();
+            thread::yield_now();
+        }
+        assert_eq!(SharedBytes::strong_count(&kept), 1);
     }
 
     #[test]
