@@ -1,2 +1,29 @@
 //! Workloads, data sets and the measuring harness of Rhumb.
+//!
+//! A *suite* takes *engines* (Rhumb here, its rivals in the `compare` workspace) through the same
+//! workloads on the same keys, verifies every byte they return, and reports medians. Nothing here
+//! may favour a subject: what differs between them is written in their own adapters and stated in
+//! the environment line.
 #![forbid(unsafe_code)]
+
+pub mod choose;
+#[cfg(feature = "rhumb")]
+pub mod cli;
+pub mod contents;
+pub mod data;
+pub mod drive;
+pub mod environment;
+pub mod keys;
+pub mod options;
+pub mod progress;
+pub mod random;
+pub mod report;
+#[cfg(feature = "rhumb")]
+pub mod rhumb_engine;
+pub mod subject;
+pub mod suite;
+pub mod value;
+pub mod work;
+
+#[cfg(test)]
+mod model;

@@ -5,15 +5,25 @@
 //! batch over several of them is one unit.
 #![deny(unsafe_code)]
 
+pub(crate) mod compaction;
+mod db;
 pub mod error;
+pub mod inspect;
 pub mod io;
-pub mod slice;
-
+pub(crate) mod iter;
 pub(crate) mod log;
+pub(crate) mod memtable;
+pub mod options;
+pub(crate) mod plan;
+pub mod slice;
 pub(crate) mod sync;
 pub mod table;
 pub(crate) mod types;
 pub(crate) mod version;
 
+pub use db::{Batch, Database, Keyspace, KeyspaceStats, LevelStats, Snapshot, Stats};
 pub use error::{Corruption, Error, Result};
+pub use iter::Iter;
+pub use options::{DatabaseBuilder, KeyspaceOptions, PersistMode};
 pub use slice::Slice;
+pub use table::{Compression, IndexKind, TableOptions};

@@ -10,6 +10,8 @@
 //! table is complete. Paths are never followed through a symbolic link.
 
 pub mod aligned;
+#[cfg(feature = "sim")]
+pub mod sim;
 #[cfg(unix)]
 pub mod std_fs;
 
@@ -82,6 +84,7 @@ pub trait WritableFile: Send + Sync {
 }
 
 /// A file being read at any place, by many threads at once.
+#[expect(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 pub trait ReadableFile: fmt::Debug + Send + Sync {
     /// Reads up to `buf.len()` bytes from `offset`; 0 at or past the end. May be short or
     /// interrupted.

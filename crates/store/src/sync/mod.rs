@@ -1,4 +1,9 @@
-//! Sharing between threads without locks: what the rest of the engine builds on instead of raw
-//! atomics and pointers. Nothing here knows what is being shared.
+//! Sharing between threads without locks: the one door to atomics, and memory reclaimed by epochs.
+//! Nothing here knows what is being shared.
+//!
+//! The only unsafe code of the engine lives here, behind types that cannot be misused.
 
 pub(crate) mod epoch;
+pub(crate) mod prefetch;
+pub(crate) mod primitive;
+pub(crate) mod published;

@@ -182,13 +182,18 @@ impl TableCursor {
     #[inline]
     pub(crate) fn drive(&mut self, mut step: Step) -> Result<()> {
         while let Step::Need(number) = step {
-            let block = match self.access {
-                Access::Cached => self.table.read_block(number, true),
-                Access::Sequential => self.read_around(number),
-            }?;
+            let block = self.fetch(number)?;
             step = self.resume(block)?;
         }
         Ok(())
+    }
+
+    /// Reads a block that the cursor asked for, as its access says.
+    pub(crate) fn fetch(&mut self, number: u32) -> Result<BlockRef> {
+        match self.access {
+            Access::Cached => self.table.read_block(number, true),
+            Access::Sequential => self.read_around(number),
+        }
     }
 
     /// Whether the cursor stands on an entry. The rest may be asked only then.
@@ -206,7 +211,7 @@ impl TableCursor {
     /// The entry's sequence number; 0 if there is none.
     #[inline]
     pub(crate) fn seq(&self) -> SeqNo {
-        self.standing.as_ref().map_or(0, |standing| standing.seq)
+        self.standing.as_ref().map_or(0, |standing| standing.seq + self.table.seq_shift())
     }
 
     /// What the entry says of its key; a tombstone if there is none.
@@ -232,11 +237,6 @@ impl TableCursor {
         }
     }
 
-    /// The number of the block that the entry is in, if there is one.
-    pub(crate) fn block_number(&self) -> Option<u32> {
-        self.standing.as_ref().map(|standing| standing.number)
-    }
-
     /// The table.
     pub(crate) fn table(&self) -> &Arc<Table> {
         &self.table
@@ -246,7 +246,12 @@ impl TableCursor {
         self.goal = goal;
         self.target.clear();
         self.target.extend_from_slice(key);
-        self.target_seq = seq;
+        // In the table's own numbers. Where all are numbered above `seq`, every version of the key
+        // comes before the target: that is the place before the key's successor.
+        self.target_seq = seq.checked_sub(self.table.seq_shift()).unwrap_or_else(|| {
+            self.target.push(0);
+            SeqNo::MAX
+        });
         self.go(self.table.index().seek(key).block)
     }
 

@@ -6,7 +6,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     TableMeta,
     format::{
-        FOOTER_BYTES, FORMAT_VERSION, MAGIC, PAGE_BYTES, SECTION_HEADER_BYTES, TABLE_BYTES_MIN,
+        COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, FOOTER_BYTES, FORMAT_VERSION, MAGIC,
+        PAGE_BYTES, SECTION_HEADER_BYTES, TABLE_BYTES_MIN,
     },
     varint,
 };
@@ -188,6 +189,18 @@ pub(crate) struct Written {
     pub(crate) compression: u8,
     pub(crate) filter_bits_per_key: u8,
     pub(crate) restart_interval: u8,
+}
+
+impl Written {
+    /// How blocks are compressed, in a word.
+    pub(crate) fn compression_name(&self) -> &'static str {
+        match self.compression {
+            COMPRESSION_NONE => "none",
+            COMPRESSION_LZ4 => "lz4",
+            COMPRESSION_ZSTD => "zstd",
+            _ => "unknown",
+        }
+    }
 }
 
 /// Reads a properties payload of table `id`.

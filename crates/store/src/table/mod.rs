@@ -1,10 +1,9 @@
 //! Tables: immutable sorted files of entries, found by a pinned index block and a pinned filter.
 //!
-//! A table is written once, in order, by a [`TableWriter`], and read by many threads at once
-//! through a [`Table`]: point lookups that never wait for a lock, and cursors in both directions.
-//! Neither ever waits for the disk unasked: they say which block they need, and the caller fetches
-//! it ([`Table::read_block`]) in whatever way it does I/O. `docs/format/table.md` describes the
-//! bytes.
+//! A table is written once, in order, by a `TableWriter`, and read by many threads at once through
+//! a `Table`: point lookups that never wait for a lock, and cursors in both directions. Neither
+//! ever waits for the disk unasked: they say which block they need, and the caller fetches it in
+//! whatever way it does I/O. `docs/format/table.md` describes the bytes.
 //!
 //! Tables know nothing of levels, snapshots or each other. They are handed a sequence number and
 //! answer for it.
@@ -40,7 +39,6 @@ mod reader;
 mod tests;
 mod values;
 mod varint;
-mod verify;
 mod writer;
 
 pub use block::BlockRef;
@@ -49,9 +47,9 @@ pub use options::{Compression, TableOptions};
 
 pub(crate) use cache::BlockCache;
 pub(crate) use cursor::{Access, Step, TableCursor};
+pub(crate) use format::PAGE_BYTES;
 pub(crate) use hash::KeyHash;
 pub(crate) use reader::{Lookup, Table};
-pub(crate) use verify::{Verified, verify};
 pub(crate) use writer::TableWriter;
 
 /// What all tables of a database share.
@@ -81,6 +79,8 @@ pub(crate) struct TableCounters {
     pub(crate) read_bytes: AtomicU64,
     /// Large values read.
     pub(crate) large_value_reads: AtomicU64,
+    /// Memory that open tables take at present, without resident blocks, in bytes.
+    pub(crate) pinned_bytes: AtomicU64,
     /// Files of obsolete tables that could not be removed.
     pub(crate) removals_failed: AtomicU64,
 }
@@ -116,6 +116,14 @@ pub struct TableMeta {
     pub raw_bytes: u64,
 }
 
+impl TableMeta {
+    /// Bytes of all its files.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.file_bytes + self.value_file_bytes
+    }
+}
+
 /// The path of table `id`.
 pub(crate) fn table_path(dir: &Path, id: FileId) -> PathBuf {
     dir.join(format!("{id:06}.sst"))
@@ -124,4 +132,10 @@ pub(crate) fn table_path(dir: &Path, id: FileId) -> PathBuf {
 /// The path of the large values of table `id`.
 pub(crate) fn value_path(dir: &Path, id: FileId) -> PathBuf {
     dir.join(format!("{id:06}.val"))
+}
+
+/// The number of the table with this file name, if it is one.
+pub(crate) fn parse_table_name(name: &str) -> Option<FileId> {
+    let id = name.strip_suffix(".sst")?.parse().ok()?;
+    (format!("{id:06}.sst") == name).then_some(id)
 }

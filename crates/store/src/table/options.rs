@@ -22,6 +22,17 @@ pub enum Compression {
 }
 
 impl Compression {
+    /// The compression of a byte, if this build has it.
+    pub(crate) const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            COMPRESSION_NONE => Some(Self::None),
+            COMPRESSION_LZ4 => Some(Self::Lz4),
+            #[cfg(feature = "zstd")]
+            super::format::COMPRESSION_ZSTD => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+
     /// Its byte in a table.
     pub(crate) const fn byte(self) -> u8 {
         match self {

@@ -70,6 +70,8 @@ pub(crate) struct Table {
     blocks: TableBlocks,
     written: Written,
     obsolete: AtomicBool,
+    /// How much higher the entries are numbered than the file says.
+    seq_shift: SeqNo,
 }
 
 /// The parts of a table that are not data, verified.
@@ -83,7 +85,9 @@ struct Parts {
 }
 
 impl Table {
-    /// Opens the table that `meta` describes.
+    /// Opens the table that `meta` describes. Where `meta` gives larger sequence numbers than the
+    /// file, all entries are numbered that much higher: so an ingested table gets its number when
+    /// it is put in place.
     ///
     /// # Errors
     ///
@@ -92,7 +96,13 @@ impl Table {
     pub(crate) fn open(ctx: &Arc<TableContext>, meta: TableMeta) -> Result<Arc<Self>> {
         let path = table_path(&ctx.dir, meta.id);
         let parts = load(ctx, &path, meta.id)?;
-        if parts.meta != meta {
+        let shift = meta.seq_min.saturating_sub(parts.meta.seq_min);
+        let described = TableMeta {
+            seq_min: parts.meta.seq_min + shift,
+            seq_max: parts.meta.seq_max.saturating_add(shift),
+            ..parts.meta.clone()
+        };
+        if described != meta {
             return Err(Error::corrupt(
                 &path,
                 parts.footer.properties.offset,
@@ -101,7 +111,8 @@ impl Table {
             ));
         }
         let values = open_values(ctx, &meta)?;
-        Ok(Arc::new(Self {
+        let table = Self {
+            seq_shift: shift,
             blocks: TableBlocks::new(&ctx.cache, parts.footer.block_count),
             ctx: Arc::clone(ctx),
             meta,
@@ -113,7 +124,9 @@ impl Table {
             filter: parts.filter,
             written: parts.written,
             obsolete: AtomicBool::new(false),
-        }))
+        };
+        ctx.counters.pinned_bytes.fetch_add(table.pinned_bytes(), Ordering::Relaxed);
+        Ok(Arc::new(table))
     }
 
     /// Reads from the file of table `id` itself what describes it.
@@ -135,6 +148,11 @@ impl Table {
         &self.written
     }
 
+    /// How much higher entries are numbered than their bytes say.
+    pub(crate) fn seq_shift(&self) -> SeqNo {
+        self.seq_shift
+    }
+
     /// The table's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -145,14 +163,21 @@ impl Table {
         &self.index
     }
 
-    /// Whether the filter lets a key of this hash through.
-    pub(crate) fn may_contain(&self, hash: KeyHash) -> bool {
-        self.filter.may_contain(hash)
-    }
-
     /// Bytes of the filter in memory.
     pub(crate) fn filter_bytes(&self) -> usize {
         self.filter.resident_bytes()
+    }
+
+    /// Whether the filter lets a key with this hash through; `None` without a filter.
+    pub(crate) fn filter_answer(&self, hash: KeyHash) -> Option<bool> {
+        (self.written.filter_bits_per_key > 0).then(|| self.filter.may_contain(hash))
+    }
+
+    /// Where the pages of a block start, in bytes from the start of the file; 0 if there is no
+    /// such block.
+    pub(crate) fn block_offset(&self, block: u32) -> u64 {
+        let page = self.address(block).map_or(0, |address| address.first_page);
+        u64::from(page) * PAGE_BYTES as u64
     }
 
     /// Bytes of memory that the table takes while it is open, without its resident blocks.
@@ -181,18 +206,27 @@ impl Table {
         hash: KeyHash,
         seq: SeqNo,
     ) -> Result<Lookup> {
-        if seq < self.meta.seq_min || !self.filter.may_contain(hash) {
+        if seq < self.meta.seq_min {
             return Ok(Lookup::Absent);
         }
+        // The filter's line is asked for before it is needed: its miss overlaps the model's work.
+        self.filter.prefetch(hash);
         let block = self.index.locate(key);
+        if !self.filter.may_contain(hash) {
+            return Ok(Lookup::Absent);
+        }
+        // Not below 0, as no entry is numbered below `seq_min`.
+        let seq = seq - self.seq_shift;
         let Some(loaded) = self.blocks.get(block, guard) else { return Ok(Lookup::Need(block)) };
         let found = BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq));
         match found {
             Ok(None) => Ok(Lookup::Absent),
-            Ok(Some(found)) if found.kind == Kind::Tombstone => Ok(Lookup::Tombstone(found.seq)),
+            Ok(Some(found)) if found.kind == Kind::Tombstone => {
+                Ok(Lookup::Tombstone(found.seq + self.seq_shift))
+            }
             Ok(Some(found)) => {
                 let value = loaded_slice(&loaded, found.value_start, found.value_len);
-                Ok(value_lookup(found.kind, found.seq, value))
+                Ok(value_lookup(found.kind, found.seq + self.seq_shift, value))
             }
             Err(damaged) => Err(self.damaged_block(block, damaged)),
         }
@@ -210,13 +244,16 @@ impl Table {
         hash: KeyHash,
         seq: SeqNo,
     ) -> Result<Lookup> {
+        let seq = seq.saturating_sub(self.seq_shift);
         let found = BlockView::parse(block.bytes()).and_then(|view| view.find(key, hash, seq));
         match found {
             Ok(None) => Ok(Lookup::Absent),
-            Ok(Some(found)) if found.kind == Kind::Tombstone => Ok(Lookup::Tombstone(found.seq)),
+            Ok(Some(found)) if found.kind == Kind::Tombstone => {
+                Ok(Lookup::Tombstone(found.seq + self.seq_shift))
+            }
             Ok(Some(found)) => {
                 let value = block.slice(found.value_start, found.value_len);
-                Ok(value_lookup(found.kind, found.seq, value))
+                Ok(value_lookup(found.kind, found.seq + self.seq_shift, value))
             }
             Err(damaged) => Err(self.damaged_block(self.index.locate(key), damaged)),
         }
@@ -278,7 +315,7 @@ impl Table {
     }
 
     /// Where a block is.
-    pub(super) fn address(&self, block: u32) -> Result<BlockAddress> {
+    pub(crate) fn address(&self, block: u32) -> Result<BlockAddress> {
         if block >= self.index.block_count() {
             let found = format!("block {block} of {}", self.index.block_count());
             return Err(Error::corrupt(&self.path, 0, "a block within the table", found));
@@ -345,20 +382,15 @@ impl Table {
 
     /// The error for a block that is whole but malformed.
     #[cold]
-    pub(super) fn damaged_block(&self, block: u32, damaged: Damaged) -> Error {
-        let found = format!("a malformed block {block}");
-        Error::corrupt(&self.path, self.block_offset(block), damaged.0, found)
-    }
-
-    /// The offset in the file of the page in which a block starts.
-    pub(super) fn block_offset(&self, block: u32) -> u64 {
-        let page = self.address(block).map_or(0, |address| address.first_page);
-        u64::from(page) * PAGE_BYTES as u64
+    pub(crate) fn damaged_block(&self, block: u32, damaged: Damaged) -> Error {
+        let offset = self.block_offset(block);
+        Error::corrupt(&self.path, offset, damaged.0, format!("a malformed block {block}"))
     }
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
+        self.ctx.counters.pinned_bytes.fetch_sub(self.pinned_bytes(), Ordering::Relaxed);
         if !*self.obsolete.get_mut() {
             return;
         }

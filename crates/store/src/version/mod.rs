@@ -1,1 +1,8 @@
 //! Which tables make up each sub-tree, and the manifest that remembers it.
+
+pub(crate) mod edit;
+pub(crate) mod levels;
+pub(crate) mod manifest;
+pub(crate) mod state;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! `rhumb bench`: Rhumb measured by itself.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::{
+    options::Options,
+    rhumb_engine::{BINARY_SEARCH, LEARNED},
+    subject::Engine,
+    suite::{self, engine, ycsb},
+};
+
+/// A suite to run.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Load, read, scan and overwrite, with everything and with little in the cache
+    ///
+    /// Workloads: fillseq fillrandom readrandom readmissing seek100 scan multiget readrandom_cold
+    /// multiget_cold mixed90 mixed50 overwrite. A store is loaded first where a workload needs it.
+    Engine(EngineCommand),
+    /// Run the core workloads of YCSB
+    ///
+    /// a: half updates. b: 5% updates. c: reads. d: reads of the latest, 5% inserts. e: scans, 5%
+    /// inserts. f: half read-modify-writes.
+    Ycsb(YcsbCommand),
+}
+
+/// What `rhumb bench engine` takes.
+#[derive(Args, Debug)]
+pub struct EngineCommand {
+    /// Workloads [default: all but mixed50]
+    #[arg(value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// Subjects: rhumb, and rhumb-binary for index blocks that are searched [default: rhumb]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub subjects: Vec<String>,
+    /// How to measure.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// What `rhumb bench ycsb` takes.
+#[derive(Args, Debug)]
+pub struct YcsbCommand {
+    /// Workloads, a to f [default: all]
+    #[arg(long, value_name = "LETTER,…", value_delimiter = ',')]
+    pub workload: Vec<String>,
+    /// How to measure.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Runs a suite on Rhumb and prints its report to standard output.
+///
+/// # Errors
+/// If an option is out of range, the store fails, or it returns anything but what was written.
+pub fn run(command: BenchCommand) -> Result<()> {
+    let known: [&dyn Engine; 2] = [&LEARNED, &BINARY_SEARCH];
+    match command {
+        BenchCommand::Engine(EngineCommand { workloads, mut subjects, options }) => {
+            if subjects.is_empty() {
+                subjects.push(LEARNED.name().to_owned());
+            }
+            let engines = suite::choose(&subjects, &known)?;
+            let workloads = engine::choose_workloads(&workloads)?;
+            engine::run(&engines, &workloads, &options)?.print(options.json)
+        }
+        BenchCommand::Ycsb(YcsbCommand { workload, options }) => {
+            let workloads = ycsb::choose_workloads(&workload)?;
+            ycsb::run(&[&LEARNED], &workloads, &options)?.print(options.json)
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The options that all suites share.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use crate::{
+    data::{KeySet, Request},
+    keys::Encoding,
+    subject::{Compression, Tuning},
+    value::Values,
+};
+
+/// Memory beyond the data itself that an in-cache run may use.
+const CACHE_SLACK_BYTES: u64 = 64 << 20;
+
+/// Keys of a quick run.
+const QUICK_KEYS: usize = 500_000;
+
+/// How to measure.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Data set: random16, uniform, lognormal, clustered, zipf-gapped, sequential, snowflake, or a
+    /// file in data/ by its name without extension (npm-names, ipv4)
+    #[arg(long, value_name = "NAME", conflicts_with = "keys_file")]
+    pub data: Option<String>,
+    /// Keys from a file: SOSD binary (a little-endian u64 count, then sorted u64), or one key a line
+    #[arg(long, value_name = "FILE")]
+    pub keys_file: Option<PathBuf>,
+    /// Number of keys [default: 5000000, or all of a file]
+    #[arg(long, value_name = "N")]
+    pub keys: Option<usize>,
+    /// How 64-bit keys become bytes
+    #[arg(long, value_enum, default_value_t)]
+    pub encoding: Encoding,
+    /// Length of each value, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    pub value_size: usize,
+    /// How much of each value repeats itself, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    pub redundancy: u32,
+    /// Threads; with a list, each run is made with each number
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1")]
+    pub threads: Vec<usize>,
+    /// Length of each timed run, in seconds [default: 5, or 1 with --quick]
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<f64>,
+    /// Repetitions, of which medians are reported [default: 3, or 1 with --quick]
+    #[arg(long, value_name = "N")]
+    pub repeat: Option<usize>,
+    /// Of what all random choices are made
+    #[arg(long, value_name = "N", default_value_t = 42)]
+    pub seed: u64,
+    /// A small run that ends within three minutes
+    #[arg(long)]
+    pub quick: bool,
+    /// One JSON object a line instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Compression of data blocks, in engines that have it
+    #[arg(long, value_enum, default_value_t)]
+    pub compression: Compression,
+    /// Size of a memtable, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    pub memtable: u64,
+    /// Memory for cached blocks, in MiB, where everything shall be in the cache
+    /// [default: one and a half times the data]
+    #[arg(long, value_name = "MIB")]
+    pub cache: Option<u64>,
+    /// Where the stores are made, in a directory of their own that is removed afterwards
+    /// [default: the system's directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+impl Options {
+    /// Refuses what cannot be measured.
+    ///
+    /// # Errors
+    /// If a number is 0 or out of range.
+    pub fn validate(&self) -> Result<()> {
+        ensure!(self.keys != Some(0), "--keys must be at least 1");
+        ensure!(!self.threads.contains(&0), "--threads must be at least 1");
+        ensure!(self.repeat != Some(0), "--repeat must be at least 1");
+        ensure!(self.memtable > 0, "--memtable must be at least 1");
+        ensure!(self.cache != Some(0), "--cache must be at least 1");
+        let seconds = self.seconds.unwrap_or(1.0);
+        ensure!((0.001..=1e6).contains(&seconds), "--seconds must be between 0.001 and 1000000");
+        Ok(())
+    }
+
+    /// How long each timed run takes.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds.unwrap_or(if self.quick { 1.0 } else { 5.0 }))
+    }
+
+    /// How many repetitions there are.
+    #[must_use]
+    pub fn repetitions(&self) -> usize {
+        self.repeat.unwrap_or(if self.quick { 1 } else { 3 })
+    }
+
+    /// Makes or reads the keys.
+    ///
+    /// # Errors
+    /// As [`KeySet::load`].
+    pub fn key_set(&self) -> Result<KeySet> {
+        KeySet::load(&Request {
+            data: self.data.clone(),
+            keys_file: self.keys_file.clone(),
+            keys: self.keys.or(self.quick.then_some(QUICK_KEYS)),
+            encoding: self.encoding,
+            seed: self.seed,
+        })
+    }
+
+    /// The maker of values.
+    ///
+    /// # Errors
+    /// If the size or the redundancy is out of range.
+    pub fn values(&self) -> Result<Values> {
+        Values::new(self.value_size, self.redundancy, self.seed)
+    }
+
+    /// Settings under which all of `set` stays in the cache.
+    #[must_use]
+    pub fn warm(&self, set: &KeySet) -> Tuning {
+        let data_bytes = set.keys.total_bytes() + (set.keys.len() * self.value_size) as u64;
+        let ample_bytes = data_bytes + data_bytes / 2 + CACHE_SLACK_BYTES;
+        Tuning {
+            cache_bytes: self.cache.map_or(ample_bytes, |mebibytes| mebibytes << 20),
+            memtable_bytes: self.memtable << 20,
+            direct: false,
+            compression: self.compression,
+            filter_bits: 10,
+            background_threads: 2,
+            data_bytes,
+        }
+    }
+
+    /// Settings under which a twentieth of `set` stays in the cache, and direct I/O.
+    #[must_use]
+    pub fn cold(&self, set: &KeySet) -> Tuning {
+        let warm = self.warm(set);
+        Tuning { cache_bytes: (warm.data_bytes / 20).max(1 << 20), direct: true, ..warm }
+    }
+}

@@ -1,0 +1,149 @@
+//! Rhumb as a subject, through its public interface only.
+
+use std::path::Path;
+
+use anyhow::Result;
+use rhumb::{
+    Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions, io::ReadMode,
+};
+
+use crate::subject::{
+    Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnValue, Session, Store, Tuning,
+    WriteGroup,
+};
+
+/// Rhumb with one kind of index block.
+#[derive(Debug)]
+pub struct Rhumb {
+    name: &'static str,
+    index: IndexKind,
+}
+
+/// Rhumb as it comes: with learned index blocks.
+pub static LEARNED: Rhumb = Rhumb { name: "rhumb", index: IndexKind::Learned };
+
+/// Rhumb with index blocks that are searched, to show what the models are worth.
+pub static BINARY_SEARCH: Rhumb = Rhumb { name: "rhumb-binary", index: IndexKind::BinarySearch };
+
+const KEYSPACE: &str = "bench";
+
+impl Rhumb {
+    fn keyspace_options(&self, tuning: &Tuning) -> KeyspaceOptions {
+        let compression = match tuning.compression {
+            Compression::None => rhumb::Compression::None,
+            Compression::Lz4 => rhumb::Compression::Lz4,
+        };
+        let table = TableOptions {
+            index: self.index,
+            compression,
+            filter_bits_per_key: u8::try_from(tuning.filter_bits).unwrap_or(u8::MAX),
+            ..TableOptions::default()
+        };
+        KeyspaceOptions { table }
+    }
+
+    /// A full memtable comes on top, as it does for the others.
+    fn memory_budget_bytes(tuning: &Tuning) -> u64 {
+        tuning.cache_bytes + tuning.memtable_bytes
+    }
+}
+
+impl Engine for Rhumb {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn options(&self, tuning: &Tuning) -> String {
+        format!(
+            "memory budget of {} bytes for cache, pinned index and filters, and a memtable of {} \
+             bytes; {:?} index blocks; blocked Bloom filters of {} bits per key; blocks of {} \
+             bytes; compression {}; {} background threads; write-ahead log without sync; direct \
+             reads {}",
+            Self::memory_budget_bytes(tuning),
+            tuning.memtable_bytes,
+            self.index,
+            tuning.filter_bits,
+            TableOptions::default().block_bytes,
+            tuning.compression.name(),
+            tuning.background_threads,
+            tuning.direct,
+        )
+    }
+
+    fn file_cache(&self) -> FileCache {
+        FileCache::Direct
+    }
+
+    fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn Store>> {
+        let db = Database::builder(directory)
+            .memory_budget_bytes(Self::memory_budget_bytes(tuning))
+            .memtable_bytes(tuning.memtable_bytes)
+            .background_threads(tuning.background_threads as usize)
+            .read_mode(if tuning.direct { ReadMode::Direct } else { ReadMode::Buffered })
+            .open()?;
+        let keyspace = db.keyspace(KEYSPACE, self.keyspace_options(tuning))?;
+        Ok(Box::new(RhumbStore { db, keyspace }))
+    }
+}
+
+struct RhumbStore {
+    db: Database,
+    keyspace: Keyspace,
+}
+
+impl Store for RhumbStore {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(RhumbSession { keyspace: &self.keyspace }))
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.db.flush()?;
+        Ok(self.keyspace.compact()?)
+    }
+
+    fn footprint(&self) -> Result<Footprint> {
+        let pinned_bytes = self.db.stats().pinned_bytes;
+        Ok(Footprint { index_and_filter_bytes: Some(pinned_bytes), ..Footprint::default() })
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.db.persist(PersistMode::Buffer)?)
+    }
+}
+
+struct RhumbSession<'a> {
+    keyspace: &'a Keyspace,
+}
+
+impl Session for RhumbSession<'_> {
+    fn get(&mut self, key: &[u8], on_value: OnValue<'_>) -> Result<bool> {
+        match self.keyspace.get(key)? {
+            Some(value) => on_value(&value).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn multi_get(&mut self, keys: &[&[u8]], on_answer: OnAnswer<'_>) -> Result<()> {
+        for (i, value) in self.keyspace.multi_get(keys)?.iter().enumerate() {
+            on_answer(i, value.as_deref())?;
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
+        for entry in self.keyspace.range(from..) {
+            let (key, value) = entry?;
+            if !on_entry(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, group: &WriteGroup) -> Result<()> {
+        for (key, value) in group.iter() {
+            self.keyspace.insert(key, value)?;
+        }
+        Ok(())
+    }
+}

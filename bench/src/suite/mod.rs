@@ -1,0 +1,108 @@
+//! The suites: which workloads run in which order, on which state of the stores.
+
+pub mod engine;
+pub mod ycsb;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    environment,
+    options::Options,
+    subject::{Engine, Tuning},
+};
+
+/// Chooses engines by their names, in the order of the names; all of them if none is named.
+///
+/// # Errors
+/// If a name is unknown or comes twice.
+pub fn choose<'e>(names: &[String], engines: &[&'e dyn Engine]) -> Result<Vec<&'e dyn Engine>> {
+    let mut chosen: Vec<&dyn Engine> = Vec::new();
+    for name in names {
+        let Some(engine) = engines.iter().find(|engine| engine.name() == name) else {
+            let known: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
+            bail!("no subject {name}: there are {}", known.join(", "));
+        };
+        let is_new = chosen.iter().all(|other| other.name() != name);
+        ensure!(is_new, "subject {name} is named twice");
+        chosen.push(*engine);
+    }
+    Ok(if names.is_empty() { engines.to_vec() } else { chosen })
+}
+
+/// The contents of the environment line: machine, run and subjects.
+fn environment_line(
+    options: &Options,
+    engines: &[&dyn Engine],
+    tunings: &[(&str, Tuning)],
+) -> Value {
+    let mut line = environment::describe();
+    let subjects: Map<_, _> = engines
+        .iter()
+        .map(|engine| {
+            let states = tunings.iter();
+            let stated: Map<_, _> = states
+                .map(|(state, tuning)| ((*state).to_owned(), engine.options(tuning).into()))
+                .collect();
+            (engine.name().to_owned(), stated.into())
+        })
+        .collect();
+    let run = json!({
+        "seconds": options.time().as_secs_f64(),
+        "repeat": options.repetitions(),
+        "seed": options.seed,
+        "quick": options.quick,
+        "compression": options.compression.name(),
+        "redundancy_percent": options.redundancy,
+        "subjects": subjects,
+    });
+    if let (Some(line), Value::Object(run)) = (line.as_object_mut(), run) {
+        line.extend(run);
+    }
+    line
+}
+
+/// The directory of a run, which is removed with all stores in it.
+struct Workspace(TempDir);
+
+impl Workspace {
+    fn create(options: &Options) -> Result<Self> {
+        let mut builder = tempfile::Builder::new();
+        let builder = builder.prefix("rhumb-bench-");
+        let directory = match &options.dir {
+            Some(parent) => {
+                std::fs::create_dir_all(parent)
+                    .with_context(|| format!("cannot create {}", parent.display()))?;
+                builder.tempdir_in(parent)
+            }
+            None => builder.tempdir(),
+        };
+        Ok(Self(directory.context("cannot create a directory for the stores")?))
+    }
+
+    /// The directory of one store.
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// An empty directory in place of whatever `path` is.
+    fn empty(path: &Path) -> Result<()> {
+        Self::remove(path)?;
+        std::fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
+    }
+
+    fn remove(path: &Path) -> Result<()> {
+        match std::fs::remove_dir_all(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

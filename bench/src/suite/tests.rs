@@ -1,0 +1,92 @@
+//! The harness on a store in memory: a sound one passes every suite, each faulty one fails.
+
+use clap::{Args, FromArgMatches};
+
+use super::{choose, engine, ycsb};
+use crate::{
+    model::{Fault, ModelEngine},
+    options::Options,
+    subject::Engine,
+    work::Workload,
+};
+
+fn options(more: &[&str]) -> Options {
+    let usual = ["test", "--keys=3000", "--seconds=0.02"];
+    let command = Options::augment_args(clap::Command::new("test"));
+    let matches = command.get_matches_from(usual.iter().chain(more));
+    Options::from_arg_matches(&matches).expect("valid options")
+}
+
+fn all_workloads() -> Vec<Workload> {
+    Workload::ALL.to_vec()
+}
+
+#[test]
+fn sound_stores_pass_and_every_line_is_reported() {
+    let (ours, grouped) =
+        (ModelEngine::new("rhumb", 1, None), ModelEngine::new("other", 100, None));
+    let engines: [&dyn Engine; 2] = [&ours, &grouped];
+    let options = options(&["--threads=1,2", "--repeat=2"]);
+    let report = engine::run(&engines, &all_workloads(), &options).expect("sound");
+    let text = report.json_lines();
+    for workload in Workload::ALL {
+        let line = format!("\"workload\":\"{}\"", workload.name());
+        let lines = text.lines().filter(|l| l.contains(&line));
+        // Two subjects and one ratio, each with one and with two threads.
+        assert_eq!(lines.count(), 6, "{line} in {text}");
+    }
+
+    let report = ycsb::run(&engines, &ycsb::choose_workloads(&[]).expect("all"), &options);
+    let text = report.expect("sound").json_lines();
+    assert_eq!(text.lines().count(), 1 + 6 * 2 * 2 + 6 * 2, "{text}");
+}
+
+#[test]
+fn every_fault_is_caught() {
+    for fault in Fault::ALL {
+        let faulty = ModelEngine::new("faulty", 1, Some(fault));
+        let engines: [&dyn Engine; 1] = [&faulty];
+        let result = engine::run(&engines, &all_workloads(), &options(&["--repeat=1"]));
+        assert!(result.is_err(), "{fault:?} passed the engine suite");
+        if !matches!(fault, Fault::PhantomKey | Fault::MultiGetForgets) {
+            let letters = ycsb::choose_workloads(&[]).expect("all");
+            let result = ycsb::run(&engines, &letters, &options(&["--repeat=1"]));
+            assert!(result.is_err(), "{fault:?} passed YCSB");
+        }
+    }
+}
+
+#[test]
+fn each_read_workload_catches_what_it_alone_can() {
+    for (fault, workload) in [
+        (Fault::WrongValue, Workload::ReadRandom),
+        (Fault::ChangedByte, Workload::ReadRandomCold),
+        (Fault::PhantomKey, Workload::ReadMissing),
+        (Fault::MultiGetForgets, Workload::MultiGet),
+        (Fault::MultiGetForgets, Workload::MultiGetCold),
+        (Fault::ScanEnds, Workload::Seek100),
+        (Fault::ScanRepeats, Workload::Scan),
+        (Fault::StaleValue, Workload::Mixed90),
+    ] {
+        let faulty = ModelEngine::new("faulty", 1, Some(fault));
+        let error =
+            engine::run(&[&faulty], &[workload], &options(&["--repeat=1"])).expect_err("faulty");
+        let text = format!("{error:#}");
+        assert!(text.starts_with("faulty: "), "{fault:?}: {text}");
+    }
+}
+
+#[test]
+fn subjects_and_workloads_are_chosen_by_name() {
+    let model = ModelEngine::new("rhumb", 1, None);
+    let engines: [&dyn Engine; 1] = [&model];
+    assert_eq!(choose(&[], &engines).expect("all").len(), 1);
+    assert!(choose(&["nonesuch".into()], &engines).is_err());
+    assert!(choose(&["rhumb".into(), "rhumb".into()], &engines).is_err());
+    let chosen = engine::choose_workloads(&["scan".into(), "fillseq".into()]).expect("known");
+    assert_eq!(chosen, [Workload::FillSeq, Workload::Scan]);
+    assert!(engine::choose_workloads(&["nonesuch".into()]).is_err());
+    assert!(ycsb::choose_workloads(&["g".into()]).is_err());
+    let usual = engine::choose_workloads(&[]).expect("usual");
+    assert!(usual.len() == 11 && !usual.contains(&Workload::Mixed50));
+}

@@ -1,0 +1,129 @@
+//! fjall, with its cache at the shared size, Bloom filters on all levels, and index and filters
+//! whole and pinned.
+
+use std::path::Path;
+
+use anyhow::Result;
+use fjall::{
+    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode,
+    config::{
+        BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+        PartitioningPolicy, PinningPolicy,
+    },
+};
+use rhumb_bench::subject::{
+    Compression, Engine, FileCache, Footprint, OnEntry, OnValue, Session, Store, Tuning, WriteGroup,
+};
+
+pub(crate) struct Fjall;
+
+impl Engine for Fjall {
+    fn name(&self) -> &'static str {
+        "fjall"
+    }
+
+    fn options(&self, tuning: &Tuning) -> String {
+        format!(
+            "fjall 3.1; cache of {} bytes; Bloom filters of {} bits per key; index and filters \
+             whole and pinned beside the cache; blocks of 4 KiB; compression {}; memtable of {} \
+             bytes; {} worker threads; journal without sync; {}",
+            tuning.cache_bytes,
+            tuning.filter_bits,
+            tuning.compression.name(),
+            tuning.memtable_bytes,
+            tuning.background_threads,
+            if tuning.direct {
+                "buffered reads (it has no direct ones), its files dropped from the page cache \
+                 ten times a second"
+            } else {
+                "buffered reads"
+            },
+        )
+    }
+
+    fn file_cache(&self) -> FileCache {
+        FileCache::Buffered
+    }
+
+    fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn Store>> {
+        let db = Database::builder(directory)
+            .cache_size(tuning.cache_bytes)
+            .worker_threads(tuning.background_threads as usize)
+            .open()?;
+        let compression = match tuning.compression {
+            Compression::None => CompressionType::None,
+            Compression::Lz4 => CompressionType::Lz4,
+        };
+        let bits = BloomConstructionPolicy::BitsPerKey(tuning.filter_bits as f32);
+        let keyspace = db.keyspace("bench", || {
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(tuning.memtable_bytes)
+                .data_block_compression_policy(CompressionPolicy::all(compression))
+                .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(bits)))
+                .filter_block_partitioning_policy(PartitioningPolicy::all(false))
+                .index_block_partitioning_policy(PartitioningPolicy::all(false))
+                .filter_block_pinning_policy(PinningPolicy::all(true))
+                .index_block_pinning_policy(PinningPolicy::all(true))
+        })?;
+        Ok(Box::new(FjallStore { db, keyspace }))
+    }
+}
+
+struct FjallStore {
+    db: Database,
+    keyspace: Keyspace,
+}
+
+impl Store for FjallStore {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(FjallSession { keyspace: &self.keyspace }))
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.keyspace.rotate_memtable_and_wait()?;
+        Ok(self.keyspace.major_compact()?)
+    }
+
+    fn footprint(&self) -> Result<Footprint> {
+        let tree = &self.keyspace.tree;
+        Ok(Footprint {
+            index_bytes: Some(tree.pinned_block_index_size() as u64),
+            filter_bytes: Some(tree.pinned_filter_size() as u64),
+            ..Footprint::default()
+        })
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.db.persist(PersistMode::Buffer)?)
+    }
+}
+
+struct FjallSession<'a> {
+    keyspace: &'a Keyspace,
+}
+
+impl Session for FjallSession<'_> {
+    fn get(&mut self, key: &[u8], on_value: OnValue<'_>) -> Result<bool> {
+        match self.keyspace.get(key)? {
+            Some(value) => on_value(&value).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn scan(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
+        for entry in self.keyspace.range(from..) {
+            let (key, value) = entry.into_inner()?;
+            if !on_entry(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, group: &WriteGroup) -> Result<()> {
+        for (key, value) in group.iter() {
+            self.keyspace.insert(key, value)?;
+        }
+        Ok(())
+    }
+}

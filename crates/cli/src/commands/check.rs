@@ -1,0 +1,93 @@
+//! `check`: reads and verifies every byte of a database.
+
+use clap::Args;
+use rhumb::inspect::{CheckReport, Inspector};
+use serde_json::json;
+
+use super::open::DatabaseArg;
+use crate::{
+    failure::{Failure, Outcome},
+    output::{self, Output, Progress, grouped},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  rhumb check
+  rhumb check --json --db /backup/today
+
+Reads every file: checksums, the order of keys, the counts that tables state, every key through
+its index and its filter, the log, the manifest. Changes nothing.
+
+Exit code 2, and a line for each problem, if anything is damaged.";
+
+/// Read and verify every byte
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    database: DatabaseArg,
+    /// Print an object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        self.database.require()?;
+        let mut progress = Progress::in_bytes("checking");
+        let report = Inspector::new().check(&self.database.db, &mut |done, total| {
+            progress.update_bytes(done, total);
+        })?;
+        progress.finish();
+        if self.json {
+            out.json(&to_json(&report))?;
+        } else {
+            print(&report, out)?;
+        }
+        if report.is_sound() {
+            return Ok(());
+        }
+        let problems = report.problems.len() as u64 + report.problems_unlisted;
+        Err(Failure::Damaged(format!(
+            "{} has {problems} problems: restore the damaged files from a checkpoint",
+            self.database.db.display()
+        )))
+    }
+}
+
+fn print(report: &CheckReport, out: &mut Output) -> Outcome {
+    for problem in &report.problems {
+        out.line(problem)?;
+    }
+    if report.problems_unlisted > 0 {
+        out.line(format!("and {} more", grouped(report.problems_unlisted)))?;
+    }
+    out.line(format!(
+        "read {} in {} files: {} tables, {} blocks, {} entries, {} log records; {}",
+        output::bytes(report.bytes),
+        grouped(report.files),
+        grouped(report.tables),
+        grouped(report.blocks),
+        grouped(report.entries),
+        grouped(report.log_records),
+        if report.is_sound() { "all sound" } else { "damaged" }
+    ))
+}
+
+fn to_json(report: &CheckReport) -> serde_json::Value {
+    let problems = report.problems.iter().map(
+        |problem| json!({ "path": problem.path, "offset": problem.offset, "what": problem.what }),
+    );
+    json!({
+        "sound": report.is_sound(),
+        "files": report.files,
+        "bytes": report.bytes,
+        "tables": report.tables,
+        "blocks": report.blocks,
+        "entries": report.entries,
+        "log_records": report.log_records,
+        "problems": problems.collect::<Vec<_>>(),
+        "problems_unlisted": report.problems_unlisted,
+    })
+}

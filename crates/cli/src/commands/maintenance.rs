@@ -1,0 +1,142 @@
+//! `compact`, `checkpoint` and `drop`: the database as a whole.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use super::open::{DatabaseArg, KeyspaceArg};
+use crate::{
+    failure::{Failure, Outcome},
+    output::{self, Output, Progress},
+};
+
+const COMPACT_EXAMPLES: &str = "\
+Examples:
+  rhumb compact
+  rhumb compact --keyspace users --json
+
+Rewrites a keyspace without replaced and removed entries. Reads and writes of other processes are
+not possible meanwhile, as with every command: a database has one user at a time.";
+
+/// Rewrite a keyspace so that it takes the least space
+#[derive(Debug, Args)]
+#[command(after_help = COMPACT_EXAMPLES)]
+pub(crate) struct Compact {
+    #[command(flatten)]
+    target: KeyspaceArg,
+    /// Print an object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Compact {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        let (db, keyspace) = self.target.open()?;
+        let directory = &self.target.database.db;
+        let before = directory_bytes(directory);
+        let mut progress = Progress::new("compacting", None, false);
+        keyspace.compact()?;
+        drop((keyspace, db));
+        let time = progress.finish();
+        let after = directory_bytes(directory);
+        if self.json {
+            return out.json(&json!({
+                "seconds": time.as_secs_f64(),
+                "bytes_before": before,
+                "bytes_after": after,
+            }));
+        }
+        out.line(format!(
+            "compacted {} in {:.1} s: {} before, {} now",
+            self.target.keyspace,
+            time.as_secs_f64(),
+            output::bytes(before),
+            output::bytes(after)
+        ))
+    }
+}
+
+/// Bytes of the files of a directory; those that cannot be seen count nothing.
+fn directory_bytes(path: &std::path::Path) -> u64 {
+    let Ok(entries) = path.read_dir() else { return 0 };
+    let entries = entries.filter_map(|entry| entry.ok());
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => directory_bytes(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    });
+    bytes.sum()
+}
+
+const CHECKPOINT_EXAMPLES: &str = "\
+Examples:
+  rhumb checkpoint /backup/today
+  rhumb count --db /backup/today
+
+The checkpoint is a database of its own. It shares its tables with this one by hard links, so it
+must be on the same file system and takes little space until the two differ.";
+
+/// Make a second database that holds what this one holds now
+#[derive(Debug, Args)]
+#[command(after_help = CHECKPOINT_EXAMPLES)]
+pub(crate) struct Checkpoint {
+    #[command(flatten)]
+    database: DatabaseArg,
+    /// Directory to make; it must not be there
+    #[arg(value_name = "TO")]
+    to: PathBuf,
+}
+
+impl Checkpoint {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        let db = self.database.open()?;
+        db.checkpoint(&self.to)?;
+        out.line(format!("checkpoint of {} at {}", self.database.db.display(), self.to.display()))
+    }
+}
+
+const DROP_EXAMPLES: &str = "\
+Examples:
+  rhumb drop users --yes
+
+The keyspace and its entries are gone when the command ends, whatever their number: no entry is
+visited. The database and its other keyspaces stay.";
+
+/// Remove a keyspace and all its entries
+#[derive(Debug, Args)]
+#[command(after_help = DROP_EXAMPLES)]
+pub(crate) struct Drop {
+    #[command(flatten)]
+    database: DatabaseArg,
+    /// Say that it is meant: there is no way back
+    #[arg(long)]
+    yes: bool,
+    /// The keyspace
+    #[arg(value_name = "KEYSPACE")]
+    keyspace: String,
+}
+
+impl Drop {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        let db = self.database.open()?;
+        if !db.keyspace_names().contains(&self.keyspace) {
+            return Err(Failure::failed(format!(
+                "there is no keyspace {:?} in {}",
+                self.keyspace,
+                self.database.db.display()
+            )));
+        }
+        if !self.yes {
+            return Err(Failure::Usage(format!(
+                "this removes every entry of keyspace {:?}: add --yes if that is meant",
+                self.keyspace
+            )));
+        }
+        db.drop_keyspace(&self.keyspace)?;
+        out.line(format!("dropped {}", self.keyspace))
+    }
+}

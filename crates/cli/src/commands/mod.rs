@@ -1,0 +1,54 @@
+//! The commands: one file for each group of them.
+//!
+//! A command reads its arguments, asks the engine, and writes through [`Output`]; it neither
+//! prints nor exits on its own.
+
+mod check;
+mod entry;
+mod explain;
+mod inspect;
+mod load;
+mod maintenance;
+mod open;
+mod range;
+
+use clap::Subcommand;
+
+use crate::{failure::Outcome, output::Output};
+
+/// Every command.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Load(load::Load),
+    Get(entry::Get),
+    Put(entry::Put),
+    Del(entry::Del),
+    Scan(range::Scan),
+    Count(range::Count),
+    Inspect(inspect::Inspect),
+    Explain(explain::Explain),
+    Check(check::Check),
+    Compact(maintenance::Compact),
+    Checkpoint(maintenance::Checkpoint),
+    Drop(maintenance::Drop),
+}
+
+impl Command {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        match self {
+            Self::Load(command) => command.run(out),
+            Self::Get(command) => command.run(out),
+            Self::Put(command) => command.run(),
+            Self::Del(command) => command.run(),
+            Self::Scan(command) => command.run(out),
+            Self::Count(command) => command.run(out),
+            Self::Inspect(command) => command.run(out),
+            Self::Explain(command) => command.run(out),
+            Self::Check(command) => command.run(out),
+            Self::Compact(command) => command.run(out),
+            Self::Checkpoint(command) => command.run(out),
+            Self::Drop(command) => command.run(out),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Which database and keyspace a command works on, and how they are opened.
+
+use std::path::{Path, PathBuf};
+
+use rhumb::{Database, DatabaseBuilder, Keyspace, KeyspaceOptions};
+
+use crate::failure::{Failure, Outcome};
+
+/// Where the database is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DatabaseArg {
+    /// Directory of the database
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "RHUMB_DB",
+        hide_env_values = true,
+        default_value = "rhumb-data"
+    )]
+    pub(crate) db: PathBuf,
+    /// Memory for unflushed writes, indexes, filters and cached blocks, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 512,
+          value_parser = clap::value_parser!(u64).range(16..=1 << 24))]
+    memory: u64,
+}
+
+/// Where the entries are.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeyspaceArg {
+    #[command(flatten)]
+    pub(crate) database: DatabaseArg,
+    /// Keyspace within the database
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) keyspace: String,
+}
+
+impl DatabaseArg {
+    /// Opens a database that is there.
+    pub(crate) fn open(&self) -> Outcome<Database> {
+        self.require()?;
+        Ok(self.builder().create_if_missing(false).open()?)
+    }
+
+    /// Fails, with what to do, if there is no database.
+    pub(crate) fn require(&self) -> Outcome {
+        require_directory(&self.db)
+    }
+
+    /// Opens the database, or makes it.
+    fn open_or_create(&self) -> Outcome<Database> {
+        Ok(self.builder().create_if_missing(true).open()?)
+    }
+
+    fn builder(&self) -> DatabaseBuilder {
+        Database::builder(&self.db).memory_budget_bytes(self.memory << 20)
+    }
+}
+
+fn require_directory(path: &Path) -> Outcome {
+    if path.is_dir() {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "there is no database at {}: name another with --db, or make it with `rhumb load`",
+        path.display()
+    )))
+}
+
+impl KeyspaceArg {
+    /// Opens a keyspace that is there.
+    pub(crate) fn open(&self) -> Outcome<(Database, Keyspace)> {
+        let db = self.database.open()?;
+        let names = db.keyspace_names();
+        if !names.contains(&self.keyspace) {
+            let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(Failure::failed(format!(
+                "there is no keyspace {:?} in {}: name one with --keyspace; there are: {there}",
+                self.keyspace,
+                self.database.db.display()
+            )));
+        }
+        let keyspace = db.keyspace(&self.keyspace, KeyspaceOptions::default())?;
+        Ok((db, keyspace))
+    }
+
+    /// Opens the keyspace, or makes it, and the database too.
+    pub(crate) fn open_or_create(&self) -> Outcome<(Database, Keyspace)> {
+        let db = self.database.open_or_create()?;
+        let keyspace = db.keyspace(&self.keyspace, KeyspaceOptions::default())?;
+        Ok((db, keyspace))
+    }
+}

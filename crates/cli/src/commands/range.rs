@@ -1,0 +1,165 @@
+//! `scan` and `count`: entries in key order.
+
+use std::{ffi::OsString, io::Write, ops::Bound};
+
+use clap::Args;
+use rhumb::{Keyspace, Slice};
+use serde_json::json;
+
+use super::open::KeyspaceArg;
+use crate::{
+    failure::{Failure, Outcome},
+    keys::{Form, KeyFlags},
+    output::{Output, Progress},
+};
+
+/// Entries between two looks at the clock.
+const ENTRIES_PER_UPDATE: u64 = 4096;
+
+/// Which keys.
+#[derive(Debug, Args)]
+struct Selection {
+    /// First key
+    #[arg(long, value_name = "KEY")]
+    from: Option<OsString>,
+    /// Key after the last: it is not included
+    #[arg(long, value_name = "KEY")]
+    to: Option<OsString>,
+    /// Only keys that start so
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to", "u64"])]
+    prefix: Option<OsString>,
+}
+
+type Entries = Box<dyn DoubleEndedIterator<Item = rhumb::Result<(Slice, Slice)>>>;
+
+impl Selection {
+    fn entries(&self, keyspace: &Keyspace, form: Form) -> Outcome<Entries> {
+        if let Some(prefix) = &self.prefix {
+            return Ok(Box::new(keyspace.prefix(form.parse_argument("--prefix", prefix)?)));
+        }
+        let bound = |what: &str, key: &Option<OsString>| -> Outcome<Option<Vec<u8>>> {
+            key.as_ref().map(|key| form.parse_argument(what, key)).transpose()
+        };
+        let from = bound("--from", &self.from)?;
+        let to = bound("--to", &self.to)?;
+        if let (Some(from), Some(to)) = (&from, &to)
+            && from > to
+        {
+            return Err(Failure::Usage("--from is after --to: exchange them".to_owned()));
+        }
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+        Ok(Box::new(keyspace.range((from, to))))
+    }
+}
+
+const SCAN_EXAMPLES: &str = "\
+Examples:
+  rhumb scan --prefix @babel/ --limit 5
+  rhumb scan --from a --to b --keys-only
+  rhumb scan --reverse --limit 1        the last entry
+  rhumb scan --json | rhumb load --db copy.db --format jsonl --value-field value -
+
+Without --json each line is KEY, a tab, VALUE. Bytes that are not printable text are written as
+\\xNN, so that an entry is always one line; --hex writes all bytes that way.";
+
+/// Print entries in key order
+#[derive(Debug, Args)]
+#[command(after_help = SCAN_EXAMPLES)]
+pub(crate) struct Scan {
+    #[command(flatten)]
+    target: KeyspaceArg,
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    keys: KeyFlags,
+    /// Stop after this many entries
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// From the last key to the first
+    #[arg(long)]
+    reverse: bool,
+    /// Print an object a line
+    #[arg(long)]
+    json: bool,
+    /// Leave the values out
+    #[arg(long)]
+    keys_only: bool,
+}
+
+impl Scan {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        let (_db, keyspace) = self.target.open()?;
+        let mut entries = self.selection.entries(&keyspace, self.keys.key_form())?;
+        let mut left = self.limit.unwrap_or(u64::MAX);
+        while left > 0 {
+            left -= 1;
+            let entry = if self.reverse { entries.next_back() } else { entries.next() };
+            let Some(entry) = entry else { break };
+            let (key, value) = entry?;
+            out.with(|out| self.print(out, &key, &value))?;
+        }
+        Ok(())
+    }
+
+    fn print(&self, out: &mut dyn Write, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+        let (key_form, value_form) = (self.keys.key_form(), self.keys.value_form());
+        if self.json {
+            out.write_all(b"{")?;
+            key_form.write_json(out, "key", key)?;
+            if !self.keys_only {
+                out.write_all(b",")?;
+                value_form.write_json(out, "value", value)?;
+            }
+            return out.write_all(b"}\n");
+        }
+        key_form.write(out, key)?;
+        if !self.keys_only {
+            out.write_all(b"\t")?;
+            value_form.write(out, value)?;
+        }
+        out.write_all(b"\n")
+    }
+}
+
+const COUNT_EXAMPLES: &str = "\
+Examples:
+  rhumb count
+  rhumb count --prefix @babel/ --json
+  rhumb count --u64 --from 0 --to 16777216
+
+Every entry is read, so the answer is exact.";
+
+/// Count entries
+#[derive(Debug, Args)]
+#[command(after_help = COUNT_EXAMPLES)]
+pub(crate) struct Count {
+    #[command(flatten)]
+    target: KeyspaceArg,
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    keys: KeyFlags,
+    /// Print an object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Count {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        let (_db, keyspace) = self.target.open()?;
+        let mut progress = Progress::new("counting", None, false);
+        let mut count = 0_u64;
+        for entry in self.selection.entries(&keyspace, self.keys.key_form())? {
+            entry?;
+            count += 1;
+            if count.is_multiple_of(ENTRIES_PER_UPDATE) {
+                progress.update(count, 0);
+            }
+        }
+        progress.finish();
+        if self.json { out.json(&json!({ "count": count })) } else { out.line(count) }
+    }
+}

@@ -1,0 +1,126 @@
+//! How a command ends: the exit codes, and the one line that a failure prints.
+//!
+//! Every command returns a [`Failure`] and never prints its own; `main` does that, so that a
+//! message is one line, on the standard error, whatever went wrong.
+
+use std::{fmt, io, process::ExitCode};
+
+// The codes are listed in the help of the binary.
+const ABSENT: u8 = 1;
+const DAMAGED: u8 = 2;
+const FAILED: u8 = 3;
+/// A wrong command line, as in `sysexits.h`; clap's own 2 would be taken for damage.
+pub(crate) const WRONG_USAGE: u8 = 64;
+
+/// Why a command did not do all that it was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The key is not there. Says nothing: the exit code does.
+    Absent,
+    /// The database is damaged.
+    Damaged(String),
+    /// Anything else.
+    Failed(String),
+    /// The command line asks for what cannot be.
+    Usage(String),
+    /// The reader of the output went away, which is its right.
+    PipeClosed,
+}
+
+/// What every command returns.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A failure with a message.
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::Failed(message.into())
+    }
+
+    /// A failure to write the output.
+    pub(crate) fn from_output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::PipeClosed;
+        }
+        Self::Failed(format!("cannot write the output: {error}"))
+    }
+
+    /// The code that the process ends with.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Absent => ABSENT,
+            Self::Damaged(_) => DAMAGED,
+            Self::Failed(_) => FAILED,
+            Self::Usage(_) => WRONG_USAGE,
+            Self::PipeClosed => return ExitCode::SUCCESS,
+        })
+    }
+
+    /// The message, on one line; none where the exit code says it all.
+    pub(crate) fn message(&self) -> Option<String> {
+        match self {
+            Self::Absent | Self::PipeClosed => None,
+            Self::Damaged(message) | Self::Failed(message) | Self::Usage(message) => {
+                Some(message.split_whitespace().collect::<Vec<_>>().join(" "))
+            }
+        }
+    }
+}
+
+impl From<rhumb::Error> for Failure {
+    fn from(error: rhumb::Error) -> Self {
+        if error.is_corruption() {
+            return Self::Damaged(format!("{error}; `rhumb check` lists all damage"));
+        }
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        let pipe_closed = error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<io::Error>())
+            .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe);
+        if pipe_closed {
+            return Self::PipeClosed;
+        }
+        match error.downcast::<rhumb::Error>() {
+            Ok(error) => error.into(),
+            Err(error) => Self::Failed(format!("{error:#}")),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message().as_deref().unwrap_or("nothing to say"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line() {
+        let failure = Failure::failed("first\n  second\tthird");
+        assert_eq!(failure.message().as_deref(), Some("first second third"));
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error() {
+        let closed = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(matches!(Failure::from_output(&closed), Failure::PipeClosed));
+        let wrapped = anyhow::Error::new(closed).context("cannot print the table");
+        assert!(matches!(Failure::from(wrapped), Failure::PipeClosed));
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        assert!(Failure::from_output(&full).message().is_some());
+    }
+
+    #[test]
+    fn damage_has_its_own_code() {
+        let damage = rhumb::Error::corrupt("000007.sst", 12, "a checksum of 1", "2");
+        assert!(matches!(Failure::from(damage.clone()), Failure::Damaged(_)));
+        assert!(matches!(Failure::from(anyhow::Error::new(damage)), Failure::Damaged(_)));
+    }
+}

@@ -1,0 +1,5 @@
+//! Leveled compaction: what to merge next, and the merging.
+
+pub(crate) mod picker;
+pub(crate) mod retain;
+pub(crate) mod worker;

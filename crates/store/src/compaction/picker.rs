@@ -1,0 +1,106 @@
+//! What to compact next.
+//!
+//! Level 0 is due when it holds four tables, deeper levels when they outgrow their size. A table
+//! that overlaps nothing below moves down without being read.
+
+use crate::{
+    options::{DatabaseOptions, LEVEL_RATIO, ZERO_TABLES_TRIGGER},
+    sync::primitive::Arc,
+    table::Table,
+    types::FileId,
+    version::levels::{LEVELS_MAX, Levels},
+};
+
+/// A compaction to do.
+pub(crate) struct Job {
+    /// Where the outputs go.
+    pub(crate) output_level: usize,
+    /// The inputs with their levels: one level and the one that it goes to.
+    pub(crate) inputs: Vec<(usize, Arc<Table>)>,
+    /// Nothing is read: the one input only changes its level.
+    pub(crate) is_move: bool,
+    /// No deeper level holds a key of the inputs' range.
+    pub(crate) deepest: bool,
+}
+
+/// How urgent each level is; above 1 it is due.
+pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions) -> Vec<f64> {
+    let mut target = options.level_one_bytes as f64;
+    let mut scores = vec![levels.zero.len() as f64 / ZERO_TABLES_TRIGGER as f64];
+    for level in levels.sorted.iter().take(LEVELS_MAX - 2) {
+        scores.push(level.bytes() as f64 / target);
+        target *= LEVEL_RATIO as f64;
+    }
+    scores
+}
+
+/// The most urgent level that is due, with its score.
+pub(crate) fn most_urgent(levels: &Levels, options: &DatabaseOptions) -> Option<(usize, f64)> {
+    scores(levels, options)
+        .into_iter()
+        .enumerate()
+        .filter(|(_, score)| *score >= 1.0)
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// A compaction of `level` into the next. `cursor` is the largest key of the level's last one.
+pub(crate) fn pick(levels: &Levels, level: usize, cursor: &[u8]) -> Option<Job> {
+    let inputs: Vec<Arc<Table>> = if level == 0 {
+        pick_zero(levels)?
+    } else {
+        let sorted = levels.sorted.get(level - 1)?;
+        let tables = sorted.tables();
+        let next = tables.partition_point(|t| *t.meta().largest <= *cursor);
+        vec![Arc::clone(tables.get(next).or_else(|| tables.first())?)]
+    };
+    Some(job(levels, level, inputs))
+}
+
+/// All of level 0, or its oldest table alone where that can simply move down.
+fn pick_zero(levels: &Levels) -> Option<Vec<Arc<Table>>> {
+    let (oldest, newer) = levels.zero.split_last()?;
+    let (from, to) = (&oldest.meta().smallest, &oldest.meta().largest);
+    let alone = newer.iter().all(|t| t.meta().largest < *from || t.meta().smallest > *to);
+    let below = levels.sorted.first().map_or(&[][..], |level| level.overlapping(from, to));
+    if alone && below.is_empty() {
+        return Some(vec![Arc::clone(oldest)]);
+    }
+    Some(levels.zero.clone())
+}
+
+fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
+    let smallest = inputs.iter().map(|t| &t.meta().smallest).min().cloned().unwrap_or_default();
+    let largest = inputs.iter().map(|t| &t.meta().largest).max().cloned().unwrap_or_default();
+    let below = levels.sorted.get(level).map_or(&[][..], |l| l.overlapping(&smallest, &largest));
+    let is_move = inputs.len() == 1 && below.is_empty();
+    let output_level = level + 1;
+    let deepest = !levels.deeper_overlaps(output_level, &smallest, &largest);
+    let mut all: Vec<(usize, Arc<Table>)> = inputs.into_iter().map(|t| (level, t)).collect();
+    all.extend(below.iter().map(|t| (output_level, Arc::clone(t))));
+    Job { output_level, inputs: all, is_move, deepest }
+}
+
+/// A compaction of everything into the deepest level in use; `None` if it is all there and clean.
+pub(crate) fn pick_all(levels: &Levels) -> Option<Job> {
+    let output_level = (levels.depth().max(2)) - 1;
+    let inputs: Vec<(usize, Arc<Table>)> =
+        levels.all().map(|(level, table)| (level, Arc::clone(table))).collect();
+    // A table whose entries all have one number holds one version of each key.
+    let clean = inputs.iter().all(|(level, table)| {
+        let meta = table.meta();
+        *level == output_level && meta.tombstones == 0 && meta.seq_min == meta.seq_max
+    });
+    (!clean).then_some(Job { output_level, inputs, is_move: false, deepest: true })
+}
+
+impl Job {
+    /// The numbers of the input tables.
+    pub(crate) fn input_ids(&self) -> Vec<FileId> {
+        self.inputs.iter().map(|(_, table)| table.meta().id).collect()
+    }
+
+    /// The bytes of all input files.
+    pub(crate) fn input_bytes(&self) -> u64 {
+        self.inputs.iter().map(|(_, table)| table.meta().total_bytes()).sum()
+    }
+}

@@ -1,0 +1,91 @@
+//! Which versions of a key must stay.
+//!
+//! Live snapshots cut the sequence numbers into strata: all versions in one stratum look the same
+//! to every reader but for the newest of them. So of each key the newest version of each stratum
+//! stays. In the deepest level a tombstone that every snapshot sees has nothing left to hide, and a
+//! value that every snapshot sees needs no number any more.
+
+use crate::types::{Kind, SeqNo};
+
+/// Judges entries in order: keys ascending, versions newest first.
+pub(crate) struct Retain {
+    /// Ascending.
+    snapshots: Vec<SeqNo>,
+    deepest: bool,
+    key: Vec<u8>,
+    /// The stratum of the last version seen of `key`; `None` before the first key.
+    stratum: Option<usize>,
+}
+
+impl Retain {
+    /// Judges for `snapshots`; `deepest` says that no older version of any key lies elsewhere.
+    pub(crate) fn new(mut snapshots: Vec<SeqNo>, deepest: bool) -> Self {
+        snapshots.sort_unstable();
+        snapshots.dedup();
+        Self { snapshots, deepest, key: Vec::new(), stratum: None }
+    }
+
+    /// Forgets the last key: the next entry belongs to another sub-tree.
+    pub(crate) fn next_run(&mut self) {
+        self.stratum = None;
+    }
+
+    /// Whether the last entry judged was of the same key as `key`.
+    pub(crate) fn is_same_key(&self, key: &[u8]) -> bool {
+        self.stratum.is_some() && self.key == key
+    }
+
+    /// The number under which the entry stays, or `None` if it goes.
+    pub(crate) fn judge(&mut self, key: &[u8], seq: SeqNo, kind: Kind) -> Option<SeqNo> {
+        let stratum = self.snapshots.partition_point(|snapshot| *snapshot < seq);
+        let same_key = self.is_same_key(key);
+        if same_key && self.stratum == Some(stratum) {
+            return None;
+        }
+        if !same_key {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+        }
+        // In sorted order the strata of one key go down, so 0 is its last.
+        self.stratum = Some(stratum);
+        let settled = self.deepest && stratum == 0;
+        match kind {
+            Kind::Tombstone if settled => None,
+            Kind::Value | Kind::LargeValue if settled => Some(0),
+            _ => Some(seq),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(snapshots: &[SeqNo], deepest: bool, versions: &[(SeqNo, Kind)]) -> Vec<SeqNo> {
+        let mut retain = Retain::new(snapshots.to_vec(), deepest);
+        versions.iter().filter_map(|(seq, kind)| retain.judge(b"k", *seq, *kind)).collect()
+    }
+
+    #[test]
+    fn without_snapshots_only_the_newest_version_stays() {
+        let versions = [(9, Kind::Value), (5, Kind::Value), (2, Kind::Tombstone)];
+        assert_eq!(run(&[], false, &versions), [9]);
+        assert_eq!(run(&[], true, &versions), [0]);
+    }
+
+    #[test]
+    fn each_snapshot_keeps_what_it_sees() {
+        let versions = [(9, Kind::Value), (7, Kind::Value), (5, Kind::Value), (3, Kind::Value)];
+        assert_eq!(run(&[5, 8], false, &versions), [9, 7, 5]);
+        assert_eq!(run(&[5, 8], true, &versions), [9, 7, 0]);
+        assert_eq!(run(&[4], false, &versions), [9, 3]);
+    }
+
+    #[test]
+    fn a_tombstone_goes_only_where_it_hides_nothing() {
+        let versions = [(9, Kind::Tombstone), (5, Kind::Value)];
+        assert_eq!(run(&[], false, &versions), [9]);
+        assert_eq!(run(&[], true, &versions), [] as [SeqNo; 0]);
+        assert_eq!(run(&[6], true, &versions), [9, 0]);
+    }
+}

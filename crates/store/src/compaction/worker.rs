@@ -1,0 +1,225 @@
+//! The merging: reads the inputs in order, keeps what must stay, and writes new tables.
+
+use std::sync::atomic::Ordering;
+
+use super::{
+    picker::{self, Job},
+    retain::Retain,
+};
+use crate::{
+    db::core::{Catalog, Core, Tree},
+    error::{Error, Result},
+    iter::{
+        merge::Merge,
+        source::{LevelCursor, Source, Start},
+    },
+    sync::primitive::Arc,
+    table::{Access, Table, TableCursor, TableMeta, TableWriter},
+    types::Kind,
+    version::{edit::Edit, levels::Level, levels::Levels},
+};
+
+impl Core {
+    /// Does the compaction that is needed most; says whether any was.
+    pub(crate) fn compact_most_needed(&self) -> Result<bool> {
+        let mut due: Vec<(f64, usize, Arc<Tree>)> = {
+            let catalog = self.catalog.lock();
+            catalog
+                .trees
+                .values()
+                .filter_map(|tree| {
+                    let urgent = picker::most_urgent(&tree.levels.get(), &self.options);
+                    urgent.map(|(level, score)| (score, level, Arc::clone(tree)))
+                })
+                .collect()
+        };
+        due.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut failure = None;
+        for (_, level, tree) in due {
+            let Some(mut state) = tree.compaction.try_lock() else { continue };
+            let levels = tree.levels.get();
+            let cursor = state.cursors.get(level).cloned().unwrap_or_default();
+            let Some(job) = picker::pick(&levels, level, &cursor) else { continue };
+            if let Err(error) = self.run_compaction_job(&tree, &job) {
+                // One damaged sub-tree must not keep the others from being compacted.
+                failure = Some(error);
+                continue;
+            }
+            if let Some((_, first)) = job.inputs.first() {
+                if state.cursors.len() <= level {
+                    state.cursors.resize(level + 1, Box::default());
+                }
+                state.cursors[level] = first.meta().largest.clone();
+            }
+            return Ok(true);
+        }
+        failure.map_or(Ok(false), Err)
+    }
+
+    /// Merges everything of a sub-tree into one level.
+    pub(crate) fn compact_all(&self, tree: &Arc<Tree>) -> Result<()> {
+        let _state = tree.compaction.lock();
+        if let Some(job) = picker::pick_all(&tree.levels.get()) {
+            self.run_compaction_job(tree, &job)?;
+        }
+        Ok(())
+    }
+
+    /// Does one compaction. The caller holds the sub-tree's compaction lock.
+    fn run_compaction_job(&self, tree: &Arc<Tree>, job: &Job) -> Result<()> {
+        if job.is_move {
+            return self.install_compaction(tree, job, None);
+        }
+        let outputs = self.merge_tables(tree, job)?;
+        if !outputs.is_empty() {
+            self.sync_dir()?;
+        }
+        let opened: Result<Vec<Arc<Table>>> =
+            outputs.iter().map(|meta| Table::open(&self.tables, meta.clone())).collect();
+        let written: u64 = outputs.iter().map(|meta| meta.file_bytes).sum();
+        self.counters.compacted_read_bytes.fetch_add(job.input_bytes(), Ordering::Relaxed);
+        self.counters.compacted_written_bytes.fetch_add(written, Ordering::Relaxed);
+        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        self.install_compaction(tree, job, Some(opened?))
+    }
+
+    /// Writes the merged inputs to new tables. On failure, removes what was written.
+    fn merge_tables(&self, tree: &Tree, job: &Job) -> Result<Vec<TableMeta>> {
+        let mut outputs = Vec::new();
+        let mut open = None;
+        let result = self.merge_into(tree, job, &mut open, &mut outputs);
+        if let Err(error) = result {
+            if let Some(writer) = open {
+                TableWriter::abandon(writer);
+            }
+            for meta in &outputs {
+                self.remove_table_files(meta);
+            }
+            return Err(error);
+        }
+        Ok(outputs)
+    }
+
+    fn merge_into(
+        &self,
+        tree: &Tree,
+        job: &Job,
+        open: &mut Option<TableWriter>,
+        outputs: &mut Vec<TableMeta>,
+    ) -> Result<()> {
+        let mut merge = Merge::new(sources(job), Start::First);
+        let mut retain = Retain::new(self.snapshots.list(), job.deepest);
+        let begun = merge.begin()?;
+        merge.drive(begun)?;
+        let mut seen = 0_u64;
+        while let Some(entry) = merge.top() {
+            seen += 1;
+            if seen.is_multiple_of(4096) {
+                self.check_compaction_wanted(tree)?;
+            }
+            // All versions of a key stay in one table, so that tables of a level do not touch.
+            let cut = open.as_ref().is_some_and(|w| w.bytes_estimate() >= self.options.table_bytes)
+                && !retain.is_same_key(entry.key());
+            if cut && let Some(writer) = open.take() {
+                outputs.push(writer.finish()?);
+            }
+            if let Some(seq) = retain.judge(entry.key(), entry.seq(), entry.kind()) {
+                let writer = match open {
+                    Some(writer) => writer,
+                    None => open.insert(TableWriter::create(
+                        &self.tables,
+                        self.new_file_id(),
+                        &tree.options.table,
+                    )?),
+                };
+                match (entry.kind(), entry.table()) {
+                    (Kind::LargeValue, Some(source)) => {
+                        writer.add_large_from(entry.key(), seq, source, entry.value())?;
+                    }
+                    (kind, _) => writer.add(entry.key(), seq, kind, entry.value())?,
+                }
+            }
+            let moved = merge.advance()?;
+            merge.drive(moved)?;
+        }
+        if let Some(writer) = open.take() {
+            outputs.push(writer.finish()?);
+        }
+        Ok(())
+    }
+
+    /// Gives up a compaction whose result nobody wants any more.
+    fn check_compaction_wanted(&self, tree: &Tree) -> Result<()> {
+        if self.work.is_shut_down() || tree.dropped.load(Ordering::Acquire) {
+            return Err(Error::InvalidArgument("the compaction was given up".into()));
+        }
+        Ok(())
+    }
+
+    /// Puts a compaction's outputs in the place of its inputs; without outputs, moves the input.
+    fn install_compaction(
+        &self,
+        tree: &Arc<Tree>,
+        job: &Job,
+        outputs: Option<Vec<Arc<Table>>>,
+    ) -> Result<()> {
+        let moved = outputs.is_none();
+        let added = outputs
+            .unwrap_or_else(|| job.inputs.iter().map(|(_, table)| Arc::clone(table)).collect());
+        let mut catalog = self.catalog.lock();
+        if tree.dropped.load(Ordering::Acquire) {
+            added.iter().for_each(|table| table.mark_obsolete());
+            return Ok(());
+        }
+        let level = |level: usize| u8::try_from(level).unwrap_or(u8::MAX);
+        let mut edits: Vec<Edit> = job
+            .inputs
+            .iter()
+            .map(|(from, table)| Edit::RemoveTable {
+                tree: tree.id,
+                level: level(*from),
+                id: table.meta().id,
+            })
+            .collect();
+        edits.extend(added.iter().map(|table| Edit::AddTable {
+            tree: tree.id,
+            level: level(job.output_level),
+            meta: table.meta().clone(),
+        }));
+        catalog.commit(self, edits)?;
+        let add: Vec<_> = added.into_iter().map(|table| (job.output_level, table)).collect();
+        let levels = tree.levels.get().edited(&job.input_ids(), &add);
+        tree.levels.store(Arc::new(levels));
+        self.note_zero_tables(&catalog);
+        drop(catalog);
+        if !moved {
+            job.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
+        }
+        Ok(())
+    }
+
+    /// Remembers how far compactions are behind, for the throttle.
+    pub(crate) fn note_zero_tables(&self, catalog: &Catalog) {
+        let most = catalog.trees.values().map(|tree| tree.levels.get().zero.len()).max();
+        self.work.zero_tables_max.store(most.unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// The inputs as sorted sources: each table of level 0 alone, deeper levels as one walk each.
+fn sources(job: &Job) -> Vec<Source> {
+    let mut sources = Vec::new();
+    let deepest = job.inputs.iter().map(|(level, _)| *level).max().unwrap_or(0);
+    for (_, table) in job.inputs.iter().filter(|(level, _)| *level == 0) {
+        sources.push(Source::Table(TableCursor::new(Arc::clone(table), Access::Sequential)));
+    }
+    for wanted in 1..=deepest {
+        let tables: Vec<_> =
+            job.inputs.iter().filter(|(l, _)| *l == wanted).map(|(_, t)| Arc::clone(t)).collect();
+        if !tables.is_empty() {
+            let levels = Levels { zero: Vec::new(), sorted: vec![Level::new(tables)] };
+            let cursor = LevelCursor::new(Arc::new(levels), 1, Access::Sequential);
+            sources.push(Source::Level(cursor));
+        }
+    }
+    sources
+}

@@ -1,0 +1,221 @@
+//! The background pool: flushes first, then the compaction that is needed most.
+
+use std::{
+    sync::{Weak, atomic::Ordering},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use super::core::Core;
+use crate::{
+    error::{Error, Result},
+    options::{ZERO_TABLES_SLOW, ZERO_TABLES_SLOWEST},
+    sync::primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex},
+};
+
+/// After a failure the pool tries again this much later.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Delay of a writer at full pressure, in nanoseconds per KiB: about 1 MiB/s.
+const DELAY_NS_PER_KIB_MAX: f64 = 1_000_000.0;
+/// Delay where it begins: about 500 MiB/s.
+const DELAY_NS_PER_KIB_MIN: f64 = 2_000.0;
+
+/// The pool's state.
+#[derive(Default)]
+pub(crate) struct Work {
+    /// Counts the calls to work, so that none is missed between looking for work and waiting.
+    calls: Mutex<u64>,
+    wanted: Condvar,
+    done: Condvar,
+    shutdown: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held by the one that flushes.
+    pub(crate) flushing: Mutex<()>,
+    /// Why the last flush failed; cleared by the next that does not.
+    flush_failure: Mutex<Option<Error>>,
+    /// Why the last compaction failed; cleared by the next that does not.
+    compaction_failure: Mutex<Option<Error>>,
+    /// Tables of level 0 in the sub-tree that has the most.
+    pub(crate) zero_tables_max: AtomicUsize,
+    owed_ns: AtomicU64,
+}
+
+impl Work {
+    /// Wakes the pool.
+    pub(crate) fn wake(&self) {
+        *self.calls.lock() += 1;
+        self.wanted.notify_all();
+    }
+
+    /// Tells waiters that something was finished.
+    pub(crate) fn tell_done(&self) {
+        *self.calls.lock() += 1;
+        self.done.notify_all();
+        self.wanted.notify_all();
+    }
+
+    /// Why background work fails at present.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.flush_failure.lock().clone().or_else(|| self.compaction_failure.lock().clone())
+    }
+
+    /// Whether the database is being closed.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shutdown.load(Ordering::Acquire)
+    }
+
+    /// Waits until `ready`, or until flushes fail.
+    pub(crate) fn wait_until(&self, core: &Core, ready: impl Fn() -> bool) -> Result<()> {
+        if core.options.background_threads == 0 {
+            let _one = self.flushing.lock();
+            while !ready() && core.flush_oldest()? {}
+            return Ok(());
+        }
+        let mut calls = self.calls.lock();
+        while !ready() {
+            if let Some(failure) = &*self.flush_failure.lock() {
+                return Err(failure.clone());
+            }
+            if self.is_shut_down() {
+                return Err(Error::InvalidArgument("the database is being closed".into()));
+            }
+            self.wanted.notify_all();
+            self.done.wait_for(&mut calls, RETRY_AFTER);
+        }
+        Ok(())
+    }
+
+    /// How much to slow writers down: nothing while the pool keeps up, then smoothly more.
+    /// `memory` is the share of the memtables' room that is taken, 0 to 1.
+    pub(crate) fn delay_ns_per_kib(&self, memory: f64) -> u64 {
+        let tables = self.zero_tables_max.load(Ordering::Relaxed);
+        let span = (ZERO_TABLES_SLOWEST - ZERO_TABLES_SLOW) as f64;
+        let behind = (tables.saturating_sub(ZERO_TABLES_SLOW) as f64 / span).min(1.0);
+        // Half of the last memtable's room is free of delay; the rest is handed out ever slower.
+        let squeezed = ((memory - 0.5) * 2.0).max(0.0);
+        let pressure = behind.max(squeezed);
+        if pressure <= 0.0 {
+            return 0;
+        }
+        let ratio = DELAY_NS_PER_KIB_MAX / DELAY_NS_PER_KIB_MIN;
+        (DELAY_NS_PER_KIB_MIN * ratio.powf(pressure)) as u64
+    }
+
+    /// Adds to the delay that writers owe; returns it once it is worth a sleep.
+    pub(crate) fn owe_delay(&self, delay: Duration, step: Duration) -> Option<Duration> {
+        let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        let owed = self.owed_ns.fetch_add(delay, Ordering::Relaxed).saturating_add(delay);
+        if u128::from(owed) < step.as_nanos() {
+            return None;
+        }
+        Some(Duration::from_nanos(self.owed_ns.swap(0, Ordering::Relaxed)))
+    }
+
+    /// Starts the pool.
+    pub(crate) fn start(&self, core: &Arc<Core>) -> Result<()> {
+        let mut threads = self.threads.lock();
+        for number in 0..core.options.background_threads {
+            let weak = Arc::downgrade(core);
+            let thread = std::thread::Builder::new()
+                .name(format!("rhumb-{number}"))
+                .spawn(move || run(&weak))
+                .map_err(|e| Error::io("start a thread for", &core.dir, e))?;
+            threads.push(thread);
+        }
+        Ok(())
+    }
+
+    /// Ends the pool after the jobs at hand.
+    pub(crate) fn stop(&self) {
+        self.shutdown.store(true, Ordering::Release);
+        self.wake();
+        self.tell_done();
+        let own = std::thread::current().id();
+        for thread in self.threads.lock().drain(..) {
+            // The last handle may have been dropped by a job: a thread cannot wait for itself.
+            if thread.thread().id() != own {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// What each thread of the pool does. It holds the database only while it works, so that dropping
+/// the last handle closes it.
+fn run(weak: &Weak<Core>) {
+    loop {
+        let Some(core) = weak.upgrade() else { return };
+        if core.work.is_shut_down() {
+            return;
+        }
+        let seen = *core.work.calls.lock();
+        if core.run_job() {
+            core.balance_memory();
+            continue;
+        }
+        let mut calls = core.work.calls.lock();
+        if *calls == seen && !core.work.is_shut_down() {
+            core.work.wanted.wait_for(&mut calls, RETRY_AFTER);
+        }
+    }
+}
+
+impl Core {
+    /// Does one piece of background work; says whether any was done.
+    fn run_job(&self) -> bool {
+        self.run_flush() || self.run_compaction()
+    }
+
+    fn run_flush(&self) -> bool {
+        let Some(_one) = self.work.flushing.try_lock() else { return false };
+        let result = self.flush_oldest();
+        self.settle(result, &self.work.flush_failure)
+    }
+
+    fn run_compaction(&self) -> bool {
+        let result = self.compact_most_needed();
+        self.settle(result, &self.work.compaction_failure)
+    }
+
+    fn settle(&self, result: Result<bool>, failure: &Mutex<Option<Error>>) -> bool {
+        match result {
+            Ok(false) => false,
+            Ok(true) => {
+                *failure.lock() = None;
+                self.work.tell_done();
+                true
+            }
+            Err(error) => {
+                self.counters.failed_jobs.fetch_add(1, Ordering::Relaxed);
+                *failure.lock() = Some(error);
+                self.work.tell_done();
+                false
+            }
+        }
+    }
+
+    /// Without a pool, does all background work now. What fails is tried again by the next write.
+    pub(crate) fn run_inline(&self) {
+        if self.options.background_threads == 0 {
+            while self.run_job() {}
+            self.balance_memory();
+        }
+    }
+
+    /// Seals the active memtable if it holds anything, and waits until all are flushed.
+    pub(crate) fn flush(&self) -> Result<()> {
+        {
+            let mut state = self.write.lock();
+            self.check_running()?;
+            if !self.mem.get().active.is_empty() {
+                self.seal(&mut state)?;
+            }
+        }
+        let wanted: Vec<_> = self.mem.get().sealed.iter().map(Arc::downgrade).collect();
+        self.work.wait_until(self, || {
+            let view = self.mem.get();
+            !view.sealed.iter().any(|m| wanted.iter().any(|w| w.as_ptr() == Arc::as_ptr(m)))
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! Checkpoints: a second database that shares this one's tables by hard links.
+
+use std::path::Path;
+
+use super::core::Core;
+use crate::{
+    error::{Error, Result},
+    io::retry,
+    sync::primitive::Ordering,
+    table::{TableMeta, table_path, value_path},
+    version::{edit::Edit, edit::VersionEdit, manifest::Manifest},
+};
+
+impl Core {
+    /// Writes a copy of the database to `target`.
+    pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
+        self.check_running()?;
+        retry("create directory", target, || self.fs.create_dir_all(target))?;
+        let entries = retry("list", target, || self.fs.list(target))?;
+        if !entries.is_empty() {
+            return Err(Error::InvalidArgument(
+                format!("{} is not empty: a checkpoint needs a new directory", target.display())
+                    .into(),
+            ));
+        }
+        self.flush()?;
+        // While the catalog is held, no table of its state can be removed.
+        let catalog = self.catalog.lock();
+        for meta in catalog.state.tables() {
+            self.link_table(meta, target)?;
+        }
+        let manifest_id = self.new_file_id();
+        // The copy has no log: no segment that exists is at or above its floor.
+        let segment = self.next_file.load(Ordering::Relaxed);
+        let floor = Edit::LogFloor { segment, lsn: catalog.state.log_lsn };
+        let state = catalog.state.snapshot();
+        let manifest = Manifest::create(
+            &*self.fs,
+            target,
+            manifest_id,
+            &[state, VersionEdit::from(vec![floor])],
+        );
+        drop(catalog);
+        manifest?;
+        retry("sync directory", target, || self.fs.sync_dir(target))?;
+        let parent = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        retry("sync directory", parent, || self.fs.sync_dir(parent))
+    }
+
+    fn link_table(&self, meta: &TableMeta, target: &Path) -> Result<()> {
+        let link = |from: &Path, to: &Path| retry("link", to, || self.fs.hard_link(from, to));
+        link(&table_path(&self.dir, meta.id), &table_path(target, meta.id))?;
+        if meta.value_file_bytes > 0 {
+            link(&value_path(&self.dir, meta.id), &value_path(target, meta.id))?;
+        }
+        Ok(())
+    }
+}

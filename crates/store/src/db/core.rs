@@ -1,0 +1,228 @@
+//! What all handles of an open database share.
+//!
+//! Lock order: `write`, then `catalog`, then `mem_change`, then `snapshots`, then the work queue's.
+//! Readers take none of them: they load `mem`, then the sub-tree's levels, in that order. A flush
+//! publishes its tables before it takes its memtable away, so that no reader misses an entry.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Weak,
+};
+
+use super::{
+    background::Work, counters::Counters, keyspace::KeyspaceInner, snapshot::Snapshots,
+    write::Pending, write::WriteState,
+};
+use crate::{
+    error::{Error, Result},
+    io::{Clock, FileLock, FileSystem},
+    memtable::Memtable,
+    options::{DatabaseOptions, KeyspaceOptions},
+    sync::{
+        primitive::{Arc, AtomicBool, AtomicU64, Mutex, Ordering},
+        published::Published,
+    },
+    table::TableContext,
+    types::{FileId, SeqNo, TreeId},
+    version::{
+        edit::{Edit, VersionEdit},
+        levels::Levels,
+        manifest::Manifest,
+        state::CatalogState,
+    },
+};
+
+/// The memtables of one moment.
+pub(crate) struct MemView {
+    /// Takes the writes.
+    pub(crate) active: Arc<Memtable>,
+    /// Full, waiting for their flush; newest first.
+    pub(crate) sealed: Vec<Arc<Memtable>>,
+}
+
+impl MemView {
+    /// All memtables, newest first.
+    #[inline]
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+
+    /// The memory they take, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.all().map(|table| table.bytes() as u64).sum()
+    }
+}
+
+/// A sub-tree: the levels that hold one keyspace's entries.
+pub(crate) struct Tree {
+    pub(crate) id: TreeId,
+    pub(crate) options: KeyspaceOptions,
+    pub(crate) levels: Published<Levels>,
+    /// Held by whoever rearranges the levels below level 0; there is one at a time.
+    pub(crate) compaction: Mutex<CompactionState>,
+    /// Set once, when the sub-tree is dropped: nothing may be added to it any more.
+    pub(crate) dropped: AtomicBool,
+    /// Reads at an older sequence number belong to an earlier sub-tree of the keyspace.
+    pub(crate) since: SeqNo,
+}
+
+/// What compactions of one sub-tree remember between runs.
+#[derive(Default)]
+pub(crate) struct CompactionState {
+    /// Per level, the largest key of the last compaction: the next one begins after it.
+    pub(crate) cursors: Vec<Box<[u8]>>,
+}
+
+impl Tree {
+    pub(crate) fn new(
+        id: TreeId,
+        options: KeyspaceOptions,
+        levels: Levels,
+        since: SeqNo,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            options,
+            levels: Published::new(Arc::new(levels)),
+            compaction: Mutex::default(),
+            dropped: AtomicBool::new(false),
+            since,
+        })
+    }
+
+    /// Gives up all files of a dropped sub-tree; they go when the last reader lets go of them.
+    pub(crate) fn discard(&self) {
+        self.dropped.store(true, Ordering::Release);
+        for (_, table) in self.levels.get().all() {
+            table.mark_obsolete();
+        }
+    }
+}
+
+/// The keyspaces, the sub-trees and the manifest that remembers them.
+pub(crate) struct Catalog {
+    pub(crate) state: CatalogState,
+    pub(crate) manifest: Manifest,
+    pub(crate) keyspaces: HashMap<Arc<str>, Arc<KeyspaceInner>>,
+    pub(crate) trees: HashMap<TreeId, Arc<Tree>>,
+}
+
+/// A manifest larger than this is replaced by a snapshot of the state.
+const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+
+/// What all handles of an open database share.
+pub(crate) struct Core {
+    pub(crate) dir: PathBuf,
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: DatabaseOptions,
+    pub(crate) tables: Arc<TableContext>,
+    pub(crate) mem: Published<MemView>,
+    /// Held while `mem` is replaced.
+    pub(crate) mem_change: Mutex<()>,
+    /// Every write up to this number is in the memtables.
+    pub(crate) visible: AtomicU64,
+    pub(crate) write: Mutex<WriteState>,
+    pub(crate) queue: Mutex<Vec<Arc<Pending>>>,
+    pub(crate) catalog: Mutex<Catalog>,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) work: Work,
+    pub(crate) counters: Counters,
+    /// Set by a failed sync: nothing is acknowledged any more.
+    pub(crate) stopped: Mutex<Option<Error>>,
+    pub(crate) next_file: AtomicU64,
+    /// Log segments older than this are not needed any more.
+    pub(crate) log_floor: AtomicU64,
+    /// Keyspaces that keep retired sub-trees for snapshots.
+    pub(crate) retiring: Mutex<Vec<Weak<KeyspaceInner>>>,
+    /// Held until the database is closed.
+    pub(crate) _lock: Box<dyn FileLock>,
+}
+
+impl Core {
+    /// A number for a new file.
+    pub(crate) fn new_file_id(&self) -> FileId {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The newest sequence number that reads may see.
+    #[inline]
+    pub(crate) fn visible_seq(&self) -> SeqNo {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Stops all writes until the database is reopened.
+    pub(crate) fn stop(&self, cause: &Error) {
+        self.stopped.lock().get_or_insert_with(|| cause.clone());
+    }
+
+    /// The error of a stopped database.
+    pub(crate) fn check_running(&self) -> Result<()> {
+        match &*self.stopped.lock() {
+            None => Ok(()),
+            Some(cause) => Err(Error::WritesStopped(Arc::new(cause.clone()))),
+        }
+    }
+
+    /// Replaces the memtables' view by what `change` makes of it.
+    pub(crate) fn change_mem(&self, change: impl FnOnce(&MemView) -> MemView) {
+        let _one = self.mem_change.lock();
+        let next = change(&self.mem.get());
+        self.mem.store(Arc::new(next));
+    }
+
+    /// Gives the block cache what memtables and pinned blocks leave of the budget.
+    pub(crate) fn balance_memory(&self) {
+        let budget = self.options.memory_budget_bytes;
+        // The active memtable will fill up: its room is taken from the start.
+        let sealed: u64 =
+            self.mem.get().sealed.iter().map(|memtable| memtable.bytes() as u64).sum();
+        let taken = sealed
+            + self.options.memtable_bytes
+            + self.tables.counters.pinned_bytes.load(Ordering::Relaxed);
+        self.tables.cache.set_capacity(budget.saturating_sub(taken).max(budget / 16));
+    }
+
+    /// Makes the directory's entries durable.
+    pub(crate) fn sync_dir(&self) -> Result<()> {
+        crate::io::retry("sync directory", &self.dir, || self.fs.sync_dir(&self.dir))
+    }
+
+    /// Removes a file that is no longer needed. A failure is counted, not reported: the file is
+    /// removed at the next open.
+    pub(crate) fn remove_file(&self, path: &Path) {
+        if self.fs.remove_file(path).is_err() {
+            self.counters.failed_removals.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Catalog {
+    /// Makes `edits` durable, all or none, and remembers them.
+    ///
+    /// After an error it is unknown whether they are durable: what they name must stay as it is
+    /// until a later commit succeeds.
+    pub(crate) fn commit(&mut self, core: &Core, mut edits: Vec<Edit>) -> Result<()> {
+        edits.push(self.next_ids(core));
+        let edit = VersionEdit::from(edits);
+        if self.manifest.is_broken() || self.manifest.bytes() > MANIFEST_BYTES_MAX {
+            let id = core.new_file_id();
+            let old = self.manifest.path().to_owned();
+            self.manifest = Manifest::create(&*core.fs, &core.dir, id, &[self.state.snapshot()])?;
+            core.remove_file(&old);
+        }
+        self.manifest.append(&edit)?;
+        self.state.apply(&edit).map_err(|what| {
+            Error::corrupt(self.manifest.path(), 0, "edits that fit the state", what)
+        })
+    }
+
+    fn next_ids(&self, core: &Core) -> Edit {
+        Edit::NextIds {
+            file: core.next_file.load(Ordering::Relaxed),
+            tree: self.state.next_tree,
+            keyspace: self.state.next_keyspace,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Counters of what the engine did, kept off the read path.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use crate::sync::primitive::AtomicU64;
+
+/// Counts since the database was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) written_entries: AtomicU64,
+    pub(crate) log_syncs: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) flushed_bytes: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) compacted_read_bytes: AtomicU64,
+    pub(crate) compacted_written_bytes: AtomicU64,
+    pub(crate) failed_jobs: AtomicU64,
+    pub(crate) failed_removals: AtomicU64,
+    pub(crate) stall_ns_max: AtomicU64,
+    pub(crate) stall_ns_total: AtomicU64,
+    pub(crate) delay_ns_total: AtomicU64,
+}
+
+impl Counters {
+    /// Notes that a writer waited for a flush.
+    pub(crate) fn note_stall(&self, waited: Duration) {
+        let ns = nanoseconds(waited);
+        self.stall_ns_max.fetch_max(ns, Ordering::Relaxed);
+        self.stall_ns_total.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Notes that a writer was slowed down.
+    pub(crate) fn note_delay(&self, slept: Duration) {
+        let ns = nanoseconds(slept);
+        self.stall_ns_max.fetch_max(ns, Ordering::Relaxed);
+        self.delay_ns_total.fetch_add(ns, Ordering::Relaxed);
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

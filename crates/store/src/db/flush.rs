@@ -1,0 +1,146 @@
+//! Flushes: a sealed memtable becomes one table of level 0 in every sub-tree that it touches.
+
+use std::collections::HashMap;
+
+use super::core::{Core, MemView, Tree};
+use crate::{
+    compaction::retain::Retain,
+    error::Result,
+    memtable::{LogFloor, Memtable},
+    sync::primitive::{Arc, Ordering},
+    table::{Table, TableMeta, TableWriter},
+    types::{SeqNo, TreeId},
+    version::edit::Edit,
+};
+
+impl Core {
+    /// Flushes the oldest sealed memtable; says whether there was one. The caller holds
+    /// `work.flushing`.
+    pub(crate) fn flush_oldest(&self) -> Result<bool> {
+        let view = self.mem.get();
+        let Some(memtable) = view.sealed.last() else { return Ok(false) };
+        let next = view.sealed.iter().rev().nth(1).unwrap_or(&view.active);
+        let floor = next.log();
+        let outputs = self.write_memtable(memtable)?;
+        self.install_flush(outputs, floor, memtable.last_seq())?;
+        self.change_mem(|view| MemView {
+            active: Arc::clone(&view.active),
+            sealed: view.sealed.iter().filter(|m| !Arc::ptr_eq(m, memtable)).cloned().collect(),
+        });
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        if let Some(floor) = floor {
+            self.log_floor.store(floor.segment, Ordering::Release);
+        }
+        // A writer may hold the lock while it waits for this very flush: it must hear of it before
+        // the lock is asked for, and removes the old segments itself if it has the lock.
+        self.work.tell_done();
+        if let Some(mut state) = self.write.try_lock() {
+            let old = self.take_old_logs(&mut state);
+            drop(state);
+            self.remove_logs(old);
+        }
+        Ok(true)
+    }
+
+    /// Writes the entries of every live sub-tree to a table of its own.
+    pub(crate) fn write_memtable(
+        &self,
+        memtable: &Memtable,
+    ) -> Result<Vec<(Arc<Tree>, TableMeta)>> {
+        let trees: HashMap<TreeId, Arc<Tree>> = self.catalog.lock().trees.clone();
+        let mut retain = Retain::new(self.snapshots.list(), false);
+        let mut outputs = Vec::new();
+        let mut open: Option<(Arc<Tree>, TableWriter)> = None;
+        let result = (|| {
+            for entry in memtable.iter() {
+                if open.as_ref().is_none_or(|(tree, _)| tree.id != entry.tree()) {
+                    finish(&mut open, &mut outputs)?;
+                    retain.next_run();
+                    let Some(tree) = trees.get(&entry.tree()) else { continue };
+                    let writer =
+                        TableWriter::create(&self.tables, self.new_file_id(), &tree.options.table)?;
+                    open = Some((Arc::clone(tree), writer));
+                }
+                let Some((_, writer)) = &mut open else { continue };
+                if let Some(seq) = retain.judge(entry.key(), entry.seq(), entry.kind()) {
+                    writer.add(entry.key(), seq, entry.kind(), entry.value())?;
+                }
+            }
+            finish(&mut open, &mut outputs)
+        })();
+        if let Err(error) = result {
+            if let Some((_, writer)) = open {
+                writer.abandon();
+            }
+            self.remove_outputs(&outputs);
+            return Err(error);
+        }
+        if !outputs.is_empty() {
+            self.sync_dir()?;
+        }
+        Ok(outputs)
+    }
+
+    /// Makes flushed tables part of their sub-trees, durably, and then visible.
+    pub(crate) fn install_flush(
+        &self,
+        outputs: Vec<(Arc<Tree>, TableMeta)>,
+        floor: Option<LogFloor>,
+        last_seq: SeqNo,
+    ) -> Result<()> {
+        let mut opened = Vec::with_capacity(outputs.len());
+        for (tree, meta) in outputs {
+            self.counters.flushed_bytes.fetch_add(meta.file_bytes, Ordering::Relaxed);
+            opened.push((tree, Table::open(&self.tables, meta)?));
+        }
+        let mut catalog = self.catalog.lock();
+        // A sub-tree may have been dropped while its table was written.
+        let (live, dead): (Vec<_>, Vec<_>) =
+            opened.into_iter().partition(|(tree, _)| !tree.dropped.load(Ordering::Acquire));
+        for (_, table) in dead {
+            table.mark_obsolete();
+        }
+        let mut edits: Vec<Edit> = live
+            .iter()
+            .map(|(tree, table)| Edit::AddTable {
+                tree: tree.id,
+                level: 0,
+                meta: table.meta().clone(),
+            })
+            .collect();
+        let floor = floor.map(|LogFloor { segment, lsn }| Edit::LogFloor { segment, lsn });
+        edits.extend(floor);
+        edits.push(Edit::LastSeq { seq: last_seq.max(catalog.state.last_seq) });
+        catalog.commit(self, edits)?;
+        for (tree, table) in live {
+            let levels = tree.levels.get().edited(&[], &[(0, table)]);
+            tree.levels.store(Arc::new(levels));
+        }
+        self.note_zero_tables(&catalog);
+        Ok(())
+    }
+
+    pub(crate) fn remove_outputs(&self, outputs: &[(Arc<Tree>, TableMeta)]) {
+        for (_, meta) in outputs {
+            self.remove_table_files(meta);
+        }
+    }
+
+    pub(crate) fn remove_table_files(&self, meta: &TableMeta) {
+        self.remove_file(&crate::table::table_path(&self.dir, meta.id));
+        if meta.value_file_bytes > 0 {
+            self.remove_file(&crate::table::value_path(&self.dir, meta.id));
+        }
+    }
+}
+
+/// Finishes the open table, if there is one.
+fn finish(
+    open: &mut Option<(Arc<Tree>, TableWriter)>,
+    outputs: &mut Vec<(Arc<Tree>, TableMeta)>,
+) -> Result<()> {
+    if let Some((tree, writer)) = open.take() {
+        outputs.push((tree, writer.finish()?));
+    }
+    Ok(())
+}

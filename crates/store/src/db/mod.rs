@@ -1,0 +1,194 @@
+//! The database: handles, keyspaces, writes, snapshots, and what runs in the background.
+
+mod background;
+mod batch;
+mod checkpoint;
+pub(crate) mod core;
+mod counters;
+mod flush;
+mod ingest;
+mod keyspace;
+mod lifecycle;
+mod open;
+mod snapshot;
+mod stats;
+mod write;
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+pub(crate) use open::take_lock;
+
+pub use batch::Batch;
+pub use keyspace::Keyspace;
+pub use snapshot::Snapshot;
+pub use stats::{KeyspaceStats, LevelStats, Stats};
+
+use self::core::Core;
+use crate::{
+    error::Result,
+    options::{DatabaseBuilder, KeyspaceOptions, PersistMode},
+    sync::primitive::Arc,
+};
+
+/// Closes the database when the last handle of any kind is dropped.
+pub(crate) struct Handle {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.close();
+    }
+}
+
+/// An open database: a directory of keyspaces. Cloning gives another handle of the same one; it is
+/// closed when the last handle, keyspace, snapshot, batch or iterator is dropped.
+///
+/// ```
+/// # fn main() -> rhumb::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// use rhumb::{Database, KeyspaceOptions, PersistMode};
+///
+/// let db = Database::builder(dir.path().join("db")).open()?;
+/// let users = db.keyspace("users", KeyspaceOptions::default())?;
+///
+/// users.insert("ada", "1815")?;
+/// users.insert("grace", "1906")?;
+/// assert_eq!(users.get("ada")?.unwrap(), b"1815");
+///
+/// let mut batch = db.batch().durability(PersistMode::SyncData);
+/// batch.remove(&users, "ada");
+/// batch.insert(&users, "edsger", "1930");
+/// batch.commit()?;
+///
+/// let names: Result<Vec<_>, _> = users.range("e".."h").map(|pair| pair.map(|(k, _)| k)).collect();
+/// assert_eq!(names?, [b"edsger".as_slice(), b"grace"]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Database {
+    /// Settings for the database in the directory `path`.
+    pub fn builder(path: impl AsRef<Path>) -> DatabaseBuilder {
+        DatabaseBuilder::new(path.as_ref())
+    }
+
+    pub(crate) fn open(builder: DatabaseBuilder) -> Result<Self> {
+        let core = open::open(builder)?;
+        Ok(Self { handle: Arc::new(Handle { core }) })
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.handle.core
+    }
+
+    /// The database's directory.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.core().dir.clone()
+    }
+
+    /// Opens the keyspace `name`, and creates it with `options` if it is not there. The options
+    /// of a keyspace that is there stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for an empty name or one over 255 bytes, [`Error::Io`],
+    /// [`Error::WritesStopped`].
+    ///
+    /// [`Error::InvalidArgument`]: crate::Error::InvalidArgument
+    /// [`Error::Io`]: crate::Error::Io
+    /// [`Error::WritesStopped`]: crate::Error::WritesStopped
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        let inner = self.core().open_keyspace(name, options)?;
+        Ok(Keyspace { handle: Arc::clone(&self.handle), inner })
+    }
+
+    /// Whether there is a keyspace `name`.
+    #[must_use]
+    pub fn has_keyspace(&self, name: &str) -> bool {
+        self.core().catalog.lock().keyspaces.contains_key(name)
+    }
+
+    /// The names of all keyspaces, ascending.
+    #[must_use]
+    pub fn keyspace_names(&self) -> Vec<String> {
+        let catalog = self.core().catalog.lock();
+        let mut names: Vec<String> = catalog.keyspaces.keys().map(|n| n.to_string()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Drops the keyspace `name` with all its data, durably, and frees its space; takes the same
+    /// time for any size. Says whether it was there. Iterators and snapshots made before go on;
+    /// other use of the keyspace's handles fails.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](crate::Error::Io), [`Error::WritesStopped`](crate::Error::WritesStopped).
+    pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
+        self.core().drop_keyspace(name)
+    }
+
+    /// An empty batch.
+    #[must_use]
+    pub fn batch(&self) -> Batch {
+        Batch::new(Arc::clone(&self.handle))
+    }
+
+    /// The database as it is now, to read from for as long as the snapshot lives.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(Arc::clone(&self.handle))
+    }
+
+    /// Makes everything acknowledged so far survive what `mode` says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](crate::Error::Io) if the sync failed; all later writes fail then until the
+    /// database is reopened.
+    pub fn persist(&self, mode: PersistMode) -> Result<()> {
+        self.core().persist(mode)
+    }
+
+    /// Writes the memtable to tables and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](crate::Error::Io); the data stays in the log.
+    pub fn flush(&self) -> Result<()> {
+        self.core().flush()
+    }
+
+    /// Writes a copy of the database as it is now to the directory `path`, which must not exist
+    /// or be empty. Tables are shared by hard links, so this takes little time and space, and
+    /// `path` must be on the same file system. The copy is durable and opens as a database.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](crate::Error::Io);
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the directory is not empty.
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.core().checkpoint(path.as_ref())
+    }
+
+    /// What the database holds and does. Costs a walk over the table lists.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.core().stats()
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("path", &self.core().dir).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,264 @@
+//! Opening: from the files of a directory to a database that takes writes.
+//!
+//! 1. Lock the directory.
+//! 2. Read the manifest, and begin a new one with a snapshot of what it says. Only then is
+//!    anything removed: what was read may not have been durable before.
+//! 3. Open the tables.
+//! 4. Replay the log into tables of level 0, and begin a new segment.
+//! 5. Remove what nothing refers to.
+//!
+//! A crash at any point leaves a directory that opens: the old log stays until the new manifest
+//! durably says that it is not needed.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
+
+use super::{
+    background::Work,
+    core::{Catalog, Core, MemView, Tree},
+    counters::Counters,
+    keyspace::KeyspaceInner,
+    snapshot::Snapshots,
+    write::{WriteState, insert_record},
+};
+use crate::{
+    error::{Error, Result},
+    io::{FileLock, FileSystem, ReadMode, retry},
+    log::{LogRecord, LogWriter, Recovery, batch::Batch, recover, segment::segment_path},
+    memtable::{LogFloor, Memtable},
+    options::{DatabaseBuilder, KeyspaceOptions},
+    sync::{
+        primitive::{Arc, AtomicU64, Mutex},
+        published::Published,
+    },
+    table::{BlockCache, Table, TableContext, TableCounters, table_path, value_path},
+    types::{FileId, SeqNo, TreeId},
+    version::{
+        edit::Edit,
+        levels::{Level, Levels},
+        manifest::Manifest,
+        state::CatalogState,
+    },
+};
+
+/// The name of the lock file.
+const LOCK_NAME: &str = "LOCK";
+
+/// Opens the database that the builder describes.
+pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
+    let DatabaseBuilder { path: dir, options, fs, clock } = builder;
+    prepare_directory(&*fs, &dir, options.create_if_missing)?;
+    let lock = take_lock(&*fs, &dir)?;
+    let names = retry("list", &dir, || fs.list(&dir))?;
+    let last_file = names.iter().filter_map(|name| file_number(name)).max().unwrap_or(0);
+    let recovered = Manifest::recover(&*fs, &dir)?;
+    if recovered.is_none() && !options.create_if_missing {
+        return Err(Error::InvalidArgument(
+            format!("there is no database in {}", dir.display()).into(),
+        ));
+    }
+    let state = recovered.map(|recovered| recovered.state).unwrap_or_default();
+    let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
+    let tables = Arc::new(TableContext {
+        fs: Arc::clone(&fs),
+        dir: dir.clone(),
+        read_mode: options.read_mode,
+        cache: BlockCache::new(options.memory_budget_bytes / 2),
+        counters: Arc::new(TableCounters::default()),
+    });
+    let (trees, keyspaces) = open_trees(&tables, &state, &dir)?;
+    let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
+    let manifest = Manifest::create(&*fs, &dir, manifest_id, &[state.snapshot()])?;
+    let (replayed, recovery) = replay(&*fs, &dir, &state)?;
+    let segment = next_file.fetch_add(1, Ordering::Relaxed);
+    let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
+    let last_seq = replayed.iter().map(|m| m.last_seq()).fold(state.last_seq, SeqNo::max);
+    let core = Arc::new(Core {
+        mem: Published::new(Arc::new(MemView {
+            active: Arc::new(Memtable::new(Some(LogFloor { segment, lsn: recovery.end }))),
+            sealed: replayed.into_iter().rev().map(Arc::new).collect(),
+        })),
+        mem_change: Mutex::default(),
+        visible: AtomicU64::new(last_seq),
+        write: Mutex::new(WriteState { log, sealed_logs: Vec::new(), next_seq: last_seq + 1 }),
+        queue: Mutex::default(),
+        log_floor: AtomicU64::new(state.log_floor),
+        catalog: Mutex::new(Catalog { state, manifest, keyspaces, trees }),
+        snapshots: Snapshots::default(),
+        work: Work::default(),
+        counters: Counters::default(),
+        stopped: Mutex::default(),
+        next_file,
+        retiring: Mutex::default(),
+        _lock: lock,
+        dir,
+        fs,
+        clock,
+        options,
+        tables,
+    });
+    // What was replayed may not have been durable: it goes to tables before anything is promised.
+    while core.flush_oldest()? {}
+    core.forget_old_logs()?;
+    core.remove_unknown_files()?;
+    core.balance_memory();
+    core.work.start(&core)?;
+    Ok(core)
+}
+
+/// Creates the directory if need be, durably.
+fn prepare_directory(fs: &dyn FileSystem, dir: &Path, create: bool) -> Result<()> {
+    if fs.list(dir).is_ok() {
+        return Ok(());
+    }
+    if !create {
+        return Err(Error::InvalidArgument(
+            format!("there is no database in {}", dir.display()).into(),
+        ));
+    }
+    retry("create directory", dir, || fs.create_dir_all(dir))?;
+    for parent in dir.ancestors().skip(1) {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        // A parent that cannot be opened was there before: only new entries need the sync.
+        if fs.sync_dir(parent).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the lock, or says who has it.
+pub(crate) fn take_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileLock>> {
+    let path = dir.join(LOCK_NAME);
+    let program = std::env::args_os().next().unwrap_or_default();
+    let program = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
+    let holder = format!("process {} ({program})", std::process::id());
+    fs.lock(&path, &holder).map_err(|error| {
+        if error.kind() != ErrorKind::WouldBlock {
+            return Error::io("lock", &path, error);
+        }
+        let mut text = [0; 256];
+        let read = fs
+            .open(&path, ReadMode::Buffered)
+            .and_then(|file| file.read_at(&mut text, 0))
+            .unwrap_or(0);
+        let holder = String::from_utf8_lossy(&text[..read]).trim().to_owned();
+        let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
+        Error::Locked { path, holder }
+    })
+}
+
+type Trees = HashMap<TreeId, Arc<Tree>>;
+type Keyspaces = HashMap<Arc<str>, Arc<KeyspaceInner>>;
+
+/// Opens the tables of every keyspace.
+fn open_trees(
+    tables: &Arc<TableContext>,
+    state: &CatalogState,
+    manifest: &Path,
+) -> Result<(Trees, Keyspaces)> {
+    let (mut trees, mut keyspaces) = (Trees::new(), Keyspaces::new());
+    for keyspace in state.keyspaces.values() {
+        let options = KeyspaceOptions::decode(&keyspace.options).map_err(|found| {
+            Error::corrupt(manifest, 0, format!("options of keyspace {:?}", keyspace.name), found)
+        })?;
+        let mut zero = Vec::new();
+        let mut sorted: Vec<Vec<Arc<Table>>> = Vec::new();
+        for (level, meta) in state.tables_of(keyspace.tree) {
+            let table = Table::open(tables, meta.clone())?;
+            match level.checked_sub(1) {
+                None => zero.push((0, table)),
+                Some(i) => {
+                    sorted.resize_with(sorted.len().max(i + 1), Vec::new);
+                    sorted[i].push(table);
+                }
+            }
+        }
+        let levels =
+            Levels { zero: Vec::new(), sorted: sorted.into_iter().map(Level::new).collect() };
+        let tree = Tree::new(keyspace.tree, options, levels.edited(&[], &zero), 0);
+        let inner = KeyspaceInner::new(keyspace.id, keyspace.name.as_str().into(), tree.clone());
+        trees.insert(tree.id, tree);
+        keyspaces.insert(Arc::clone(&inner.name), inner);
+    }
+    Ok((trees, keyspaces))
+}
+
+/// Replays the log into memtables, one for each segment, oldest first.
+fn replay(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    state: &CatalogState,
+) -> Result<(Vec<Memtable>, Recovery)> {
+    let mut memtables: Vec<Memtable> = Vec::new();
+    let mut last_segment = None;
+    let recovery = recover(fs, dir, state.identity, state.log_start(), |record| {
+        let LogRecord { lsn, segment, payload } = record;
+        let batch = Batch::decode(&payload).map_err(|fault| {
+            let at =
+                format!("{} at byte {} of the record at place {lsn}", fault.expected, fault.offset);
+            Error::corrupt(segment_path(dir, segment), 0, at, "something else")
+        })?;
+        if last_segment != Some(segment) {
+            last_segment = Some(segment);
+            memtables.push(Memtable::new(None));
+        }
+        if let Some(memtable) = memtables.last() {
+            insert_record(memtable, &payload, batch.first_seq());
+        }
+        Ok(())
+    })?;
+    Ok((memtables, recovery))
+}
+
+impl Core {
+    /// Makes it durable that no older segment than the present one is needed, and removes them.
+    fn forget_old_logs(&self) -> Result<()> {
+        let mut state = self.write.lock();
+        let (segment, lsn) = (state.log.header().id, state.log.header().base);
+        let mut catalog = self.catalog.lock();
+        if catalog.state.log_floor < segment {
+            let last_seq = Edit::LastSeq { seq: state.next_seq - 1 };
+            catalog.commit(self, vec![Edit::LogFloor { segment, lsn }, last_seq])?;
+        }
+        self.log_floor.store(segment, Ordering::Release);
+        drop(self.take_old_logs(&mut state));
+        Ok(())
+    }
+
+    /// Removes files that nothing refers to: leftovers of a crash, and logs that were flushed.
+    fn remove_unknown_files(&self) -> Result<()> {
+        let mut known: HashSet<PathBuf> = HashSet::new();
+        known.insert(segment_path(&self.dir, self.log_floor.load(Ordering::Acquire)));
+        {
+            let catalog = self.catalog.lock();
+            known.insert(catalog.manifest.path().to_owned());
+            for meta in catalog.state.tables() {
+                known.insert(table_path(&self.dir, meta.id));
+                known.insert(value_path(&self.dir, meta.id));
+            }
+        }
+        for name in retry("list", &self.dir, || self.fs.list(&self.dir))? {
+            let path = self.dir.join(&name);
+            // Files of other kinds are not ours to remove.
+            if file_number(&name).is_some() && !known.contains(&path) {
+                self.remove_file(&path);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number in the name of a file of the database; `None` for the lock, `CURRENT` and anything
+/// that is not the database's.
+fn file_number(name: &str) -> Option<FileId> {
+    let digits = match name.split_once('.') {
+        Some((digits, "sst" | "val" | "log")) => digits,
+        _ => name.strip_prefix("MANIFEST-")?,
+    };
+    digits.parse().ok()
+}

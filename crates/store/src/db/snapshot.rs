@@ -1,0 +1,158 @@
+//! Snapshots: the whole database as it was at one moment.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::{Bound, RangeBounds},
+};
+
+use super::{Handle, keyspace::Keyspace};
+use crate::{
+    error::Result,
+    iter::{Iter, prefix_end},
+    slice::Slice,
+    sync::primitive::{Arc, Mutex},
+    types::SeqNo,
+};
+
+/// The sequence numbers that live snapshots read at, with how many read at each.
+#[derive(Default)]
+pub(crate) struct Snapshots(Mutex<BTreeMap<SeqNo, usize>>);
+
+impl Snapshots {
+    /// Registers a snapshot at the number that `now` gives while no list can be taken.
+    fn add(&self, now: impl FnOnce() -> SeqNo) -> SeqNo {
+        let mut live = self.0.lock();
+        let seq = now();
+        *live.entry(seq).or_default() += 1;
+        seq
+    }
+
+    fn remove(&self, seq: SeqNo) {
+        let mut live = self.0.lock();
+        if let Some(count) = live.get_mut(&seq) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&seq);
+            }
+        }
+    }
+
+    /// The numbers of all live snapshots, ascending.
+    pub(crate) fn list(&self) -> Vec<SeqNo> {
+        self.0.lock().keys().copied().collect()
+    }
+
+    /// The number of live snapshots.
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().values().sum()
+    }
+}
+
+/// The whole database as it was when [`Database::snapshot`] was called: reads of all keyspaces
+/// through it see that moment, whatever is written, cleared or dropped afterwards.
+///
+/// A live snapshot keeps the versions that it sees from being reclaimed.
+///
+/// [`Database::snapshot`]: crate::Database::snapshot
+pub struct Snapshot {
+    handle: Arc<Handle>,
+    seq: SeqNo,
+}
+
+impl Snapshot {
+    pub(crate) fn new(handle: Arc<Handle>) -> Self {
+        let core = &handle.core;
+        let seq = core.snapshots.add(|| core.visible_seq());
+        Self { handle, seq }
+    }
+
+    /// The value of `key` in `keyspace` at the snapshot's moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        keyspace.get_at(key.as_ref(), Some(self.seq))
+    }
+
+    /// Whether `keyspace` held `key` at the snapshot's moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(keyspace.find_at(key.as_ref(), Some(self.seq))?.is_some())
+    }
+
+    /// The values of many keys, in the order of `keys`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+    ) -> Result<Vec<Option<Slice>>> {
+        keyspace.multi_get_at(keys, Some(self.seq))
+    }
+
+    /// The keys of a range with their values, from both ends.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Iter {
+        let (from, to) = super::keyspace::owned_bounds(&range);
+        keyspace.iter_at(from, to, Some(self.seq))
+    }
+
+    /// All keys with their values, from both ends.
+    #[must_use]
+    pub fn iter(&self, keyspace: &Keyspace) -> Iter {
+        keyspace.iter_at(Bound::Unbounded, Bound::Unbounded, Some(self.seq))
+    }
+
+    /// The keys that begin with `prefix`, from both ends.
+    #[must_use]
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
+        let prefix = prefix.as_ref();
+        let to = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        keyspace.iter_at(Bound::Included(prefix.into()), to, Some(self.seq))
+    }
+
+    /// The smallest key with its value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn first_key_value(&self, keyspace: &Keyspace) -> Result<Option<(Slice, Slice)>> {
+        self.iter(keyspace).next().transpose()
+    }
+
+    /// The largest key with its value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn last_key_value(&self, keyspace: &Keyspace) -> Result<Option<(Slice, Slice)>> {
+        self.iter(keyspace).next_back().transpose()
+    }
+
+    /// The number of the last write that the snapshot sees.
+    #[must_use]
+    pub fn sequence_number(&self) -> SeqNo {
+        self.seq
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.handle.core.snapshots.remove(self.seq);
+        self.handle.core.release_retired();
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("seq", &self.seq).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,158 @@
+//! What the database says of itself.
+
+use std::sync::atomic::Ordering;
+
+use super::core::{Core, Tree};
+use crate::version::levels::Levels;
+
+/// What a database holds and did since it was opened.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Every keyspace, by name.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// The number of the last visible write.
+    pub sequence_number: u64,
+    /// Live snapshots.
+    pub snapshots: u64,
+    /// Memory of all memtables, in bytes.
+    pub memtable_bytes: u64,
+    /// Full memtables that wait for their flush.
+    pub sealed_memtables: u64,
+    /// Memory of the pinned index and filter blocks, in bytes.
+    pub pinned_bytes: u64,
+    /// Memory of the cached blocks, in bytes.
+    pub cache_bytes: u64,
+    /// What the cache may take at present, in bytes.
+    pub cache_capacity_bytes: u64,
+    /// The memory budget, in bytes.
+    pub memory_budget_bytes: u64,
+    /// Blocks read from files.
+    pub block_reads: u64,
+    /// Bytes read from files for blocks.
+    pub block_read_bytes: u64,
+    /// Entries written, tombstones included.
+    pub written_entries: u64,
+    /// Syncs of the log.
+    pub log_syncs: u64,
+    /// Memtables flushed.
+    pub flushes: u64,
+    /// Bytes of flushed tables.
+    pub flushed_bytes: u64,
+    /// Compactions that merged tables.
+    pub compactions: u64,
+    /// Bytes that compactions read.
+    pub compacted_read_bytes: u64,
+    /// Bytes that compactions wrote.
+    pub compacted_written_bytes: u64,
+    /// Flushes and compactions that failed; they are tried again.
+    pub failed_jobs: u64,
+    /// Why background work fails at present.
+    pub failure: Option<String>,
+    /// The longest time that one write waited for the background, in nanoseconds.
+    pub stall_ns_max: u64,
+    /// The time that writes waited for flushes, in nanoseconds.
+    pub stall_ns_total: u64,
+    /// The time that writes were slowed down by the throttle, in nanoseconds.
+    pub delay_ns_total: u64,
+}
+
+/// What a keyspace holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct KeyspaceStats {
+    /// Its name.
+    pub name: String,
+    /// Entries in tables; overwritten versions and tombstones that are not yet compacted away
+    /// count too.
+    pub entries: u64,
+    /// Tombstones in tables.
+    pub tombstones: u64,
+    /// Bytes of keys and values in tables, before compression.
+    pub raw_bytes: u64,
+    /// Bytes of its files.
+    pub file_bytes: u64,
+    /// Memory of its pinned index and filter blocks, in bytes.
+    pub pinned_bytes: u64,
+    /// Its levels, from level 0.
+    pub levels: Vec<LevelStats>,
+}
+
+/// What a level holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct LevelStats {
+    /// Tables.
+    pub tables: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of its files.
+    pub file_bytes: u64,
+}
+
+impl Core {
+    /// What the database holds and did.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut keyspaces: Vec<KeyspaceStats> = {
+            let catalog = self.catalog.lock();
+            catalog
+                .keyspaces
+                .values()
+                .map(|inner| keyspace_stats(inner.name.to_string(), &inner.tree.get()))
+                .collect()
+        };
+        keyspaces.sort_by(|a, b| a.name.cmp(&b.name));
+        let view = self.mem.get();
+        let (counters, tables) = (&self.counters, &self.tables.counters);
+        let get = |counter: &crate::sync::primitive::AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            pinned_bytes: keyspaces.iter().map(|keyspace| keyspace.pinned_bytes).sum(),
+            keyspaces,
+            sequence_number: self.visible_seq(),
+            snapshots: self.snapshots.count() as u64,
+            memtable_bytes: view.bytes(),
+            sealed_memtables: view.sealed.len() as u64,
+            cache_bytes: self.tables.cache.resident_bytes(),
+            cache_capacity_bytes: self.tables.cache.capacity(),
+            memory_budget_bytes: self.options.memory_budget_bytes,
+            block_reads: get(&tables.block_reads),
+            block_read_bytes: get(&tables.read_bytes),
+            written_entries: get(&counters.written_entries),
+            log_syncs: get(&counters.log_syncs),
+            flushes: get(&counters.flushes),
+            flushed_bytes: get(&counters.flushed_bytes),
+            compactions: get(&counters.compactions),
+            compacted_read_bytes: get(&counters.compacted_read_bytes),
+            compacted_written_bytes: get(&counters.compacted_written_bytes),
+            failed_jobs: get(&counters.failed_jobs),
+            failure: self.work.failure().map(|error| error.to_string()),
+            stall_ns_max: get(&counters.stall_ns_max),
+            stall_ns_total: get(&counters.stall_ns_total),
+            delay_ns_total: get(&counters.delay_ns_total),
+        }
+    }
+}
+
+fn keyspace_stats(name: String, tree: &Tree) -> KeyspaceStats {
+    let levels = tree.levels.get();
+    let mut stats = KeyspaceStats { name, ..KeyspaceStats::default() };
+    for (_, table) in levels.all() {
+        let meta = table.meta();
+        stats.entries += meta.entries;
+        stats.tombstones += meta.tombstones;
+        stats.raw_bytes += meta.raw_bytes;
+        stats.file_bytes += table.meta().total_bytes();
+        stats.pinned_bytes += table.pinned_bytes();
+    }
+    stats.levels = (0..levels.depth()).map(|level| level_stats(&levels, level)).collect();
+    stats
+}
+
+fn level_stats(levels: &Levels, level: usize) -> LevelStats {
+    let tables = levels.tables(level);
+    LevelStats {
+        tables: tables.len() as u64,
+        entries: tables.iter().map(|table| table.meta().entries).sum(),
+        file_bytes: tables.iter().map(|table| table.meta().total_bytes()).sum(),
+    }
+}

@@ -1,0 +1,287 @@
+//! The write path: group commit into the log, then into the memtable.
+//!
+//! A writer queues its batch and takes the write lock. Whoever gets the lock first commits all
+//! that is queued as one log record with at most one sync; the others find their batch done when
+//! they get the lock. A group's operations become visible together, once all are in the memtable.
+
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use super::core::{Core, MemView};
+use crate::{
+    error::Result,
+    log::{
+        LogWriter,
+        batch::{self, Batch},
+        segment::segment_path,
+    },
+    memtable::{LogFloor, Memtable},
+    options::{PersistMode, SEALED_MAX},
+    sync::primitive::{Arc, Mutex},
+    types::SeqNo,
+};
+
+/// A group takes no further batch once it is this large, in bytes.
+const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// Writers are slowed in steps of this length, so that the clock's granularity does not matter.
+const DELAY_STEP: Duration = Duration::from_micros(500);
+
+/// What belongs to the write lock.
+pub(crate) struct WriteState {
+    /// Takes the records.
+    pub(crate) log: LogWriter,
+    /// Writers of older segments that memtables still need, oldest first: a sync includes them.
+    pub(crate) sealed_logs: Vec<LogWriter>,
+    /// The number of the next operation.
+    pub(crate) next_seq: SeqNo,
+}
+
+/// A batch on its way through the queue.
+pub(crate) struct Pending {
+    record: Mutex<Arc<[u8]>>,
+    operations: u32,
+    durability: PersistMode,
+    result: Mutex<Option<Result<()>>>,
+}
+
+impl Core {
+    /// Commits an encoded batch: all of it or nothing.
+    pub(crate) fn commit(
+        self: &Arc<Self>,
+        record: Vec<u8>,
+        operations: u32,
+        durability: PersistMode,
+    ) -> Result<()> {
+        if operations == 0 {
+            return if durability == PersistMode::Buffer {
+                Ok(())
+            } else {
+                self.persist(durability)
+            };
+        }
+        let bytes = record.len();
+        self.delay_writer(bytes);
+        let pending = Arc::new(Pending {
+            record: Mutex::new(Arc::from(record)),
+            operations,
+            durability,
+            result: Mutex::new(None),
+        });
+        self.queue.lock().push(Arc::clone(&pending));
+        let mut state = self.write.lock();
+        if let Some(result) = pending.result.lock().take() {
+            return result;
+        }
+        let (mine, result) = self.commit_queued(&mut state, &pending);
+        debug_assert!(mine, "a writer's batch is in the queue until it is done");
+        drop(state);
+        self.run_inline();
+        result
+    }
+
+    /// Commits everything queued, in groups, until `own` is among it.
+    fn commit_queued(&self, state: &mut WriteState, own: &Arc<Pending>) -> (bool, Result<()>) {
+        let queued = std::mem::take(&mut *self.queue.lock());
+        let mut outcome = (false, Ok(()));
+        let mut rest = &queued[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let len = rest
+                .iter()
+                .take_while(|pending| {
+                    let fits = bytes < GROUP_BYTES_MAX;
+                    bytes += pending.record.lock().len();
+                    fits
+                })
+                .count();
+            let (group, others) = rest.split_at(len);
+            let result = self.commit_group(state, group);
+            for pending in group {
+                if Arc::ptr_eq(pending, own) {
+                    outcome = (true, result.clone());
+                } else {
+                    *pending.result.lock() = Some(result.clone());
+                }
+            }
+            rest = others;
+        }
+        outcome
+    }
+
+    fn commit_group(&self, state: &mut WriteState, group: &[Arc<Pending>]) -> Result<()> {
+        self.check_running()?;
+        self.make_room(state)?;
+        let first_seq = state.next_seq;
+        let mut seq = first_seq;
+        let records: Vec<Arc<[u8]>> = group
+            .iter()
+            .map(|pending| {
+                let mut record = pending.record.lock();
+                if let Some(bytes) = Arc::get_mut(&mut record) {
+                    batch::set_first_seq(bytes, seq);
+                }
+                seq += SeqNo::from(pending.operations);
+                Arc::clone(&record)
+            })
+            .collect();
+        self.log_records(state, &records)?;
+        // The numbers are used up even if the sync fails: the record may be replayed.
+        state.next_seq = seq;
+        let durability = group.iter().map(|p| p.durability).max().unwrap_or_default();
+        if durability != PersistMode::Buffer {
+            self.sync_logs(state, durability)?;
+        }
+        let memtable = Arc::clone(&self.mem.get().active);
+        let mut inserted = first_seq;
+        for record in &records {
+            inserted = insert_record(&memtable, record, inserted);
+        }
+        self.counters.written_entries.fetch_add(seq - first_seq, Ordering::Relaxed);
+        self.visible.store(seq - 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Hands the records to the log with one call of the operating system.
+    fn log_records(&self, state: &mut WriteState, records: &[Arc<[u8]>]) -> Result<()> {
+        if state.log.is_closed() {
+            // A failed write could not be cut off: the next segment's header voids it.
+            self.new_segment(state)?;
+        }
+        for record in records {
+            state.log.stage(&[record])?;
+        }
+        state.log.commit()
+    }
+
+    /// Begins a new log segment after the present one; returns its beginning.
+    fn new_segment(&self, state: &mut WriteState) -> Result<LogFloor> {
+        let id = self.new_file_id();
+        let next = state.log.rotate(id)?;
+        state.sealed_logs.push(std::mem::replace(&mut state.log, next));
+        self.remove_logs(self.take_old_logs(state));
+        let lsn = state.log.header().base;
+        Ok(LogFloor { segment: id, lsn })
+    }
+
+    /// Takes out the writers of segments that no memtable needs any more.
+    pub(crate) fn take_old_logs(&self, state: &mut WriteState) -> Vec<LogWriter> {
+        let floor = self.log_floor.load(Ordering::Acquire);
+        let (old, kept) = std::mem::take(&mut state.sealed_logs)
+            .into_iter()
+            .partition(|log| log.header().id < floor);
+        state.sealed_logs = kept;
+        // The manifest durably says that nothing before the floor is needed.
+        let first = state.sealed_logs.first_mut().unwrap_or(&mut state.log);
+        if first.header().id == floor {
+            first.note_durable(first.header().base);
+        }
+        old
+    }
+
+    /// Removes log segments.
+    pub(crate) fn remove_logs(&self, logs: Vec<LogWriter>) {
+        for log in logs {
+            self.remove_file(&segment_path(&self.dir, log.header().id));
+        }
+    }
+
+    /// Forces everything logged so far to the disk.
+    pub(crate) fn sync_logs(&self, state: &mut WriteState, mode: PersistMode) -> Result<()> {
+        let all = mode == PersistMode::SyncAll;
+        let mut durable = 0;
+        self.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
+        for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
+            log.note_durable(durable);
+            match log.sync(all) {
+                Ok(lsn) => durable = lsn,
+                Err(cause) => {
+                    // What the disk holds now is unknown: nothing may be acknowledged after this.
+                    self.stop(&cause);
+                    return Err(cause);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far survive what `mode` says.
+    pub(crate) fn persist(&self, mode: PersistMode) -> Result<()> {
+        let mut state = self.write.lock();
+        self.check_running()?;
+        if mode == PersistMode::Buffer {
+            return Ok(());
+        }
+        self.sync_logs(&mut state, mode)
+    }
+
+    /// Sees to it that the active memtable takes another group.
+    fn make_room(&self, state: &mut WriteState) -> Result<()> {
+        if (self.mem.get().active.bytes() as u64) < self.options.memtable_bytes {
+            return Ok(());
+        }
+        self.wait_for_sealed(SEALED_MAX - 1)?;
+        self.seal(state)
+    }
+
+    /// Waits until at most `most` memtables wait for their flush.
+    pub(crate) fn wait_for_sealed(&self, most: usize) -> Result<()> {
+        if self.mem.get().sealed.len() <= most {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let result = self.work.wait_until(self, || self.mem.get().sealed.len() <= most);
+        self.counters.note_stall(began.elapsed());
+        result
+    }
+
+    /// Seals the active memtable and begins a new one with a new log segment.
+    pub(crate) fn seal(&self, state: &mut WriteState) -> Result<()> {
+        let floor = self.new_segment(state)?;
+        let active = Arc::new(Memtable::new(Some(floor)));
+        self.change_mem(|view| MemView {
+            active,
+            sealed: std::iter::once(&view.active).chain(&view.sealed).cloned().collect(),
+        });
+        self.balance_memory();
+        self.work.wake();
+        Ok(())
+    }
+
+    /// Slows a writer down while compactions are behind, in proportion to what it writes.
+    fn delay_writer(&self, bytes: usize) {
+        let ns_per_kib = self.work.delay_ns_per_kib(self.memory_pressure());
+        if ns_per_kib == 0 {
+            return;
+        }
+        let delay = Duration::from_nanos(ns_per_kib.saturating_mul(bytes as u64) / 1024);
+        if let Some(due) = self.work.owe_delay(delay, DELAY_STEP) {
+            let began = Instant::now();
+            self.clock.sleep(due);
+            self.counters.note_delay(began.elapsed());
+        }
+    }
+
+    /// How full the memtables are: 0 while none waits for its flush, 1 when all are full.
+    fn memory_pressure(&self) -> f64 {
+        let guard = crate::sync::epoch::pin();
+        let view = self.mem.load(&guard);
+        if view.sealed.len() < SEALED_MAX {
+            return 0.0;
+        }
+        (view.active.bytes() as f64 / self.options.memtable_bytes as f64).min(1.0)
+    }
+}
+
+/// Inserts all operations of a record, numbered from `seq`; returns the next number.
+pub(crate) fn insert_record(memtable: &Memtable, record: &Arc<[u8]>, mut seq: SeqNo) -> SeqNo {
+    memtable.charge_record(record);
+    let Ok(batch) = Batch::decode(record) else { return seq };
+    for operation in batch.ops() {
+        memtable.insert(record, &operation, seq);
+        seq += 1;
+    }
+    seq
+}

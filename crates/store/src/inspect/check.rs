@@ -1,0 +1,345 @@
+//! Reads everything and holds it against everything else that is known of it.
+//!
+//! A problem ends the reading of what depends on it, and nothing else: the list is as complete as
+//! the damage allows. What is read here is what the engine would read, by the same code; on top of
+//! that, every key is looked up where the index says it is.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    OnProgress, file_bytes, list,
+    report::{CheckReport, Problem},
+    table::{WalkedEntry, context, walk_block},
+};
+use crate::{
+    db::take_lock,
+    error::{Error, Result},
+    io::FileSystem,
+    log::{
+        batch::Batch,
+        recover,
+        segment::{parse_segment_name, segment_path},
+    },
+    sync::primitive::Arc,
+    table::{
+        BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, parse_table_name, table_path,
+        value_path,
+    },
+    types::{Kind, SeqNo, compare_entries},
+    version::{
+        manifest::{CURRENT_NAME, Manifest, manifest_path},
+        state::CatalogState,
+    },
+};
+
+/// Problems that are listed; the rest is counted.
+const PROBLEMS_MAX: usize = 100;
+
+/// Blocks between two reports of progress.
+const BLOCKS_PER_REPORT: u32 = 64;
+
+/// Checks the database in `dir`.
+pub(super) fn check(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+    on_progress: OnProgress<'_>,
+) -> Result<CheckReport> {
+    let paths = list(&**fs, dir)?;
+    let no_database =
+        || Error::InvalidArgument(format!("there is no database in {}", dir.display()).into());
+    if !paths.iter().any(|path| table_id(path).is_some() || is_manifest(path)) {
+        return Err(no_database());
+    }
+    let _lock = take_lock(&**fs, dir)?;
+    let bytes_total = paths.iter().filter_map(|path| file_bytes(&**fs, path).ok()).sum();
+    let mut checker = Checker {
+        fs,
+        dir,
+        context: context(fs, dir),
+        report: CheckReport::default(),
+        bytes_total,
+        on_progress,
+    };
+    match Manifest::recover(&**fs, dir) {
+        Ok(Some(recovered)) => {
+            checker.note_file(&manifest_path(dir, recovered.id));
+            checker.note_file(&dir.join(CURRENT_NAME));
+            checker.check_catalog(&recovered.state);
+        }
+        Ok(None) => return Err(no_database()),
+        Err(error) => {
+            checker.note_error(dir, error);
+            checker.check_tables_alone(&paths);
+        }
+    }
+    Ok(checker.report)
+}
+
+fn table_id(path: &Path) -> Option<u64> {
+    parse_table_name(&path.file_name()?.to_string_lossy())
+}
+
+fn is_manifest(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("MANIFEST-"))
+}
+
+struct Checker<'a, 'p> {
+    fs: &'a Arc<dyn FileSystem>,
+    dir: &'a Path,
+    context: Arc<TableContext>,
+    report: CheckReport,
+    /// Bytes of all files of the directory.
+    bytes_total: u64,
+    on_progress: OnProgress<'p>,
+}
+
+impl Checker<'_, '_> {
+    fn note(&mut self, path: impl Into<PathBuf>, offset: Option<u64>, what: impl Into<String>) {
+        if self.report.problems.len() == PROBLEMS_MAX {
+            self.report.problems_unlisted += 1;
+            return;
+        }
+        self.report.problems.push(Problem { path: path.into(), offset, what: what.into() });
+    }
+
+    /// Notes an error that something about `path` ended with.
+    fn note_error(&mut self, path: &Path, error: Error) {
+        match error {
+            Error::Corrupt(damage) => self.note(
+                damage.path.clone(),
+                Some(damage.offset),
+                format!("expected {}, found {}", damage.expected, damage.found),
+            ),
+            error => self.note(path, None, error.to_string()),
+        }
+    }
+
+    /// Counts a file that was read as a whole.
+    fn note_file(&mut self, path: &Path) {
+        self.report.files += 1;
+        self.report.bytes += file_bytes(&**self.fs, path).unwrap_or(0);
+        (self.on_progress)(self.report.bytes.min(self.bytes_total), self.bytes_total);
+    }
+
+    /// Checks all that the manifest names.
+    fn check_catalog(&mut self, state: &CatalogState) {
+        for keyspace in state.keyspaces.values() {
+            let mut levels: Vec<Vec<&TableMeta>> = Vec::new();
+            for (level, meta) in state.tables_of(keyspace.tree) {
+                levels.resize_with(levels.len().max(level + 1), Vec::new);
+                levels[level].push(meta);
+            }
+            for tables in levels.iter_mut().skip(1) {
+                tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+                for pair in tables.windows(2) {
+                    if pair[0].largest >= pair[1].smallest {
+                        let path = table_path(self.dir, pair[1].id);
+                        self.note(
+                            path,
+                            None,
+                            format!("overlaps table {} of its level", pair[0].id),
+                        );
+                    }
+                }
+            }
+            for meta in levels.into_iter().flatten() {
+                self.check_table(meta.id, Some(meta));
+            }
+        }
+        self.check_log(state);
+    }
+
+    /// Checks every table of the directory by itself: nothing is known of which are in use.
+    fn check_tables_alone(&mut self, paths: &[PathBuf]) {
+        for id in paths.iter().filter_map(|path| table_id(path)) {
+            self.check_table(id, None);
+        }
+    }
+
+    fn check_log(&mut self, state: &CatalogState) {
+        let mut records = 0;
+        let recovered =
+            recover(&**self.fs, self.dir, state.identity, state.log_start(), |record| {
+                records += 1;
+                Batch::decode(&record.payload).map(drop).map_err(|fault| {
+                    let path = segment_path(self.dir, record.segment);
+                    let expected =
+                        format!("{} in the record at place {}", fault.expected, record.lsn);
+                    Error::corrupt(path, fault.offset as u64, expected, "something else")
+                })
+            });
+        self.report.log_records = records;
+        if let Err(error) = recovered {
+            self.note_error(self.dir, error);
+        }
+        let paths = list(&**self.fs, self.dir).unwrap_or_default();
+        let live = |path: &&PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            parse_segment_name(&name).is_some_and(|id| id >= state.log_start().segment)
+        };
+        paths.iter().filter(live).for_each(|path| self.note_file(path));
+    }
+
+    /// Checks the table `id`, which should be as `meta` says.
+    fn check_table(&mut self, id: u64, meta: Option<&TableMeta>) {
+        let path = table_path(self.dir, id);
+        let opened = match meta {
+            Some(meta) => Ok(meta.clone()),
+            None => Table::read_meta(&self.context, id),
+        };
+        let table = match opened.and_then(|meta| Table::open(&self.context, meta)) {
+            Ok(table) => table,
+            Err(error) => return self.note_error(&path, error),
+        };
+        let started = self.report.bytes;
+        let mut walk = TableWalk::new(&table);
+        for number in 0..table.index().block_count() {
+            match table.read_block(number, false) {
+                Ok(block) => walk.add_block(self, number, &block),
+                Err(error) => {
+                    walk.is_whole = false;
+                    self.note_error(&path, error);
+                }
+            }
+            self.report.blocks += 1;
+            if number % BLOCKS_PER_REPORT == 0 {
+                let part = table.meta().file_bytes / u64::from(table.index().block_count().max(1));
+                let done = started + part * u64::from(number);
+                (self.on_progress)(done.min(self.bytes_total), self.bytes_total);
+            }
+        }
+        if walk.is_whole {
+            walk.check_totals(self);
+        }
+        self.report.entries += walk.entries;
+        self.report.tables += 1;
+        self.note_file(&path);
+        if table.meta().value_file_bytes > 0 {
+            self.note_file(&value_path(self.dir, id));
+        }
+    }
+}
+
+/// What is known of a table on the way through its blocks.
+struct TableWalk<'a> {
+    table: &'a Table,
+    entries: u64,
+    tombstones: u64,
+    keys: u64,
+    raw_bytes: u64,
+    seqs: Option<(SeqNo, SeqNo)>,
+    first_key: Option<Vec<u8>>,
+    last: Option<(Vec<u8>, SeqNo)>,
+    /// Whether every block so far could be read.
+    is_whole: bool,
+}
+
+impl<'a> TableWalk<'a> {
+    fn new(table: &'a Table) -> Self {
+        Self {
+            table,
+            entries: 0,
+            tombstones: 0,
+            keys: 0,
+            raw_bytes: 0,
+            seqs: None,
+            first_key: None,
+            last: None,
+            is_whole: true,
+        }
+    }
+
+    fn add_block(&mut self, checker: &mut Checker<'_, '_>, number: u32, block: &BlockRef) {
+        let table = self.table;
+        let walked = walk_block(table, number, block, |entry| {
+            let wrong = self.check_entry(number, block, &entry)?;
+            for what in wrong {
+                let offset = table.block_offset(number);
+                checker.note(table.path(), Some(offset), format!("block {number}: {what}"));
+            }
+            self.add_entry(&entry);
+            Ok(())
+        });
+        if let Err(error) = walked {
+            self.is_whole = false;
+            checker.note_error(table.path(), error);
+        }
+    }
+
+    /// What is wrong with an entry.
+    fn check_entry(
+        &self,
+        number: u32,
+        block: &BlockRef,
+        entry: &WalkedEntry<'_>,
+    ) -> Result<Vec<String>> {
+        let mut wrong = Vec::new();
+        let key = || format!("key \"{}\"", entry.key.escape_ascii());
+        if let Some((last_key, last_seq)) = &self.last
+            && compare_entries(last_key, *last_seq, entry.key, entry.seq).is_ge()
+        {
+            wrong.push(format!("{} is not after the entry before it", key()));
+        }
+        let hash = KeyHash::of(entry.key);
+        if self.table.filter_answer(hash) == Some(false) {
+            wrong.push(format!("the filter rules out {}", key()));
+        }
+        let located = self.table.index().locate(entry.key);
+        if located != number {
+            wrong.push(format!("the index says that {} is in block {located}", key()));
+        }
+        let found = match self.table.lookup_in(block, entry.key, hash, entry.seq)? {
+            Lookup::Tombstone(seq) => seq == entry.seq && entry.kind == Kind::Tombstone,
+            Lookup::Value(seq, value) => {
+                seq == entry.seq && entry.kind == Kind::Value && *value == *entry.value
+            }
+            Lookup::Large(seq, pointer) => {
+                self.table.read_large(&pointer)?;
+                seq == entry.seq && entry.kind == Kind::LargeValue && *pointer == *entry.value
+            }
+            Lookup::Absent | Lookup::Need(_) => false,
+        };
+        if !found {
+            wrong.push(format!("a lookup does not find {}", key()));
+        }
+        Ok(wrong)
+    }
+
+    fn add_entry(&mut self, entry: &WalkedEntry<'_>) {
+        self.entries += 1;
+        self.tombstones += u64::from(entry.kind == Kind::Tombstone);
+        let value_bytes = match entry.kind {
+            Kind::LargeValue => self.table.value_pointer(entry.value).map_or(0, |place| place.len),
+            _ => entry.value.len() as u64,
+        };
+        self.raw_bytes = self.raw_bytes.saturating_add(entry.key.len() as u64 + value_bytes);
+        let (least, most) = self.seqs.unwrap_or((entry.seq, entry.seq));
+        self.seqs = Some((least.min(entry.seq), most.max(entry.seq)));
+        let (last_key, last_seq) = self.last.get_or_insert_default();
+        if self.keys == 0 || *last_key != entry.key {
+            self.keys += 1;
+            last_key.clear();
+            last_key.extend_from_slice(entry.key);
+        }
+        *last_seq = entry.seq;
+        self.first_key.get_or_insert_with(|| entry.key.to_vec());
+    }
+
+    /// Holds what was found against what the table states.
+    fn check_totals(&self, checker: &mut Checker<'_, '_>) {
+        let meta = self.table.meta();
+        let last_key = self.last.as_ref().map(|(key, _)| &key[..]);
+        let claims = [
+            ("entries", meta.entries == self.entries),
+            ("tombstones", meta.tombstones == self.tombstones),
+            ("keys", self.table.written().keys == self.keys),
+            ("bytes", meta.raw_bytes == self.raw_bytes),
+            ("first key", self.first_key.as_deref() == Some(&*meta.smallest)),
+            ("last key", last_key == Some(&*meta.largest)),
+            ("sequence numbers", self.seqs == Some((meta.seq_min, meta.seq_max))),
+        ];
+        for (name, _) in claims.iter().filter(|(_, holds)| !holds) {
+            checker.note(self.table.path(), None, format!("states other {name} than it holds"));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Describes a database from its manifest and the ends of its tables.
+
+use std::{collections::HashSet, path::Path};
+
+use super::{
+    file_bytes, list,
+    report::{DatabaseReport, KeyspaceReport, LevelReport, Problem},
+    table::{context, describe},
+};
+use crate::{
+    error::{Error, Result},
+    io::FileSystem,
+    log::segment::parse_segment_name,
+    sync::primitive::Arc,
+    table::{Table, TableMeta, parse_table_name, table_path},
+    version::{
+        manifest::{Manifest, manifest_path},
+        state::CatalogState,
+    },
+};
+
+/// Describes the database in `dir`.
+pub(super) fn report(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<DatabaseReport> {
+    let Some(recovered) = Manifest::recover(&**fs, dir)? else {
+        let what = format!("there is no database in {}", dir.display());
+        return Err(Error::InvalidArgument(what.into()));
+    };
+    let manifest = manifest_path(dir, recovered.id);
+    let state = &recovered.state;
+    let mut report = DatabaseReport {
+        path: dir.to_owned(),
+        manifest_bytes: file_bytes(&**fs, &manifest)?,
+        manifest,
+        log: Vec::new(),
+        keyspaces: Vec::new(),
+        leftover_files: Vec::new(),
+        problems: Vec::new(),
+    };
+    add_keyspaces(&mut report, fs, state);
+    add_files(&mut report, &**fs, state)?;
+    Ok(report)
+}
+
+fn add_keyspaces(report: &mut DatabaseReport, fs: &Arc<dyn FileSystem>, state: &CatalogState) {
+    let ctx = context(fs, &report.path);
+    let mut keyspaces: Vec<_> = state.keyspaces.values().collect();
+    keyspaces.sort_by(|a, b| a.name.cmp(&b.name));
+    for keyspace in keyspaces {
+        let mut levels: Vec<LevelReport> = Vec::new();
+        let mut tables: Vec<(usize, &TableMeta)> = state.tables_of(keyspace.tree).collect();
+        tables.sort_by(|(_, a), (_, b)| a.smallest.cmp(&b.smallest).then(a.id.cmp(&b.id)));
+        for (level, meta) in tables {
+            levels.resize_with(levels.len().max(level + 1), LevelReport::default);
+            match Table::open(&ctx, meta.clone()) {
+                Ok(table) => levels[level].tables.push(describe(&table)),
+                Err(error) => report.problems.push(Problem {
+                    path: table_path(&report.path, meta.id),
+                    offset: None,
+                    what: error.to_string(),
+                }),
+            }
+        }
+        if let Some(zero) = levels.first_mut() {
+            zero.tables.sort_by_key(|table| std::cmp::Reverse((table.seqs.1, table.id)));
+        }
+        report.keyspaces.push(KeyspaceReport { name: keyspace.name.clone(), levels });
+    }
+}
+
+fn add_files(report: &mut DatabaseReport, fs: &dyn FileSystem, state: &CatalogState) -> Result<()> {
+    let live: HashSet<u64> = state.tables().map(|meta| meta.id).collect();
+    for path in list(fs, &report.path)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some(id) = parse_segment_name(&name) {
+            if id >= state.log_start().segment {
+                let bytes = file_bytes(fs, &path)?;
+                report.log.push((path, bytes));
+            } else {
+                report.leftover_files.push(path);
+            }
+            continue;
+        }
+        let table = name.replace(".val", ".sst");
+        let is_leftover = match parse_table_name(&table) {
+            Some(id) => !live.contains(&id),
+            None => name.starts_with("MANIFEST-") && path != report.manifest,
+        };
+        if is_leftover {
+            report.leftover_files.push(path);
+        }
+    }
+    Ok(())
+}

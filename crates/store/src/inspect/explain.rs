@@ -1,0 +1,159 @@
+//! Follows a point read step by step.
+//!
+//! The steps are those of the engine's own plan: memtables newest first, then one candidate table
+//! for each level. What the index says is held against where the key really is, which is found
+//! without it, by bisecting over the blocks themselves.
+
+use super::{
+    report::{Answer, Explanation, SegmentStep, TableStep},
+    table::index_name,
+};
+use crate::{
+    error::Result,
+    memtable::Memtable,
+    sync::primitive::Arc,
+    table::{
+        IndexKind, KeyHash, Lookup, PAGE_BYTES, Table,
+        block::{BlockView, Target},
+    },
+    types::{Kind, SeqNo, TreeId},
+    version::levels::Levels,
+};
+
+/// Explains a read of `key` in the sub-tree `tree`, as a reader at `seq` would do it.
+pub(crate) fn explain<'a>(
+    memtables: impl Iterator<Item = &'a Arc<Memtable>>,
+    tree: TreeId,
+    levels: &Levels,
+    key: &[u8],
+    seq: SeqNo,
+) -> Result<Explanation> {
+    let mut explanation = Explanation {
+        key: key.to_vec(),
+        memtables: 0,
+        is_in_memtable: false,
+        tables: Vec::new(),
+        tables_passed: 0,
+        answer: Answer::Absent,
+        block_reads: 0,
+    };
+    for memtable in memtables {
+        explanation.memtables += 1;
+        if let Some(entry) = memtable.get(tree, key, seq) {
+            explanation.is_in_memtable = true;
+            explanation.answer = match entry.kind() {
+                Kind::Tombstone => Answer::Removed { seq: entry.seq() },
+                _ => Answer::Found {
+                    seq: entry.seq(),
+                    value_bytes: entry.value_slice().len() as u64,
+                },
+            };
+            return Ok(explanation);
+        }
+    }
+    for (level, table) in levels.all() {
+        let meta = table.meta();
+        if key < &*meta.smallest || key > &*meta.largest {
+            explanation.tables_passed += 1;
+            continue;
+        }
+        let step = explain_table(table, level, key, seq)?;
+        explanation.block_reads += u32::from(step.filter != Some(false));
+        explanation.answer = step.answer;
+        explanation.tables.push(step);
+        if explanation.answer != Answer::Absent {
+            break;
+        }
+    }
+    Ok(explanation)
+}
+
+fn explain_table(table: &Table, level: usize, key: &[u8], seq: SeqNo) -> Result<TableStep> {
+    let (index, hash) = (table.index(), KeyHash::of(key));
+    let filter = table.filter_answer(hash);
+    let explained = index.explain(key);
+    let segment = (index.kind() == IndexKind::Learned).then(|| SegmentStep {
+        number: u32::try_from(explained.segment).unwrap_or(u32::MAX),
+        of: u32::try_from(index.segment_count()).unwrap_or(u32::MAX),
+        skip: explained.skip,
+        code: explained.code,
+        first_block: explained.segment_blocks.0,
+        blocks: explained.segment_blocks.1.saturating_sub(explained.segment_blocks.0) + 1,
+    });
+    let block = table.read_block(explained.block, true)?;
+    let view = BlockView::parse(block.bytes())
+        .map_err(|damaged| table.damaged_block(explained.block, damaged))?;
+    let answer = match filter {
+        Some(false) => Answer::Absent,
+        _ => answer(table, table.lookup_in(&block, key, hash, seq)?)?,
+    };
+    let address = table.address(explained.block)?;
+    let page_bytes = PAGE_BYTES as u64;
+    let pages = u64::from(address.last_page - address.first_page) + 1;
+    Ok(TableStep {
+        path: table.path().to_owned(),
+        level: u32::try_from(level).unwrap_or(u32::MAX),
+        filter,
+        index: index_name(index.kind()),
+        segment,
+        predicted_block: explained.block,
+        actual_block: find_block(table, key)?,
+        place: (u64::from(address.first_page) * page_bytes, pages * page_bytes),
+        block_entries: u32::try_from(view.count()).unwrap_or(u32::MAX),
+        answer,
+    })
+}
+
+fn answer(table: &Table, lookup: Lookup) -> Result<Answer> {
+    Ok(match lookup {
+        Lookup::Absent | Lookup::Need(_) => Answer::Absent,
+        Lookup::Tombstone(seq) => Answer::Removed { seq },
+        Lookup::Value(seq, value) => Answer::Found { seq, value_bytes: value.len() as u64 },
+        Lookup::Large(seq, pointer) => {
+            Answer::Found { seq, value_bytes: table.value_pointer(&pointer)?.len }
+        }
+    })
+}
+
+/// The block that holds `key`, found without the index: by bisecting over the blocks, which are
+/// read from the file. O(log blocks) reads.
+fn find_block(table: &Table, key: &[u8]) -> Result<Option<u32>> {
+    // The last block that has entries and starts at or before the key.
+    let (mut low, mut high) = (0, table.index().block_count());
+    let mut candidate = None;
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match first_key_from(table, middle, high)? {
+            Some((block, first)) if *first <= *key => {
+                candidate = Some(block);
+                low = block + 1;
+            }
+            _ => high = middle,
+        }
+    }
+    let Some(number) = candidate else { return Ok(None) };
+    let block = table.read_block(number, true)?;
+    let malformed = |damaged| table.damaged_block(number, damaged);
+    let view = BlockView::parse(block.bytes()).map_err(malformed)?;
+    let position = view.lower_bound(Target { key, seq: SeqNo::MAX }).map_err(malformed)?;
+    if position == view.count() {
+        return Ok(None);
+    }
+    let entry = view.entry(position).map_err(malformed)?;
+    let shared = view.shared_prefix(position, entry.shared).map_err(malformed)?;
+    let is_key = key.strip_prefix(shared) == Some(entry.suffix);
+    Ok(is_key.then_some(number))
+}
+
+/// The first block from `from` on and before `to` that has entries, and its first key.
+fn first_key_from(table: &Table, from: u32, to: u32) -> Result<Option<(u32, Vec<u8>)>> {
+    for number in from..to {
+        let block = table.read_block(number, true)?;
+        let malformed = |damaged| table.damaged_block(number, damaged);
+        let view = BlockView::parse(block.bytes()).map_err(malformed)?;
+        if view.count() > 0 {
+            return Ok(Some((number, view.head_key(0).map_err(malformed)?.to_vec())));
+        }
+    }
+    Ok(None)
+}

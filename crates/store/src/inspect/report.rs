@@ -1,0 +1,363 @@
+//! What an inspection says: plain data, for people and programs to read.
+
+use std::{fmt, path::PathBuf};
+
+use crate::types::FileId;
+
+/// A database directory, as its manifest and the ends of its files describe it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DatabaseReport {
+    /// The directory.
+    pub path: PathBuf,
+    /// The manifest in use.
+    pub manifest: PathBuf,
+    /// Bytes of the manifest.
+    pub manifest_bytes: u64,
+    /// The segments of the log, oldest first, with their lengths in bytes.
+    pub log: Vec<(PathBuf, u64)>,
+    /// The keyspaces, by name.
+    pub keyspaces: Vec<KeyspaceReport>,
+    /// Files that belong to no keyspace, and will be removed when the database is next opened.
+    pub leftover_files: Vec<PathBuf>,
+    /// Tables that cannot be read; they are missing from the levels.
+    pub problems: Vec<Problem>,
+}
+
+/// A keyspace and its levels.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct KeyspaceReport {
+    /// Its name.
+    pub name: String,
+    /// The levels down to the deepest that holds a table; the first is level 0.
+    pub levels: Vec<LevelReport>,
+}
+
+/// One level of a keyspace.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct LevelReport {
+    /// Its tables, in key order (level 0: newest first).
+    pub tables: Vec<TableReport>,
+}
+
+impl LevelReport {
+    /// The sum of a number over all tables of the level.
+    pub fn sum(&self, number: impl Fn(&TableReport) -> u64) -> u64 {
+        self.tables.iter().map(number).sum()
+    }
+}
+
+/// What a table says of itself, and what its index costs.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TableReport {
+    /// The file.
+    pub path: PathBuf,
+    /// The number in its name.
+    pub id: FileId,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes of the file of large values beside it; 0 if there is none.
+    pub value_file_bytes: u64,
+    /// Entries, tombstones included.
+    pub entries: u64,
+    /// Entries that say that a key was removed.
+    pub tombstones: u64,
+    /// Different keys.
+    pub keys: u64,
+    /// Bytes of all keys and values before they were encoded.
+    pub raw_bytes: u64,
+    /// The first key.
+    pub smallest: Vec<u8>,
+    /// The last key.
+    pub largest: Vec<u8>,
+    /// The smallest and the largest sequence number.
+    pub seqs: (u64, u64),
+    /// Blocks of entries.
+    pub blocks: u32,
+    /// Bytes of entries that a block was meant to have before compression.
+    pub block_bytes: u32,
+    /// How blocks are compressed: "none", "lz4", "zstd".
+    pub compression: &'static str,
+    /// Bits of filter for each key.
+    pub filter_bits_per_key: u8,
+    /// Bytes of the filter in the file.
+    pub filter_bytes: u64,
+    /// How a block is found: "learned" or "binary search".
+    pub index: &'static str,
+    /// Bytes of the index in the file.
+    pub index_bytes: u64,
+    /// Bytes of the index in memory.
+    pub index_resident_bytes: u64,
+    /// Segments of the model; 0 for an index without a model.
+    pub segments: u32,
+}
+
+impl TableReport {
+    /// Bytes of index for each key.
+    #[must_use]
+    pub fn index_bytes_per_key(&self) -> f64 {
+        per(self.index_bytes, self.keys)
+    }
+}
+
+/// `bytes` for each of `keys`; 0 if there are none.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
+pub(super) fn per(bytes: u64, keys: u64) -> f64 {
+    if keys == 0 { 0.0 } else { bytes as f64 / keys as f64 }
+}
+
+/// The model of a table, and how well it fits.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ModelReport {
+    /// The table.
+    pub table: TableReport,
+    /// Bytes that all keys of the table begin with.
+    pub common_prefix: Vec<u8>,
+    /// The segments, in key order.
+    pub segments: Vec<SegmentReport>,
+    /// Keys with their places, in key order: evenly spaced, and the first and last of the table.
+    pub points: Vec<Point>,
+    /// Entries of the fullest block, and of the emptiest that has any.
+    pub entries_per_block: (u32, u32),
+    /// Bytes of the largest block before compression, and of the smallest that has entries.
+    pub bytes_per_block: (u64, u64),
+    /// Blocks without entries.
+    pub empty_blocks: u32,
+    /// The largest distance, in blocks, between where the model says that a key is and where it
+    /// is, over all keys. 0 for a model that placed the keys.
+    pub error_blocks_max: u32,
+}
+
+/// A line of a model.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct SegmentReport {
+    /// Keys from this byte string on belong to the segment.
+    pub separator: Vec<u8>,
+    /// Bytes at the start of each key that the model leaves out: all its keys share them.
+    pub skip: u32,
+    /// The code of a key at which the line starts.
+    pub base_code: u64,
+    /// Blocks for each step of the code.
+    pub slope: f64,
+    /// The first of its blocks.
+    pub first_block: u32,
+    /// How many it has.
+    pub blocks: u32,
+}
+
+/// A key and its place.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Point {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The key as a number, after the common prefix of the table.
+    pub code: u64,
+    /// The block that holds it.
+    pub block: u32,
+    /// The block that the index names.
+    pub predicted: u32,
+    /// How many keys of the table are before it.
+    pub rank: u64,
+}
+
+/// A segment of the log, record by record.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LogReport {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Its number and its first place in the log; or what is wrong with its header.
+    pub header: Result<(FileId, u64), String>,
+    /// Everything after the header, in order.
+    pub records: Vec<RecordReport>,
+}
+
+/// A stretch of a log or a manifest.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RecordReport {
+    /// Where it starts, in bytes from the beginning of the file.
+    pub offset: u64,
+    /// Its bytes, header included.
+    pub bytes: u64,
+    /// What it is.
+    pub content: RecordContent,
+}
+
+/// What a record holds.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum RecordContent {
+    /// Writes that happen together.
+    Batch {
+        /// The sequence number of the first.
+        first_seq: u64,
+        /// How many they are.
+        operations: u32,
+    },
+    /// A note that everything before `synced` was durable.
+    Mark {
+        /// The place in the log.
+        synced: u64,
+    },
+    /// Changes to the set of files, in words.
+    Edits(Vec<String>),
+    /// Bytes that are no record.
+    Damaged(String),
+}
+
+/// A manifest, edit by edit.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ManifestReport {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Its records, in order.
+    pub records: Vec<RecordReport>,
+}
+
+/// Every byte of a database, read and verified.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Files that were read.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Tables among them.
+    pub tables: u64,
+    /// Blocks of the tables.
+    pub blocks: u64,
+    /// Entries of the tables, each found again through the index and the filter.
+    pub entries: u64,
+    /// Records of the log.
+    pub log_records: u64,
+    /// What is wrong; empty if nothing is.
+    pub problems: Vec<Problem>,
+    /// Problems past the number that is listed.
+    pub problems_unlisted: u64,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Something that is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it, in bytes from its start, if that is known.
+    pub offset: Option<u64>,
+    /// What should be there and what is.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        if let Some(offset) = self.offset {
+            write!(f, "at {offset}: ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// How a read finds a key, step by step.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Memtables that were asked, and whether the last one of them answered.
+    pub memtables: u32,
+    /// Whether a memtable had the answer, so that no table was asked.
+    pub is_in_memtable: bool,
+    /// Tables whose range of keys holds the key, in the order in which they were asked.
+    pub tables: Vec<TableStep>,
+    /// Tables that a level's ranges of keys ruled out without asking them.
+    pub tables_passed: u64,
+    /// The answer.
+    pub answer: Answer,
+    /// Blocks read: from the cache or from a file.
+    pub block_reads: u32,
+}
+
+/// What one table said.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TableStep {
+    /// The file.
+    pub path: PathBuf,
+    /// The level that it is in.
+    pub level: u32,
+    /// Whether the filter lets the key through; none if the table has no filter.
+    pub filter: Option<bool>,
+    /// How the block is found: "learned" or "binary search".
+    pub index: &'static str,
+    /// The segment of the model that has the key in its range; none without a model.
+    pub segment: Option<SegmentStep>,
+    /// The block that the index names.
+    pub predicted_block: u32,
+    /// The block that holds the key, found without the index; none if no block does.
+    pub actual_block: Option<u32>,
+    /// Where that block's pages are in the file, in bytes, and how many bytes one read brings.
+    pub place: (u64, u64),
+    /// Entries of that block.
+    pub block_entries: u32,
+    /// What the table answered.
+    pub answer: Answer,
+}
+
+/// The line that a key is looked up by.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct SegmentStep {
+    /// Its number in the table.
+    pub number: u32,
+    /// How many the table has.
+    pub of: u32,
+    /// Bytes at the start of the key that the model leaves out.
+    pub skip: u32,
+    /// The rest of the key as a number.
+    pub code: u64,
+    /// The first of its blocks.
+    pub first_block: u32,
+    /// How many it has: the window of a search without the model.
+    pub blocks: u32,
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answer {
+    /// Nothing.
+    Absent,
+    /// It was removed.
+    Removed {
+        /// By the write of this number.
+        seq: u64,
+    },
+    /// It has a value.
+    Found {
+        /// Written by the write of this number.
+        seq: u64,
+        /// Bytes of the value.
+        value_bytes: u64,
+    },
+}

@@ -1,0 +1,211 @@
+//! What is to go wrong: which calls are meant, and what happens to them.
+
+use std::{
+    fmt, io,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+/// One kind of call of the file-system traits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named after the method of the traits that it is")]
+pub enum CallKind {
+    CreateDir,
+    Create,
+    Open,
+    List,
+    Rename,
+    Remove,
+    HardLink,
+    SyncDir,
+    Lock,
+    Write,
+    Truncate,
+    SyncData,
+    SyncAll,
+    Read,
+    Len,
+}
+
+impl CallKind {
+    /// Every kind, in declaration order.
+    pub const ALL: [Self; 15] = [
+        Self::CreateDir,
+        Self::Create,
+        Self::Open,
+        Self::List,
+        Self::Rename,
+        Self::Remove,
+        Self::HardLink,
+        Self::SyncDir,
+        Self::Lock,
+        Self::Write,
+        Self::Truncate,
+        Self::SyncData,
+        Self::SyncAll,
+        Self::Read,
+        Self::Len,
+    ];
+
+    /// Whether the call can alter what a power cut leaves behind.
+    #[must_use]
+    pub fn is_change(self) -> bool {
+        !matches!(self, Self::Open | Self::List | Self::Read | Self::Len)
+    }
+
+    /// Whether the call makes earlier ones durable.
+    #[must_use]
+    pub fn is_sync(self) -> bool {
+        matches!(self, Self::SyncDir | Self::SyncData | Self::SyncAll)
+    }
+}
+
+/// What happens to a call instead of its success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The device fails (`EIO`). From `sync_data` and `sync_all` this has the consequence that it
+    /// has in Linux: what was to be synced is lost, although reads may still show it, and a later
+    /// sync that succeeds does not bring it back.
+    Eio,
+    /// No space is left (`ENOSPC`); consequences as for [`Fault::Eio`].
+    NoSpace,
+    /// A signal came before anything was done (`EINTR`).
+    Interrupted,
+    /// A read or write does at most so many bytes. Other calls succeed.
+    Short(usize),
+}
+
+impl Fault {
+    pub(super) fn error(self) -> Option<io::Error> {
+        let errno = match self {
+            Self::Eio => rustix::io::Errno::IO,
+            Self::NoSpace => rustix::io::Errno::NOSPC,
+            Self::Interrupted => rustix::io::Errno::INTR,
+            Self::Short(_) => return None,
+        };
+        Some(errno.into())
+    }
+}
+
+/// Chooses calls by kind, by file name and by number. Starts as "every call" and is narrowed.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    kinds: Vec<CallKind>,
+    name_suffix: String,
+    name_part: String,
+    calls: Range<u64>,
+}
+
+impl Matcher {
+    /// Every call.
+    #[must_use]
+    pub fn any() -> Self {
+        Self {
+            kinds: CallKind::ALL.to_vec(),
+            name_suffix: String::new(),
+            name_part: String::new(),
+            calls: 0..u64::MAX,
+        }
+    }
+
+    /// Only calls of these kinds.
+    #[must_use]
+    pub fn kinds(mut self, kinds: &[CallKind]) -> Self {
+        self.kinds = kinds.to_vec();
+        self
+    }
+
+    /// Only calls on files or directories whose name (the last part of the path; for a rename or
+    /// link, of the new one) ends with `suffix`.
+    #[must_use]
+    pub fn name_suffix(mut self, suffix: &str) -> Self {
+        suffix.clone_into(&mut self.name_suffix);
+        self
+    }
+
+    /// Only calls on files or directories whose name contains `part`.
+    #[must_use]
+    pub fn name_contains(mut self, part: &str) -> Self {
+        part.clone_into(&mut self.name_part);
+        self
+    }
+
+    /// Only the calls whose number (see [`super::Counts::calls`]) is in `calls`.
+    #[must_use]
+    pub fn calls(mut self, calls: Range<u64>) -> Self {
+        self.calls = calls;
+        self
+    }
+
+    pub(super) fn matches(&self, index: u64, kind: CallKind, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        self.calls.contains(&index)
+            && self.kinds.contains(&kind)
+            && name.ends_with(&self.name_suffix)
+            && name.contains(&self.name_part)
+    }
+}
+
+/// A call that was made; shows as one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its number; see [`Counts::calls`].
+    pub index: u64,
+    /// What it was.
+    pub kind: CallKind,
+    /// The file or directory; of a rename or link, the new name.
+    pub path: PathBuf,
+    /// What happened to it, if anything.
+    pub fault: Option<Fault>,
+    /// Whether the power went while it was under way.
+    pub met_power_cut: bool,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} {}", self.index, self.kind, self.path.display())?;
+        if let Some(fault) = self.fault {
+            write!(f, " {fault:?}")?;
+        }
+        if self.met_power_cut { f.write_str(" POWER CUT") } else { Ok(()) }
+    }
+}
+
+/// A fault and the calls it befalls.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    pub(super) matcher: Matcher,
+    pub(super) fault: Fault,
+    /// How many more calls it befalls.
+    pub(super) times: u64,
+}
+
+/// How often each kind of call was made, and how much it moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    by_kind: [u64; CallKind::ALL.len()],
+    /// All calls. The number of the next call, counted from 0.
+    pub calls: u64,
+    /// Calls that can alter what a power cut leaves behind. The number of the next one.
+    pub changes: u64,
+    /// Calls refused because the power was off.
+    pub calls_after_cut: u64,
+    /// Calls to which an injected fault happened.
+    pub faults: u64,
+    /// Bytes appended.
+    pub bytes_written: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+}
+
+impl Counts {
+    /// How many calls of `kind` were made.
+    #[must_use]
+    pub fn of(&self, kind: CallKind) -> u64 {
+        self.by_kind[kind as usize]
+    }
+
+    pub(super) fn add(&mut self, kind: CallKind) {
+        self.by_kind[kind as usize] += 1;
+    }
+}

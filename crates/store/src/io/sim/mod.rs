@@ -1,0 +1,432 @@
+//! A simulated file system and clock, for tests of what happens when the power or a disk fails.
+//!
+//! [`SimFs`] keeps files in memory, in two states: what the process sees, and what the disk holds
+//! for sure. It grants exactly the durability that POSIX promises:
+//!
+//! - file contents and lengths become durable by `sync_data` or `sync_all` on that file;
+//! - names (created, renamed, removed, linked) become durable by `sync_dir` on their directory, and
+//!   by nothing else: a synced file in an unsynced directory is lost.
+//!
+//! A test runs the engine on it, has the power cut at any call ([`SimFs::cut_power_at`]), and opens
+//! what the disk holds then ([`SimFs::power_cut`]). Any call can be made to fail
+//! ([`SimFs::inject`]), the disk can be full ([`SimFs::set_free_bytes`]), and syncs can be made to
+//! do nothing ([`SimFs::lie_about`]), to show that a test would notice.
+//!
+//! ```
+//! use std::path::Path;
+//! use rhumb::io::{FileSystem, sim::{Loss, SimFs}};
+//!
+//! let fs = SimFs::new(1);
+//! fs.create_dir_all(Path::new("/db"))?;
+//! fs.sync_dir(Path::new("/"))?;
+//! let mut file = fs.create(Path::new("/db/file"))?;
+//! file.write(b"hello")?;
+//! file.sync_data()?;
+//! // The contents are on the disk, the name is not.
+//! let after = fs.power_cut(Loss::DropUnsynced, 7);
+//! assert!(after.list(Path::new("/db"))?.is_empty());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! Nothing here may be used by the engine itself.
+
+mod clock;
+mod fault;
+mod node;
+mod power;
+mod rng;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+pub use clock::SimClock;
+pub use fault::{Call, CallKind, Counts, Fault, Matcher};
+pub use node::SECTOR_BYTES;
+pub use power::Loss;
+pub use rng::SimRng;
+
+use fault::Rule;
+use node::{Change, FileNode, Node};
+use parking_lot::{Mutex, MutexGuard};
+use state::State;
+
+use super::{DIRECT_ALIGN, FileLock, FileSystem, ReadMode, ReadableFile, WritableFile};
+
+/// A simulated file system. Clones are the same file system. The root directory exists; relative
+/// paths start there too.
+///
+/// Calls from one thread are repeated exactly by the seed; calls from several are not, because
+/// their order is not.
+#[derive(Clone)]
+pub struct SimFs(Arc<Mutex<State>>);
+
+impl SimFs {
+    /// An empty file system whose random choices follow from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State::new(seed))))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+
+    /// Cuts the power now, and returns the file system that is there when it is back. Of what was
+    /// not durable, `loss` and `seed` decide what survives; the same file system can be cut
+    /// several times with different choices. From now on every call on `self` fails.
+    ///
+    /// Locks, injected faults and counts are gone afterwards; lies and restlessness stay, being
+    /// properties of the program under test.
+    #[must_use]
+    pub fn power_cut(&self, loss: Loss, seed: u64) -> Self {
+        let after = self.state().after_power_cut(loss, seed);
+        Self(Arc::new(Mutex::new(after)))
+    }
+
+    /// Kills the process: returns the same disk, with all that the process had handed over and
+    /// nothing made durable by it, for a new process. From now on every call on `self` fails.
+    /// To kill it at a certain change, have the power cut there ([`SimFs::cut_power_at`]) and then
+    /// call this instead of [`SimFs::power_cut`].
+    ///
+    /// Locks, injected faults and counts are gone afterwards. What was handed over stays here and
+    /// not in `self`, so that only one of the two can go on.
+    #[must_use]
+    pub fn kill(&self) -> Self {
+        let after = self.state().after_kill();
+        Self(Arc::new(Mutex::new(after)))
+    }
+
+    /// Has the power go during the change of number `change` (see [`Counts::changes`]): that call
+    /// may or may not have its effect, and it and all later calls fail. Calls that change nothing
+    /// are not counted, because a cut there leaves the same disk as a cut before them.
+    pub fn cut_power_at(&self, change: u64) {
+        self.state().cut_at = Some(change);
+    }
+
+    /// Whether the power is off.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.state().is_dead
+    }
+
+    /// Has `fault` happen to the next `times` calls that `matcher` chooses (`u64::MAX`: until
+    /// [`SimFs::clear_faults`]). Of several rules that choose a call, the earliest holds.
+    pub fn inject(&self, matcher: Matcher, fault: Fault, times: u64) {
+        self.state().rules.push(Rule { matcher, fault, times });
+    }
+
+    /// Forgets all injected faults, and lets the disk have space again.
+    pub fn clear_faults(&self) {
+        let mut state = self.state();
+        state.rules.clear();
+        state.faulted.clear();
+        state.free_bytes = None;
+    }
+
+    /// Gives the disk so many free bytes (`None`: no limit, as at first). A write over it is short,
+    /// and fails with `ENOSPC` at 0. Removing and truncating files frees their bytes.
+    pub fn set_free_bytes(&self, bytes: Option<u64>) {
+        self.state().free_bytes = bytes;
+    }
+
+    /// Has syncs that `matcher` chooses succeed without doing anything: the model of an engine that
+    /// forgets them.
+    pub fn lie_about(&self, matcher: Matcher) {
+        self.state().lies.push(matcher);
+    }
+
+    /// Has so many of a thousand reads, writes and syncs be short or interrupted, at random. A
+    /// correct program does not notice.
+    pub fn set_restless(&self, per_mille: u32) {
+        self.state().restless_per_mille = u64::from(per_mille);
+    }
+
+    /// What was called so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.state().counts.clone()
+    }
+
+    /// The first thousand calls to which a fault happened, since the faults were last cleared: kind
+    /// and path.
+    #[must_use]
+    pub fn faulted_calls(&self) -> Vec<(CallKind, PathBuf)> {
+        self.state().faulted.clone()
+    }
+
+    /// Starts to remember the last few thousand calls.
+    pub fn start_trace(&self) {
+        self.state().trace = Some(VecDeque::new());
+    }
+
+    /// The last of the calls since [`SimFs::start_trace`].
+    #[must_use]
+    pub fn trace(&self) -> Vec<Call> {
+        self.state().trace.iter().flatten().cloned().collect()
+    }
+
+    /// The content of a file as the process sees it. Not counted as a call; works without power.
+    ///
+    /// # Errors
+    /// If there is no such file.
+    pub fn content(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let file = self.state().file(path)?;
+        let content = file.state.lock().content.clone();
+        Ok(content)
+    }
+
+    /// Replaces the content of a file, durably: for tests of damage. Not counted as a call.
+    ///
+    /// # Errors
+    /// If there is no such file.
+    pub fn set_content(&self, path: &Path, content: Vec<u8>) -> io::Result<()> {
+        let file = self.state().file(path)?;
+        let mut state = file.state.lock();
+        state.pending.clear();
+        state.durable.clone_from(&content);
+        state.content = content;
+        Ok(())
+    }
+
+    /// All files below `dir`, as the process sees them, in order. Not counted as a call.
+    #[must_use]
+    pub fn files(&self, dir: &Path) -> Vec<PathBuf> {
+        let Ok(node) = self.state().dir(dir) else { return Vec::new() };
+        let entries = node.state.lock().entries.clone();
+        let mut files = Vec::new();
+        for (name, node) in entries {
+            match node {
+                Node::File(_) => files.push(dir.join(name)),
+                Node::Dir(_) => files.extend(self.files(&dir.join(name))),
+            }
+        }
+        files
+    }
+}
+
+impl fmt::Debug for SimFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("SimFs")
+            .field("is_dead", &state.is_dead)
+            .field("counts", &state.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FileSystem for SimFs {
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin(CallKind::CreateDir, path)?;
+        state.create_dir_all(path)?;
+        state.end(())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let mut state = self.state();
+        state.begin(CallKind::Create, path)?;
+        let file = state.create(path)?;
+        state.end(Box::new(SimWritable { handle: self.handle(file, path) }))
+    }
+
+    fn open(&self, path: &Path, mode: ReadMode) -> io::Result<Arc<dyn ReadableFile>> {
+        let mut state = self.state();
+        state.begin(CallKind::Open, path)?;
+        let handle = self.handle(state.file(path)?, path);
+        state.end(Arc::new(SimReadable { handle, is_direct: mode == ReadMode::Direct }))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut state = self.state();
+        state.begin(CallKind::List, dir)?;
+        let node = state.dir(dir)?;
+        let mut names: Vec<String> = node.state.lock().entries.keys().cloned().collect();
+        // Any order is allowed, so nobody may rely on one.
+        for end in (1..names.len()).rev() {
+            let other = state.rng.index(end + 1);
+            names.swap(end, other);
+        }
+        state.end(names)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin(CallKind::Rename, to)?;
+        state.rename(from, to)?;
+        state.end(())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin(CallKind::Remove, path)?;
+        state.remove_file(path)?;
+        state.end(())
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin(CallKind::HardLink, to)?;
+        state.hard_link(from, to)?;
+        state.end(())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin(CallKind::SyncDir, dir)?;
+        let node = state.dir(dir)?;
+        if !state.is_dead && !state.is_lie(CallKind::SyncDir, dir) {
+            state.sync_dir(&node);
+        }
+        state.end(())
+    }
+
+    fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>> {
+        let mut state = self.state();
+        state.begin(CallKind::Lock, path)?;
+        let file = match state.file(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => state.create(path)?,
+            other => other?,
+        };
+        if !state.locked.insert(file.id) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let mut content = file.state.lock();
+        content.change(Change::Truncate { len: 0 });
+        content.append(holder.as_bytes());
+        drop(content);
+        // Made before the result is known, so that a lock whose caller died is released too.
+        let lock = SimLock { fs: self.clone(), file: file.id };
+        let result = state.end(());
+        drop(state);
+        result.map(|()| Box::new(lock) as Box<dyn FileLock>)
+    }
+}
+
+impl SimFs {
+    fn handle(&self, file: Arc<FileNode>, path: &Path) -> Handle {
+        Handle { fs: self.clone(), file, path: path.to_owned() }
+    }
+}
+
+struct SimLock {
+    fs: SimFs,
+    file: u64,
+}
+
+impl FileLock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.fs.state().locked.remove(&self.file);
+    }
+}
+
+/// An open file, and the path it was opened by.
+#[derive(Debug)]
+struct Handle {
+    fs: SimFs,
+    file: Arc<FileNode>,
+    path: PathBuf,
+}
+
+struct SimWritable {
+    handle: Handle,
+}
+
+impl SimWritable {
+    fn sync(&mut self, kind: CallKind) -> io::Result<()> {
+        let Handle { fs, file, path } = &self.handle;
+        let mut state = fs.state();
+        if let Err(e) = state.begin(kind, path) {
+            if !state.is_dead && e.kind() != ErrorKind::Interrupted {
+                file.state.lock().fail_sync(&mut state.rng);
+            }
+            return Err(e);
+        }
+        if !state.is_dead && !state.is_lie(kind, path) {
+            file.state.lock().sync();
+        }
+        state.end(())
+    }
+}
+
+impl WritableFile for SimWritable {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Handle { fs, file, path } = &self.handle;
+        let mut state = fs.state();
+        let permit = state.begin(CallKind::Write, path)?;
+        let n = state.take_space(bytes.len().min(permit.bytes_max), path)?;
+        file.state.lock().append(&bytes[..n]);
+        state.counts.bytes_written += n as u64;
+        state.end(n)
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        let Handle { fs, file, path } = &self.handle;
+        let mut state = fs.state();
+        state.begin(CallKind::Truncate, path)?;
+        let len = usize::try_from(len).map_err(|_| ErrorKind::FileTooLarge)?;
+        let mut content = file.state.lock();
+        state.give_space(content.content.len().saturating_sub(len));
+        content.change(Change::Truncate { len });
+        state.end(())
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        self.sync(CallKind::SyncData)
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        self.sync(CallKind::SyncAll)
+    }
+}
+
+#[derive(Debug)]
+struct SimReadable {
+    handle: Handle,
+    is_direct: bool,
+}
+
+impl ReadableFile for SimReadable {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let Handle { fs, file, path } = &self.handle;
+        let mut state = fs.state();
+        let mut permit = state.begin(CallKind::Read, path)?;
+        let content = &file.state.lock().content;
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+        if self.is_direct {
+            let is_aligned = offset.is_multiple_of(DIRECT_ALIGN as u64)
+                && buf.len().is_multiple_of(DIRECT_ALIGN)
+                && buf.as_ptr().addr().is_multiple_of(DIRECT_ALIGN);
+            if !is_aligned && start < content.len() {
+                return Err(ErrorKind::InvalidInput.into());
+            }
+            // A direct read ends short only at a multiple, or at the end of the file.
+            permit.bytes_max = permit.bytes_max.div_ceil(DIRECT_ALIGN).saturating_mul(DIRECT_ALIGN);
+        }
+        let n = buf.len().min(content.len() - start).min(permit.bytes_max);
+        buf[..n].copy_from_slice(&content[start..start + n]);
+        state.counts.bytes_read += n as u64;
+        state.end(n)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let Handle { fs, file, path } = &self.handle;
+        let mut state = fs.state();
+        state.begin(CallKind::Len, path)?;
+        let len = file.state.lock().content.len() as u64;
+        state.end(len)
+    }
+
+    fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+}

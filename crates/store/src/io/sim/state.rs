@@ -1,0 +1,401 @@
+//! The state behind a [`super::SimFs`]: the file tree, what is pending, and what is to go wrong.
+//! Everything here happens under one lock.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io::{self, ErrorKind},
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+use super::{
+    fault::{Call, CallKind, Counts, Fault, Matcher, Rule},
+    node::{DirChange, DirNode, DirState, FileNode, FileState, Node},
+    power::{self, Loss, Survivor},
+    rng::SimRng,
+};
+
+/// How many removed files are remembered, for their bytes to turn up in later ones.
+const STALE_FILES_MAX: usize = 8;
+/// The most bytes remembered of each.
+const STALE_BYTES_MAX: usize = 64 << 10;
+/// How many calls with faults are remembered.
+const FAULTED_CALLS_MAX: usize = 1000;
+/// How many of the last calls a trace holds.
+const TRACE_CALLS_MAX: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct State {
+    root: Arc<DirNode>,
+    id_next: u64,
+    changes: Vec<DirChange>,
+    pub(super) locked: BTreeSet<u64>,
+    stale: VecDeque<Vec<u8>>,
+    pub(super) rng: SimRng,
+    pub(super) counts: Counts,
+    /// The number of the change during which the power goes.
+    pub(super) cut_at: Option<u64>,
+    pub(super) is_dead: bool,
+    pub(super) rules: Vec<Rule>,
+    /// Calls to which a fault happened: what they were.
+    pub(super) faulted: Vec<(CallKind, PathBuf)>,
+    pub(super) lies: Vec<Matcher>,
+    /// Of a thousand calls, how many are interrupted or short without being told to.
+    pub(super) restless_per_mille: u64,
+    pub(super) free_bytes: Option<u64>,
+    pub(super) trace: Option<VecDeque<Call>>,
+}
+
+/// How a call that was let through is to be done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Permit {
+    /// The most bytes that a read or write may do.
+    pub(super) bytes_max: usize,
+}
+
+fn power_is_off() -> io::Error {
+    io::Error::other("the power is off")
+}
+
+fn new_dir(id: u64) -> Arc<DirNode> {
+    Arc::new(DirNode { id, state: Mutex::new(DirState::default()) })
+}
+
+impl State {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            root: new_dir(0),
+            id_next: 1,
+            changes: Vec::new(),
+            locked: BTreeSet::new(),
+            stale: VecDeque::new(),
+            rng: SimRng::new(seed),
+            counts: Counts::default(),
+            cut_at: None,
+            is_dead: false,
+            rules: Vec::new(),
+            faulted: Vec::new(),
+            lies: Vec::new(),
+            restless_per_mille: 0,
+            free_bytes: None,
+            trace: None,
+        }
+    }
+
+    /// The state that a new process meets after this one was killed.
+    pub(super) fn after_kill(&mut self) -> Self {
+        let dead = Self { is_dead: true, ..Self::new(0) };
+        let before = std::mem::replace(self, dead);
+        Self {
+            counts: Counts::default(),
+            locked: BTreeSet::new(),
+            cut_at: None,
+            is_dead: false,
+            rules: Vec::new(),
+            faulted: Vec::new(),
+            free_bytes: None,
+            ..before
+        }
+    }
+
+    /// The state in which the disk comes back after a power cut now. What concerns the program
+    /// (lies, restlessness, tracing) stays; faults that were injected, counts and locks do not.
+    pub(super) fn after_power_cut(&mut self, loss: Loss, seed: u64) -> Self {
+        self.is_dead = true;
+        let mut rng = SimRng::new(seed);
+        self.stale.make_contiguous();
+        let tree = power::surviving_tree(
+            &self.root,
+            &self.changes,
+            self.stale.as_slices().0,
+            loss,
+            &mut rng,
+        );
+        let mut after = Self::new(rng.next_u64());
+        after.stale = self.stale.clone();
+        after.lies = self.lies.clone();
+        after.restless_per_mille = self.restless_per_mille;
+        after.trace = self.trace.as_ref().map(|_| VecDeque::new());
+        let root = Arc::clone(&after.root);
+        after.build(&root, tree, &mut BTreeMap::new());
+        after
+    }
+
+    fn build(
+        &mut self,
+        dir: &Arc<DirNode>,
+        tree: BTreeMap<String, Survivor>,
+        files: &mut BTreeMap<u64, Arc<FileNode>>,
+    ) {
+        for (name, survivor) in tree {
+            let node = match survivor {
+                Survivor::Dir(below) => {
+                    let child = new_dir(self.new_id());
+                    self.build(&child, below, files);
+                    Node::Dir(child)
+                }
+                Survivor::File { id, content } => {
+                    let file = files.entry(id).or_insert_with(|| {
+                        let state = Mutex::new(FileState::settled(content.to_vec()));
+                        Arc::new(FileNode { id: self.new_id(), state })
+                    });
+                    file.state.lock().links += 1;
+                    Node::File(Arc::clone(file))
+                }
+            };
+            let mut state = dir.state.lock();
+            state.entries.insert(name.clone(), node.clone());
+            state.durable.insert(name, node);
+        }
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.id_next += 1;
+        self.id_next
+    }
+
+    /// Counts a call and decides whether it happens. An error is the call's result; after `Ok`, the
+    /// call is to be done and its result passed through [`State::end`].
+    pub(super) fn begin(&mut self, kind: CallKind, path: &Path) -> io::Result<Permit> {
+        if self.is_dead {
+            self.counts.calls_after_cut += 1;
+            return Err(power_is_off());
+        }
+        let index = self.counts.calls;
+        self.counts.calls += 1;
+        self.counts.add(kind);
+        if kind.is_change() {
+            // The call during which the power goes is done, but nobody learns of it; whether it
+            // survives is decided with all else that is not durable.
+            self.is_dead = self.cut_at.is_some_and(|at| self.counts.changes >= at);
+            self.counts.changes += 1;
+        }
+        let fault = self.fault(index, kind, path);
+        if let Some(trace) = &mut self.trace {
+            if trace.len() == TRACE_CALLS_MAX {
+                trace.pop_front();
+            }
+            let path = path.to_owned();
+            trace.push_back(Call { index, kind, path, fault, met_power_cut: self.is_dead });
+        }
+        let Some(fault) = fault else { return Ok(Permit { bytes_max: usize::MAX }) };
+        match (fault.error(), fault) {
+            (Some(error), _) => Err(error),
+            (None, Fault::Short(bytes_max)) => Ok(Permit { bytes_max }),
+            (None, _) => Ok(Permit { bytes_max: usize::MAX }),
+        }
+    }
+
+    fn fault(&mut self, index: u64, kind: CallKind, path: &Path) -> Option<Fault> {
+        let rule = self
+            .rules
+            .iter_mut()
+            .find(|rule| rule.times > 0 && rule.matcher.matches(index, kind, path));
+        if let Some(rule) = rule {
+            rule.times -= 1;
+            let fault = rule.fault;
+            self.note_fault(kind, path);
+            return Some(fault);
+        }
+        if self.restless_per_mille == 0 || !self.rng.chance(self.restless_per_mille, 1000) {
+            return None;
+        }
+        match kind {
+            CallKind::Read | CallKind::Write if self.rng.chance(1, 2) => {
+                Some(Fault::Short(1 + self.rng.index(300)))
+            }
+            CallKind::Read | CallKind::Write | CallKind::SyncData | CallKind::SyncAll => {
+                Some(Fault::Interrupted)
+            }
+            _ => None,
+        }
+    }
+
+    /// Ends a call that was done: nobody learns of it if the power went meanwhile.
+    pub(super) fn end<T>(&self, value: T) -> io::Result<T> {
+        if self.is_dead { Err(power_is_off()) } else { Ok(value) }
+    }
+
+    /// Whether a sync is one of those that are only pretended.
+    pub(super) fn is_lie(&self, kind: CallKind, path: &Path) -> bool {
+        self.lies.iter().any(|lie| lie.matches(self.counts.calls - 1, kind, path))
+    }
+
+    fn note_fault(&mut self, kind: CallKind, path: &Path) {
+        self.counts.faults += 1;
+        if self.faulted.len() < FAULTED_CALLS_MAX {
+            self.faulted.push((kind, path.to_owned()));
+        }
+    }
+
+    /// Takes up to `wanted` bytes of the free space, for a write to `path`.
+    pub(super) fn take_space(&mut self, wanted: usize, path: &Path) -> io::Result<usize> {
+        let Some(free) = self.free_bytes else { return Ok(wanted) };
+        let taken = usize::try_from(free).unwrap_or(usize::MAX).min(wanted);
+        if taken == 0 && wanted > 0 {
+            self.note_fault(CallKind::Write, path);
+            return Err(Fault::NoSpace.error().expect("it is an error"));
+        }
+        self.free_bytes = Some(free - taken as u64);
+        Ok(taken)
+    }
+
+    pub(super) fn give_space(&mut self, bytes: usize) {
+        if let Some(free) = &mut self.free_bytes {
+            *free += bytes as u64;
+        }
+    }
+
+    /// Finds a directory, or says which error the system would give.
+    pub(super) fn dir(&self, path: &Path) -> io::Result<Arc<DirNode>> {
+        let mut dir = Arc::clone(&self.root);
+        for component in path.components() {
+            let name = match component {
+                Component::RootDir | Component::CurDir => continue,
+                Component::Normal(name) => name.to_str().ok_or(ErrorKind::InvalidInput)?,
+                _ => return Err(ErrorKind::InvalidInput.into()),
+            };
+            let child = match dir.state.lock().entries.get(name) {
+                Some(Node::Dir(child)) => Arc::clone(child),
+                Some(Node::File(_)) => return Err(ErrorKind::NotADirectory.into()),
+                None => return Err(ErrorKind::NotFound.into()),
+            };
+            dir = child;
+        }
+        Ok(dir)
+    }
+
+    /// Splits a path into its directory and the name in it.
+    pub(super) fn locate(&self, path: &Path) -> io::Result<(Arc<DirNode>, String)> {
+        let name =
+            path.file_name().and_then(|name| name.to_str()).ok_or(ErrorKind::InvalidInput)?;
+        let dir = self.dir(path.parent().ok_or(ErrorKind::InvalidInput)?)?;
+        Ok((dir, name.to_owned()))
+    }
+
+    /// Finds a file.
+    pub(super) fn file(&self, path: &Path) -> io::Result<Arc<FileNode>> {
+        let (dir, name) = self.locate(path)?;
+        match dir.state.lock().entries.get(&name) {
+            Some(Node::File(file)) => Ok(Arc::clone(file)),
+            Some(Node::Dir(_)) => Err(ErrorKind::IsADirectory.into()),
+            None => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    pub(super) fn create_dir_all(&mut self, path: &Path) -> io::Result<()> {
+        let mut below = PathBuf::from("/");
+        for component in path.components() {
+            let parent = self.dir(&below)?;
+            below.push(component);
+            match self.dir(&below) {
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    let (_, name) = self.locate(&below)?;
+                    let child = Node::Dir(new_dir(self.new_id()));
+                    self.link(parent, name, child);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates an empty file.
+    pub(super) fn create(&mut self, path: &Path) -> io::Result<Arc<FileNode>> {
+        let (dir, name) = self.locate(path)?;
+        if dir.state.lock().entries.contains_key(&name) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let file =
+            Arc::new(FileNode { id: self.new_id(), state: Mutex::new(FileState::default()) });
+        self.link(dir, name, Node::File(Arc::clone(&file)));
+        Ok(file)
+    }
+
+    fn link(&mut self, dir: Arc<DirNode>, name: String, node: Node) {
+        if let Node::File(file) = &node {
+            file.state.lock().links += 1;
+        }
+        dir.state.lock().entries.insert(name.clone(), node.clone());
+        self.changes.push(DirChange::Link { dir, name, node });
+    }
+
+    pub(super) fn hard_link(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let file = self.file(from)?;
+        let (dir, name) = self.locate(to)?;
+        if dir.state.lock().entries.contains_key(&name) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        self.link(dir, name, Node::File(file));
+        Ok(())
+    }
+
+    pub(super) fn remove_file(&mut self, path: &Path) -> io::Result<()> {
+        let file = self.file(path)?;
+        let (dir, name) = self.locate(path)?;
+        dir.state.lock().entries.remove(&name);
+        self.forget(&file);
+        self.changes.push(DirChange::Unlink { dir, name, node: Node::File(file) });
+        Ok(())
+    }
+
+    /// Takes one name from a file, and its space when that was the last.
+    fn forget(&mut self, file: &Arc<FileNode>) {
+        let mut state = file.state.lock();
+        state.links -= 1;
+        if state.links > 0 {
+            return;
+        }
+        self.give_space(state.content.len());
+        if self.stale.len() == STALE_FILES_MAX {
+            self.stale.pop_front();
+        }
+        let len = state.content.len().min(STALE_BYTES_MAX);
+        self.stale.push_back(state.content[..len].to_vec());
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let file = self.file(from)?;
+        let from = self.locate(from)?;
+        let to = self.locate(to)?;
+        let replaced = to.0.state.lock().entries.get(&to.1).cloned();
+        match replaced {
+            Some(Node::Dir(_)) => return Err(ErrorKind::IsADirectory.into()),
+            // Two names of one file: POSIX says that nothing is done.
+            Some(Node::File(old)) if old.id == file.id => return Ok(()),
+            Some(Node::File(old)) => self.forget(&old),
+            None => {}
+        }
+        let node = Node::File(file);
+        from.0.state.lock().entries.remove(&from.1);
+        to.0.state.lock().entries.insert(to.1.clone(), node.clone());
+        self.changes.push(DirChange::Rename { from, to, node });
+        Ok(())
+    }
+
+    /// Makes the entries of a directory durable, and those of every directory with which it shares
+    /// a pending move, since a move is one thing.
+    pub(super) fn sync_dir(&mut self, dir: &Arc<DirNode>) {
+        let mut synced = BTreeMap::from([(dir.id, Arc::clone(dir))]);
+        loop {
+            let before = synced.len();
+            for change in &self.changes {
+                let dirs = change.dirs();
+                if dirs.iter().any(|dir| synced.contains_key(&dir.id)) {
+                    synced.extend(dirs.map(|dir| (dir.id, Arc::clone(dir))));
+                }
+            }
+            if synced.len() == before {
+                break;
+            }
+        }
+        self.changes.retain(|change| !synced.contains_key(&change.dirs()[0].id));
+        for dir in synced.values() {
+            let mut state = dir.state.lock();
+            state.durable = state.entries.clone();
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Sorted sources of entries: a memtable, a table, or a whole level of tables.
+//!
+//! A source moves one way, the way it was started. It does no I/O: where it needs a block that is
+//! not in memory it says which, and goes on when it gets it.
+
+use crate::{
+    error::Result,
+    memtable::MemCursor,
+    plan::BlockRequest,
+    slice::Slice,
+    sync::primitive::Arc,
+    table::{Access, BlockRef, Step, Table, TableCursor},
+    types::{Kind, SeqNo},
+    version::levels::Levels,
+};
+
+/// Where a walk begins, and which way it goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Start {
+    /// Forward from the first entry.
+    First,
+    /// Forward from the first entry at or after the key's version of this number.
+    At(Box<[u8]>, SeqNo),
+    /// Backward from the last entry.
+    Last,
+    /// Backward from the last entry before the key's version of this number.
+    Before(Box<[u8]>, SeqNo),
+}
+
+impl Start {
+    /// Whether the walk goes to larger keys.
+    pub(crate) fn is_forward(&self) -> bool {
+        matches!(self, Self::First | Self::At(..))
+    }
+}
+
+/// A sorted source.
+pub(crate) enum Source {
+    Mem(MemCursor),
+    Table(TableCursor),
+    Level(LevelCursor),
+}
+
+impl Source {
+    /// Goes to the first entry of the walk.
+    pub(crate) fn start(&mut self, start: &Start) -> Result<Step> {
+        match self {
+            Self::Mem(cursor) => {
+                match start {
+                    Start::First => cursor.seek(&[], SeqNo::MAX),
+                    Start::At(key, seq) => cursor.seek(key, *seq),
+                    Start::Last => cursor.seek_to_last(),
+                    Start::Before(key, seq) => cursor.seek_before(key, *seq),
+                }
+                Ok(Step::Ready)
+            }
+            Self::Table(cursor) => start_table(cursor, start),
+            Self::Level(cursor) => cursor.start(start),
+        }
+    }
+
+    /// Goes to the next entry of the walk.
+    #[inline]
+    pub(crate) fn advance(&mut self, forward: bool) -> Result<Step> {
+        match self {
+            Self::Mem(cursor) => {
+                cursor.advance();
+                Ok(Step::Ready)
+            }
+            Self::Table(cursor) => {
+                if forward {
+                    cursor.next()
+                } else {
+                    cursor.prev()
+                }
+            }
+            Self::Level(cursor) => cursor.advance(forward),
+        }
+    }
+
+    /// Takes the block that was asked for and goes on.
+    pub(crate) fn resume(&mut self, block: BlockRef, forward: bool) -> Result<Step> {
+        match self {
+            Self::Mem(_) => Ok(Step::Ready),
+            Self::Table(cursor) => cursor.resume(block),
+            Self::Level(cursor) => cursor.resume(block, forward),
+        }
+    }
+
+    /// The request for `block` of the table that the source stands in.
+    pub(crate) fn request(&self, block: u32) -> Option<BlockRequest> {
+        self.table().map(|table| BlockRequest { table: Arc::clone(table), block })
+    }
+
+    /// Reads a block that the source asked for, as its cursor's access says.
+    pub(crate) fn fetch(&mut self, block: u32) -> Result<Option<BlockRef>> {
+        let cursor = match self {
+            Self::Mem(_) => None,
+            Self::Table(cursor) => Some(cursor),
+            Self::Level(level) => level.cursor.as_mut(),
+        };
+        cursor.map(|cursor| cursor.fetch(block)).transpose()
+    }
+
+    /// The table under the cursor, unless it is a memtable.
+    #[inline]
+    pub(crate) fn table(&self) -> Option<&Arc<Table>> {
+        match self {
+            Self::Mem(_) => None,
+            Self::Table(cursor) => Some(cursor.table()),
+            Self::Level(cursor) => cursor.cursor.as_ref().map(TableCursor::table),
+        }
+    }
+
+    /// The cursor inside a table, unless the source is a memtable or exhausted.
+    #[inline]
+    fn in_table(&self) -> Option<&TableCursor> {
+        match self {
+            Self::Mem(_) => None,
+            Self::Table(cursor) => Some(cursor),
+            Self::Level(cursor) => cursor.cursor.as_ref(),
+        }
+    }
+
+    /// Whether the source stands on an entry.
+    #[inline]
+    pub(crate) fn is_valid(&self) -> bool {
+        match self {
+            Self::Mem(cursor) => cursor.entry().is_some(),
+            _ => self.in_table().is_some_and(TableCursor::is_valid),
+        }
+    }
+
+    /// The user key under the cursor; empty where there is none.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        match self {
+            Self::Mem(cursor) => cursor.entry().map_or(&[], |entry| entry.key()),
+            _ => self.in_table().map_or(&[], TableCursor::key),
+        }
+    }
+
+    /// The sequence number under the cursor; 0 where there is none.
+    #[inline]
+    pub(crate) fn seq(&self) -> SeqNo {
+        match self {
+            Self::Mem(cursor) => cursor.entry().map_or(0, |entry| entry.seq()),
+            _ => self.in_table().map_or(0, TableCursor::seq),
+        }
+    }
+
+    /// The kind under the cursor.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Mem(cursor) => cursor.entry().map_or(Kind::Tombstone, |entry| entry.kind()),
+            _ => self.in_table().map_or(Kind::Tombstone, TableCursor::kind),
+        }
+    }
+
+    /// The value's bytes under the cursor; for a large value, its pointer.
+    #[inline]
+    pub(crate) fn value(&self) -> &[u8] {
+        match self {
+            Self::Mem(cursor) => cursor.entry().map_or(&[], |entry| entry.value()),
+            _ => self.in_table().map_or(&[], TableCursor::value),
+        }
+    }
+
+    /// The value under the cursor, shared with the memory it lies in.
+    #[inline]
+    pub(crate) fn value_slice(&self) -> Slice {
+        match self {
+            Self::Mem(cursor) => {
+                cursor.entry().map_or_else(|| Slice::copy_from(&[]), |e| e.value_slice())
+            }
+            _ => self.in_table().map_or_else(|| Slice::copy_from(&[]), TableCursor::value_slice),
+        }
+    }
+}
+
+fn start_table(cursor: &mut TableCursor, start: &Start) -> Result<Step> {
+    match start {
+        Start::First => cursor.first(),
+        Start::At(key, seq) => cursor.seek(key, *seq),
+        Start::Last => cursor.last(),
+        Start::Before(key, seq) => cursor.seek_before(key, *seq),
+    }
+}
+
+/// A walk through the tables of one sorted level, one after another.
+pub(crate) struct LevelCursor {
+    levels: Arc<Levels>,
+    level: usize,
+    access: Access,
+    at: usize,
+    cursor: Option<TableCursor>,
+}
+
+impl LevelCursor {
+    /// A walk through level `level` (1 or deeper).
+    pub(crate) fn new(levels: Arc<Levels>, level: usize, access: Access) -> Self {
+        Self { levels, level, access, at: 0, cursor: None }
+    }
+
+    fn open(&mut self, at: usize) -> Option<&mut TableCursor> {
+        let table = self.levels.tables(self.level).get(at);
+        self.at = at;
+        self.cursor = table.map(|table| TableCursor::new(Arc::clone(table), self.access));
+        self.cursor.as_mut()
+    }
+
+    fn start(&mut self, start: &Start) -> Result<Step> {
+        let level = &self.levels.sorted[self.level - 1];
+        let count = level.tables().len();
+        let at = match start {
+            Start::First => 0,
+            Start::At(key, _) => level.table_at_or_after(key),
+            Start::Last => count.wrapping_sub(1),
+            // The table at or after the key may begin with it; the walk goes on to the one before.
+            Start::Before(key, _) => {
+                let at = level.table_at_or_after(key);
+                if at == count { count.wrapping_sub(1) } else { at }
+            }
+        };
+        let Some(cursor) = self.open(at) else { return Ok(Step::Ready) };
+        let step = start_table(cursor, start)?;
+        self.settle(step, start.is_forward())
+    }
+
+    #[inline]
+    fn advance(&mut self, forward: bool) -> Result<Step> {
+        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Ready) };
+        let step = if forward { cursor.next()? } else { cursor.prev()? };
+        if matches!(step, Step::Ready) && cursor.is_valid() {
+            return Ok(step);
+        }
+        self.settle(step, forward)
+    }
+
+    fn resume(&mut self, block: BlockRef, forward: bool) -> Result<Step> {
+        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Ready) };
+        let step = cursor.resume(block)?;
+        self.settle(step, forward)
+    }
+
+    /// Moves on to the neighbouring tables until an entry or a wanted block turns up.
+    fn settle(&mut self, mut step: Step, forward: bool) -> Result<Step> {
+        loop {
+            if matches!(step, Step::Need(_)) {
+                return Ok(step);
+            }
+            match &self.cursor {
+                Some(cursor) if !cursor.is_valid() => {}
+                _ => return Ok(step),
+            }
+            let at = if forward { self.at + 1 } else { self.at.wrapping_sub(1) };
+            let Some(cursor) = self.open(at) else { return Ok(Step::Ready) };
+            step = if forward { cursor.first()? } else { cursor.last()? };
+        }
+    }
+}

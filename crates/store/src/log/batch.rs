@@ -1,0 +1,429 @@
+//! The payload of a log record: one batch of writes, atomic over all sub-trees.
+//!
+//! `[first sequence number u64][count u32]` then the operations, each
+//! `[tree varint][kind u8][key length varint][key]` and for a value `[value length varint][value]`.
+//! The n-th operation has the sequence number `first + n`. The same bytes go to the log, to the
+//! memtable (which keeps entries as ranges of one shared payload) and, after a crash, back.
+
+use super::{frame::PAYLOAD_BYTES_MAX, varint};
+use crate::{
+    error::{Error, Result},
+    types::{KEY_BYTES_MAX, Kind, SeqNo, TreeId, VALUE_BYTES_MAX},
+};
+
+/// Bytes before the first operation.
+pub(crate) const BATCH_HEADER_BYTES: usize = 12;
+
+/// Sequence numbers stay below this.
+const SEQ_END: u64 = 1 << 56;
+
+/// The most bytes of an operation besides its key and value.
+const OP_OVERHEAD_BYTES_MAX: usize = 1 + 3 * varint::VARINT_BYTES_MAX;
+
+/// Builds a payload by appending operations to one buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchBuilder {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Default for BatchBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl BatchBuilder {
+    /// An empty batch.
+    pub(crate) fn new() -> Self {
+        Self { bytes: vec![0; BATCH_HEADER_BYTES], count: 0 }
+    }
+
+    /// An empty batch with room for operations of `bytes` in all.
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        let mut buffer = Vec::with_capacity(bytes.saturating_add(BATCH_HEADER_BYTES));
+        buffer.resize(BATCH_HEADER_BYTES, 0);
+        Self { bytes: buffer, count: 0 }
+    }
+
+    /// Appends "`key` has `value`". Fails with [`Error::InvalidArgument`], changing nothing, if key,
+    /// value or the whole batch would be too large.
+    pub(crate) fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_room(key, value)?;
+        self.put_key(tree, Kind::Value, key);
+        varint::put(&mut self.bytes, value.len() as u64);
+        self.bytes.extend_from_slice(value);
+        Ok(())
+    }
+
+    /// Appends "`key` is removed". Fails as [`BatchBuilder::put`] does.
+    pub(crate) fn remove(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
+        self.check_room(key, &[])?;
+        self.put_key(tree, Kind::Tombstone, key);
+        Ok(())
+    }
+
+    /// Appends an operation of either kind. Fails as [`BatchBuilder::put`] does.
+    pub(crate) fn push(
+        &mut self,
+        tree: TreeId,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        match kind {
+            Kind::Tombstone => self.remove(tree, key),
+            Kind::Value | Kind::LargeValue => self.put(tree, key, value),
+        }
+    }
+
+    fn check_room(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        check_entry(key, value)?;
+        let room = PAYLOAD_BYTES_MAX - self.bytes.len();
+        if key.len() + value.len() + OP_OVERHEAD_BYTES_MAX > room || self.count == u32::MAX {
+            return Err(Error::InvalidArgument(
+                format!("a batch of over {PAYLOAD_BYTES_MAX} bytes: split it").into(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn put_key(&mut self, tree: TreeId, kind: Kind, key: &[u8]) {
+        self.bytes.reserve(key.len() + OP_OVERHEAD_BYTES_MAX);
+        varint::put(&mut self.bytes, u64::from(tree));
+        self.bytes.push(kind as u8);
+        varint::put(&mut self.bytes, key.len() as u64);
+        self.bytes.extend_from_slice(key);
+        self.count += 1;
+    }
+
+    /// How many operations there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of the payload so far.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets all operations and keeps the buffer.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.truncate(BATCH_HEADER_BYTES);
+        self.count = 0;
+    }
+
+    /// Gives the first operation the sequence number `first_seq`, and the rest those after it; the
+    /// payload is then whole. May be called again.
+    pub(crate) fn seal(&mut self, first_seq: SeqNo) -> &[u8] {
+        self.bytes[0..8].copy_from_slice(&first_seq.to_le_bytes());
+        self.bytes[8..12].copy_from_slice(&self.count.to_le_bytes());
+        &self.bytes
+    }
+
+    /// The whole payload; [`set_first_seq`] numbers it.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        self.seal(0);
+        self.bytes
+    }
+
+    /// The payload as it was last sealed.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The payload's buffer, as it was last sealed.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// Refuses keys and values that are too long, by name.
+pub(crate) fn check_entry(key: &[u8], value: &[u8]) -> Result<()> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::InvalidArgument(
+            format!("a key of {} bytes: the longest is {KEY_BYTES_MAX}", key.len()).into(),
+        ));
+    }
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(Error::InvalidArgument(
+            format!("a value of {} bytes: the longest is {VALUE_BYTES_MAX}", value.len()).into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Numbers a sealed payload anew: its first operation gets `first_seq`.
+pub(crate) fn set_first_seq(payload: &mut [u8], first_seq: SeqNo) {
+    payload[0..8].copy_from_slice(&first_seq.to_le_bytes());
+}
+
+/// One operation: where its key and value are in the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchOp {
+    /// The sub-tree it is for.
+    pub(crate) tree: TreeId,
+    /// [`Kind::Value`] or [`Kind::Tombstone`].
+    pub(crate) kind: Kind,
+    /// Offset of the key in the payload.
+    pub(crate) key_start: u32,
+    /// Bytes of the key.
+    pub(crate) key_len: u32,
+    /// Offset of the value in the payload.
+    pub(crate) value_start: u32,
+    /// Bytes of the value; 0 for a tombstone.
+    pub(crate) value_len: u32,
+}
+
+impl BatchOp {
+    /// The key, given the payload that the operation came from.
+    pub(crate) fn key<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
+        &payload[self.key_start as usize..][..self.key_len as usize]
+    }
+
+    /// The value, given the payload that the operation came from.
+    pub(crate) fn value<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
+        &payload[self.value_start as usize..][..self.value_len as usize]
+    }
+}
+
+/// Why bytes are not a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BatchFault {
+    /// Where in the payload.
+    pub(crate) offset: usize,
+    /// What should be there.
+    pub(crate) expected: &'static str,
+}
+
+/// A payload that was found to be a whole batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch<'a> {
+    payload: &'a [u8],
+    first_seq: SeqNo,
+    count: u32,
+}
+
+impl<'a> Batch<'a> {
+    /// Checks all of `payload`. O(operations), allocates nothing.
+    pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, BatchFault> {
+        let (Some(seq), Some(count)) =
+            (payload.first_chunk::<8>(), payload.get(8..).and_then(<[u8]>::first_chunk::<4>))
+        else {
+            return Err(BatchFault { offset: 0, expected: "a batch header of 12 bytes" });
+        };
+        let batch = Self {
+            payload,
+            first_seq: u64::from_le_bytes(*seq),
+            count: u32::from_le_bytes(*count),
+        };
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(BatchFault { offset: 0, expected: "a payload under 4 GiB" });
+        }
+        let end = batch.first_seq.checked_add(u64::from(batch.count));
+        if end.is_none_or(|end| end > SEQ_END) {
+            return Err(BatchFault { offset: 0, expected: "sequence numbers below 2^56" });
+        }
+        let mut offset = BATCH_HEADER_BYTES;
+        for _ in 0..batch.count {
+            offset = decode_op(payload, offset)?.1;
+        }
+        if offset != payload.len() {
+            return Err(BatchFault { offset, expected: "the end of the batch" });
+        }
+        Ok(batch)
+    }
+
+    /// The sequence number of the first operation.
+    pub(crate) fn first_seq(&self) -> SeqNo {
+        self.first_seq
+    }
+
+    /// How many operations there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The operations in order.
+    pub(crate) fn ops(&self) -> BatchOps<'a> {
+        BatchOps { payload: self.payload, offset: BATCH_HEADER_BYTES, left: self.count }
+    }
+}
+
+/// Iterates over the operations of a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchOps<'a> {
+    payload: &'a [u8],
+    offset: usize,
+    left: u32,
+}
+
+impl Iterator for BatchOps<'_> {
+    type Item = BatchOp;
+
+    #[inline]
+    fn next(&mut self) -> Option<BatchOp> {
+        self.left = self.left.checked_sub(1)?;
+        let (op, end) = decode_op(self.payload, self.offset).ok()?;
+        self.offset = end;
+        Some(op)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+impl ExactSizeIterator for BatchOps<'_> {}
+
+/// Reads the operation at `offset`, and says where it ends. The payload is under 4 GiB.
+#[inline]
+fn decode_op(payload: &[u8], offset: usize) -> Result<(BatchOp, usize), BatchFault> {
+    let fault = |at, expected| BatchFault { offset: at, expected };
+    let int = |at: usize, max: u64, expected| match varint::get(&payload[at..]) {
+        Some((value, len)) if value <= max => Ok((value as u32, at + len)),
+        _ => Err(fault(at, expected)),
+    };
+    let (tree, at) = int(offset, u64::from(u32::MAX), "the number of a sub-tree")?;
+    let kind = match payload.get(at).copied().and_then(Kind::from_byte) {
+        Some(kind @ (Kind::Value | Kind::Tombstone)) => kind,
+        _ => return Err(fault(at, "the kind of an operation, 0 or 1")),
+    };
+    let (key_len, key_start) = int(at + 1, KEY_BYTES_MAX as u64, "a key length up to 64 KiB")?;
+    let key_end = key_start + key_len as usize;
+    if key_end > payload.len() {
+        return Err(fault(key_start, "a key within the batch"));
+    }
+    let (value_len, value_start) = match kind {
+        Kind::Value => int(key_end, VALUE_BYTES_MAX as u64, "a value length up to 1 GiB")?,
+        _ => (0, key_end),
+    };
+    let end = value_start + value_len as usize;
+    if end > payload.len() {
+        return Err(fault(value_start, "a value within the batch"));
+    }
+    let op = BatchOp {
+        tree,
+        kind,
+        key_start: key_start as u32,
+        key_len,
+        value_start: value_start as u32,
+        value_len,
+    };
+    Ok((op, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+
+    type Model = (TreeId, Vec<u8>, Option<Vec<u8>>);
+
+    fn model() -> impl Strategy<Value = Vec<Model>> {
+        vec(
+            (any::<u32>(), vec(any::<u8>(), 0..40), proptest::option::of(vec(any::<u8>(), 0..300))),
+            0..20,
+        )
+    }
+
+    fn build(ops: &[Model], first_seq: u64) -> Vec<u8> {
+        let mut builder = BatchBuilder::new();
+        for (tree, key, value) in ops {
+            match value {
+                Some(value) => builder.put(*tree, key, value).unwrap(),
+                None => builder.remove(*tree, key).unwrap(),
+            }
+        }
+        assert_eq!(builder.count() as usize, ops.len());
+        builder.seal(first_seq).to_vec()
+    }
+
+    fn read(batch: &Batch<'_>, payload: &[u8]) -> Vec<Model> {
+        let model = |op: BatchOp| {
+            let value = (op.kind == Kind::Value).then(|| op.value(payload).to_vec());
+            (op.tree, op.key(payload).to_vec(), value)
+        };
+        batch.ops().map(model).collect()
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let mut builder = BatchBuilder::new();
+        builder.put(1, b"key", b"value").unwrap();
+        builder.remove(300, b"").unwrap();
+        let expected = [
+            &[0x2A, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0][..],
+            &[1, 0, 3],
+            b"key",
+            &[5],
+            b"value",
+            &[0xAC, 2, 1, 0],
+        ]
+        .concat();
+        assert_eq!(builder.seal(42), expected);
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_and_changes_nothing() {
+        let mut builder = BatchBuilder::new();
+        builder.put(1, b"a", b"b").unwrap();
+        let before = builder.as_bytes().to_vec();
+        let key = vec![0; KEY_BYTES_MAX + 1];
+        assert!(matches!(builder.put(1, &key, b""), Err(Error::InvalidArgument(_))));
+        assert!(matches!(builder.remove(1, &key), Err(Error::InvalidArgument(_))));
+        assert_eq!((builder.as_bytes(), builder.count()), (&before[..], 1));
+        builder.put(1, &key[1..], b"").unwrap();
+        assert_eq!(Batch::decode(builder.seal(1)).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn sequence_numbers_end_below_2_to_the_56() {
+        let one = |first| build(&[(1, vec![], None)], first);
+        assert!(Batch::decode(&one((1 << 56) - 1)).is_ok());
+        assert!(Batch::decode(&one(1 << 56)).is_err());
+        assert!(Batch::decode(&one(u64::MAX)).is_err());
+    }
+
+    #[test]
+    fn a_large_value_pointer_is_no_operation_of_a_batch() {
+        let mut bytes = build(&[(1, b"k".to_vec(), None)], 1);
+        bytes[BATCH_HEADER_BYTES + 1] = Kind::LargeValue as u8;
+        assert_eq!(Batch::decode(&bytes).unwrap_err().offset, BATCH_HEADER_BYTES + 1);
+    }
+
+    proptest! {
+        #[test]
+        fn operations_are_read_back(ops in model(), first in 0..(1u64 << 56) - 100) {
+            let bytes = build(&ops, first);
+            let batch = Batch::decode(&bytes).unwrap();
+            prop_assert_eq!(batch.first_seq(), first);
+            prop_assert_eq!(read(&batch, &bytes), ops);
+            for len in 0..bytes.len() {
+                prop_assert!(Batch::decode(&bytes[..len]).is_err(), "a part of {} bytes", len);
+            }
+            let mut longer = bytes;
+            longer.push(0);
+            prop_assert!(Batch::decode(&longer).is_err());
+        }
+
+        /// Decoding is total, and whatever decodes is what encoding would have made.
+        #[test]
+        fn hostile_bytes_decode_or_fail(ops in model(), edits in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
+            let mut bytes = build(&ops, 9);
+            for (at, byte) in edits {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if let Ok(batch) = Batch::decode(&bytes) {
+                let again = build(&read(&batch, &bytes), batch.first_seq());
+                prop_assert_eq!(again, bytes);
+            }
+        }
+    }
+}

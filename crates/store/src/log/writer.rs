@@ -1,0 +1,373 @@
+//! Appends records to one segment of the log.
+//!
+//! The writer's promise: what it acknowledged is replayed in order, what it refused is not
+//! followed by anything, and what it calls durable is. So
+//!
+//! 1. after a failed write the file is cut back to the last good end, and nothing more is appended
+//!    before the cut is durable; if the cut fails, the writer refuses every later record and the
+//!    log must be rotated: the next segment's base voids what follows the good end;
+//! 2. after a failed sync nothing is ever written or called durable again: the operating system may
+//!    have dropped the bytes that it could not write;
+//! 3. once a rotation was tried, this segment takes no more records, even if the rotation failed:
+//!    a half-made successor may come back after a crash, and it would void them.
+//!
+//! One thread at a time; locking and grouping of writers are the engine's.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    Lsn,
+    frame::{FRAME_HEADER_BYTES, FrameHeader, FrameSeed, PAYLOAD_BYTES_MAX},
+    segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path},
+};
+use crate::{
+    error::{Error, Result},
+    io::{FileSystem, WritableFile, retry, write_all},
+    types::FileId,
+};
+
+/// Parts of a record from this length on are written from where they are, not copied.
+const DIRECT_PART_BYTES_MIN: usize = 64 << 10;
+
+/// The staging buffer is written out when it reaches this length, and does not stay larger.
+const BUFFER_BYTES_MAX: usize = 1 << 20;
+
+/// What a writer still does.
+#[derive(Debug)]
+enum State {
+    /// Everything.
+    Usable,
+    /// Everything, after a sync: a failed record was cut off, and its removal is not yet durable.
+    Cut,
+    /// Takes no more records, but may still be synced.
+    Closed(Error),
+    /// Nothing.
+    SyncFailed(Error),
+}
+
+/// Appends records to one segment.
+pub(crate) struct LogWriter {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    path: PathBuf,
+    file: Box<dyn WritableFile>,
+    header: SegmentHeader,
+    seed: FrameSeed,
+    state: State,
+    /// Where the last acknowledged record ends in the file.
+    end: u64,
+    /// Where the last staged record will end in the file.
+    staged_end: u64,
+    /// Staged bytes that are not in the file yet; they end at `staged_end`.
+    buffer: Vec<u8>,
+    /// Whether bytes of a failed record may follow `end` in the file.
+    has_tail: bool,
+    /// What of this file was synced.
+    synced_end: u64,
+    /// Whether the file's name was synced.
+    name_synced: bool,
+    /// Everything before this place of the log is durable.
+    durable: Lsn,
+}
+
+impl LogWriter {
+    /// Creates the segment that `header` describes, with nothing durable yet. Creates no other
+    /// file, replaces none. Use [`LogWriter::rotate`] where there is a writer already.
+    ///
+    /// `header.base` is where the log validly ends ([`super::Recovery::end`]), `header.id` is above
+    /// every number that a segment ever had.
+    pub(crate) fn create(
+        fs: &Arc<dyn FileSystem>,
+        dir: &Path,
+        header: SegmentHeader,
+    ) -> Result<Self> {
+        let path = segment_path(dir, header.id);
+        let mut file = retry("create", &path, || fs.create(&path))?;
+        write_all(file.as_mut(), &path, &header.encode())?;
+        let end = SEGMENT_HEADER_BYTES as u64;
+        Ok(Self {
+            fs: Arc::clone(fs),
+            dir: dir.to_owned(),
+            path,
+            file,
+            header,
+            seed: FrameSeed::new(header.identity, header.id),
+            state: State::Usable,
+            end,
+            staged_end: end,
+            buffer: Vec::new(),
+            has_tail: false,
+            synced_end: 0,
+            name_synced: false,
+            durable: header.synced,
+        })
+    }
+
+    /// Creates the next segment, which continues this one at its last acknowledged record. Records
+    /// that are staged and not committed are dropped.
+    ///
+    /// This writer takes no more records, whether or not the call succeeds; after a failure, call
+    /// again with another `id`. It may still be synced, and must be before anything in its
+    /// successor can become durable: tell the successor with [`LogWriter::note_durable`].
+    pub(crate) fn rotate(&mut self, id: FileId) -> Result<Self> {
+        if let State::SyncFailed(cause) = &self.state {
+            return Err(Error::WritesStopped(Arc::new(cause.clone())));
+        }
+        self.discard();
+        self.drop_tail();
+        if !matches!(self.state, State::Closed(_)) {
+            let what = format!("{}: the log goes on in another segment", self.path.display());
+            self.state = State::Closed(Error::InvalidArgument(what.into()));
+        }
+        let header = SegmentHeader {
+            id,
+            base: self.end_lsn(),
+            previous: self.header.id,
+            previous_base: self.header.base,
+            synced: self.durable.min(self.end_lsn()),
+            ..self.header
+        };
+        Self::create(&self.fs, &self.dir, header)
+    }
+
+    /// Appends one record and hands it to the operating system; returns its place.
+    ///
+    /// Fails with [`Error::InvalidArgument`] for a payload that is empty or longer than
+    /// [`PAYLOAD_BYTES_MAX`]. After any other failure the record is not in the log; see
+    /// [`LogWriter::is_closed`].
+    pub(crate) fn append(&mut self, payload_parts: &[&[u8]]) -> Result<Lsn> {
+        let lsn = self.stage(payload_parts)?;
+        self.commit()?;
+        Ok(lsn)
+    }
+
+    /// Takes one record to be appended by the next [`LogWriter::commit`], together with all others
+    /// that were staged: so a group of writers costs one call of the operating system. Returns the
+    /// place that the record will have. Fails as [`LogWriter::append`] does; after a failure that is
+    /// not [`Error::InvalidArgument`], all staged records are dropped.
+    pub(crate) fn stage(&mut self, payload_parts: &[&[u8]]) -> Result<Lsn> {
+        let len = payload_parts.iter().fold(0usize, |sum, part| sum.saturating_add(part.len()));
+        if len == 0 || len > PAYLOAD_BYTES_MAX {
+            return Err(Error::InvalidArgument(
+                format!("a log record of {len} bytes: it has 1 to {PAYLOAD_BYTES_MAX}").into(),
+            ));
+        }
+        self.prepare()?;
+        let lsn = self.header.base + self.staged_end;
+        let outcome = self.stage_frame(len, payload_parts);
+        self.settle(outcome)?;
+        Ok(lsn)
+    }
+
+    /// Hands all staged records to the operating system. After a failure none of them is in the
+    /// log.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        if self.staged_end == self.end {
+            return Ok(());
+        }
+        let outcome = self.write_buffer();
+        self.settle(outcome)?;
+        self.end = self.staged_end;
+        Ok(())
+    }
+
+    /// Appends a mark: a note of what is durable, so that damage before it is not taken for a torn
+    /// tail. Worth its 24 bytes when no record is likely to follow soon.
+    pub(crate) fn mark(&mut self) -> Result<()> {
+        self.prepare()?;
+        let outcome = self.stage_frame(0, &[]);
+        self.settle(outcome)?;
+        self.commit()
+    }
+
+    /// Where the log ends: the place that the next record has if nothing is staged.
+    pub(crate) fn end_lsn(&self) -> Lsn {
+        self.header.base + self.end
+    }
+
+    /// Everything before this place is durable.
+    pub(crate) fn durable_lsn(&self) -> Lsn {
+        self.durable
+    }
+
+    /// What the segment says of itself.
+    pub(crate) fn header(&self) -> &SegmentHeader {
+        &self.header
+    }
+
+    /// Whether the segment takes no more records, but [`LogWriter::rotate`] would help.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed(_))
+    }
+
+    /// The failed sync after which nothing helps but to reopen the database.
+    pub(crate) fn sync_failure(&self) -> Option<&Error> {
+        match &self.state {
+            State::SyncFailed(cause) => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Makes all committed records of this segment durable, with all metadata if `all`, and returns
+    /// up to where the whole log is: short of this segment while an older one is not durable (see
+    /// [`LogWriter::note_durable`]). After a failure the writer does nothing more.
+    pub(crate) fn sync(&mut self, all: bool) -> Result<Lsn> {
+        if let State::SyncFailed(cause) = &self.state {
+            return Err(Error::WritesStopped(Arc::new(cause.clone())));
+        }
+        let is_cut = self.has_tail || matches!(self.state, State::Cut);
+        if all || self.synced_end < self.end || is_cut {
+            self.drop_tail();
+            let outcome = if all {
+                retry("fsync", &self.path, || self.file.sync_all())
+            } else {
+                retry("fdatasync", &self.path, || self.file.sync_data())
+            };
+            self.poison_unless(outcome)?;
+            self.synced_end = self.end;
+            if matches!(self.state, State::Cut) {
+                self.state = State::Usable;
+            }
+        }
+        if !self.name_synced {
+            let outcome = retry("sync the directory", &self.dir, || self.fs.sync_dir(&self.dir));
+            self.poison_unless(outcome)?;
+            self.name_synced = true;
+        }
+        self.note_durable(self.durable);
+        Ok(self.durable)
+    }
+
+    /// Takes note that everything before `lsn` is durable: older segments were synced up to there,
+    /// or the manifest durably says that they are not needed up to there.
+    pub(crate) fn note_durable(&mut self, lsn: Lsn) {
+        self.durable = self.durable.max(lsn.min(self.header.base));
+        if self.durable >= self.header.base && self.name_synced {
+            self.durable = self.durable.max(self.header.base + self.synced_end);
+        }
+    }
+
+    /// Ends the segment as at a clean close: everything durable, and a mark that says so. Records
+    /// that are staged and not committed are dropped.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        self.discard();
+        self.sync(false)?;
+        if self.is_closed() {
+            return Ok(());
+        }
+        self.mark()?;
+        self.sync(false).map(drop)
+    }
+
+    /// Refuses if the writer takes no more records, and makes an earlier cut durable.
+    fn prepare(&mut self) -> Result<()> {
+        match &self.state {
+            State::Usable => Ok(()),
+            State::Cut => self.sync(false).map(drop),
+            State::Closed(cause) | State::SyncFailed(cause) => {
+                Err(Error::WritesStopped(Arc::new(cause.clone())))
+            }
+        }
+    }
+
+    fn stage_frame(&mut self, len: usize, parts: &[&[u8]]) -> Result<()> {
+        let offset = self.staged_end;
+        let start = self.buffer.len();
+        let mut header = FrameHeader { len: len as u32, synced: self.durable, hash: 0 };
+        self.staged_end += header.frame_bytes();
+        if len < DIRECT_PART_BYTES_MIN {
+            self.buffer.resize(start + FRAME_HEADER_BYTES, 0);
+            for part in parts {
+                self.buffer.extend_from_slice(part);
+            }
+            let payload = &self.buffer[start + FRAME_HEADER_BYTES..];
+            header.hash = self.seed.payload_hash(offset, payload);
+            let header = header.encode(self.seed, offset);
+            self.buffer[start..start + FRAME_HEADER_BYTES].copy_from_slice(&header);
+        } else {
+            header.hash = self.seed.payload_hash_of_parts(offset, parts);
+            self.buffer.extend_from_slice(&header.encode(self.seed, offset));
+            for part in parts {
+                if part.len() < DIRECT_PART_BYTES_MIN {
+                    self.buffer.extend_from_slice(part);
+                } else {
+                    self.write_buffer()?;
+                    write_all(self.file.as_mut(), &self.path, part)?;
+                }
+                self.write_buffer_if_large()?;
+            }
+        }
+        self.write_buffer_if_large()
+    }
+
+    fn write_buffer_if_large(&mut self) -> Result<()> {
+        if self.buffer.len() >= BUFFER_BYTES_MAX { self.write_buffer() } else { Ok(()) }
+    }
+
+    fn write_buffer(&mut self) -> Result<()> {
+        write_all(self.file.as_mut(), &self.path, &self.buffer)?;
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_BYTES_MAX);
+        Ok(())
+    }
+
+    /// After a failed write, drops everything staged.
+    fn settle(&mut self, outcome: Result<()>) -> Result<()> {
+        if let Err(cause) = &outcome {
+            self.cut(cause.clone());
+        }
+        outcome
+    }
+
+    /// Drops staged records that were not committed.
+    fn discard(&mut self) {
+        if self.staged_end != self.end {
+            let what = format!("{}: staged records were dropped", self.path.display());
+            self.cut(Error::InvalidArgument(what.into()));
+        }
+    }
+
+    /// Cuts the file back to the last acknowledged record, because of `cause`.
+    fn cut(&mut self, cause: Error) {
+        self.buffer.clear();
+        self.staged_end = self.end;
+        self.has_tail = true;
+        self.drop_tail();
+        if matches!(self.state, State::Usable | State::Cut) {
+            self.state = if self.has_tail { State::Closed(cause) } else { State::Cut };
+        }
+    }
+
+    /// Tries to remove what a failed record left. Where that fails again the next segment voids it,
+    /// so the failure is not one of the caller's.
+    fn drop_tail(&mut self) {
+        if self.has_tail {
+            let outcome = retry("truncate", &self.path, || self.file.truncate(self.end));
+            self.has_tail = outcome.is_err();
+        }
+    }
+
+    fn poison_unless(&mut self, outcome: Result<()>) -> Result<()> {
+        if let Err(cause) = &outcome {
+            self.buffer.clear();
+            self.staged_end = self.end;
+            self.state = State::SyncFailed(cause.clone());
+        }
+        outcome
+    }
+}
+
+impl std::fmt::Debug for LogWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogWriter")
+            .field("path", &self.path)
+            .field("header", &self.header)
+            .field("state", &self.state)
+            .field("end", &self.end)
+            .field("durable", &self.durable)
+            .finish_non_exhaustive()
+    }
+}

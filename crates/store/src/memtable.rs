@@ -1,0 +1,384 @@
+//! The memtable: every write since the last flush, of all keyspaces, in order.
+//!
+//! The rest of the engine sees [`Memtable`] and [`MemCursor`] only; the structure behind them is a
+//! lock-free skip list, and may be replaced. A memtable never forgets: an overwritten version stays
+//! until the flush decides what snapshots still need.
+//!
+//! Invariants:
+//! 1. An entry's bytes lie in the log record that carried it; entries share the record.
+//! 2. Entries are ordered by sub-tree, key, and newest first.
+//! 3. Entries are inserted by one thread at a time per sequence number, and never removed.
+
+use std::{borrow::Borrow, cmp::Ordering as Order, ops::Bound};
+
+use crossbeam_skiplist::SkipSet;
+
+use crate::{
+    log::{Lsn, batch::BatchOp},
+    slice::Slice,
+    sync::primitive::{Arc, AtomicU64, AtomicUsize, Ordering},
+    types::{FileId, Kind, SeqNo, TreeId},
+};
+
+/// What a memtable spends on an entry beyond the bytes of its record: the skip-list node with its
+/// tower, and the allocator's rounding. Measured, not exact.
+const ENTRY_OVERHEAD_BYTES: usize = 120;
+
+/// One version of one key.
+#[derive(Clone)]
+pub(crate) struct MemEntry {
+    record: Arc<[u8]>,
+    head: u64,
+    seq: SeqNo,
+    key_start: u32,
+    key_len: u32,
+    value_start: u32,
+    value_len: u32,
+    tree: TreeId,
+    kind: Kind,
+}
+
+impl MemEntry {
+    /// The sub-tree that the key belongs to.
+    pub(crate) fn tree(&self) -> TreeId {
+        self.tree
+    }
+
+    /// The user key.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.record[self.key_start as usize..][..self.key_len as usize]
+    }
+
+    /// The write that made this version.
+    pub(crate) fn seq(&self) -> SeqNo {
+        self.seq
+    }
+
+    /// Value or tombstone.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The value; empty for a tombstone.
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.record[self.value_start as usize..][..self.value_len as usize]
+    }
+
+    /// The value, shared with the record it came in.
+    pub(crate) fn value_slice(&self) -> Slice {
+        Slice::from_shared_range(Arc::clone(&self.record), self.value_start, self.value_len)
+    }
+}
+
+/// Where in the order an entry stands: what searching needs of an entry, without owning one.
+trait Position {
+    fn tree(&self) -> TreeId;
+    fn head(&self) -> u64;
+    fn key(&self) -> &[u8];
+    fn seq(&self) -> SeqNo;
+}
+
+impl Position for MemEntry {
+    fn tree(&self) -> TreeId {
+        self.tree
+    }
+    fn head(&self) -> u64 {
+        self.head
+    }
+    fn key(&self) -> &[u8] {
+        self.key()
+    }
+    fn seq(&self) -> SeqNo {
+        self.seq
+    }
+}
+
+struct Target<'a> {
+    tree: TreeId,
+    head: u64,
+    key: &'a [u8],
+    seq: SeqNo,
+}
+
+impl<'a> Target<'a> {
+    fn new(tree: TreeId, key: &'a [u8], seq: SeqNo) -> Self {
+        Self { tree, head: head(key), key, seq }
+    }
+}
+
+impl Position for Target<'_> {
+    fn tree(&self) -> TreeId {
+        self.tree
+    }
+    fn head(&self) -> u64 {
+        self.head
+    }
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+    fn seq(&self) -> SeqNo {
+        self.seq
+    }
+}
+
+/// The first eight bytes of a key as a number of the same order, so that most comparisons touch
+/// nothing beyond the skip list's own node.
+fn head(key: &[u8]) -> u64 {
+    rhumb_model::code::code_at(key, 0)
+}
+
+impl Ord for dyn Position + '_ {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Order {
+        self.tree()
+            .cmp(&other.tree())
+            .then(self.head().cmp(&other.head()))
+            .then_with(|| self.key().cmp(other.key()))
+            .then_with(|| other.seq().cmp(&self.seq()))
+    }
+}
+
+impl PartialOrd for dyn Position + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn Position + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for dyn Position + '_ {}
+
+impl<'a> Borrow<dyn Position + 'a> for MemEntry {
+    fn borrow(&self) -> &(dyn Position + 'a) {
+        self
+    }
+}
+
+impl Ord for MemEntry {
+    fn cmp(&self, other: &Self) -> Order {
+        (self as &dyn Position).cmp(other)
+    }
+}
+
+impl PartialOrd for MemEntry {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for MemEntry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for MemEntry {}
+
+/// Where the log begins that a memtable needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogFloor {
+    /// The oldest segment that holds an entry of the memtable.
+    pub(crate) segment: FileId,
+    /// The place of that segment's first byte.
+    pub(crate) lsn: Lsn,
+}
+
+/// A sorted set of entries that grows until it is sealed and flushed.
+pub(crate) struct Memtable {
+    entries: SkipSet<MemEntry>,
+    bytes: AtomicUsize,
+    last_seq: AtomicU64,
+    log: Option<LogFloor>,
+}
+
+impl Memtable {
+    /// An empty memtable whose entries are logged from `log` on; `None` for one that was replayed,
+    /// which the log keeps until all that was replayed is flushed.
+    pub(crate) fn new(log: Option<LogFloor>) -> Self {
+        Self {
+            entries: SkipSet::new(),
+            bytes: AtomicUsize::new(0),
+            last_seq: AtomicU64::new(0),
+            log,
+        }
+    }
+
+    /// Where the log begins that this memtable needs.
+    pub(crate) fn log(&self) -> Option<LogFloor> {
+        self.log
+    }
+
+    /// Memory taken, in bytes; an estimate from above.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing was inserted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes() == 0
+    }
+
+    /// The newest sequence number inserted; 0 when empty.
+    pub(crate) fn last_seq(&self) -> SeqNo {
+        self.last_seq.load(Ordering::Relaxed)
+    }
+
+    /// Accounts for a record whose operations are about to be inserted.
+    pub(crate) fn charge_record(&self, record: &Arc<[u8]>) {
+        self.bytes.fetch_add(record.len() + 32, Ordering::Relaxed);
+    }
+
+    /// Inserts one operation of `record`. O(log n).
+    pub(crate) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
+        let entry = MemEntry {
+            head: head(operation.key(record)),
+            record: Arc::clone(record),
+            seq,
+            key_start: operation.key_start,
+            key_len: operation.key_len,
+            value_start: operation.value_start,
+            value_len: operation.value_len,
+            tree: operation.tree,
+            kind: operation.kind,
+        };
+        self.bytes.fetch_add(ENTRY_OVERHEAD_BYTES, Ordering::Relaxed);
+        self.last_seq.fetch_max(seq, Ordering::Relaxed);
+        self.entries.insert(entry);
+    }
+
+    /// The newest version of `key` that is not newer than `seq`. O(log n).
+    pub(crate) fn get(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
+        if self.is_empty() {
+            return None;
+        }
+        let target = Target::new(tree, key, seq);
+        let found = self.entries.lower_bound(Bound::Included(&target as &dyn Position))?;
+        let entry = found.value();
+        (entry.tree == tree && entry.key() == key).then(|| entry.clone())
+    }
+
+    /// Whether any entry of `tree` lies here. O(log n).
+    pub(crate) fn contains_tree(&self, tree: TreeId) -> bool {
+        let target = Target::new(tree, &[], SeqNo::MAX);
+        let first = self.entries.lower_bound(Bound::Included(&target as &dyn Position));
+        first.is_some_and(|entry| entry.value().tree == tree)
+    }
+
+    /// All entries, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = MemEntry> + '_ {
+        self.entries.iter().map(|entry| entry.value().clone())
+    }
+}
+
+/// How many entries a cursor takes from the skip list at first, and at most, in one go.
+const REFILL_MIN: usize = 4;
+const REFILL_MAX: usize = 256;
+
+/// A position among one sub-tree's entries of a memtable, moving one way.
+///
+/// Entries are taken in runs that grow, because a skip list's own iterator cannot outlive a borrow
+/// of the list, and searching again for every entry would cost O(log n) each.
+pub(crate) struct MemCursor {
+    table: Arc<Memtable>,
+    tree: TreeId,
+    run: Vec<MemEntry>,
+    at: usize,
+    refill: usize,
+    forward: bool,
+}
+
+impl MemCursor {
+    /// A cursor that stands nowhere yet.
+    pub(crate) fn new(table: Arc<Memtable>, tree: TreeId) -> Self {
+        Self { table, tree, run: Vec::new(), at: 0, refill: REFILL_MIN, forward: true }
+    }
+
+    /// The entry under the cursor.
+    pub(crate) fn entry(&self) -> Option<&MemEntry> {
+        self.run.get(self.at)
+    }
+
+    /// Moves to the first entry at or after (`key`, `seq`).
+    pub(crate) fn seek(&mut self, key: &[u8], seq: SeqNo) {
+        let target = Target::new(self.tree, key, seq);
+        self.forward = true;
+        self.refill = REFILL_MIN;
+        let table = Arc::clone(&self.table);
+        self.fill(table.entries.range::<dyn Position, _>((
+            Bound::Included(&target as &dyn Position),
+            Bound::Unbounded,
+        )));
+    }
+
+    /// Moves to the last entry before (`key`, `seq`).
+    pub(crate) fn seek_before(&mut self, key: &[u8], seq: SeqNo) {
+        let target = Target::new(self.tree, key, seq);
+        self.forward = false;
+        self.refill = REFILL_MIN;
+        let table = Arc::clone(&self.table);
+        self.fill(
+            table
+                .entries
+                .range::<dyn Position, _>((
+                    Bound::Unbounded,
+                    Bound::Excluded(&target as &dyn Position),
+                ))
+                .rev(),
+        );
+    }
+
+    /// Moves to the last entry of the sub-tree.
+    pub(crate) fn seek_to_last(&mut self) {
+        let end = Target::new(self.tree, &[], SeqNo::MAX);
+        // The place before the first entry of the next sub-tree.
+        let end = Target { tree: end.tree.saturating_add(1), ..end };
+        self.forward = false;
+        self.refill = REFILL_MIN;
+        let table = Arc::clone(&self.table);
+        self.fill(
+            table
+                .entries
+                .range::<dyn Position, _>((
+                    Bound::Unbounded,
+                    Bound::Excluded(&end as &dyn Position),
+                ))
+                .rev(),
+        );
+    }
+
+    /// Moves one entry on, in the direction of the last seek.
+    pub(crate) fn advance(&mut self) {
+        self.at += 1;
+        if self.at < self.run.len() || self.run.len() < self.refill {
+            return;
+        }
+        let Some(last) = self.run.pop() else { return };
+        self.refill = (self.refill * 4).min(REFILL_MAX);
+        let table = Arc::clone(&self.table);
+        let place = Bound::Excluded(&last as &dyn Position);
+        if self.forward {
+            self.fill(table.entries.range::<dyn Position, _>((place, Bound::Unbounded)));
+        } else {
+            self.fill(table.entries.range::<dyn Position, _>((Bound::Unbounded, place)).rev());
+        }
+    }
+
+    fn fill<'a>(
+        &mut self,
+        entries: impl Iterator<Item = crossbeam_skiplist::set::Entry<'a, MemEntry>>,
+    ) {
+        let tree = self.tree;
+        self.run.clear();
+        self.at = 0;
+        self.run.extend(
+            entries
+                .take(self.refill)
+                .map(|entry| entry.value().clone())
+                .take_while(|entry| entry.tree == tree),
+        );
+    }
+}

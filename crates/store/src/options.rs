@@ -1,0 +1,244 @@
+//! Settings: plain data with sound defaults.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    db::Database,
+    error::{Error, Result},
+    io::{Clock, FileSystem, ReadMode, StdFs, SystemClock},
+    sync::primitive::Arc,
+    table::{Compression, IndexKind, TableOptions},
+};
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PersistMode {
+    /// The end of the process: the write was handed to the operating system.
+    #[default]
+    Buffer,
+    /// A power cut: the log's contents were forced to the disk (`fdatasync`).
+    SyncData,
+    /// A power cut: as [`PersistMode::SyncData`], with all of the file's metadata (`fsync`).
+    SyncAll,
+}
+
+/// How a keyspace keeps its entries. Fixed when the keyspace is created.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeyspaceOptions {
+    /// How its tables are written.
+    pub table: TableOptions,
+}
+
+/// Version of the encoded keyspace options.
+const OPTIONS_VERSION: u8 = 1;
+
+impl KeyspaceOptions {
+    /// Refuses values that are out of bounds, by name.
+    pub(crate) fn check(&self) -> Result<()> {
+        let table = &self.table;
+        let refuse = |what: String| Err(Error::InvalidArgument(what.into()));
+        if *table != table.clamped() {
+            return refuse(format!("table options are out of their documented bounds: {table:?}"));
+        }
+        Ok(())
+    }
+
+    /// The options as the manifest keeps them; `docs/format/manifest.md` has the bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let table = &self.table;
+        let mut bytes = vec![OPTIONS_VERSION, table.index.to_byte(), table.compression.byte()];
+        bytes.extend([table.filter_bits_per_key, table.restart_interval]);
+        bytes.extend(table.block_bytes.to_le_bytes());
+        bytes.extend(table.large_value_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// Reads what [`KeyspaceOptions::encode`] wrote; the error says what was expected and found.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let Ok([version, index, compression, filter_bits_per_key, restart_interval, rest @ ..]) =
+            <[u8; 13]>::try_from(bytes)
+        else {
+            return Err(format!("keyspace options of {} bytes instead of 13", bytes.len()));
+        };
+        if version != OPTIONS_VERSION {
+            return Err(format!("keyspace options of version {version}"));
+        }
+        let word =
+            |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
+        let options = Self {
+            table: TableOptions {
+                index: IndexKind::from_byte(index).ok_or(format!("index kind {index}"))?,
+                compression: Compression::from_byte(compression)
+                    .ok_or(format!("compression {compression}, which this build cannot read"))?,
+                filter_bits_per_key,
+                restart_interval,
+                block_bytes: word(0),
+                large_value_bytes: word(4),
+            },
+        };
+        options.check().map_err(|error| error.to_string())?;
+        Ok(options)
+    }
+}
+
+/// Settings of an open database.
+#[derive(Clone, Debug)]
+pub(crate) struct DatabaseOptions {
+    pub(crate) create_if_missing: bool,
+    pub(crate) memory_budget_bytes: u64,
+    pub(crate) memtable_bytes: u64,
+    pub(crate) table_bytes: u64,
+    pub(crate) level_one_bytes: u64,
+    pub(crate) background_threads: usize,
+    pub(crate) read_mode: ReadMode,
+    pub(crate) durability: PersistMode,
+}
+
+/// How many times larger each level may be than the one above it.
+pub(crate) const LEVEL_RATIO: u64 = 10;
+
+/// How many tables of level 0 call for a compaction.
+pub(crate) const ZERO_TABLES_TRIGGER: usize = 4;
+
+/// How many tables of level 0 begin to slow writers down, and how many slow them the most.
+pub(crate) const ZERO_TABLES_SLOW: usize = 12;
+/// See [`ZERO_TABLES_SLOW`].
+pub(crate) const ZERO_TABLES_SLOWEST: usize = 36;
+
+/// How many full memtables may wait for their flush.
+pub(crate) const SEALED_MAX: usize = 2;
+
+impl Default for DatabaseOptions {
+    fn default() -> Self {
+        Self {
+            create_if_missing: true,
+            memory_budget_bytes: 512 << 20,
+            memtable_bytes: 64 << 20,
+            table_bytes: 64 << 20,
+            level_one_bytes: 256 << 20,
+            background_threads: 2,
+            read_mode: ReadMode::Buffered,
+            durability: PersistMode::Buffer,
+        }
+    }
+}
+
+/// Opens a [`Database`].
+///
+/// ```
+/// # fn main() -> rhumb::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = rhumb::Database::builder(dir.path().join("db"))
+///     .memory_budget_bytes(256 << 20)
+///     .open()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a builder does nothing until it opens"]
+pub struct DatabaseBuilder {
+    pub(crate) path: PathBuf,
+    pub(crate) options: DatabaseOptions,
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl DatabaseBuilder {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            options: DatabaseOptions::default(),
+            fs: Arc::new(StdFs),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// Whether a database that is not there is created (default: yes) or an error.
+    pub fn create_if_missing(mut self, create: bool) -> Self {
+        self.options.create_if_missing = create;
+        self
+    }
+
+    /// Memory for memtables, pinned index and filter blocks, and cached blocks together, in bytes.
+    /// Default 512 MiB. The cache gets what the others leave.
+    pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
+        self.options.memory_budget_bytes = bytes;
+        self
+    }
+
+    /// The size at which a memtable is flushed, in bytes. Default 64 MiB. Up to three memtables
+    /// are in memory at a time.
+    pub fn memtable_bytes(mut self, bytes: u64) -> Self {
+        self.options.memtable_bytes = bytes;
+        self
+    }
+
+    /// The size at which a compaction begins a new table, in bytes. Default 64 MiB.
+    pub fn table_bytes(mut self, bytes: u64) -> Self {
+        self.options.table_bytes = bytes;
+        self
+    }
+
+    /// The size of level 1, in bytes; each deeper level is ten times larger. Default 256 MiB.
+    pub fn level_one_bytes(mut self, bytes: u64) -> Self {
+        self.options.level_one_bytes = bytes;
+        self
+    }
+
+    /// Threads for flushes and compactions. Default 2. With 0 the work is done inside the calls
+    /// that cause it, which makes a run repeatable.
+    pub fn background_threads(mut self, threads: usize) -> Self {
+        self.options.background_threads = threads;
+        self
+    }
+
+    /// How blocks that are not cached are read. Default [`ReadMode::Buffered`].
+    pub fn read_mode(mut self, mode: ReadMode) -> Self {
+        self.options.read_mode = mode;
+        self
+    }
+
+    /// What a write survives unless it says otherwise. Default [`PersistMode::Buffer`].
+    pub fn durability(mut self, mode: PersistMode) -> Self {
+        self.options.durability = mode;
+        self
+    }
+
+    /// The file system to use.
+    pub fn file_system(mut self, fs: Arc<dyn FileSystem>) -> Self {
+        self.fs = fs;
+        self
+    }
+
+    /// The clock to use.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Opens the database, and recovers what was written since its last flush.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locked`] if another process has it open; [`Error::Corrupt`] if files that were
+    /// made durable are damaged; [`Error::Io`] from the file system;
+    /// [`Error::InvalidArgument`] for settings that contradict each other.
+    pub fn open(self) -> Result<Database> {
+        let options = &self.options;
+        if options.memtable_bytes == 0 || options.table_bytes == 0 || options.level_one_bytes == 0 {
+            return Err(Error::InvalidArgument("sizes must be larger than 0".into()));
+        }
+        Database::open(self)
+    }
+}
+
+impl fmt::Debug for DatabaseBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseBuilder")
+            .field("path", &self.path)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,55 @@
+//! Reads as plans: small state machines that ask for blocks and are resumed with them.
+//!
+//! A plan does no I/O and never waits. Whoever drives it fetches the blocks that it asks for: the
+//! synchronous driver here with one `pread` at a time, others with many requests in flight.
+
+pub(crate) mod point;
+
+use crate::{
+    error::Result,
+    sync::primitive::Arc,
+    table::{BlockRef, Table},
+};
+
+/// A block that a plan needs to go on.
+#[derive(Clone)]
+pub(crate) struct BlockRequest {
+    /// The table that holds it.
+    pub(crate) table: Arc<Table>,
+    /// Its number in the table.
+    pub(crate) block: u32,
+}
+
+/// What a plan has to say when it stops.
+pub(crate) enum Progress<T> {
+    /// The answer.
+    Done(T),
+    /// The plan goes on once it has this block.
+    Need(BlockRequest),
+}
+
+/// A read in progress.
+pub(crate) trait Plan {
+    /// What the read returns.
+    type Output;
+
+    /// Goes as far as resident memory allows.
+    fn step(&mut self) -> Result<Progress<Self::Output>>;
+
+    /// Takes the block that was asked for and goes on.
+    fn resume(&mut self, block: BlockRef) -> Result<Progress<Self::Output>>;
+}
+
+/// Drives a plan to its answer with synchronous reads.
+pub(crate) fn drive<P: Plan>(plan: &mut P) -> Result<P::Output> {
+    let mut progress = plan.step()?;
+    loop {
+        match progress {
+            Progress::Done(output) => return Ok(output),
+            Progress::Need(request) => {
+                let block = request.table.read_block(request.block, true)?;
+                progress = plan.resume(block)?;
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The plan of a point read: newest to oldest through the levels, one candidate table a level.
+
+use std::ops::Deref;
+
+use crate::sync::epoch::Guard;
+
+use super::{BlockRequest, Plan, Progress};
+use crate::{
+    error::Result,
+    slice::Slice,
+    sync::primitive::Arc,
+    table::{BlockRef, KeyHash, Lookup, Table},
+    types::SeqNo,
+    version::levels::Levels,
+};
+
+/// What a point read found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// No version of the key, or a tombstone.
+    Nothing,
+    /// The value.
+    Value(Slice),
+    /// Where the value lies beside its table.
+    Large(LargeRef),
+}
+
+/// A value that lies outside its table's blocks.
+#[derive(Debug)]
+pub(crate) struct LargeRef {
+    pub(crate) table: Arc<Table>,
+    pub(crate) pointer: Slice,
+}
+
+/// A point read of one key in one sub-tree's tables.
+pub(crate) struct PointRead<'a, V: Deref<Target = Levels>> {
+    levels: V,
+    guard: &'a Guard,
+    key: &'a [u8],
+    hash: KeyHash,
+    seq: SeqNo,
+    /// The next candidate: tables of level 0 first, then one per deeper level.
+    next: usize,
+}
+
+impl<'a, V: Deref<Target = Levels>> PointRead<'a, V> {
+    /// A read of the newest version of `key` that is not newer than `seq`.
+    #[inline]
+    pub(crate) fn new(levels: V, guard: &'a Guard, key: &'a [u8], seq: SeqNo) -> Self {
+        Self { levels, guard, key, hash: KeyHash::of(key), seq, next: 0 }
+    }
+
+    /// The candidate number `at`; `None` past the last, `Some(None)` where a level has none.
+    #[inline]
+    fn candidate(&self, at: usize) -> Option<Option<&Arc<Table>>> {
+        let zero = &self.levels.zero;
+        if let Some(table) = zero.get(at) {
+            let meta = table.meta();
+            let covers = *meta.smallest <= *self.key && *self.key <= *meta.largest;
+            return Some(covers.then_some(table));
+        }
+        self.levels.sorted.get(at - zero.len()).map(|level| level.table_for(self.key))
+    }
+
+    /// Judges what the candidate `at` answered: `None` to go on to the next.
+    #[inline]
+    fn settle(&self, lookup: Lookup, at: usize) -> Option<Progress<Found>> {
+        Some(match lookup {
+            Lookup::Absent => return None,
+            Lookup::Tombstone(_) => Progress::Done(Found::Nothing),
+            Lookup::Value(_, value) => Progress::Done(Found::Value(value)),
+            Lookup::Large(_, pointer) => {
+                let table = Arc::clone(self.candidate(at)??);
+                Progress::Done(Found::Large(LargeRef { table, pointer }))
+            }
+            Lookup::Need(block) => {
+                let table = Arc::clone(self.candidate(at)??);
+                Progress::Need(BlockRequest { table, block })
+            }
+        })
+    }
+}
+
+impl<V: Deref<Target = Levels>> Plan for PointRead<'_, V> {
+    type Output = Found;
+
+    #[inline]
+    fn step(&mut self) -> Result<Progress<Found>> {
+        loop {
+            let at = self.next;
+            let Some(candidate) = self.candidate(at) else { break };
+            let lookup = match candidate {
+                Some(table) => table.lookup(self.guard, self.key, self.hash, self.seq)?,
+                None => Lookup::Absent,
+            };
+            self.next += 1;
+            if let Some(progress) = self.settle(lookup, at) {
+                return Ok(progress);
+            }
+        }
+        Ok(Progress::Done(Found::Nothing))
+    }
+
+    fn resume(&mut self, block: BlockRef) -> Result<Progress<Found>> {
+        let at = self.next - 1;
+        if let Some(Some(table)) = self.candidate(at) {
+            let lookup = table.lookup_in(&block, self.key, self.hash, self.seq)?;
+            if let Some(progress) = self.settle(lookup, at) {
+                return Ok(progress);
+            }
+        }
+        self.step()
+    }
+}

@@ -1,0 +1,365 @@
+//! Edits of the catalog, and their bytes in the manifest.
+//!
+//! A record of the manifest is one [`VersionEdit`]: edits that hold together or not at all. Its
+//! bytes are `[count u32]` and then each edit as `[tag u8][fields]`, integers little endian and of
+//! fixed width, byte strings as `[length u32][bytes]`. `docs/format/manifest.md` lists the fields.
+//!
+//! No I/O here, and no judgement of whether an edit fits the catalog; that is
+//! [`super::state::CatalogState`]'s.
+#![allow(dead_code, reason = "the engine calls these from the change that adds it")]
+
+use crate::{
+    log::{Lsn, segment::BASE_LSN_MAX},
+    table::TableMeta,
+    types::{FileId, KEY_BYTES_MAX, SeqNo, TreeId},
+};
+
+/// Levels are below this.
+pub(crate) const LEVELS_MAX: u8 = 64;
+
+/// Sequence numbers are below this.
+const SEQ_END: SeqNo = 1 << 56;
+
+/// One change of the catalog.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Edit {
+    /// The database's random number; the first edit of the first manifest.
+    Identity {
+        /// The number.
+        identity: u64,
+    },
+    /// A new keyspace with an empty sub-tree.
+    CreateKeyspace {
+        /// Its number; never used before.
+        id: u32,
+        /// Its name; no other keyspace has it.
+        name: String,
+        /// Its options, as the engine encodes them.
+        options: Vec<u8>,
+        /// Its sub-tree; never used before.
+        tree: TreeId,
+    },
+    /// The keyspace, its sub-tree and all tables of it are gone.
+    DropKeyspace {
+        /// Its number.
+        id: u32,
+    },
+    /// The keyspace has a new, empty sub-tree, and the old one is gone with all its tables.
+    ReplaceTree {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The sub-tree it has.
+        old: TreeId,
+        /// The sub-tree it gets; never used before.
+        new: TreeId,
+    },
+    /// A table becomes part of a level.
+    AddTable {
+        /// The sub-tree.
+        tree: TreeId,
+        /// The level, below [`LEVELS_MAX`].
+        level: u8,
+        /// The table.
+        meta: TableMeta,
+    },
+    /// A table is no longer part of a level. To move a table, remove it before it is added.
+    RemoveTable {
+        /// The sub-tree.
+        tree: TreeId,
+        /// The level that has it.
+        level: u8,
+        /// The table's number.
+        id: FileId,
+    },
+    /// Log segments before this one are no longer needed.
+    LogFloor {
+        /// The first segment that is.
+        segment: FileId,
+        /// The place of that segment's first byte.
+        lsn: Lsn,
+    },
+    /// Numbers from these on were not used yet.
+    NextIds {
+        /// Of a file.
+        file: FileId,
+        /// Of a sub-tree.
+        tree: TreeId,
+        /// Of a keyspace.
+        keyspace: u32,
+    },
+    /// No write in a table or before the log's floor has a greater number.
+    LastSeq {
+        /// The number.
+        seq: SeqNo,
+    },
+}
+
+/// Edits that hold together or not at all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct VersionEdit {
+    /// The edits, in the order in which they apply.
+    pub(crate) edits: Vec<Edit>,
+}
+
+impl From<Vec<Edit>> for VersionEdit {
+    fn from(edits: Vec<Edit>) -> Self {
+        Self { edits }
+    }
+}
+
+/// Why bytes are not an edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EditFault {
+    /// Where in the bytes.
+    pub(crate) offset: usize,
+    /// What should be there.
+    pub(crate) expected: &'static str,
+}
+
+impl VersionEdit {
+    /// The bytes of a manifest record; never empty.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder(Vec::with_capacity(4 + 128 * self.edits.len()));
+        out.u32(u32::try_from(self.edits.len()).expect("fewer than 2^32 edits"));
+        for edit in &self.edits {
+            out.edit(edit);
+        }
+        out.0
+    }
+
+    /// Reads a manifest record. Allocates at most about twenty times the bytes given.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, EditFault> {
+        let mut input = Decoder { bytes, offset: 0 };
+        let count = input.u32("the number of edits")?;
+        let mut edits = Vec::new();
+        for _ in 0..count {
+            edits.push(input.edit()?);
+        }
+        if input.offset != bytes.len() {
+            return Err(input.fault("the end of the edits"));
+        }
+        Ok(Self { edits })
+    }
+}
+
+struct Encoder(Vec<u8>);
+
+impl Encoder {
+    fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        self.u32(u32::try_from(bytes.len()).expect("names, options and keys are short"));
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn edit(&mut self, edit: &Edit) {
+        match edit {
+            Edit::Identity { identity } => {
+                self.u8(1);
+                self.u64(*identity);
+            }
+            Edit::CreateKeyspace { id, name, options, tree } => {
+                self.u8(2);
+                self.u32(*id);
+                self.string(name.as_bytes());
+                self.string(options);
+                self.u32(*tree);
+            }
+            Edit::DropKeyspace { id } => {
+                self.u8(3);
+                self.u32(*id);
+            }
+            Edit::ReplaceTree { keyspace, old, new } => {
+                self.u8(4);
+                self.u32(*keyspace);
+                self.u32(*old);
+                self.u32(*new);
+            }
+            Edit::AddTable { tree, level, meta } => {
+                self.u8(5);
+                self.u32(*tree);
+                self.u8(*level);
+                self.table(meta);
+            }
+            Edit::RemoveTable { tree, level, id } => {
+                self.u8(6);
+                self.u32(*tree);
+                self.u8(*level);
+                self.u64(*id);
+            }
+            Edit::LogFloor { segment, lsn } => {
+                self.u8(7);
+                self.u64(*segment);
+                self.u64(*lsn);
+            }
+            Edit::NextIds { file, tree, keyspace } => {
+                self.u8(8);
+                self.u64(*file);
+                self.u32(*tree);
+                self.u32(*keyspace);
+            }
+            Edit::LastSeq { seq } => {
+                self.u8(9);
+                self.u64(*seq);
+            }
+        }
+    }
+
+    fn table(&mut self, meta: &TableMeta) {
+        for field in [
+            meta.id,
+            meta.file_bytes,
+            meta.value_file_bytes,
+            meta.entries,
+            meta.tombstones,
+            meta.seq_min,
+            meta.seq_max,
+            meta.raw_bytes,
+        ] {
+            self.u64(field);
+        }
+        self.string(&meta.smallest);
+        self.string(&meta.largest);
+    }
+}
+
+struct Decoder<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Decoder<'a> {
+    fn fault(&self, expected: &'static str) -> EditFault {
+        EditFault { offset: self.offset, expected }
+    }
+
+    fn take(&mut self, len: usize, expected: &'static str) -> Result<&'a [u8], EditFault> {
+        let rest = &self.bytes[self.offset..];
+        let taken = rest.get(..len).ok_or_else(|| self.fault(expected))?;
+        self.offset += len;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self, expected: &'static str) -> Result<[u8; N], EditFault> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N, expected)?);
+        Ok(array)
+    }
+
+    fn u8(&mut self, expected: &'static str) -> Result<u8, EditFault> {
+        self.array::<1>(expected).map(|[byte]| byte)
+    }
+
+    fn u32(&mut self, expected: &'static str) -> Result<u32, EditFault> {
+        self.array(expected).map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self, expected: &'static str) -> Result<u64, EditFault> {
+        self.array(expected).map(u64::from_le_bytes)
+    }
+
+    /// An integer that is at most `max`.
+    fn u64_to(&mut self, max: u64, expected: &'static str) -> Result<u64, EditFault> {
+        let start = self.offset;
+        let value = self.u64(expected)?;
+        if value > max { Err(EditFault { offset: start, expected }) } else { Ok(value) }
+    }
+
+    fn string(&mut self, max: usize, expected: &'static str) -> Result<&'a [u8], EditFault> {
+        let start = self.offset;
+        let len = self.u32(expected)? as usize;
+        if len > max {
+            return Err(EditFault { offset: start, expected });
+        }
+        self.take(len, expected)
+    }
+
+    fn level(&mut self) -> Result<u8, EditFault> {
+        let start = self.offset;
+        let level = self.u8("a level")?;
+        if level >= LEVELS_MAX {
+            return Err(EditFault { offset: start, expected: "a level below 64" });
+        }
+        Ok(level)
+    }
+
+    fn edit(&mut self) -> Result<Edit, EditFault> {
+        let start = self.offset;
+        Ok(match self.u8("the tag of an edit")? {
+            1 => Edit::Identity { identity: self.u64("an identity")? },
+            2 => self.create_keyspace()?,
+            3 => Edit::DropKeyspace { id: self.u32("a keyspace")? },
+            4 => Edit::ReplaceTree {
+                keyspace: self.u32("a keyspace")?,
+                old: self.u32("a sub-tree")?,
+                new: self.u32("a sub-tree")?,
+            },
+            5 => Edit::AddTable {
+                tree: self.u32("a sub-tree")?,
+                level: self.level()?,
+                meta: self.table()?,
+            },
+            6 => Edit::RemoveTable {
+                tree: self.u32("a sub-tree")?,
+                level: self.level()?,
+                id: self.u64("a table")?,
+            },
+            7 => Edit::LogFloor {
+                segment: self.u64("a log segment")?,
+                lsn: self.u64_to(BASE_LSN_MAX, "a place in the log below 2^62")?,
+            },
+            8 => Edit::NextIds {
+                file: self.u64("the next file")?,
+                tree: self.u32("the next sub-tree")?,
+                keyspace: self.u32("the next keyspace")?,
+            },
+            9 => Edit::LastSeq { seq: self.u64_to(SEQ_END - 1, "a number below 2^56")? },
+            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 9" }),
+        })
+    }
+
+    fn create_keyspace(&mut self) -> Result<Edit, EditFault> {
+        let id = self.u32("a keyspace")?;
+        let start = self.offset;
+        let name = self.string(usize::MAX, "a name")?;
+        let name = std::str::from_utf8(name)
+            .map_err(|_| EditFault { offset: start, expected: "a name in UTF-8" })?;
+        let options = self.string(usize::MAX, "options")?;
+        let tree = self.u32("a sub-tree")?;
+        Ok(Edit::CreateKeyspace { id, name: name.to_owned(), options: options.to_vec(), tree })
+    }
+
+    fn table(&mut self) -> Result<TableMeta, EditFault> {
+        let start = self.offset;
+        let meta = TableMeta {
+            id: self.u64("a table")?,
+            file_bytes: self.u64("a file length")?,
+            value_file_bytes: self.u64("a file length")?,
+            entries: self.u64("a number of entries")?,
+            tombstones: self.u64("a number of tombstones")?,
+            seq_min: self.u64("a sequence number")?,
+            seq_max: self.u64_to(SEQ_END - 1, "a sequence number below 2^56")?,
+            raw_bytes: self.u64("a length")?,
+            smallest: self.string(KEY_BYTES_MAX, "a key of up to 64 KiB")?.into(),
+            largest: self.string(KEY_BYTES_MAX, "a key of up to 64 KiB")?.into(),
+        };
+        let expected = if meta.smallest > meta.largest {
+            "a table whose first key is not after its last"
+        } else if meta.seq_min > meta.seq_max || meta.tombstones > meta.entries {
+            "a table whose counts and sequence numbers are in order"
+        } else {
+            return Ok(meta);
+        };
+        Err(EditFault { offset: start, expected })
+    }
+}

@@ -1,0 +1,148 @@
+//! The levels of one sub-tree: which tables hold its entries, at one moment.
+//!
+//! A [`Levels`] never changes; flushes and compactions publish a new one. Level 0 holds flushed
+//! tables, which may overlap, newest first. Each deeper level holds tables in key order that do
+//! not overlap. For one key, an entry of a shallower level is newer than any of a deeper one.
+
+use rhumb_model::code;
+
+use crate::{sync::primitive::Arc, table::Table, types::FileId};
+
+/// How many levels a sub-tree has at most.
+pub(crate) const LEVELS_MAX: usize = 7;
+
+/// The tables of one sub-tree.
+#[derive(Default)]
+pub(crate) struct Levels {
+    /// Newest first.
+    pub(crate) zero: Vec<Arc<Table>>,
+    /// Levels 1 and deeper; `sorted[0]` is level 1. Trailing levels may be empty.
+    pub(crate) sorted: Vec<Level>,
+}
+
+/// One level of tables in key order that do not overlap.
+#[derive(Clone, Default)]
+pub(crate) struct Level {
+    tables: Vec<Arc<Table>>,
+    /// Bytes that the largest keys of all tables have in common.
+    prefix: Box<[u8]>,
+    /// Codes of the largest keys after the prefix: one flat array, so that most lookups settle on
+    /// a table without touching a key.
+    heads: Box<[u64]>,
+}
+
+impl Level {
+    /// A level of `tables`, which are put in order.
+    pub(crate) fn new(mut tables: Vec<Arc<Table>>) -> Self {
+        tables.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+        debug_assert!(
+            tables.windows(2).all(|pair| pair[0].meta().largest < pair[1].meta().smallest),
+            "tables of one level overlap"
+        );
+        let prefix_len = match (tables.first(), tables.last()) {
+            (Some(first), Some(last)) => {
+                code::common_prefix_len(&first.meta().largest, &last.meta().largest)
+            }
+            _ => 0,
+        };
+        let prefix = tables.first().map_or_else(Default::default, |first| {
+            first.meta().largest[..prefix_len].to_vec().into_boxed_slice()
+        });
+        let heads = tables.iter().map(|t| code::code_at(&t.meta().largest, prefix_len)).collect();
+        Self { tables, prefix, heads }
+    }
+
+    /// The tables in key order.
+    pub(crate) fn tables(&self) -> &[Arc<Table>] {
+        &self.tables
+    }
+
+    /// The first table whose largest key is at or after `key`: `tables().len()` if there is none.
+    /// O(log n).
+    #[inline]
+    pub(crate) fn table_at_or_after(&self, key: &[u8]) -> usize {
+        let prefix = &*self.prefix;
+        if key.len() >= prefix.len() && key[..prefix.len()] == *prefix {
+            let head = code::code_at(key, prefix.len());
+            let mut at = self.heads.partition_point(|h| *h < head);
+            while at < self.heads.len()
+                && self.heads[at] == head
+                && *self.tables[at].meta().largest < *key
+            {
+                at += 1;
+            }
+            return at;
+        }
+        self.tables.partition_point(|t| *t.meta().largest < *key)
+    }
+
+    /// The one table that can hold `key`.
+    #[inline]
+    pub(crate) fn table_for(&self, key: &[u8]) -> Option<&Arc<Table>> {
+        let table = self.tables.get(self.table_at_or_after(key))?;
+        (*table.meta().smallest <= *key).then_some(table)
+    }
+
+    /// The range of tables that overlap `smallest..=largest`.
+    pub(crate) fn overlapping(&self, smallest: &[u8], largest: &[u8]) -> &[Arc<Table>] {
+        let from = self.table_at_or_after(smallest);
+        let to = self.tables.partition_point(|t| *t.meta().smallest <= *largest);
+        self.tables.get(from..to).unwrap_or_default()
+    }
+
+    /// Bytes of all files of the level.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tables.iter().map(|t| t.meta().total_bytes()).sum()
+    }
+}
+
+impl Levels {
+    /// The tables of `level`, in the level's order.
+    pub(crate) fn tables(&self, level: usize) -> &[Arc<Table>] {
+        match level.checked_sub(1) {
+            None => &self.zero,
+            Some(i) => self.sorted.get(i).map_or(&[], Level::tables),
+        }
+    }
+
+    /// The number of levels up to the deepest that holds a table.
+    pub(crate) fn depth(&self) -> usize {
+        let deepest = self.sorted.iter().rposition(|level| !level.tables.is_empty());
+        deepest.map_or(usize::from(!self.zero.is_empty()), |i| i + 2)
+    }
+
+    /// All tables with their level.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &Arc<Table>)> {
+        (0..=self.sorted.len()).flat_map(|i| self.tables(i).iter().map(move |t| (i, t)))
+    }
+
+    /// Whether a level deeper than `level` may hold an entry of a key in `smallest..=largest`.
+    pub(crate) fn deeper_overlaps(&self, level: usize, smallest: &[u8], largest: &[u8]) -> bool {
+        self.sorted.iter().skip(level).any(|l| !l.overlapping(smallest, largest).is_empty())
+    }
+
+    /// These levels with some tables taken out and others put in.
+    pub(crate) fn edited(&self, remove: &[FileId], add: &[(usize, Arc<Table>)]) -> Self {
+        let deepest = add.iter().map(|(level, _)| *level).max().unwrap_or(0);
+        let kept = |tables: &[Arc<Table>]| -> Vec<Arc<Table>> {
+            tables.iter().filter(|t| !remove.contains(&t.meta().id)).cloned().collect()
+        };
+        let mut zero = kept(&self.zero);
+        zero.extend(add.iter().filter(|(level, _)| *level == 0).map(|(_, t)| Arc::clone(t)));
+        // A later flush carries later writes, so this is newest first for every key.
+        zero.sort_by_key(|table| std::cmp::Reverse((table.meta().seq_max, table.meta().id)));
+        let sorted = (1..=deepest.max(self.sorted.len()))
+            .map(|level| {
+                let changed = add.iter().any(|(l, _)| *l == level)
+                    || self.tables(level).iter().any(|t| remove.contains(&t.meta().id));
+                if !changed {
+                    return self.sorted[level - 1].clone();
+                }
+                let mut tables = kept(self.tables(level));
+                tables.extend(add.iter().filter(|(l, _)| *l == level).map(|(_, t)| Arc::clone(t)));
+                Level::new(tables)
+            })
+            .collect();
+        Self { zero, sorted }
+    }
+}

@@ -1,0 +1,398 @@
+//! The manifest: a file of checksummed edits that says which tables make up the database.
+//!
+//! `CURRENT` names the manifest that counts; it is switched by a rename. Every record is synced
+//! before it counts, so at most the last one can be torn, and anything else that is not whole is
+//! damage. After a failed append it is unknown whether the record will be there after a crash, so
+//! the manifest takes no more: the caller goes on in a new one, with a snapshot. The bytes and
+//! the rule are in `docs/format/manifest.md`.
+//!
+//! No locks, and no files other than manifests and `CURRENT`: old manifests are the caller's to
+//! remove, after the new one was created.
+#![allow(dead_code, reason = "the engine calls these from the change that adds it")]
+
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    edit::{Edit, VersionEdit},
+    state::CatalogState,
+};
+use crate::{
+    error::{Error, Result},
+    io::{FileSystem, ReadMode, WritableFile, read_exact_at, retry, write_all},
+    log::{
+        frame::{FrameHeader, FrameSeed, PAYLOAD_BYTES_MAX},
+        reader::{FrameRead, FrameReader},
+    },
+    types::FileId,
+};
+
+/// Bytes of a manifest's header; the first frame follows.
+pub(crate) const MANIFEST_HEADER_BYTES: usize = 40;
+
+/// The first bytes of every manifest.
+pub(crate) const MANIFEST_MAGIC: [u8; 8] = *b"RHUMBMAN";
+
+/// The version of the manifest format that this crate writes and reads.
+pub(crate) const MANIFEST_VERSION: u32 = 1;
+
+/// The file that names the manifest that counts.
+pub(crate) const CURRENT_NAME: &str = "CURRENT";
+
+/// What `CURRENT` is called until it is whole.
+const CURRENT_TEMPORARY_NAME: &str = "CURRENT.tmp";
+
+/// `CURRENT` is never this long.
+const CURRENT_BYTES_MAX: u64 = 256;
+
+/// The manifest that counts, open for appending.
+pub(crate) struct Manifest {
+    path: PathBuf,
+    file: Box<dyn WritableFile>,
+    id: FileId,
+    seed: FrameSeed,
+    /// The length of the file.
+    bytes: u64,
+    /// What of it is durable.
+    durable_bytes: u64,
+    broken: Option<Error>,
+}
+
+impl Manifest {
+    /// Creates the manifest `id` with the records `snapshot`, and makes it the one that counts.
+    ///
+    /// After a failure it is unknown which manifest counts. Nothing may then be appended to the old
+    /// one and neither may be removed; call again with another `id`. A leftover of this name from
+    /// an earlier failure is replaced, unless `CURRENT` names it.
+    pub(crate) fn create(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        id: FileId,
+        snapshot: &[VersionEdit],
+    ) -> Result<Self> {
+        let path = manifest_path(dir, id);
+        if read_current(fs, dir)?.is_some_and(|current| current.id == id) {
+            return Err(Error::InvalidArgument(
+                format!("{} is the manifest already", path.display()).into(),
+            ));
+        }
+        let identity = snapshot.iter().flat_map(|edit| &edit.edits).find_map(|edit| match edit {
+            Edit::Identity { identity } => Some(*identity),
+            _ => None,
+        });
+        let seed = FrameSeed::new(identity.unwrap_or(0), id);
+        let mut bytes = encode_header(id, identity.unwrap_or(0)).to_vec();
+        for edit in snapshot {
+            push_frame(&mut bytes, seed, 0, &edit.encode())?;
+        }
+        let file = write_new(fs, &path, &bytes)?;
+        let durable_bytes = bytes.len() as u64;
+        let current = Current { id, durable_bytes };
+        write_new(fs, &dir.join(CURRENT_TEMPORARY_NAME), &current.encode())?;
+        // The name of the manifest must be durable before CURRENT refers to it.
+        retry("sync directory", dir, || fs.sync_dir(dir))?;
+        let (from, to) = (dir.join(CURRENT_TEMPORARY_NAME), dir.join(CURRENT_NAME));
+        retry("rename", &from, || fs.rename(&from, &to))?;
+        retry("sync directory", dir, || fs.sync_dir(dir))?;
+        Ok(Self { path, file, id, seed, bytes: durable_bytes, durable_bytes, broken: None })
+    }
+
+    /// Appends one record and makes it durable.
+    ///
+    /// After a failure it is unknown whether the record will be there after a crash, and the
+    /// manifest is broken: it takes no more. What the record refers to must stay until a new
+    /// manifest was created.
+    pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<()> {
+        if let Some(cause) = &self.broken {
+            return Err(Error::WritesStopped(Arc::new(cause.clone())));
+        }
+        let outcome = self.append_durably(&edit.encode());
+        if let Err(cause) = &outcome {
+            self.broken = Some(cause.clone());
+        } else if let Err(cause) = self.mark() {
+            // The record is durable all the same; only no other may follow what was half written.
+            self.broken = Some(cause);
+        }
+        outcome
+    }
+
+    fn append_durably(&mut self, payload: &[u8]) -> Result<()> {
+        self.write_frame(payload)?;
+        retry("fdatasync", &self.path, || self.file.sync_data())?;
+        self.durable_bytes = self.bytes;
+        Ok(())
+    }
+
+    /// Notes that the last record is durable, so that damage to it is not taken for a torn one.
+    fn mark(&mut self) -> Result<()> {
+        self.write_frame(&[])
+    }
+
+    fn write_frame(&mut self, payload: &[u8]) -> Result<()> {
+        let mut frame = Vec::new();
+        push_frame_at(&mut frame, self.bytes, self.seed, self.durable_bytes, payload)?;
+        write_all(self.file.as_mut(), &self.path, &frame)?;
+        self.bytes += frame.len() as u64;
+        Ok(())
+    }
+
+    /// Whether the manifest takes no more records.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The number in the file's name.
+    pub(crate) fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Reads what the manifest that counts says. `None` if there is no database in `dir`: nothing,
+    /// or only what an interrupted creation of one leaves.
+    pub(crate) fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Recovered>> {
+        let Some(current) = read_current(fs, dir)? else {
+            refuse_without_current(fs, dir)?;
+            return Ok(None);
+        };
+        let path = manifest_path(dir, current.id);
+        let mut state = CatalogState::blank();
+        let torn = read_manifest(fs, &path, current.durable_bytes, |record| {
+            state.apply(&record.edit).map_err(|found| {
+                Error::corrupt(&path, record.offset, "edits that fit those before them", found)
+            })
+        })?;
+        Ok(Some(Recovered { id: current.id, state, torn }))
+    }
+}
+
+/// What a manifest says.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// The manifest's number.
+    pub(crate) id: FileId,
+    /// What its records add up to.
+    pub(crate) state: CatalogState,
+    /// Where a torn last record was ignored, if one was.
+    pub(crate) torn: Option<u64>,
+}
+
+/// One record of a manifest.
+#[derive(Debug)]
+pub(crate) struct ManifestRecord {
+    /// Where it is in the file.
+    pub(crate) offset: u64,
+    /// Its bytes, header included.
+    pub(crate) bytes: u64,
+    /// What it says.
+    pub(crate) edit: VersionEdit,
+}
+
+/// Calls `each` with every record of the manifest at `path`, in order, and returns where a torn
+/// last record was ignored, if one was. The first `durable_bytes` are known to have been durable.
+pub(crate) fn read_manifest(
+    fs: &dyn FileSystem,
+    path: &Path,
+    durable_bytes: u64,
+    mut each: impl FnMut(ManifestRecord) -> Result<()>,
+) -> Result<Option<u64>> {
+    let mut reader = FrameReader::open(fs, path, FrameSeed::new(0, 0)).map_err(|e| match e {
+        Error::Io(failure) if failure.source.kind() == ErrorKind::NotFound => {
+            Error::corrupt(path, 0, "the manifest that CURRENT names", "no such file")
+        }
+        other => other,
+    })?;
+    let header = reader.bytes(0, MANIFEST_HEADER_BYTES)?.to_vec();
+    let (id, identity) = decode_header(path, &header)?;
+    if manifest_path(Path::new(""), id).file_name() != path.file_name() {
+        let found = format!("the header of manifest {id}");
+        return Err(Error::corrupt(path, 0, "the header of this manifest", found));
+    }
+    reader.set_seed(FrameSeed::new(identity, id));
+    let mut offset = MANIFEST_HEADER_BYTES as u64;
+    let (mut durable, mut torn) = (durable_bytes, None);
+    let found = loop {
+        match reader.frame_at(offset)? {
+            FrameRead::End => break "the end of the file".to_owned(),
+            FrameRead::Fault(fault) => {
+                durable = durable.max(reader.furthest_claim(offset, Some(0))?);
+                torn = Some(offset);
+                break fault.describe();
+            }
+            FrameRead::Frame(header, payload) => {
+                if !header.is_mark() {
+                    let edit = VersionEdit::decode(&payload).map_err(|fault| {
+                        let found = format!("something else at byte {} of it", fault.offset);
+                        Error::corrupt(path, offset, fault.expected, found)
+                    })?;
+                    each(ManifestRecord { offset, bytes: header.frame_bytes(), edit })?;
+                }
+                offset += header.frame_bytes();
+            }
+        }
+    };
+    if durable > offset {
+        let expected = format!("a whole record, as the first {durable} bytes were durable");
+        return Err(Error::corrupt(path, offset, expected, found));
+    }
+    Ok(torn)
+}
+
+/// The path of the manifest `id` in `dir`.
+pub(crate) fn manifest_path(dir: &Path, id: FileId) -> PathBuf {
+    dir.join(format!("MANIFEST-{id:06}"))
+}
+
+fn encode_header(id: FileId, identity: u64) -> [u8; MANIFEST_HEADER_BYTES] {
+    let mut bytes = [0; MANIFEST_HEADER_BYTES];
+    bytes[0..8].copy_from_slice(&MANIFEST_MAGIC);
+    bytes[8..12].copy_from_slice(&MANIFEST_VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&id.to_le_bytes());
+    bytes[24..32].copy_from_slice(&identity.to_le_bytes());
+    let hash = xxh3_64(&bytes[..32]);
+    bytes[32..].copy_from_slice(&hash.to_le_bytes());
+    bytes
+}
+
+/// The number and the identity in a manifest's header.
+fn decode_header(path: &Path, bytes: &[u8]) -> Result<(FileId, u64)> {
+    let invalid = |found: &str| Error::corrupt(path, 0, "the header of a manifest", found);
+    let Some(bytes) = bytes.first_chunk::<MANIFEST_HEADER_BYTES>() else {
+        return Err(invalid("a file shorter than that"));
+    };
+    let word = |at: usize| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_le_bytes(word)
+    };
+    if bytes[..8] != MANIFEST_MAGIC {
+        return Err(invalid("other first bytes"));
+    }
+    if word(32) != xxh3_64(&bytes[..32]) {
+        return Err(invalid("a wrong checksum"));
+    }
+    let version = word(8) as u32;
+    if version != MANIFEST_VERSION {
+        let what = format!(
+            "a manifest of version {version}; this version of Rhumb reads version {MANIFEST_VERSION}"
+        );
+        return Err(Error::Unsupported { path: path.to_owned(), what });
+    }
+    Ok((word(16), word(24)))
+}
+
+fn push_frame(out: &mut Vec<u8>, seed: FrameSeed, synced: u64, payload: &[u8]) -> Result<()> {
+    push_frame_at(out, out.len() as u64, seed, synced, payload)
+}
+
+fn push_frame_at(
+    out: &mut Vec<u8>,
+    offset: u64,
+    seed: FrameSeed,
+    synced: u64,
+    payload: &[u8],
+) -> Result<()> {
+    if payload.len() > PAYLOAD_BYTES_MAX {
+        return Err(Error::InvalidArgument(
+            format!("a manifest record of {} bytes: too long", payload.len()).into(),
+        ));
+    }
+    let hash = seed.payload_hash(offset, payload);
+    let header = FrameHeader { len: payload.len() as u32, synced, hash };
+    out.extend_from_slice(&header.encode(seed, offset));
+    out.extend_from_slice(payload);
+    Ok(())
+}
+
+/// Writes and syncs a file, in place of a leftover of that name.
+fn write_new(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Box<dyn WritableFile>> {
+    match retry("remove", path, || fs.remove_file(path)) {
+        Err(Error::Io(failure)) if failure.source.kind() == ErrorKind::NotFound => {}
+        other => other?,
+    }
+    let mut file = retry("create", path, || fs.create(path))?;
+    write_all(file.as_mut(), path, bytes)?;
+    retry("fsync", path, || file.sync_all())?;
+    Ok(file)
+}
+
+/// What `CURRENT` says: one line, `MANIFEST-<number> <durable length> <checksum>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Current {
+    id: FileId,
+    /// The manifest's length when `CURRENT` was switched to it.
+    durable_bytes: u64,
+}
+
+impl Current {
+    fn encode(&self) -> Vec<u8> {
+        let line = format!("MANIFEST-{:06} {:016x}", self.id, self.durable_bytes);
+        format!("{line} {:016x}\n", xxh3_64(line.as_bytes())).into_bytes()
+    }
+
+    /// Reads the line; only what [`Current::encode`] writes is one.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
+        let id = words.next()?.strip_prefix("MANIFEST-")?.parse().ok()?;
+        let durable_bytes = u64::from_str_radix(words.next()?, 16).ok()?;
+        let current = Self { id, durable_bytes };
+        (current.encode() == bytes).then_some(current)
+    }
+}
+
+fn read_current(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Current>> {
+    let path = dir.join(CURRENT_NAME);
+    let file = match retry("open", &path, || fs.open(&path, ReadMode::Buffered)) {
+        Err(Error::Io(failure)) if failure.source.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let len = retry("read the length of", &path, || file.len())?;
+    let mut bytes = vec![0; len.min(CURRENT_BYTES_MAX) as usize];
+    read_exact_at(file.as_ref(), &path, &mut bytes, 0)?;
+    Current::decode(&bytes).map(Some).ok_or_else(|| {
+        let expected = "the name of a manifest, its length and their checksum";
+        Error::corrupt(&path, 0, expected, format!("{:?}", bytes.escape_ascii().to_string()))
+    })
+}
+
+/// Refuses a directory that has files of a database and no `CURRENT`. A creation makes `CURRENT`
+/// durable before anything but a manifest, so without it there is no database yet, or it was lost.
+fn refuse_without_current(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    let names = retry("list", dir, || fs.list(dir))?;
+    let is_data = |name: &&String| {
+        let Some((digits, "sst" | "val" | "log")) = name.split_once('.') else { return false };
+        digits.len() >= 6 && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    match names.iter().find(is_data) {
+        None => Ok(()),
+        Some(name) => Err(Error::corrupt(
+            dir.join(CURRENT_NAME),
+            0,
+            format!("the name of a manifest, as there is {name}"),
+            "no such file",
+        )),
+    }
+}
+
+impl std::fmt::Debug for Manifest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Manifest")
+            .field("path", &self.path)
+            .field("bytes", &self.bytes)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}

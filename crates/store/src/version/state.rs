@@ -1,0 +1,273 @@
+//! The catalog: what all edits of a manifest add up to.
+//!
+//! Plain data: no files are opened here. An edit that contradicts the catalog is refused, so that a
+//! manifest that is whole and wrong is found at the opening and not by a read.
+#![allow(dead_code, reason = "the engine calls these from the change that adds it")]
+
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+
+use super::edit::{Edit, LEVELS_MAX, VersionEdit};
+use crate::{
+    log::{LogStart, Lsn},
+    table::TableMeta,
+    types::{FileId, SeqNo, TreeId},
+};
+
+/// A keyspace, as the manifest knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyspaceState {
+    /// Its number.
+    pub(crate) id: u32,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its options, as the engine encodes them.
+    pub(crate) options: Vec<u8>,
+    /// Its sub-tree.
+    pub(crate) tree: TreeId,
+}
+
+/// The tables of one sub-tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct TreeState {
+    levels: Vec<BTreeMap<FileId, Arc<TableMeta>>>,
+}
+
+/// What all edits so far add up to.
+///
+/// Cloning costs O(keyspaces), not O(tables).
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CatalogState {
+    /// The database's random number.
+    pub(crate) identity: u64,
+    /// The keyspaces by number.
+    pub(crate) keyspaces: BTreeMap<u32, Arc<KeyspaceState>>,
+    trees: BTreeMap<TreeId, Arc<TreeState>>,
+    /// The first log segment that is needed.
+    pub(crate) log_floor: FileId,
+    /// The place of its first byte.
+    pub(crate) log_lsn: Lsn,
+    /// No file has this number or a greater one.
+    pub(crate) next_file: FileId,
+    /// No sub-tree ever had this number or a greater one.
+    pub(crate) next_tree: TreeId,
+    /// No keyspace ever had this number or a greater one.
+    pub(crate) next_keyspace: u32,
+    /// The greatest sequence number of what is in tables or was before the log's floor.
+    pub(crate) last_seq: SeqNo,
+}
+
+/// The catalog of a new database: empty, with a random identity.
+impl Default for CatalogState {
+    fn default() -> Self {
+        Self { identity: RandomState::new().hash_one(std::process::id()), ..Self::blank() }
+    }
+}
+
+impl CatalogState {
+    /// The catalog before the first edit.
+    pub(crate) fn blank() -> Self {
+        Self {
+            identity: 0,
+            keyspaces: BTreeMap::new(),
+            trees: BTreeMap::new(),
+            log_floor: 0,
+            log_lsn: 0,
+            next_file: 1,
+            next_tree: 1,
+            next_keyspace: 1,
+            last_seq: 0,
+        }
+    }
+
+    /// Applies all edits, or, if one contradicts the catalog, none, and says which.
+    pub(crate) fn apply(&mut self, edit: &VersionEdit) -> Result<(), String> {
+        let mut next = self.clone();
+        for edit in &edit.edits {
+            next.apply_one(edit)?;
+        }
+        *self = next;
+        Ok(())
+    }
+
+    /// One edit that makes this catalog from a blank one. O(tables).
+    pub(crate) fn snapshot(&self) -> VersionEdit {
+        let mut edits = vec![Edit::Identity { identity: self.identity }];
+        for keyspace in self.keyspaces.values() {
+            edits.push(Edit::CreateKeyspace {
+                id: keyspace.id,
+                name: keyspace.name.clone(),
+                options: keyspace.options.clone(),
+                tree: keyspace.tree,
+            });
+        }
+        for (&tree, state) in &self.trees {
+            for (level, tables) in (0..).zip(&state.levels) {
+                let add = |meta: &Arc<TableMeta>| Edit::AddTable {
+                    tree,
+                    level,
+                    meta: TableMeta::clone(meta),
+                };
+                edits.extend(tables.values().map(add));
+            }
+        }
+        edits.push(Edit::LogFloor { segment: self.log_floor, lsn: self.log_lsn });
+        edits.push(Edit::NextIds {
+            file: self.next_file,
+            tree: self.next_tree,
+            keyspace: self.next_keyspace,
+        });
+        edits.push(Edit::LastSeq { seq: self.last_seq });
+        VersionEdit { edits }
+    }
+
+    /// Where the log that is still needed begins.
+    pub(crate) fn log_start(&self) -> LogStart {
+        LogStart { segment: self.log_floor, lsn: self.log_lsn }
+    }
+
+    /// All tables.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &TableMeta> {
+        self.trees.values().flat_map(|tree| tree.tables().map(|(_, meta)| meta))
+    }
+
+    /// The tables of a sub-tree with their levels: level by level, in each in the order of their
+    /// numbers. None if there is no such sub-tree.
+    pub(crate) fn tables_of(&self, tree: TreeId) -> impl Iterator<Item = (usize, &TableMeta)> {
+        self.trees.get(&tree).into_iter().flat_map(|tree| tree.tables())
+    }
+
+    fn apply_one(&mut self, edit: &Edit) -> Result<(), String> {
+        match edit {
+            Edit::Identity { identity } => self.set_identity(*identity),
+            Edit::CreateKeyspace { id, name, options, tree } => {
+                let keyspace = KeyspaceState {
+                    id: *id,
+                    name: name.clone(),
+                    options: options.clone(),
+                    tree: *tree,
+                };
+                self.create_keyspace(keyspace)
+            }
+            Edit::DropKeyspace { id } => {
+                let keyspace =
+                    self.keyspaces.remove(id).ok_or_else(|| format!("no keyspace {id}"))?;
+                self.trees.remove(&keyspace.tree);
+                Ok(())
+            }
+            Edit::ReplaceTree { keyspace, old, new } => self.replace_tree(*keyspace, *old, *new),
+            Edit::AddTable { tree, level, meta } => self.add_table(*tree, *level, meta),
+            Edit::RemoveTable { tree, level, id } => self.remove_table(*tree, *level, *id),
+            Edit::LogFloor { segment, lsn } => {
+                advance(&mut self.log_floor, *segment, "the log's floor")?;
+                advance(&mut self.log_lsn, *lsn, "the place of the log's floor")
+            }
+            Edit::NextIds { file, tree, keyspace } => {
+                advance(&mut self.next_file, *file, "the next file")?;
+                advance(&mut self.next_tree, *tree, "the next sub-tree")?;
+                advance(&mut self.next_keyspace, *keyspace, "the next keyspace")
+            }
+            Edit::LastSeq { seq } => advance(&mut self.last_seq, *seq, "the last sequence number"),
+        }
+    }
+
+    fn set_identity(&mut self, identity: u64) -> Result<(), String> {
+        if self.identity != 0 && self.identity != identity {
+            return Err(format!("a second identity, {identity} after {}", self.identity));
+        }
+        self.identity = identity;
+        Ok(())
+    }
+
+    fn create_keyspace(&mut self, keyspace: KeyspaceState) -> Result<(), String> {
+        if self.keyspaces.contains_key(&keyspace.id) {
+            return Err(format!("a second keyspace {}", keyspace.id));
+        }
+        if self.keyspaces.values().any(|other| other.name == keyspace.name) {
+            return Err(format!("a second keyspace named {:?}", keyspace.name));
+        }
+        self.add_tree(keyspace.tree)?;
+        self.next_keyspace = self.next_keyspace.max(keyspace.id.saturating_add(1));
+        self.keyspaces.insert(keyspace.id, Arc::new(keyspace));
+        Ok(())
+    }
+
+    fn replace_tree(&mut self, keyspace: u32, old: TreeId, new: TreeId) -> Result<(), String> {
+        let state =
+            self.keyspaces.get_mut(&keyspace).ok_or_else(|| format!("no keyspace {keyspace}"))?;
+        if state.tree != old {
+            return Err(format!("sub-tree {} of keyspace {keyspace}, not {old}", state.tree));
+        }
+        Arc::make_mut(state).tree = new;
+        self.add_tree(new)?;
+        self.trees.remove(&old);
+        Ok(())
+    }
+
+    fn add_tree(&mut self, tree: TreeId) -> Result<(), String> {
+        if self.trees.insert(tree, Arc::default()).is_some() {
+            return Err(format!("a second sub-tree {tree}"));
+        }
+        self.next_tree = self.next_tree.max(tree.saturating_add(1));
+        Ok(())
+    }
+
+    fn tree(&mut self, tree: TreeId) -> Result<&mut TreeState, String> {
+        let state = self.trees.get_mut(&tree).ok_or_else(|| format!("no sub-tree {tree}"))?;
+        Ok(Arc::make_mut(state))
+    }
+
+    fn add_table(&mut self, tree: TreeId, level: u8, meta: &TableMeta) -> Result<(), String> {
+        if level >= LEVELS_MAX {
+            return Err(format!("level {level} of sub-tree {tree}"));
+        }
+        let state = self.tree(tree)?;
+        if state.levels.iter().any(|tables| tables.contains_key(&meta.id)) {
+            return Err(format!("a second table {} in sub-tree {tree}", meta.id));
+        }
+        let level = usize::from(level);
+        if state.levels.len() <= level {
+            state.levels.resize_with(level + 1, BTreeMap::new);
+        }
+        state.levels[level].insert(meta.id, Arc::new(meta.clone()));
+        self.next_file = self.next_file.max(meta.id.saturating_add(1));
+        Ok(())
+    }
+
+    fn remove_table(&mut self, tree: TreeId, level: u8, id: FileId) -> Result<(), String> {
+        let levels = &mut self.tree(tree)?.levels;
+        levels
+            .get_mut(usize::from(level))
+            .and_then(|tables| tables.remove(&id))
+            .ok_or_else(|| format!("no table {id} in level {level} of sub-tree {tree}"))?;
+        while levels.last().is_some_and(BTreeMap::is_empty) {
+            levels.pop();
+        }
+        Ok(())
+    }
+}
+
+impl TreeState {
+    fn tables(&self) -> impl Iterator<Item = (usize, &TableMeta)> {
+        self.levels
+            .iter()
+            .enumerate()
+            .flat_map(|(level, tables)| tables.values().map(move |meta| (level, &**meta)))
+    }
+}
+
+/// Raises `value`; it never falls.
+fn advance<T: Copy + Ord + std::fmt::Display>(
+    value: &mut T,
+    next: T,
+    name: &str,
+) -> Result<(), String> {
+    if next < *value {
+        return Err(format!("{name} going back from {value} to {next}"));
+    }
+    *value = next;
+    Ok(())
+}

@@ -1,0 +1,391 @@
+//! Edits, the catalog and the manifest against their promises.
+
+use std::path::Path;
+
+use proptest::{collection::vec, prelude::*};
+
+use super::{
+    edit::{Edit, LEVELS_MAX, VersionEdit},
+    manifest::{MANIFEST_HEADER_BYTES, Manifest, read_manifest},
+    state::CatalogState,
+};
+use crate::{
+    log::test_fs::{Rng, TestFs},
+    table::TableMeta,
+};
+
+fn dir() -> &'static Path {
+    Path::new("db")
+}
+
+fn meta(id: u64) -> TableMeta {
+    TableMeta {
+        id,
+        file_bytes: 4096 * id,
+        value_file_bytes: id,
+        entries: 10 + id,
+        tombstones: 3,
+        smallest: id.to_be_bytes().into(),
+        largest: (id + 1).to_be_bytes().into(),
+        seq_min: id,
+        seq_max: id + 7,
+        raw_bytes: 100 * id,
+    }
+}
+
+fn keyspace(id: u32, tree: u32) -> Edit {
+    Edit::CreateKeyspace { id, name: format!("space {id}"), options: vec![id as u8; 3], tree }
+}
+
+/// Edits of every kind.
+fn every_edit() -> VersionEdit {
+    VersionEdit::from(vec![
+        Edit::Identity { identity: 0x1122_3344_5566_7788 },
+        keyspace(1, 1),
+        keyspace(2, 2),
+        Edit::AddTable { tree: 1, level: 0, meta: meta(9) },
+        Edit::AddTable { tree: 2, level: 6, meta: meta(10) },
+        Edit::RemoveTable { tree: 1, level: 0, id: 9 },
+        Edit::ReplaceTree { keyspace: 1, old: 1, new: 3 },
+        Edit::DropKeyspace { id: 2 },
+        Edit::LogFloor { segment: 11, lsn: 1 << 40 },
+        Edit::NextIds { file: 12, tree: 5, keyspace: 4 },
+        Edit::LastSeq { seq: 77 },
+    ])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn golden_bytes_of_edits() {
+    let edits = vec![
+        Edit::CreateKeyspace { id: 1, name: "ab".into(), options: vec![255], tree: 2 },
+        Edit::AddTable { tree: 2, level: 3, meta: meta(1) },
+        Edit::LogFloor { segment: 5, lsn: 6 },
+    ];
+    let expected = [
+        "03000000",
+        "0201000000020000006162",
+        "01000000ff02000000",
+        "050200000003",
+        "01000000000000000010000000000000010000000000000",
+        "00b000000000000000300000000000000",
+        "010000000000000008000000000000006400000000000000",
+        "08000000000000000000000108000000000000000000000207",
+        "05000000000000000600000000000000",
+    ];
+    let expected = expected.concat();
+    let bytes = VersionEdit::from(edits).encode();
+    assert_eq!(hex(&bytes), expected);
+}
+
+#[test]
+fn golden_bytes_of_a_manifest() {
+    let fs = TestFs::default();
+    let snapshot = VersionEdit::from(vec![Edit::Identity { identity: 0x0102_0304_0506_0708 }]);
+    let mut manifest = Manifest::create(&fs, dir(), 7, &[snapshot]).unwrap();
+    manifest.append(&VersionEdit::from(vec![Edit::LastSeq { seq: 5 }])).unwrap();
+    let expected = [
+        "5248554d424d414e010000000000000007000000000000000807060504030201749d622238602af9",
+        "6e15693d0d000000000000000000000016cfbcba280deebf",
+        "01000000010807060504030201",
+        "c584af260d0000004d0000000000000098a02983a4b6f6eb",
+        "01000000090500000000000000",
+        "201a31580000000072000000000000004f6617e5f906e26a",
+    ]
+    .concat();
+    assert_eq!(hex(&fs.read("MANIFEST-000007")), expected);
+    assert_eq!(fs.read("CURRENT"), b"MANIFEST-000007 000000000000004d 3009f96d4cee46cb\n");
+}
+
+#[test]
+fn every_edit_is_read_back_and_no_part_of_it_is() {
+    let edit = every_edit();
+    let bytes = edit.encode();
+    assert_eq!(VersionEdit::decode(&bytes), Ok(edit));
+    for len in 0..bytes.len() {
+        assert!(VersionEdit::decode(&bytes[..len]).is_err(), "{len}");
+    }
+    assert!(VersionEdit::decode(&[&bytes[..], &[0]].concat()).is_err());
+    assert!(VersionEdit::decode(&[0xFF; 4]).is_err());
+}
+
+#[test]
+fn contradictions_are_refused_and_change_nothing() {
+    let mut state = CatalogState::blank();
+    state.apply(&every_edit()).unwrap();
+    let setup = vec![keyspace(5, 8), Edit::AddTable { tree: 8, level: 1, meta: meta(20) }];
+    state.apply(&setup.into()).unwrap();
+    let before = state.clone();
+    let named =
+        |name: &str| Edit::CreateKeyspace { id: 50, name: name.into(), options: vec![], tree: 50 };
+    for bad in [
+        Edit::Identity { identity: 1 },
+        keyspace(5, 60),
+        keyspace(60, 8),
+        named("space 5"),
+        Edit::DropKeyspace { id: 2 },
+        Edit::ReplaceTree { keyspace: 2, old: 2, new: 70 },
+        Edit::ReplaceTree { keyspace: 5, old: 3, new: 70 },
+        Edit::ReplaceTree { keyspace: 5, old: 8, new: 3 },
+        Edit::AddTable { tree: 1, level: 0, meta: meta(30) },
+        Edit::AddTable { tree: 8, level: 0, meta: meta(20) },
+        Edit::AddTable { tree: 8, level: LEVELS_MAX, meta: meta(30) },
+        Edit::RemoveTable { tree: 8, level: 0, id: 20 },
+        Edit::RemoveTable { tree: 8, level: 9, id: 20 },
+        Edit::RemoveTable { tree: 8, level: 1, id: 21 },
+        Edit::LogFloor { segment: 10, lsn: 1 << 40 },
+        Edit::LogFloor { segment: 12, lsn: 1 << 39 },
+        Edit::NextIds { file: 20, tree: 9, keyspace: 6 },
+        Edit::NextIds { file: 21, tree: 8, keyspace: 6 },
+        Edit::NextIds { file: 21, tree: 9, keyspace: 5 },
+        Edit::LastSeq { seq: 76 },
+    ] {
+        let good = Edit::LastSeq { seq: 1000 };
+        let edit = VersionEdit::from(vec![good, bad]);
+        assert!(state.apply(&edit).is_err(), "{:?}", edit.edits[1]);
+        assert_eq!(state, before);
+    }
+    let moved = vec![
+        Edit::RemoveTable { tree: 8, level: 1, id: 20 },
+        Edit::AddTable { tree: 8, level: 2, meta: meta(20) },
+    ];
+    state.apply(&moved.into()).unwrap();
+    let tables: Vec<_> = state.tables_of(8).map(|(level, meta)| (level, meta.id)).collect();
+    assert_eq!(tables, [(2, 20)]);
+    assert_eq!(state.tables().count(), 1);
+}
+
+#[test]
+fn dropping_takes_the_tables_along() {
+    let mut state = CatalogState::blank();
+    let add = |tree, id| Edit::AddTable { tree, level: 0, meta: meta(id) };
+    state.apply(&vec![keyspace(1, 1), keyspace(2, 2), add(1, 3), add(2, 4)].into()).unwrap();
+    state.apply(&vec![Edit::DropKeyspace { id: 1 }].into()).unwrap();
+    state.apply(&vec![Edit::ReplaceTree { keyspace: 2, old: 2, new: 3 }].into()).unwrap();
+    assert_eq!(state.tables().count(), 0);
+    assert_eq!((state.next_file, state.next_tree, state.next_keyspace), (5, 4, 3));
+}
+
+#[test]
+fn a_new_catalog_has_an_identity_of_its_own() {
+    let (mut a, b) = (CatalogState::default(), CatalogState::default());
+    assert_ne!(a.identity, b.identity);
+    a.identity = 0;
+    assert_eq!(a, CatalogState::blank());
+}
+
+fn recovered(fs: &TestFs) -> CatalogState {
+    Manifest::recover(fs, dir()).unwrap().unwrap().state
+}
+
+#[test]
+fn an_interrupted_creation_is_no_database_and_a_lost_current_is_damage() {
+    let fs = TestFs::default();
+    assert!(Manifest::recover(&fs, dir()).unwrap().is_none());
+    fs.put("MANIFEST-000001", b"half");
+    fs.put("CURRENT.tmp", b"half");
+    fs.put("notes.log", b"not ours");
+    assert!(Manifest::recover(&fs, dir()).unwrap().is_none());
+    let state = CatalogState::default();
+    let _manifest = Manifest::create(&fs, dir(), 1, &[state.snapshot()]).unwrap();
+    assert_eq!(recovered(&fs), state);
+    fs.remove("CURRENT");
+    assert!(Manifest::recover(&fs, dir()).unwrap().is_none());
+    for name in ["000002.log", "000003.sst", "1000003.val"] {
+        fs.put(name, b"");
+        let error = Manifest::recover(&fs, dir()).unwrap_err();
+        assert!(error.is_corruption() && error.to_string().contains(name), "{error}");
+        fs.remove(name);
+    }
+}
+
+#[test]
+fn a_manifest_that_counts_is_not_replaced() {
+    let fs = TestFs::default();
+    let state = CatalogState::default();
+    let _manifest = Manifest::create(&fs, dir(), 1, &[state.snapshot()]).unwrap();
+    Manifest::create(&fs, dir(), 1, &[]).unwrap_err();
+    assert_eq!(recovered(&fs), state);
+    fs.remove("MANIFEST-000001");
+    let error = Manifest::recover(&fs, dir()).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("MANIFEST-000001"), "{error}");
+}
+
+#[test]
+fn every_flipped_bit_of_manifest_and_current_is_found_or_harmless() {
+    let fs = TestFs::default();
+    let mut state = CatalogState::default();
+    let mut manifest = Manifest::create(&fs, dir(), 3, &[state.snapshot()]).unwrap();
+    for id in 1..4 {
+        let edit = VersionEdit::from(vec![keyspace(id, id), Edit::LastSeq { seq: id.into() }]);
+        manifest.append(&edit).unwrap();
+        state.apply(&edit).unwrap();
+    }
+    let mut harmless = 0;
+    for name in ["MANIFEST-000003", "CURRENT"] {
+        for bit in 0..8 * fs.read(name).len() {
+            fs.flip(name, bit);
+            match Manifest::recover(&fs, dir()) {
+                Err(error) => assert!(error.is_corruption(), "{error}"),
+                Ok(recovered) => {
+                    assert_eq!(recovered.unwrap().state, state, "bit {bit} of {name}");
+                    harmless += 1;
+                }
+            }
+            fs.flip(name, bit);
+        }
+    }
+    assert_eq!(harmless, 24 * 8, "the last mark");
+}
+
+/// Switches and appends with one failing call each: what was acknowledged stays, what failed is
+/// absent or whole, and the next manifest heals it.
+#[test]
+fn any_call_may_fail_and_any_crash_may_follow() {
+    for seed in 0..400 {
+        for sticky in [false, true] {
+            let mut rng = Rng(seed);
+            let fs = TestFs::default();
+            let mut state = CatalogState::default();
+            let mut manifest = Some(Manifest::create(&fs, dir(), 1, &[state.snapshot()]).unwrap());
+            let mut maybe = None;
+            fs.fail_after(rng.below(40), sticky);
+            for id in 2..8 {
+                let edit = VersionEdit::from(vec![keyspace(id, id)]);
+                let mut next = state.clone();
+                next.apply(&edit).unwrap();
+                if let Some(open) = manifest.as_mut().filter(|open| !open.is_broken()) {
+                    match open.append(&edit) {
+                        Ok(()) => state = next,
+                        Err(_) => maybe = Some(next),
+                    }
+                }
+                if manifest.as_ref().is_none_or(|open| open.is_broken()) || rng.one_in(3) {
+                    manifest = Manifest::create(&fs, dir(), id.into(), &[state.snapshot()]).ok();
+                    maybe = maybe.filter(|_| manifest.is_none());
+                }
+                let crashes = [fs.kill(), fs.cut_power(&mut rng), fs.cut_power(&mut rng)];
+                for after in crashes {
+                    let found = recovered(&after);
+                    assert!(found == state || Some(&found) == maybe.as_ref(), "seed {seed}");
+                    let _again = Manifest::create(&after, dir(), 99, &[found.snapshot()]).unwrap();
+                    assert_eq!(recovered(&after.cut_power(&mut rng)), found);
+                }
+            }
+            fs.heal();
+            let _healed = Manifest::create(&fs, dir(), 50, &[state.snapshot()]).unwrap();
+            assert_eq!(recovered(&fs.cut_power(&mut rng)), state);
+        }
+    }
+}
+
+#[test]
+fn a_crash_in_the_first_creation_leaves_no_database_or_a_whole_one() {
+    for seed in 0..600 {
+        let mut rng = Rng(seed);
+        let fs = TestFs::default();
+        let state = CatalogState::default();
+        fs.fail_after(rng.below(9), true);
+        let created = Manifest::create(&fs, dir(), 1, &[state.snapshot()]).is_ok();
+        for after in [fs.kill(), fs.cut_power(&mut rng)] {
+            match Manifest::recover(&after, dir()).unwrap() {
+                None => {
+                    assert!(!created);
+                    let _again = Manifest::create(&after, dir(), 1, &[state.snapshot()]).unwrap();
+                    assert_eq!(recovered(&after), state);
+                }
+                Some(found) => assert_eq!(found.state, state),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_record_may_be_torn_anywhere_and_no_other() {
+    let fs = TestFs::default();
+    let state = CatalogState::default();
+    let mut manifest = Manifest::create(&fs, dir(), 3, &[state.snapshot()]).unwrap();
+    let created = manifest.bytes();
+    manifest.append(&vec![keyspace(1, 1)].into()).unwrap();
+    let bytes = fs.read("MANIFEST-000003");
+    let end = bytes.len() - 24;
+    for len in 0..bytes.len() {
+        fs.put("MANIFEST-000003", &bytes[..len]);
+        match Manifest::recover(&fs, dir()) {
+            Err(error) => assert!((len as u64) < created && error.is_corruption(), "{error}"),
+            Ok(found) => {
+                let found = found.unwrap();
+                assert_eq!(found.state.keyspaces.len(), usize::from(len >= end));
+                let whole = len as u64 == created || len == end;
+                assert_eq!(found.torn.is_none(), whole);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn hostile_bytes_decode_or_fail(edits in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), cut: prop::sample::Index) {
+        let mut bytes = every_edit().encode();
+        for (at, byte) in edits {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok(edit) = VersionEdit::decode(&bytes) {
+            prop_assert_eq!(edit.encode(), bytes.clone());
+            let _ = CatalogState::blank().apply(&edit);
+        }
+        let _ = VersionEdit::decode(&bytes[..cut.index(bytes.len())]);
+    }
+
+    /// A snapshot says the same as all the edits before it.
+    #[test]
+    fn a_snapshot_adds_up_to_the_same_catalog(seed: u64) {
+        let mut rng = Rng(seed);
+        let mut state = CatalogState::default();
+        for _ in 0..60 {
+            let (id, tree) = (rng.below(6) as u32, rng.below(8) as u32);
+            let edit = match rng.below(9) {
+                0 | 1 => keyspace(id, tree),
+                2 => Edit::DropKeyspace { id },
+                3 => Edit::ReplaceTree { keyspace: id, old: tree, new: rng.below(20) as u32 },
+                4 => Edit::RemoveTable { tree, level: rng.below(3) as u8, id: rng.below(30) },
+                5 => Edit::LogFloor { segment: rng.below(99), lsn: rng.below(99) },
+                6 => Edit::LastSeq { seq: rng.below(999) },
+                _ => Edit::AddTable { tree, level: rng.below(3) as u8, meta: meta(rng.below(30)) },
+            };
+            let _ = state.apply(&vec![edit].into());
+        }
+        let bytes = state.snapshot().encode();
+        let mut again = CatalogState::blank();
+        again.apply(&VersionEdit::decode(&bytes).unwrap()).unwrap();
+        prop_assert_eq!(again, state);
+    }
+
+    #[test]
+    fn hostile_manifests_are_read_or_refused(edits in vec((any::<prop::sample::Index>(), any::<u8>()), 1..5), len: prop::sample::Index) {
+        let fs = TestFs::default();
+        let mut manifest = Manifest::create(&fs, dir(), 3, &[every_edit()]).unwrap();
+        manifest.append(&vec![keyspace(9, 9)].into()).unwrap();
+        let mut bytes = fs.read("MANIFEST-000003");
+        for (at, byte) in edits {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes.truncate(MANIFEST_HEADER_BYTES + len.index(bytes.len()));
+        fs.put("MANIFEST-000003", &bytes);
+        let mut read = Vec::new();
+        let path = dir().join("MANIFEST-000003");
+        let _ = read_manifest(&fs, &path, 0, |record| {
+            read.push(record.edit);
+            Ok(())
+        });
+        let written = [every_edit(), VersionEdit::from(vec![keyspace(9, 9)])];
+        prop_assert_eq!(&read[..], &written[..read.len()]);
+    }
+}

@@ -1,0 +1,424 @@
+//! A simulated program: it does the steps of a history with a database, and tells the oracle what
+//! it was promised.
+
+use std::{path::PathBuf, sync::Arc};
+
+use rhumb::{
+    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions,
+    io::{
+        ReadMode,
+        sim::{CallKind, SimClock, SimFs, SimRng},
+    },
+};
+
+use super::{
+    history::{Change, KEYSPACES, Step},
+    oracle::{Effect, Event, Model, Oracle, differences},
+};
+
+/// Where everything is.
+const HOME: &str = "/data";
+
+/// How the database is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) memtable_bytes: u64,
+    pub(crate) table_bytes: u64,
+    pub(crate) level_one_bytes: u64,
+    pub(crate) background_threads: usize,
+    pub(crate) read_mode: ReadMode,
+    pub(crate) durability: PersistMode,
+}
+
+impl Settings {
+    /// Sizes so small that flushes and compactions happen all the time.
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut rng = SimRng::new(seed ^ 0x5e77_1265);
+        Self {
+            memtable_bytes: [500, 4_000, 30_000][rng.index(3)],
+            table_bytes: [1_000, 8_000, 100_000][rng.index(3)],
+            level_one_bytes: [2_000, 20_000][rng.index(2)],
+            background_threads: 0,
+            read_mode: if rng.chance(1, 4) { ReadMode::Direct } else { ReadMode::Buffered },
+            durability: match rng.below(8) {
+                0 => PersistMode::SyncData,
+                1 => PersistMode::SyncAll,
+                _ => PersistMode::Buffer,
+            },
+        }
+    }
+}
+
+/// How the names of log segments end.
+pub(crate) const LOG_EXTENSION: &str = "log";
+
+/// A disk with an empty, durable home for databases.
+pub(crate) fn new_disk(seed: u64) -> SimFs {
+    use rhumb::io::FileSystem;
+    let fs = SimFs::new(seed);
+    fs.create_dir_all(HOME.as_ref()).expect("the disk is sound");
+    fs.sync_dir("/".as_ref()).expect("the disk is sound");
+    fs
+}
+
+/// Keyspaces differ, so that every kind of block and of file is written.
+fn keyspace_options(keyspace: usize) -> KeyspaceOptions {
+    let defaults = TableOptions::default();
+    let table = match keyspace {
+        0 => defaults,
+        1 => TableOptions { block_bytes: 256, large_value_bytes: 800, ..defaults },
+        _ => TableOptions {
+            index: IndexKind::BinarySearch,
+            compression: Compression::None,
+            filter_bits_per_key: 0,
+            ..defaults
+        },
+    };
+    KeyspaceOptions { table }
+}
+
+/// A program and the database that it has open.
+pub(crate) struct Program {
+    pub(crate) fs: SimFs,
+    pub(crate) oracle: Oracle,
+    /// What the state is after when the database is reopened next.
+    pub(crate) event_at_reopening: Event,
+    /// How often the log was acknowledged as durable.
+    pub(crate) durable_acknowledgements: u64,
+    settings: Settings,
+    /// Part of the names of its keyspaces, for several programs to share a database.
+    number: usize,
+    keyspaces: [Option<Keyspace>; KEYSPACES],
+    db: Option<Database>,
+}
+
+impl Program {
+    /// A program that has not opened its database yet.
+    pub(crate) fn new(fs: SimFs, settings: Settings) -> Self {
+        Self {
+            fs,
+            oracle: Oracle::default(),
+            event_at_reopening: Event::Nothing,
+            durable_acknowledgements: 0,
+            settings,
+            number: 0,
+            keyspaces: Default::default(),
+            db: None,
+        }
+    }
+
+    /// Another program, with keyspaces of its own.
+    pub(crate) fn another(&self, number: usize) -> Self {
+        Self { number, ..Self::new(self.fs.clone(), self.settings.clone()) }
+    }
+
+    /// Uses the database that `other` has open.
+    pub(crate) fn share(&mut self, other: &Self) {
+        self.close();
+        self.db.clone_from(&other.db);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.db.is_some()
+    }
+
+    fn keyspace_name(&self, keyspace: usize) -> String {
+        format!("program-{}-keyspace-{keyspace}", self.number)
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(HOME).join("db")
+    }
+
+    fn open_at(&self, path: PathBuf) -> Result<Database, Error> {
+        let settings = &self.settings;
+        Database::builder(path)
+            .file_system(Arc::new(self.fs.clone()))
+            .clock(Arc::new(SimClock::new()))
+            .memory_budget_bytes(1 << 20)
+            .memtable_bytes(settings.memtable_bytes)
+            .table_bytes(settings.table_bytes)
+            .level_one_bytes(settings.level_one_bytes)
+            .background_threads(settings.background_threads)
+            .read_mode(settings.read_mode)
+            .durability(settings.durability)
+            .open()
+    }
+
+    /// Opens the database.
+    pub(crate) fn open(&mut self) -> Result<(), Error> {
+        self.close();
+        self.db = Some(self.open_at(self.path())?);
+        Ok(())
+    }
+
+    /// Closes the database, or lets go of what a dead process had open.
+    pub(crate) fn close(&mut self) {
+        self.keyspaces = Default::default();
+        self.db = None;
+    }
+
+    /// Goes on with another disk, such as the one after a power cut.
+    pub(crate) fn move_to(&mut self, fs: SimFs) {
+        self.close();
+        self.fs = fs;
+    }
+
+    fn db(&self) -> &Database {
+        self.db.as_ref().expect("the database is open")
+    }
+
+    fn keyspace(&mut self, keyspace: usize) -> Result<Keyspace, Error> {
+        if let Some(open) = &self.keyspaces[keyspace] {
+            return Ok(open.clone());
+        }
+        let open = self.db().keyspace(&self.keyspace_name(keyspace), keyspace_options(keyspace))?;
+        self.keyspaces[keyspace] = Some(open.clone());
+        Ok(open)
+    }
+
+    /// Reads everything that the database holds.
+    pub(crate) fn read_all(&mut self) -> Result<Model, Error> {
+        let mut model = Model::default();
+        for keyspace in 0..KEYSPACES {
+            model[keyspace] = read_keyspace(&self.keyspace(keyspace)?)?;
+        }
+        Ok(model)
+    }
+
+    /// Holds what the database holds against the oracle; `Ok(Err)` is a broken promise.
+    pub(crate) fn verify(&mut self, event: Event) -> Result<Result<(), String>, Error> {
+        let found = self.read_all()?;
+        if let Err(broken) = self.oracle.settle(&found, event) {
+            return Ok(Err(broken));
+        }
+        self.verify_checkpoint()
+    }
+
+    /// Holds the keyspaces that are open against the oracle, without writing anything.
+    pub(crate) fn verify_open_keyspaces(&mut self) -> Result<Result<(), String>, Error> {
+        let mut expected = self.oracle.now();
+        let mut found = Model::default();
+        for (keyspace, open) in self.keyspaces.iter().enumerate() {
+            match open {
+                Some(open) => found[keyspace] = read_keyspace(open)?,
+                None => expected[keyspace].clear(),
+            }
+        }
+        if found == expected {
+            return Ok(Ok(()));
+        }
+        Ok(Err(format!("reads show another state:\n{}", differences(&expected, &found))))
+    }
+
+    /// Holds the newest checkpoint against what it is of.
+    fn verify_checkpoint(&mut self) -> Result<Result<(), String>, Error> {
+        let Some((number, expected)) = self.oracle.checkpoint.clone() else { return Ok(Ok(())) };
+        let db = self.open_at(checkpoint_path(number))?;
+        let mut found = Model::default();
+        for keyspace in 0..KEYSPACES {
+            let open = db.keyspace(&self.keyspace_name(keyspace), keyspace_options(keyspace))?;
+            found[keyspace] = read_keyspace(&open)?;
+        }
+        if found == expected {
+            return Ok(Ok(()));
+        }
+        let differences = differences(&expected, &found);
+        Ok(Err(format!("checkpoint {number} is not what it was made of:\n{differences}")))
+    }
+
+    /// Does one step. An error is the engine's, already noted in the oracle; `Ok(Err)` is a broken
+    /// promise.
+    pub(crate) fn step(&mut self, step: &Step) -> Result<Result<(), String>, Error> {
+        match step {
+            Step::Write(change) => self.write(change)?,
+            Step::Batch { changes, durability } => self.batch(changes, *durability)?,
+            Step::Persist(mode) => {
+                let result = self.db().persist(*mode);
+                self.finish_write(result, Vec::new(), *mode)?;
+            }
+            Step::Flush => {
+                self.db().flush()?;
+                self.acknowledge(Vec::new(), PersistMode::SyncAll);
+            }
+            Step::Compact { keyspace } => self.keyspace(*keyspace)?.compact()?,
+            Step::Clear { keyspace } => {
+                let open = self.keyspace(*keyspace)?;
+                let effects = vec![Effect::Empty { keyspace: *keyspace }];
+                self.finish(open.clear(), effects, PersistMode::SyncAll)?;
+            }
+            Step::Drop { keyspace } => return self.drop_keyspace(*keyspace),
+            Step::Ingest { keyspace, entries } => self.ingest(*keyspace, entries)?,
+            Step::Checkpoint { number } => {
+                self.db().checkpoint(checkpoint_path(*number))?;
+                self.oracle.checkpoint = Some((*number, self.oracle.now()));
+                return self.verify_checkpoint();
+            }
+            Step::Get { keyspace, key } => return self.get(*keyspace, key),
+            Step::Reopen => {
+                self.note_failed_log_sync();
+                self.open()?;
+                let event = std::mem::replace(&mut self.event_at_reopening, Event::Nothing);
+                return self.verify(event);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether a sync of the log failed since the faults were last cleared.
+    pub(crate) fn has_failed_log_sync(&self) -> bool {
+        self.fs.faulted_calls().iter().any(|(kind, path)| {
+            matches!(kind, CallKind::SyncData | CallKind::SyncAll)
+                && path.extension().is_some_and(|extension| extension == LOG_EXTENSION)
+        })
+    }
+
+    /// Keeps in mind a failed sync of the log, for when the database is reopened.
+    pub(crate) fn note_failed_log_sync(&mut self) {
+        if self.has_failed_log_sync() {
+            self.event_at_reopening = Event::FailedSync;
+        }
+    }
+
+    /// Notes what a call promised by returning.
+    fn acknowledge(&mut self, effects: Vec<Effect>, durability: PersistMode) {
+        if !effects.is_empty() {
+            self.oracle.acknowledge(effects);
+        }
+        match durability {
+            PersistMode::Buffer => self.oracle.buffer(),
+            PersistMode::SyncData | PersistMode::SyncAll => self.oracle.persist(),
+        }
+    }
+
+    /// Notes how a call with `effects` ended.
+    fn finish<T>(
+        &mut self,
+        result: Result<T, Error>,
+        effects: Vec<Effect>,
+        durability: PersistMode,
+    ) -> Result<T, Error> {
+        match &result {
+            Ok(_) => self.acknowledge(effects, durability),
+            // These say that nothing was done.
+            Err(Error::WritesStopped(_) | Error::KeyspaceDropped(_)) => {}
+            Err(_) if effects.is_empty() => {}
+            Err(_) => self.oracle.leave_open(effects),
+        }
+        result
+    }
+
+    fn write(&mut self, change: &Change) -> Result<(), Error> {
+        let result = match change {
+            Change::Put { keyspace, key, value } => self.keyspace(*keyspace)?.insert(key, value),
+            Change::Remove { keyspace, key } => self.keyspace(*keyspace)?.remove(key),
+        };
+        self.finish_write(result, vec![effect_of(change)], self.settings.durability)
+    }
+
+    /// As [`Program::finish`], of a call that writes to the log.
+    fn finish_write(
+        &mut self,
+        result: Result<(), Error>,
+        effects: Vec<Effect>,
+        durability: PersistMode,
+    ) -> Result<(), Error> {
+        if result.is_ok() && durability != PersistMode::Buffer {
+            self.durable_acknowledgements += 1;
+        }
+        // A write that fails has not happened, unless what failed is a sync or the power.
+        let is_undone = !self.fs.faulted_calls().iter().any(|(kind, _)| kind.is_sync());
+        if result.is_err() && is_undone && !self.fs.is_dead() {
+            return result;
+        }
+        self.finish(result, effects, durability)
+    }
+
+    fn batch(&mut self, changes: &[Change], mode: Option<PersistMode>) -> Result<(), Error> {
+        let mut batch = self.db().batch();
+        if let Some(mode) = mode {
+            batch = batch.durability(mode);
+        }
+        for change in changes {
+            match change {
+                Change::Put { keyspace, key, value } => {
+                    batch.insert(&self.keyspace(*keyspace)?, key, value);
+                }
+                Change::Remove { keyspace, key } => batch.remove(&self.keyspace(*keyspace)?, key),
+            }
+        }
+        let effects = changes.iter().map(effect_of).collect();
+        self.finish_write(batch.commit(), effects, mode.unwrap_or(self.settings.durability))
+    }
+
+    fn drop_keyspace(&mut self, keyspace: usize) -> Result<Result<(), String>, Error> {
+        let old = self.keyspace(keyspace)?;
+        let result = self.db().drop_keyspace(&self.keyspace_name(keyspace));
+        self.finish(result, vec![Effect::Empty { keyspace }], PersistMode::SyncAll)?;
+        self.keyspaces[keyspace] = None;
+        Ok(match old.insert("x", "y") {
+            Err(Error::KeyspaceDropped(_)) => Ok(()),
+            other => Err(format!("a write to a dropped keyspace returned {other:?}")),
+        })
+    }
+
+    fn ingest(&mut self, keyspace: usize, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<(), Error> {
+        let open = self.keyspace(keyspace)?;
+        let effects = entries.iter().map(|(key, value)| Effect::Put {
+            keyspace,
+            key: key.clone(),
+            value: value.clone(),
+        });
+        let effects = effects.collect();
+        let result = open.ingest(entries.iter().map(|(key, value)| (key, value)));
+        self.finish(result, effects, PersistMode::SyncAll)?;
+        Ok(())
+    }
+
+    fn get(&mut self, keyspace: usize, key: &[u8]) -> Result<Result<(), String>, Error> {
+        let found = self.keyspace(keyspace)?.get(key)?;
+        let expected = self.oracle.get(keyspace, key);
+        if found.as_deref() == expected {
+            return Ok(Ok(()));
+        }
+        Ok(Err(format!("get of {:?} returned {found:?}, not {expected:?}", key.escape_ascii())))
+    }
+}
+
+fn checkpoint_path(number: usize) -> PathBuf {
+    PathBuf::from(HOME).join(format!("checkpoint-{number}"))
+}
+
+fn effect_of(change: &Change) -> Effect {
+    match change.clone() {
+        Change::Put { keyspace, key, value } => Effect::Put { keyspace, key, value },
+        Change::Remove { keyspace, key } => Effect::Remove { keyspace, key },
+    }
+}
+
+/// Reads a keyspace by iteration and holds backward iteration and point reads against it.
+///
+/// # Panics
+/// If they disagree, whatever is right.
+fn read_keyspace(
+    keyspace: &Keyspace,
+) -> Result<std::collections::BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+    let mut entries = Vec::new();
+    for entry in keyspace.iter() {
+        let (key, value) = entry?;
+        entries.push((key.to_vec(), value.to_vec()));
+    }
+    assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "iteration is in order");
+    let mut backward = Vec::new();
+    for entry in keyspace.iter().rev() {
+        let (key, value) = entry?;
+        backward.push((key.to_vec(), value.to_vec()));
+    }
+    backward.reverse();
+    assert!(entries == backward, "backward iteration sees what forward iteration sees");
+    for (key, value) in entries.iter().step_by(7) {
+        let found = keyspace.get(key)?;
+        assert_eq!(found.as_deref(), Some(&value[..]), "a point read sees what iteration sees");
+    }
+    Ok(entries.into_iter().collect())
+}

@@ -1,0 +1,368 @@
+//! The database against `BTreeMap`: random histories of every operation, with snapshots, batches,
+//! several keyspaces, drops, clears, ingestions, checkpoints, compactions and reopenings, over
+//! tiny memtables and tables so that every level is in use.
+//!
+//! `RHUMB_HISTORIES` says how many histories to run, `RHUMB_SEED` which to begin with.
+
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    path::{Path, PathBuf},
+};
+
+use rhumb::{
+    Compression, Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, Snapshot,
+    TableOptions,
+};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A small generator, so that a seed gives the same history everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// Keys that collide often, share prefixes, and include the empty one and long ones.
+    fn key(&mut self) -> Vec<u8> {
+        match self.below(20) {
+            0 => Vec::new(),
+            1 => vec![0xFF; self.below(4) as usize],
+            2 => format!("a/very/long/path/that/many/keys/share/{:03}", self.below(200)).into(),
+            3 => vec![b'x'; 300 + self.below(3) as usize],
+            4..=9 => self.below(500).to_be_bytes().to_vec(),
+            _ => format!("user{:04}", self.below(1000)).into_bytes(),
+        }
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let len = match self.below(50) {
+            0 => 0,
+            1 => 9_000 + self.below(4_000),
+            2..=8 => 300,
+            _ => self.below(60),
+        };
+        let byte = self.next() as u8;
+        (0..len).map(|i| byte.wrapping_add(i as u8)).collect()
+    }
+}
+
+struct World {
+    dir: PathBuf,
+    random: Random,
+    db: Option<Database>,
+    spaces: BTreeMap<String, (Keyspace, Map)>,
+    snapshots: Vec<(Snapshot, Vec<(Keyspace, Map)>)>,
+    threads: usize,
+    checkpoints: u64,
+}
+
+const NAMES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
+
+fn open(dir: &Path, threads: usize) -> Database {
+    Database::builder(dir)
+        .memtable_bytes(24 << 10)
+        .table_bytes(16 << 10)
+        .level_one_bytes(40 << 10)
+        .memory_budget_bytes(1 << 20)
+        .background_threads(threads)
+        .open()
+        .expect("open")
+}
+
+impl World {
+    fn new(dir: PathBuf, seed: u64) -> Self {
+        let threads = (seed % 3) as usize;
+        let db = Some(open(&dir, threads));
+        Self {
+            dir,
+            random: Random(seed),
+            db,
+            spaces: BTreeMap::new(),
+            snapshots: Vec::new(),
+            threads,
+            checkpoints: 0,
+        }
+    }
+
+    fn db(&self) -> &Database {
+        self.db.as_ref().expect("open between steps")
+    }
+
+    fn options(&mut self) -> KeyspaceOptions {
+        let mut table = TableOptions { block_bytes: 256, ..TableOptions::default() };
+        table.large_value_bytes = 8 << 10;
+        if self.random.below(2) == 0 {
+            table.index = IndexKind::BinarySearch;
+        }
+        if self.random.below(2) == 0 {
+            table.compression = Compression::None;
+        }
+        KeyspaceOptions { table }
+    }
+
+    fn name(&mut self) -> String {
+        NAMES[self.random.below(NAMES.len() as u64) as usize].to_owned()
+    }
+
+    /// A keyspace by chance, made if it is not there.
+    fn space(&mut self) -> String {
+        let name = self.name();
+        if !self.spaces.contains_key(&name) {
+            let options = self.options();
+            let keyspace = self.db().keyspace(&name, options).expect("keyspace");
+            self.spaces.insert(name.clone(), (keyspace, Map::new()));
+        }
+        name
+    }
+
+    fn step(&mut self) {
+        match self.random.below(1000) {
+            0..=599 => self.write(),
+            600..=699 => self.write_batch(),
+            700..=849 => self.read(),
+            850..=899 => self.scan(),
+            900..=919 => self.take_snapshot(),
+            920..=949 => self.check_snapshot(),
+            950..=959 => drop(self.snapshots.pop()),
+            960..=966 => self.drop_space(),
+            967..=972 => self.clear_space(),
+            973..=982 => self.ingest(),
+            983..=987 => self.compact(),
+            988..=991 => self.db().flush().expect("flush"),
+            992..=995 => self.db().persist(PersistMode::SyncAll).expect("persist"),
+            996..=997 => self.checkpoint(),
+            _ => self.reopen(),
+        }
+    }
+
+    fn write(&mut self) {
+        let name = self.space();
+        let (key, value) = (self.random.key(), self.random.value());
+        let remove = self.random.below(4) == 0;
+        let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
+        if remove {
+            keyspace.remove(&key).expect("remove");
+            map.remove(&key);
+        } else {
+            keyspace.insert(&key, &value).expect("insert");
+            map.insert(key, value);
+        }
+    }
+
+    fn write_batch(&mut self) {
+        let mut batch = self.db().batch();
+        for _ in 0..self.random.below(20) {
+            let name = self.space();
+            let (key, value) = (self.random.key(), self.random.value());
+            let remove = self.random.below(3) == 0;
+            let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
+            if remove {
+                batch.remove(keyspace, &key);
+                map.remove(&key);
+            } else {
+                batch.insert(keyspace, &key, &value);
+                map.insert(key, value);
+            }
+        }
+        batch.commit().expect("commit");
+    }
+
+    fn read(&mut self) {
+        let name = self.space();
+        let key = self.random.key();
+        let (keyspace, map) = &self.spaces[&name];
+        let got = keyspace.get(&key).expect("get");
+        assert_eq!(got.as_deref(), map.get(&key).map(Vec::as_slice), "{name} {key:?}");
+        assert_eq!(keyspace.contains_key(&key).expect("contains"), map.contains_key(&key));
+        let keys: Vec<Vec<u8>> = map.keys().take(5).cloned().chain([key]).collect();
+        let many = keyspace.multi_get(&keys).expect("multi_get");
+        for (key, got) in keys.iter().zip(many) {
+            assert_eq!(got.as_deref(), map.get(key).map(Vec::as_slice));
+        }
+    }
+
+    fn scan(&mut self) {
+        let name = self.space();
+        let (mut from, mut to) = (self.random.key(), self.random.key());
+        if from > to {
+            std::mem::swap(&mut from, &mut to);
+        }
+        let bounds = match self.random.below(4) {
+            0 => (Bound::Included(from), Bound::Excluded(to)),
+            1 => (Bound::Excluded(from), Bound::Unbounded),
+            2 => (Bound::Unbounded, Bound::Included(to)),
+            _ => (Bound::Unbounded, Bound::Unbounded),
+        };
+        if let (Bound::Included(a), Bound::Excluded(b)) = (&bounds.0, &bounds.1)
+            && a == b
+        {
+            return;
+        }
+        let turns: Vec<bool> = (0..7).map(|_| self.random.below(2) == 0).collect();
+        let (keyspace, map) = &self.spaces[&name];
+        let mut ours = keyspace.range::<Vec<u8>>(bounds.clone());
+        let mut theirs = map.range::<Vec<u8>, _>(bounds);
+        for turn in turns.iter().cycle() {
+            let (got, want) = if *turn {
+                (ours.next(), theirs.next())
+            } else {
+                (ours.next_back(), theirs.next_back())
+            };
+            let got = got.transpose().expect("scan");
+            let want = want.map(|(k, v)| (k.as_slice(), v.as_slice()));
+            assert_eq!(got.as_ref().map(|(k, v)| (&**k, &**v)), want, "{name}");
+            if got.is_none() {
+                break;
+            }
+        }
+        let prefix = b"user00";
+        let got = keyspace.prefix(prefix).map(|pair| pair.expect("prefix").0.to_vec());
+        let want = map.keys().filter(|key| key.starts_with(prefix)).cloned();
+        assert!(got.eq(want));
+        let first = keyspace.first_key_value().expect("first").map(|(k, _)| k.to_vec());
+        assert_eq!(first.as_ref(), map.keys().next());
+        let last = keyspace.last_key_value().expect("last").map(|(k, _)| k.to_vec());
+        assert_eq!(last.as_ref(), map.keys().next_back());
+    }
+
+    fn take_snapshot(&mut self) {
+        if self.snapshots.len() < 4 {
+            let state = self.spaces.values().cloned().collect();
+            self.snapshots.push((self.db().snapshot(), state));
+        }
+    }
+
+    fn check_snapshot(&mut self) {
+        let key = self.random.key();
+        for (snapshot, spaces) in &self.snapshots {
+            for (keyspace, map) in spaces {
+                let got = snapshot.get(keyspace, &key).expect("get");
+                assert_eq!(got.as_deref(), map.get(&key).map(Vec::as_slice));
+            }
+        }
+        if let Some((snapshot, spaces)) = self.snapshots.first() {
+            for (keyspace, map) in spaces {
+                assert_same(snapshot.iter(keyspace), map);
+                assert!(
+                    snapshot
+                        .iter(keyspace)
+                        .rev()
+                        .map(|pair| pair.expect("scan").0.to_vec())
+                        .eq(map.keys().rev().cloned())
+                );
+            }
+        }
+    }
+
+    fn drop_space(&mut self) {
+        let name = self.name();
+        let known = self.spaces.remove(&name);
+        assert_eq!(self.db().drop_keyspace(&name).expect("drop"), known.is_some());
+        if let Some((keyspace, _)) = known {
+            assert!(keyspace.get(b"k").is_err());
+            assert!(keyspace.insert(b"k", b"v").is_err());
+        }
+    }
+
+    fn clear_space(&mut self) {
+        let name = self.space();
+        let mut batch = self.db().batch();
+        let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
+        // A batch begun before the clearing and committed after it belongs to the new contents.
+        batch.insert(keyspace, b"after", b"clear");
+        keyspace.clear().expect("clear");
+        map.clear();
+        batch.commit().expect("commit");
+        map.insert(b"after".to_vec(), b"clear".to_vec());
+    }
+
+    fn ingest(&mut self) {
+        let name = self.space();
+        let mut fresh = Map::new();
+        for _ in 0..self.random.below(60) {
+            fresh.insert(self.random.key(), self.random.value());
+        }
+        let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
+        assert_eq!(keyspace.ingest(&fresh).expect("ingest"), fresh.len() as u64);
+        map.extend(fresh);
+    }
+
+    fn compact(&mut self) {
+        let name = self.space();
+        self.spaces[&name].0.compact().expect("compact");
+    }
+
+    fn checkpoint(&mut self) {
+        let path = self.dir.with_extension(format!("checkpoint-{}", self.checkpoints));
+        self.checkpoints += 1;
+        self.db().checkpoint(&path).expect("checkpoint");
+        let copy = open(&path, 0);
+        assert_eq!(copy.keyspace_names(), self.spaces.keys().cloned().collect::<Vec<_>>());
+        for (name, (_, map)) in &self.spaces {
+            let keyspace = copy.keyspace(name, KeyspaceOptions::default()).expect("keyspace");
+            assert_same(keyspace.iter(), map);
+        }
+        drop(copy);
+        std::fs::remove_dir_all(&path).expect("remove the checkpoint");
+    }
+
+    fn reopen(&mut self) {
+        self.snapshots.clear();
+        let maps: Vec<(String, Map)> =
+            std::mem::take(&mut self.spaces).into_iter().map(|(name, s)| (name, s.1)).collect();
+        self.db = None;
+        self.db = Some(open(&self.dir, self.threads));
+        let names: Vec<String> = maps.iter().map(|(name, _)| name.clone()).collect();
+        assert_eq!(self.db().keyspace_names(), names);
+        for (name, map) in maps {
+            let keyspace = self.db().keyspace(&name, KeyspaceOptions::default()).expect("keyspace");
+            assert_same(keyspace.iter(), &map);
+            self.spaces.insert(name, (keyspace, map));
+        }
+    }
+}
+
+fn assert_same(ours: rhumb::Iter, map: &Map) {
+    let mut want = map.iter();
+    for pair in ours {
+        let (key, value) = pair.expect("scan");
+        let (k, v) = want.next().unwrap_or_else(|| panic!("a key too many: {key:?}"));
+        assert_eq!((&*key, &*value), (k.as_slice(), v.as_slice()));
+    }
+    assert_eq!(want.next(), None, "a key too few");
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn random_histories_agree_with_a_map() {
+    let first = number("RHUMB_SEED", 1);
+    for seed in first..first + number("RHUMB_HISTORIES", 12) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut world = World::new(dir.path().join("db"), seed);
+        let steps = 400 + world.random.below(2_500);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..steps {
+                world.step();
+            }
+            world.reopen();
+        }));
+        if let Err(panic) = outcome {
+            eprintln!("the history of RHUMB_SEED={seed} failed");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
