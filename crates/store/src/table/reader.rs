@@ -166,11 +166,6 @@ impl Table {
         &self.index
     }
 
-    /// Whether the filter lets a key of this hash through.
-    pub(crate) fn may_contain(&self, hash: KeyHash) -> bool {
-        self.filter.may_contain(hash)
-    }
-
     /// Bytes of the filter in memory.
     pub(crate) fn filter_bytes(&self) -> usize {
         self.filter.resident_bytes()
