@@ -383,8 +383,8 @@ impl Table {
     /// The error for a block that is whole but malformed.
     #[cold]
     pub(crate) fn damaged_block(&self, block: u32, damaged: Damaged) -> Error {
-        let offset = self.block_offset(block);
-        Error::corrupt(&self.path, offset, damaged.0, format!("a malformed block {block}"))
+        let found = format!("a malformed block {block}");
+        Error::corrupt(&self.path, self.block_offset(block), damaged.0, found)
     }
 }
 

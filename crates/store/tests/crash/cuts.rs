@@ -41,7 +41,12 @@ fn stop_of(fs: &SimFs, what: &str, error: &Error) -> Stop {
 
 /// Opens the database after `event`, looks at its state, and does steps, until the power goes or
 /// there were enough. `event` becomes [`Event::Nothing`] once the state was found right.
-fn live(program: &mut Program, history: &mut History, event: &mut Event) -> Result<(), Stop> {
+fn live(
+    program: &mut Program,
+    history: &mut History,
+    steps: usize,
+    event: &mut Event,
+) -> Result<(), Stop> {
     let fs = program.fs.clone();
     program.open().map_err(|error| stop_of(&fs, "opening", &error))?;
     match program.verify(*event) {
@@ -49,13 +54,16 @@ fn live(program: &mut Program, history: &mut History, event: &mut Event) -> Resu
         Ok(Err(broken)) => return Err(Stop::Broken(broken)),
         Err(error) => return Err(stop_of(&fs, "reading", &error)),
     }
-    for _ in 0..STEPS_MAX {
+    for _ in 0..steps {
         do_step(program, &history.step())?;
     }
     Ok(())
 }
 
 fn do_step(program: &mut Program, step: &Step) -> Result<(), Stop> {
+    if from_env("RHUMB_SEED").is_some() {
+        eprintln!("before call {}: {step:?}", program.fs.counts().calls);
+    }
     match program.step(step) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(broken)) => Err(Stop::Broken(format!("{step:?}: {broken}"))),
@@ -101,7 +109,7 @@ pub(crate) fn run_history(seed: u64, cuts: u64, prepare: impl Fn(&SimFs)) -> Res
             let changes = program.fs.counts().changes + changes_until_cut(&mut rng);
             program.fs.cut_power_at(changes);
         }
-        if let Err(Stop::Broken(broken)) = live(&mut program, &mut history, &mut event) {
+        if let Err(Stop::Broken(broken)) = live(&mut program, &mut history, STEPS_MAX, &mut event) {
             let trace = program.fs.trace().into_iter().map(|call| format!("\n{call}"));
             let trace: String = trace.collect();
             return Err(format!("seed {seed}, after {cut} cuts: {broken}{trace}"));
@@ -123,12 +131,15 @@ pub(crate) fn run_guarded(run: impl FnOnce() -> Result<(), String>) -> Result<()
 }
 
 /// Runs `run` with seeds from 0 on, on all processors, until `total` is reached; each run counts
-/// for `weight`.
+/// for `weight`. With `RHUMB_SEED`, runs that seed alone.
 pub(crate) fn on_all_processors(
     total: u64,
     weight: u64,
     run: impl Fn(u64) -> Result<(), String> + Sync,
 ) {
+    if let Some(seed) = from_env("RHUMB_SEED") {
+        return run(seed).unwrap();
+    }
     let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -150,18 +161,45 @@ pub(crate) fn on_all_processors(
     });
 }
 
+/// A history during which nothing fails, looked at after every step.
+fn run_undisturbed(seed: u64) -> Result<(), String> {
+    let mut history = History::new(seed);
+    let mut program = Program::new(new_disk(seed), Settings::new(seed));
+    program.open().map_err(|error| error.to_string())?;
+    for number in 0..STEPS_MAX {
+        let step = history.step();
+        let result = do_step(&mut program, &step).and_then(|()| {
+            let verified = program.verify(Event::Nothing);
+            let broken = verified.unwrap_or_else(|error| Err(error.to_string()));
+            broken.map_err(|broken| Stop::Broken(format!("after {step:?}: {broken}")))
+        });
+        if let Err(Stop::Broken(broken)) = result {
+            return Err(format!("seed {seed}, step {number}: {broken}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_history_without_failures_reads_back() {
+    on_all_processors(from_env("RHUMB_HISTORIES").unwrap_or(60), 1, run_undisturbed);
+}
+
 #[test]
 fn no_power_cut_breaks_a_promise() {
-    if let Some(seed) = from_env("RHUMB_SEED") {
-        return run_history(seed, CUTS_PER_HISTORY, SimFs::start_trace).unwrap();
-    }
     let cuts = from_env("RHUMB_CRASH_CUTS").unwrap_or(CUTS_DEFAULT);
-    on_all_processors(cuts, CUTS_PER_HISTORY, |seed| run_history(seed, CUTS_PER_HISTORY, |_| {}));
+    let prepare = |fs: &SimFs| {
+        if from_env("RHUMB_SEED").is_some() {
+            fs.start_trace();
+        }
+    };
+    on_all_processors(cuts, CUTS_PER_HISTORY, |seed| run_history(seed, CUTS_PER_HISTORY, prepare));
 }
 
 /// Cuts the power during every change of one history in turn, with every policy.
 fn cut_everywhere(seed: u64) -> Result<(), String> {
-    let steps = History::new(seed).steps(40);
+    let mut later = History::new(seed);
+    let steps = later.steps(40);
     for cut in 0.. {
         let fs = new_disk(seed);
         fs.cut_power_at(fs.counts().changes + cut);
@@ -179,7 +217,7 @@ fn cut_everywhere(seed: u64) -> Result<(), String> {
             after.move_to(fs.power_cut(loss, cut * 4 + number as u64));
             let event = if loss == Loss::KeepAll { Event::GentlePowerCut } else { Event::PowerCut };
             let mut found = event;
-            if let Err(Stop::Broken(broken)) = live(&mut after, &mut History::new(cut), &mut found)
+            if let Err(Stop::Broken(broken)) = live(&mut after, &mut later.clone(), 15, &mut found)
             {
                 return Err(format!("seed {seed}, change {cut}, {loss:?}: {broken}"));
             }
@@ -262,9 +300,6 @@ fn live_together(
 
 #[test]
 fn no_power_cut_breaks_a_promise_to_several_threads() {
-    if let Some(seed) = from_env("RHUMB_SEED") {
-        return run_threads(seed, CUTS_PER_HISTORY).unwrap();
-    }
     let cuts = from_env("RHUMB_CRASH_CUTS").unwrap_or(CUTS_DEFAULT) / 10;
     on_all_processors(cuts, CUTS_PER_HISTORY, |seed| run_threads(seed, CUTS_PER_HISTORY));
 }

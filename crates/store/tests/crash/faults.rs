@@ -145,7 +145,7 @@ impl Trouble {
         if kind.is_change() {
             all.push(Self::Once(Fault::NoSpace));
         }
-        if matches!(kind, CallKind::Read | CallKind::Write) {
+        if kind.moves_bytes() {
             all.push(Self::Once(Fault::Short(1)));
         }
         if kind == CallKind::Write {
@@ -171,9 +171,7 @@ impl Trouble {
     fn is_invisible(self, kind: CallKind) -> bool {
         match self {
             Self::Once(Fault::Short(_)) => true,
-            Self::Once(Fault::Interrupted) => {
-                kind.is_sync() || matches!(kind, CallKind::Read | CallKind::Write)
-            }
+            Self::Once(Fault::Interrupted) => kind.is_sync() || kind.moves_bytes(),
             Self::Once(Fault::Eio | Fault::NoSpace) | Self::HalfWritten => false,
         }
     }

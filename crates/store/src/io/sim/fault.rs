@@ -53,6 +53,12 @@ impl CallKind {
         !matches!(self, Self::Open | Self::List | Self::Read | Self::Len)
     }
 
+    /// Whether the call reads or writes bytes, and so can be short.
+    #[must_use]
+    pub fn moves_bytes(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
     /// Whether the call makes earlier ones durable.
     #[must_use]
     pub fn is_sync(self) -> bool {
@@ -71,7 +77,7 @@ pub enum Fault {
     NoSpace,
     /// A signal came before anything was done (`EINTR`).
     Interrupted,
-    /// A read or write does at most so many bytes. Other calls succeed.
+    /// A read or write does at most so many bytes. Other calls are not touched.
     Short(usize),
 }
 

@@ -196,6 +196,9 @@ impl State {
         if let Some(rule) = rule {
             rule.times -= 1;
             let fault = rule.fault;
+            if matches!(fault, Fault::Short(_)) && !kind.moves_bytes() {
+                return None;
+            }
             self.note_fault(kind, path);
             return Some(fault);
         }
@@ -203,7 +206,7 @@ impl State {
             return None;
         }
         match kind {
-            CallKind::Read | CallKind::Write if self.rng.chance(1, 2) => {
+            _ if kind.moves_bytes() && self.rng.chance(1, 2) => {
                 Some(Fault::Short(1 + self.rng.index(300)))
             }
             CallKind::Read | CallKind::Write | CallKind::SyncData | CallKind::SyncAll => {

@@ -362,6 +362,16 @@ proptest! {
         }
     }
 
+    /// Few keys of about a block each: where a line within epsilon can still overfill a block.
+    #[test]
+    fn coarse_units(keys in prop::collection::btree_map(prop_oneof![0u32..40, 0u32..4000], 1usize..=100, 1..40)) {
+        let units = keys.into_iter().map(|(key, bytes)| (key.to_be_bytes().to_vec(), vec![bytes]));
+        let units: Units = units.collect();
+        build(IndexKind::Learned, 100, units.clone()).check(&[]);
+        let full = units.into_iter().map(|(key, _)| (key, vec![100])).collect();
+        build(IndexKind::Learned, 100, full).check(&[]);
+    }
+
     #[test]
     fn changed_bytes_never_panic(
         units in units(120), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<prop::sample::Index>(), probes in units(20),

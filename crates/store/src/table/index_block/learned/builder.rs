@@ -303,3 +303,25 @@ fn end_of_block(codes: &[u64], begin: usize, within: impl Fn(u64) -> bool) -> us
     let end = (begin + step).min(codes.len());
     search::partition_point(begin + step / 2, end, |i| within(codes[i]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Forces segments on keys that no line tells apart: the bound on block sizes must split them.
+    #[test]
+    fn a_placement_over_the_bound_is_split() {
+        let mut builder = LearnedBuilder::new(100);
+        for len in 0..40 {
+            builder.run.add(&vec![0; len], 80);
+        }
+        // One that is apart, so that there is a line at all.
+        builder.run.add(&[1], 80);
+        let mut cuts = Vec::new();
+        while builder.run.len() > 0 {
+            builder.emit_segment(builder.run.len(), &mut cuts);
+        }
+        assert_eq!(cuts.iter().sum::<u32>(), 41);
+        assert!(cuts.iter().all(|count| *count as u64 * 80 <= BLOCK_COST_FACTOR_MAX * 100));
+    }
+}
