@@ -56,6 +56,9 @@ fn live(program: &mut Program, history: &mut History, event: &mut Event) -> Resu
 }
 
 fn do_step(program: &mut Program, step: &Step) -> Result<(), Stop> {
+    if from_env("RHUMB_SEED").is_some() {
+        eprintln!("before call {}: {step:?}", program.fs.counts().calls);
+    }
     match program.step(step) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(broken)) => Err(Stop::Broken(format!("{step:?}: {broken}"))),
@@ -185,7 +188,8 @@ fn no_power_cut_breaks_a_promise() {
 
 /// Cuts the power during every change of one history in turn, with every policy.
 fn cut_everywhere(seed: u64) -> Result<(), String> {
-    let steps = History::new(seed).steps(40);
+    let mut later = History::new(seed);
+    let steps = later.steps(40);
     for cut in 0.. {
         let fs = new_disk(seed);
         fs.cut_power_at(fs.counts().changes + cut);
@@ -203,8 +207,7 @@ fn cut_everywhere(seed: u64) -> Result<(), String> {
             after.move_to(fs.power_cut(loss, cut * 4 + number as u64));
             let event = if loss == Loss::KeepAll { Event::GentlePowerCut } else { Event::PowerCut };
             let mut found = event;
-            if let Err(Stop::Broken(broken)) = live(&mut after, &mut History::new(cut), &mut found)
-            {
+            if let Err(Stop::Broken(broken)) = live(&mut after, &mut later.clone(), &mut found) {
                 return Err(format!("seed {seed}, change {cut}, {loss:?}: {broken}"));
             }
         }

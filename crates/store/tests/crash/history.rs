@@ -30,7 +30,7 @@ pub(crate) enum Step {
 }
 
 /// Makes the steps of a history, one after the other.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct History {
     rng: SimRng,
     steps: usize,
@@ -135,7 +135,7 @@ impl History {
     }
 
     /// The next `len` steps.
-    pub(crate) fn steps(mut self, len: usize) -> Vec<Step> {
+    pub(crate) fn steps(&mut self, len: usize) -> Vec<Step> {
         (0..len).map(|_| self.step()).collect()
     }
 }

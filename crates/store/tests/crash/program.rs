@@ -371,7 +371,10 @@ impl Program {
         });
         let effects = effects.collect();
         let result = open.ingest(entries.iter().map(|(key, value)| (key, value)));
-        self.finish(result, effects, PersistMode::SyncAll)?;
+        // Nothing is ingested durably without making anything durable.
+        let is_empty = entries.is_empty();
+        let mode = if is_empty { PersistMode::Buffer } else { PersistMode::SyncAll };
+        self.finish(result, effects, mode)?;
         Ok(())
     }
 
