@@ -3,6 +3,8 @@
 //! Binary search whose step is a data dependency rather than a branch, so that a mispredicted
 //! comparison costs nothing; a window bounds the number of steps.
 
+use std::hint::select_unpredictable;
+
 use crate::segment::Window;
 
 /// The first position in `lo..hi` for which `is_before` is false, or `hi`.
@@ -15,7 +17,7 @@ pub fn partition_point(lo: usize, hi: usize, mut is_before: impl FnMut(usize) ->
     let mut len = hi.saturating_sub(lo);
     while len > 1 {
         let half = len / 2;
-        base += if is_before(base + half - 1) { half } else { 0 };
+        base += select_unpredictable(is_before(base + half - 1), half, 0);
         len -= half;
     }
     base + usize::from(len == 1 && is_before(base))

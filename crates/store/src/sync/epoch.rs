@@ -265,7 +265,6 @@ mod tests {
                             slot.touch(&loaded);
                             assert!(loaded.iter().all(|byte| *byte == loaded[0]));
                             let shared = loaded.share();
-                            drop(loaded);
                             drop(guard);
                             assert_eq!(shared.slice.len(), 40);
                         }

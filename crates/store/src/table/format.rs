@@ -22,8 +22,10 @@ pub(crate) const COMPRESSION_NONE: u8 = 0;
 pub(crate) const COMPRESSION_LZ4: u8 = 1;
 pub(crate) const COMPRESSION_ZSTD: u8 = 2;
 
-/// Bytes before the tags of a block: entry count u32, restart interval u8, flags u8.
+/// Bytes before the directory of a block: entry count u32, restart interval u8, flags u8.
 pub(crate) const BLOCK_HEADER_BYTES: usize = 6;
+/// Entries of a group of the directory: their tags, then their offsets.
+pub(crate) const BLOCK_GROUP: usize = 8;
 /// Block flag: entry offsets are u32 instead of u16.
 pub(crate) const BLOCK_WIDE_OFFSETS: u8 = 1;
 

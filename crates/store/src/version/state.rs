@@ -160,13 +160,7 @@ impl CatalogState {
             }
             Edit::ReplaceTree { keyspace, old, new } => self.replace_tree(*keyspace, *old, *new),
             Edit::AddTable { tree, level, meta } => self.add_table(*tree, *level, meta),
-            Edit::RemoveTable { tree, level, id } => self
-                .tree(*tree)?
-                .levels
-                .get_mut(usize::from(*level))
-                .and_then(|tables| tables.remove(id))
-                .map(drop)
-                .ok_or_else(|| format!("no table {id} in level {level} of sub-tree {tree}")),
+            Edit::RemoveTable { tree, level, id } => self.remove_table(*tree, *level, *id),
             Edit::LogFloor { segment, lsn } => {
                 advance(&mut self.log_floor, *segment, "the log's floor")?;
                 advance(&mut self.log_lsn, *lsn, "the place of the log's floor")
@@ -240,6 +234,18 @@ impl CatalogState {
         }
         state.levels[level].insert(meta.id, Arc::new(meta.clone()));
         self.next_file = self.next_file.max(meta.id.saturating_add(1));
+        Ok(())
+    }
+
+    fn remove_table(&mut self, tree: TreeId, level: u8, id: FileId) -> Result<(), String> {
+        let levels = &mut self.tree(tree)?.levels;
+        levels
+            .get_mut(usize::from(level))
+            .and_then(|tables| tables.remove(&id))
+            .ok_or_else(|| format!("no table {id} in level {level} of sub-tree {tree}"))?;
+        while levels.last().is_some_and(BTreeMap::is_empty) {
+            levels.pop();
+        }
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     table::{
-        format::{BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},
+        format::{BLOCK_GROUP, BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},
         varint,
     },
     types::{Kind, SeqNo},
@@ -81,10 +81,12 @@ impl BlockBuilder {
         out.push(self.interval);
         let wide = self.offset_bytes() == 4;
         out.push(if wide { BLOCK_WIDE_OFFSETS } else { 0 });
-        out.extend_from_slice(&self.tags);
-        for offset in &self.offsets {
-            let bytes = offset.to_le_bytes();
-            out.extend_from_slice(&bytes[..if wide { 4 } else { 2 }]);
+        for (tags, offsets) in self.tags.chunks(BLOCK_GROUP).zip(self.offsets.chunks(BLOCK_GROUP)) {
+            out.extend_from_slice(tags);
+            for offset in offsets {
+                let bytes = offset.to_le_bytes();
+                out.extend_from_slice(&bytes[..if wide { 4 } else { 2 }]);
+            }
         }
         out.extend_from_slice(&self.entries);
         self.tags.clear();

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::{
     table::{
-        format::{BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},
+        format::{BLOCK_GROUP, BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},
         hash::KeyHash,
         varint,
     },
@@ -75,7 +75,7 @@ impl<'a> BlockView<'a> {
         let entries_start =
             count.saturating_mul(1 + offset_bytes).saturating_add(BLOCK_HEADER_BYTES);
         if entries_start > bytes.len() {
-            return Err(Damaged("as many tags and offsets as entries"));
+            return Err(Damaged("a directory of as many entries"));
         }
         Ok(Self { bytes, count, interval, offset_bytes, entries_start })
     }
@@ -152,7 +152,7 @@ impl<'a> BlockView<'a> {
                 }
                 return self.find_older(Target { key, seq });
             }
-            group += 8;
+            group += BLOCK_GROUP;
         }
         Ok(None)
     }
@@ -223,7 +223,7 @@ impl<'a> BlockView<'a> {
     /// of entries are arbitrary.
     #[inline]
     fn tag_word(&self, group: Position) -> u64 {
-        let tags = &self.bytes[BLOCK_HEADER_BYTES + group..];
+        let tags = &self.bytes[self.group_start(group)..];
         if let Some((word, _)) = tags.split_first_chunk() {
             return u64::from_le_bytes(*word);
         }
@@ -232,12 +232,20 @@ impl<'a> BlockView<'a> {
         u64::from_le_bytes(word)
     }
 
+    /// Where the directory's group starts whose first entry is `group`.
+    #[inline]
+    fn group_start(&self, group: Position) -> usize {
+        BLOCK_HEADER_BYTES + group * (1 + self.offset_bytes)
+    }
+
     #[inline]
     fn offset(&self, position: Position) -> Option<usize> {
         if position >= self.count {
             return None;
         }
-        let at = BLOCK_HEADER_BYTES + self.count + position * self.offset_bytes;
+        let group = position - position % BLOCK_GROUP;
+        let tags = (self.count - group).min(BLOCK_GROUP);
+        let at = self.group_start(group) + tags + (position - group) * self.offset_bytes;
         let bytes = self.bytes.get(at..at + self.offset_bytes)?;
         Some(match *bytes {
             [a, b] => usize::from(u16::from_le_bytes([a, b])),

@@ -123,7 +123,7 @@ impl Filter {
 /// The block of a hash: its high half scaled to the count of blocks.
 #[inline]
 fn block_of(hash: u64, count: usize) -> usize {
-    ((hash >> 32) * count as u64 >> 32) as usize
+    (((hash >> 32) * count as u64) >> 32) as usize
 }
 
 /// Calls `act` with the word and the bit of each probe.
@@ -131,7 +131,7 @@ fn block_of(hash: u64, count: usize) -> usize {
 fn for_each_bit(hash: u64, probes: u8, mut act: impl FnMut(usize, u64)) {
     let mut left = probes;
     for multiplier in MULTIPLIERS {
-        let mut bits = (hash ^ hash >> 32).wrapping_mul(multiplier);
+        let mut bits = (hash ^ (hash >> 32)).wrapping_mul(multiplier);
         for _ in 0..left.min(PROBES_PER_WORD) {
             let index = bits >> (64 - BIT_INDEX_BITS);
             act((index >> 6) as usize, 1 << (index & 63));

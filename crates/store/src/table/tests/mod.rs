@@ -18,11 +18,15 @@ use crate::{
 mod damage;
 mod differential;
 mod files;
+mod golden;
 mod measure;
 
 /// What a table should hold: the order of its keys is the order of entries. A value here is the
 /// value itself, large or not.
 type Model = BTreeMap<(Vec<u8>, Reverse<SeqNo>), Option<Vec<u8>>>;
+
+/// What a [`Model`] yields.
+type ModelEntry<'a> = (&'a (Vec<u8>, Reverse<SeqNo>), &'a Option<Vec<u8>>);
 
 /// A directory of tables.
 struct Fixture {
@@ -96,8 +100,11 @@ fn expected(model: &Model, key: &[u8], seq: SeqNo) -> Answer {
     (found == key).then(|| (*seq, value.clone()))
 }
 
+/// An entry that a cursor stands on: key, number, and value unless it is a tombstone.
+type Entry = (Vec<u8>, SeqNo, Option<Vec<u8>>);
+
 /// The entry that a cursor stands on, its value fetched.
-fn entry(cursor: &TableCursor) -> Result<Option<(Vec<u8>, SeqNo, Option<Vec<u8>>)>> {
+fn entry(cursor: &TableCursor) -> Result<Option<Entry>> {
     if !cursor.is_valid() {
         return Ok(None);
     }
@@ -113,15 +120,13 @@ fn entry(cursor: &TableCursor) -> Result<Option<(Vec<u8>, SeqNo, Option<Vec<u8>>
 fn moved(
     cursor: &mut TableCursor,
     step: impl FnOnce(&mut TableCursor) -> Result<Step>,
-) -> Result<Option<(Vec<u8>, SeqNo, Option<Vec<u8>>)>> {
+) -> Result<Option<Entry>> {
     let step = step(cursor)?;
     cursor.drive(step)?;
     entry(cursor)
 }
 
-fn model_entry(
-    entry: Option<(&(Vec<u8>, Reverse<SeqNo>), &Option<Vec<u8>>)>,
-) -> Option<(Vec<u8>, SeqNo, Option<Vec<u8>>)> {
+fn model_entry(entry: Option<ModelEntry<'_>>) -> Option<Entry> {
     entry.map(|((key, Reverse(seq)), value)| (key.clone(), *seq, value.clone()))
 }
 

@@ -4,7 +4,7 @@
 //! Invariant: what is emitted as cuts is what [`Placement`] answers for each key. The placement is
 //! simulated with the very integers that go into the file, so no rounding can break it.
 
-use rhumb_model::{Line, code, codec};
+use rhumb_model::{Line, code, codec, search};
 
 use super::{
     ADDED, BLOCKS, FIELDS, GROUP, MANTISSA, SHARED, SHIFT, SKIP, Y0,
@@ -16,16 +16,18 @@ use super::{
 use crate::table::index_block::{IndexKind, PAGE_BYTES, starts::StartsBuilder};
 
 /// The fit's error bound, in quarters of a block.
-const EPSILON_QUARTERS: u64 = 4;
+const EPSILON_QUARTERS: u64 = 3;
 /// A block holds at most this many times the bytes aimed at, unless it is one key's. Entries
 /// over a block's size count as one block's.
-pub(in crate::table::index_block) const BLOCK_COST_FACTOR_MAX: u64 = 4;
+pub(in crate::table::index_block) const BLOCK_COST_FACTOR_MAX: u64 = 3;
 /// A segment is closed once it has this many bytes of entries, to bound what is buffered.
 const SEGMENT_COST_MAX: u64 = 4 << 20;
 /// A segment is closed once its keys take this many bytes.
 const SEGMENT_KEY_BYTES_MAX: usize = 8 << 20;
 /// The bytes that a segment takes besides its separator, about.
 const SEGMENT_BYTES: u64 = 6;
+/// How far lines are moved up and down, in 1/8 of a block, in search of more even blocks.
+const MOVES: [f64; 5] = [0.0, -1.0, 1.0, -2.0, 2.0];
 /// How far from a whole block a line may start before the separator is lengthened for it.
 const START_UNITS_MAX: f64 = 2.0 * BLOCK_UNITS as f64;
 
@@ -166,8 +168,7 @@ impl LearnedBuilder {
         let blocks = (cost + self.block_bytes / 2) / self.block_bytes;
         self.scratch.best_counts.clear();
         if blocks <= 1 || end == 1 {
-            let entries = (0..end).map(|i| self.run.entries(i)).sum();
-            self.scratch.best_counts.push(entries);
+            self.scratch.best_counts.push(self.run.entries(0..end));
             return Some((Placement::SINGLE, self.separator_len()));
         }
         let blocks = u32::try_from(blocks).ok()?;
@@ -179,23 +180,25 @@ impl LearnedBuilder {
             let first = self.scratch.codes[0];
             (segment.line.slope(), segment.line.y0 as f64, first)
         });
+        // A segment's blocks share its cost evenly, so the units of y are bent to fit.
+        let scale = f64::from(blocks) * BLOCK_UNITS as f64 / cost as f64;
         let mut best: Option<(u128, Placement, usize)> = None;
         for (slope, y, x) in fitted.into_iter().chain(self.least_squares(end)) {
-            // A segment's blocks share its cost evenly, so the units of y are bent to fit.
-            let scale = f64::from(blocks) * BLOCK_UNITS as f64 / cost as f64;
-            let (placement, separator_len) =
-                self.quantise(slope * scale, y * scale, x, skip, blocks);
-            let Some((waste, placement)) = self.simulate(placement, end) else { continue };
-            let (placement, separator_len) = match placement.blocks {
-                1 => (Placement::SINGLE, self.separator_len()),
-                _ => (placement, separator_len),
-            };
-            if best.is_none_or(|(least, ..)| waste < least) {
-                best = Some((waste, placement, separator_len));
-                std::mem::swap(&mut self.scratch.counts, &mut self.scratch.best_counts);
+            for shift in MOVES {
+                let y = y * scale + shift * BLOCK_UNITS as f64 / 8.0;
+                let (placement, separator_len) = self.quantise(slope * scale, y, x, skip, blocks);
+                let Some((waste, placement)) = self.simulate(placement, end) else { continue };
+                if best.is_none_or(|(least, ..)| waste < least) {
+                    best = Some((waste, placement, separator_len));
+                    std::mem::swap(&mut self.scratch.counts, &mut self.scratch.best_counts);
+                }
             }
         }
-        best.map(|(_, placement, separator_len)| (placement, separator_len))
+        let (_, placement, separator_len) = best?;
+        Some(match placement.blocks {
+            1 => (Placement::SINGLE, self.separator_len()),
+            _ => (placement, separator_len),
+        })
     }
 
     /// The line of least squares through the first `end` units: slope, and a point on it.
@@ -216,8 +219,8 @@ impl LearnedBuilder {
     /// A line in positions, `y` at `x`, as the integers of a placement; and how long a separator
     /// it needs to start from.
     fn quantise(&self, slope: f64, y: f64, x: u64, skip: usize, blocks: u32) -> (Placement, usize) {
-        // The error of the slope's last digit is below 1/64 of a block at the segment's end.
-        let (mantissa, shift) = Line::quantise_slope(slope, blocks.ilog2() + 6);
+        // The error of the slope's last digit is below 1/8 of a block at the segment's end.
+        let (mantissa, shift) = Line::quantise_slope(slope, blocks.ilog2() + 4);
         let line = Line { x0: 0, y0: 0, mantissa, shift };
         let first = self.run.key(0);
         let mut len = self.separator_len().max(skip);
@@ -250,18 +253,14 @@ impl LearnedBuilder {
         let mut begin = 0;
         while begin < end {
             let block = placement.block_of_code(codes[begin]);
-            let mut next = begin;
-            let mut entries = 0u32;
-            while next < end && placement.block_of_code(codes[next]) == block {
-                entries = entries.checked_add(self.run.entries(next))?;
-                next += 1;
-            }
+            let next =
+                end_of_block(&codes[..end], begin, |code| placement.block_of_code(code) == block);
             let cost = self.run.cost_before(next) - self.run.cost_before(begin);
             if cost > cost_max && next - begin > 1 {
                 return None;
             }
             waste += u128::from(cost) * u128::from(cost);
-            counts[block as usize] = entries;
+            counts[block as usize] = self.run.entries(begin..next);
             begin = next;
         }
         Some((waste, placement))
@@ -291,4 +290,15 @@ impl LearnedBuilder {
         out.extend_from_slice(&self.separators.bytes);
         self.starts.encode(data_pages, out);
     }
+}
+
+/// The end of the codes from `begin` on that are `within` the block of the first; a block's codes
+/// are together. Takes few steps more than the logarithm of their number.
+fn end_of_block(codes: &[u64], begin: usize, within: impl Fn(u64) -> bool) -> usize {
+    let mut step = 1;
+    while codes.get(begin + step).is_some_and(|code| within(*code)) {
+        step *= 2;
+    }
+    let end = (begin + step).min(codes.len());
+    search::partition_point(begin + step / 2, end, |i| within(codes[i]))
 }

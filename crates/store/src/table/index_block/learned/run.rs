@@ -4,6 +4,8 @@
 //! but at most one block, so that a huge unit does not leave a row of empty blocks behind it. The
 //! points of the fit are (code, sum of the costs before).
 
+use std::ops::Range;
+
 use rhumb_model::{Fitter, Segment, code};
 
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +15,8 @@ struct Unit {
     /// The costs of all units before it in the run.
     start: u64,
     bytes: u64,
-    entries: u32,
+    /// The entries of all units up to and with this one.
+    entries_end: u64,
 }
 
 /// Undecided units, of which the first `fitted` are within reach of one line.
@@ -47,12 +50,13 @@ impl Run {
         if len > 0 && self.key(len - 1) == key {
             let unit = &mut self.units[len - 1];
             unit.bytes = unit.bytes.saturating_add(bytes);
-            unit.entries += 1;
+            unit.entries_end += 1;
             return false;
         }
         let start = self.cost_before(len);
+        let entries_end = self.entries_before(len) + 1;
         self.keys.extend_from_slice(key);
-        self.units.push(Unit { key_end: self.keys.len(), start, bytes, entries: 1 });
+        self.units.push(Unit { key_end: self.keys.len(), start, bytes, entries_end });
         true
     }
 
@@ -79,8 +83,14 @@ impl Run {
         }
     }
 
-    pub(super) fn entries(&self, i: usize) -> u32 {
-        self.units[i].entries
+    fn entries_before(&self, n: usize) -> u64 {
+        n.checked_sub(1).map_or(0, |last| self.units[last].entries_end)
+    }
+
+    /// The number of entries in a range of units.
+    pub(super) fn entries(&self, units: Range<usize>) -> u32 {
+        let entries = self.entries_before(units.end) - self.entries_before(units.start);
+        u32::try_from(entries).unwrap_or(u32::MAX)
     }
 
     /// The number of leading units that one line fits so far.
@@ -131,11 +141,13 @@ impl Run {
     /// Takes the first `n` units away. The rest is to be fitted anew.
     pub(super) fn remove(&mut self, n: usize) {
         let (keys, costs) = (self.units[n - 1].key_end, self.cost_before(n));
+        let entries = self.entries_before(n);
         self.keys.drain(..keys);
         self.units.drain(..n);
         for unit in &mut self.units {
             unit.key_end -= keys;
             unit.start -= costs;
+            unit.entries_end -= entries;
         }
         self.fitted = 0;
         self.skip = 0;

@@ -1,0 +1,110 @@
+//! The bytes of a small table, as `docs/format/table.md` describes them. A failure here means that
+//! tables written before are not read any more: raise the format version, or take the change back.
+
+use super::*;
+use crate::table::{IndexKind, value_path};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn write(fixture: &Fixture) -> TableMeta {
+    let options = TableOptions {
+        index: IndexKind::BinarySearch,
+        block_bytes: 64,
+        compression: Compression::None,
+        filter_bits_per_key: 10,
+        restart_interval: 2,
+        large_value_bytes: 200,
+    };
+    let mut writer = TableWriter::create(&fixture.ctx, 9, &options).unwrap();
+    writer.add(b"pelican", 300, Kind::Value, b"lands").unwrap();
+    writer.add(b"pelicans", 7, Kind::Value, b"1").unwrap();
+    writer.add(b"plover", 6, Kind::Tombstone, b"").unwrap();
+    writer.add(b"plover", 5, Kind::Value, b"waits").unwrap();
+    writer.add(b"stork", 4, Kind::Value, &[b's'; 201]).unwrap();
+    writer.finish().unwrap()
+}
+
+/// The data page: two block frames, of the first four entries and of the last.
+const DATA: &[&str] = &[
+    "0000",                                               // the first frame starts at 0
+    "3b000000 3b000000 00",                               // stored 59, raw 59, not compressed
+    "98fe6936d0b06003",                                   // checksum
+    "04000000 02 00",      // 4 entries, restart interval 2, u16 offsets
+    "c2084242",            // tags
+    "0000 1100 1700 2000", // offsets
+    "00 07 b009 05 70656c6963616e 6c616e6473", // pelican: seq 300, "lands"
+    "07 01 1c 01 73 31",   // pelicans: shares 7, seq 7, "1"
+    "00 06 19 706c6f766572", // plover: tombstone of seq 6
+    "06 00 14 05 7761697473", // plover: shares 6, seq 5, "waits"
+    "2a000000 2a000000 00", // stored 42, raw 42, not compressed
+    "5470658635c9137b",    // checksum
+    "01000000 02 00 3a 0000", // 1 entry, its tag and offset
+    "00 05 12 18 73746f726b", // stork: large value of seq 4, pointer of 24 bytes
+    "0000000000000000 c900000000000000 61873d9b15b09d70", // offset 0, 201 bytes, XXH3-64
+];
+
+/// The sections, back to back. The index payload is described in `docs/format/index.md`.
+const SECTIONS: &[&str] = &[
+    "01 1000000000000000 1d1626c3957bbb7f", // index, 16 bytes, checksum
+    "02000000000300000000024c01734e3b",     // two separators and handles
+    "02 4800000000000000 5806013035aea0bd", // filter, 72 bytes, checksum
+    "06 00000000000000",                    // 6 probes
+    "0000400000200400 0000008000021200 0000000000000200 0040020000000200",
+    "0001000000000040 0004000000410000 0000200021002004 0040008000100000",
+    "03 5200000000000000 1c756e85464e1ec3", // properties, 82 bytes, checksum
+    "0500000000000000 0100000000000000",    // 5 entries, 1 of them a tombstone
+    "f400000000000000",                     // 244 bytes of keys and values
+    "0400000000000000 2c01000000000000",    // seq 4 to 300
+    "0010000000000000 0400000000000000",    // 4096 bytes of large values, 4 keys
+    "40000000 c8000000 00 0a 02 00",        // block bytes, large from, none, 10 bits, interval
+    "07 70656c6963616e 05 73746f726b",      // pelican to stork
+];
+
+const FOOTER: &[&str] = &[
+    "0900000000000000 01000000 02000000", // table 9, 1 page, 2 blocks
+    "0010000000000000 2100000000000000",  // index
+    "2110000000000000 5900000000000000",  // filter
+    "7a10000000000000 6300000000000000",  // properties
+    "01000000 00000000",                  // version 1
+    "2f4d8372be7cb1e9 5248554d42544142",  // checksum, magic
+];
+
+fn bytes(hex: &[&str], len: usize) -> Vec<u8> {
+    let digits: Vec<_> = hex.concat().bytes().filter(|digit| *digit != b' ').collect();
+    let mut bytes: Vec<u8> = digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect();
+    assert!(bytes.len() <= len);
+    bytes.resize(len, 0);
+    bytes
+}
+
+#[test]
+fn a_small_table_has_these_bytes() {
+    let fixture = Fixture::new(0);
+    let meta = write(&fixture);
+    let written = std::fs::read(fixture.path(9)).unwrap();
+    let golden = [bytes(DATA, 4096), bytes(SECTIONS, 4096 - 88), bytes(FOOTER, 88)].concat();
+    for (at, (written, golden)) in written.chunks(16).zip(golden.chunks(16)).enumerate() {
+        assert_eq!(hex(written), hex(golden), "at offset {}", at * 16);
+    }
+    assert_eq!(written.len(), golden.len());
+    let mut values = vec![b's'; 201];
+    values.resize(4096, 0);
+    assert_eq!(std::fs::read(value_path(&fixture.ctx.dir, 9)).unwrap(), values);
+
+    let table = fixture.open(&meta);
+    let answers: [(&[u8], SeqNo, Answer); 5] = [
+        (b"pelican", 300, Some((300, Some(b"lands".to_vec())))),
+        (b"pelicans", 300, Some((7, Some(b"1".to_vec())))),
+        (b"plover", 300, Some((6, None))),
+        (b"plover", 5, Some((5, Some(b"waits".to_vec())))),
+        (b"stork", 4, Some((4, Some(vec![b's'; 201])))),
+    ];
+    for (key, seq, answer) in answers {
+        assert_eq!(get(&table, key, seq).unwrap(), answer);
+    }
+}
