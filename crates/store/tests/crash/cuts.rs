@@ -41,7 +41,12 @@ fn stop_of(fs: &SimFs, what: &str, error: &Error) -> Stop {
 
 /// Opens the database after `event`, looks at its state, and does steps, until the power goes or
 /// there were enough. `event` becomes [`Event::Nothing`] once the state was found right.
-fn live(program: &mut Program, history: &mut History, event: &mut Event) -> Result<(), Stop> {
+fn live(
+    program: &mut Program,
+    history: &mut History,
+    steps: usize,
+    event: &mut Event,
+) -> Result<(), Stop> {
     let fs = program.fs.clone();
     program.open().map_err(|error| stop_of(&fs, "opening", &error))?;
     match program.verify(*event) {
@@ -49,7 +54,7 @@ fn live(program: &mut Program, history: &mut History, event: &mut Event) -> Resu
         Ok(Err(broken)) => return Err(Stop::Broken(broken)),
         Err(error) => return Err(stop_of(&fs, "reading", &error)),
     }
-    for _ in 0..STEPS_MAX {
+    for _ in 0..steps {
         do_step(program, &history.step())?;
     }
     Ok(())
@@ -104,7 +109,7 @@ pub(crate) fn run_history(seed: u64, cuts: u64, prepare: impl Fn(&SimFs)) -> Res
             let changes = program.fs.counts().changes + changes_until_cut(&mut rng);
             program.fs.cut_power_at(changes);
         }
-        if let Err(Stop::Broken(broken)) = live(&mut program, &mut history, &mut event) {
+        if let Err(Stop::Broken(broken)) = live(&mut program, &mut history, STEPS_MAX, &mut event) {
             let trace = program.fs.trace().into_iter().map(|call| format!("\n{call}"));
             let trace: String = trace.collect();
             return Err(format!("seed {seed}, after {cut} cuts: {broken}{trace}"));
@@ -126,12 +131,15 @@ pub(crate) fn run_guarded(run: impl FnOnce() -> Result<(), String>) -> Result<()
 }
 
 /// Runs `run` with seeds from 0 on, on all processors, until `total` is reached; each run counts
-/// for `weight`.
+/// for `weight`. With `RHUMB_SEED`, runs that seed alone.
 pub(crate) fn on_all_processors(
     total: u64,
     weight: u64,
     run: impl Fn(u64) -> Result<(), String> + Sync,
 ) {
+    if let Some(seed) = from_env("RHUMB_SEED") {
+        return run(seed).unwrap();
+    }
     let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -179,11 +187,13 @@ fn a_history_without_failures_reads_back() {
 
 #[test]
 fn no_power_cut_breaks_a_promise() {
-    if let Some(seed) = from_env("RHUMB_SEED") {
-        return run_history(seed, CUTS_PER_HISTORY, SimFs::start_trace).unwrap();
-    }
     let cuts = from_env("RHUMB_CRASH_CUTS").unwrap_or(CUTS_DEFAULT);
-    on_all_processors(cuts, CUTS_PER_HISTORY, |seed| run_history(seed, CUTS_PER_HISTORY, |_| {}));
+    let prepare = |fs: &SimFs| {
+        if from_env("RHUMB_SEED").is_some() {
+            fs.start_trace();
+        }
+    };
+    on_all_processors(cuts, CUTS_PER_HISTORY, |seed| run_history(seed, CUTS_PER_HISTORY, prepare));
 }
 
 /// Cuts the power during every change of one history in turn, with every policy.
@@ -207,7 +217,8 @@ fn cut_everywhere(seed: u64) -> Result<(), String> {
             after.move_to(fs.power_cut(loss, cut * 4 + number as u64));
             let event = if loss == Loss::KeepAll { Event::GentlePowerCut } else { Event::PowerCut };
             let mut found = event;
-            if let Err(Stop::Broken(broken)) = live(&mut after, &mut later.clone(), &mut found) {
+            if let Err(Stop::Broken(broken)) = live(&mut after, &mut later.clone(), 15, &mut found)
+            {
                 return Err(format!("seed {seed}, change {cut}, {loss:?}: {broken}"));
             }
         }
@@ -289,9 +300,6 @@ fn live_together(
 
 #[test]
 fn no_power_cut_breaks_a_promise_to_several_threads() {
-    if let Some(seed) = from_env("RHUMB_SEED") {
-        return run_threads(seed, CUTS_PER_HISTORY).unwrap();
-    }
     let cuts = from_env("RHUMB_CRASH_CUTS").unwrap_or(CUTS_DEFAULT) / 10;
     on_all_processors(cuts, CUTS_PER_HISTORY, |seed| run_threads(seed, CUTS_PER_HISTORY));
 }

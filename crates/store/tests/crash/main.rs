@@ -2,8 +2,11 @@
 //!
 //! A history of random operations follows from a seed. While it runs, the power is cut during any
 //! change of the disk, also during recovery; what the disk lost is chosen as badly as POSIX allows;
-//! then the database is opened and held against an oracle. `RHUMB_SEED=n` repeats one history,
-//! with a trace of its calls when it fails; `RHUMB_CRASH_CUTS=n` says after how many cuts to stop.
+//! then the database is opened and held against an oracle. Other tests have every single call fail.
+//!
+//! - `RHUMB_SEED=n` runs one seed alone, and shows its steps and calls;
+//! - `RHUMB_CRASH_CUTS=n` says after how many power cuts to stop (100000 is the long run);
+//! - `RHUMB_FAULT_HISTORIES=n` says in how many histories every call is made to fail.
 
 mod cuts;
 mod faults;

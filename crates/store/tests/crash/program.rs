@@ -180,8 +180,8 @@ impl Program {
     /// Reads everything that the database holds.
     pub(crate) fn read_all(&mut self) -> Result<Model, Error> {
         let mut model = Model::default();
-        for keyspace in 0..KEYSPACES {
-            model[keyspace] = read_keyspace(&self.keyspace(keyspace)?)?;
+        for (keyspace, entries) in model.iter_mut().enumerate() {
+            *entries = read_keyspace(&self.keyspace(keyspace)?)?;
         }
         Ok(model)
     }
@@ -216,9 +216,9 @@ impl Program {
         let Some((number, expected)) = self.oracle.checkpoint.clone() else { return Ok(Ok(())) };
         let db = self.open_at(checkpoint_path(number))?;
         let mut found = Model::default();
-        for keyspace in 0..KEYSPACES {
+        for (keyspace, entries) in found.iter_mut().enumerate() {
             let open = db.keyspace(&self.keyspace_name(keyspace), keyspace_options(keyspace))?;
-            found[keyspace] = read_keyspace(&open)?;
+            *entries = read_keyspace(&open)?;
         }
         if found == expected {
             return Ok(Ok(()));
