@@ -173,7 +173,7 @@ impl Session for ModelSession {
         for (key, value) in group.iter() {
             self.writes += 1;
             match self.fault {
-                Some(Fault::LosesWrites) if self.writes % 100 == 0 => {}
+                Some(Fault::LosesWrites) if self.writes.is_multiple_of(100) => {}
                 Some(Fault::StaleValue) if map.contains_key(key) => {}
                 _ => {
                     map.insert(key.to_vec(), value.to_vec());

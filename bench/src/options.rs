@@ -64,6 +64,10 @@ pub struct Options {
     /// Size of a memtable, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub memtable: u64,
+    /// Memory for cached blocks, in MiB, where everything shall be in the cache
+    /// [default: one and a half times the data]
+    #[arg(long, value_name = "MIB")]
+    pub cache: Option<u64>,
     /// Where the stores are made, in a directory of their own that is removed afterwards
     /// [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
@@ -80,6 +84,7 @@ impl Options {
         ensure!(!self.threads.contains(&0), "--threads must be at least 1");
         ensure!(self.repeat != Some(0), "--repeat must be at least 1");
         ensure!(self.memtable > 0, "--memtable must be at least 1");
+        ensure!(self.cache != Some(0), "--cache must be at least 1");
         let seconds = self.seconds.unwrap_or(1.0);
         ensure!((0.001..=1e6).contains(&seconds), "--seconds must be between 0.001 and 1000000");
         Ok(())
@@ -123,8 +128,9 @@ impl Options {
     #[must_use]
     pub fn warm(&self, set: &KeySet) -> Tuning {
         let data_bytes = set.keys.total_bytes() + (set.keys.len() * self.value_size) as u64;
+        let ample_bytes = data_bytes + data_bytes / 2 + CACHE_SLACK_BYTES;
         Tuning {
-            cache_bytes: data_bytes + data_bytes / 2 + CACHE_SLACK_BYTES,
+            cache_bytes: self.cache.map_or(ample_bytes, |mebibytes| mebibytes << 20),
             memtable_bytes: self.memtable << 20,
             direct: false,
             compression: self.compression,

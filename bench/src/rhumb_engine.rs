@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
-use rhumb::{Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions, io::ReadMode};
+use rhumb::{
+    Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions, io::ReadMode,
+};
 
 use crate::subject::{
     Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnValue, Session, Store, Tuning,
@@ -100,12 +102,8 @@ impl Store for RhumbStore {
     }
 
     fn footprint(&self) -> Result<Footprint> {
-        let stats = self.db.stats();
-        Ok(Footprint {
-            index_and_filter_bytes: Some(stats.pinned_bytes),
-            cache_bytes: Some(stats.cache_bytes),
-            ..Footprint::default()
-        })
+        let pinned_bytes = self.db.stats().pinned_bytes;
+        Ok(Footprint { index_and_filter_bytes: Some(pinned_bytes), ..Footprint::default() })
     }
 
     fn close(self: Box<Self>) -> Result<()> {

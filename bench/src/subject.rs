@@ -89,8 +89,6 @@ pub struct Footprint {
     pub filter_bytes: Option<u64>,
     /// Index and filters together, where the engine does not tell them apart.
     pub index_and_filter_bytes: Option<u64>,
-    /// Contents of the block cache.
-    pub cache_bytes: Option<u64>,
 }
 
 /// An open store.

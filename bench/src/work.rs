@@ -17,11 +17,18 @@ pub const MULTI_GET_KEYS: usize = 32;
 /// Entries visited after a seek.
 pub const SEEK_ENTRIES: u32 = 100;
 
+/// How many times as long as other workloads an overwrite may take: compactions need a while to
+/// reach their steady state, but a slow subject shall not hold up all others.
+const OVERWRITE_TIMES: u32 = 10;
+
 /// How many keys a reader draws before the clock starts. It goes round when they are used up.
 const DRAWS: usize = 1 << 20;
 
 /// As [`DRAWS`], for keys that are slow to make or to read.
 const DRAWS_SLOW: usize = 1 << 18;
+
+/// Draws for each record at most: small sets need no long preparation.
+const DRAWS_PER_RECORD: usize = 16;
 
 /// One kind of work of the engine suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,7 +55,7 @@ pub enum Workload {
     Mixed90,
     /// One read to one overwrite: the long run that shows stalls, memory and space.
     Mixed50,
-    /// Overwrites random keys, as many as there are.
+    /// Overwrites random keys, as many as there are, or for ten times as long as the others.
     Overwrite,
 }
 
@@ -112,6 +119,12 @@ impl Workload {
         }
     }
 
+    /// What the CPU time of one unit counts.
+    #[must_use]
+    pub fn cpu_unit(self) -> &'static str {
+        if self.unit() == "keys/s" { "ns/key" } else { "ns/op" }
+    }
+
     /// The state that it needs.
     #[must_use]
     pub fn stage(self) -> Stage {
@@ -140,9 +153,14 @@ impl Workload {
         }
     }
 
-    /// Whether it ends when its work is done, not when its time is over.
-    fn is_bounded(self) -> bool {
-        matches!(self, Self::FillSeq | Self::FillRandom | Self::Overwrite)
+    /// When it is stopped, if it has not ended by itself.
+    fn time_limit(self, time: Duration) -> Option<Duration> {
+        match self {
+            // What follows needs all of the keys.
+            Self::FillSeq | Self::FillRandom => None,
+            Self::Overwrite => Some(time * OVERWRITE_TIMES),
+            _ => Some(time),
+        }
     }
 }
 
@@ -175,7 +193,7 @@ pub fn perform(
     }
     let course = Course {
         threads,
-        time: (!workload.is_bounded()).then_some(time),
+        time: workload.time_limit(time),
         sample_every: workload.sample_every(),
         seed: seed ^ ((workload as u64) << 32),
     };
@@ -236,17 +254,24 @@ impl Draws {
     }
 
     fn random(contents: &Contents<'_>, count: usize, rng: &mut Rng) -> Self {
-        let n = contents.len() as u64;
-        Self::new(contents, (0..count).map(|_| rng.below(n) as u32).collect())
+        let n = contents.len();
+        let count = Self::count_for(n, count);
+        Self::new(contents, (0..count).map(|_| rng.below(n as u64) as u32).collect())
     }
 
     fn absent(contents: &Contents<'_>, count: usize, rng: &mut Rng) -> Self {
+        let count = Self::count_for(contents.len(), count);
         let mut draws = Self { ranks: vec![0; count], keys: Vec::new(), ends: Vec::new() };
         for _ in 0..count {
             contents.set.keys.absent(rng, &mut draws.keys);
             draws.ends.push(draws.keys.len());
         }
         draws
+    }
+
+    /// At most `count`, in whole multi-gets.
+    fn count_for(records: usize, count: usize) -> usize {
+        count.min((records * DRAWS_PER_RECORD).next_multiple_of(MULTI_GET_KEYS))
     }
 
     #[inline]

@@ -89,7 +89,6 @@ impl Store for FjallStore {
         Ok(Footprint {
             index_bytes: Some(tree.pinned_block_index_size() as u64),
             filter_bytes: Some(tree.pinned_filter_size() as u64),
-            cache_bytes: Some(self.db.cache_size()),
             ..Footprint::default()
         })
     }

@@ -102,7 +102,6 @@ impl Store for RocksDbStore {
         // Index and filter blocks are the only ones that stay pinned while nothing is read.
         Ok(Footprint {
             index_and_filter_bytes: Some(self.cache.get_pinned_usage() as u64),
-            cache_bytes: Some(self.cache.get_usage() as u64),
             ..Footprint::default()
         })
     }

@@ -218,7 +218,6 @@ impl<'a> Suite<'a> {
             ("memory_index", footprint.index_bytes),
             ("memory_filter", footprint.filter_bytes),
             ("memory_index_and_filter", footprint.index_and_filter_bytes),
-            ("memory_cache", footprint.cache_bytes),
         ] {
             if let Some(bytes) = bytes {
                 self.add(turn, name, 1, Sample::plain(bytes as f64, "bytes"));
@@ -336,9 +335,12 @@ impl<'a> Suite<'a> {
     ) -> Result<(Measured, Option<u64>)> {
         let (measured, resident) = self.perform(workload, turn, store, directory, threads)?;
         self.add(turn, workload.name(), threads, Sample::rate(&measured, workload.unit()));
-        if workload == Workload::ReadRandom {
+        if workload.stage() == Stage::Warm {
+            // Nothing but the CPU is at work here, and its time is the steadier figure on a machine
+            // that others use too.
             let cpu_ns = measured.cpu_seconds * 1e9 / measured.units.max(1) as f64;
-            self.add(turn, "readrandom_cpu", threads, Sample::plain(cpu_ns, "ns/op"));
+            let name = format!("{}_cpu", workload.name());
+            self.add(turn, &name, threads, Sample::plain(cpu_ns, workload.cpu_unit()));
         }
         Ok((measured, resident))
     }

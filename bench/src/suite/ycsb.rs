@@ -32,6 +32,9 @@ const SCAN_ENTRIES_MAX: u64 = 100;
 /// Popularities drawn before the clock starts.
 const DRAWS: usize = 1 << 20;
 
+/// Draws for each record at most: small sets need no long preparation.
+const DRAWS_PER_RECORD: usize = 16;
+
 /// One in this many keys is kept back to be inserted by D and E.
 const KEYS_PER_INSERT: usize = 6;
 
@@ -238,7 +241,8 @@ impl Turn<'_> {
         worker: &mut Worker<'_>,
     ) -> Result<()> {
         let popular = Zipf::new(self.records as u64, ZIPF_EXPONENT);
-        let draws: Vec<_> = (0..DRAWS).map(|_| popular.draw(&mut worker.rng) as usize).collect();
+        let count = DRAWS.min(self.records * DRAWS_PER_RECORD);
+        let draws: Vec<_> = (0..count).map(|_| popular.draw(&mut worker.rng) as usize).collect();
         let contents = &self.contents;
         let rank_of = |index: usize| contents.set.order[index];
         let mut session = field.store.session()?;

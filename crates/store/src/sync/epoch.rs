@@ -26,6 +26,8 @@ use std::{
 
 use triomphe::ThinArc;
 
+use super::prefetch::{LINE_BYTES, prefetch_address};
+
 /// Immutable bytes behind one pointer, with a shared count.
 pub(crate) type SharedBytes = ThinArc<(), u8>;
 
@@ -76,6 +78,16 @@ pub(crate) struct Loaded<'a> {
 }
 
 impl Loaded<'_> {
+    /// Asks for the first `lines` lines of the contents, without waiting for any of it: not even
+    /// the length is looked at.
+    #[inline]
+    pub(crate) fn prefetch(&self, lines: usize) {
+        let start = untag(self.tagged);
+        for line in 0..lines {
+            prefetch_address(start.wrapping_byte_add(line * LINE_BYTES));
+        }
+    }
+
     /// A count of its own, which may outlive the guard.
     #[inline]
     pub(crate) fn share(&self) -> SharedBytes {

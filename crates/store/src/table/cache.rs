@@ -93,6 +93,10 @@ impl BlockCache {
     }
 }
 
+/// The lines at the front of a block that hold its header and the tags and offsets of some forty
+/// entries.
+const HEAD_LINES: usize = 3;
+
 /// The blocks of one open table that may be resident.
 pub(crate) struct TableBlocks {
     table: u64,
@@ -119,6 +123,14 @@ impl TableBlocks {
             self.report_use(block);
         }
         Some(loaded)
+    }
+
+    /// Asks for the head of the block if it is resident.
+    #[inline]
+    pub(crate) fn prefetch(&self, block: u32, guard: &Guard) {
+        if let Some(loaded) = self.peek(block, guard) {
+            loaded.prefetch(HEAD_LINES);
+        }
     }
 
     /// The block if it is resident, without noting its use.

@@ -206,12 +206,17 @@ impl Table {
         hash: KeyHash,
         seq: SeqNo,
     ) -> Result<Lookup> {
-        if seq < self.meta.seq_min || !self.filter.may_contain(hash) {
+        if seq < self.meta.seq_min {
+            return Ok(Lookup::Absent);
+        }
+        // The filter's line is asked for before it is needed: its miss overlaps the model's work.
+        self.filter.prefetch(hash);
+        let block = self.index.locate(key);
+        if !self.filter.may_contain(hash) {
             return Ok(Lookup::Absent);
         }
         // Not below 0, as no entry is numbered below `seq_min`.
         let seq = seq - self.seq_shift;
-        let block = self.index.locate(key);
         let Some(loaded) = self.blocks.get(block, guard) else { return Ok(Lookup::Need(block)) };
         let found = BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq));
         match found {

@@ -6,6 +6,7 @@
 //! that block. Pinned in memory while the table is open.
 
 use super::hash::KeyHash;
+use crate::sync::prefetch::prefetch;
 
 /// Bytes of a filter block: one cache line.
 pub(crate) const BLOCK_BYTES: usize = 64;
@@ -99,6 +100,14 @@ impl Filter {
         let (blocks, _) = words.as_chunks::<8>();
         let blocks = blocks.iter().map(|words| Block(words.map(u64::from_le_bytes))).collect();
         Ok(Self { blocks, probes })
+    }
+
+    /// Asks for the line that [`Filter::may_contain`] reads.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: KeyHash) {
+        if let Some(block) = self.blocks.get(block_of(hash.bits(), self.blocks.len())) {
+            prefetch(block);
+        }
     }
 
     /// Whether the table may hold a key of this hash; `false` is certain.
