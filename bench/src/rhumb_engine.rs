@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use rhumb::{
-    Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions, io::ReadMode,
+    Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions, inspect::Inspector,
+    io::ReadMode,
 };
 
 use crate::subject::{
@@ -102,8 +103,19 @@ impl Store for RhumbStore {
     }
 
     fn footprint(&self) -> Result<Footprint> {
-        let pinned_bytes = self.db.stats().pinned_bytes;
-        Ok(Footprint { index_and_filter_bytes: Some(pinned_bytes), ..Footprint::default() })
+        let report = Inspector::new().database(self.db.path())?;
+        let (mut index, mut filter, mut index_file) = (0, 0, 0);
+        for level in report.keyspaces.iter().flat_map(|keyspace| &keyspace.levels) {
+            index += level.sum(|table| table.index_resident_bytes);
+            filter += level.sum(|table| table.filter_bytes);
+            index_file += level.sum(|table| table.index_bytes);
+        }
+        Ok(Footprint {
+            index_bytes: Some(index),
+            filter_bytes: Some(filter),
+            index_and_filter_bytes: Some(self.db.stats().pinned_bytes),
+            index_file_bytes: Some(index_file),
+        })
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -80,15 +80,18 @@ pub trait Engine: Sync {
     fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn Store>>;
 }
 
-/// Memory that an engine says it uses, in bytes; `None` where it does not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What an engine says its tables' indexes and filters take, in bytes; `None` where it does not
+/// say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Index blocks or models of all tables.
+    /// Index blocks or models of all tables, in memory.
     pub index_bytes: Option<u64>,
-    /// Filters of all tables.
+    /// Filters of all tables, in memory.
     pub filter_bytes: Option<u64>,
-    /// Index and filters together, where the engine does not tell them apart.
+    /// Index and filters together, in memory.
     pub index_and_filter_bytes: Option<u64>,
+    /// Index blocks or models of all tables, as they are in the files.
+    pub index_file_bytes: Option<u64>,
 }
 
 /// An open store.
@@ -100,7 +103,7 @@ pub trait Store: Sync {
     /// engine has.
     fn settle(&mut self) -> Result<()>;
 
-    /// What the store says of its memory.
+    /// What the store says of its indexes and filters.
     fn footprint(&self) -> Result<Footprint> {
         Ok(Footprint::default())
     }

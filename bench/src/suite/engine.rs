@@ -218,6 +218,7 @@ impl<'a> Suite<'a> {
             ("memory_index", footprint.index_bytes),
             ("memory_filter", footprint.filter_bytes),
             ("memory_index_and_filter", footprint.index_and_filter_bytes),
+            ("disk_index", footprint.index_file_bytes),
         ] {
             if let Some(bytes) = bytes {
                 self.add(turn, name, 1, Sample::plain(bytes as f64, "bytes"));

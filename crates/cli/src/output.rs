@@ -4,7 +4,7 @@
 
 use std::{
     fmt,
-    io::{self, BufWriter, IsTerminal, StdoutLock, Write},
+    io::{self, BufWriter, IsTerminal, Stdout, Write},
     time::{Duration, Instant},
 };
 
@@ -21,13 +21,13 @@ const PROGRESS_DELAY: Duration = Duration::from_millis(800);
 
 /// The output of a command.
 pub(crate) struct Output {
-    out: BufWriter<StdoutLock<'static>>,
+    out: BufWriter<Stdout>,
 }
 
 impl Output {
-    /// Takes the standard output for the life of the process.
+    /// The standard output, which is not locked: suites of `bench` write to it themselves.
     pub(crate) fn new() -> Self {
-        Self { out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()) }
+        Self { out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout()) }
     }
 
     /// Writes a line.
@@ -145,6 +145,16 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// A number of things by their name: `1 entry`, `2,000 entries`.
+pub(crate) fn counted(number: u64, name: &str) -> String {
+    let stem = name.strip_suffix('y');
+    match (number, stem) {
+        (1, _) => format!("1 {name}"),
+        (_, Some(stem)) => format!("{} {stem}ies", grouped(number)),
+        (_, None) => format!("{} {name}s", grouped(number)),
+    }
+}
+
 /// A number of bytes in the unit that suits it.
 pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
@@ -171,6 +181,9 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(4_500_000), "4,500,000");
         assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!(counted(1, "entry"), "1 entry");
+        assert_eq!(counted(2000, "entry"), "2,000 entries");
+        assert_eq!(counted(0, "block"), "0 blocks");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(5 << 40), "5.0 TiB");

@@ -205,11 +205,9 @@ fn every_command_explains_itself() {
     for command in commands {
         let help = shell.ok(&[command, "--help"]);
         assert!(help.contains("Usage: rhumb"), "{command}: {help}");
-        if command != "bench" {
-            assert!(help.contains("Examples:"), "{command}: {help}");
-        }
+        assert!(help.contains("Examples:"), "{command}: {help}");
         count += 1;
     }
-    assert!(count >= 9, "{count} commands in {help}");
+    assert!(count == 13, "{count} commands in {help}");
     assert_eq!(shell.ok(&["--version"]), format!("rhumb {}\n", env!("CARGO_PKG_VERSION")));
 }

@@ -124,6 +124,6 @@ fn wrong_input_names_the_line_and_what_was_loaded() {
     shell.fails(&missing, 3, "there is no file missing.txt");
     let long = format!("a\nb\na\n{}\n", "x".repeat(200_000));
     shell.file("long.txt", long);
-    shell.fails(&["load", "--batch", "2", "long.txt"], 3, "the 3 entries before it are loaded");
+    shell.fails(&["load", "--batch", "2", "long.txt"], 3, "loaded before it: 3 entries");
     assert_eq!(shell.ok(&["scan", "--keys-only"]), "a\nb\n");
 }

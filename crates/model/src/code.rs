@@ -10,28 +10,20 @@
 #[must_use]
 #[inline]
 pub fn code_at(key: &[u8], skip: usize) -> u64 {
-    let Some(rest) = key.get(skip..) else { return 0 };
-    if let Some(head) = rest.first_chunk::<8>() {
-        return u64::from_be_bytes(*head);
-    }
-    short_code(key, rest)
+    let Some(last) = key.len().checked_sub(8) else { return short_code(key, skip) };
+    // One load for all lengths: where fewer than eight bytes follow, those before them are shifted
+    // out. A branch on the length of the rest would be mispredicted for text.
+    let start = skip.min(last);
+    let bytes = key[start..].first_chunk::<8>().copied().unwrap_or_default();
+    let excess = skip - start;
+    let code = u64::from_be_bytes(bytes) << (8 * (excess & 7));
+    if excess < 8 { code } else { 0 }
 }
 
-/// The code of a `rest` of fewer than eight bytes that ends `key`.
-#[inline]
-fn short_code(key: &[u8], rest: &[u8]) -> u64 {
-    if rest.is_empty() {
-        return 0;
-    }
-    // One load of the key's last eight bytes beats a copy of unknown length.
-    if let Some(tail) = key.last_chunk::<8>() {
-        return u64::from_be_bytes(*tail) << (8 * (8 - rest.len()));
-    }
-    let mut code = 0;
-    for (i, byte) in rest.iter().enumerate() {
-        code |= u64::from(*byte) << (56 - 8 * i);
-    }
-    code
+/// [`code_at`] for keys of fewer than eight bytes.
+fn short_code(key: &[u8], skip: usize) -> u64 {
+    let rest = key.get(skip..).unwrap_or_default();
+    rest.iter().rev().fold(0, |code, byte| code >> 8 | u64::from(*byte) << 56)
 }
 
 /// The number of leading bytes on which `a` and `b` agree. Linear in the answer.
@@ -78,6 +70,7 @@ mod tests {
     fn codes_at_the_edges() {
         assert_eq!(code_at(b"", 0), 0);
         assert_eq!(code_at(b"", usize::MAX - 8), 0);
+        assert_eq!(code_at(b"0123456789", usize::MAX), 0);
         assert_eq!(code_at(b"abc", 3), 0);
         assert_eq!(code_at(b"a", 0), 0x6100_0000_0000_0000);
         assert_eq!(code_at(&[0xff; 40], 32), u64::MAX);

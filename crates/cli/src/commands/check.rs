@@ -1,13 +1,13 @@
 //! `check`: reads and verifies every byte of a database.
 
 use clap::Args;
-use rhumb::inspect::{CheckReport, Inspector};
-use serde_json::json;
+use rhumb::inspect::{CheckReport, Inspector, Problem};
+use serde_json::{Value as Json, json};
 
 use super::open::DatabaseArg;
 use crate::{
     failure::{Failure, Outcome},
-    output::{self, Output, Progress, grouped},
+    output::{self, Output, Progress, counted, grouped},
 };
 
 const EXAMPLES: &str = "\
@@ -48,15 +48,18 @@ impl Check {
         if report.is_sound() {
             return Ok(());
         }
-        let problems = report.problems.len() as u64 + report.problems_unlisted;
+        let problems = counted(report.problems.len() as u64 + report.problems_unlisted, "problem");
         Err(Failure::Damaged(format!(
-            "{} has {problems} problems: restore the damaged files from a checkpoint",
+            "{} has {problems}: restore the damaged files from a checkpoint",
             self.database.db.display()
         )))
     }
 }
 
 fn print(report: &CheckReport, out: &mut Output) -> Outcome {
+    for note in &report.notes {
+        out.line(format!("note: {note}"))?;
+    }
     for problem in &report.problems {
         out.line(problem)?;
     }
@@ -64,21 +67,24 @@ fn print(report: &CheckReport, out: &mut Output) -> Outcome {
         out.line(format!("and {} more", grouped(report.problems_unlisted)))?;
     }
     out.line(format!(
-        "read {} in {} files: {} tables, {} blocks, {} entries, {} log records; {}",
+        "read {} in {}: {}, {}, {}, {}; {}",
         output::bytes(report.bytes),
-        grouped(report.files),
-        grouped(report.tables),
-        grouped(report.blocks),
-        grouped(report.entries),
-        grouped(report.log_records),
+        counted(report.files, "file"),
+        counted(report.tables, "table"),
+        counted(report.blocks, "block"),
+        counted(report.entries, "entry"),
+        counted(report.log_records, "log record"),
         if report.is_sound() { "all sound" } else { "damaged" }
     ))
 }
 
-fn to_json(report: &CheckReport) -> serde_json::Value {
-    let problems = report.problems.iter().map(
-        |problem| json!({ "path": problem.path, "offset": problem.offset, "what": problem.what }),
-    );
+fn to_json(report: &CheckReport) -> Json {
+    let list = |problems: &[Problem]| -> Vec<Json> {
+        let objects = problems.iter().map(|problem| {
+            json!({ "path": problem.path, "offset": problem.offset, "what": problem.what })
+        });
+        objects.collect()
+    };
     json!({
         "sound": report.is_sound(),
         "files": report.files,
@@ -87,7 +93,8 @@ fn to_json(report: &CheckReport) -> serde_json::Value {
         "blocks": report.blocks,
         "entries": report.entries,
         "log_records": report.log_records,
-        "problems": problems.collect::<Vec<_>>(),
+        "problems": list(&report.problems),
+        "notes": list(&report.notes),
         "problems_unlisted": report.problems_unlisted,
     })
 }

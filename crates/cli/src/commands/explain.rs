@@ -10,7 +10,7 @@ use super::open::KeyspaceArg;
 use crate::{
     failure::Outcome,
     keys::{Form, KeyFlags},
-    output::{Output, grouped},
+    output::{Output, counted},
 };
 
 const EXAMPLES: &str = "\
@@ -56,20 +56,20 @@ impl Explain {
 fn lines(explanation: &Explanation, form: Form) -> Vec<String> {
     let mut lines = Vec::new();
     let key = form.show(&explanation.key);
-    lines.push(format!("key       {key} ({} bytes)", explanation.key.len()));
+    let key_bytes = counted(explanation.key.len() as u64, "byte");
+    lines.push(format!("key       {key} ({key_bytes})"));
     let asked = explanation.memtables;
     let answer = if explanation.is_in_memtable { "has the answer" } else { "knows nothing of it" };
-    let memtables = if asked == 1 { "1 asked".to_owned() } else { format!("{asked} asked") };
-    lines.push(format!("memtable  {memtables}: {answer}"));
+    lines.push(format!("memtable  {asked} asked: {answer}"));
     for step in &explanation.tables {
         lines.extend(step_lines(step));
     }
     if explanation.tables_passed > 0 {
-        let passed = grouped(explanation.tables_passed);
-        lines.push(format!("passed    {passed} tables whose range of keys does not hold it"));
+        let passed = counted(explanation.tables_passed, "table");
+        lines.push(format!("passed    {passed} by their ranges of keys"));
     }
     lines.push(format!("answer    {}", answer_text(explanation.answer)));
-    lines.push(format!("reads     {} blocks", explanation.block_reads));
+    lines.push(format!("reads     {}", counted(explanation.block_reads.into(), "block")));
     lines
 }
 
@@ -97,8 +97,8 @@ fn step_lines(step: &TableStep) -> Vec<String> {
     detail("block", format!("{} by the {} index; {actual}", step.predicted_block, step.index));
     if step.filter != Some(false) {
         let (offset, bytes) = step.place;
-        let entries = step.block_entries;
-        detail("read", format!("{bytes} bytes at {offset}: {entries} entries"));
+        let entries = counted(step.block_entries.into(), "entry");
+        detail("read", format!("{bytes} bytes at {offset}: {entries}"));
     }
     detail("answer", answer_text(step.answer));
     lines
@@ -106,17 +106,20 @@ fn step_lines(step: &TableStep) -> Vec<String> {
 
 fn segment_text(segment: &SegmentStep) -> String {
     format!(
-        "{} of {}: leaves out {} bytes, then the key is {:#018x}",
-        segment.number, segment.of, segment.skip, segment.code
+        "{} of {}: leaves out {}, then the key is {:#018x}",
+        segment.number,
+        segment.of,
+        counted(segment.skip.into(), "byte"),
+        segment.code
     )
 }
 
 fn answer_text(answer: Answer) -> String {
     match answer {
         Answer::Found { seq, value_bytes } => {
-            format!("a value of {} bytes, written by number {seq}", grouped(value_bytes))
+            format!("a value of {}, sequence number {seq}", counted(value_bytes, "byte"))
         }
-        Answer::Removed { seq } => format!("removed by number {seq}"),
+        Answer::Removed { seq } => format!("removed, sequence number {seq}"),
         _ => "absent".to_owned(),
     }
 }

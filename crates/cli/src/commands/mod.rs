@@ -3,6 +3,7 @@
 //! A command reads its arguments, asks the engine, and writes through [`Output`]; it neither
 //! prints nor exits on its own.
 
+mod bench;
 mod check;
 mod entry;
 mod explain;
@@ -31,6 +32,7 @@ pub(crate) enum Command {
     Compact(maintenance::Compact),
     Checkpoint(maintenance::Checkpoint),
     Drop(maintenance::Drop),
+    Bench(bench::Bench),
 }
 
 impl Command {
@@ -49,6 +51,7 @@ impl Command {
             Self::Compact(command) => command.run(out),
             Self::Checkpoint(command) => command.run(out),
             Self::Drop(command) => command.run(out),
+            Self::Bench(command) => command.run(),
         }
     }
 }

@@ -169,8 +169,14 @@ impl Checker<'_, '_> {
                 })
             });
         self.report.log_records = records;
-        if let Err(error) = recovered {
-            self.note_error(self.dir, error);
+        match recovered.map(|recovered| recovered.torn) {
+            Ok(Some(torn)) => self.report.notes.push(Problem {
+                path: segment_path(self.dir, torn.segment),
+                offset: Some(torn.offset),
+                what: format!("the log ends here, as after a crash: {}", torn.found),
+            }),
+            Ok(None) => {}
+            Err(error) => self.note_error(self.dir, error),
         }
         let paths = list(&**self.fs, self.dir).unwrap_or_default();
         let live = |path: &&PathBuf| {

@@ -246,6 +246,8 @@ pub struct CheckReport {
     pub problems: Vec<Problem>,
     /// Problems past the number that is listed.
     pub problems_unlisted: u64,
+    /// What is no damage and worth knowing: the torn end that a crash leaves in a log.
+    pub notes: Vec<Problem>,
 }
 
 impl CheckReport {
@@ -256,7 +258,7 @@ impl CheckReport {
     }
 }
 
-/// Something that is wrong with a file.
+/// Something to be said of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {

@@ -5,6 +5,9 @@ use std::{collections::BTreeMap, fs, path::Path};
 use super::*;
 use crate::{Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions};
 
+/// Entries that are in the log and in no table.
+const LOGGED: usize = 200;
+
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn no_progress(_: u64, _: u64) {}
@@ -51,7 +54,7 @@ fn build(dir: &Path) -> Model {
 fn leave_in_log(dir: &Path, model: &mut Model) {
     let db = open(dir);
     let a = db.keyspace("a", options(IndexKind::Learned)).unwrap();
-    for n in 0..200_u32 {
+    for n in 0..LOGGED {
         let (key, value) = (format!("log/{n:04}"), b"in the log".to_vec());
         a.insert(&key, &value).unwrap();
         model.insert(key.into_bytes(), value);
@@ -61,6 +64,12 @@ fn leave_in_log(dir: &Path, model: &mut Model) {
     drop((a, db));
     fs::remove_dir_all(dir).unwrap();
     fs::rename(dir.with_extension("copy"), dir).unwrap();
+}
+
+/// Whether a key is one of the last `count` that [`leave_in_log`] wrote.
+fn is_last(key: &[u8], count: usize) -> bool {
+    let first = format!("log/{:04}", LOGGED - count);
+    key.starts_with(b"log/") && *key >= *first.as_bytes()
 }
 
 fn copy_dir(from: &Path, to: &Path) {
@@ -90,11 +99,8 @@ fn a_whole_database_is_sound() {
         .unwrap();
     assert!(report.is_sound(), "{:?}", report.problems);
     assert!(report.tables >= 3 && report.blocks > 10 && last.1 > 0);
-    assert_eq!(report.log_records, 200);
-    assert_eq!(
-        contents(&open(&dir).keyspace("a", options(IndexKind::Learned)).unwrap()).unwrap(),
-        model
-    );
+    assert_eq!((report.log_records, report.notes.len()), (LOGGED as u64, 0));
+    assert!(reopened(&dir).unwrap() == model);
 }
 
 #[test]
@@ -138,7 +144,7 @@ fn a_model_is_exact_about_the_keys_it_placed() {
         let model = Inspector::new().model(&table.path, 100, &mut no_progress).unwrap();
         assert_eq!(model.error_blocks_max, 0);
         assert_eq!(model.segments.len(), table.segments as usize);
-        assert!(model.points.len() >= 100 && model.points.len() <= 102);
+        assert!((50..=101).contains(&model.points.len()));
         assert_eq!(model.points[0].key, table.smallest);
         assert_eq!(model.points.last().unwrap().key, table.largest);
         assert!(model.points.is_sorted_by(|a, b| {
@@ -163,7 +169,7 @@ fn a_log_is_listed_record_by_record() {
         RecordContent::Batch { operations, .. } => Some(operations),
         _ => None,
     });
-    assert_eq!(writes.sum::<u32>(), 200);
+    assert_eq!(writes.sum::<u32>() as usize, LOGGED);
     let mut next = log.records[0].offset;
     for record in &log.records {
         assert_eq!(record.offset, next);
@@ -242,7 +248,11 @@ fn a_flipped_bit_is_found_or_harmless() {
         }
         match Inspector::new().check(&damaged, &mut no_progress) {
             Ok(report) if report.is_sound() => {
-                assert_eq!(reopened(&damaged).unwrap(), model, "{}", path.display());
+                let contents = reopened(&damaged).unwrap();
+                // Where the log ends in a torn record, as after a crash, the last writes are gone.
+                let cut = if report.notes.is_empty() { 0 } else { model.len() - contents.len() };
+                let kept = model.iter().filter(|(key, _)| !is_last(key, cut));
+                assert!(contents.iter().eq(kept), "{}", path.display());
                 harmless += 1;
             }
             _ => found += 1,

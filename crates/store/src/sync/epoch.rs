@@ -240,6 +240,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_cleared_is_freed_after_those_who_are_pinned_and_not_before() {
+        let kept = bytes(b"kept");
+        let slot = EpochSlot::empty();
+        assert!(slot.fill(kept.clone()));
+        let guard = pin();
+        assert!(slot.clear(&guard));
+        for _ in 0..10 {
+            pin().flush();
+        }
+        assert_eq!(SharedBytes::strong_count(&kept), 2, "this thread is pinned");
+        drop(guard);
+        while SharedBytes::strong_count(&kept) == 2 {
+            pin().flush();
+            thread::yield_now();
+        }
+        assert_eq!(SharedBytes::strong_count(&kept), 1);
+    }
+
+    #[test]
     fn dropping_a_full_slot_gives_its_count_back() {
         let kept = bytes(b"kept");
         let slot = EpochSlot::empty();

@@ -14,7 +14,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
 };
 
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter, sync::Cache};
@@ -37,13 +37,27 @@ type CacheKey = (u64, u32);
 pub(crate) struct BlockCache {
     books: Cache<CacheKey, Resident, ByBytes, DefaultHashBuilder, Evictor>,
     next_table: AtomicU64,
+    capacity: AtomicU64,
     statistics: Arc<Statistics>,
 }
 
 #[derive(Debug, Default)]
 struct Statistics {
+    /// What the blocks in the books weigh. Added after a block was entered, so that those just
+    /// being entered by many threads do not seem to exceed the budget; hence below zero at times.
+    weight: AtomicI64,
     inserts: AtomicU64,
     evictions: AtomicU64,
+}
+
+impl Statistics {
+    fn add_weight(&self, weight: u64) {
+        self.weight.fetch_add(weight.cast_signed(), Ordering::Relaxed);
+    }
+
+    fn take_weight(&self, weight: u64) {
+        self.weight.fetch_sub(weight.cast_signed(), Ordering::Relaxed);
+    }
 }
 
 impl BlockCache {
@@ -59,22 +73,24 @@ impl BlockCache {
         let evictor = Evictor { chances: AtomicU32::new(0), statistics: Arc::clone(&statistics) };
         let hasher = DefaultHashBuilder::default();
         let books = Cache::with_options(options, ByBytes, hasher, evictor);
-        Arc::new(Self { books, next_table: AtomicU64::new(0), statistics })
+        let (next_table, capacity) = (AtomicU64::new(0), AtomicU64::new(bytes));
+        Arc::new(Self { books, next_table, capacity, statistics })
     }
 
     /// Changes the budget; evicts down to it.
     pub(crate) fn set_capacity(&self, bytes: u64) {
-        self.books.set_capacity(bytes);
+        self.capacity.store(bytes, Ordering::Relaxed);
+        self.settle();
     }
 
     /// The budget in bytes.
     pub(crate) fn capacity(&self) -> u64 {
-        self.books.capacity()
+        self.capacity.load(Ordering::Relaxed)
     }
 
     /// Bytes of resident blocks, with what keeping them costs.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        self.books.weight()
+        u64::try_from(self.statistics.weight.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// Resident blocks.
@@ -90,6 +106,12 @@ impl BlockCache {
     /// Blocks that had to go for others since the start, or were too large to stay.
     pub(crate) fn evictions(&self) -> u64 {
         self.statistics.evictions.load(Ordering::Relaxed)
+    }
+
+    /// Evicts what is over the budget. An insertion does so by itself, unless all that could go
+    /// claimed its second chance.
+    fn settle(&self) {
+        self.books.set_capacity(self.capacity());
     }
 }
 
@@ -149,6 +171,10 @@ impl TableBlocks {
         let weight = contents.bytes().len() as u64 + OVERHEAD_BYTES;
         let resident = Resident { slots: Arc::clone(&self.slots), weight };
         self.cache.books.insert((self.table, block), resident);
+        self.cache.statistics.add_weight(weight);
+        if self.cache.resident_bytes() > self.cache.capacity() {
+            self.cache.settle();
+        }
     }
 
     /// Bytes of memory that the slots take.
@@ -166,7 +192,11 @@ impl TableBlocks {
 impl Drop for TableBlocks {
     fn drop(&mut self) {
         for (slot, block) in self.slots.iter().zip(0..) {
-            if !slot.is_empty() && self.cache.books.remove(&(self.table, block)).is_some() {
+            if slot.is_empty() {
+                continue;
+            }
+            if let Some((_, resident)) = self.cache.books.remove(&(self.table, block)) {
+                self.cache.statistics.take_weight(resident.weight);
                 slot.clear(&pin());
             }
         }
@@ -218,6 +248,7 @@ impl Lifecycle<CacheKey, Resident> for Evictor {
 
     fn on_evict(&self, _state: &mut (), key: CacheKey, resident: Resident) {
         resident.slots[key.1 as usize].clear(&pin());
+        self.statistics.take_weight(resident.weight);
         self.statistics.evictions.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -281,6 +312,19 @@ mod tests {
     }
 
     #[test]
+    fn blocks_in_constant_use_do_not_push_the_cache_over_its_budget() {
+        let cache = BlockCache::new(32 << 10);
+        let blocks = TableBlocks::new(&cache, 100);
+        for number in 0..100 {
+            blocks.insert(number, &block(1));
+            (0..100)
+                .for_each(|number| drop(blocks.get(number, &pin()).map(|loaded| loaded.share())));
+            assert!(cache.resident_bytes() <= 32 << 10);
+            assert!(cache.resident_blocks() > 0);
+        }
+    }
+
+    #[test]
     fn without_a_budget_nothing_stays() {
         let cache = BlockCache::new(0);
         let blocks = TableBlocks::new(&cache, 10);
@@ -328,6 +372,6 @@ mod tests {
         let resident = (0..256).filter(|number| blocks.peek(*number, &pin()).is_some()).count();
         assert_eq!(resident, cache.resident_blocks());
         drop(blocks);
-        assert_eq!(cache.resident_blocks(), 0);
+        assert_eq!((cache.resident_blocks(), cache.resident_bytes()), (0, 0));
     }
 }

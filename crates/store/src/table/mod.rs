@@ -40,6 +40,7 @@ mod reader;
 mod tests;
 mod values;
 mod varint;
+mod verify;
 mod writer;
 
 pub use block::BlockRef;
@@ -51,6 +52,7 @@ pub(crate) use cursor::{Access, Step, TableCursor};
 pub(crate) use format::PAGE_BYTES;
 pub(crate) use hash::KeyHash;
 pub(crate) use reader::{Lookup, Table};
+pub(crate) use verify::{Verified, verify};
 pub(crate) use writer::TableWriter;
 
 /// What all tables of a database share.

@@ -163,6 +163,11 @@ impl Table {
         &self.index
     }
 
+    /// Whether the filter lets a key of this hash through.
+    pub(crate) fn may_contain(&self, hash: KeyHash) -> bool {
+        self.filter.may_contain(hash)
+    }
+
     /// Bytes of the filter in memory.
     pub(crate) fn filter_bytes(&self) -> usize {
         self.filter.resident_bytes()
@@ -192,8 +197,8 @@ impl Table {
     }
 
     /// What the table says of `key` to a reader at `seq`, as far as it is known in memory. Never
-    /// waits and never allocates, but for a value of over 22 bytes that starts past the first 4 GiB
-    /// of its block. `hash` is that of `key`.
+    /// waits and never allocates: a value of up to 22 bytes is copied, a longer one shares its
+    /// block. `hash` is that of `key`. O(log segments), then one block.
     ///
     /// # Errors
     ///
@@ -383,8 +388,8 @@ impl Table {
     /// The error for a block that is whole but malformed.
     #[cold]
     pub(crate) fn damaged_block(&self, block: u32, damaged: Damaged) -> Error {
-        let offset = self.block_offset(block);
-        Error::corrupt(&self.path, offset, damaged.0, format!("a malformed block {block}"))
+        let found = format!("a malformed block {block}");
+        Error::corrupt(&self.path, self.block_offset(block), damaged.0, found)
     }
 }
 

@@ -311,14 +311,17 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Moves what still waits to the front of the arena.
+    /// Gives back what was written of the arena once that is at least half of it, so that bytes
+    /// are moved no more often than they are added.
     fn forget_written(&mut self) {
         let start = self.waiting.front().map_or(self.arena.len(), |entry| entry.start);
-        self.arena.drain(..start);
-        for entry in &mut self.waiting {
-            entry.start -= start;
+        self.waiting_bytes = self.arena.len() - start;
+        if start >= self.waiting_bytes {
+            self.arena.drain(..start);
+            for entry in &mut self.waiting {
+                entry.start -= start;
+            }
         }
-        self.waiting_bytes = self.arena.len();
     }
 
     /// Writes what follows the data area.

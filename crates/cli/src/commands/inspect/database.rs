@@ -87,7 +87,7 @@ fn per_key(bytes: u64, keys: u64) -> f64 {
 /// Writes what a table says of itself.
 pub(super) fn print_table(table: &TableReport, form: Form, out: &mut Output) -> Outcome {
     out.line(format!("table      {}", table.path.display()))?;
-    let mut detail = |name: &str, text: String| out.line(format!("  {name:<9}{text}"));
+    let mut detail = |name: &str, text: String| out.line(format!("  {name:<10}{text}"));
     detail("size", {
         let values = table.value_file_bytes;
         let beside = if values == 0 {
@@ -106,7 +106,7 @@ pub(super) fn print_table(table: &TableReport, form: Form, out: &mut Output) -> 
         )
     })?;
     detail("keys", format!("{} to {}", form.show(&table.smallest), form.show(&table.largest)))?;
-    detail("numbers", format!("{} to {}", table.seqs.0, table.seqs.1))?;
+    detail("sequence", format!("{} to {}", table.seqs.0, table.seqs.1))?;
     detail("blocks", {
         let meant = table.block_bytes;
         format!(

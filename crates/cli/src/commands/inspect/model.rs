@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rhumb::inspect::{Inspector, ModelReport, Point, SegmentReport};
+use rhumb::inspect::{Inspector, ModelReport, Point, SegmentReport, TableReport};
 use serde_json::{Value as Json, json};
 
 use super::{Common, all_tables, database, plot};
@@ -51,12 +51,15 @@ pub(super) struct Model {
 impl Model {
     /// Runs the command.
     pub(super) fn run(self, out: &mut Output) -> Outcome {
-        let path = self.path()?;
+        let table = self.table()?;
         let mut progress = Progress::in_bytes("reading");
-        let report = Inspector::new().model(&path, self.points as usize, &mut |done, total| {
-            progress.update_bytes(done, total);
-        })?;
+        let mut report =
+            Inspector::new().model(&table.path, self.points as usize, &mut |done, total| {
+                progress.update_bytes(done, total);
+            })?;
         progress.finish();
+        // The database knows more of its tables than a file does of itself.
+        report.table = table;
         if let Some(svg) = &self.plot {
             plot::draw(&report, self.common.form(), svg)?;
         }
@@ -66,13 +69,13 @@ impl Model {
         self.print(&report, out)
     }
 
-    fn path(&self) -> Outcome<PathBuf> {
+    fn table(&self) -> Outcome<TableReport> {
         if let Some(name) = &self.table {
-            return Ok(self.common.table(name)?.path);
+            return self.common.table(name);
         }
         let report = self.common.report()?;
         let largest = all_tables(&report).max_by_key(|table| table.file_bytes);
-        largest.map(|table| table.path.clone()).ok_or_else(|| {
+        largest.cloned().ok_or_else(|| {
             let db = self.common.database.db.display();
             Failure::failed(format!("{db} has no tables yet: `rhumb compact` makes them"))
         })
@@ -81,7 +84,7 @@ impl Model {
     fn print(&self, report: &ModelReport, out: &mut Output) -> Outcome {
         let form = self.common.form();
         database::print_table(&report.table, form, out)?;
-        let mut detail = |name: &str, text: String| out.line(format!("  {name:<9}{text}"));
+        let mut detail = |name: &str, text: String| out.line(format!("  {name:<10}{text}"));
         let prefix = &report.common_prefix;
         detail(
             "prefix",

@@ -105,8 +105,8 @@ impl Load {
             Ok(()) => self.report(&totals, out),
             // What was stored before a wrong line stays, so the message says how much that is.
             Err(Failure::Failed(message)) if totals.entries > 0 => Err(Failure::Failed(format!(
-                "{message}; the {} entries before it are loaded",
-                totals.entries
+                "{message}; loaded before it: {}",
+                output::counted(totals.entries, "entry")
             ))),
             Err(failure) => Err(failure),
         }
@@ -148,12 +148,12 @@ impl Load {
             }));
         }
         let duplicates = match totals.duplicates {
-            Some(duplicates) => format!("{} duplicates", output::grouped(duplicates)),
+            Some(duplicates) => output::counted(duplicates, "duplicate"),
             None => "duplicates not counted".to_owned(),
         };
         out.line(format!(
-            "loaded {} entries in {seconds:.2} s ({}/s), {duplicates}",
-            output::grouped(totals.entries),
+            "loaded {} in {seconds:.2} s ({}/s), {duplicates}",
+            output::counted(totals.entries, "entry"),
             output::grouped(rate)
         ))
     }

@@ -111,21 +111,13 @@ fn one_table(keys: &Keys, kind: IndexKind, from: usize, totals: &mut Totals) -> 
     }
     if totals.tables == 0 {
         let mut random = Random(7);
-        let picks: Vec<usize> =
-            (0..1 << 20).map(|_| from + random.next() as usize % (to - from)).collect();
-        // A few keys over and over, so that the index and they are in cache; the best round, as
-        // others may use the machine.
-        let few = &picks[..1 << 12];
-        totals.locate_ns = f64::INFINITY;
-        for _ in 0..256 {
-            let begun = Instant::now();
-            few.iter().for_each(|i| _ = black_box(index.locate(keys.get(*i))));
-            let ns = begun.elapsed().as_nanos() as f64 / few.len() as f64;
-            totals.locate_ns = totals.locate_ns.min(ns);
-        }
-        let begun = Instant::now();
-        picks.iter().for_each(|i| _ = black_box(index.locate(keys.get(*i))));
-        totals.locate_all_ns = begun.elapsed().as_nanos() as f64 / picks.len() as f64;
+        // Picked keys lie together, so that the index is measured and not their memory.
+        let mut pick = |n| {
+            let picks = (0..n).map(|_| keys.get(from + random.next() as usize % (to - from)));
+            Keys::new(0, picks)
+        };
+        totals.locate_ns = best_locate_ns(&index, &pick(1 << 12));
+        totals.locate_all_ns = best_locate_ns(&index, &pick(1 << 20));
     }
     totals.tables += 1;
     totals.keys += (to - from) as u64;
@@ -134,6 +126,18 @@ fn one_table(keys: &Keys, kind: IndexKind, from: usize, totals: &mut Totals) -> 
     totals.segments += index.segment_count() as u64;
     totals.blocks += cuts.len() as u64;
     to
+}
+
+/// The time of one lookup in the best of a few rounds, as others may use the machine.
+fn best_locate_ns(index: &Index, keys: &Keys) -> f64 {
+    let count = keys.ends.len();
+    let rounds = (1 << 22) / count;
+    let times = (0..rounds).map(|_| {
+        let begun = Instant::now();
+        (0..count).for_each(|i| _ = black_box(index.locate(keys.get(i))));
+        begun.elapsed().as_nanos() as f64 / count as f64
+    });
+    times.fold(f64::INFINITY, f64::min)
 }
 
 fn measure(name: &str, keys: &Keys) {

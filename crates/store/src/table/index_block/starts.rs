@@ -260,5 +260,11 @@ mod tests {
     fn a_full_page_of_tiny_blocks() {
         check(&vec![0; STARTS_PER_PAGE_MAX as usize], 1);
         check(&[vec![3; 200], vec![4; 200], vec![900]].concat(), 901);
+        let mut builder = StartsBuilder::default();
+        (0..=STARTS_PER_PAGE_MAX).for_each(|_| builder.push(0));
+        let mut bytes = Vec::new();
+        builder.encode(1, &mut bytes);
+        let refusal = Starts::decode(&mut Reader::new(&bytes), STARTS_PER_PAGE_MAX + 1, 1);
+        assert!(refusal.unwrap_err().contains("blocks to start in a page"));
     }
 }

@@ -293,7 +293,7 @@ fn keys_that_are_prefixes_of_each_other() {
 fn uneven_entries() {
     let sizes = |i: u64| match mix(i) % 97 {
         0 => vec![1 << 20],
-        1..4 => vec![9000, 10],
+        1..=4 => vec![9000, 10],
         5 => vec![1; 700],
         _ => vec![30],
     };
@@ -362,6 +362,16 @@ proptest! {
         }
     }
 
+    /// Few keys of about a block each: where a line within epsilon can still overfill a block.
+    #[test]
+    fn coarse_units(keys in prop::collection::btree_map(prop_oneof![0u32..40, 0u32..4000], 1usize..=100, 1..40)) {
+        let units = keys.into_iter().map(|(key, bytes)| (key.to_be_bytes().to_vec(), vec![bytes]));
+        let units: Units = units.collect();
+        build(IndexKind::Learned, 100, units.clone()).check(&[]);
+        let full = units.into_iter().map(|(key, _)| (key, vec![100])).collect();
+        build(IndexKind::Learned, 100, full).check(&[]);
+    }
+
     #[test]
     fn changed_bytes_never_panic(
         units in units(120), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<prop::sample::Index>(), probes in units(20),
@@ -400,6 +410,19 @@ fn use_hostile(bytes: &[u8], blocks: u32, pages: u32, probes: &Units) {
         );
     }
     assert_eq!(index.segments().count(), index.segment_count());
+}
+
+/// The bytes of `docs/format/index.md`.
+#[test]
+fn golden_bytes() {
+    let units = (0..9u8).map(|i| (vec![b'k', i * 16], vec![30])).collect::<Units>();
+    let learned = build(IndexKind::Learned, 90, units.clone());
+    let columns: [&[u8]; 7] = [&[0, 0], &[1, 0], &[1, 0], &[2, 0], &[16, 0], &[21, 0], &[60, 0]];
+    assert_eq!(learned.encoded, [&[1, 1], &columns.concat()[..], b"k", &[0b0111]].concat());
+    let searched = build(IndexKind::BinarySearch, 90, units);
+    let offsets: [&[u8]; 3] = [&[0, 0, 0, 0], &[3, 0, 0, 0], &[8, 0, 0, 0]];
+    let entries: [&[u8]; 3] = [&[0, 2, 107], &[2, b'k', 48, 109, 107], &[2, b'k', 96, 216, 1, 107]];
+    assert_eq!(searched.encoded, [&[2], &offsets.concat()[..], &entries.concat()].concat());
 }
 
 #[test]

@@ -213,7 +213,7 @@ impl LearnedBuilder {
             (xy + (x(i) - mean_x) * (y(i) - mean_y), xx + (x(i) - mean_x).powi(2))
         });
         let slope = xy / xx;
-        slope.is_finite().then(|| (slope, mean_y - slope * mean_x, first))
+        slope.is_finite().then_some((slope, mean_y - slope * mean_x, first))
     }
 
     /// A line in positions, `y` at `x`, as the integers of a placement; and how long a separator
@@ -229,6 +229,7 @@ impl LearnedBuilder {
             let x0 = code::code_at(&first[..len], skip);
             let y0 = y - x.saturating_sub(x0) as f64 * line.slope();
             if y0.abs() <= START_UNITS_MAX || len >= first.len() || len >= skip + 8 {
+                // Far within what the format holds; a line that starts beyond is of no use.
                 let y0 = y0.clamp(-1e6, 1e6).round() as i64;
                 let line = Line { x0, y0, ..line };
                 return (Placement { line, skip: skip as u32, blocks }, len);
@@ -301,4 +302,26 @@ fn end_of_block(codes: &[u64], begin: usize, within: impl Fn(u64) -> bool) -> us
     }
     let end = (begin + step).min(codes.len());
     search::partition_point(begin + step / 2, end, |i| within(codes[i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Forces segments on keys that no line tells apart: the bound on block sizes must split them.
+    #[test]
+    fn a_placement_over_the_bound_is_split() {
+        let mut builder = LearnedBuilder::new(100);
+        for len in 0..40 {
+            builder.run.add(&vec![0; len], 80);
+        }
+        // One that is apart, so that there is a line at all.
+        builder.run.add(&[1], 80);
+        let mut cuts = Vec::new();
+        while builder.run.len() > 0 {
+            builder.emit_segment(builder.run.len(), &mut cuts);
+        }
+        assert_eq!(cuts.iter().sum::<u32>(), 41);
+        assert!(cuts.iter().all(|count| *count as u64 * 80 <= BLOCK_COST_FACTOR_MAX * 100));
+    }
 }

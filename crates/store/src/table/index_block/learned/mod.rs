@@ -38,11 +38,45 @@ const Y0: usize = 4;
 const MANTISSA: usize = 5;
 const SHIFT: usize = 6;
 
-/// What a lookup needs of a segment once it is found.
+/// What a lookup needs of a segment once it is found, in 24 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
-    placement: Placement,
+    x0: u64,
+    mantissa: u32,
+    skip: u32,
     first_block: u32,
+    /// The line's y0 above its shift of eight bits.
+    y0_and_shift: i32,
+}
+
+/// The farthest from zero that a line may start.
+const Y0_MAX: i32 = 1 << 23;
+
+impl Segment {
+    /// What stands behind the last segment: where another would begin.
+    fn end(first_block: u32) -> Self {
+        Self { x0: 0, mantissa: 0, skip: 0, first_block, y0_and_shift: 0 }
+    }
+
+    #[inline]
+    fn placement(&self, next: &Self) -> Placement {
+        Placement {
+            line: Line {
+                x0: self.x0,
+                y0: i64::from(self.y0_and_shift >> 8),
+                mantissa: self.mantissa,
+                shift: self.y0_and_shift as u8,
+            },
+            skip: self.skip,
+            blocks: next.first_block - self.first_block,
+        }
+    }
+
+    /// The block of `key`, which is in this segment and not in `next`.
+    #[inline]
+    fn block_of(&self, next: &Self, key: &[u8]) -> u32 {
+        self.first_block + self.placement(next).block_of(key)
+    }
 }
 
 /// A learned index in memory.
@@ -52,6 +86,7 @@ pub(super) struct LearnedIndex {
     prefix: Box<[u8]>,
     /// The code of each separator after `prefix`: sorted, not always distinct.
     heads: Box<[u64]>,
+    /// All segments and, where there are any, `Segment::end`.
     segments: Box<[Segment]>,
     separators: Separators,
     starts: Starts,
@@ -85,14 +120,14 @@ impl LearnedIndex {
         let mut short = None;
         let separators =
             Separators::decode(reader, &fields[SHARED], &fields[ADDED], |separator| {
-                let segment = &mut segments[heads.len()].placement;
+                let segment = &mut segments[heads.len()];
                 if heads.is_empty() {
                     prefix = separator[..prefix_len.min(separator.len())].into();
                 }
                 if segment.skip as usize > separator.len() {
                     short = short.or(Some(heads.len()));
                 }
-                segment.line.x0 = code::code_at(separator, segment.skip as usize);
+                segment.x0 = code::code_at(separator, segment.skip as usize);
                 heads.push(code::code_at(separator, prefix_len));
             })?;
         if let Some(i) = short {
@@ -121,17 +156,28 @@ impl LearnedIndex {
 
     /// [`LearnedIndex::segment_of`] where separators before `above` have the key's `head`: heads
     /// cannot tell, so whole separators must.
-    #[cold]
+    #[inline(never)]
     fn segment_among_ties(&self, key: &[u8], head: u64, above: usize) -> usize {
+        let known = self.prefix.len() + 8;
         let from = search::partition_point(0, above, |i| self.heads[i] < head);
-        let above = search::partition_point(from, above, |i| self.separators.is_at_most(i, key));
+        let above =
+            search::partition_point(from, above, |i| self.separators.is_at_most(i, key, known));
         above.saturating_sub(1)
+    }
+
+    /// Segment `i` and what comes after it, unless there are no segments.
+    #[inline]
+    fn segment_and_next(&self, i: usize) -> Option<(&Segment, &Segment)> {
+        match self.segments.get(i..) {
+            Some([segment, next, ..]) => Some((segment, next)),
+            _ => None,
+        }
     }
 
     #[inline]
     pub(super) fn locate(&self, key: &[u8]) -> u32 {
-        match self.segments.get(self.segment_of(key)) {
-            Some(segment) => segment.first_block + segment.placement.block_of(key),
+        match self.segment_and_next(self.segment_of(key)) {
+            Some((segment, next)) => segment.block_of(next, key),
             None => 0,
         }
     }
@@ -141,21 +187,19 @@ impl LearnedIndex {
     #[inline]
     pub(super) fn seek(&self, key: &[u8]) -> u32 {
         let i = self.segment_of(key);
-        let Some(segment) = self.segments.get(i) else { return 0 };
-        let skip = segment.placement.skip as usize;
-        // The first segment starts with a known prefix as all do, so the search has compared it.
+        let Some((segment, next)) = self.segment_and_next(i) else { return 0 };
+        let skip = segment.skip as usize;
+        // Where the prefix of all separators has what is skipped, one comparison tells.
         if skip <= self.prefix.len() && key.starts_with(&self.prefix) {
-            return segment.first_block + segment.placement.block_of(key);
+            return segment.block_of(next, key);
         }
         // All keys of the segment begin with the first `skip` bytes of its separator; a key that
         // does not is before or after all of them.
-        match self.separators.compare_prefix(key, i, skip) {
+        match self.separators.compare_prefix(key, i, 0, skip) {
             Ordering::Less => segment.first_block,
-            Ordering::Equal => segment.first_block + segment.placement.block_of(key),
-            Ordering::Greater => match self.segments.get(i + 1) {
-                Some(next) => next.first_block,
-                None => segment.first_block + (segment.placement.blocks - 1),
-            },
+            Ordering::Equal => segment.block_of(next, key),
+            Ordering::Greater if i + 1 < self.heads.len() => next.first_block,
+            Ordering::Greater => next.first_block - 1,
         }
     }
 
@@ -164,7 +208,7 @@ impl LearnedIndex {
     }
 
     pub(super) fn segment_count(&self) -> usize {
-        self.segments.len()
+        self.heads.len()
     }
 
     pub(super) fn resident_bytes(&self) -> usize {
@@ -177,9 +221,10 @@ impl LearnedIndex {
 
     pub(super) fn explain(&self, key: &[u8]) -> IndexExplanation {
         let segment = self.segment_of(key);
-        let found = self.segments.get(segment).copied();
-        let Segment { placement, first_block } =
-            found.unwrap_or(Segment { placement: Placement::SINGLE, first_block: 0 });
+        let (placement, first_block) = match self.segment_and_next(segment) {
+            Some((found, next)) => (found.placement(next), found.first_block),
+            None => (Placement::SINGLE, 0),
+        };
         IndexExplanation {
             segment,
             skip: placement.skip,
@@ -191,60 +236,59 @@ impl LearnedIndex {
 
     /// Segment `i`, which exists.
     pub(super) fn segment(&self, i: usize) -> SegmentInfo {
-        let Segment { placement, first_block } = self.segments[i];
+        let (segment, next) = (&self.segments[i], &self.segments[i + 1]);
+        let placement = segment.placement(next);
         SegmentInfo {
             separator: self.separators.get(i),
             skip: placement.skip,
             x0: placement.line.x0,
             slope: placement.line.slope() / BLOCK_UNITS as f64,
-            first_block,
+            first_block: segment.first_block,
             blocks: placement.blocks,
         }
     }
 }
 
-/// The segments that `fields` describe, still without the `x0` of their lines.
+/// The segments that `fields` describe and what ends them, still without their `x0`.
 fn segments_of(fields: &[Vec<u64>; FIELDS], blocks: u32) -> Result<Vec<Segment>, String> {
-    let mut segments = Vec::with_capacity(fields[BLOCKS].len());
+    let mut segments = Vec::with_capacity(fields[BLOCKS].len() + 1);
     let mut next_block = 0u32;
-    for i in 0..fields[BLOCKS].len() {
-        let field = |field: usize, max: u64, name: &str| {
-            let value = fields[field][i];
+    for (i, blocks_less_one) in fields[BLOCKS].iter().enumerate() {
+        let check = |value: u64, max: u64, name: &str| {
             let refusal =
                 || format!("expected the {name} of segment {i} up to {max}, found {value}");
             if value <= max { Ok(value) } else { Err(refusal()) }
         };
+        let field = |field: usize, max: u64, name: &str| check(fields[field][i], max, name);
         let left = blocks - next_block;
         // Blocks are stored less one, as no segment is without.
         let count_max = u64::from(left)
             .checked_sub(1)
             .ok_or_else(|| format!("expected {blocks} blocks, found more in segment {i}"))?;
-        let count = field(BLOCKS, count_max, "blocks")? as u32 + 1;
-        let y0 = field(Y0, u64::from(u32::MAX), "start")? as u32;
+        let count = check(*blocks_less_one, count_max, "blocks")? as u32 + 1;
+        let y0 = unzigzag(field(Y0, 2 * Y0_MAX as u64 - 1, "start")? as u32);
+        let shift = field(SHIFT, u64::from(Line::SHIFT_MAX), "slope's shift")? as i32;
         segments.push(Segment {
-            placement: Placement {
-                line: Line {
-                    x0: 0,
-                    y0: i64::from(unzigzag(y0)),
-                    mantissa: field(MANTISSA, u64::from(u32::MAX), "slope")? as u32,
-                    shift: field(SHIFT, u64::from(Line::SHIFT_MAX), "slope's shift")? as u8,
-                },
-                skip: field(SKIP, u64::from(u32::MAX), "skipped bytes")? as u32,
-                blocks: count,
-            },
+            x0: 0,
+            mantissa: field(MANTISSA, u64::from(u32::MAX), "slope")? as u32,
+            skip: field(SKIP, u64::from(u32::MAX), "skipped bytes")? as u32,
             first_block: next_block,
+            y0_and_shift: y0 << 8 | shift,
         });
         next_block += count;
     }
     if next_block != blocks {
         return Err(format!("expected {blocks} blocks in all segments, found {next_block}"));
     }
+    if blocks > 0 {
+        segments.push(Segment::end(blocks));
+    }
     Ok(segments)
 }
 
 /// Signed numbers as unsigned ones, small for small magnitudes.
 fn zigzag(value: i32) -> u32 {
-    (value << 1 ^ value >> 31) as u32
+    ((value << 1) ^ (value >> 31)) as u32
 }
 
 fn unzigzag(value: u32) -> i32 {

@@ -97,13 +97,20 @@ impl Separators {
     }
 
     /// How the first `len` bytes of `key` compare to those of separator `i`, which has as many; a
-    /// shorter key compares as itself.
-    pub(super) fn compare_prefix(&self, key: &[u8], i: usize, len: usize) -> Ordering {
+    /// shorter key compares as itself. The first `known` bytes are taken to be equal, as far as
+    /// both have them.
+    pub(super) fn compare_prefix(
+        &self,
+        key: &[u8],
+        i: usize,
+        known: usize,
+        len: usize,
+    ) -> Ordering {
         let mut order = if key.len() < len { Ordering::Less } else { Ordering::Equal };
         let mut end = len;
         let mut i = i;
         // From the last piece to the first: an earlier difference overrides a later one.
-        while end > 0 {
+        while end > known {
             let entry = self.entries[i];
             let from = entry.shared as usize;
             if from < end {
@@ -118,10 +125,10 @@ impl Separators {
         order
     }
 
-    /// Whether separator `i` is at most `key`.
-    #[inline]
-    pub(super) fn is_at_most(&self, i: usize, key: &[u8]) -> bool {
-        self.compare_prefix(key, i, self.len_of(i)) != Ordering::Less
+    /// Whether separator `i` is at most `key`, whose first `known` bytes are equal as far as both
+    /// have them.
+    pub(super) fn is_at_most(&self, i: usize, key: &[u8], known: usize) -> bool {
+        self.compare_prefix(key, i, known, self.len_of(i)) != Ordering::Less
     }
 
     /// Separator `i` as a whole.
@@ -200,10 +207,12 @@ mod tests {
             for (i, separator) in strings.iter().enumerate() {
                 prop_assert_eq!(&list.get(i), separator);
                 for key in keys.iter().chain(&strings) {
-                    prop_assert_eq!(list.is_at_most(i, key), separator <= key);
+                    for known in 0..=code::common_prefix_len(separator, key) {
+                        prop_assert_eq!(list.is_at_most(i, key, known), separator <= key);
+                    }
                     for len in 0..=separator.len() {
                         let mine = &key[..len.min(key.len())];
-                        prop_assert_eq!(list.compare_prefix(key, i, len), mine.cmp(&separator[..len]));
+                        prop_assert_eq!(list.compare_prefix(key, i, 0, len), mine.cmp(&separator[..len]));
                     }
                 }
             }
@@ -216,7 +225,7 @@ mod tests {
             let list = Separators::decode(&mut Reader::new(&bytes), &shared, &added, |_| ());
             if let Ok(list) = list {
                 for i in 0..shared.len().min(added.len()) {
-                    prop_assert!(list.is_at_most(i, &list.get(i)));
+                    prop_assert!(list.is_at_most(i, &list.get(i), 0));
                 }
             }
         }

@@ -1,0 +1,32 @@
+//! `bench`: the measuring harness, run on Rhumb alone.
+
+use clap::Args;
+use rhumb_bench::cli::BenchCommand;
+
+use crate::failure::Outcome;
+
+const EXAMPLES: &str = "\
+Examples:
+  rhumb bench engine --quick
+  rhumb bench engine readrandom multiget --keys 5000000 --threads 1,2
+  rhumb bench engine readrandom --data npm-names --subjects rhumb,rhumb-binary
+  rhumb bench ycsb --workload a,c --seconds 10 --json
+
+Stores are made in a directory of their own and removed afterwards. Every value that is returned is
+verified. `cargo run --release --manifest-path compare/Cargo.toml -- engine` runs the same against
+RocksDB, fjall, redb and LMDB.";
+
+/// Measure Rhumb on this machine
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    suite: BenchCommand,
+}
+
+impl Bench {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Outcome {
+        Ok(rhumb_bench::cli::run(self.suite)?)
+    }
+}

@@ -1,0 +1,329 @@
+//! Damage at rest: bytes of a closed or killed database change, in every kind of file. Whatever
+//! then opens or is read is right or an error; nothing panics, and `check` finds all that matters.
+//!
+//! `RHUMB_BIT_FLIPS` says how many times, `RHUMB_SEED` repeats one of them. Two changes may cost
+//! writes, a suffix of those in the log, because they look like what a power cut leaves: one behind
+//! the last place that something durable vouches for, which `check` notes; and a log cut short
+//! exactly between two records, which nothing can tell from one that never was longer.
+
+use std::{
+    collections::BTreeMap,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rhumb::{
+    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions,
+    error::IoFailure,
+    inspect::{CheckReport, Inspector},
+    io::{FileSystem, sim::SimFs, write_all},
+};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Files with their bytes.
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+const DIR: &str = "/db";
+
+/// Writes that are in the log and in no table; their keys begin with [`LOGGED_PREFIX`].
+const LOGGED: u32 = 40;
+const LOGGED_PREFIX: &[u8] = b"~log/";
+
+/// A small generator, so that a seed gives the same damage everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+}
+
+fn open(fs: &SimFs) -> rhumb::Result<Database> {
+    let builder = Database::builder(DIR).file_system(Arc::new(fs.clone()));
+    builder.create_if_missing(false).background_threads(0).open()
+}
+
+/// Keyspaces that between them have every kind of index, block and value.
+fn options(name: &str) -> KeyspaceOptions {
+    let table =
+        TableOptions { block_bytes: 512, large_value_bytes: 1000, ..TableOptions::default() };
+    KeyspaceOptions {
+        table: match name {
+            "learned" => table,
+            _ => TableOptions {
+                index: IndexKind::BinarySearch,
+                compression: Compression::None,
+                filter_bits_per_key: 0,
+                ..table
+            },
+        },
+    }
+}
+
+const KEYSPACES: [&str; 2] = ["learned", "searched"];
+
+/// The files of a process that was killed, and what each keyspace then holds: tables in two levels,
+/// large values, tombstones, and writes that are in the log alone.
+fn build() -> (Files, Map) {
+    let fs = SimFs::new(1);
+    let builder = Database::builder(DIR).file_system(Arc::new(fs.clone()));
+    let db = builder.background_threads(0).open().unwrap();
+    let keyspaces = KEYSPACES.map(|name| db.keyspace(name, options(name)).unwrap());
+    let mut map = Map::new();
+    let put = |map: &mut Map, key: &[u8], value: &[u8]| {
+        keyspaces.iter().for_each(|keyspace| keyspace.insert(key, value).unwrap());
+        map.insert(key.to_vec(), value.to_vec());
+    };
+    for n in 0..400_u64 {
+        put(&mut map, &(n * n * 977).to_be_bytes(), format!("value {n}").as_bytes());
+        put(&mut map, format!("path/to/{:05}", n * 3).as_bytes(), b"abc");
+    }
+    put(&mut map, b"large", &[7; 3000]);
+    for keyspace in &keyspaces {
+        keyspace.compact().unwrap();
+    }
+    for n in 0..50_u64 {
+        put(&mut map, format!("path/to/{:05}", n * 6).as_bytes(), b"newer");
+        let removed = (n * n * 4 * 977).to_be_bytes();
+        keyspaces.iter().for_each(|keyspace| keyspace.remove(removed).unwrap());
+        map.remove(&removed[..]);
+    }
+    db.flush().unwrap();
+    for n in 0..LOGGED {
+        let key = [LOGGED_PREFIX, format!("{n:03}").as_bytes()].concat();
+        put(&mut map, &key, b"in the log");
+        if n % 10 == 0 {
+            db.persist(PersistMode::SyncAll).unwrap();
+        }
+    }
+    let killed = fs.kill();
+    drop((keyspaces, db));
+    let paths = killed.files(Path::new(DIR)).into_iter();
+    let files = paths.map(|path| (path.clone(), killed.content(&path).unwrap()));
+    (files.filter(|(_, bytes)| !bytes.is_empty()).collect(), map)
+}
+
+/// A disk that holds `files`.
+fn disk_of(files: &Files) -> SimFs {
+    let fs = SimFs::new(1);
+    fs.create_dir_all(Path::new(DIR)).unwrap();
+    for (path, bytes) in files {
+        write_all(&mut *fs.create(path).unwrap(), path, bytes).unwrap();
+    }
+    fs
+}
+
+/// A file, and what becomes of its bytes.
+fn damage(files: &Files, random: &mut Random) -> (PathBuf, Vec<u8>, String) {
+    let (path, mut bytes) = files[random.below(files.len())].clone();
+    let at = random.below(bytes.len());
+    let what = match random.below(40) {
+        0 => {
+            bytes.truncate(at);
+            format!("cut to {at} bytes")
+        }
+        1 => {
+            let end = bytes.len().min(at + 512);
+            bytes[at..end].fill(0);
+            format!("{at}..{end} zeroed")
+        }
+        2 => {
+            let end = bytes.len().min(at + 1 + random.below(16));
+            bytes[at..end].iter_mut().for_each(|byte| *byte = random.next() as u8);
+            format!("{at}..{end} overwritten")
+        }
+        _ => {
+            let bit = random.below(8);
+            bytes[at] ^= 1 << bit;
+            format!("bit {bit} of byte {at} flipped")
+        }
+    };
+    (path, bytes, what)
+}
+
+/// What a damage turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Found,
+    Harmless,
+    /// A suffix of the writes in the log is gone, and noted.
+    TornTail,
+}
+
+/// Opens and reads the database in every way, and holds it against `map`.
+///
+/// `is_cut` says that the damaged file was cut short.
+fn judge(fs: &SimFs, damaged: &Path, is_cut: bool, map: &Map) -> Result<Verdict, String> {
+    let checked = Inspector::with_file_system(Arc::new(fs.clone())).check(DIR, &mut |_, _| {});
+    let report = match checked {
+        Ok(report) => report,
+        Err(error) => return Err(format!("the check ended with {error}")),
+    };
+    let is_log = damaged.to_string_lossy().ends_with(".log");
+    let is_torn = is_log && (!report.notes.is_empty() || is_cut);
+    let db = match open(fs) {
+        Ok(db) => db,
+        Err(Error::Corrupt(_) | Error::Unsupported { .. }) if !report.is_sound() => {
+            return Ok(Verdict::Found);
+        }
+        // A manifest that was cut short names files that later edits removed.
+        Err(Error::Io(error)) if is_missing(&error) && !report.is_sound() => {
+            return Ok(Verdict::Found);
+        }
+        Err(error) => return Err(format!("the open ended with {error}, {:?}", report.problems)),
+    };
+    let (mut errors, mut lost) = (0, 0);
+    for name in KEYSPACES {
+        if !db.has_keyspace(name) {
+            return Err(format!("keyspace {name} is gone"));
+        }
+        let keyspace = db.keyspace(name, options(name)).map_err(|error| error.to_string())?;
+        let lost_here = if is_torn { lost_from_log(&keyspace, map)? } else { 0 };
+        lost = lost.max(lost_here);
+        let kept = |key: &[u8]| !is_lost(key, lost_here);
+        errors += read_all(&keyspace, map, &kept)?;
+        errors += scan_all(&keyspace, map, &kept)?;
+    }
+    verdict(&report, errors, lost)
+}
+
+fn is_missing(failure: &IoFailure) -> bool {
+    failure.source.kind() == ErrorKind::NotFound
+}
+
+fn verdict(report: &CheckReport, errors: u32, lost: u32) -> Result<Verdict, String> {
+    match (report.is_sound(), errors, lost) {
+        (true, 0, 0) => Ok(Verdict::Harmless),
+        (true, 0, _) => Ok(Verdict::TornTail),
+        (true, ..) => Err(format!("{errors} reads failed, and the check found nothing")),
+        (false, ..) => Ok(Verdict::Found),
+    }
+}
+
+fn log_key(n: u32) -> Vec<u8> {
+    [LOGGED_PREFIX, format!("{n:03}").as_bytes()].concat()
+}
+
+/// Whether `key` is one of the last `count` writes in the log.
+fn is_lost(key: &[u8], count: u32) -> bool {
+    key.starts_with(LOGGED_PREFIX) && *key >= *log_key(LOGGED - count)
+}
+
+/// How many of the last writes in the log are gone.
+fn lost_from_log(keyspace: &Keyspace, map: &Map) -> Result<u32, String> {
+    let mut kept = 0;
+    while kept < LOGGED && map.contains_key(&log_key(kept)) {
+        match keyspace.get(log_key(kept)) {
+            Ok(Some(_)) => kept += 1,
+            Ok(None) => break,
+            Err(error) => return Err(format!("a read of the log's writes: {error}")),
+        }
+    }
+    Ok(LOGGED - kept)
+}
+
+/// Gets every key, and some that are absent; returns how many reads failed.
+fn read_all(keyspace: &Keyspace, map: &Map, kept: &dyn Fn(&[u8]) -> bool) -> Result<u32, String> {
+    let mut errors = 0;
+    let absent = map.keys().step_by(7).map(|key| [key, &b"!"[..]].concat());
+    for key in map.keys().cloned().chain(absent) {
+        let expected = map.get(&key).filter(|_| kept(&key));
+        match keyspace.get(&key) {
+            Ok(value) if value.as_deref() == expected.map(Vec::as_slice) => {}
+            Ok(value) => {
+                let found = value.map(|value| value.len());
+                return Err(format!("key {}: {found:?} bytes", key.escape_ascii()));
+            }
+            Err(error) if error.is_corruption() => errors += 1,
+            Err(error) => return Err(format!("key {}: {error}", key.escape_ascii())),
+        }
+    }
+    Ok(errors)
+}
+
+/// Iterates from both ends up to the first error; returns how many errors there were.
+fn scan_all(keyspace: &Keyspace, map: &Map, kept: &dyn Fn(&[u8]) -> bool) -> Result<u32, String> {
+    let entries = || map.iter().filter(|(key, _)| kept(key));
+    let mut errors = 0;
+    let mut hold =
+        |found: &mut dyn Iterator<Item = rhumb::Result<(rhumb::Slice, rhumb::Slice)>>,
+         expected: &mut dyn Iterator<Item = (&Vec<u8>, &Vec<u8>)>| {
+            for entry in found {
+                match (entry, expected.next()) {
+                    (Ok((key, value)), Some((k, v))) if *key == **k && *value == **v => {}
+                    (Ok((key, _)), _) => return Err(format!("a scan met {}", key.escape_ascii())),
+                    (Err(error), _) if error.is_corruption() => {
+                        errors += 1;
+                        return Ok(());
+                    }
+                    (Err(error), _) => return Err(format!("a scan: {error}")),
+                }
+            }
+            expected.next().map_or(Ok(()), |(key, _)| Err(format!("no {}", key.escape_ascii())))
+        };
+    hold(&mut keyspace.iter(), &mut entries())?;
+    hold(&mut keyspace.iter().rev(), &mut entries().rev())?;
+    Ok(errors)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+#[test]
+fn damage_is_found_or_harmless() {
+    let (files, map) = build();
+    assert_eq!(judge(&disk_of(&files), Path::new("none"), false, &map), Ok(Verdict::Harmless));
+    let kinds = ["CURRENT", "MANIFEST-", ".log", ".sst", ".val"];
+    for kind in kinds {
+        let is_there = files.iter().any(|(path, _)| path.to_string_lossy().contains(kind));
+        assert!(is_there, "no {kind} file");
+    }
+    let run = |seed: u64| {
+        let (path, bytes, what) = damage(&files, &mut Random(seed));
+        let fs = disk_of(&files);
+        fs.set_content(&path, bytes).unwrap();
+        judge(&fs, &path, what.starts_with("cut"), &map).unwrap_or_else(|broken| {
+            panic!("RHUMB_SEED={seed}: {}: {what}: {broken}", path.display())
+        })
+    };
+    if let Some(seed) = number("RHUMB_SEED") {
+        run(seed);
+        return;
+    }
+    let times = number("RHUMB_BIT_FLIPS").unwrap_or(600);
+    let (next, found, torn) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= times {
+                        break;
+                    }
+                    match run(seed) {
+                        Verdict::Found => found.fetch_add(1, Ordering::Relaxed),
+                        Verdict::TornTail => torn.fetch_add(1, Ordering::Relaxed),
+                        Verdict::Harmless => 0,
+                    };
+                }
+            });
+        }
+    });
+    let (found, torn) = (found.into_inner(), torn.into_inner());
+    println!("{times} damages: {found} found, {torn} of the log's end, the others harmless");
+    assert!(found > times / 3, "only {found} of {times} were found");
+}
