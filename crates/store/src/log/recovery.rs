@@ -179,13 +179,14 @@ fn read_segment(
         // A header that was never written leaves what the disk had there before, such as the
         // header of a segment that was removed.
         Ok(header) if header.id != id => Err("the header of another segment"),
-        Ok(header) if header.identity != identity => Err("the header of another database"),
         Ok(header) => Ok(header),
     };
     if let Ok(header) = &header {
         let expect = |ok, expected: String, found: u64| {
             if ok { Ok(()) } else { Err(Error::corrupt(&path, 0, expected, found.to_string())) }
         };
+        let owner = format!("a segment of the database {identity}");
+        expect(header.identity == identity, owner, header.identity)?;
         if id == start.segment {
             let base = format!("a segment at place {}, as in the manifest", start.lsn);
             expect(header.base == start.lsn, base, header.base)?;
