@@ -85,12 +85,16 @@ impl Iter {
         Walk::new((self.sources)(), start, self.seq)
     }
 
+    #[inline]
     fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
         if self.front.is_none() {
             self.front = Some(self.make_front());
         }
         let Some(front) = &mut self.front else { return Ok(None) };
-        let Some((key, found)) = drive(front)? else { return Ok(None) };
+        if !drive(front)? {
+            return Ok(None);
+        }
+        let key = front.key();
         let inside = match &self.to {
             Bound::Unbounded => true,
             Bound::Included(to) => *key <= **to,
@@ -99,19 +103,23 @@ impl Iter {
         if !inside || self.back_key.as_ref().is_some_and(|back| *key >= **back) {
             return Ok(None);
         }
+        let key = Slice::copy_from(key);
         if self.back.is_some() {
             self.front_key = Some(key.clone());
         }
-        Ok(Some((key, load(found)?)))
+        Ok(Some((key, load(front.value())?)))
     }
 
     fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
         if self.back.is_none() {
             self.back = Some(self.make_back());
-            self.front_key = self.front.as_ref().map(|front| Slice::copy_from(front.last_key()));
+            self.front_key = self.front.as_ref().map(|front| Slice::copy_from(front.key()));
         }
         let Some(back) = &mut self.back else { return Ok(None) };
-        let Some((key, found)) = drive(back)? else { return Ok(None) };
+        if !drive(back)? {
+            return Ok(None);
+        }
+        let (key, found) = (Slice::copy_from(back.key()), back.value());
         let inside = match &self.from {
             Bound::Unbounded => true,
             Bound::Included(from) => *key >= **from,
@@ -124,6 +132,7 @@ impl Iter {
         Ok(Some((key, load(found)?)))
     }
 
+    #[inline]
     fn end(&mut self, item: Result<Option<(Slice, Slice)>>) -> Option<Result<(Slice, Slice)>> {
         let item = item.transpose();
         if !matches!(item, Some(Ok(_))) {
@@ -152,6 +161,7 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Box<[u8]>> {
 }
 
 /// Fetches a value that a read found.
+#[inline]
 pub(crate) fn load(found: Found) -> Result<Slice> {
     match found {
         Found::Value(value) => Ok(value),
@@ -163,6 +173,7 @@ pub(crate) fn load(found: Found) -> Result<Slice> {
 impl Iterator for Iter {
     type Item = Result<(Slice, Slice)>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
             return None;

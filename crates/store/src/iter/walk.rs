@@ -16,19 +16,19 @@ use crate::{
     types::{Kind, SeqNo},
 };
 
-/// What a walk returns: a key, and its value or where that is.
-pub(crate) type Pair = (Slice, Found);
-
 /// A walk one way over the newest visible version of every key.
+///
+/// As a plan it moves to the next key and says whether there is one; [`Walk::key`] and
+/// [`Walk::value`] are then what it stands on.
 pub(crate) struct Walk {
     merge: Merge,
     forward: bool,
     seq: SeqNo,
     place: Place,
-    /// The key whose versions are being passed; meaningful once `in_group`.
+    /// The key whose versions are being passed, while `in_group`.
     group: Vec<u8>,
     in_group: bool,
-    /// Backward only: the newest visible version of the group so far.
+    /// Backward: the newest visible version of the group so far.
     newest: Found,
 }
 
@@ -40,6 +40,13 @@ enum Place {
     On,
     /// The entry under the merge is done with.
     Past,
+}
+
+/// What a look at the entry under the merge came to.
+enum Look {
+    Stands,
+    GoesOn,
+    Ended,
 }
 
 impl Walk {
@@ -57,55 +64,68 @@ impl Walk {
         }
     }
 
-    /// The key that was returned last; empty before the first.
-    pub(crate) fn last_key(&self) -> &[u8] {
-        &self.group
+    /// The key that the walk stands on; empty where there is none.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        if !self.forward {
+            return &self.group;
+        }
+        self.merge.top().map_or(&[], Source::key)
     }
 
-    fn go_on(&mut self, mut moved: Progress<()>) -> Result<Progress<Option<Pair>>> {
+    /// The value of that key, or where it is.
+    #[inline]
+    pub(crate) fn value(&mut self) -> Found {
+        if !self.forward {
+            return std::mem::replace(&mut self.newest, Found::Nothing);
+        }
+        self.merge.top().map_or(Found::Nothing, found)
+    }
+
+    #[inline]
+    fn go_on(&mut self, mut moved: Progress<()>) -> Result<Progress<bool>> {
         loop {
             if let Progress::Need(request) = moved {
                 return Ok(Progress::Need(request));
             }
             self.place = Place::On;
-            let (pair, ended) = if self.forward { self.look() } else { self.look_back() };
-            if pair.is_some() || ended {
-                return Ok(Progress::Done(pair));
+            match if self.forward { self.look() } else { self.look_back() } {
+                Look::Stands => return Ok(Progress::Done(true)),
+                Look::Ended => return Ok(Progress::Done(false)),
+                Look::GoesOn => moved = self.merge.advance()?,
             }
-            moved = self.merge.advance()?;
         }
     }
 
     /// Forward: the first visible version of each key is its newest.
     #[inline]
-    fn look(&mut self) -> (Option<Pair>, bool) {
-        let Some(entry) = self.merge.top() else { return (None, true) };
+    fn look(&mut self) -> Look {
+        let Some(entry) = self.merge.top() else { return Look::Ended };
         self.place = Place::Past;
-        if entry.seq() > self.seq || (self.in_group && *self.group == *entry.key()) {
-            return (None, false);
+        let seq = entry.seq();
+        if seq > self.seq || (self.in_group && *self.group == *entry.key()) {
+            return Look::GoesOn;
         }
-        self.group.clear();
-        self.group.extend_from_slice(entry.key());
-        self.in_group = true;
-        let found = found(entry);
-        if matches!(found, Found::Nothing) {
-            return (None, false);
+        // Number 0 is given to the last version of a key alone: nothing of it can follow.
+        self.in_group = seq > 0;
+        if self.in_group {
+            self.group.clear();
+            self.group.extend_from_slice(entry.key());
         }
-        (Some((Slice::copy_from(&self.group), found)), false)
+        if entry.kind() == Kind::Tombstone { Look::GoesOn } else { Look::Stands }
     }
 
     /// Backward: versions come oldest first, so a key is known once the next one begins.
-    fn look_back(&mut self) -> (Option<Pair>, bool) {
+    fn look_back(&mut self) -> Look {
         let top = self.merge.top();
         let same = top.is_some_and(|entry| self.in_group && *self.group == *entry.key());
         if !same && self.in_group {
             self.in_group = false;
-            let newest = std::mem::replace(&mut self.newest, Found::Nothing);
-            if !matches!(newest, Found::Nothing) {
-                return (Some((Slice::copy_from(&self.group), newest)), false);
+            if !matches!(self.newest, Found::Nothing) {
+                return Look::Stands;
             }
         }
-        let Some(entry) = top else { return (None, true) };
+        let Some(entry) = top else { return Look::Ended };
         self.place = Place::Past;
         if entry.seq() <= self.seq {
             if !same {
@@ -115,26 +135,30 @@ impl Walk {
             }
             self.newest = found(entry);
         }
-        (None, false)
+        Look::GoesOn
     }
 }
 
+#[inline]
 fn found(entry: &Source) -> Found {
-    match (entry.kind(), entry.table()) {
-        (Kind::Value, _) => Found::Value(entry.value_slice()),
-        (Kind::LargeValue, Some(table)) => Found::Large(LargeRef {
-            table: Arc::clone(table),
-            pointer: Slice::copy_from(entry.value()),
-        }),
-        (Kind::Tombstone | Kind::LargeValue, _) => Found::Nothing,
+    match entry.kind() {
+        Kind::Value => Found::Value(entry.value_slice()),
+        Kind::LargeValue => match entry.table() {
+            Some(table) => Found::Large(LargeRef {
+                table: Arc::clone(table),
+                pointer: Slice::copy_from(entry.value()),
+            }),
+            None => Found::Nothing,
+        },
+        Kind::Tombstone => Found::Nothing,
     }
 }
 
 impl Plan for Walk {
-    type Output = Option<Pair>;
+    type Output = bool;
 
     #[inline]
-    fn step(&mut self) -> Result<Progress<Option<Pair>>> {
+    fn step(&mut self) -> Result<Progress<bool>> {
         let moved = match self.place {
             Place::Before => self.merge.begin()?,
             Place::On => Progress::Done(()),
@@ -143,7 +167,7 @@ impl Plan for Walk {
         self.go_on(moved)
     }
 
-    fn resume(&mut self, block: BlockRef) -> Result<Progress<Option<Pair>>> {
+    fn resume(&mut self, block: BlockRef) -> Result<Progress<bool>> {
         let moved = self.merge.resume(block)?;
         self.go_on(moved)
     }

@@ -245,8 +245,7 @@ impl Replayer<'_> {
         };
         for segment in segments {
             let Some(header) = segment.live() else { continue };
-            let follows = header.id == start.segment || header.previous == self.found.last;
-            if header.base != self.found.end || !follows {
+            if header.base != self.found.end {
                 stop.found = format!(
                     "{}, and segment {} that goes on from segment {} at place {}",
                     stop.found, header.id, header.previous, header.base

@@ -41,6 +41,7 @@ pub(crate) trait Plan {
 }
 
 /// Drives a plan to its answer with synchronous reads.
+#[inline]
 pub(crate) fn drive<P: Plan>(plan: &mut P) -> Result<P::Output> {
     let mut progress = plan.step()?;
     loop {

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::{
-    block::{BlockRef, BlockView, Damaged, Entry, Target},
+    block::{BlockRef, BlockView, Damaged, Shape, Target},
     file::{Scratch, with_scratch},
     format::PAGE_BYTES,
     reader::Table,
@@ -64,6 +64,7 @@ enum Goal {
 #[derive(Debug)]
 struct Standing {
     block: BlockRef,
+    shape: Shape,
     number: u32,
     position: usize,
     /// How many bytes of `key` are those of the group's first key.
@@ -309,9 +310,9 @@ impl TableCursor {
     /// Pursues the goal in a block; returns the block to go on with, if it is another.
     fn arrive(&mut self, number: u32, block: BlockRef) -> Result<Option<u32>> {
         self.leave();
-        let place =
-            self.place(&block).map_err(|damaged| self.table.damaged_block(number, damaged))?;
-        let Some(position) = place else {
+        let damaged = |damaged| self.table.damaged_block(number, damaged);
+        let shape = Shape::read(block.bytes()).map_err(damaged)?;
+        let Some(position) = self.place(&shape.view(block.bytes())).map_err(damaged)? else {
             let backward = matches!(self.goal, Goal::Last | Goal::SeekBefore);
             let next = if backward {
                 self.goal = Goal::Last;
@@ -325,8 +326,10 @@ impl TableCursor {
         // Nothing of the key is that of this block's groups yet.
         self.standing = Some(Standing {
             block,
+            shape,
             number,
-            position,
+            // On no entry yet.
+            position: usize::MAX - 1,
             shared: 0,
             seq: 0,
             kind: Kind::Tombstone,
@@ -338,8 +341,7 @@ impl TableCursor {
     }
 
     /// Where in a block the goal is met, if in this one.
-    fn place(&self, block: &BlockRef) -> Result<Option<usize>, Damaged> {
-        let view = BlockView::parse(block.bytes())?;
+    fn place(&self, view: &BlockView<'_>) -> Result<Option<usize>, Damaged> {
         let target = Target { key: &self.target, seq: self.target_seq };
         Ok(match self.goal {
             Goal::First => (view.count() > 0).then_some(0),
@@ -384,12 +386,29 @@ impl TableCursor {
 /// changes. False if the block ends before it.
 #[inline]
 fn stand(standing: &mut Standing, key: &mut Vec<u8>, position: usize) -> Result<bool, Damaged> {
-    let view = BlockView::parse(standing.block.bytes())?;
+    let view = standing.shape.view(standing.block.bytes());
     if position >= view.count() {
         return Ok(false);
     }
-    let entry = view.entry(position)?;
-    assemble(&view, standing, key, position, &entry)?;
+    // Entries lie one behind the other.
+    let is_next = position == standing.position.wrapping_add(1);
+    let entry = if is_next {
+        view.entry_at(standing.value_start + standing.value_len)?
+    } else {
+        view.entry(position)?
+    };
+    // Within a group only the head shares nothing, so the next entry is in the same group if it
+    // shares anything.
+    if entry.shared == 0 {
+        key.clear();
+    } else if is_next && entry.shared <= standing.shared {
+        key.truncate(entry.shared);
+    } else {
+        let prefix = view.shared_prefix(position, entry.shared)?;
+        key.clear();
+        key.extend_from_slice(prefix);
+    }
+    key.extend_from_slice(entry.suffix);
     standing.position = position;
     standing.shared = entry.shared;
     standing.seq = entry.seq;
@@ -397,25 +416,6 @@ fn stand(standing: &mut Standing, key: &mut Vec<u8>, position: usize) -> Result<
     standing.value_start = entry.value_start;
     standing.value_len = entry.value_len;
     Ok(true)
-}
-
-#[inline]
-fn assemble(
-    view: &BlockView<'_>,
-    standing: &Standing,
-    key: &mut Vec<u8>,
-    position: usize,
-    entry: &Entry<'_>,
-) -> Result<(), Damaged> {
-    let same_group = view.group_head(position) == view.group_head(standing.position);
-    if same_group && entry.shared <= standing.shared {
-        key.truncate(entry.shared);
-    } else {
-        key.clear();
-        key.extend_from_slice(view.shared_prefix(position, entry.shared)?);
-    }
-    key.extend_from_slice(entry.suffix);
-    Ok(())
 }
 
 impl ReadAhead {

@@ -8,7 +8,6 @@
 //!
 //! No locks, and no files other than manifests and `CURRENT`: old manifests are the caller's to
 //! remove, after the new one was created.
-#![allow(dead_code, reason = "the engine calls these from the change that adds it")]
 
 use std::{
     io::ErrorKind,
@@ -54,7 +53,6 @@ const CURRENT_BYTES_MAX: u64 = 256;
 pub(crate) struct Manifest {
     path: PathBuf,
     file: Box<dyn WritableFile>,
-    id: FileId,
     seed: FrameSeed,
     /// The length of the file.
     bytes: u64,
@@ -104,7 +102,6 @@ impl Manifest {
         Ok(Self {
             path,
             file,
-            id,
             seed,
             bytes: durable_bytes,
             durable_bytes,
@@ -174,11 +171,6 @@ impl Manifest {
         &self.path
     }
 
-    /// The number in the file's name.
-    pub(crate) fn id(&self) -> FileId {
-        self.id
-    }
-
     /// Reads what the manifest that counts says. `None` if there is no database in `dir`: nothing,
     /// or only what an interrupted creation of one leaves.
     pub(crate) fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Recovered>> {
@@ -188,12 +180,12 @@ impl Manifest {
         };
         let path = manifest_path(dir, current.id);
         let mut state = CatalogState::blank();
-        let torn = read_manifest(fs, &path, current.durable_bytes, |record| {
+        read_manifest(fs, &path, current.durable_bytes, |record| {
             state.apply(&record.edit).map_err(|found| {
                 Error::corrupt(&path, record.offset, "edits that fit those before them", found)
             })
         })?;
-        Ok(Some(Recovered { id: current.id, state, torn }))
+        Ok(Some(Recovered { id: current.id, state }))
     }
 }
 
@@ -204,8 +196,6 @@ pub(crate) struct Recovered {
     pub(crate) id: FileId,
     /// What its records add up to.
     pub(crate) state: CatalogState,
-    /// Where a torn last record was ignored, if one was.
-    pub(crate) torn: Option<u64>,
 }
 
 /// One record of a manifest.

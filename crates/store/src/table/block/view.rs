@@ -48,10 +48,9 @@ pub(crate) struct Found {
 /// The number of an entry within its block, from 0 to the count of entries.
 pub(crate) type Position = usize;
 
-/// A block's payload with its head decoded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockView<'a> {
-    bytes: &'a [u8],
+/// What the head of a block says, checked against the payload's length.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shape {
     count: usize,
     interval: usize,
     /// 2 or 4.
@@ -59,10 +58,17 @@ pub(crate) struct BlockView<'a> {
     entries_start: usize,
 }
 
-impl<'a> BlockView<'a> {
+/// A block's payload with its head decoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockView<'a> {
+    bytes: &'a [u8],
+    shape: Shape,
+}
+
+impl Shape {
     /// Reads the head of a block and checks that its arrays lie within the payload. O(1).
     #[inline]
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Damaged> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Damaged> {
         let Some((head, _)) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>() else {
             return Err(Damaged("a block header"));
         };
@@ -77,25 +83,47 @@ impl<'a> BlockView<'a> {
         if entries_start > bytes.len() {
             return Err(Damaged("a directory of as many entries"));
         }
-        Ok(Self { bytes, count, interval, offset_bytes, entries_start })
+        Ok(Self { count, interval, offset_bytes, entries_start })
+    }
+
+    /// The block's payload with this head, which must have been read from it.
+    #[inline]
+    pub(crate) fn view(self, bytes: &[u8]) -> BlockView<'_> {
+        BlockView { bytes, shape: self }
+    }
+}
+
+impl<'a> BlockView<'a> {
+    /// Reads the head of a block. O(1).
+    #[inline]
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Damaged> {
+        Ok(Self { bytes, shape: Shape::read(bytes)? })
     }
 
     /// How many entries the block holds.
     #[inline]
     pub(crate) fn count(&self) -> usize {
-        self.count
+        self.shape.count
     }
 
     /// The first entry of the group of entry `position`.
     #[inline]
     pub(crate) fn group_head(&self, position: Position) -> Position {
-        position - position % self.interval
+        position - position % self.shape.interval
     }
 
     /// Decodes an entry. O(1).
     #[inline]
     pub(crate) fn entry(&self, position: Position) -> Result<Entry<'a>, Damaged> {
-        self.decode(position).ok_or(Damaged("an entry within the block"))
+        let offset = self.offset(position);
+        let entry = offset.and_then(|offset| self.decode(self.shape.entries_start + offset));
+        entry.ok_or(Damaged("an entry within the block"))
+    }
+
+    /// Decodes the entry that follows one whose value ends at `end`. O(1), without the directory.
+    #[inline]
+    pub(crate) fn entry_at(&self, end: usize) -> Result<Entry<'a>, Damaged> {
+        self.decode(end).ok_or(Damaged("an entry within the block"))
     }
 
     /// The whole key of a group's first entry.
@@ -135,12 +163,12 @@ impl<'a> BlockView<'a> {
     ) -> Result<Option<Found>, Damaged> {
         let pattern = u64::from_ne_bytes([hash.tag(); 8]);
         let mut group = 0;
-        while group < self.count {
+        while group < self.shape.count {
             let mut matches = zero_bytes(self.tag_word(group) ^ pattern);
             while matches != 0 {
                 let position = group + matches.trailing_zeros() as usize / 8;
                 matches &= matches - 1;
-                if position >= self.count {
+                if position >= self.shape.count {
                     break;
                 }
                 let entry = self.entry(position)?;
@@ -161,7 +189,7 @@ impl<'a> BlockView<'a> {
     #[cold]
     fn find_older(&self, target: Target<'_>) -> Result<Option<Found>, Damaged> {
         let position = self.lower_bound(target)?;
-        if position == self.count {
+        if position == self.shape.count {
             return Ok(None);
         }
         let entry = self.entry(position)?;
@@ -173,10 +201,10 @@ impl<'a> BlockView<'a> {
     pub(crate) fn lower_bound(&self, target: Target<'_>) -> Result<Position, Damaged> {
         // The last group whose head is before the target holds the bound, or is followed by it.
         let mut low = 0;
-        let mut high = self.count.div_ceil(self.interval);
+        let mut high = self.shape.count.div_ceil(self.shape.interval);
         while low < high {
             let middle = usize::midpoint(low, high);
-            if self.is_before(middle * self.interval, target)? {
+            if self.is_before(middle * self.shape.interval, target)? {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -185,8 +213,8 @@ impl<'a> BlockView<'a> {
         if low == 0 {
             return Ok(0);
         }
-        let mut high = self.count.min(low * self.interval);
-        let mut low = (low - 1) * self.interval + 1;
+        let mut high = self.shape.count.min(low * self.shape.interval);
+        let mut low = (low - 1) * self.shape.interval + 1;
         while low < high {
             let middle = usize::midpoint(low, high);
             if self.is_before(middle, target)? {
@@ -235,18 +263,18 @@ impl<'a> BlockView<'a> {
     /// Where the directory's group starts whose first entry is `group`.
     #[inline]
     fn group_start(&self, group: Position) -> usize {
-        BLOCK_HEADER_BYTES + group * (1 + self.offset_bytes)
+        BLOCK_HEADER_BYTES + group * (1 + self.shape.offset_bytes)
     }
 
     #[inline]
     fn offset(&self, position: Position) -> Option<usize> {
-        if position >= self.count {
+        if position >= self.shape.count {
             return None;
         }
         let group = position - position % BLOCK_GROUP;
-        let tags = (self.count - group).min(BLOCK_GROUP);
-        let at = self.group_start(group) + tags + (position - group) * self.offset_bytes;
-        let bytes = self.bytes.get(at..at + self.offset_bytes)?;
+        let tags = (self.shape.count - group).min(BLOCK_GROUP);
+        let at = self.group_start(group) + tags + (position - group) * self.shape.offset_bytes;
+        let bytes = self.bytes.get(at..at + self.shape.offset_bytes)?;
         Some(match *bytes {
             [a, b] => usize::from(u16::from_le_bytes([a, b])),
             [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) as usize,
@@ -254,9 +282,24 @@ impl<'a> BlockView<'a> {
         })
     }
 
+    /// Decodes the entry that starts at `at`.
     #[inline]
-    fn decode(&self, position: Position) -> Option<Entry<'a>> {
-        let mut at = self.entries_start + self.offset(position)?;
+    fn decode(&self, at: usize) -> Option<Entry<'a>> {
+        const CONTINUED: u32 = 0x8080_8080;
+        let Some(&head) = self.bytes.get(at..)?.first_chunk() else { return self.decode_long(at) };
+        let [shared, suffix_len, word, value_len] = head;
+        // Most entries have four numbers of one byte each, and a value.
+        if u32::from_le_bytes(head) & CONTINUED != 0 || word & 3 == Kind::Tombstone as u8 {
+            return self.decode_long(at);
+        }
+        let kind = Kind::from_byte(word & 3)?;
+        let (shared, value_len) = (usize::from(shared), usize::from(value_len));
+        let (at, seq) = (at + 4, SeqNo::from(word >> 2));
+        self.assemble(at, shared, usize::from(suffix_len), seq, kind, value_len)
+    }
+
+    /// [`BlockView::decode`] for numbers of any length.
+    fn decode_long(&self, mut at: usize) -> Option<Entry<'a>> {
         let mut number = || {
             let (value, len) = varint::get(self.bytes.get(at..)?)?;
             at += len;
@@ -268,12 +311,28 @@ impl<'a> BlockView<'a> {
         let kind = Kind::from_byte((word & 3) as u8)?;
         let value_len =
             if kind == Kind::Tombstone { 0 } else { usize::try_from(number()?).ok()? };
-        let value_start = at.checked_add(suffix_len)?;
-        let suffix = self.bytes.get(at..value_start)?;
-        if shared > self.bytes.len() || value_start.checked_add(value_len)? > self.bytes.len() {
+        if shared > self.bytes.len() {
             return None;
         }
-        Some(Entry { shared, suffix, seq: word >> 2, kind, value_start, value_len })
+        self.assemble(at, shared, suffix_len, word >> 2, kind, value_len)
+    }
+
+    #[inline]
+    fn assemble(
+        &self,
+        at: usize,
+        shared: usize,
+        suffix_len: usize,
+        seq: SeqNo,
+        kind: Kind,
+        value_len: usize,
+    ) -> Option<Entry<'a>> {
+        let value_start = at.checked_add(suffix_len)?;
+        let suffix = self.bytes.get(at..value_start)?;
+        if value_start.checked_add(value_len)? > self.bytes.len() {
+            return None;
+        }
+        Some(Entry { shared, suffix, seq, kind, value_start, value_len })
     }
 }
 
