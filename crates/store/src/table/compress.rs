@@ -8,6 +8,9 @@ use super::{
 /// A block is stored compressed only if that saves at least one part in this many.
 const GAIN: usize = 8;
 
+/// The most bytes that LZ4 unfolds a byte to: each more of a length counts for so many.
+const LZ4_RATIO_MAX: usize = 255;
+
 /// Zstandard's own default: the level that its users expect.
 #[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 3;
@@ -91,7 +94,10 @@ pub(crate) fn check_raw_len(
 ) -> Result<(), DecompressError> {
     let possible = match kind {
         COMPRESSION_NONE => raw_len == stored_len,
-        COMPRESSION_LZ4 | COMPRESSION_ZSTD => raw_len <= COMPRESSED_RAW_BYTES_MAX,
+        COMPRESSION_LZ4 => {
+            raw_len <= COMPRESSED_RAW_BYTES_MAX.min(stored_len.saturating_mul(LZ4_RATIO_MAX))
+        }
+        COMPRESSION_ZSTD => raw_len <= COMPRESSED_RAW_BYTES_MAX,
         _ => return Err(DecompressError::Damaged("a known compression")),
     };
     if possible { Ok(()) } else { Err(DecompressError::Damaged("a possible raw length")) }
@@ -176,9 +182,22 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_lz4_match_is_possible() {
+        let raw = vec![7; 1 << 20];
+        let mut compressor = Compressor::new(Compression::Lz4);
+        let (kind, stored) = compressor.compress(&raw);
+        assert!(stored.len() < raw.len() / (LZ4_RATIO_MAX - 5));
+        assert_eq!(check_raw_len(kind, stored.len(), raw.len()), Ok(()));
+    }
+
+    #[test]
     fn impossible_raw_lengths_are_refused() {
         assert!(check_raw_len(COMPRESSION_NONE, 10, 11).is_err());
-        assert!(check_raw_len(COMPRESSION_LZ4, 10, COMPRESSED_RAW_BYTES_MAX + 1).is_err());
+        assert!(check_raw_len(COMPRESSION_LZ4, 10, 10 * LZ4_RATIO_MAX).is_ok());
+        assert!(check_raw_len(COMPRESSION_LZ4, 10, 10 * LZ4_RATIO_MAX + 1).is_err());
+        let enough = COMPRESSED_RAW_BYTES_MAX;
+        assert!(check_raw_len(COMPRESSION_LZ4, enough, COMPRESSED_RAW_BYTES_MAX).is_ok());
+        assert!(check_raw_len(COMPRESSION_LZ4, enough, COMPRESSED_RAW_BYTES_MAX + 1).is_err());
         assert!(check_raw_len(7, 10, 10).is_err());
     }
 }
