@@ -84,7 +84,7 @@ fn check_state(state: &CatalogState) {
     let mut tables = 0;
     for keyspace in state.keyspaces.values() {
         for (level, meta) in state.tables_of(keyspace.tree) {
-            assert!(level < 64 && meta.smallest <= meta.largest && meta.id <= state.next_file);
+            assert!(level < 64 && meta.smallest <= meta.largest && meta.id < state.next_file);
             tables += 1;
         }
         check_options(&keyspace.options);

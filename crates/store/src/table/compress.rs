@@ -85,6 +85,10 @@ pub(crate) enum DecompressError {
     Unsupported(&'static str),
 }
 
+/// What a build without the feature `zstd` says of a block that needs it.
+const NO_ZSTD: DecompressError =
+    DecompressError::Unsupported("a block compressed with Zstandard, which this build lacks");
+
 /// Checks that `raw_len` is a length that the writer may have stored for `stored_len` bytes: to be
 /// called before anything of that length is allocated.
 pub(crate) fn check_raw_len(
@@ -97,6 +101,7 @@ pub(crate) fn check_raw_len(
         COMPRESSION_LZ4 => {
             raw_len <= COMPRESSED_RAW_BYTES_MAX.min(stored_len.saturating_mul(LZ4_RATIO_MAX))
         }
+        COMPRESSION_ZSTD if !cfg!(feature = "zstd") => return Err(NO_ZSTD),
         COMPRESSION_ZSTD => raw_len <= COMPRESSED_RAW_BYTES_MAX,
         _ => return Err(DecompressError::Damaged("a known compression")),
     };
@@ -133,7 +138,7 @@ fn decompress_zstd(stored: &[u8], raw: &mut [u8]) -> Result<Option<usize>, Decom
 
 #[cfg(not(feature = "zstd"))]
 fn decompress_zstd(_stored: &[u8], _raw: &mut [u8]) -> Result<Option<usize>, DecompressError> {
-    Err(DecompressError::Unsupported("a block compressed with Zstandard, which this build lacks"))
+    Err(NO_ZSTD)
 }
 
 #[cfg(test)]
@@ -199,5 +204,8 @@ mod tests {
         assert!(check_raw_len(COMPRESSION_LZ4, enough, COMPRESSED_RAW_BYTES_MAX).is_ok());
         assert!(check_raw_len(COMPRESSION_LZ4, enough, COMPRESSED_RAW_BYTES_MAX + 1).is_err());
         assert!(check_raw_len(7, 10, 10).is_err());
+        // Nothing is allocated for a block that cannot be unfolded.
+        let zstd = check_raw_len(COMPRESSION_ZSTD, 10, 10);
+        assert_eq!(zstd, if cfg!(feature = "zstd") { Ok(()) } else { Err(NO_ZSTD) });
     }
 }
