@@ -295,8 +295,8 @@ fn inspect(fs: &Arc<dyn FileSystem>) {
 fn walk_entries(table: &Arc<Table>) -> Vec<Vec<u8>> {
     let mut entries = Some(0);
     for number in 0..table.index().block_count() {
-        let count = table.read_block(number, false).ok().and_then(|block| {
-            Some(BlockView::parse(block.bytes()).expect("it was parsed when it was read").count())
+        let count = table.read_block(number, false).ok().map(|block| {
+            BlockView::parse(block.bytes()).expect("it was parsed when it was read").count()
         });
         entries = entries.zip(count).map(|(sum, count): (usize, usize)| sum + count);
     }
@@ -369,8 +369,8 @@ fn read_large(table: &Table, pointer: &[u8]) {
     }
 }
 
-/// Looks keys up and seeks them; what a lookup finds without the filter and the index of a hostile
-/// table saying otherwise is not promised, so only faults are sought.
+/// Looks keys up and seeks them. A hostile filter or index may hide any key, so only faults are
+/// sought.
 fn look_up<'a>(table: &Arc<Table>, keys: impl Iterator<Item = &'a [u8]>) {
     let mut cursor = TableCursor::new(Arc::clone(table), Access::Cached);
     for key in keys {
