@@ -84,9 +84,14 @@ fn predict(mut bytes: &[u8]) {
         let place = lower_bound(&xs, x, Window { lo: window.lo % 16, hi: window.hi % 16 });
         assert!(place <= xs.len());
     }
-    let (mantissa, shift) = Line::quantise_slope(f64::from_bits(next()), next() as u32);
+    let slope = f64::from_bits(next());
+    let (mantissa, shift) = Line::quantise_slope(slope, next() as u32);
     assert!(shift <= Line::SHIFT_MAX);
-    assert!(Line { mantissa, shift, ..line }.at(0) <= u64::MAX);
+    if (1e-15..1e9).contains(&slope) {
+        let found = Line { mantissa, shift, ..line }.slope();
+        let unit = (-f64::from(shift)).exp2();
+        assert!((found - slope).abs() <= unit.max(slope * 1e-9), "{found} for {slope}");
+    }
 }
 
 /// The windows of a fit contain every point that it took.
