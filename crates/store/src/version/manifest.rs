@@ -59,6 +59,8 @@ pub(crate) struct Manifest {
     /// What of it is durable.
     durable_bytes: u64,
     broken: Option<Error>,
+    /// Whether the last record was written and may be durable or not.
+    undecided: bool,
 }
 
 impl Manifest {
@@ -97,7 +99,15 @@ impl Manifest {
         let (from, to) = (dir.join(CURRENT_TEMPORARY_NAME), dir.join(CURRENT_NAME));
         retry("rename", &from, || fs.rename(&from, &to))?;
         retry("sync directory", dir, || fs.sync_dir(dir))?;
-        Ok(Self { path, file, seed, bytes: durable_bytes, durable_bytes, broken: None })
+        Ok(Self {
+            path,
+            file,
+            seed,
+            bytes: durable_bytes,
+            durable_bytes,
+            broken: None,
+            undecided: false,
+        })
     }
 
     /// Appends one record and makes it durable.
@@ -121,7 +131,9 @@ impl Manifest {
 
     fn append_durably(&mut self, payload: &[u8]) -> Result<()> {
         self.write_frame(payload)?;
+        self.undecided = true;
         retry("fdatasync", &self.path, || self.file.sync_data())?;
+        self.undecided = false;
         self.durable_bytes = self.bytes;
         Ok(())
     }
@@ -142,6 +154,11 @@ impl Manifest {
     /// Whether the manifest takes no more records.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
+    }
+
+    /// Whether the record whose appending failed may be there after a crash.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.undecided
     }
 
     /// Bytes of the file.
