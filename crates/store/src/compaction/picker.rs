@@ -69,15 +69,26 @@ fn pick_zero(levels: &Levels) -> Option<Vec<Arc<Table>>> {
 }
 
 fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
-    let smallest = inputs.iter().map(|t| &t.meta().smallest).min().cloned().unwrap_or_default();
-    let largest = inputs.iter().map(|t| &t.meta().largest).max().cloned().unwrap_or_default();
-    let below = levels.sorted.get(level).map_or(&[][..], |l| l.overlapping(&smallest, &largest));
+    let (smallest, largest) = key_range(&inputs);
+    let below = levels.sorted.get(level).map_or(&[][..], |l| l.overlapping(smallest, largest));
     let is_move = inputs.len() == 1 && below.is_empty();
     let output_level = level + 1;
-    let deepest = !levels.deeper_overlaps(output_level, &smallest, &largest);
-    let mut all: Vec<(usize, Arc<Table>)> = inputs.into_iter().map(|t| (level, t)).collect();
+    // The tables below reach further than those that they overlap.
+    let (below_smallest, below_largest) = key_range(below);
+    let deepest = !levels.deeper_overlaps(output_level, smallest, largest)
+        && (below.is_empty()
+            || !levels.deeper_overlaps(output_level, below_smallest, below_largest));
+    let mut all: Vec<(usize, Arc<Table>)> =
+        inputs.iter().map(|t| (level, Arc::clone(t))).collect();
     all.extend(below.iter().map(|t| (output_level, Arc::clone(t))));
     Job { output_level, inputs: all, is_move, deepest }
+}
+
+/// The smallest and the largest key of all `tables`; empty keys if there are none.
+fn key_range(tables: &[Arc<Table>]) -> (&[u8], &[u8]) {
+    let smallest = tables.iter().map(|t| &*t.meta().smallest).min().unwrap_or_default();
+    let largest = tables.iter().map(|t| &*t.meta().largest).max().unwrap_or_default();
+    (smallest, largest)
 }
 
 /// A compaction of everything into the deepest level in use; `None` if it is all there and clean.

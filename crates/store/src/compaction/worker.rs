@@ -33,7 +33,8 @@ impl Core {
                 })
                 .collect()
         };
-        due.sort_by(|a, b| b.0.total_cmp(&a.0));
+        // Ties are broken, so that a run without a pool is repeatable.
+        due.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.id.cmp(&b.2.id)));
         let mut failure = None;
         for (_, level, tree) in due {
             let Some(mut state) = tree.compaction.try_lock() else { continue };

@@ -201,21 +201,35 @@ impl Core {
 impl Catalog {
     /// Makes `edits` durable, all or none, and remembers them.
     ///
-    /// After an error it is unknown whether they are durable: what they name must stay as it is
-    /// until a later commit succeeds.
+    /// After an error none of them happened, now or after a crash, unless writes are stopped. What
+    /// they name must stay as it is all the same until a later commit succeeds.
     pub(crate) fn commit(&mut self, core: &Core, mut edits: Vec<Edit>) -> Result<()> {
         edits.push(self.next_ids(core));
         let edit = VersionEdit::from(edits);
         if self.manifest.is_broken() || self.manifest.bytes() > MANIFEST_BYTES_MAX {
-            let id = core.new_file_id();
-            let old = self.manifest.path().to_owned();
-            self.manifest = Manifest::create(&*core.fs, &core.dir, id, &[self.state.snapshot()])?;
-            core.remove_file(&old);
+            self.replace_manifest(core)?;
         }
-        self.manifest.append(&edit)?;
+        if let Err(cause) = self.manifest.append(&edit) {
+            // Where the sync failed the edits may come back after a crash. Writes that go on as if
+            // they had not happened would then be lost, so a manifest without them has to count
+            // first.
+            if self.manifest.is_undecided() && self.replace_manifest(core).is_err() {
+                core.stop(&cause);
+            }
+            return Err(cause);
+        }
         self.state.apply(&edit).map_err(|what| {
             Error::corrupt(self.manifest.path(), 0, "edits that fit the state", what)
         })
+    }
+
+    /// Begins a new manifest with what is known to have happened.
+    fn replace_manifest(&mut self, core: &Core) -> Result<()> {
+        let id = core.new_file_id();
+        let new = Manifest::create(&*core.fs, &core.dir, id, &[self.state.snapshot()])?;
+        let old = std::mem::replace(&mut self.manifest, new);
+        core.remove_file(old.path());
+        Ok(())
     }
 
     fn next_ids(&self, core: &Core) -> Edit {

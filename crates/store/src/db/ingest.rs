@@ -9,7 +9,7 @@ use super::core::{Core, Tree};
 use crate::{
     error::{Error, Result},
     log::batch::check_entry,
-    options::LEVEL_RATIO,
+    options::{LEVEL_RATIO, PersistMode},
     sync::primitive::Arc,
     table::{Table, TableMeta, TableWriter},
     types::Kind,
@@ -116,6 +116,8 @@ impl Core {
             .iter()
             .map(|meta| Table::open(&self.tables, meta.clone()))
             .collect::<Result<_>>()?;
+        // What is ingested is durable at once, so what was written before it must be.
+        self.sync_logs(&mut state, PersistMode::SyncData)?;
         let mut catalog = self.catalog.lock();
         if tree.dropped.load(Ordering::Acquire) {
             opened.iter().for_each(|table| table.mark_obsolete());

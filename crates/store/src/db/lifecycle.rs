@@ -86,6 +86,9 @@ impl Core {
         if has_snapshots {
             self.wait_for_sealed(0)?;
         }
+        // The change is durable at once, so what was written before it must be: after a crash
+        // the state is that of a moment, never a later change without an earlier write.
+        self.sync_logs(&mut state, PersistMode::SyncData)?;
         let mut catalog = self.catalog.lock();
         if inner.dropped.load(Ordering::Acquire) {
             return Ok(false);

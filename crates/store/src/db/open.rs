@@ -40,7 +40,7 @@ use crate::{
     version::{
         edit::Edit,
         levels::{Level, Levels},
-        manifest::Manifest,
+        manifest::{CURRENT_NAME, Manifest},
         state::CatalogState,
     },
 };
@@ -111,21 +111,28 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
 }
 
 /// Creates the directory if need be, durably.
+///
+/// While there is no database in it, its entry may be that of a process that was killed before it
+/// made it durable: so it is made durable whoever created it.
 fn prepare_directory(fs: &dyn FileSystem, dir: &Path, create: bool) -> Result<()> {
-    if fs.list(dir).is_ok() {
-        return Ok(());
-    }
-    if !create {
-        return Err(Error::InvalidArgument(
-            format!("there is no database in {}", dir.display()).into(),
-        ));
+    let is_database = |names: &[String]| names.iter().any(|name| name == CURRENT_NAME);
+    match retry("list", dir, || fs.list(dir)) {
+        Ok(names) if is_database(&names) => return Ok(()),
+        _ if create => {}
+        _ => {
+            return Err(Error::InvalidArgument(
+                format!("there is no database in {}", dir.display()).into(),
+            ));
+        }
     }
     retry("create directory", dir, || fs.create_dir_all(dir))?;
     for parent in dir.ancestors().skip(1) {
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        // A parent that cannot be opened was there before: only new entries need the sync.
-        if fs.sync_dir(parent).is_err() {
-            break;
+        match retry("sync directory", parent, || fs.sync_dir(parent)) {
+            Ok(()) => {}
+            // A parent that may not be opened was there before.
+            Err(Error::Io(e)) if e.source.kind() == ErrorKind::PermissionDenied => break,
+            Err(error) => return Err(error),
         }
     }
     Ok(())

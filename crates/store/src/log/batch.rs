@@ -102,22 +102,6 @@ impl BatchBuilder {
         self.count
     }
 
-    /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Bytes of the payload so far.
-    pub(crate) fn payload_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Forgets all operations and keeps the buffer.
-    pub(crate) fn clear(&mut self) {
-        self.bytes.truncate(BATCH_HEADER_BYTES);
-        self.count = 0;
-    }
-
     /// Gives the first operation the sequence number `first_seq`, and the rest those after it; the
     /// payload is then whole. May be called again.
     pub(crate) fn seal(&mut self, first_seq: SeqNo) -> &[u8] {
@@ -129,16 +113,6 @@ impl BatchBuilder {
     /// The whole payload; [`set_first_seq`] numbers it.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.seal(0);
-        self.bytes
-    }
-
-    /// The payload as it was last sealed.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// The payload's buffer, as it was last sealed.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 }
@@ -373,11 +347,11 @@ mod tests {
     fn what_is_too_large_is_refused_and_changes_nothing() {
         let mut builder = BatchBuilder::new();
         builder.put(1, b"a", b"b").unwrap();
-        let before = builder.as_bytes().to_vec();
+        let before = builder.seal(1).to_vec();
         let key = vec![0; KEY_BYTES_MAX + 1];
         assert!(matches!(builder.put(1, &key, b""), Err(Error::InvalidArgument(_))));
         assert!(matches!(builder.remove(1, &key), Err(Error::InvalidArgument(_))));
-        assert_eq!((builder.as_bytes(), builder.count()), (&before[..], 1));
+        assert_eq!(builder.seal(1), before);
         builder.put(1, &key[1..], b"").unwrap();
         assert_eq!(Batch::decode(builder.seal(1)).unwrap().count(), 2);
     }

@@ -8,7 +8,6 @@
 //! This module knows nothing of memtables, threads or locks: it is given records and hands them
 //! back. It never removes a segment, and it never makes a promise about bytes that it did not see
 //! being synced.
-#![allow(dead_code, unused_imports, reason = "the engine calls these from the change that adds it")]
 
 pub(crate) mod batch;
 pub(crate) mod frame;
@@ -23,7 +22,6 @@ pub(crate) mod varint;
 pub(crate) mod writer;
 
 pub(crate) use recovery::{LogRecord, LogStart, Recovery, recover};
-pub(crate) use segment::SegmentHeader;
 pub(crate) use writer::LogWriter;
 
 /// A place in the log: bytes from the beginning of the first segment, over all segments. A

@@ -75,17 +75,12 @@ impl FrameFault {
 }
 
 impl FrameReader {
-    /// Opens `path`; `seed` may be set later.
+    /// Opens `path`, whose frames' checksums begin with `seed`.
     pub(crate) fn open(fs: &dyn FileSystem, path: &Path, seed: FrameSeed) -> Result<Self> {
         let file = retry("open", path, || fs.open(path, ReadMode::Buffered))?;
         let file_bytes = retry("read the length of", path, || file.len())?;
         let path = path.to_owned();
         Ok(Self { file, path, file_bytes, seed, window: Vec::new(), window_start: 0 })
-    }
-
-    /// The file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The length of the file when it was opened.

@@ -270,7 +270,13 @@ impl WritableFile for TestFile {
             Ok(_) => (bytes.len().min(max), Ok(bytes.len().min(max))),
             Err(e) => (bytes.len() * (self.fs.calls() % 3) as usize / 2, Err(e)),
         };
-        self.node.lock().unwrap().cached.extend_from_slice(&bytes[..len]);
+        let writes_back = self.fs.calls().is_multiple_of(5);
+        let mut node = self.node.lock().unwrap();
+        node.cached.extend_from_slice(&bytes[..len]);
+        // Now and then the system writes back what nobody asked it to.
+        if writes_back {
+            node.durable = node.cached.clone();
+        }
         outcome
     }
 

@@ -65,12 +65,17 @@ pub(crate) struct LogWriter {
     buffer: Vec<u8>,
     /// Whether bytes of a failed record may follow `end` in the file.
     has_tail: bool,
+    /// Where the last acknowledged record ends in the file, marks left aside; the header counts as
+    /// a record.
+    record_end: u64,
     /// What of this file was synced.
     synced_end: u64,
     /// Whether the file's name was synced.
     name_synced: bool,
     /// Everything before this place of the log is durable.
     durable: Lsn,
+    /// What the frames written so far say of that.
+    claimed: Lsn,
 }
 
 impl LogWriter {
@@ -100,9 +105,11 @@ impl LogWriter {
             staged_end: end,
             buffer: Vec::new(),
             has_tail: false,
+            record_end: end,
             synced_end: 0,
             name_synced: false,
             durable: header.synced,
+            claimed: header.synced,
         })
     }
 
@@ -113,11 +120,8 @@ impl LogWriter {
     /// again with another `id`. It may still be synced, and must be before anything in its
     /// successor can become durable: tell the successor with [`LogWriter::note_durable`].
     pub(crate) fn rotate(&mut self, id: FileId) -> Result<Self> {
-        if let State::SyncFailed(cause) = &self.state {
-            return Err(Error::WritesStopped(Arc::new(cause.clone())));
-        }
+        self.check_synced()?;
         self.discard();
-        self.drop_tail();
         if !matches!(self.state, State::Closed(_)) {
             let what = format!("{}: the log goes on in another segment", self.path.display());
             self.state = State::Closed(Error::InvalidArgument(what.into()));
@@ -134,10 +138,7 @@ impl LogWriter {
     }
 
     /// Appends one record and hands it to the operating system; returns its place.
-    ///
-    /// Fails with [`Error::InvalidArgument`] for a payload that is empty or longer than
-    /// [`PAYLOAD_BYTES_MAX`]. After any other failure the record is not in the log; see
-    /// [`LogWriter::is_closed`].
+    #[cfg(test)]
     pub(crate) fn append(&mut self, payload_parts: &[&[u8]]) -> Result<Lsn> {
         let lsn = self.stage(payload_parts)?;
         self.commit()?;
@@ -146,8 +147,11 @@ impl LogWriter {
 
     /// Takes one record to be appended by the next [`LogWriter::commit`], together with all others
     /// that were staged: so a group of writers costs one call of the operating system. Returns the
-    /// place that the record will have. Fails as [`LogWriter::append`] does; after a failure that is
-    /// not [`Error::InvalidArgument`], all staged records are dropped.
+    /// place that the record will have. Parts of 64 KiB and more are not copied, but written now.
+    ///
+    /// Fails with [`Error::InvalidArgument`] for a payload that is empty or longer than
+    /// [`PAYLOAD_BYTES_MAX`]. After any other failure all staged records are dropped and not in the
+    /// log; see [`LogWriter::is_closed`].
     pub(crate) fn stage(&mut self, payload_parts: &[&[u8]]) -> Result<Lsn> {
         let len = payload_parts.iter().fold(0usize, |sum, part| sum.saturating_add(part.len()));
         if len == 0 || len > PAYLOAD_BYTES_MAX {
@@ -165,9 +169,14 @@ impl LogWriter {
     /// Hands all staged records to the operating system. After a failure none of them is in the
     /// log.
     pub(crate) fn commit(&mut self) -> Result<()> {
-        if self.staged_end == self.end {
-            return Ok(());
+        if self.staged_end != self.end {
+            self.write_staged()?;
+            self.record_end = self.end;
         }
+        Ok(())
+    }
+
+    fn write_staged(&mut self) -> Result<()> {
         let outcome = self.write_buffer();
         self.settle(outcome)?;
         self.end = self.staged_end;
@@ -175,12 +184,12 @@ impl LogWriter {
     }
 
     /// Appends a mark: a note of what is durable, so that damage before it is not taken for a torn
-    /// tail. Worth its 24 bytes when no record is likely to follow soon.
-    pub(crate) fn mark(&mut self) -> Result<()> {
+    /// tail. Nothing is staged.
+    fn mark(&mut self) -> Result<()> {
         self.prepare()?;
         let outcome = self.stage_frame(0, &[]);
         self.settle(outcome)?;
-        self.commit()
+        self.write_staged()
     }
 
     /// Where the log ends: the place that the next record has if nothing is staged.
@@ -189,6 +198,7 @@ impl LogWriter {
     }
 
     /// Everything before this place is durable.
+    #[cfg(test)]
     pub(crate) fn durable_lsn(&self) -> Lsn {
         self.durable
     }
@@ -203,34 +213,18 @@ impl LogWriter {
         matches!(self.state, State::Closed(_))
     }
 
-    /// The failed sync after which nothing helps but to reopen the database.
-    pub(crate) fn sync_failure(&self) -> Option<&Error> {
-        match &self.state {
-            State::SyncFailed(cause) => Some(cause),
-            _ => None,
-        }
-    }
-
     /// Makes all committed records of this segment durable, with all metadata if `all`, and returns
     /// up to where the whole log is: short of this segment while an older one is not durable (see
     /// [`LogWriter::note_durable`]). After a failure the writer does nothing more.
+    ///
+    /// A mark that says so follows, not synced itself: the next record may be long in coming.
     pub(crate) fn sync(&mut self, all: bool) -> Result<Lsn> {
-        if let State::SyncFailed(cause) = &self.state {
-            return Err(Error::WritesStopped(Arc::new(cause.clone())));
-        }
+        self.check_synced()?;
         let is_cut = self.has_tail || matches!(self.state, State::Cut);
-        if all || self.synced_end < self.end || is_cut {
-            self.drop_tail();
-            let outcome = if all {
-                retry("fsync", &self.path, || self.file.sync_all())
-            } else {
-                retry("fdatasync", &self.path, || self.file.sync_data())
-            };
-            self.poison_unless(outcome)?;
-            self.synced_end = self.end;
-            if matches!(self.state, State::Cut) {
-                self.state = State::Usable;
-            }
+        // A successor begins after the last mark, so that must be durable too then.
+        let needed = if self.is_closed() { self.end } else { self.record_end };
+        if all || self.synced_end < needed || is_cut {
+            self.sync_file(all)?;
         }
         if !self.name_synced {
             let outcome = retry("sync the directory", &self.dir, || self.fs.sync_dir(&self.dir));
@@ -238,7 +232,41 @@ impl LogWriter {
             self.name_synced = true;
         }
         self.note_durable(self.durable);
-        Ok(self.durable)
+        let durable = self.durable;
+        if self.staged_end == self.end && self.needs_mark() {
+            // What was synced is durable even if this fails; the next record finds out.
+            let _ = self.mark();
+        }
+        Ok(durable)
+    }
+
+    /// Whether records are durable that no frame says are.
+    fn needs_mark(&self) -> bool {
+        let records = self.header.base + self.record_end;
+        self.claimed < self.durable.min(records) && !self.is_closed()
+    }
+
+    fn sync_file(&mut self, all: bool) -> Result<()> {
+        self.drop_tail();
+        let outcome = if all {
+            retry("fsync", &self.path, || self.file.sync_all())
+        } else {
+            retry("fdatasync", &self.path, || self.file.sync_data())
+        };
+        self.poison_unless(outcome)?;
+        self.synced_end = self.end;
+        if matches!(self.state, State::Cut) {
+            self.state = State::Usable;
+        }
+        Ok(())
+    }
+
+    /// Refuses after a failed sync.
+    fn check_synced(&self) -> Result<()> {
+        match &self.state {
+            State::SyncFailed(cause) => Err(Error::WritesStopped(Arc::new(cause.clone()))),
+            _ => Ok(()),
+        }
     }
 
     /// Takes note that everything before `lsn` is durable: older segments were synced up to there,
@@ -250,16 +278,15 @@ impl LogWriter {
         }
     }
 
-    /// Ends the segment as at a clean close: everything durable, and a mark that says so. Records
-    /// that are staged and not committed are dropped.
+    /// Ends the segment as at a clean close: everything durable, and a durable mark that says so.
+    /// Records that are staged and not committed are dropped.
     pub(crate) fn close(&mut self) -> Result<()> {
         self.discard();
         self.sync(false)?;
-        if self.is_closed() {
-            return Ok(());
+        if self.needs_mark() {
+            self.mark()?;
         }
-        self.mark()?;
-        self.sync(false).map(drop)
+        if self.synced_end < self.end { self.sync_file(false) } else { Ok(()) }
     }
 
     /// Refuses if the writer takes no more records, and makes an earlier cut durable.
@@ -278,6 +305,7 @@ impl LogWriter {
         let start = self.buffer.len();
         let mut header = FrameHeader { len: len as u32, synced: self.durable, hash: 0 };
         self.staged_end += header.frame_bytes();
+        self.claimed = self.durable;
         if len < DIRECT_PART_BYTES_MIN {
             self.buffer.resize(start + FRAME_HEADER_BYTES, 0);
             for part in parts {
@@ -334,6 +362,7 @@ impl LogWriter {
     fn cut(&mut self, cause: Error) {
         self.buffer.clear();
         self.staged_end = self.end;
+        self.claimed = self.header.synced;
         self.has_tail = true;
         self.drop_tail();
         if matches!(self.state, State::Usable | State::Cut) {

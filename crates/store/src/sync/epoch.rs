@@ -78,11 +78,11 @@ pub(crate) struct Loaded<'a> {
 }
 
 impl Loaded<'_> {
-    /// Asks for the first `lines` lines of the contents, without waiting for any of it: not even
-    /// the length is looked at.
+    /// Asks for `lines` lines from byte `offset` of the contents on, without waiting for any of
+    /// it: not even the length is looked at, so `offset` may lie behind the end.
     #[inline]
-    pub(crate) fn prefetch(&self, lines: usize) {
-        let start = untag(self.tagged);
+    pub(crate) fn prefetch(&self, offset: usize, lines: usize) {
+        let start = untag(self.tagged).wrapping_byte_add(offset);
         for line in 0..lines {
             prefetch_address(start.wrapping_byte_add(line * LINE_BYTES));
         }

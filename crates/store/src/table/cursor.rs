@@ -238,11 +238,6 @@ impl TableCursor {
         }
     }
 
-    /// The number of the block that the entry is in, if there is one.
-    pub(crate) fn block_number(&self) -> Option<u32> {
-        self.standing.as_ref().map(|standing| standing.number)
-    }
-
     /// The table.
     pub(crate) fn table(&self) -> &Arc<Table> {
         &self.table

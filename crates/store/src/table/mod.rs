@@ -1,10 +1,9 @@
 //! Tables: immutable sorted files of entries, found by a pinned index block and a pinned filter.
 //!
-//! A table is written once, in order, by a [`TableWriter`], and read by many threads at once
-//! through a [`Table`]: point lookups that never wait for a lock, and cursors in both directions.
-//! Neither ever waits for the disk unasked: they say which block they need, and the caller fetches
-//! it ([`Table::read_block`]) in whatever way it does I/O. `docs/format/table.md` describes the
-//! bytes.
+//! A table is written once, in order, by a `TableWriter`, and read by many threads at once through
+//! a `Table`: point lookups that never wait for a lock, and cursors in both directions. Neither
+//! ever waits for the disk unasked: they say which block they need, and the caller fetches it in
+//! whatever way it does I/O. `docs/format/table.md` describes the bytes.
 //!
 //! Tables know nothing of levels, snapshots or each other. They are handed a sequence number and
 //! answer for it.
@@ -40,7 +39,6 @@ mod reader;
 mod tests;
 mod values;
 mod varint;
-mod verify;
 mod writer;
 
 pub use block::BlockRef;
@@ -52,7 +50,6 @@ pub(crate) use cursor::{Access, Step, TableCursor};
 pub(crate) use format::PAGE_BYTES;
 pub(crate) use hash::KeyHash;
 pub(crate) use reader::{Lookup, Table};
-pub(crate) use verify::{Verified, verify};
 pub(crate) use writer::TableWriter;
 
 /// What all tables of a database share.

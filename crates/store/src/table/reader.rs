@@ -70,6 +70,8 @@ pub(crate) struct Table {
     blocks: TableBlocks,
     written: Written,
     obsolete: AtomicBool,
+    /// About the length of a block's payload.
+    block_bytes_mean: u32,
     /// How much higher the entries are numbered than the file says.
     seq_shift: SeqNo,
 }
@@ -113,6 +115,7 @@ impl Table {
         let values = open_values(ctx, &meta)?;
         let table = Self {
             seq_shift: shift,
+            block_bytes_mean: mean_block_bytes(&meta, parts.footer.block_count),
             blocks: TableBlocks::new(&ctx.cache, parts.footer.block_count),
             ctx: Arc::clone(ctx),
             meta,
@@ -163,11 +166,6 @@ impl Table {
         &self.index
     }
 
-    /// Whether the filter lets a key of this hash through.
-    pub(crate) fn may_contain(&self, hash: KeyHash) -> bool {
-        self.filter.may_contain(hash)
-    }
-
     /// Bytes of the filter in memory.
     pub(crate) fn filter_bytes(&self) -> usize {
         self.filter.resident_bytes()
@@ -216,10 +214,12 @@ impl Table {
         }
         // The filter's line is asked for before it is needed: its miss overlaps the model's work.
         self.filter.prefetch(hash);
-        let block = self.index.locate(key);
+        let (block, part) = self.index.predict(key);
         if !self.filter.may_contain(hash) {
             return Ok(Lookup::Absent);
         }
+        // The model says about where the entry is: its lines come together with the block's head.
+        self.blocks.prefetch(block, part * self.block_bytes_mean / 64, guard);
         // Not below 0, as no entry is numbered below `seq_min`.
         let seq = seq - self.seq_shift;
         let Some(loaded) = self.blocks.get(block, guard) else { return Ok(Lookup::Need(block)) };
@@ -391,6 +391,14 @@ impl Table {
         let found = format!("a malformed block {block}");
         Error::corrupt(&self.path, self.block_offset(block), damaged.0, found)
     }
+}
+
+/// About how many bytes the payload of a block has. Large values are not in blocks, so the mean is
+/// bounded by what one may hold.
+fn mean_block_bytes(meta: &TableMeta, blocks: u32) -> u32 {
+    const ENTRY_OVERHEAD_BYTES: u64 = 7;
+    let bytes = meta.raw_bytes.saturating_add(meta.entries.saturating_mul(ENTRY_OVERHEAD_BYTES));
+    u32::try_from(bytes / u64::from(blocks.max(1))).unwrap_or(u32::MAX).min(1 << 20)
 }
 
 impl Drop for Table {

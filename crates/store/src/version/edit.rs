@@ -6,7 +6,6 @@
 //!
 //! No I/O here, and no judgement of whether an edit fits the catalog; that is
 //! [`super::state::CatalogState`]'s.
-#![allow(dead_code, reason = "the engine calls these from the change that adds it")]
 
 use crate::{
     log::{Lsn, segment::BASE_LSN_MAX},

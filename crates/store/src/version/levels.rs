@@ -136,7 +136,7 @@ impl Levels {
                 let changed = add.iter().any(|(l, _)| *l == level)
                     || self.tables(level).iter().any(|t| remove.contains(&t.meta().id));
                 if !changed {
-                    return self.sorted[level - 1].clone();
+                    return self.sorted.get(level - 1).cloned().unwrap_or_default();
                 }
                 let mut tables = kept(self.tables(level));
                 tables.extend(add.iter().filter(|(l, _)| *l == level).map(|(_, t)| Arc::clone(t)));

@@ -8,7 +8,6 @@
 //!
 //! No locks, and no files other than manifests and `CURRENT`: old manifests are the caller's to
 //! remove, after the new one was created.
-#![allow(dead_code, reason = "the engine calls these from the change that adds it")]
 
 use std::{
     io::ErrorKind,
@@ -54,13 +53,14 @@ const CURRENT_BYTES_MAX: u64 = 256;
 pub(crate) struct Manifest {
     path: PathBuf,
     file: Box<dyn WritableFile>,
-    id: FileId,
     seed: FrameSeed,
     /// The length of the file.
     bytes: u64,
     /// What of it is durable.
     durable_bytes: u64,
     broken: Option<Error>,
+    /// Whether the last record was written and may be durable or not.
+    undecided: bool,
 }
 
 impl Manifest {
@@ -99,7 +99,15 @@ impl Manifest {
         let (from, to) = (dir.join(CURRENT_TEMPORARY_NAME), dir.join(CURRENT_NAME));
         retry("rename", &from, || fs.rename(&from, &to))?;
         retry("sync directory", dir, || fs.sync_dir(dir))?;
-        Ok(Self { path, file, id, seed, bytes: durable_bytes, durable_bytes, broken: None })
+        Ok(Self {
+            path,
+            file,
+            seed,
+            bytes: durable_bytes,
+            durable_bytes,
+            broken: None,
+            undecided: false,
+        })
     }
 
     /// Appends one record and makes it durable.
@@ -123,7 +131,9 @@ impl Manifest {
 
     fn append_durably(&mut self, payload: &[u8]) -> Result<()> {
         self.write_frame(payload)?;
+        self.undecided = true;
         retry("fdatasync", &self.path, || self.file.sync_data())?;
+        self.undecided = false;
         self.durable_bytes = self.bytes;
         Ok(())
     }
@@ -146,6 +156,11 @@ impl Manifest {
         self.broken.is_some()
     }
 
+    /// Whether the record whose appending failed may be there after a crash.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.undecided
+    }
+
     /// Bytes of the file.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -154,11 +169,6 @@ impl Manifest {
     /// The file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The number in the file's name.
-    pub(crate) fn id(&self) -> FileId {
-        self.id
     }
 
     /// Reads what the manifest that counts says. `None` if there is no database in `dir`: nothing,
@@ -170,12 +180,12 @@ impl Manifest {
         };
         let path = manifest_path(dir, current.id);
         let mut state = CatalogState::blank();
-        let torn = read_manifest(fs, &path, current.durable_bytes, |record| {
+        read_manifest(fs, &path, current.durable_bytes, |record| {
             state.apply(&record.edit).map_err(|found| {
                 Error::corrupt(&path, record.offset, "edits that fit those before them", found)
             })
         })?;
-        Ok(Some(Recovered { id: current.id, state, torn }))
+        Ok(Some(Recovered { id: current.id, state }))
     }
 }
 
@@ -186,8 +196,6 @@ pub(crate) struct Recovered {
     pub(crate) id: FileId,
     /// What its records add up to.
     pub(crate) state: CatalogState,
-    /// Where a torn last record was ignored, if one was.
-    pub(crate) torn: Option<u64>,
 }
 
 /// One record of a manifest.

@@ -2,7 +2,6 @@
 //!
 //! Plain data: no files are opened here. An edit that contradicts the catalog is refused, so that a
 //! manifest that is whole and wrong is found at the opening and not by a read.
-#![allow(dead_code, reason = "the engine calls these from the change that adds it")]
 
 use std::{
     collections::BTreeMap,

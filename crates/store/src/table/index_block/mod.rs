@@ -241,6 +241,16 @@ impl Index {
         }
     }
 
+    /// The one block that can hold `key`, and about how far into the block it is, in 64ths: a hint
+    /// of what to bring nearer, nothing to rely on.
+    #[inline]
+    pub(crate) fn predict(&self, key: &[u8]) -> (u32, u32) {
+        match &self.kind {
+            Kind::Learned(index) => index.predict(key),
+            Kind::BinarySearch(index) => (index.locate(key), 0),
+        }
+    }
+
     /// Where to look for the first entry at or above `key`, which need not be there.
     #[inline]
     pub(crate) fn seek(&self, key: &[u8]) -> SeekHint {

@@ -164,23 +164,6 @@ fn a_table_that_is_not_the_one_described_is_refused() {
 }
 
 #[test]
-fn verification_notices_what_is_not_as_described() {
-    let fixture = Fixture::new(0);
-    let model = small_model();
-    let meta = fixture.write(5, &small_options(KINDS[0]), &model);
-    assert_eq!(verify(&fixture.open(&meta), || {}).unwrap().large_values, 1);
-    for path in [fixture.path(5), value_path(&fixture.ctx.dir, 5)] {
-        let whole = std::fs::read(&path).unwrap();
-        let mut bytes = whole.clone();
-        bytes[2500] ^= 8;
-        std::fs::write(&path, &bytes).unwrap();
-        let error = verify(&fixture.open(&meta), || {}).unwrap_err();
-        assert_eq!(damage(&error).path, path);
-        std::fs::write(&path, &whole).unwrap();
-    }
-}
-
-#[test]
 fn blocks_in_the_wrong_place_are_noticed() {
     let fixture = Fixture::new(0);
     // Frames of equal length, each the whole payload of a page.

@@ -77,6 +77,14 @@ impl Segment {
     fn block_of(&self, next: &Self, key: &[u8]) -> u32 {
         self.first_block + self.placement(next).block_of(key)
     }
+
+    /// The block of `key`, and about how far into it the key is.
+    #[inline]
+    fn place_of(&self, next: &Self, key: &[u8]) -> (u32, u32) {
+        let code = code::code_at(key, self.skip as usize);
+        let (block, part) = self.placement(next).place_of_code(code);
+        (self.first_block + block, part)
+    }
 }
 
 /// A learned index in memory.
@@ -179,6 +187,15 @@ impl LearnedIndex {
         match self.segment_and_next(self.segment_of(key)) {
             Some((segment, next)) => segment.block_of(next, key),
             None => 0,
+        }
+    }
+
+    /// [`LearnedIndex::locate`], and about how far into the block the key is, in 64ths.
+    #[inline]
+    pub(super) fn predict(&self, key: &[u8]) -> (u32, u32) {
+        match self.segment_and_next(self.segment_of(key)) {
+            Some((segment, next)) => segment.place_of(next, key),
+            None => (0, 0),
         }
     }
 

@@ -31,6 +31,18 @@ impl Placement {
         block.min(u64::from(self.blocks - 1)) as u32
     }
 
+    /// The block of a key with this code, and about how far into it the key is, in parts of
+    /// [`BLOCK_UNITS`].
+    #[inline]
+    pub(super) fn place_of_code(&self, code: u64) -> (u32, u32) {
+        let units = self.line.at(code);
+        let last = u64::from(self.blocks - 1);
+        if units >> FRACTION_BITS > last {
+            return (last as u32, BLOCK_UNITS as u32 - 1);
+        }
+        ((units >> FRACTION_BITS) as u32, (units as u32) & (BLOCK_UNITS as u32 - 1))
+    }
+
     /// The block, counted from the segment's first, of `key`.
     #[inline]
     pub(super) fn block_of(&self, key: &[u8]) -> u32 {
