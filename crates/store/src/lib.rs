@@ -8,6 +8,9 @@
 pub(crate) mod compaction;
 mod db;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod inspect;
 pub mod io;
 pub(crate) mod iter;

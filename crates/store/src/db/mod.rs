@@ -20,6 +20,8 @@ use std::{
 };
 
 pub(crate) use open::take_lock;
+#[cfg(feature = "fuzzing")]
+pub(crate) use write::insert_record;
 
 pub use batch::Batch;
 pub use keyspace::Keyspace;

@@ -38,7 +38,7 @@ use crate::{
     table::{BlockCache, Table, TableContext, TableCounters, table_path, value_path},
     types::{FileId, SeqNo, TreeId},
     version::{
-        edit::Edit,
+        edit::{Edit, FILE_ID_END},
         levels::{Level, Levels},
         manifest::{CURRENT_NAME, Manifest},
         state::CatalogState,
@@ -261,11 +261,25 @@ impl Core {
 }
 
 /// The number in the name of a file of the database; `None` for the lock, `CURRENT` and anything
-/// that is not the database's.
+/// that is not the database's. No file of the database has a number that leaves no next one.
 fn file_number(name: &str) -> Option<FileId> {
     let digits = match name.split_once('.') {
         Some((digits, "sst" | "val" | "log")) => digits,
         _ => name.strip_prefix("MANIFEST-")?,
     };
-    digits.parse().ok()
+    digits.parse().ok().filter(|id| *id < FILE_ID_END)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::file_number;
+
+    #[test]
+    fn numbers_in_names_leave_a_next_one() {
+        assert_eq!(file_number("000012.sst"), Some(12));
+        assert_eq!(file_number("MANIFEST-000007"), Some(7));
+        for name in ["LOCK", "CURRENT", "x.log", "18446744073709551615.log"] {
+            assert_eq!(file_number(name), None);
+        }
+    }
 }

@@ -318,7 +318,8 @@ impl<'a> TableWalk<'a> {
             Kind::LargeValue => self.table.value_pointer(entry.value).map_or(0, |place| place.len),
             _ => entry.value.len() as u64,
         };
-        self.raw_bytes = self.raw_bytes.saturating_add(entry.key.len() as u64 + value_bytes);
+        let entry_bytes = value_bytes.saturating_add(entry.key.len() as u64);
+        self.raw_bytes = self.raw_bytes.saturating_add(entry_bytes);
         let (least, most) = self.seqs.unwrap_or((entry.seq, entry.seq));
         self.seqs = Some((least.min(entry.seq), most.max(entry.seq)));
         let (last_key, last_seq) = self.last.get_or_insert_default();

@@ -8,6 +8,9 @@ use super::{
 /// A block is stored compressed only if that saves at least one part in this many.
 const GAIN: usize = 8;
 
+/// The most bytes that LZ4 unfolds a byte to: each more of a length counts for so many.
+const LZ4_RATIO_MAX: usize = 255;
+
 /// Zstandard's own default: the level that its users expect.
 #[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 3;
@@ -82,6 +85,10 @@ pub(crate) enum DecompressError {
     Unsupported(&'static str),
 }
 
+/// What a build without the feature `zstd` says of a block that needs it.
+const NO_ZSTD: DecompressError =
+    DecompressError::Unsupported("a block compressed with Zstandard, which this build lacks");
+
 /// Checks that `raw_len` is a length that the writer may have stored for `stored_len` bytes: to be
 /// called before anything of that length is allocated.
 pub(crate) fn check_raw_len(
@@ -91,7 +98,11 @@ pub(crate) fn check_raw_len(
 ) -> Result<(), DecompressError> {
     let possible = match kind {
         COMPRESSION_NONE => raw_len == stored_len,
-        COMPRESSION_LZ4 | COMPRESSION_ZSTD => raw_len <= COMPRESSED_RAW_BYTES_MAX,
+        COMPRESSION_LZ4 => {
+            raw_len <= COMPRESSED_RAW_BYTES_MAX.min(stored_len.saturating_mul(LZ4_RATIO_MAX))
+        }
+        COMPRESSION_ZSTD if !cfg!(feature = "zstd") => return Err(NO_ZSTD),
+        COMPRESSION_ZSTD => raw_len <= COMPRESSED_RAW_BYTES_MAX,
         _ => return Err(DecompressError::Damaged("a known compression")),
     };
     if possible { Ok(()) } else { Err(DecompressError::Damaged("a possible raw length")) }
@@ -127,7 +138,7 @@ fn decompress_zstd(stored: &[u8], raw: &mut [u8]) -> Result<Option<usize>, Decom
 
 #[cfg(not(feature = "zstd"))]
 fn decompress_zstd(_stored: &[u8], _raw: &mut [u8]) -> Result<Option<usize>, DecompressError> {
-    Err(DecompressError::Unsupported("a block compressed with Zstandard, which this build lacks"))
+    Err(NO_ZSTD)
 }
 
 #[cfg(test)]
@@ -176,9 +187,25 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_lz4_match_is_possible() {
+        let raw = vec![7; 1 << 20];
+        let mut compressor = Compressor::new(Compression::Lz4);
+        let (kind, stored) = compressor.compress(&raw);
+        assert!(stored.len() < raw.len() / (LZ4_RATIO_MAX - 5));
+        assert_eq!(check_raw_len(kind, stored.len(), raw.len()), Ok(()));
+    }
+
+    #[test]
     fn impossible_raw_lengths_are_refused() {
         assert!(check_raw_len(COMPRESSION_NONE, 10, 11).is_err());
-        assert!(check_raw_len(COMPRESSION_LZ4, 10, COMPRESSED_RAW_BYTES_MAX + 1).is_err());
+        assert!(check_raw_len(COMPRESSION_LZ4, 10, 10 * LZ4_RATIO_MAX).is_ok());
+        assert!(check_raw_len(COMPRESSION_LZ4, 10, 10 * LZ4_RATIO_MAX + 1).is_err());
+        let enough = COMPRESSED_RAW_BYTES_MAX;
+        assert!(check_raw_len(COMPRESSION_LZ4, enough, COMPRESSED_RAW_BYTES_MAX).is_ok());
+        assert!(check_raw_len(COMPRESSION_LZ4, enough, COMPRESSED_RAW_BYTES_MAX + 1).is_err());
         assert!(check_raw_len(7, 10, 10).is_err());
+        // Nothing is allocated for a block that cannot be unfolded.
+        let zstd = check_raw_len(COMPRESSION_ZSTD, 10, 10);
+        assert_eq!(zstd, if cfg!(feature = "zstd") { Ok(()) } else { Err(NO_ZSTD) });
     }
 }

@@ -27,12 +27,12 @@ mod compress;
 mod cursor;
 mod file;
 mod filter;
-mod footer;
-mod format;
+pub(crate) mod footer;
+pub(crate) mod format;
 mod hash;
 pub(crate) mod index_block;
 mod options;
-mod pages;
+pub(crate) mod pages;
 mod reader;
 #[cfg(test)]
 mod tests;

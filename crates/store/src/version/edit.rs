@@ -19,6 +19,9 @@ pub(crate) const LEVELS_MAX: u8 = 64;
 /// Sequence numbers are below this.
 const SEQ_END: SeqNo = 1 << 56;
 
+/// Numbers of files are below this, so that there is always a next one.
+pub(crate) const FILE_ID_END: FileId = 1 << 62;
+
 /// One change of the catalog.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Edit {
@@ -274,6 +277,10 @@ impl<'a> Decoder<'a> {
         if value > max { Err(EditFault { offset: start, expected }) } else { Ok(value) }
     }
 
+    fn file_id(&mut self) -> Result<FileId, EditFault> {
+        self.u64_to(FILE_ID_END - 1, "the number of a file, below 2^62")
+    }
+
     fn string(&mut self, max: usize, expected: &'static str) -> Result<&'a [u8], EditFault> {
         let start = self.offset;
         let len = self.u32(expected)? as usize;
@@ -314,11 +321,11 @@ impl<'a> Decoder<'a> {
                 id: self.u64("a table")?,
             },
             7 => Edit::LogFloor {
-                segment: self.u64("a log segment")?,
+                segment: self.file_id()?,
                 lsn: self.u64_to(BASE_LSN_MAX, "a place in the log below 2^62")?,
             },
             8 => Edit::NextIds {
-                file: self.u64("the next file")?,
+                file: self.file_id()?,
                 tree: self.u32("the next sub-tree")?,
                 keyspace: self.u32("the next keyspace")?,
             },
@@ -341,7 +348,7 @@ impl<'a> Decoder<'a> {
     fn table(&mut self) -> Result<TableMeta, EditFault> {
         let start = self.offset;
         let meta = TableMeta {
-            id: self.u64("a table")?,
+            id: self.file_id()?,
             file_bytes: self.u64("a file length")?,
             value_file_bytes: self.u64("a file length")?,
             entries: self.u64("a number of entries")?,

@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::{collection::vec, prelude::*};
 
 use super::{
-    edit::{Edit, LEVELS_MAX, VersionEdit},
+    edit::{Edit, FILE_ID_END, LEVELS_MAX, VersionEdit},
     manifest::{MANIFEST_HEADER_BYTES, Manifest, read_manifest},
     state::CatalogState,
 };
@@ -325,6 +325,22 @@ fn the_last_record_may_be_torn_anywhere_and_no_other() {
                 assert_eq!(torn.is_none(), starts.contains(&(len as u64)));
                 assert!(torn.is_none_or(|torn| starts.contains(&torn)));
             }
+        }
+    }
+}
+
+#[test]
+fn numbers_without_a_next_one_are_refused() {
+    for id in [FILE_ID_END - 1, FILE_ID_END, u64::MAX] {
+        let mut table = meta(1);
+        table.id = id;
+        for edit in [
+            Edit::AddTable { tree: 1, level: 0, meta: table },
+            Edit::LogFloor { segment: id, lsn: 0 },
+            Edit::NextIds { file: id, tree: 1, keyspace: 1 },
+        ] {
+            let decoded = VersionEdit::decode(&VersionEdit::from(vec![edit]).encode());
+            assert_eq!(decoded.is_ok(), id < FILE_ID_END);
         }
     }
 }

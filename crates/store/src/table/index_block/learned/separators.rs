@@ -8,6 +8,8 @@ use std::cmp::Ordering;
 
 use rhumb_model::{code, codec::Reader};
 
+use crate::types::KEY_BYTES_MAX;
+
 /// One separator against the one before it.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -44,7 +46,7 @@ impl Separators {
     }
 
     /// Reads `lengths.len()` separators given how much each shares and adds, calling `each` with
-    /// each. Refuses separators that do not rise strictly.
+    /// each. Refuses separators that do not rise strictly, or are longer than any key.
     pub(super) fn decode(
         reader: &mut Reader<'_>,
         shared: &[u64],
@@ -80,6 +82,12 @@ impl Separators {
             }
             current.truncate(shared);
             current.extend_from_slice(suffix);
+            if current.len() > KEY_BYTES_MAX {
+                return Err(format!(
+                    "expected separator {i} no longer than the longest key, found {} bytes",
+                    current.len()
+                ));
+            }
             each(&current);
             list.push(shared, suffix);
         }
@@ -211,6 +219,18 @@ mod tests {
                     }
                 }
             }
+        }
+
+        #[test]
+        fn separators_are_no_longer_than_keys(over in 1..100_usize) {
+            let bytes = vec![b'a'; KEY_BYTES_MAX + over];
+            let lengths = [KEY_BYTES_MAX as u64, over as u64];
+            let decode = |count: usize| {
+                let (shared, added) = ([0, KEY_BYTES_MAX as u64], &lengths[..count]);
+                Separators::decode(&mut Reader::new(&bytes), &shared[..count], added, |_| ())
+            };
+            prop_assert!(decode(1).is_ok());
+            prop_assert!(decode(2).is_err());
         }
 
         #[test]

@@ -1,0 +1,291 @@
+//! Where a fuzzer starts: small real encodings, made by the writers of each format.
+
+use std::{path::Path, sync::Arc};
+
+use super::{DIR, IDENTITY, file_system, log, manifest, table};
+use crate::{
+    io::{FileSystem, ReadMode, read_exact_at},
+    log::{LogWriter, batch::BatchBuilder, segment::SegmentHeader},
+    options::KeyspaceOptions,
+    table::{
+        BlockCache, Compression, IndexKind, KeyHash, TableContext, TableCounters, TableMeta,
+        TableOptions, TableWriter, block::BlockBuilder, index_block::IndexBuilder, table_path,
+    },
+    types::Kind,
+    version::{
+        edit::{Edit, VersionEdit},
+        manifest::{Manifest, manifest_path},
+    },
+};
+
+/// Seeds of the target of this name; none if there is no such target.
+///
+/// # Panics
+///
+/// If a writer fails.
+#[must_use]
+pub fn seeds(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "block" => blocks(),
+        "index" => indexes(),
+        "table" => tables(),
+        "log" => logs(),
+        "manifest" => manifests(),
+        _ => Vec::new(),
+    }
+}
+
+/// Keys that ascend, of several shapes.
+fn keys(shape: u8, count: u32) -> Vec<Vec<u8>> {
+    (0..count)
+        .map(|i| match shape {
+            0 => u64::from(i * 1000).to_be_bytes().to_vec(),
+            1 => format!("key-{i:05}").into_bytes(),
+            2 => format!("{}/{}", "abcdefgh".repeat(1 + i as usize / 20), 100 + i).into_bytes(),
+            _ => i.pow(3).to_be_bytes().to_vec(),
+        })
+        .collect()
+}
+
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u16).to_le_bytes(), bytes].concat()
+}
+
+fn short(bytes: &[u8]) -> Vec<u8> {
+    [&[bytes.len() as u8], bytes].concat()
+}
+
+/// The payload of a block of these keys, of which every fifth has two versions.
+fn block_payload(keys: &[Vec<u8>], interval: u8, value_len: usize) -> Vec<u8> {
+    let mut builder = BlockBuilder::new(interval);
+    for (i, key) in keys.iter().enumerate() {
+        let tag = KeyHash::of(key).tag();
+        if i % 5 == 0 {
+            builder.add(key, tag, 300, Kind::Tombstone, &[]);
+        }
+        if i % 7 == 3 {
+            let pointer = [&[0; 8][..], &[9, 0, 0, 0, 0, 0, 0, 0], &[0; 8]].concat();
+            builder.add(key, tag, 11, Kind::LargeValue, &pointer);
+        } else {
+            builder.add(key, tag, 7, Kind::Value, &vec![b'v'; value_len]);
+        }
+    }
+    let mut payload = Vec::new();
+    builder.finish(&mut payload);
+    payload
+}
+
+fn blocks() -> Vec<Vec<u8>> {
+    let shapes = [(0, 0, 1, 0), (0, 1, 16, 3), (1, 20, 4, 5), (2, 40, 16, 0), (3, 9, 3, 9000)];
+    let seed = |(shape, count, interval, value_len)| {
+        let keys = keys(shape, count);
+        let payload = block_payload(&keys, interval, value_len);
+        [short(keys.last().map_or(b"", |key| key)), vec![9, 0], payload].concat()
+    };
+    shapes.map(seed).to_vec()
+}
+
+/// An index block, and over how many blocks and pages.
+fn index_of(kind: IndexKind, keys: &[Vec<u8>], block_bytes: u32) -> (Vec<u8>, u16, u16) {
+    let mut builder = IndexBuilder::new(kind, block_bytes);
+    let mut cuts = Vec::new();
+    for key in keys {
+        builder.push(key, key.len() + 20, &mut cuts);
+    }
+    builder.finish_cuts(&mut cuts);
+    let mut offset = 2;
+    for _ in &cuts {
+        builder.block_written(offset, block_bytes);
+        offset += u64::from(block_bytes);
+        offset += if offset % 4096 < 2 { 2 } else { 0 };
+    }
+    let pages = (offset + u64::from(block_bytes)) / 4096 + 1;
+    let mut bytes = Vec::new();
+    builder.encode(pages as u32, &mut bytes);
+    (bytes, cuts.len() as u16, pages as u16)
+}
+
+fn indexes() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for kind in [IndexKind::Learned, IndexKind::BinarySearch] {
+        for (shape, count) in [(0, 0), (0, 1), (0, 60), (1, 100), (2, 150), (3, 300)] {
+            let keys = keys(shape, count);
+            let (bytes, blocks, pages) = index_of(kind, &keys, 200);
+            let probes: Vec<u8> = keys.iter().step_by(40).flat_map(|key| short(key)).collect();
+            let head = [blocks.to_le_bytes(), pages.to_le_bytes()].concat();
+            let probe_count = keys.len().div_ceil(40) as u8;
+            seeds.push([head, vec![probe_count], probes, bytes].concat());
+        }
+    }
+    seeds
+}
+
+fn context(fs: &Arc<dyn FileSystem>) -> Arc<TableContext> {
+    Arc::new(TableContext {
+        fs: Arc::clone(fs),
+        dir: DIR.into(),
+        read_mode: ReadMode::Buffered,
+        cache: BlockCache::new(0),
+        counters: Arc::new(TableCounters::default()),
+    })
+}
+
+fn read_file(fs: &Arc<dyn FileSystem>, path: &Path) -> Vec<u8> {
+    let file = fs.open(path, ReadMode::Buffered).expect("it was written");
+    let mut bytes = vec![0; file.len().expect("it is open") as usize];
+    read_exact_at(&*file, path, &mut bytes, 0).expect("it is that long");
+    bytes
+}
+
+/// A whole table file.
+fn table_file(index: IndexKind, compression: Compression, shape: u8, count: u32) -> Vec<u8> {
+    let fs = file_system(&[]);
+    let options = TableOptions {
+        index,
+        compression,
+        block_bytes: 256,
+        large_value_bytes: 300,
+        ..TableOptions::default()
+    };
+    let mut writer = TableWriter::create(&context(&fs), table::ID, &options).expect("no faults");
+    for (i, key) in keys(shape, count).iter().enumerate() {
+        let value = vec![b'x'; if i % 17 == 5 { 400 } else { 15 }];
+        writer.add(key, 9, Kind::Value, &value).expect("keys ascend");
+        writer.add(key, 4, Kind::Tombstone, &[]).expect("versions descend");
+    }
+    writer.finish().expect("no faults");
+    read_file(&fs, &table_path(Path::new(DIR), table::ID))
+}
+
+fn tables() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for (index, compression, shape, count) in [
+        (IndexKind::Learned, Compression::Lz4, 1, 40),
+        (IndexKind::Learned, Compression::None, 0, 90),
+        (IndexKind::BinarySearch, Compression::Lz4, 2, 30),
+    ] {
+        let keys: Vec<u8> =
+            keys(shape, count).iter().step_by(13).take(4).flat_map(|key| short(key)).collect();
+        let file = table_file(index, compression, shape, count);
+        seeds.push([vec![1, 1, count.div_ceil(13).min(4) as u8], keys, file].concat());
+    }
+    // Parts: blocks in two forms, then an own index, then nothing that is not needed.
+    let (low, high) = (keys(1, 10), keys(1, 20).split_off(10));
+    let first = [vec![0], chunk(&block_payload(&low, 4, 30))].concat();
+    let second = [vec![1], chunk(&block_payload(&high, 4, 30))].concat();
+    let head = [vec![0, 0, 1], short(&low[3]), vec![1], first, second].concat();
+    let learned = [1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 60, 0, 0b0011];
+    let filter = [&[6, 0, 0, 0, 0, 0, 0, 0][..], &[0xff; 64]].concat();
+    seeds.push([head.clone(), vec![0]].concat());
+    seeds.push([head, vec![1], chunk(&learned), chunk(&filter)].concat());
+    seeds
+}
+
+fn batch(first_seq: u64, trees: u32) -> Vec<u8> {
+    let mut batch = BatchBuilder::new();
+    for tree in 1..=trees {
+        batch.put(tree, b"key", &[b'v'; 40]).expect("it is small");
+        batch.remove(tree * 100, b"another key").expect("it is small");
+    }
+    batch.seal(first_seq).to_vec()
+}
+
+fn logs() -> Vec<Vec<u8>> {
+    let fs = file_system(&[]);
+    let dir = Path::new(DIR);
+    let header = SegmentHeader {
+        identity: IDENTITY,
+        id: 1,
+        base: 0,
+        previous: 0,
+        previous_base: 0,
+        synced: 0,
+    };
+    let mut writer = LogWriter::create(&fs, dir, header).expect("no faults");
+    let mut segments = Vec::new();
+    for id in 1..=3 {
+        for record in 0..id {
+            writer.stage(&[&batch(id * 10 + record * 2, 1)]).expect("no faults");
+            writer.commit().expect("no faults");
+            writer.sync(false).expect("no faults");
+        }
+        segments.push(chunk(&read_file(&fs, &dir.join(format!("{id:06}.log")))));
+        writer = writer.rotate(id + 1).expect("no faults");
+    }
+    let whole = [&[1, 1, 0, 0, 2][..], &segments.concat()].concat();
+    let alone = [&[1, 1, 0, 0, 0][..], &segments[0]].concat();
+    // The first record of the second segment is torn, at the check of its frame.
+    let mut torn = whole.clone();
+    let at = 5 + segments[0].len() + 2 + 72;
+    torn[at..at + 4].copy_from_slice(&[0xad, 0xde, 0xad, 0xde]);
+    let record = [vec![0], batch(5, 3)].concat();
+    let mut repaired = segments[0][2..].to_vec();
+    log::repair(&mut repaired, 1);
+    assert_eq!(repaired, segments[0][2..], "what is whole is left as it is");
+    vec![whole, alone, torn, record]
+}
+
+fn edits() -> Vec<VersionEdit> {
+    let meta = |id: u64| TableMeta {
+        id,
+        file_bytes: 8192,
+        value_file_bytes: 0,
+        entries: 10,
+        tombstones: 3,
+        smallest: b"a".as_slice().into(),
+        largest: b"z".as_slice().into(),
+        seq_min: 1,
+        seq_max: 70,
+        raw_bytes: 100,
+    };
+    let options = KeyspaceOptions::default().encode();
+    let create = |id, name: &str, tree| Edit::CreateKeyspace {
+        id,
+        name: name.into(),
+        options: options.clone(),
+        tree,
+    };
+    vec![
+        vec![Edit::Identity { identity: IDENTITY }, create(1, "one", 1), create(2, "two", 2)]
+            .into(),
+        vec![
+            Edit::AddTable { tree: 1, level: 0, meta: meta(9) },
+            Edit::AddTable { tree: 2, level: 6, meta: meta(10) },
+        ]
+        .into(),
+        vec![
+            Edit::RemoveTable { tree: 1, level: 0, id: 9 },
+            Edit::ReplaceTree { keyspace: 1, old: 1, new: 3 },
+            Edit::DropKeyspace { id: 2 },
+        ]
+        .into(),
+        vec![
+            Edit::LogFloor { segment: 11, lsn: 1 << 40 },
+            Edit::NextIds { file: 12, tree: 5, keyspace: 4 },
+            Edit::LastSeq { seq: 77 },
+        ]
+        .into(),
+    ]
+}
+
+fn manifests() -> Vec<Vec<u8>> {
+    let fs = file_system(&[]);
+    let dir = Path::new(DIR);
+    let edits = edits();
+    let mut written = Manifest::create(&*fs, dir, manifest::ID, &edits[..2]).expect("no faults");
+    for edit in &edits[2..] {
+        written.append(edit).expect("no faults");
+    }
+    let file = read_file(&fs, &manifest_path(dir, manifest::ID));
+    let current = read_file(&fs, &dir.join("CURRENT"));
+    let line = &current[..current.len() - 18];
+    let records: Vec<u8> = edits.iter().flat_map(|edit| chunk(&edit.encode())).collect();
+    vec![
+        [vec![0], edits[0].encode()].concat(),
+        [vec![1], records].concat(),
+        [vec![2, 40, 0], file].concat(),
+        [&[3], &current[..]].concat(),
+        [&[4], line].concat(),
+        [vec![5], KeyspaceOptions::default().encode()].concat(),
+    ]
+}

@@ -1,0 +1,6 @@
+//! Log segments and records, behind valid checksums.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| rhumb::fuzzing::log(data));
