@@ -10,7 +10,7 @@ use std::fmt;
 use crate::{slice::Slice, sync::epoch::SharedBytes};
 
 mod builder;
-mod view;
+pub(crate) mod view;
 
 pub(crate) use builder::BlockBuilder;
 pub(crate) use view::{BlockView, Damaged, Shape, Target};
