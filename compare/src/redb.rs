@@ -16,6 +16,9 @@ pub(crate) struct Redb;
 /// Writes in one transaction.
 const GROUP: usize = 1000;
 
+/// One in this many transactions is synced: only then does redb use freed pages again.
+const GROUPS_PER_SYNC: u64 = 100;
+
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("bench");
 
 impl Engine for Redb {
@@ -25,8 +28,9 @@ impl Engine for Redb {
 
     fn options(&self, tuning: &Tuning) -> String {
         format!(
-            "redb 4.4; cache of {} bytes; transactions of {GROUP} writes without sync; read \
-             transactions renewed after commits; no compression, no background threads; {}",
+            "redb 4.4; cache of {} bytes; transactions of {GROUP} writes, one in \
+             {GROUPS_PER_SYNC} synced so that it reclaims space; read transactions renewed after \
+             commits; no compression, no background threads; {}",
             tuning.cache_bytes,
             if tuning.direct {
                 "buffered reads (it has no direct ones), its file dropped from the page cache \
@@ -68,7 +72,7 @@ impl RedbStore {
 
 impl Store for RedbStore {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
-        Ok(Box::new(RedbSession { store: self, table: self.table()? }))
+        Ok(Box::new(RedbSession { store: self, table: self.table()?, groups: 0 }))
     }
 
     fn settle(&mut self) -> Result<()> {
@@ -96,6 +100,7 @@ fn begin(db: &Database, durability: Durability) -> Result<WriteTransaction> {
 struct RedbSession<'a> {
     store: &'a RedbStore,
     table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    groups: u64,
 }
 
 impl Session for RedbSession<'_> {
@@ -117,7 +122,10 @@ impl Session for RedbSession<'_> {
     }
 
     fn write(&mut self, group: &WriteGroup) -> Result<()> {
-        let transaction = begin(&self.store.db, Durability::None)?;
+        self.groups += 1;
+        let syncs = self.groups.is_multiple_of(GROUPS_PER_SYNC);
+        let durability = if syncs { Durability::Immediate } else { Durability::None };
+        let transaction = begin(&self.store.db, durability)?;
         let mut table = transaction.open_table(TABLE)?;
         for (key, value) in group.iter() {
             table.insert(key, value)?;

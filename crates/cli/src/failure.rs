@@ -17,6 +17,8 @@ pub(crate) const WRONG_USAGE: u8 = 64;
 pub(crate) enum Failure {
     /// The key is not there. Says nothing: the exit code does.
     Absent,
+    /// Some of many keys are not there.
+    SomeAbsent(String),
     /// The database is damaged.
     Damaged(String),
     /// Anything else.
@@ -47,7 +49,7 @@ impl Failure {
     /// The code that the process ends with.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Absent => ABSENT,
+            Self::Absent | Self::SomeAbsent(_) => ABSENT,
             Self::Damaged(_) => DAMAGED,
             Self::Failed(_) => FAILED,
             Self::Usage(_) => WRONG_USAGE,
@@ -59,7 +61,10 @@ impl Failure {
     pub(crate) fn message(&self) -> Option<String> {
         match self {
             Self::Absent | Self::PipeClosed => None,
-            Self::Damaged(message) | Self::Failed(message) | Self::Usage(message) => {
+            Self::SomeAbsent(message)
+            | Self::Damaged(message)
+            | Self::Failed(message)
+            | Self::Usage(message) => {
                 Some(message.split_whitespace().collect::<Vec<_>>().join(" "))
             }
         }

@@ -126,6 +126,41 @@ impl Form {
     }
 }
 
+/// How entries are printed, one a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryPrinter {
+    key_form: Form,
+    value_form: Form,
+    is_json: bool,
+    keys_only: bool,
+}
+
+impl EntryPrinter {
+    /// A printer of objects, or of keys and values with a tab between them.
+    pub(crate) fn new(flags: KeyFlags, is_json: bool, keys_only: bool) -> Self {
+        Self { key_form: flags.key_form(), value_form: flags.value_form(), is_json, keys_only }
+    }
+
+    /// Prints an entry.
+    pub(crate) fn print(&self, out: &mut dyn Write, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if self.is_json {
+            out.write_all(b"{")?;
+            self.key_form.write_json(out, "key", key)?;
+            if !self.keys_only {
+                out.write_all(b",")?;
+                self.value_form.write_json(out, "value", value)?;
+            }
+            return out.write_all(b"}\n");
+        }
+        self.key_form.write(out, key)?;
+        if !self.keys_only {
+            out.write_all(b"\t")?;
+            self.value_form.write(out, value)?;
+        }
+        out.write_all(b"\n")
+    }
+}
+
 /// At most the first 40 bytes of `bytes`, for a message.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 40;

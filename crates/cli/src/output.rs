@@ -147,7 +147,7 @@ pub(crate) fn grouped(number: u64) -> String {
 
 /// A number of things by their name: `1 entry`, `2,000 entries`.
 pub(crate) fn counted(number: u64, name: &str) -> String {
-    let stem = name.strip_suffix('y');
+    let stem = name.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
     match (number, stem) {
         (1, _) => format!("1 {name}"),
         (_, Some(stem)) => format!("{} {stem}ies", grouped(number)),
@@ -184,6 +184,7 @@ mod tests {
         assert_eq!(counted(1, "entry"), "1 entry");
         assert_eq!(counted(2000, "entry"), "2,000 entries");
         assert_eq!(counted(0, "block"), "0 blocks");
+        assert_eq!(counted(3, "key"), "3 keys");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(5 << 40), "5.0 TiB");

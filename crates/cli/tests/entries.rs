@@ -41,6 +41,19 @@ fn an_absent_key_is_exit_code_1_and_silence() {
 }
 
 #[test]
+fn many_keys_are_got_at_once() {
+    let shell = with_packages();
+    let found = shell.ok_with_input(&["get", "--keys-from", "-"], b"react\n@babel/cli\n");
+    assert_eq!(found, "react\t5\n@babel/cli\t1\n");
+    let many: String = (0..1000).map(|n| format!("absent{n}\n")).collect();
+    shell.file("keys.txt", format!("react\n{many}left-pad\n"));
+    let ended = shell.run(&["get", "--json", "--keys-from", "keys.txt"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (1, "rhumb: 1,000 of 1,002 keys are absent\n"));
+    assert_eq!(lines(std::str::from_utf8(&ended.stdout).unwrap()).len(), 2);
+    assert_eq!(shell.run(&["get"]).code, 64);
+}
+
+#[test]
 fn any_bytes_are_a_value() {
     let shell = Shell::new();
     let value: Vec<u8> = (0..=255).cycle().take(100_000).collect();

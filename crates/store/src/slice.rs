@@ -10,7 +10,7 @@ const INLINE_BYTES_MAX: usize = 22;
 /// An immutable byte string that a read returned: a key or a value.
 ///
 /// Dereferences to `[u8]`. Cloning is cheap. A slice may keep the cached block that it points into
-/// alive, so a program that keeps many small slices for long should copy them ([`Slice::to_vec`]).
+/// alive, so a program that keeps many small slices for long should copy them ([`to_vec`](slice::to_vec)).
 #[derive(Clone)]
 pub struct Slice(Repr);
 

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io::{self, IsTerminal, Read},
+    path::{Path, PathBuf},
 };
 
 use clap::Args;
@@ -11,17 +12,23 @@ use rhumb::PersistMode;
 use super::open::KeyspaceArg;
 use crate::{
     failure::{Failure, Outcome},
-    keys::KeyFlags,
-    output::Output,
+    input::{Fields, Format, Input},
+    keys::{EntryPrinter, KeyFlags},
+    output::{Output, counted, grouped},
 };
+
+/// Keys that are looked up together.
+const KEYS_AT_ONCE: usize = 256;
 
 const GET_EXAMPLES: &str = "\
 Examples:
   rhumb get left-pad
   rhumb get --u64 16777216              a key of 8 bytes
   rhumb get --raw picture > picture.png
+  shuf -n 1000 names.txt | rhumb get --keys-from -
 
-Exit code 1, and no output, if the key is absent.";
+With --keys-from each line is KEY, a tab, VALUE, as `rhumb scan` prints it, in the order of the
+keys. Exit code 1 if a key is absent; nothing is printed for it.";
 
 /// Print the value of a key
 #[derive(Debug, Args)]
@@ -35,33 +42,69 @@ pub(crate) struct Get {
     #[arg(long)]
     json: bool,
     /// Print the bytes of the value as they are, without a newline
-    #[arg(long, conflicts_with_all = ["json", "hex"])]
+    #[arg(long, conflicts_with_all = ["json", "hex", "keys_from"])]
     raw: bool,
+    /// Look up every key of a file, one a line; `-` is the standard input
+    #[arg(long, value_name = "FILE")]
+    keys_from: Option<PathBuf>,
     /// The key
-    key: OsString,
+    #[arg(required_unless_present = "keys_from", conflicts_with = "keys_from")]
+    key: Option<OsString>,
 }
 
 impl Get {
     /// Runs the command.
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
-        let key = self.keys.key_form().parse_argument("KEY", &self.key)?;
+        let printer = EntryPrinter::new(self.keys, self.json, false);
+        let Some(key) = &self.key else { return self.run_many(&printer, out) };
+        let key = self.keys.key_form().parse_argument("KEY", key)?;
         let (_db, keyspace) = self.target.open()?;
         let Some(value) = keyspace.get(&key)? else { return Err(Failure::Absent) };
-        let (key_form, value_form) = (self.keys.key_form(), self.keys.value_form());
         out.with(|out| {
             if self.raw {
                 return out.write_all(&value);
             }
             if self.json {
-                out.write_all(b"{")?;
-                key_form.write_json(out, "key", &key)?;
-                out.write_all(b",")?;
-                value_form.write_json(out, "value", &value)?;
-                return out.write_all(b"}\n");
+                return printer.print(out, &key, &value);
             }
-            value_form.write(out, &value)?;
+            self.keys.value_form().write(out, &value)?;
             out.write_all(b"\n")
         })
+    }
+
+    /// Looks up the keys of a file.
+    fn run_many(&self, printer: &EntryPrinter, out: &mut Output) -> Outcome {
+        let (_db, keyspace) = self.target.open()?;
+        let path = self.keys_from.as_deref().unwrap_or(Path::new("-"));
+        let mut input = Input::open(path, Some(Format::Lines), &Fields::keys(self.keys))?;
+        let (mut looked_up, mut absent) = (0_u64, 0_u64);
+        let mut keys = Vec::with_capacity(KEYS_AT_ONCE);
+        loop {
+            keys.clear();
+            while keys.len() < KEYS_AT_ONCE
+                && let Some(entry) = input.next()?
+            {
+                keys.push(entry.key);
+            }
+            if keys.is_empty() {
+                break;
+            }
+            looked_up += keys.len() as u64;
+            for (key, value) in keys.iter().zip(keyspace.multi_get(&keys)?) {
+                match value {
+                    Some(value) => out.with(|out| printer.print(out, key, &value))?,
+                    None => absent += 1,
+                }
+            }
+        }
+        if absent == 0 {
+            return Ok(());
+        }
+        Err(Failure::SomeAbsent(format!(
+            "{} of {} are absent",
+            grouped(absent),
+            counted(looked_up, "key")
+        )))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `scan` and `count`: entries in key order.
 
-use std::{ffi::OsString, io::Write, ops::Bound};
+use std::{ffi::OsString, ops::Bound};
 
 use clap::Args;
 use rhumb::{Keyspace, Slice};
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::open::KeyspaceArg;
 use crate::{
     failure::{Failure, Outcome},
-    keys::{Form, KeyFlags},
+    keys::{EntryPrinter, Form, KeyFlags},
     output::{Output, Progress},
 };
 
@@ -92,34 +92,16 @@ impl Scan {
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
         let (_db, keyspace) = self.target.open()?;
         let mut entries = self.selection.entries(&keyspace, self.keys.key_form())?;
+        let printer = EntryPrinter::new(self.keys, self.json, self.keys_only);
         let mut left = self.limit.unwrap_or(u64::MAX);
         while left > 0 {
             left -= 1;
             let entry = if self.reverse { entries.next_back() } else { entries.next() };
             let Some(entry) = entry else { break };
             let (key, value) = entry?;
-            out.with(|out| self.print(out, &key, &value))?;
+            out.with(|out| printer.print(out, &key, &value))?;
         }
         Ok(())
-    }
-
-    fn print(&self, out: &mut dyn Write, key: &[u8], value: &[u8]) -> std::io::Result<()> {
-        let (key_form, value_form) = (self.keys.key_form(), self.keys.value_form());
-        if self.json {
-            out.write_all(b"{")?;
-            key_form.write_json(out, "key", key)?;
-            if !self.keys_only {
-                out.write_all(b",")?;
-                value_form.write_json(out, "value", value)?;
-            }
-            return out.write_all(b"}\n");
-        }
-        key_form.write(out, key)?;
-        if !self.keys_only {
-            out.write_all(b"\t")?;
-            value_form.write(out, value)?;
-        }
-        out.write_all(b"\n")
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 
 use crate::{
     failure::{Failure, Outcome},
-    keys::Form,
+    keys::{Form, KeyFlags},
 };
 
 /// Bytes read from a file at once.
@@ -80,6 +80,19 @@ pub(crate) struct Fields {
     pub(crate) has_header: bool,
     pub(crate) key_form: Form,
     pub(crate) value_form: Form,
+}
+
+impl Fields {
+    /// Fields of a file of keys alone.
+    pub(crate) fn keys(flags: KeyFlags) -> Self {
+        Self {
+            key: None,
+            value: None,
+            has_header: true,
+            key_form: flags.key_form(),
+            value_form: flags.value_form(),
+        }
+    }
 }
 
 /// An input that is open, with its name and how much of it was read.

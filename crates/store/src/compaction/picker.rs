@@ -78,8 +78,7 @@ fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
     let deepest = !levels.deeper_overlaps(output_level, smallest, largest)
         && (below.is_empty()
             || !levels.deeper_overlaps(output_level, below_smallest, below_largest));
-    let mut all: Vec<(usize, Arc<Table>)> =
-        inputs.iter().map(|t| (level, Arc::clone(t))).collect();
+    let mut all: Vec<(usize, Arc<Table>)> = inputs.iter().map(|t| (level, Arc::clone(t))).collect();
     all.extend(below.iter().map(|t| (output_level, Arc::clone(t))));
     Job { output_level, inputs: all, is_move, deepest }
 }

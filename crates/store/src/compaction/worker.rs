@@ -217,7 +217,7 @@ fn sources(job: &Job) -> Vec<Source> {
         let tables: Vec<_> =
             job.inputs.iter().filter(|(l, _)| *l == wanted).map(|(_, t)| Arc::clone(t)).collect();
         if !tables.is_empty() {
-            let levels = Levels { zero: Vec::new(), sorted: vec![Level::new(tables)] };
+            let levels = Levels::new(Vec::new(), vec![Level::new(tables)]);
             let cursor = LevelCursor::new(Arc::new(levels), 1, Access::Sequential);
             sources.push(Source::Level(cursor));
         }

@@ -198,6 +198,11 @@ impl Core {
     }
 }
 
+/// How many numbers of files every manifest edit reserves. A file whose directory entry was lost in
+/// a power cut leaves no trace, and its number must not be handed out again: stale sectors of it
+/// would then carry valid checksums.
+pub(crate) const RESERVED_FILES: u64 = 4096;
+
 impl Catalog {
     /// Makes `edits` durable, all or none, and remembers them.
     ///
@@ -234,7 +239,7 @@ impl Catalog {
 
     fn next_ids(&self, core: &Core) -> Edit {
         Edit::NextIds {
-            file: core.next_file.load(Ordering::Relaxed),
+            file: core.next_file.load(Ordering::Relaxed) + RESERVED_FILES,
             tree: self.state.next_tree,
             keyspace: self.state.next_keyspace,
         }

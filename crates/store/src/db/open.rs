@@ -19,7 +19,7 @@ use std::{
 
 use super::{
     background::Work,
-    core::{Catalog, Core, MemView, Tree},
+    core::{Catalog, Core, MemView, RESERVED_FILES, Tree},
     counters::Counters,
     keyspace::KeyspaceInner,
     snapshot::Snapshots,
@@ -61,7 +61,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
             format!("there is no database in {}", dir.display()).into(),
         ));
     }
-    let state = recovered.map(|recovered| recovered.state).unwrap_or_default();
+    let mut state = recovered.map(|recovered| recovered.state).unwrap_or_default();
     let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
     let tables = Arc::new(TableContext {
         fs: Arc::clone(&fs),
@@ -71,6 +71,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         counters: Arc::new(TableCounters::default()),
     });
     let (trees, keyspaces) = open_trees(&tables, &state, &dir)?;
+    state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &[state.snapshot()])?;
     let (replayed, recovery) = replay(&*fs, &dir, &state)?;
@@ -178,16 +179,15 @@ fn open_trees(
         for (level, meta) in state.tables_of(keyspace.tree) {
             let table = Table::open(tables, meta.clone())?;
             match level.checked_sub(1) {
-                None => zero.push((0, table)),
+                None => zero.push(table),
                 Some(i) => {
                     sorted.resize_with(sorted.len().max(i + 1), Vec::new);
                     sorted[i].push(table);
                 }
             }
         }
-        let levels =
-            Levels { zero: Vec::new(), sorted: sorted.into_iter().map(Level::new).collect() };
-        let tree = Tree::new(keyspace.tree, options, levels.edited(&[], &zero), 0);
+        let levels = Levels::new(zero, sorted.into_iter().map(Level::new).collect());
+        let tree = Tree::new(keyspace.tree, options, levels, 0);
         let inner = KeyspaceInner::new(keyspace.id, keyspace.name.as_str().into(), tree.clone());
         trees.insert(tree.id, tree);
         keyspaces.insert(Arc::clone(&inner.name), inner);

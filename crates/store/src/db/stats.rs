@@ -23,6 +23,12 @@ pub struct Stats {
     pub pinned_bytes: u64,
     /// Memory of the cached blocks, in bytes.
     pub cache_bytes: u64,
+    /// Blocks in the cache.
+    pub cache_blocks: u64,
+    /// Blocks that entered the cache.
+    pub cache_inserts: u64,
+    /// Blocks that left the cache to make room.
+    pub cache_evictions: u64,
     /// What the cache may take at present, in bytes.
     pub cache_capacity_bytes: u64,
     /// The memory budget, in bytes.
@@ -113,6 +119,9 @@ impl Core {
             memtable_bytes: view.bytes(),
             sealed_memtables: view.sealed.len() as u64,
             cache_bytes: self.tables.cache.resident_bytes(),
+            cache_blocks: self.tables.cache.resident_blocks() as u64,
+            cache_inserts: self.tables.cache.inserts(),
+            cache_evictions: self.tables.cache.evictions(),
             cache_capacity_bytes: self.tables.cache.capacity(),
             memory_budget_bytes: self.options.memory_budget_bytes,
             block_reads: get(&tables.block_reads),

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     table::{
         KeyHash,
-        block::{BlockView, Entry, Target},
+        block::{BlockView, Target, view::Entry},
     },
     types::{SeqNo, compare_entries},
 };

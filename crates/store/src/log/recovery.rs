@@ -176,17 +176,16 @@ fn read_segment(
             return Err(Error::Unsupported { path, what });
         }
         Err(HeaderFault::Invalid(found)) => Err(found),
-        // A header that was never written leaves what the disk had there before, such as the
-        // header of a segment that was removed.
-        Ok(header) if header.id != id => Err("the header of another segment"),
+        // A file that was not synced may show what other files left on the disk.
+        Ok(header) if header.id != id || header.identity != identity => {
+            Err("one with the header of another")
+        }
         Ok(header) => Ok(header),
     };
     if let Ok(header) = &header {
         let expect = |ok, expected: String, found: u64| {
             if ok { Ok(()) } else { Err(Error::corrupt(&path, 0, expected, found.to_string())) }
         };
-        let owner = format!("a segment of the database {identity}");
-        expect(header.identity == identity, owner, header.identity)?;
         if id == start.segment {
             let base = format!("a segment at place {}, as in the manifest", start.lsn);
             expect(header.base == start.lsn, base, header.base)?;

@@ -4,6 +4,8 @@ use std::ops::Deref;
 
 use crate::sync::epoch::Guard;
 
+use rhumb_model::code;
+
 use super::{BlockRequest, Plan, Progress};
 use crate::{
     error::Result,
@@ -53,13 +55,11 @@ impl<'a, V: Deref<Target = Levels>> PointRead<'a, V> {
     /// The candidate number `at`; `None` past the last, `Some(None)` where a level has none.
     #[inline]
     fn candidate(&self, at: usize) -> Option<Option<&Arc<Table>>> {
-        let zero = &self.levels.zero;
-        if let Some(table) = zero.get(at) {
-            let meta = table.meta();
-            let covers = *meta.smallest <= *self.key && *self.key <= *meta.largest;
-            return Some(covers.then_some(table));
+        let zero = self.levels.zero.len();
+        if at < zero {
+            return Some(self.levels.zero_for(at, self.key, code::code_at(self.key, 0)));
         }
-        self.levels.sorted.get(at - zero.len()).map(|level| level.table_for(self.key))
+        self.levels.sorted.get(at - zero).map(|level| level.table_for(self.key))
     }
 
     /// Judges what the candidate `at` answered: `None` to go on to the next.

@@ -181,6 +181,7 @@ impl TableCursor {
     ///
     /// [`crate::Error::Corrupt`], [`crate::Error::Io`]. The cursor is invalid then.
     #[inline]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn drive(&mut self, mut step: Step) -> Result<()> {
         while let Step::Need(number) = step {
             let block = self.fetch(number)?;

@@ -7,7 +7,6 @@
 //!
 //! Tables know nothing of levels, snapshots or each other. They are handed a sequence number and
 //! answer for it.
-#![allow(dead_code, unused_imports, reason = "the engine above, which calls all this, comes next")]
 
 use std::{
     path::{Path, PathBuf},

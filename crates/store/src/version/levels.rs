@@ -4,7 +4,7 @@
 //! tables, which may overlap, newest first. Each deeper level holds tables in key order that do
 //! not overlap. For one key, an entry of a shallower level is newer than any of a deeper one.
 
-use rhumb_model::code;
+use rhumb_model::{code, search};
 
 use crate::{sync::primitive::Arc, table::Table, types::FileId};
 
@@ -16,6 +16,8 @@ pub(crate) const LEVELS_MAX: usize = 7;
 pub(crate) struct Levels {
     /// Newest first.
     pub(crate) zero: Vec<Arc<Table>>,
+    /// Codes of the smallest and the largest key of each table of level 0.
+    zero_codes: Vec<(u64, u64)>,
     /// Levels 1 and deeper; `sorted[0]` is level 1. Trailing levels may be empty.
     pub(crate) sorted: Vec<Level>,
 }
@@ -29,6 +31,8 @@ pub(crate) struct Level {
     /// Codes of the largest keys after the prefix: one flat array, so that most lookups settle on
     /// a table without touching a key.
     heads: Box<[u64]>,
+    /// Codes of the smallest keys after the prefix; 0 where the first table begins before it.
+    lows: Box<[u64]>,
 }
 
 impl Level {
@@ -49,7 +53,12 @@ impl Level {
             first.meta().largest[..prefix_len].to_vec().into_boxed_slice()
         });
         let heads = tables.iter().map(|t| code::code_at(&t.meta().largest, prefix_len)).collect();
-        Self { tables, prefix, heads }
+        let lows = tables
+            .iter()
+            .map(|t| &t.meta().smallest)
+            .map(|key| if key.starts_with(&prefix) { code::code_at(key, prefix_len) } else { 0 })
+            .collect();
+        Self { tables, prefix, heads, lows }
     }
 
     /// The tables in key order.
@@ -61,24 +70,43 @@ impl Level {
     /// O(log n).
     #[inline]
     pub(crate) fn table_at_or_after(&self, key: &[u8]) -> usize {
-        let prefix = &*self.prefix;
-        if key.len() >= prefix.len() && key[..prefix.len()] == *prefix {
-            let head = code::code_at(key, prefix.len());
-            let mut at = self.heads.partition_point(|h| *h < head);
-            while at < self.heads.len()
-                && self.heads[at] == head
-                && *self.tables[at].meta().largest < *key
-            {
-                at += 1;
-            }
-            return at;
+        match self.head_of(key) {
+            Some(head) => self.table_by_head(key, head),
+            None => self.tables.partition_point(|t| *t.meta().largest < *key),
         }
-        self.tables.partition_point(|t| *t.meta().largest < *key)
+    }
+
+    /// The code of `key` after the prefix, if it has the prefix.
+    #[inline]
+    fn head_of(&self, key: &[u8]) -> Option<u64> {
+        let prefix = &*self.prefix;
+        (prefix.is_empty() || key.starts_with(prefix)).then(|| code::code_at(key, prefix.len()))
+    }
+
+    #[inline]
+    fn table_by_head(&self, key: &[u8], head: u64) -> usize {
+        let heads = &*self.heads;
+        let mut at = search::partition_point(0, heads.len(), |i| heads[i] < head);
+        while at < heads.len() && heads[at] == head && *self.tables[at].meta().largest < *key {
+            at += 1;
+        }
+        at
     }
 
     /// The one table that can hold `key`.
     #[inline]
     pub(crate) fn table_for(&self, key: &[u8]) -> Option<&Arc<Table>> {
+        let Some(head) = self.head_of(key) else { return self.table_for_other(key) };
+        let at = self.table_by_head(key, head);
+        let table = self.tables.get(at)?;
+        // Codes before keys: whole keys are compared only where the codes tie.
+        let low = self.lows[at];
+        (head > low || head == low && *table.meta().smallest <= *key).then_some(table)
+    }
+
+    /// [`Level::table_for`] for a key without the prefix.
+    #[cold]
+    fn table_for_other(&self, key: &[u8]) -> Option<&Arc<Table>> {
         let table = self.tables.get(self.table_at_or_after(key))?;
         (*table.meta().smallest <= *key).then_some(table)
     }
@@ -97,6 +125,31 @@ impl Level {
 }
 
 impl Levels {
+    /// Levels of these tables; those of level 0 are put in order.
+    pub(crate) fn new(mut zero: Vec<Arc<Table>>, sorted: Vec<Level>) -> Self {
+        // A later flush carries later writes, so this is newest first for every key.
+        zero.sort_by_key(|table| std::cmp::Reverse((table.meta().seq_max, table.meta().id)));
+        let code = |key: &[u8]| code::code_at(key, 0);
+        let zero_codes = zero
+            .iter()
+            .map(|table| (code(&table.meta().smallest), code(&table.meta().largest)))
+            .collect();
+        Self { zero, zero_codes, sorted }
+    }
+
+    /// The table number `at` of level 0 if it can hold `key`, whose code is `code`.
+    #[inline]
+    pub(crate) fn zero_for(&self, at: usize, key: &[u8], code: u64) -> Option<&Arc<Table>> {
+        let (low, high) = self.zero_codes[at];
+        let table = &self.zero[at];
+        let inside = low < code && code < high
+            || low <= code
+                && code <= high
+                && *table.meta().smallest <= *key
+                && *key <= *table.meta().largest;
+        inside.then_some(table)
+    }
+
     /// The tables of `level`, in the level's order.
     pub(crate) fn tables(&self, level: usize) -> &[Arc<Table>] {
         match level.checked_sub(1) {
@@ -129,8 +182,6 @@ impl Levels {
         };
         let mut zero = kept(&self.zero);
         zero.extend(add.iter().filter(|(level, _)| *level == 0).map(|(_, t)| Arc::clone(t)));
-        // A later flush carries later writes, so this is newest first for every key.
-        zero.sort_by_key(|table| std::cmp::Reverse((table.meta().seq_max, table.meta().id)));
         let sorted = (1..=deepest.max(self.sorted.len()))
             .map(|level| {
                 let changed = add.iter().any(|(l, _)| *l == level)
@@ -143,6 +194,6 @@ impl Levels {
                 Level::new(tables)
             })
             .collect();
-        Self { zero, sorted }
+        Self::new(zero, sorted)
     }
 }

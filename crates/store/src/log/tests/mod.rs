@@ -306,12 +306,19 @@ fn a_missing_segment_is_damage_if_it_was_durable() {
     }
 }
 
+/// As a disk may show in a file that was not synced, if other files had its sectors before.
 #[test]
-fn a_segment_of_another_database_is_refused() {
+fn what_other_files_left_is_a_torn_tail() {
     let fs = TestFs::default();
-    writer(&fs).append(&[b"one"]).unwrap();
-    let error = recover(&fs, dir(), IDENTITY + 1, START, |_| Ok(())).unwrap_err();
-    assert!(error.is_corruption() && error.to_string().contains("of the database"), "{error}");
+    let mut first = writer(&fs);
+    first.append(&[b"one"]).unwrap();
+    let end = first.end_lsn();
+    fs.put("000002.log", &fs.read("000001.log"));
+    let (recovery, records) = replay(&fs, START).unwrap();
+    assert_eq!((recovery.end, records.len()), (end, 1));
+    assert!(recovery.torn.unwrap().found.contains("segment 2 is one with the header of another"));
+    let other = recover(&fs, dir(), IDENTITY + 1, START, |_| Ok(())).unwrap();
+    assert_eq!((other.end, other.records), (0, 0));
 }
 
 #[test]

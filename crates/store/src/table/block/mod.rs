@@ -10,10 +10,10 @@ use std::fmt;
 use crate::{slice::Slice, sync::epoch::SharedBytes};
 
 mod builder;
-mod view;
+pub(crate) mod view;
 
 pub(crate) use builder::BlockBuilder;
-pub(crate) use view::{BlockView, Damaged, Entry, Shape, Target};
+pub(crate) use view::{BlockView, Damaged, Shape, Target};
 
 /// A data block in memory: shared, immutable, its payload behind one pointer.
 #[derive(Clone)]

@@ -241,7 +241,9 @@ impl<'a> BlockView<'a> {
 
     #[inline]
     fn has_key(&self, position: Position, entry: &Entry<'_>, key: &[u8]) -> Result<bool, Damaged> {
-        if key.len() != entry.shared + entry.suffix.len() || key[entry.shared..] != *entry.suffix {
+        if key.len() != entry.shared + entry.suffix.len()
+            || !equal(&key[entry.shared..], entry.suffix)
+        {
             return Ok(false);
         }
         Ok(entry.shared == 0 || self.shared_prefix(position, entry.shared)? == &key[..entry.shared])
@@ -346,6 +348,16 @@ impl Entry<'_> {
             value_len: self.value_len,
         }
     }
+}
+
+/// Whether two strings of one length are equal, compared word by word. A caller has often just
+/// stored its key in words; a wider load would wait for those stores to leave the store buffer.
+#[inline]
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    let (a_words, a_rest) = a.as_chunks::<8>();
+    let (b_words, b_rest) = b.as_chunks::<8>();
+    let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+    a_words.iter().zip(b_words).all(|(a, b)| word(a) == word(b)) && a_rest.iter().eq(b_rest)
 }
 
 /// A word with the high bit set in exactly those bytes that are zero in `word`.

@@ -12,6 +12,8 @@ use crate::sync::prefetch::prefetch;
 pub(crate) const BLOCK_BYTES: usize = 64;
 /// Bytes before the blocks of an encoded filter: probe count u8 and seven of zero.
 pub(crate) const HEADER_BYTES: usize = 8;
+/// The bits that a key sets at ten bits per key.
+const PROBES_DEFAULT: u8 = 6;
 /// The most bits that a key sets.
 const PROBES_MAX: u8 = 14;
 /// Bits that name one bit of a block.
@@ -117,9 +119,15 @@ impl Filter {
             return true;
         }
         let block = &self.blocks[block_of(hash.bits(), self.blocks.len())];
-        // Branch-free: the line is the cost, and which bit is missing cannot be predicted.
+        // Branch-free: the line is the cost, and which bit is missing cannot be predicted. The
+        // default number of probes is a constant to the compiler, which unrolls it.
         let mut missing = 0;
-        for_each_bit(hash.bits(), self.probes, |word, bit| missing |= !block.0[word] & bit);
+        let probe = |word: usize, bit: u64| missing |= !block.0[word] & bit;
+        if self.probes == PROBES_DEFAULT {
+            for_each_bit(hash.bits(), PROBES_DEFAULT, probe);
+        } else {
+            for_each_bit(hash.bits(), self.probes, probe);
+        }
         missing == 0
     }
 
@@ -136,7 +144,7 @@ fn block_of(hash: u64, count: usize) -> usize {
 }
 
 /// Calls `act` with the word and the bit of each probe.
-#[inline]
+#[inline(always)]
 fn for_each_bit(hash: u64, probes: u8, mut act: impl FnMut(usize, u64)) {
     let mut left = probes;
     for multiplier in MULTIPLIERS {

@@ -183,11 +183,6 @@ impl SeparatorsBuilder {
         self.last.truncate(shared);
         self.last.extend_from_slice(&separator[shared..]);
     }
-
-    /// The last separator; empty before the first.
-    pub(super) fn last(&self) -> &[u8] {
-        &self.last
-    }
 }
 
 #[cfg(test)]
