@@ -7,6 +7,9 @@ use std::cmp::Ordering;
 /// Below 2^56, so that a sequence number and a [`Kind`] share one word.
 pub(crate) type SeqNo = u64;
 
+/// Sequence numbers stay below this.
+pub(crate) const SEQ_END: SeqNo = 1 << 56;
+
 /// Names a sub-tree: the levels of one keyspace, or of one partition of it. Never used twice in
 /// the life of a database, so that a log record of a dropped sub-tree can never reach another.
 pub(crate) type TreeId = u32;

@@ -11,7 +11,7 @@ use std::{
 
 use super::core::{Core, MemView};
 use crate::{
-    error::Result,
+    error::{Error, Result},
     log::{
         LogWriter,
         batch::{self, Batch},
@@ -20,7 +20,7 @@ use crate::{
     memtable::{LogFloor, Memtable},
     options::{PersistMode, SEALED_MAX},
     sync::primitive::{Arc, Mutex},
-    types::SeqNo,
+    types::{SEQ_END, SeqNo},
 };
 
 /// A group takes no further batch once it is this large, in bytes.
@@ -115,6 +115,10 @@ impl Core {
         self.check_running()?;
         self.make_room(state)?;
         let first_seq = state.next_seq;
+        let operations: u64 = group.iter().map(|pending| u64::from(pending.operations)).sum();
+        if operations > SEQ_END.saturating_sub(first_seq) {
+            return Err(Error::InvalidArgument("all numbers of writes are used up".into()));
+        }
         let mut seq = first_seq;
         let records: Vec<Arc<[u8]>> = group
             .iter()

@@ -8,14 +8,11 @@
 use super::{frame::PAYLOAD_BYTES_MAX, varint};
 use crate::{
     error::{Error, Result},
-    types::{KEY_BYTES_MAX, Kind, SeqNo, TreeId, VALUE_BYTES_MAX},
+    types::{KEY_BYTES_MAX, Kind, SEQ_END, SeqNo, TreeId, VALUE_BYTES_MAX},
 };
 
 /// Bytes before the first operation.
 pub(crate) const BATCH_HEADER_BYTES: usize = 12;
-
-/// Sequence numbers stay below this.
-const SEQ_END: u64 = 1 << 56;
 
 /// The most bytes of an operation besides its key and value.
 const OP_OVERHEAD_BYTES_MAX: usize = 1 + 3 * varint::VARINT_BYTES_MAX;

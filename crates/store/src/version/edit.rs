@@ -10,14 +10,11 @@
 use crate::{
     log::{Lsn, segment::BASE_LSN_MAX},
     table::TableMeta,
-    types::{FileId, KEY_BYTES_MAX, SeqNo, TreeId},
+    types::{FileId, KEY_BYTES_MAX, SEQ_END, SeqNo, TreeId},
 };
 
 /// Levels are below this.
 pub(crate) const LEVELS_MAX: u8 = 64;
-
-/// Sequence numbers are below this.
-const SEQ_END: SeqNo = 1 << 56;
 
 /// Numbers of files are below this, so that there is always a next one.
 pub(crate) const FILE_ID_END: FileId = 1 << 62;
