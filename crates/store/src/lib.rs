@@ -22,6 +22,7 @@ pub mod slice;
 pub(crate) mod sync;
 pub mod table;
 pub(crate) mod types;
+pub(crate) mod varint;
 pub(crate) mod version;
 
 pub use db::{Batch, Database, Keyspace, KeyspaceStats, LevelStats, Snapshot, Stats};

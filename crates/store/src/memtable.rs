@@ -316,38 +316,21 @@ impl MemCursor {
 
     /// Moves to the last entry before (`key`, `seq`).
     pub(crate) fn seek_before(&mut self, key: &[u8], seq: SeqNo) {
-        let target = Target::new(self.tree, key, seq);
-        self.forward = false;
-        self.refill = REFILL_MIN;
-        let table = Arc::clone(&self.table);
-        self.fill(
-            table
-                .entries
-                .range::<dyn Position, _>((
-                    Bound::Unbounded,
-                    Bound::Excluded(&target as &dyn Position),
-                ))
-                .rev(),
-        );
+        self.start_back(&Target::new(self.tree, key, seq));
     }
 
     /// Moves to the last entry of the sub-tree.
     pub(crate) fn seek_to_last(&mut self) {
-        let end = Target::new(self.tree, &[], SeqNo::MAX);
         // The place before the first entry of the next sub-tree.
-        let end = Target { tree: end.tree.saturating_add(1), ..end };
+        self.start_back(&Target::new(self.tree.saturating_add(1), &[], SeqNo::MAX));
+    }
+
+    fn start_back(&mut self, end: &Target<'_>) {
         self.forward = false;
         self.refill = REFILL_MIN;
         let table = Arc::clone(&self.table);
-        self.fill(
-            table
-                .entries
-                .range::<dyn Position, _>((
-                    Bound::Unbounded,
-                    Bound::Excluded(&end as &dyn Position),
-                ))
-                .rev(),
-        );
+        let before = (Bound::Unbounded, Bound::Excluded(end as &dyn Position));
+        self.fill(table.entries.range::<dyn Position, _>(before).rev());
     }
 
     /// Moves one entry on, in the direction of the last seek.

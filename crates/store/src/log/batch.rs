@@ -5,17 +5,18 @@
 //! The n-th operation has the sequence number `first + n`. The same bytes go to the log, to the
 //! memtable (which keeps entries as ranges of one shared payload) and, after a crash, back.
 
-use super::{frame::PAYLOAD_BYTES_MAX, varint};
+use super::frame::PAYLOAD_BYTES_MAX;
 use crate::{
     error::{Error, Result},
     types::{KEY_BYTES_MAX, Kind, SEQ_END, SeqNo, TreeId, VALUE_BYTES_MAX},
+    varint,
 };
 
 /// Bytes before the first operation.
 pub(crate) const BATCH_HEADER_BYTES: usize = 12;
 
 /// The most bytes of an operation besides its key and value.
-const OP_OVERHEAD_BYTES_MAX: usize = 1 + 3 * varint::VARINT_BYTES_MAX;
+const OP_OVERHEAD_BYTES_MAX: usize = 1 + 3 * varint::BYTES_MAX;
 
 /// Builds a payload by appending operations to one buffer.
 #[derive(Clone, Debug)]

@@ -18,7 +18,6 @@ pub(crate) mod segment;
 pub(crate) mod test_fs;
 #[cfg(test)]
 mod tests;
-pub(crate) mod varint;
 pub(crate) mod writer;
 
 pub(crate) use recovery::{LogRecord, LogStart, Recovery, recover};

@@ -9,9 +9,11 @@ use super::{
         COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, FOOTER_BYTES, FORMAT_VERSION, MAGIC,
         PAGE_BYTES, SECTION_HEADER_BYTES, TABLE_BYTES_MIN,
     },
+};
+use crate::{
+    types::{FileId, KEY_BYTES_MAX},
     varint,
 };
-use crate::types::{FileId, KEY_BYTES_MAX};
 
 /// What a file holds instead of what it should: expected, found.
 #[derive(Debug, PartialEq, Eq)]

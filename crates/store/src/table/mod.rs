@@ -37,7 +37,6 @@ mod reader;
 #[cfg(test)]
 mod tests;
 mod values;
-mod varint;
 mod writer;
 
 pub use block::BlockRef;

@@ -23,12 +23,12 @@ use super::{
     reader::Table,
     table_path, value_path,
     values::ValueWriter,
-    varint,
 };
 use crate::{
     error::{Error, Result},
     io::{FileSystem, retry},
     types::{FileId, KEY_BYTES_MAX, Kind, SeqNo, VALUE_BYTES_MAX, compare_entries},
+    varint,
 };
 
 /// An entry whose block is not decided yet; its bytes are in the arena, key then value.

@@ -1,11 +1,9 @@
 //! Writes data blocks.
 
 use crate::{
-    table::{
-        format::{BLOCK_GROUP, BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},
-        varint,
-    },
+    table::format::{BLOCK_GROUP, BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},
     types::{Kind, SeqNo},
+    varint,
 };
 
 /// A prefix is shared only if that makes the entry smaller by at least one part in this many: an

@@ -6,9 +6,9 @@ use crate::{
     table::{
         format::{BLOCK_GROUP, BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},
         hash::KeyHash,
-        varint,
     },
     types::{Kind, SeqNo},
+    varint,
 };
 
 /// What is wrong with a block whose checksum is right: written by a faulty or hostile program.

@@ -21,7 +21,7 @@ pub(crate) const fn len(value: u64) -> usize {
 }
 
 /// Takes a number from the front of `bytes`: its value, and where it ends. `None` if the bytes end
-/// before it does or if it does not fit 64 bits.
+/// before it does, if it does not fit 64 bits, or if it is not in its shortest form.
 #[inline]
 pub(crate) fn get(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;
@@ -42,7 +42,8 @@ fn get_long(bytes: &[u8]) -> Option<(u64, usize)> {
         }
         value |= bits << (7 * i);
         if *byte < 0x80 {
-            return Some((value, i + 1));
+            // Another form than the shortest is refused, so that a number has one.
+            return (*byte != 0 || i == 0).then_some((value, i + 1));
         }
     }
     None
