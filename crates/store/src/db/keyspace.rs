@@ -33,6 +33,10 @@ use crate::{
     version::levels::Levels,
 };
 
+/// How many keys of one call have their lines asked for before the first of them is read: as many
+/// misses as a core keeps in flight.
+const PREFETCHED_KEYS: usize = 16;
+
 /// What all handles of a keyspace share.
 pub(crate) struct KeyspaceInner {
     pub(crate) id: u32,
@@ -157,7 +161,18 @@ impl Keyspace {
         keys: &[K],
         seq: Option<SeqNo>,
     ) -> Result<Vec<Option<Slice>>> {
-        keys.iter().map(|key| self.get_at(key.as_ref(), seq)).collect()
+        let mut values = Vec::with_capacity(keys.len());
+        for some in keys.chunks(PREFETCHED_KEYS) {
+            if some.len() > 1 {
+                let guard = crate::sync::epoch::pin();
+                let levels = self.inner.tree.load(&guard).levels.load(&guard);
+                some.iter().for_each(|key| levels.prefetch(&guard, key.as_ref()));
+            }
+            for key in some {
+                values.push(self.get_at(key.as_ref(), seq)?);
+            }
+        }
+        Ok(values)
     }
 
     #[inline]

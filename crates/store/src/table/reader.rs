@@ -237,6 +237,15 @@ impl Table {
         }
     }
 
+    /// Asks for all lines that [`Table::lookup`] is likely to read, so that the misses of many
+    /// lookups overlap.
+    #[inline]
+    pub(crate) fn prefetch(&self, guard: &Guard, key: &[u8], hash: KeyHash) {
+        self.filter.prefetch(hash);
+        let (block, part) = self.index.predict(key);
+        self.blocks.prefetch(block, part * self.block_bytes_mean / 64, guard);
+    }
+
     /// [`Table::lookup`] in the block that it needed.
     ///
     /// # Errors

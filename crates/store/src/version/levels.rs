@@ -6,7 +6,11 @@
 
 use rhumb_model::{code, search};
 
-use crate::{sync::primitive::Arc, table::Table, types::FileId};
+use crate::{
+    sync::{epoch::Guard, primitive::Arc},
+    table::{KeyHash, Table},
+    types::FileId,
+};
 
 /// How many levels a sub-tree has at most.
 pub(crate) const LEVELS_MAX: usize = 7;
@@ -148,6 +152,14 @@ impl Levels {
                 && *table.meta().smallest <= *key
                 && *key <= *table.meta().largest;
         inside.then_some(table)
+    }
+
+    /// Asks for the lines that a point read of `key` is likely to touch in the sorted levels.
+    pub(crate) fn prefetch(&self, guard: &Guard, key: &[u8]) {
+        let hash = KeyHash::of(key);
+        for table in self.sorted.iter().filter_map(|level| level.table_for(key)) {
+            table.prefetch(guard, key, hash);
+        }
     }
 
     /// The tables of `level`, in the level's order.
