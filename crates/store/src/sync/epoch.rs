@@ -52,6 +52,14 @@ pub(crate) fn pin() -> Guard {
     Guard(crossbeam_epoch::pin())
 }
 
+/// Runs what was deferred and may run by now. What the calling thread deferred just before is
+/// among it, unless another thread is pinned for so long: an epoch takes up to three rounds.
+pub(crate) fn collect() {
+    for _ in 0..3 {
+        pin().flush();
+    }
+}
+
 impl Deref for Guard {
     type Target = crossbeam_epoch::Guard;
 

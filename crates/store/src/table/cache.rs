@@ -79,8 +79,9 @@ impl BlockCache {
 
     /// Changes the budget; evicts down to it.
     pub(crate) fn set_capacity(&self, bytes: u64) {
-        self.capacity.store(bytes, Ordering::Relaxed);
-        self.settle();
+        if self.capacity.swap(bytes, Ordering::Relaxed) != bytes {
+            self.settle();
+        }
     }
 
     /// The budget in bytes.
