@@ -8,3 +8,4 @@ pub(crate) mod limbo;
 pub(crate) mod prefetch;
 pub(crate) mod primitive;
 pub(crate) mod published;
+pub(crate) mod shared_bytes;
