@@ -75,6 +75,12 @@ impl<'a> Contents<'a> {
         });
     }
 
+    /// The memory that preparing for overwrites took, in bytes.
+    #[must_use]
+    pub fn version_bytes(&self) -> u64 {
+        self.versions.get().map_or(0, |_| 8 * self.len() as u64)
+    }
+
     /// The lowest version that a read which begins now may return.
     #[inline]
     #[must_use]

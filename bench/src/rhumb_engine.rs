@@ -43,9 +43,10 @@ impl Rhumb {
         KeyspaceOptions { table }
     }
 
-    /// A full memtable comes on top, as it does for the others.
-    fn memory_budget_bytes(tuning: &Tuning) -> u64 {
-        tuning.cache_bytes + tuning.memtable_bytes
+    /// Two memtables come on top of the cache, as they do for the others, and what the engine
+    /// leaves to the allocator.
+    fn budget(tuning: &Tuning) -> u64 {
+        (tuning.cache_bytes + 2 * tuning.memtable_bytes) / 15 * 16
     }
 }
 
@@ -56,11 +57,11 @@ impl Engine for Rhumb {
 
     fn options(&self, tuning: &Tuning) -> String {
         format!(
-            "memory budget of {} bytes for cache, pinned index and filters, and a memtable of {} \
+            "memory budget of {} bytes for cache, pinned index and filters, and two memtables of {} \
              bytes; {:?} index blocks; blocked Bloom filters of {} bits per key; blocks of {} \
              bytes; compression {}; {} background threads; write-ahead log without sync; direct \
              reads {}",
-            Self::memory_budget_bytes(tuning),
+            Self::budget(tuning),
             tuning.memtable_bytes,
             self.index,
             tuning.filter_bits,
@@ -71,13 +72,17 @@ impl Engine for Rhumb {
         )
     }
 
+    fn memory_budget_bytes(&self, tuning: &Tuning) -> Option<u64> {
+        Some(Self::budget(tuning))
+    }
+
     fn file_cache(&self) -> FileCache {
         FileCache::Direct
     }
 
     fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn Store>> {
         let db = Database::builder(directory)
-            .memory_budget_bytes(Self::memory_budget_bytes(tuning))
+            .memory_budget_bytes(Self::budget(tuning))
             .memtable_bytes(tuning.memtable_bytes)
             .background_threads(tuning.background_threads as usize)
             .read_mode(if tuning.direct { ReadMode::Direct } else { ReadMode::Buffered })

@@ -73,6 +73,12 @@ pub trait Engine: Sync {
         1
     }
 
+    /// The memory that the engine promises not to exceed with these settings, in bytes, if it
+    /// promises anything.
+    fn memory_budget_bytes(&self, _tuning: &Tuning) -> Option<u64> {
+        None
+    }
+
     /// Where its file contents wait.
     fn file_cache(&self) -> FileCache;
 

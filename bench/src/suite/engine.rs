@@ -73,6 +73,8 @@ struct Suite<'a> {
     cold: Tuning,
     subjects: Vec<Subject<'a>>,
     workspace: Workspace,
+    /// Memory of the process before it opened any store, in bytes.
+    resident_before: Option<u64>,
     progress: Progress,
     report: Report,
 }
@@ -116,7 +118,18 @@ impl<'a> Suite<'a> {
         };
         let report = Report::new(heading, environment);
         let progress = Progress::default();
-        Ok(Self { options, workloads, warm, cold, subjects, workspace, progress, report })
+        let resident_before = environment::resident_bytes();
+        Ok(Self {
+            options,
+            workloads,
+            warm,
+            cold,
+            subjects,
+            workspace,
+            resident_before,
+            progress,
+            report,
+        })
     }
 
     fn at(&self, stage: Stage) -> Vec<Workload> {
@@ -253,7 +266,6 @@ impl<'a> Suite<'a> {
     fn change(&mut self, turn: Turn) -> Result<()> {
         let directory = self.subjects[turn.subject].directory.clone();
         self.subjects[turn.subject].contents.expect_overwrites();
-        let resident_before = environment::resident_bytes();
         let store = self.open(turn, &directory, self.warm)?;
         self.say(turn, "warm up");
         warm_up(&self.field(turn, store.as_ref()))?;
@@ -268,10 +280,7 @@ impl<'a> Suite<'a> {
                 let value = writes.len() as f64 / measured.seconds;
                 let sample = Sample { value, unit: "ops/s", latency: latency(writes) };
                 self.add(turn, "mixed50_write", threads, sample);
-                if let (Some(before), Some(peak)) = (resident_before, resident) {
-                    let grown = peak.saturating_sub(before) as f64;
-                    self.add(turn, "mixed50_memory", threads, Sample::plain(grown, "bytes"));
-                }
+                self.weigh_memory(turn, threads, resident);
                 self.weigh(turn, "mixed50_disk")?;
             }
         }
@@ -323,6 +332,23 @@ impl<'a> Suite<'a> {
         let bytes = environment::disk_bytes(&self.subjects[turn.subject].directory)?;
         self.add(turn, name, 1, Sample::plain(bytes as f64, "bytes"));
         Ok(())
+    }
+
+    /// Reports by how much the process grew since before it opened a store, at most, and what was
+    /// promised. With several subjects in one process nobody can tell whose memory it is.
+    fn weigh_memory(&mut self, turn: Turn, threads: usize, resident: Option<u64>) {
+        if self.subjects.len() > 1 {
+            return;
+        }
+        let Subject { engine, contents, .. } = &self.subjects[turn.subject];
+        let (budget, versions) = (engine.memory_budget_bytes(&self.warm), contents.version_bytes());
+        if let (Some(before), Some(peak)) = (self.resident_before, resident) {
+            let grown = peak.saturating_sub(before + versions) as f64;
+            self.add(turn, "mixed50_memory", threads, Sample::plain(grown, "bytes"));
+        }
+        if let Some(budget) = budget {
+            self.add(turn, "mixed50_budget", threads, Sample::plain(budget as f64, "bytes"));
+        }
     }
 
     /// Performs a workload and reports it.

@@ -162,7 +162,8 @@ impl DatabaseBuilder {
     }
 
     /// Memory for memtables, pinned index and filter blocks, and cached blocks together, in bytes.
-    /// Default 512 MiB. The cache gets what the others leave.
+    /// Default 512 MiB. Two memtables have their room from the start, a sixteenth is left to the
+    /// allocator, and the cache gets what pinned blocks leave of the rest: at least a sixteenth.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
         self.options.memory_budget_bytes = bytes;
         self

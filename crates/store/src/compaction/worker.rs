@@ -59,10 +59,13 @@ impl Core {
 
     /// Merges everything of a sub-tree into one level.
     pub(crate) fn compact_all(&self, tree: &Arc<Tree>) -> Result<()> {
-        let _state = tree.compaction.lock();
-        if let Some(job) = picker::pick_all(&tree.levels.get()) {
-            self.run_compaction_job(tree, &job)?;
+        {
+            let _state = tree.compaction.lock();
+            if let Some(job) = picker::pick_all(&tree.levels.get()) {
+                self.run_compaction_job(tree, &job)?;
+            }
         }
+        self.reclaim();
         Ok(())
     }
 

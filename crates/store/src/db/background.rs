@@ -1,4 +1,5 @@
-//! The background pool: flushes first, then the compaction that is needed most.
+//! The background pool: flushes first, then the compaction that is needed most. One thread of
+//! several is always left for flushes, so that no writer waits for the end of a compaction.
 
 use std::{
     sync::{Weak, atomic::Ordering},
@@ -39,6 +40,8 @@ pub(crate) struct Work {
     /// Tables of level 0 in the sub-tree that has the most.
     pub(crate) zero_tables_max: AtomicUsize,
     owed_ns: AtomicU64,
+    /// Threads of the pool that compact.
+    compacting: AtomicUsize,
 }
 
 impl Work {
@@ -150,8 +153,10 @@ fn run(weak: &Weak<Core>) {
             return;
         }
         let seen = *core.work.calls.lock();
-        if core.run_job() {
-            core.balance_memory();
+        core.balance_memory();
+        let was_busy = core.run_job();
+        core.reclaim();
+        if was_busy {
             continue;
         }
         let mut calls = core.work.calls.lock();
@@ -173,8 +178,15 @@ impl Core {
         self.settle(result, &self.work.flush_failure)
     }
 
+    /// Compacts unless the last thread that could flush would be busy with it.
     fn run_compaction(&self) -> bool {
+        let most = self.options.background_threads.saturating_sub(1).max(1);
+        if self.work.compacting.fetch_add(1, Ordering::AcqRel) >= most {
+            self.work.compacting.fetch_sub(1, Ordering::AcqRel);
+            return false;
+        }
         let result = self.compact_most_needed();
+        self.work.compacting.fetch_sub(1, Ordering::AcqRel);
         self.settle(result, &self.work.compaction_failure)
     }
 
@@ -199,6 +211,7 @@ impl Core {
     pub(crate) fn run_inline(&self) {
         if self.options.background_threads == 0 {
             while self.run_job() {}
+            self.reclaim();
             self.balance_memory();
         }
     }

@@ -17,9 +17,12 @@ use super::{
 use crate::{
     error::{Error, Result},
     io::{Clock, FileLock, FileSystem},
+    log::{LogWriter, segment::segment_path},
     memtable::Memtable,
     options::{DatabaseOptions, KeyspaceOptions},
     sync::{
+        epoch,
+        limbo::Limbo,
         primitive::{Arc, AtomicBool, AtomicU64, Mutex, Ordering},
         published::Published,
     },
@@ -80,11 +83,12 @@ impl Tree {
         options: KeyspaceOptions,
         levels: Levels,
         since: SeqNo,
+        limbo: &Arc<Limbo>,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
             options,
-            levels: Published::new(Arc::new(levels)),
+            levels: Published::new(Arc::new(levels), limbo),
             compaction: Mutex::default(),
             dropped: AtomicBool::new(false),
             since,
@@ -107,6 +111,9 @@ pub(crate) struct Catalog {
     pub(crate) keyspaces: HashMap<Arc<str>, Arc<KeyspaceInner>>,
     pub(crate) trees: HashMap<TreeId, Arc<Tree>>,
 }
+
+/// This part of the budget is left to the allocator: fragments between what is in use.
+const ALLOCATOR_SLACK: u64 = 16;
 
 /// A manifest larger than this is replaced by a snapshot of the state.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
@@ -134,6 +141,10 @@ pub(crate) struct Core {
     pub(crate) next_file: AtomicU64,
     /// Log segments older than this are not needed any more.
     pub(crate) log_floor: AtomicU64,
+    /// Logs that are not needed any more, still to be removed.
+    pub(crate) old_logs: Mutex<Vec<LogWriter>>,
+    /// What was replaced and waits to be dropped.
+    pub(crate) limbo: Arc<Limbo>,
     /// Keyspaces that keep retired sub-trees for snapshots.
     pub(crate) retiring: Mutex<Vec<Weak<KeyspaceInner>>>,
     /// Held until the database is closed.
@@ -172,15 +183,31 @@ impl Core {
         self.mem.store(Arc::new(next));
     }
 
+    /// Drops what was replaced and what no reader holds any more, and removes old logs: memory and
+    /// disk space come back here. The caller holds no lock and may take its time.
+    pub(crate) fn reclaim(&self) {
+        let logs = std::mem::take(&mut *self.old_logs.lock());
+        for log in logs {
+            self.remove_file(&segment_path(&self.dir, log.header().id));
+        }
+        epoch::collect();
+        self.limbo.drop_all();
+    }
+
     /// Gives the block cache what memtables and pinned blocks leave of the budget.
+    ///
+    /// The active memtable will fill up and then wait for its flush while the next one fills, so
+    /// room for two is taken from the start. A cache that grew and shrank with every flush would
+    /// make the process larger than the budget: an allocator cannot use the memory of evicted
+    /// blocks for a memtable's entries. What it cannot help wasting is allowed for, too.
     pub(crate) fn balance_memory(&self) {
         let budget = self.options.memory_budget_bytes;
-        // The active memtable will fill up: its room is taken from the start.
         let sealed: u64 =
             self.mem.get().sealed.iter().map(|memtable| memtable.bytes() as u64).sum();
-        let taken = sealed
+        let taken = sealed.max(self.options.memtable_bytes)
             + self.options.memtable_bytes
-            + self.tables.counters.pinned_bytes.load(Ordering::Relaxed);
+            + self.tables.counters.pinned_bytes.load(Ordering::Relaxed)
+            + budget / ALLOCATOR_SLACK;
         self.tables.cache.set_capacity(budget.saturating_sub(taken).max(budget / 16));
     }
 

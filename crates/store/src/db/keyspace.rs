@@ -243,11 +243,13 @@ impl Keyspace {
                 Ok((TreeRef::Retired(Arc::clone(tree)), Some(Arc::clone(levels))))
             }
             // The keyspace is younger than the snapshot: an empty map.
-            None => Ok((
-                TreeRef::Retired(Tree::new(0, self.inner.options.clone(), Levels::default(), 0)),
-                Some(Arc::default()),
-            )),
+            None => Ok((TreeRef::Retired(self.empty_tree()), Some(Arc::default()))),
         }
+    }
+
+    fn empty_tree(&self) -> Arc<Tree> {
+        let (options, levels) = (self.inner.options.clone(), Levels::default());
+        Tree::new(0, options, levels, 0, &self.handle.core.limbo)
     }
 
     /// The keys of a range with their values, from both ends. The iterator sees the keyspace as it

@@ -13,6 +13,7 @@ use crate::{
     error::{Error, Result},
     options::{KeyspaceOptions, PersistMode},
     sync::{
+        limbo::Limbo,
         primitive::{Arc, AtomicBool, Mutex},
         published::Published,
     },
@@ -51,8 +52,8 @@ impl Core {
             tree: tree_id,
         };
         catalog.commit(self, vec![create])?;
-        let tree = Tree::new(tree_id, options, Levels::default(), 0);
-        let inner = KeyspaceInner::new(id, name.into(), Arc::clone(&tree));
+        let tree = Tree::new(tree_id, options, Levels::default(), 0, &self.limbo);
+        let inner = KeyspaceInner::new(id, name.into(), Arc::clone(&tree), &self.limbo);
         catalog.trees.insert(tree_id, tree);
         catalog.keyspaces.insert(Arc::clone(&inner.name), Arc::clone(&inner));
         Ok(inner)
@@ -107,7 +108,8 @@ impl Core {
         catalog.commit(self, vec![edit, last_seq])?;
         state.next_seq += 1;
         catalog.trees.remove(&old.id);
-        let new = Tree::new(new_id, inner.options.clone(), Levels::default(), at);
+        let (options, levels) = (inner.options.clone(), Levels::default());
+        let new = Tree::new(new_id, options, levels, at, &self.limbo);
         if drop_keyspace {
             catalog.keyspaces.remove(&inner.name);
             inner.dropped.store(true, Ordering::Release);
@@ -127,6 +129,8 @@ impl Core {
         drop(state);
         // A snapshot may have been dropped in between.
         self.release_retired();
+        drop(old);
+        self.reclaim();
         Ok(true)
     }
 
@@ -150,6 +154,11 @@ impl Core {
     /// What fails here is in the log, and recovered at the next open.
     pub(crate) fn close(&self) {
         self.work.stop();
+        self.flush_and_close_log();
+        self.reclaim();
+    }
+
+    fn flush_and_close_log(&self) {
         let mut state = self.write.lock();
         if self.check_running().is_err() {
             return;
@@ -177,12 +186,12 @@ impl Core {
 
 impl KeyspaceInner {
     /// A keyspace that holds `tree`.
-    pub(crate) fn new(id: u32, name: Arc<str>, tree: Arc<Tree>) -> Arc<Self> {
+    pub(crate) fn new(id: u32, name: Arc<str>, tree: Arc<Tree>, limbo: &Arc<Limbo>) -> Arc<Self> {
         Arc::new(Self {
             id,
             name,
             options: tree.options.clone(),
-            tree: Published::new(tree),
+            tree: Published::new(tree, limbo),
             dropped: AtomicBool::new(false),
             retired: Mutex::default(),
         })

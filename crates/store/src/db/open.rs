@@ -32,6 +32,7 @@ use crate::{
     memtable::{LogFloor, Memtable},
     options::{DatabaseBuilder, KeyspaceOptions},
     sync::{
+        limbo::Limbo,
         primitive::{Arc, AtomicU64, Mutex},
         published::Published,
     },
@@ -70,7 +71,8 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         cache: BlockCache::new(options.memory_budget_bytes / 2),
         counters: Arc::new(TableCounters::default()),
     });
-    let (trees, keyspaces) = open_trees(&tables, &state, &dir)?;
+    let limbo = Arc::default();
+    let (trees, keyspaces) = open_trees(&tables, &state, &dir, &limbo)?;
     state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &[state.snapshot()])?;
@@ -79,15 +81,20 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
     let last_seq = replayed.iter().map(|m| m.last_seq()).fold(state.last_seq, SeqNo::max);
     let core = Arc::new(Core {
-        mem: Published::new(Arc::new(MemView {
-            active: Arc::new(Memtable::new(Some(LogFloor { segment, lsn: recovery.end }))),
-            sealed: replayed.into_iter().rev().map(Arc::new).collect(),
-        })),
+        mem: Published::new(
+            Arc::new(MemView {
+                active: Arc::new(Memtable::new(Some(LogFloor { segment, lsn: recovery.end }))),
+                sealed: replayed.into_iter().rev().map(Arc::new).collect(),
+            }),
+            &limbo,
+        ),
         mem_change: Mutex::default(),
         visible: AtomicU64::new(last_seq),
         write: Mutex::new(WriteState { log, sealed_logs: Vec::new(), next_seq: last_seq + 1 }),
         queue: Mutex::default(),
         log_floor: AtomicU64::new(state.log_floor),
+        old_logs: Mutex::default(),
+        limbo,
         catalog: Mutex::new(Catalog { state, manifest, keyspaces, trees }),
         snapshots: Snapshots::default(),
         work: Work::default(),
@@ -106,6 +113,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     while core.flush_oldest()? {}
     core.forget_old_logs()?;
     core.remove_unknown_files()?;
+    core.reclaim();
     core.balance_memory();
     core.work.start(&core)?;
     Ok(core)
@@ -168,6 +176,7 @@ fn open_trees(
     tables: &Arc<TableContext>,
     state: &CatalogState,
     manifest: &Path,
+    limbo: &Arc<Limbo>,
 ) -> Result<(Trees, Keyspaces)> {
     let (mut trees, mut keyspaces) = (Trees::new(), Keyspaces::new());
     for keyspace in state.keyspaces.values() {
@@ -187,8 +196,9 @@ fn open_trees(
             }
         }
         let levels = Levels::new(zero, sorted.into_iter().map(Level::new).collect());
-        let tree = Tree::new(keyspace.tree, options, levels, 0);
-        let inner = KeyspaceInner::new(keyspace.id, keyspace.name.as_str().into(), tree.clone());
+        let tree = Tree::new(keyspace.tree, options, levels, 0, limbo);
+        let name = keyspace.name.as_str().into();
+        let inner = KeyspaceInner::new(keyspace.id, name, tree.clone(), limbo);
         trees.insert(tree.id, tree);
         keyspaces.insert(Arc::clone(&inner.name), inner);
     }

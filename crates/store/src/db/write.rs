@@ -15,7 +15,6 @@ use crate::{
     log::{
         LogWriter,
         batch::{self, Batch},
-        segment::segment_path,
     },
     memtable::{LogFloor, Memtable},
     options::{PersistMode, SEALED_MAX},
@@ -165,7 +164,8 @@ impl Core {
         let id = self.new_file_id();
         let next = state.log.rotate(id)?;
         state.sealed_logs.push(std::mem::replace(&mut state.log, next));
-        self.remove_logs(self.take_old_logs(state));
+        let old = self.take_old_logs(state);
+        self.old_logs.lock().extend(old);
         let lsn = state.log.header().base;
         Ok(LogFloor { segment: id, lsn })
     }
@@ -183,13 +183,6 @@ impl Core {
             first.note_durable(first.header().base);
         }
         old
-    }
-
-    /// Removes log segments.
-    pub(crate) fn remove_logs(&self, logs: Vec<LogWriter>) {
-        for log in logs {
-            self.remove_file(&segment_path(&self.dir, log.header().id));
-        }
     }
 
     /// Forces everything logged so far to the disk.
@@ -249,7 +242,7 @@ impl Core {
             active,
             sealed: std::iter::once(&view.active).chain(&view.sealed).cloned().collect(),
         });
-        self.balance_memory();
+        // The pool gives the cache less room, too: evicting takes longer than a writer should wait.
         self.work.wake();
         Ok(())
     }

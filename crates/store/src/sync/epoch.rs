@@ -24,12 +24,10 @@ use std::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use triomphe::ThinArc;
-
-use super::prefetch::{LINE_BYTES, prefetch_address};
-
-/// Immutable bytes behind one pointer, with a shared count.
-pub(crate) type SharedBytes = ThinArc<(), u8>;
+use super::{
+    prefetch::{LINE_BYTES, prefetch_address},
+    shared_bytes::SharedBytes,
+};
 
 /// Freed bytes of at least this many are handed to the collector at once instead of waiting for
 /// more garbage of the same thread.
@@ -50,6 +48,14 @@ pub(crate) struct Guard(crossbeam_epoch::Guard);
 #[inline]
 pub(crate) fn pin() -> Guard {
     Guard(crossbeam_epoch::pin())
+}
+
+/// Runs what was deferred and may run by now. What the calling thread deferred just before is
+/// among it, unless another thread is pinned for so long: an epoch takes up to three rounds.
+pub(crate) fn collect() {
+    for _ in 0..3 {
+        pin().flush();
+    }
 }
 
 impl Deref for Guard {
@@ -100,7 +106,7 @@ impl Deref for Loaded<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.bytes.slice
+        &self.bytes
     }
 }
 
@@ -148,16 +154,21 @@ impl EpochSlot {
     }
 
     /// Empties the slot; says whether it held anything. The bytes live on for those who share them
-    /// and for those who are pinned now.
-    pub(crate) fn clear(&self, guard: &Guard) -> bool {
+    /// and for those who are pinned now; then `end` gets the slot's count. It runs in whatever call
+    /// happens to collect, so it must neither wait nor take a lock that is held over other code.
+    pub(crate) fn clear(
+        &self,
+        guard: &Guard,
+        end: impl FnOnce(SharedBytes) + Send + 'static,
+    ) -> bool {
         let untagged = untag(self.pointer.swap(ptr::null_mut(), Ordering::AcqRel));
         if untagged.is_null() {
             return false;
         }
         // SAFETY: the swap took the slot's count out (invariant 2), so this is its only owner.
         let bytes = unsafe { SharedBytes::from_raw(untagged) };
-        let len = bytes.slice.len();
-        guard.defer(move || drop(bytes));
+        let len = bytes.len();
+        guard.defer(move || end(bytes));
         if len >= FLUSH_BYTES_MIN {
             guard.flush();
         }
@@ -195,14 +206,22 @@ impl EpochSlot {
     }
 }
 
+impl EpochSlot {
+    /// Empties a slot that nobody else can read any more.
+    pub(crate) fn take(&mut self) -> Option<SharedBytes> {
+        let untagged = untag(std::mem::replace(self.pointer.get_mut(), ptr::null_mut()));
+        if untagged.is_null() {
+            return None;
+        }
+        // SAFETY: the slot owned one count (invariant 1) that was taken out just now, and
+        // `&mut self` says that no `Loaded` of this slot exists (invariant 2).
+        Some(unsafe { SharedBytes::from_raw(untagged) })
+    }
+}
+
 impl Drop for EpochSlot {
     fn drop(&mut self) {
-        let untagged = untag(*self.pointer.get_mut());
-        if !untagged.is_null() {
-            // SAFETY: the slot owns one count (invariant 1), and `&mut self` says that no `Loaded`
-            // of this slot exists (invariant 2).
-            drop(unsafe { SharedBytes::from_raw(untagged) });
-        }
+        drop(self.take());
     }
 }
 
@@ -218,7 +237,7 @@ mod tests {
     use super::*;
 
     fn bytes(text: &[u8]) -> SharedBytes {
-        SharedBytes::from_header_and_slice((), text)
+        SharedBytes::copy_from(text)
     }
 
     #[test]
@@ -226,17 +245,17 @@ mod tests {
         let slot = EpochSlot::empty();
         let guard = pin();
         assert!(slot.load(&guard).is_none());
-        assert!(!slot.clear(&guard));
+        assert!(!slot.clear(&guard, drop));
         let kept = bytes(b"first");
         assert!(slot.fill(kept.clone()));
         assert!(!slot.fill(bytes(b"second")), "a full slot refuses");
         let loaded = slot.load(&guard).unwrap();
         assert_eq!(&*loaded, b"first");
-        assert!(slot.clear(&guard));
+        assert!(slot.clear(&guard, drop));
         assert!(slot.is_empty());
         assert_eq!(&*loaded, b"first", "the guard keeps what was loaded");
         drop(guard);
-        assert_eq!(&kept.slice, b"first");
+        assert_eq!(&*kept, b"first");
     }
 
     #[test]
@@ -245,17 +264,17 @@ mod tests {
         let slot = EpochSlot::empty();
         assert!(slot.fill(kept.clone()));
         let guard = pin();
-        assert!(slot.clear(&guard));
+        assert!(slot.clear(&guard, drop));
         for _ in 0..10 {
             pin().flush();
         }
-        assert_eq!(SharedBytes::strong_count(&kept), 2, "this thread is pinned");
+        assert_eq!(kept.strong_count(), 2, "this thread is pinned");
         drop(guard);
-        while SharedBytes::strong_count(&kept) == 2 {
+        while kept.strong_count() == 2 {
             pin().flush();
             thread::yield_now();
         }
-        assert_eq!(SharedBytes::strong_count(&kept), 1);
+        assert_eq!(kept.strong_count(), 1);
     }
 
     #[test]
@@ -263,9 +282,9 @@ mod tests {
         let kept = bytes(b"kept");
         let slot = EpochSlot::empty();
         assert!(slot.fill(kept.clone()));
-        assert_eq!(SharedBytes::strong_count(&kept), 2);
+        assert_eq!(kept.strong_count(), 2);
         drop(slot);
-        assert_eq!(SharedBytes::strong_count(&kept), 1);
+        assert_eq!(kept.strong_count(), 1);
     }
 
     #[test]
@@ -297,7 +316,7 @@ mod tests {
                             assert!(loaded.iter().all(|byte| *byte == loaded[0]));
                             let shared = loaded.share();
                             drop(guard);
-                            assert_eq!(shared.slice.len(), 40);
+                            assert_eq!(shared.len(), 40);
                         }
                     }
                 });
@@ -307,7 +326,7 @@ mod tests {
                     #[expect(clippy::cast_possible_truncation, reason = "any byte will do")]
                     slot.fill(bytes(&[round as u8; 40]));
                     slot.take_touched();
-                    slot.clear(&pin());
+                    slot.clear(&pin(), drop);
                 }
             });
         });

@@ -4,6 +4,8 @@
 //! The only unsafe code of the engine lives here, behind types that cannot be misused.
 
 pub(crate) mod epoch;
+pub(crate) mod limbo;
 pub(crate) mod prefetch;
 pub(crate) mod primitive;
 pub(crate) mod published;
+pub(crate) mod shared_bytes;

@@ -1,28 +1,30 @@
 //! A shared value that readers reach without waiting and writers replace whole.
 //!
 //! Thread safety: `current` is only ever null while the cell is being dropped. A reader holds an
-//! epoch guard for as long as it uses what it loaded; a replaced value is dropped through the
-//! epoch, so not before every guard of that time is gone.
+//! epoch guard for as long as it uses what it loaded; a replaced value is given to the [`Limbo`]
+//! through the epoch, so not before every guard of that time is gone.
 #![allow(unsafe_code, reason = "the epoch's loads are unsafe; this type makes them sound")]
 
 use std::fmt;
 
-use crossbeam_epoch::{Atomic, Owned};
+use crossbeam_epoch::{Atomic, Owned, Shared};
 
 use super::{
     epoch::{self, Guard},
+    limbo::Limbo,
     primitive::{Arc, Ordering},
 };
 
 /// An [`Arc`] that can be replaced while it is being read.
 pub(crate) struct Published<T: Send + Sync + 'static> {
     current: Atomic<Arc<T>>,
+    limbo: Arc<Limbo>,
 }
 
 impl<T: Send + Sync + 'static> Published<T> {
-    /// Publishes `value`.
-    pub(crate) fn new(value: Arc<T>) -> Self {
-        Self { current: Atomic::new(value) }
+    /// Publishes `value`; what replaced values hold is dropped by whoever empties `limbo`.
+    pub(crate) fn new(value: Arc<T>, limbo: &Arc<Limbo>) -> Self {
+        Self { current: Atomic::new(value), limbo: Arc::clone(limbo) }
     }
 
     /// The value of this moment, for as long as `guard` is held. Never waits.
@@ -45,13 +47,27 @@ impl<T: Send + Sync + 'static> Published<T> {
         let guard = epoch::pin();
         let old = self.current.swap(Owned::new(value), Ordering::AcqRel, &guard);
         // SAFETY: the swap unlinked `old`, so that no later load can reach it, and each thread
-        // that swaps gets a different pointer; it is destroyed once and after all present guards.
-        unsafe { guard.defer_destroy(old) };
-        drop(guard);
-        // Replacing is rare and what was replaced may hold files: it should go now, on this
-        // thread, not with a later read on another. An epoch takes up to three rounds to pass.
-        for _ in 0..3 {
-            epoch::pin().flush();
+        // that swaps gets a different pointer, never null while `self` can be borrowed.
+        unsafe { self.retire(old, &guard) };
+        // Out of this thread's own bag, where it would wait for more garbage before it counts.
+        guard.flush();
+    }
+
+    /// Gives a value to the limbo once no reader holds it.
+    ///
+    /// # Safety
+    ///
+    /// `old` is not null, was unlinked from `current`, and is passed once.
+    unsafe fn retire(&self, old: Shared<'_, Arc<T>>, guard: &Guard) {
+        let limbo = Arc::clone(&self.limbo);
+        // SAFETY: the closure runs once, when all guards are gone that could have loaded `old`,
+        // which the caller unlinked; it owns `old` then. What it captures may be sent: `Arc<T>` is
+        // `Send` because `T` is `Send + Sync`, and so is the limbo.
+        unsafe {
+            guard.defer_unchecked(move || {
+                let value: Box<Arc<T>> = old.into_owned().into_box();
+                limbo.add(value);
+            });
         }
     }
 }
@@ -59,10 +75,11 @@ impl<T: Send + Sync + 'static> Published<T> {
 impl<T: Send + Sync + 'static> Drop for Published<T> {
     fn drop(&mut self) {
         let guard = epoch::pin();
-        let old = self.current.swap(crossbeam_epoch::Shared::null(), Ordering::AcqRel, &guard);
-        // SAFETY: `&mut self` ends all access through the cell; a reference that a guard still
-        // holds stays valid because the destruction waits for that guard.
-        unsafe { guard.defer_destroy(old) };
+        let old = self.current.swap(Shared::null(), Ordering::AcqRel, &guard);
+        // SAFETY: `&mut self` ends all access through the cell, so the pointer was not null and is
+        // unlinked now; a reference that a guard still holds stays valid because the value waits
+        // for that guard.
+        unsafe { self.retire(old, &guard) };
     }
 }
 
@@ -78,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_loaded_value_outlives_its_replacement_and_the_cell() {
-        let cell = Published::new(Arc::new(1));
+        let cell = Published::new(Arc::new(1), &Arc::default());
         let guard = epoch::pin();
         let one = cell.load(&guard);
         cell.store(Arc::new(2));
@@ -88,9 +105,34 @@ mod tests {
         assert_eq!(**two, 2);
     }
 
+    /// Says when it is dropped.
+    struct Told(Arc<crate::sync::primitive::AtomicUsize>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_was_replaced_is_dropped_where_the_limbo_is_emptied_and_nowhere_else() {
+        let (limbo, drops) = (Arc::<Limbo>::default(), Arc::default());
+        let cell = Published::new(Arc::new(Told(Arc::clone(&drops))), &limbo);
+        cell.store(Arc::new(Told(Arc::clone(&drops))));
+        drop(cell);
+        let seen = || drops.load(Ordering::Relaxed);
+        // Other tests' threads may be pinned, so the epoch may take its time.
+        while seen() < 2 {
+            let before = seen();
+            epoch::collect();
+            assert_eq!(seen(), before, "a collection drops nothing");
+            limbo.drop_all();
+        }
+    }
+
     #[test]
     fn readers_see_whole_values_while_they_are_replaced() {
-        let cell = Arc::new(Published::new(Arc::new([0_u64; 8])));
+        let cell = Arc::new(Published::new(Arc::new([0_u64; 8]), &Arc::default()));
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {

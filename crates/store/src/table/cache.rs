@@ -19,14 +19,19 @@ use std::sync::{
 
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter, sync::Cache};
 
-use super::block::BlockRef;
-use crate::sync::epoch::{EpochSlot, Guard, Loaded, pin};
+use super::{block::BlockRef, spares::Spares};
+use crate::sync::{
+    epoch::{EpochSlot, Guard, Loaded, pin},
+    shared_bytes::SharedBytes,
+};
 
 /// What a resident block costs besides its bytes: its allocation and its place in the books.
 const OVERHEAD_BYTES: u64 = 112;
 /// How many blocks in a row may claim their second chance before one must go without: bounds the
 /// time that an insertion holds a lock.
 const SECOND_CHANCES_MAX: u32 = 32;
+/// Room for spare memory in a full cache: see [`Statistics::spare_room`].
+const SPARE_BYTES_MIN: u64 = 16 << 20;
 /// For sizing the books: a block and its overhead.
 const EXPECTED_BLOCK_BYTES: u64 = 4 << 10;
 
@@ -37,20 +42,39 @@ type CacheKey = (u64, u32);
 pub(crate) struct BlockCache {
     books: Cache<CacheKey, Resident, ByBytes, DefaultHashBuilder, Evictor>,
     next_table: AtomicU64,
-    capacity: AtomicU64,
     statistics: Arc<Statistics>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Statistics {
+    /// The budget in bytes.
+    capacity: AtomicU64,
     /// What the blocks in the books weigh. Added after a block was entered, so that those just
     /// being entered by many threads do not seem to exceed the budget; hence below zero at times.
     weight: AtomicI64,
     inserts: AtomicU64,
     evictions: AtomicU64,
+    /// Memory that blocks left.
+    spares: Spares,
 }
 
 impl Statistics {
+    fn resident_bytes(&self) -> u64 {
+        u64::try_from(self.weight.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// What the budget leaves for spare memory, and a little more: a block's memory comes back a
+    /// while after its weight, when the blocks that took its place have their memory already.
+    fn spare_room(&self) -> u64 {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        capacity.saturating_sub(self.resident_bytes()) + SPARE_BYTES_MIN.min(capacity / 4)
+    }
+
+    /// Takes the memory of a block that left the cache.
+    fn take_back(&self, bytes: SharedBytes) {
+        self.spares.add(bytes, self.spare_room());
+    }
+
     fn add_weight(&self, weight: u64) {
         self.weight.fetch_add(weight.cast_signed(), Ordering::Relaxed);
     }
@@ -70,27 +94,33 @@ impl BlockCache {
             .build()
             .expect("both capacities are given");
         let statistics = Arc::new(Statistics::default());
+        statistics.capacity.store(bytes, Ordering::Relaxed);
         let evictor = Evictor { chances: AtomicU32::new(0), statistics: Arc::clone(&statistics) };
         let hasher = DefaultHashBuilder::default();
         let books = Cache::with_options(options, ByBytes, hasher, evictor);
-        let (next_table, capacity) = (AtomicU64::new(0), AtomicU64::new(bytes));
-        Arc::new(Self { books, next_table, capacity, statistics })
+        Arc::new(Self { books, next_table: AtomicU64::new(0), statistics })
+    }
+
+    /// A block of its own, in memory that an evicted one left if there is any.
+    pub(crate) fn new_block(&self, payload: &[u8]) -> BlockRef {
+        BlockRef::from_shared(self.statistics.spares.copy(payload, self.statistics.spare_room()))
     }
 
     /// Changes the budget; evicts down to it.
     pub(crate) fn set_capacity(&self, bytes: u64) {
-        self.capacity.store(bytes, Ordering::Relaxed);
-        self.settle();
+        if self.statistics.capacity.swap(bytes, Ordering::Relaxed) != bytes {
+            self.settle();
+        }
     }
 
     /// The budget in bytes.
     pub(crate) fn capacity(&self) -> u64 {
-        self.capacity.load(Ordering::Relaxed)
+        self.statistics.capacity.load(Ordering::Relaxed)
     }
 
     /// Bytes of resident blocks, with what keeping them costs.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        u64::try_from(self.statistics.weight.load(Ordering::Relaxed)).unwrap_or(0)
+        self.statistics.resident_bytes()
     }
 
     /// Resident blocks.
@@ -176,7 +206,7 @@ impl TableBlocks {
             return;
         }
         self.cache.statistics.inserts.fetch_add(1, Ordering::Relaxed);
-        let weight = contents.bytes().len() as u64 + OVERHEAD_BYTES;
+        let weight = contents.capacity() as u64 + OVERHEAD_BYTES;
         let resident = Resident { slots: Arc::clone(&self.slots), weight };
         self.cache.books.insert((self.table, block), resident);
         self.cache.statistics.add_weight(weight);
@@ -199,13 +229,23 @@ impl TableBlocks {
 
 impl Drop for TableBlocks {
     fn drop(&mut self) {
+        let mut weight = 0;
         for (slot, block) in self.slots.iter().zip(0..) {
             if slot.is_empty() {
                 continue;
             }
             if let Some((_, resident)) = self.cache.books.remove(&(self.table, block)) {
-                self.cache.statistics.take_weight(resident.weight);
-                slot.clear(&pin());
+                weight += resident.weight;
+            }
+        }
+        // The memory is given back with the weight: what is read meanwhile must not take new
+        // memory while this waits for an epoch to end. Nobody reads the slots any more (invariant
+        // 3); an eviction that holds them just now leaves them to be dropped with the last holder.
+        let statistics = &self.cache.statistics;
+        statistics.take_weight(weight);
+        for slot in Arc::get_mut(&mut self.slots).into_iter().flatten() {
+            if let Some(bytes) = slot.take() {
+                statistics.take_back(bytes);
             }
         }
     }
@@ -255,7 +295,8 @@ impl Lifecycle<CacheKey, Resident> for Evictor {
     }
 
     fn on_evict(&self, _state: &mut (), key: CacheKey, resident: Resident) {
-        resident.slots[key.1 as usize].clear(&pin());
+        let statistics = Arc::clone(&self.statistics);
+        resident.slots[key.1 as usize].clear(&pin(), move |bytes| statistics.take_back(bytes));
         self.statistics.take_weight(resident.weight);
         self.statistics.evictions.fetch_add(1, Ordering::Relaxed);
     }

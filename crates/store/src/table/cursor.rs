@@ -429,7 +429,7 @@ impl ReadAhead {
         let len = (address.last_page - address.first_page + 1) as usize * PAGE_BYTES;
         let pages = &self.pages[start..start + len];
         with_scratch(|Scratch { frame, raw, .. }| {
-            table.unpack(number, address, pages, frame, raw).map(Some)
+            table.unpack(number, address, pages, frame, raw, false).map(Some)
         })
     }
 

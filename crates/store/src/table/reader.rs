@@ -284,7 +284,7 @@ impl Table {
         let contents = with_scratch(|scratch| {
             let Scratch { pages, frame, raw } = scratch;
             self.read_pages(address.first_page, address.last_page, pages)?;
-            self.unpack(block, address, pages, frame, raw)
+            self.unpack(block, address, pages, frame, raw, fill_cache)
         })?;
         if fill_cache {
             self.blocks.insert(block, &contents);
@@ -352,7 +352,8 @@ impl Table {
         read_exact_at(&*self.file, &self.path, pages, u64::from(first) * PAGE_BYTES as u64)
     }
 
-    /// Takes a block out of its pages, verifies and unfolds it.
+    /// Takes a block out of its pages, verifies and unfolds it; `stays` says whether it is for the
+    /// cache.
     pub(super) fn unpack(
         &self,
         block: u32,
@@ -360,6 +361,7 @@ impl Table {
         pages: &[u8],
         frame: &mut Vec<u8>,
         raw: &mut Vec<u8>,
+        stays: bool,
     ) -> Result<BlockRef> {
         let start = u64::from(address.first_page) * PAGE_BYTES as u64;
         let damaged = |expected, found| Error::corrupt(&self.path, start, expected, found);
@@ -380,15 +382,17 @@ impl Table {
             }
         };
         check_raw_len(header.compression, frame.len(), raw_len).map_err(unfold_error)?;
-        let contents = if header.compression == COMPRESSION_NONE {
-            BlockRef::copy_from(frame)
+        let payload = if header.compression == COMPRESSION_NONE {
+            &frame[..]
         } else {
             if raw.len() < raw_len {
                 raw.resize(raw_len, 0);
             }
             decompress(header.compression, frame, &mut raw[..raw_len]).map_err(unfold_error)?;
-            BlockRef::copy_from(&raw[..raw_len])
+            &raw[..raw_len]
         };
+        let contents =
+            if stays { self.ctx.cache.new_block(payload) } else { BlockRef::copy_from(payload) };
         BlockView::parse(contents.bytes()).map_err(|error| self.damaged_block(block, error))?;
         TableCounters::add(&self.ctx.counters.block_reads, 1);
         Ok(contents)

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::{slice::Slice, sync::epoch::SharedBytes};
+use crate::{slice::Slice, sync::shared_bytes::SharedBytes};
 
 mod builder;
 pub(crate) mod view;
@@ -26,7 +26,7 @@ impl BlockRef {
 
     /// Copies a payload into a block of its own.
     pub(crate) fn copy_from(payload: &[u8]) -> Self {
-        Self(SharedBytes::from_header_and_slice((), payload))
+        Self(SharedBytes::copy_from(payload))
     }
 
     /// The block behind the bytes that a cache slot shares.
@@ -44,7 +44,12 @@ impl BlockRef {
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.0.slice
+        &self.0
+    }
+
+    /// The memory that the payload has, in bytes.
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity()
     }
 
     /// `len` bytes of the payload from `start`, which must lie within it.
