@@ -138,8 +138,8 @@ impl EpochSlot {
 
     /// Puts `bytes` into the slot if it is empty; says whether it was.
     pub(crate) fn fill(&self, bytes: SharedBytes) -> bool {
-        let raw = SharedBytes::into_raw(bytes).cast_mut();
-        debug_assert_eq!(raw.addr() & FLAGS, 0, "counts are words, so their addresses are even");
+        let raw = bytes.into_raw();
+        debug_assert_eq!(raw.addr() & FLAGS, 0, "a head is aligned to more than the flags");
         let filled = self.pointer.compare_exchange(
             ptr::null_mut(),
             raw,
@@ -154,13 +154,8 @@ impl EpochSlot {
     }
 
     /// Empties the slot; says whether it held anything. The bytes live on for those who share them
-    /// and for those who are pinned now; then `end` gets the slot's count. It runs in whatever call
-    /// happens to collect, so it must neither wait nor take a lock that is held over other code.
-    pub(crate) fn clear(
-        &self,
-        guard: &Guard,
-        end: impl FnOnce(SharedBytes) + Send + 'static,
-    ) -> bool {
+    /// and for those who are pinned now.
+    pub(crate) fn clear(&self, guard: &Guard) -> bool {
         let untagged = untag(self.pointer.swap(ptr::null_mut(), Ordering::AcqRel));
         if untagged.is_null() {
             return false;
@@ -168,7 +163,7 @@ impl EpochSlot {
         // SAFETY: the swap took the slot's count out (invariant 2), so this is its only owner.
         let bytes = unsafe { SharedBytes::from_raw(untagged) };
         let len = bytes.len();
-        guard.defer(move || end(bytes));
+        guard.defer(move || drop(bytes));
         if len >= FLUSH_BYTES_MIN {
             guard.flush();
         }
@@ -245,13 +240,13 @@ mod tests {
         let slot = EpochSlot::empty();
         let guard = pin();
         assert!(slot.load(&guard).is_none());
-        assert!(!slot.clear(&guard, drop));
+        assert!(!slot.clear(&guard));
         let kept = bytes(b"first");
         assert!(slot.fill(kept.clone()));
         assert!(!slot.fill(bytes(b"second")), "a full slot refuses");
         let loaded = slot.load(&guard).unwrap();
         assert_eq!(&*loaded, b"first");
-        assert!(slot.clear(&guard, drop));
+        assert!(slot.clear(&guard));
         assert!(slot.is_empty());
         assert_eq!(&*loaded, b"first", "the guard keeps what was loaded");
         drop(guard);
@@ -264,7 +259,7 @@ mod tests {
         let slot = EpochSlot::empty();
         assert!(slot.fill(kept.clone()));
         let guard = pin();
-        assert!(slot.clear(&guard, drop));
+        assert!(slot.clear(&guard));
         for _ in 0..10 {
             pin().flush();
         }
@@ -326,7 +321,7 @@ mod tests {
                     #[expect(clippy::cast_possible_truncation, reason = "any byte will do")]
                     slot.fill(bytes(&[round as u8; 40]));
                     slot.take_touched();
-                    slot.clear(&pin(), drop);
+                    slot.clear(&pin());
                 }
             });
         });

@@ -3,6 +3,7 @@
 //!
 //! The only unsafe code of the engine lives here, behind types that cannot be misused.
 
+pub(crate) mod arena;
 pub(crate) mod epoch;
 pub(crate) mod limbo;
 pub(crate) mod prefetch;

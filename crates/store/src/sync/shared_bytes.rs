@@ -1,88 +1,149 @@
-//! Immutable bytes behind one pointer, with a shared count, in memory that can be used again.
+//! Immutable bytes behind one pointer, with a shared count, in memory of an arena if wanted.
 //!
-//! Thread safety: that of [`triomphe::ThinArc`]. Only bytes that nobody shares are written to.
-
+//! Thread safety: may be cloned, read and dropped on any thread. Invariants:
+//!
+//! 1. `head` points to a [`Head`] followed by `len` bytes that were written when it was made and
+//!    never since.
+//! 2. `count` is the number of [`SharedBytes`] and of raw pointers that own a count; whoever takes
+//!    it to zero is the only one left and frees the memory, once.
 #![allow(unsafe_code, reason = "counts travel through raw pointers to fit an atomic")]
 
-use std::{ffi::c_void, ops::Deref};
+use std::{
+    alloc::{Layout, alloc, dealloc, handle_alloc_error},
+    ffi::c_void,
+    ops::Deref,
+    ptr::{self, NonNull},
+    slice,
+    sync::atomic::fence,
+};
 
-use triomphe::ThinArc;
-
-/// Up to [`POOLED_BYTES_MAX`], allocations are multiples of this many bytes, so that few sizes are
-/// in use and memory fits again.
-pub(crate) const CAPACITY_STEP_BYTES: usize = 256;
-
-/// Longer contents get memory of exactly their length.
-pub(crate) const POOLED_BYTES_MAX: usize = 16 << 10;
+use super::{
+    arena::{self, Arena},
+    primitive::{Arc, AtomicUsize, Ordering},
+};
 
 /// Immutable bytes behind one pointer.
-#[derive(Clone)]
-pub(crate) struct SharedBytes(Repr);
+pub(crate) struct SharedBytes {
+    head: NonNull<Head>,
+}
 
-/// The header is the number of bytes that count; those behind them are room.
-type Repr = ThinArc<usize, u8>;
+/// What is in front of the bytes.
+#[repr(C, align(16))]
+struct Head {
+    count: AtomicUsize,
+    len: usize,
+    /// Where the memory is from; `None` if it is from the program's allocator.
+    arena: Option<Arc<Arena>>,
+}
+
+/// A count beyond this is a leak that is about to wrap around.
+const COUNT_MAX: usize = isize::MAX as usize;
+
+// SAFETY: the bytes are never written while they can be reached (invariant 1), the count is atomic
+// and decides who frees (invariant 2), and an arena may be used on any thread.
+unsafe impl Send for SharedBytes {}
+// SAFETY: as for `Send`: `&SharedBytes` gives reads and clones.
+unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
-    /// Copies `contents` to memory of its own.
+    /// Copies `contents` to memory of the program's allocator.
     pub(crate) fn copy_from(contents: &[u8]) -> Self {
-        static ROOM: [u8; POOLED_BYTES_MAX] = [0; POOLED_BYTES_MAX];
-        let Some(room) = ROOM.get(..Self::capacity_for(contents.len())) else {
-            return Self(Repr::from_header_and_slice(contents.len(), contents));
-        };
-        let mut bytes = Self(Repr::from_header_and_slice(0, room));
-        let replaced = bytes.replace(contents);
-        debug_assert!(replaced, "new memory is not shared and has the room");
-        bytes
+        let layout = layout_for(contents.len());
+        // SAFETY: the layout is not empty: there is a head.
+        let memory = unsafe { alloc(layout) };
+        let memory = NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout));
+        // SAFETY: the memory was just allocated for as many bytes, and is used nowhere else.
+        unsafe { Self::write(memory, contents, None) }
     }
 
-    /// Replaces the contents, if nobody else shares them and there is room; says whether.
-    pub(crate) fn replace(&mut self, contents: &[u8]) -> bool {
-        self.0.with_arc_mut(|arc| {
-            let Some(inner) = triomphe::Arc::get_mut(arc) else { return false };
-            let Some(room) = inner.slice_mut().get_mut(..contents.len()) else { return false };
-            room.copy_from_slice(contents);
-            *inner.header_mut() = contents.len();
-            true
-        })
+    /// Copies `contents` to memory of `arena`, which lives at least as long as the copy.
+    pub(crate) fn copy_to(arena: &Arc<Arena>, contents: &[u8]) -> Self {
+        let memory = arena.allocate(layout_for(contents.len()).size());
+        // SAFETY: the memory was just allocated for as many bytes, and is used nowhere else.
+        unsafe { Self::write(memory, contents, Some(Arc::clone(arena))) }
     }
 
-    /// Whether nobody else shares the bytes.
-    pub(crate) fn is_unique(&self) -> bool {
-        Repr::strong_count(&self.0) == 1
+    /// Makes the first count of a copy of `contents`.
+    ///
+    /// # Safety
+    ///
+    /// `memory` is valid for writes of [`layout_for`] the contents, aligned to it, from `arena` or
+    /// else from the program's allocator, and nobody else uses it.
+    unsafe fn write(memory: NonNull<u8>, contents: &[u8], arena: Option<Arc<Arena>>) -> Self {
+        let head = memory.cast::<Head>();
+        // SAFETY: the caller says that there is room for a head and the contents behind it.
+        unsafe {
+            head.write(Head { count: AtomicUsize::new(1), len: contents.len(), arena });
+            let bytes = memory.add(size_of::<Head>());
+            ptr::copy_nonoverlapping(contents.as_ptr(), bytes.as_ptr(), contents.len());
+        }
+        Self { head }
     }
 
-    /// The room there is, in bytes.
-    pub(crate) fn capacity(&self) -> usize {
-        self.0.slice.len()
+    #[inline]
+    fn head(&self) -> &Head {
+        // SAFETY: this owns a count, so the head is there (invariants 1 and 2).
+        unsafe { self.head.as_ref() }
     }
 
-    /// The room that a copy of `len` bytes gets.
-    pub(crate) fn capacity_for(len: usize) -> usize {
-        let rounded = len.next_multiple_of(CAPACITY_STEP_BYTES);
-        if rounded > POOLED_BYTES_MAX { len } else { rounded }
+    /// The memory that the bytes take, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let bytes = layout_for(self.len()).size();
+        if self.head().arena.is_some() { bytes.next_multiple_of(arena::ALIGN) } else { bytes }
     }
 
     /// How many share the bytes.
     #[cfg(test)]
     pub(crate) fn strong_count(&self) -> usize {
-        Repr::strong_count(&self.0)
+        self.head().count.load(Ordering::Relaxed)
     }
 
     /// The pointer, which owns the count from now on.
-    pub(super) fn into_raw(self) -> *const c_void {
-        Repr::into_raw(self.0)
+    #[inline]
+    pub(super) fn into_raw(self) -> *mut c_void {
+        let head = self.head;
+        std::mem::forget(self);
+        head.as_ptr().cast()
     }
 
     /// The bytes behind a pointer that [`SharedBytes::into_raw`] gave.
     ///
     /// # Safety
     ///
-    /// As [`ThinArc::from_raw`]: the pointer came from `into_raw` and its count is not dropped
-    /// twice.
-    pub(super) unsafe fn from_raw(raw: *const c_void) -> Self {
-        // SAFETY: the caller promises what `ThinArc::from_raw` asks for.
-        Self(unsafe { Repr::from_raw(raw) })
+    /// `raw` came from `into_raw`, and the count that it owns was not dropped; it is dropped once
+    /// only, whatever is made of the same pointer.
+    #[inline]
+    pub(super) unsafe fn from_raw(raw: *mut c_void) -> Self {
+        // SAFETY: `into_raw` gives pointers to heads only, which are not null.
+        Self { head: unsafe { NonNull::new_unchecked(raw.cast()) } }
     }
+
+    /// Frees the memory.
+    #[cold]
+    #[inline(never)]
+    fn free(&mut self) {
+        let layout = layout_for(self.len());
+        // SAFETY: the count is zero, so this is the only one left (invariant 2): the arena is moved
+        // out of memory that nobody looks at again.
+        let arena = unsafe { (&raw const (*self.head.as_ptr()).arena).read() };
+        let memory = self.head.cast::<u8>();
+        match arena {
+            // SAFETY: the memory came from this arena with this size, and is not used again.
+            Some(arena) => unsafe { arena.release(memory, layout.size()) },
+            // SAFETY: the memory came from the allocator with this layout, and is not used again.
+            None => unsafe { dealloc(memory.as_ptr(), layout) },
+        }
+    }
+}
+
+/// What `len` bytes and their head take.
+#[inline]
+fn layout_for(len: usize) -> Layout {
+    // A slice whose length and head exceed the address space cannot be there to be copied; if it
+    // could, no allocator would have the memory either.
+    let size = size_of::<Head>().saturating_add(len);
+    let layout = Layout::from_size_align(size, align_of::<Head>());
+    layout.unwrap_or_else(|_| handle_alloc_error(Layout::new::<Head>())).pad_to_align()
 }
 
 impl Deref for SharedBytes {
@@ -90,37 +151,79 @@ impl Deref for SharedBytes {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // The length never exceeds the room, so the whole of it is never the answer.
-        self.0.slice.get(..self.0.header.header).unwrap_or(&self.0.slice)
+        let len = self.head().len;
+        // SAFETY: `len` bytes follow the head and were written before anybody saw it (invariant 1),
+        // and this owns a count, so that they stay.
+        unsafe { slice::from_raw_parts(self.head.as_ptr().add(1).cast::<u8>(), len) }
+    }
+}
+
+impl Clone for SharedBytes {
+    #[inline]
+    fn clone(&self) -> Self {
+        // Whoever clones owns a count, so no order is needed for another.
+        if self.head().count.fetch_add(1, Ordering::Relaxed) > COUNT_MAX {
+            std::process::abort();
+        }
+        Self { head: self.head }
+    }
+}
+
+impl Drop for SharedBytes {
+    #[inline]
+    fn drop(&mut self) {
+        if self.head().count.fetch_sub(1, Ordering::Release) == 1 {
+            // All reads of the others come before their release.
+            fence(Ordering::Acquire);
+            self.free();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
-    fn contents_of_every_length_come_back() {
-        for len in (0..2 * POOLED_BYTES_MAX).step_by(97) {
+    fn contents_of_every_length_come_back_from_both_kinds_of_memory() {
+        let arena = Arc::new(Arena::new());
+        let mut kept = Vec::new();
+        for len in (0..40_000).step_by(977) {
             let contents: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
-            let bytes = SharedBytes::copy_from(&contents);
-            assert_eq!(*bytes, contents);
-            assert_eq!(bytes.capacity(), SharedBytes::capacity_for(len));
+            let both = [SharedBytes::copy_from(&contents), SharedBytes::copy_to(&arena, &contents)];
+            assert!(both.iter().all(|bytes| **bytes == contents));
+            assert!(both.iter().all(|bytes| bytes.memory_bytes() >= len + size_of::<Head>()));
+            kept.push((contents, both));
         }
+        assert!(kept.iter().all(|(contents, both)| both.iter().all(|bytes| **bytes == *contents)));
+        drop(kept);
+        assert_eq!(Arc::strong_count(&arena), 1, "every copy let go of the arena");
     }
 
     #[test]
-    fn only_bytes_of_one_owner_are_replaced_and_only_where_there_is_room() {
-        let mut bytes = SharedBytes::copy_from(b"before");
-        let other = bytes.clone();
-        assert!(!bytes.is_unique());
-        assert!(!bytes.replace(b"after"));
-        assert_eq!(&*other, b"before");
-        drop(other);
-        assert!(bytes.is_unique() && bytes.replace(b"later on"));
-        assert_eq!(&*bytes, b"later on");
-        assert!(!bytes.replace(&[0; CAPACITY_STEP_BYTES + 1]));
-        assert!(bytes.replace(b""));
-        assert!(bytes.is_empty());
+    fn the_last_one_frees_and_the_arena_outlives_its_owner() {
+        let arena = Arc::new(Arena::new());
+        let weak = Arc::downgrade(&arena);
+        let bytes = SharedBytes::copy_to(&arena, b"shared");
+        drop(arena);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                let bytes = bytes.clone();
+                scope.spawn(move || {
+                    for _ in 0..1000 {
+                        assert_eq!(&*bytes.clone(), b"shared");
+                    }
+                });
+            }
+        });
+        assert_eq!(bytes.strong_count(), 1);
+        // SAFETY: the pointer owns the count until it is made bytes again.
+        let bytes = unsafe { SharedBytes::from_raw(bytes.into_raw()) };
+        assert_eq!(&*bytes, b"shared");
+        assert!(weak.strong_count() > 0);
+        drop(bytes);
+        assert_eq!(weak.strong_count(), 0);
     }
 }

@@ -19,8 +19,9 @@ use std::sync::{
 
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter, sync::Cache};
 
-use super::{block::BlockRef, spares::Spares};
+use super::block::BlockRef;
 use crate::sync::{
+    arena::Arena,
     epoch::{EpochSlot, Guard, Loaded, pin},
     shared_bytes::SharedBytes,
 };
@@ -30,8 +31,6 @@ const OVERHEAD_BYTES: u64 = 112;
 /// How many blocks in a row may claim their second chance before one must go without: bounds the
 /// time that an insertion holds a lock.
 const SECOND_CHANCES_MAX: u32 = 32;
-/// Room for spare memory in a full cache: see [`Statistics::spare_room`].
-const SPARE_BYTES_MIN: u64 = 16 << 20;
 /// For sizing the books: a block and its overhead.
 const EXPECTED_BLOCK_BYTES: u64 = 4 << 10;
 
@@ -43,6 +42,9 @@ pub(crate) struct BlockCache {
     books: Cache<CacheKey, Resident, ByBytes, DefaultHashBuilder, Evictor>,
     next_table: AtomicU64,
     statistics: Arc<Statistics>,
+    /// Where the blocks lie: in large pages, and in the same memory whichever thread reads them. A
+    /// heap for each thread would come to own the size of the cache in every heap.
+    arena: Arc<Arena>,
 }
 
 #[derive(Default)]
@@ -54,25 +56,11 @@ struct Statistics {
     weight: AtomicI64,
     inserts: AtomicU64,
     evictions: AtomicU64,
-    /// Memory that blocks left.
-    spares: Spares,
 }
 
 impl Statistics {
     fn resident_bytes(&self) -> u64 {
         u64::try_from(self.weight.load(Ordering::Relaxed)).unwrap_or(0)
-    }
-
-    /// What the budget leaves for spare memory, and a little more: a block's memory comes back a
-    /// while after its weight, when the blocks that took its place have their memory already.
-    fn spare_room(&self) -> u64 {
-        let capacity = self.capacity.load(Ordering::Relaxed);
-        capacity.saturating_sub(self.resident_bytes()) + SPARE_BYTES_MIN.min(capacity / 4)
-    }
-
-    /// Takes the memory of a block that left the cache.
-    fn take_back(&self, bytes: SharedBytes) {
-        self.spares.add(bytes, self.spare_room());
     }
 
     fn add_weight(&self, weight: u64) {
@@ -98,12 +86,13 @@ impl BlockCache {
         let evictor = Evictor { chances: AtomicU32::new(0), statistics: Arc::clone(&statistics) };
         let hasher = DefaultHashBuilder::default();
         let books = Cache::with_options(options, ByBytes, hasher, evictor);
-        Arc::new(Self { books, next_table: AtomicU64::new(0), statistics })
+        let arena = Arc::new(Arena::new());
+        Arc::new(Self { books, next_table: AtomicU64::new(0), statistics, arena })
     }
 
-    /// A block of its own, in memory that an evicted one left if there is any.
+    /// A block in the cache's memory.
     pub(crate) fn new_block(&self, payload: &[u8]) -> BlockRef {
-        BlockRef::from_shared(self.statistics.spares.copy(payload, self.statistics.spare_room()))
+        BlockRef::from_shared(SharedBytes::copy_to(&self.arena, payload))
     }
 
     /// Changes the budget; evicts down to it.
@@ -206,7 +195,7 @@ impl TableBlocks {
             return;
         }
         self.cache.statistics.inserts.fetch_add(1, Ordering::Relaxed);
-        let weight = contents.capacity() as u64 + OVERHEAD_BYTES;
+        let weight = contents.memory_bytes() as u64 + OVERHEAD_BYTES;
         let resident = Resident { slots: Arc::clone(&self.slots), weight };
         self.cache.books.insert((self.table, block), resident);
         self.cache.statistics.add_weight(weight);
@@ -238,16 +227,11 @@ impl Drop for TableBlocks {
                 weight += resident.weight;
             }
         }
-        // The memory is given back with the weight: what is read meanwhile must not take new
-        // memory while this waits for an epoch to end. Nobody reads the slots any more (invariant
-        // 3); an eviction that holds them just now leaves them to be dropped with the last holder.
-        let statistics = &self.cache.statistics;
-        statistics.take_weight(weight);
-        for slot in Arc::get_mut(&mut self.slots).into_iter().flatten() {
-            if let Some(bytes) = slot.take() {
-                statistics.take_back(bytes);
-            }
-        }
+        // Nobody reads the slots any more (invariant 3), so their blocks are freed now, with the
+        // weight, and not an epoch later; an eviction that holds the slots just now frees them
+        // with the last holder.
+        self.cache.statistics.take_weight(weight);
+        Arc::get_mut(&mut self.slots).into_iter().flatten().for_each(|slot| drop(slot.take()));
     }
 }
 
@@ -295,8 +279,7 @@ impl Lifecycle<CacheKey, Resident> for Evictor {
     }
 
     fn on_evict(&self, _state: &mut (), key: CacheKey, resident: Resident) {
-        let statistics = Arc::clone(&self.statistics);
-        resident.slots[key.1 as usize].clear(&pin(), move |bytes| statistics.take_back(bytes));
+        resident.slots[key.1 as usize].clear(&pin());
         self.statistics.take_weight(resident.weight);
         self.statistics.evictions.fetch_add(1, Ordering::Relaxed);
     }

@@ -34,7 +34,6 @@ pub(crate) mod index_block;
 mod options;
 pub(crate) mod pages;
 mod reader;
-mod spares;
 #[cfg(test)]
 mod tests;
 mod values;

@@ -47,9 +47,9 @@ impl BlockRef {
         &self.0
     }
 
-    /// The memory that the payload has, in bytes.
-    pub(crate) fn capacity(&self) -> usize {
-        self.0.capacity()
+    /// The memory that the block takes, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.0.memory_bytes()
     }
 
     /// `len` bytes of the payload from `start`, which must lie within it.

@@ -1,0 +1,298 @@
+//! Blocks of any size from chunks of two mebibytes, which the system backs by one page each where
+//! it can: a lookup then finds every translation of an address in the processor's tables.
+//!
+//! Thread safety: one lock, taken for a fraction of a microsecond for each block that is allocated
+//! or released, and no other under it. What is in a block is its owner's affair.
+#![allow(unsafe_code, reason = "maps memory and hands it out")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ptr::NonNull,
+};
+
+use super::primitive::Mutex;
+
+/// Alignment of every block, in bytes.
+pub(crate) const ALIGN: usize = 256;
+
+/// Size and alignment of a chunk: a large page.
+pub(crate) const CHUNK_BYTES: usize = 2 << 20;
+/// Of so many chunks one may be kept empty, besides one in any case.
+const CHUNKS_FOR_SPARE: usize = 32;
+
+/// Memory of one user. All of it is given back when the arena is dropped.
+pub(crate) struct Arena {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Length of each free extent, by address. Extents of one chunk that touch are one.
+    free: BTreeMap<usize, usize>,
+    /// Length and address of each free extent.
+    by_len: BTreeSet<(usize, usize)>,
+    /// Every chunk, by address.
+    chunks: BTreeMap<usize, Chunk>,
+    /// Chunks that are one free extent.
+    empty: usize,
+}
+
+struct Chunk {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a chunk's memory belongs to the arena and may be used and freed on any thread.
+unsafe impl Send for Chunk {}
+
+impl Arena {
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::new(State::default()) }
+    }
+
+    /// A block of at least `bytes`, aligned to [`ALIGN`]. Its contents are any.
+    ///
+    /// Aborts, as every allocation of the language does, if there is no memory.
+    pub(crate) fn allocate(&self, bytes: usize) -> NonNull<u8> {
+        let bytes = bytes.next_multiple_of(ALIGN);
+        let mut state = self.state.lock();
+        if bytes > CHUNK_BYTES {
+            return state.add_chunk(bytes.next_multiple_of(CHUNK_BYTES));
+        }
+        let found = state.by_len.range((bytes, 0)..).next().copied();
+        let (len, address) = found.unwrap_or_else(|| {
+            let base = state.add_chunk(CHUNK_BYTES);
+            state.add_free(base.addr().get(), CHUNK_BYTES);
+            (CHUNK_BYTES, base.addr().get())
+        });
+        state.remove_free(address, len);
+        if len > bytes {
+            state.add_free(address + bytes, len - bytes);
+        }
+        state.pointer(address)
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// The block came from [`Arena::allocate`] with the same `bytes`, and is not used again.
+    pub(crate) unsafe fn release(&self, block: NonNull<u8>, bytes: usize) {
+        let bytes = bytes.next_multiple_of(ALIGN);
+        let address = block.addr().get();
+        let mut state = self.state.lock();
+        if bytes > CHUNK_BYTES {
+            // SAFETY: the caller says that the block, which is the whole chunk, is unused.
+            unsafe { state.drop_chunk(address) };
+            return;
+        }
+        let (address, len) = state.join(address, bytes);
+        state.add_free(address, len);
+        if len == CHUNK_BYTES && state.empty > 1 + state.chunks.len() / CHUNKS_FOR_SPARE {
+            state.remove_free(address, len);
+            // SAFETY: the whole chunk was free.
+            unsafe { state.drop_chunk(address) };
+        }
+    }
+
+    /// Bytes of all chunks.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.state.lock().chunks.values().map(|chunk| chunk.bytes).sum()
+    }
+}
+
+impl State {
+    /// The pointer to an address within a chunk.
+    fn pointer(&self, address: usize) -> NonNull<u8> {
+        let chunk = self.chunks.range(..=address).next_back();
+        let base = chunk.expect("every extent is in a chunk").1.base;
+        let offset = address - base.addr().get();
+        // SAFETY: the extent lies within its chunk.
+        unsafe { base.add(offset) }
+    }
+
+    fn add_free(&mut self, address: usize, len: usize) {
+        self.free.insert(address, len);
+        self.by_len.insert((len, address));
+        self.empty += usize::from(len == CHUNK_BYTES);
+    }
+
+    fn remove_free(&mut self, address: usize, len: usize) {
+        self.free.remove(&address);
+        self.by_len.remove(&(len, address));
+        self.empty -= usize::from(len == CHUNK_BYTES);
+    }
+
+    /// Takes the free extents of the same chunk that touch this one, and returns the whole.
+    fn join(&mut self, address: usize, len: usize) -> (usize, usize) {
+        let (mut start, mut end) = (address, address + len);
+        if let Some((before, len)) = self.free.range(..start).next_back().map(|(a, l)| (*a, *l))
+            && before + len == start
+            && !start.is_multiple_of(CHUNK_BYTES)
+        {
+            self.remove_free(before, len);
+            start = before;
+        }
+        if !end.is_multiple_of(CHUNK_BYTES)
+            && let Some(len) = self.free.get(&end).copied()
+        {
+            self.remove_free(end, len);
+            end += len;
+        }
+        (start, end - start)
+    }
+
+    /// Maps a chunk. Aborts if there is no memory.
+    fn add_chunk(&mut self, bytes: usize) -> NonNull<u8> {
+        // Large pages are for maps that fill them.
+        let base = system::map(bytes, !self.chunks.is_empty());
+        self.chunks.insert(base.addr().get(), Chunk { base, bytes });
+        base
+    }
+
+    /// Gives a chunk back to the system.
+    ///
+    /// # Safety
+    /// Nothing in the chunk is used again.
+    unsafe fn drop_chunk(&mut self, address: usize) {
+        if let Some(chunk) = self.chunks.remove(&address) {
+            // SAFETY: the chunk was mapped with this length, and the caller says it is unused.
+            unsafe { system::unmap(chunk.base, chunk.bytes) };
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        while let Some((address, _)) = state.chunks.first_key_value() {
+            let address = *address;
+            // SAFETY: the arena outlives what is in it.
+            unsafe { state.drop_chunk(address) };
+        }
+    }
+}
+
+/// Chunks from the system's mappings.
+#[cfg(all(target_os = "linux", not(miri)))]
+mod system {
+    use std::{alloc::Layout, ptr, ptr::NonNull};
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    use super::CHUNK_BYTES;
+
+    /// Zeroed memory aligned to a chunk; `bytes` is a multiple of its size.
+    pub(crate) fn map(bytes: usize, wants_large_pages: bool) -> NonNull<u8> {
+        let layout = Layout::from_size_align(bytes, CHUNK_BYTES);
+        let layout = layout.expect("a chunk is far smaller than the address space");
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new private mapping at an address of the system's choice touches nothing.
+        let mapped = unsafe {
+            mmap_anonymous(ptr::null_mut(), bytes + CHUNK_BYTES, access, MapFlags::PRIVATE)
+        };
+        let Ok(start) = mapped else { std::alloc::handle_alloc_error(layout) };
+        let start = start.cast::<u8>();
+        let before = start.addr().next_multiple_of(CHUNK_BYTES) - start.addr();
+        let base = start.wrapping_add(before);
+        // SAFETY: both ranges are ends of the mapping just made, outside of what is handed out.
+        // Where unmapping fails, they stay mapped and are never touched.
+        let _ = unsafe {
+            [
+                if before > 0 { munmap(start.cast(), before) } else { Ok(()) },
+                munmap(base.wrapping_add(bytes).cast(), CHUNK_BYTES - before),
+            ]
+        };
+        if wants_large_pages {
+            // SAFETY: the range is mapped; the advice changes nothing but how it is backed. Where
+            // it is refused, small pages do.
+            let _ = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) };
+        }
+        NonNull::new(base).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// It came from [`map`] with the same length and is not used again.
+    pub(crate) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller gives the mapping up. A failure leaves it mapped and unused.
+        let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
+    }
+}
+
+/// Chunks from the program's allocator.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod system {
+    use std::{
+        alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+        ptr::NonNull,
+    };
+
+    use super::CHUNK_BYTES;
+
+    fn layout(bytes: usize) -> Layout {
+        let layout = Layout::from_size_align(bytes, CHUNK_BYTES);
+        layout.expect("a chunk is far smaller than the address space")
+    }
+
+    /// Zeroed memory aligned to a chunk.
+    pub(crate) fn map(bytes: usize, _wants_large_pages: bool) -> NonNull<u8> {
+        // SAFETY: chunks are not empty.
+        let base = unsafe { alloc_zeroed(layout(bytes)) };
+        NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout(bytes)))
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// It came from [`map`] with the same length and is not used again.
+    pub(crate) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller says that it was allocated with this layout and is unused.
+        unsafe { dealloc(base.as_ptr(), layout(bytes)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_do_not_overlap_and_come_back() {
+        let arena = Arena::new();
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut blocks: Vec<(NonNull<u8>, usize, u8)> = Vec::new();
+        for round in 0..2_000_u32 {
+            if blocks.len() > 60 || (!blocks.is_empty() && random(3) == 0) {
+                let (block, bytes, mark) = blocks.swap_remove(random(blocks.len() as u64) as usize);
+                for offset in [0, bytes / 2, bytes - 1] {
+                    // SAFETY: the block is this test's, written below.
+                    assert_eq!(unsafe { block.add(offset).read() }, mark, "overwritten");
+                }
+                // SAFETY: allocated with the same length and not used again.
+                unsafe { arena.release(block, bytes) };
+            } else {
+                let bytes = 1 + random(if round % 50 == 0 { 5 << 20 } else { 150_000 }) as usize;
+                let block = arena.allocate(bytes);
+                assert_eq!(block.addr().get() % ALIGN, 0);
+                let mark = round as u8;
+                // SAFETY: the block is `bytes` long and this test's.
+                unsafe { block.write_bytes(mark, bytes) };
+                blocks.push((block, bytes, mark));
+            }
+        }
+        for (block, bytes, _) in blocks {
+            // SAFETY: allocated with the same length and not used again.
+            unsafe { arena.release(block, bytes) };
+        }
+        assert!(arena.bytes() <= 2 * CHUNK_BYTES, "empty chunks go back");
+        let state = arena.state.lock();
+        assert!(state.free.values().all(|len| *len == CHUNK_BYTES), "extents join again");
+        assert_eq!(state.free.len(), state.by_len.len());
+        assert_eq!(state.free.len(), state.empty);
+    }
+}
