@@ -176,4 +176,28 @@ mod tests {
             std::thread::yield_now();
         }
     }
+
+    /// A program may open and close databases as often as it likes.
+    #[test]
+    fn a_closed_database_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::builder(dir.path().join("db")).memtable_bytes(64 << 10).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        for i in 0..3_000_u32 {
+            keyspace.insert(i.to_be_bytes(), [7; 100]).unwrap();
+        }
+        db.flush().unwrap();
+        assert!(keyspace.get(7_u32.to_be_bytes()).unwrap().is_some());
+        let core = db.core();
+        let (cache, limbo) = (Arc::downgrade(&core.tables.cache), Arc::downgrade(&core.limbo));
+        // What was replaced last comes after the end: somebody elsewhere is pinned.
+        let guard = crate::sync::epoch::pin();
+        drop((db, keyspace));
+        drop(guard);
+        let begun = std::time::Instant::now();
+        while cache.strong_count() + limbo.strong_count() > 0 {
+            assert!(begun.elapsed().as_secs() < 60, "a closed database is still there");
+            crate::sync::epoch::collect();
+        }
+    }
 }

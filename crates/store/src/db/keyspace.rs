@@ -225,7 +225,7 @@ impl Keyspace {
     /// The sub-tree that holds what a reader sees, with its last levels if it was cleared.
     #[inline]
     fn tree_at<'g>(
-        &self,
+        &'g self,
         seq: Option<SeqNo>,
         guard: &'g Guard,
     ) -> Result<(TreeRef<'g>, Option<Arc<Levels>>)> {

@@ -156,6 +156,7 @@ impl Core {
         self.work.stop();
         self.flush_and_close_log();
         self.reclaim();
+        self.limbo.close();
     }
 
     fn flush_and_close_log(&self) {

@@ -1,8 +1,8 @@
 //! A shared value that readers reach without waiting and writers replace whole.
 //!
-//! Thread safety: `current` is only ever null while the cell is being dropped. A reader holds an
-//! epoch guard for as long as it uses what it loaded; a replaced value is given to the [`Limbo`]
-//! through the epoch, so not before every guard of that time is gone.
+//! Thread safety: `current` is never null. A reader borrows the cell and an epoch guard for as long
+//! as it uses what it loaded; a replaced value is given to the [`Limbo`] through the epoch, so not
+//! before every guard of that time is gone. The last value goes with the cell.
 #![allow(unsafe_code, reason = "the epoch's loads are unsafe; this type makes them sound")]
 
 use std::fmt;
@@ -29,11 +29,11 @@ impl<T: Send + Sync + 'static> Published<T> {
 
     /// The value of this moment, for as long as `guard` is held. Never waits.
     #[inline]
-    pub(crate) fn load<'g>(&self, guard: &'g Guard) -> &'g Arc<T> {
+    pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> &'g Arc<T> {
         let shared = self.current.load(Ordering::Acquire, guard);
-        // SAFETY: the pointer came from `Owned` in `new` or `store` and is never null while `self`
-        // can be borrowed; whoever unlinks it defers its destruction through the epoch, which
-        // `guard` holds back.
+        // SAFETY: the pointer came from `Owned` in `new` or `store` and is not null; whoever unlinks
+        // it defers its destruction through the epoch, which `guard` holds back, and the value that
+        // stays to the end is not dropped while `self` is borrowed.
         unsafe { shared.deref() }
     }
 
@@ -47,7 +47,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         let guard = epoch::pin();
         let old = self.current.swap(Owned::new(value), Ordering::AcqRel, &guard);
         // SAFETY: the swap unlinked `old`, so that no later load can reach it, and each thread
-        // that swaps gets a different pointer, never null while `self` can be borrowed.
+        // that swaps gets a different pointer, never null.
         unsafe { self.retire(old, &guard) };
         // Out of this thread's own bag, where it would wait for more garbage before it counts.
         guard.flush();
@@ -74,12 +74,10 @@ impl<T: Send + Sync + 'static> Published<T> {
 
 impl<T: Send + Sync + 'static> Drop for Published<T> {
     fn drop(&mut self) {
-        let guard = epoch::pin();
-        let old = self.current.swap(Shared::null(), Ordering::AcqRel, &guard);
-        // SAFETY: `&mut self` ends all access through the cell, so the pointer was not null and is
-        // unlinked now; a reference that a guard still holds stays valid because the value waits
-        // for that guard.
-        unsafe { self.retire(old, &guard) };
+        let last = std::mem::replace(&mut self.current, Atomic::null());
+        // SAFETY: `&mut self` says that nobody borrows the cell, hence nobody its value, which was
+        // never unlinked, is not null, and has no other owner.
+        drop(unsafe { last.into_owned() });
     }
 }
 
@@ -94,15 +92,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loaded_value_outlives_its_replacement_and_the_cell() {
+    fn a_loaded_value_outlives_its_replacement() {
         let cell = Published::new(Arc::new(1), &Arc::default());
         let guard = epoch::pin();
         let one = cell.load(&guard);
         cell.store(Arc::new(2));
-        assert_eq!(**one, 1);
-        let two = cell.load(&guard);
-        drop(cell);
-        assert_eq!(**two, 2);
+        assert_eq!((**one, **cell.load(&guard)), (1, 2));
     }
 
     /// Says when it is dropped.
@@ -119,15 +114,34 @@ mod tests {
         let (limbo, drops) = (Arc::<Limbo>::default(), Arc::default());
         let cell = Published::new(Arc::new(Told(Arc::clone(&drops))), &limbo);
         cell.store(Arc::new(Told(Arc::clone(&drops))));
-        drop(cell);
         let seen = || drops.load(Ordering::Relaxed);
         // Other tests' threads may be pinned, so the epoch may take its time.
-        while seen() < 2 {
+        while seen() < 1 {
             let before = seen();
             epoch::collect();
             assert_eq!(seen(), before, "a collection drops nothing");
             limbo.drop_all();
         }
+        drop(cell);
+        assert_eq!(seen(), 2, "the last value goes with the cell");
+    }
+
+    #[test]
+    fn what_holds_the_limbo_itself_is_dropped_after_the_end_too() {
+        struct Tree(#[expect(dead_code, reason = "held, not read")] Published<Told>);
+        let drops = Arc::default();
+        let limbo = Arc::default();
+        let tree = || Tree(Published::new(Arc::new(Told(Arc::clone(&drops))), &limbo));
+        let cell = Published::new(Arc::new(tree()), &limbo);
+        let guard = epoch::pin();
+        cell.store(Arc::new(tree()));
+        limbo.close();
+        drop(cell);
+        drop(guard);
+        while Arc::strong_count(&limbo) > 1 {
+            epoch::collect();
+        }
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
     }
 
     #[test]
