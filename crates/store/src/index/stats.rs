@@ -1,0 +1,60 @@
+//! What an [`Index`](super::Index) says about itself.
+
+use super::{
+    core::Core,
+    raw::{bucket::BUCKET_SLOTS, epoch, leaf::Mode},
+    schema::{Probe, Schema},
+};
+use crate::sync::primitive::Ordering;
+
+/// Figures of an [`Index`](super::Index), gathered while others may change it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct IndexStats {
+    /// Keys in the map.
+    pub keys: usize,
+    /// Leaves whose buckets a line addresses.
+    pub line_leaves: usize,
+    /// Leaves whose buckets are found by their lowest keys.
+    pub pivot_leaves: usize,
+    /// Groups of leaves under the root.
+    pub groups: usize,
+    /// Buckets of all leaves.
+    pub buckets: usize,
+    /// Overflow nodes behind buckets.
+    pub overflow_nodes: usize,
+    /// Keys for each slot of the buckets: 1 where every slot is taken and nothing overflows.
+    pub fill: f64,
+    /// Leaves replaced since the map was made.
+    pub retrains: u64,
+    /// Bytes that wait until no reader can hold them.
+    pub garbage_bytes: usize,
+    /// Resident bytes, as [`Index::memory_bytes`](super::Index::memory_bytes) counts them.
+    pub memory_bytes: usize,
+}
+
+/// Gathers the figures of a map.
+pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
+    let mut stats = IndexStats {
+        keys: core.len(),
+        retrains: core.retrains.load(Ordering::Relaxed),
+        memory_bytes: core.memory_bytes(),
+        garbage_bytes: core.garbage_bytes(),
+        ..IndexStats::default()
+    };
+    let guard = epoch::pin();
+    stats.groups = core.root(&guard).len();
+    let mut place = Some(core.place(Probe::LEAST, &guard));
+    while let Some(current) = place {
+        let leaf = current.leaf;
+        match leaf.mode() {
+            Mode::Line => stats.line_leaves += 1,
+            Mode::Pivots | Mode::Whole => stats.pivot_leaves += 1,
+        }
+        stats.buckets += leaf.len();
+        stats.overflow_nodes += leaf.nodes();
+        place = current.next(&guard);
+    }
+    stats.fill = stats.keys as f64 / (stats.buckets * BUCKET_SLOTS) as f64;
+    stats
+}
