@@ -63,11 +63,11 @@ pub fn run(command: BenchCommand) -> Result<()> {
             }
             let engines = suite::choose(&subjects, &known)?;
             let workloads = engine::choose_workloads(&workloads)?;
-            engine::run(&engines, &workloads, &options)?.print(options.json)
+            engine::run(&engines, &workloads, &options)?.print(options.run.json)
         }
         BenchCommand::Ycsb(YcsbCommand { workload, options }) => {
             let workloads = ycsb::choose_workloads(&workload)?;
-            ycsb::run(&[&LEARNED], &workloads, &options)?.print(options.json)
+            ycsb::run(&[&LEARNED], &workloads, &options)?.print(options.run.json)
         }
     }
 }

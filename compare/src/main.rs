@@ -63,11 +63,11 @@ fn main() -> Result<()> {
     match Arguments::parse().suite {
         Suite::Engine { workloads, subjects, options } => {
             let workloads = engine::choose_workloads(&workloads)?;
-            engine::run(&chosen(&subjects)?, &workloads, &options)?.print(options.json)
+            engine::run(&chosen(&subjects)?, &workloads, &options)?.print(options.run.json)
         }
         Suite::Ycsb { workload, subjects, options } => {
             let workloads = ycsb::choose_workloads(&workload)?;
-            ycsb::run(&chosen(&subjects)?, &workloads, &options)?.print(options.json)
+            ycsb::run(&chosen(&subjects)?, &workloads, &options)?.print(options.run.json)
         }
     }
 }
