@@ -11,6 +11,7 @@ pub mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod index;
 pub mod inspect;
 pub mod io;
 pub(crate) mod iter;
@@ -27,6 +28,7 @@ pub(crate) mod version;
 
 pub use db::{Batch, Database, Keyspace, KeyspaceStats, LevelStats, Snapshot, Stats};
 pub use error::{Corruption, Error, Result};
+pub use index::{Index, IndexBuilder, IndexStats, Preset};
 pub use iter::Iter;
 pub use options::{DatabaseBuilder, KeyspaceOptions, PersistMode};
 pub use slice::Slice;

@@ -1,0 +1,241 @@
+//! Keys of an [`Index`](super::Index): what they are looked up by, and the order-preserving image
+//! by which they are placed. This module knows nothing of where keys are stored.
+
+use std::borrow::Borrow;
+
+/// A key of an [`Index`](super::Index): every fixed-width integer, `Vec<u8>` and `Box<[u8]>`.
+///
+/// Every key of the type is usable: 0 and the largest one, the empty string and long ones. The
+/// order is that of [`Ord`]. Integers of up to 64 bits are the fast path: they are stored as one
+/// word. Wider ones and byte strings live in records of their own, reached by a code of eight bytes.
+pub trait Key: Ord + Clone + Send + Sync + Borrow<Self::Query> + image::Image + 'static {
+    /// What a key is looked up by: the integer itself, or a slice of bytes.
+    type Query: Ord + Sync + ?Sized + image::QueryOf<Self>;
+}
+
+/// The images of keys; sealed, because placement relies on them.
+pub(crate) mod image {
+    /// How a key is made again from its image.
+    pub trait Image: Sized {
+        /// Whether the image is a byte string; otherwise it is one word.
+        const WIDE: bool;
+        /// The key of an image that is one word.
+        fn from_word(word: u64) -> Self;
+        /// The key of an image that is a byte string.
+        fn from_bytes(bytes: &[u8]) -> Self;
+    }
+
+    /// How a key's image is made. Images compare as keys do.
+    pub trait QueryOf<K> {
+        /// A wide key's image.
+        type Bytes<'a>: AsRef<[u8]>
+        where
+            Self: 'a;
+        /// The image of a key that is not wide; otherwise 0.
+        fn word(&self) -> u64;
+        /// The image of a wide key; otherwise empty.
+        fn bytes(&self) -> Self::Bytes<'_>;
+    }
+}
+
+macro_rules! narrow {
+    ($($key:ty as $unsigned:ty, $flip:expr;)*) => {$(
+        impl Key for $key {
+            type Query = $key;
+        }
+
+        impl image::Image for $key {
+            const WIDE: bool = false;
+
+            #[inline]
+            fn from_word(word: u64) -> Self {
+                (word as $unsigned ^ $flip) as $key
+            }
+
+            fn from_bytes(_bytes: &[u8]) -> Self {
+                0
+            }
+        }
+
+        impl image::QueryOf<$key> for $key {
+            type Bytes<'a> = [u8; 0];
+
+            #[inline]
+            fn word(&self) -> u64 {
+                u64::from(*self as $unsigned ^ $flip)
+            }
+
+            #[inline]
+            fn bytes(&self) -> [u8; 0] {
+                []
+            }
+        }
+    )*};
+}
+
+// Flipping the sign bit orders signed numbers as unsigned ones.
+narrow! {
+    u8 as u8, 0;
+    u16 as u16, 0;
+    u32 as u32, 0;
+    u64 as u64, 0;
+    i8 as u8, 1 << 7;
+    i16 as u16, 1 << 15;
+    i32 as u32, 1 << 31;
+    i64 as u64, 1 << 63;
+}
+
+macro_rules! pointer_sized {
+    ($($key:ty as $image:ty;)*) => {$(
+        impl Key for $key {
+            type Query = $key;
+        }
+
+        impl image::Image for $key {
+            const WIDE: bool = false;
+
+            #[inline]
+            fn from_word(word: u64) -> Self {
+                <$image as image::Image>::from_word(word) as $key
+            }
+
+            fn from_bytes(_bytes: &[u8]) -> Self {
+                0
+            }
+        }
+
+        impl image::QueryOf<$key> for $key {
+            type Bytes<'a> = [u8; 0];
+
+            #[inline]
+            fn word(&self) -> u64 {
+                image::QueryOf::<$image>::word(&(*self as $image))
+            }
+
+            #[inline]
+            fn bytes(&self) -> [u8; 0] {
+                []
+            }
+        }
+    )*};
+}
+
+// No supported target has pointers of more than 64 bits.
+pointer_sized! {
+    usize as u64;
+    isize as i64;
+}
+
+macro_rules! wide_integer {
+    ($($key:ty, $flip:expr;)*) => {$(
+        impl Key for $key {
+            type Query = $key;
+        }
+
+        impl image::Image for $key {
+            const WIDE: bool = true;
+
+            fn from_word(_word: u64) -> Self {
+                0
+            }
+
+            #[inline]
+            fn from_bytes(bytes: &[u8]) -> Self {
+                let image = bytes.first_chunk::<16>().copied().unwrap_or_default();
+                (u128::from_be_bytes(image) ^ $flip) as $key
+            }
+        }
+
+        impl image::QueryOf<$key> for $key {
+            type Bytes<'a> = [u8; 16];
+
+            #[inline]
+            fn word(&self) -> u64 {
+                0
+            }
+
+            #[inline]
+            fn bytes(&self) -> [u8; 16] {
+                (*self as u128 ^ $flip).to_be_bytes()
+            }
+        }
+    )*};
+}
+
+wide_integer! {
+    u128, 0;
+    i128, 1 << 127;
+}
+
+impl<K> image::QueryOf<K> for [u8] {
+    type Bytes<'a> = &'a [u8];
+
+    #[inline]
+    fn word(&self) -> u64 {
+        0
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+macro_rules! byte_string {
+    ($($key:ty;)*) => {$(
+        impl Key for $key {
+            type Query = [u8];
+        }
+
+        impl image::Image for $key {
+            const WIDE: bool = true;
+
+            fn from_word(_word: u64) -> Self {
+                Self::default()
+            }
+
+            #[inline]
+            fn from_bytes(bytes: &[u8]) -> Self {
+                bytes.into()
+            }
+        }
+    )*};
+}
+
+byte_string! {
+    Vec<u8>;
+    Box<[u8]>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{image::*, *};
+
+    fn assert_narrow<K: Key<Query = K> + QueryOf<K> + std::fmt::Debug>(ascending: &[K]) {
+        for pair in ascending.windows(2) {
+            assert!(QueryOf::<K>::word(&pair[0]) < QueryOf::<K>::word(&pair[1]), "{pair:?}");
+        }
+        for key in ascending {
+            assert_eq!(K::from_word(QueryOf::<K>::word(key)), *key);
+        }
+    }
+
+    #[test]
+    fn images_keep_the_order_and_lead_back() {
+        assert_narrow(&[0_u8, 1, 127, 128, 255]);
+        assert_narrow(&[i8::MIN, -1, 0, 1, i8::MAX]);
+        assert_narrow(&[i16::MIN, -1, 0, 1, i16::MAX]);
+        assert_narrow(&[i32::MIN, -1, 0, 1, i32::MAX]);
+        assert_narrow(&[i64::MIN, -1, 0, 1, i64::MAX]);
+        assert_narrow(&[0_u64, 1, 1 << 63, u64::MAX]);
+        assert_narrow(&[0_usize, 1, usize::MAX]);
+        assert_narrow(&[isize::MIN, -1, 0, isize::MAX]);
+        let ascending = [i128::MIN, -1, 0, 1, i128::MAX];
+        for pair in ascending.windows(2) {
+            assert!(QueryOf::<i128>::bytes(&pair[0]) < QueryOf::<i128>::bytes(&pair[1]));
+        }
+        for key in ascending {
+            assert_eq!(i128::from_bytes(&QueryOf::<i128>::bytes(&key)), key);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! How an [`Index`](super::Index) is put together: presets and the builder.
+
+use std::marker::PhantomData;
+
+use super::{Index, Key, Value};
+
+/// Which parts an index is assembled from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Preset {
+    /// Rhumb's own design: buckets that a model addresses, retrained by what each leaf sees.
+    #[default]
+    Auto,
+    /// Slots claimed within a predicted window, overflow in expanded buckets, as LOFT has them.
+    Loft,
+    /// Immutable trained arrays with level bins, as FineStore has them.
+    FineStore,
+    /// Gapped leaves of a primary and a secondary array, as TONE has them.
+    Tone,
+}
+
+/// Settings of a new [`Index`].
+#[derive(Clone, Debug)]
+pub struct IndexBuilder<K, V> {
+    pub(super) preset: Preset,
+    pub(super) trainers: usize,
+    marker: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Key, V: Value> IndexBuilder<K, V> {
+    /// The settings of [`Index::new`].
+    pub(super) fn new() -> Self {
+        Self { preset: Preset::Auto, trainers: 0, marker: PhantomData }
+    }
+
+    /// Sets which parts the index is assembled from; [`Preset::Auto`] unless set.
+    #[must_use]
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.preset = preset;
+        self
+    }
+
+    /// Sets the number of background threads that retrain; 0 unless set.
+    ///
+    /// With 0 the writers retrain themselves, one leaf at a time, which takes some tens of
+    /// microseconds.
+    #[must_use]
+    pub fn trainers(mut self, trainers: usize) -> Self {
+        self.trainers = trainers;
+        self
+    }
+
+    /// Makes the index.
+    #[must_use]
+    pub fn build(self) -> Index<K, V> {
+        Index::with(&self)
+    }
+}
