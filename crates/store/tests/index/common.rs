@@ -1,6 +1,6 @@
 //! What the tests are run for: presets and trainers, kinds of keys, kinds of values.
 
-use std::{borrow::Borrow, env, fmt::Debug};
+use std::{env, fmt::Debug};
 
 use rhumb::index::{Index, Key, Preset, Value};
 
@@ -166,7 +166,10 @@ pub(crate) trait TestValue: Value + PartialEq + Debug {
     fn make(number: u64) -> Self;
 
     /// [`Index::compare_exchange`] where the value is a word; otherwise `None`.
-    #[expect(clippy::type_complexity, reason = "the answer of the method, and whether there is one")]
+    #[expect(
+        clippy::type_complexity,
+        reason = "the answer of the method, and whether there is one"
+    )]
     fn compare_exchange<K: TestKey>(
         _index: &Index<K, Self>,
         _key: &K::Query,

@@ -83,7 +83,11 @@ impl<K: TestKey, V: TestValue> World<K, V> {
     fn key(&mut self) -> K {
         let key = K::draw(&mut self.random, self.shape);
         match self.random.below(2) {
-            0 => self.map.range(&key..).next().map_or(key, |(near, _)| near.clone()),
+            0 => {
+                let from = (Bound::Included(key.query()), Bound::Unbounded);
+                let near = self.map.range::<K::Query, _>(from).next();
+                near.map_or_else(|| key.clone(), |(near, _)| near.clone())
+            }
             _ => key,
         }
     }
@@ -100,25 +104,25 @@ impl<K: TestKey, V: TestValue> World<K, V> {
 
     fn remove(&mut self) {
         let key = self.key();
-        assert_eq!(self.index.remove(key.query()), self.map.remove(&key), "remove {key:?}");
+        assert_eq!(self.index.remove(key.query()), self.map.remove(key.query()), "remove {key:?}");
     }
 
     fn get(&mut self) {
         let key = self.key();
-        let expected = self.map.get(&key).cloned();
+        let expected = self.map.get(key.query()).cloned();
         assert_eq!(self.index.contains_key(key.query()), expected.is_some(), "contains {key:?}");
         assert_eq!(self.index.get(key.query()), expected, "get {key:?}");
     }
 
     fn update(&mut self) {
         let (key, value) = (self.key(), self.value());
-        let is_there = self.map.get_mut(&key).map(|slot| *slot = value.clone()).is_some();
+        let is_there = self.map.get_mut(key.query()).map(|slot| *slot = value.clone()).is_some();
         assert_eq!(self.index.update(key.query(), value), is_there, "update {key:?}");
     }
 
     fn get_or_insert(&mut self) {
         let (key, value) = (self.key(), self.value());
-        let was_there = self.map.contains_key(&key);
+        let was_there = self.map.contains_key(key.query());
         let expected = self.map.entry(key.clone()).or_insert(value.clone()).clone();
         let mut made = false;
         let found = self.index.get_or_insert_with(key.clone(), || {
@@ -130,7 +134,7 @@ impl<K: TestKey, V: TestValue> World<K, V> {
 
     fn compare_exchange(&mut self) {
         let (key, new) = (self.key(), self.value());
-        let current = match self.map.get(&key) {
+        let current = match self.map.get(key.query()) {
             Some(value) if self.random.below(3) > 0 => value.clone(),
             _ => self.value(),
         };
@@ -138,7 +142,7 @@ impl<K: TestKey, V: TestValue> World<K, V> {
         let Some(answer) = V::compare_exchange(&self.index, query, given, new.clone()) else {
             return;
         };
-        let expected = match self.map.get_mut(&key) {
+        let expected = match self.map.get_mut(key.query()) {
             Some(slot) if *slot == current => {
                 *slot = new;
                 Ok(current)
@@ -154,7 +158,7 @@ impl<K: TestKey, V: TestValue> World<K, V> {
         let queries: Vec<&K::Query> = keys.iter().map(TestKey::query).collect();
         let mut answers = Vec::new();
         self.index.get_many(&queries, &mut answers);
-        let expected: Vec<_> = keys.iter().map(|key| self.map.get(key).cloned()).collect();
+        let expected: Vec<_> = keys.iter().map(|key| self.map.get(key.query()).cloned()).collect();
         assert_eq!(answers, expected, "get_many {keys:?}");
     }
 
@@ -187,7 +191,7 @@ impl<K: TestKey, V: TestValue> World<K, V> {
         }
         let bounds = (as_query(&low), as_query(&high));
         let mut found = self.index.range::<(Bound<_>, Bound<_>)>(bounds);
-        let mut expected = self.map.range((low.clone(), high.clone()));
+        let mut expected = self.map.range::<K::Query, _>(bounds);
         let mode = self.random.below(3);
         for _ in 0..self.random.below(200) {
             let back = mode == 1 || (mode == 2 && self.random.below(2) == 0);

@@ -86,10 +86,15 @@ fn each_value_is_dropped_once<K: TestKey, V: AnyValue>() {
                         drop(index.get_or_insert_with(key.clone(), made));
                     }
                     8 => drop(index.remove(key.query())),
-                    _ => drop(index.range::<(_, _)>((
-                        std::ops::Bound::Included(key.query()),
-                        std::ops::Bound::Unbounded,
-                    )).take(3).count()),
+                    _ => drop(
+                        index
+                            .range::<(_, _)>((
+                                std::ops::Bound::Included(key.query()),
+                                std::ops::Bound::Unbounded,
+                            ))
+                            .take(3)
+                            .count(),
+                    ),
                 }
                 keys.push(key);
             }

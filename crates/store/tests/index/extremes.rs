@@ -37,7 +37,7 @@ fn ends_are_keys_like_others<K: TestKey, V: TestValue>() {
         assert_eq!(index.first().map(|entry| entry.0), Some(low.clone()));
         assert_eq!(index.last().map(|entry| entry.0), Some(high.clone()));
         for key in [&low, &high] {
-            assert_eq!(index.remove(key.query()), map.remove(key));
+            assert_eq!(index.remove(key.query()), map.remove(key.query()));
             assert_eq!(index.get(key.query()), None);
         }
         same(&index.iter().collect::<Vec<_>>(), &map.into_iter().collect::<Vec<_>>());
@@ -110,7 +110,7 @@ fn distributions() -> Vec<(&'static str, Vec<u64>)> {
         .collect();
     let outliers = (0..COUNT).map(|i| if i % 1_000 == 0 { scatter(i) } else { i }).collect();
     let uniform = (0..COUNT).map(|_| random.next()).collect();
-    let mut all = vec![
+    let mut all: Vec<(&str, Vec<u64>)> = vec![
         ("sequential", sequential),
         ("at the top", at_the_top),
         ("exponential", exponential),
@@ -121,9 +121,10 @@ fn distributions() -> Vec<(&'static str, Vec<u64>)> {
         ("uniform", uniform),
     ];
     for (_, keys) in &mut all {
-        let keys: &mut Vec<u64> = keys;
         keys.sort_unstable();
         keys.dedup();
+        // The orders that take from both ends want pairs.
+        keys.truncate(keys.len() / 2 * 2);
     }
     all
 }
@@ -138,11 +139,8 @@ fn every_distribution_in_every_order() {
                 for &key in &keys {
                     assert_eq!(index.insert(key, !key), None, "{distribution} {order} {key}");
                 }
-                let inserted = keys.len();
-                assert_eq!(index.len(), inserted, "{distribution} {order}");
-                if inserted == sorted.len() {
-                    same(&index.iter().collect::<Vec<_>>(), &expected);
-                }
+                assert_eq!(index.len(), sorted.len(), "{distribution} {order}");
+                same(&index.iter().collect::<Vec<_>>(), &expected);
                 for &key in &keys {
                     assert_eq!(index.get(&key), Some(!key), "{distribution} {order} {key}");
                     let absent = key.wrapping_add(1);

@@ -55,7 +55,11 @@ fn grows_shrinks_and_grows<K: TestKey, V: TestValue>() {
             let mut keys: Vec<K> = map.keys().cloned().collect();
             random.shuffle(&mut keys);
             for (i, key) in keys.iter().enumerate() {
-                assert_eq!(index.remove(key.query()), map.remove(key), "{setting:?} {shape:?}");
+                assert_eq!(
+                    index.remove(key.query()),
+                    map.remove(key.query()),
+                    "{setting:?} {shape:?}"
+                );
                 if i % 500 == 0 {
                     let expected = map.iter().map(|(k, v)| (k.clone(), v.clone()));
                     same(&index.iter().collect::<Vec<_>>(), &expected.collect::<Vec<_>>());

@@ -152,7 +152,8 @@ impl<K: Watched> Actor<'_, K> {
             (0..WATCHED).map(|which| (K::of(watched::<K>(which)), which)).collect();
         let is_reversed = self.random.below(2) == 0;
         let called = self.now();
-        let entries = self.index.range::<(Bound<_>, Bound<_>)>((Bound::Unbounded, Bound::Unbounded));
+        let entries =
+            self.index.range::<(Bound<_>, Bound<_>)>((Bound::Unbounded, Bound::Unbounded));
         let seen: Vec<(K, u64)> =
             if is_reversed { entries.rev().collect() } else { entries.collect() };
         let returned = self.now();
@@ -160,7 +161,7 @@ impl<K: Watched> Actor<'_, K> {
         assert!(ascending, "a scan out of order");
         let seen: BTreeMap<K, u64> = seen.into_iter().collect();
         for (key, which) in keys {
-            let call = Call::Get { found: seen.get(&key).copied() };
+            let call = Call::Get { found: seen.get(key.query()).copied() };
             self.record[which as usize].push(Operation { call, called, returned });
         }
     }

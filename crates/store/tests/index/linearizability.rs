@@ -11,14 +11,33 @@ use std::collections::HashSet;
 /// What was asked of a key, and the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    Insert { value: u64, old: Option<u64> },
-    Update { value: u64, was_there: bool },
-    Remove { old: Option<u64> },
+    Insert {
+        value: u64,
+        old: Option<u64>,
+    },
+    Update {
+        value: u64,
+        was_there: bool,
+    },
+    Remove {
+        old: Option<u64>,
+    },
     /// Also what a scan or a batch says of the key.
-    Get { found: Option<u64> },
-    Contains { found: bool },
-    GetOrInsert { value: u64, got: u64 },
-    CompareExchange { current: u64, new: u64, answer: Result<u64, Option<u64>> },
+    Get {
+        found: Option<u64>,
+    },
+    Contains {
+        found: bool,
+    },
+    GetOrInsert {
+        value: u64,
+        got: u64,
+    },
+    CompareExchange {
+        current: u64,
+        new: u64,
+        answer: Result<u64, Option<u64>>,
+    },
 }
 
 impl Call {

@@ -52,10 +52,12 @@ impl Set {
                 if i % 5_000 == 4_999 { !scatter(i) | 1 << 63 } else { key }
             })
             .collect();
-        let lognormal = (0..2 * count).map(|_| 1_u64 << random.below(40)).map(|top| {
-            top + scatter(top ^ random.next()) % top
-        });
-        let lognormal = lognormal.collect();
+        let lognormal = (0..2 * count)
+            .map(|_| {
+                let top = 1_u64 << random.below(40);
+                top + random.below(top)
+            })
+            .collect();
         let sequential = (0..2 * count).collect();
         let outside = Self {
             name: "outside",
@@ -99,13 +101,7 @@ impl Faults {
 }
 
 /// One thread's part of a round.
-fn work(
-    index: &Index<u64, u64>,
-    known: &[u64],
-    fresh: &[u64],
-    lookups: bool,
-    seed: u64,
-) -> Faults {
+fn work(index: &Index<u64, u64>, known: &[u64], fresh: &[u64], lookups: bool, seed: u64) -> Faults {
     let (mut random, mut faults) = (Random::new(seed), Faults::default());
     for (i, &key) in fresh.iter().enumerate() {
         faults.ghosts += usize::from(index.insert(key, value(key)).is_some());

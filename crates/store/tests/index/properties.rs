@@ -1,6 +1,6 @@
 //! The index against `BTreeMap` on short histories that shrink to the shortest one that fails.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound};
 
 use proptest::{collection::vec, prelude::*};
 use rhumb::index::Index;
@@ -56,24 +56,23 @@ fn check<K: TestKey, V: TestValue>(setting: Setting, shape: Shape, steps: &[Step
             }
             Step::Update(k, v) => {
                 let (k, v) = (key::<K>(shape, k), V::make(v));
-                let is_there = map.get_mut(&k).map(|slot| *slot = v.clone()).is_some();
+                let is_there = map.get_mut(k.query()).map(|slot| *slot = v.clone()).is_some();
                 assert_eq!(index.update(k.query(), v), is_there);
             }
             Step::Remove(k) => {
                 let k = key::<K>(shape, k);
-                assert_eq!(index.remove(k.query()), map.remove(&k));
+                assert_eq!(index.remove(k.query()), map.remove(k.query()));
             }
             Step::Get(k) => {
                 let k = key::<K>(shape, k);
-                assert_eq!(index.get(k.query()).as_ref(), map.get(&k));
+                assert_eq!(index.get(k.query()).as_ref(), map.get(k.query()));
             }
             Step::Range(a, b) => {
                 let (a, b) = (key::<K>(shape, a), key::<K>(shape, b));
                 let (low, high) = if a <= b { (a, b) } else { (b, a) };
-                let bounds =
-                    (std::ops::Bound::Included(low.query()), std::ops::Bound::Excluded(high.query()));
+                let bounds = (Bound::Included(low.query()), Bound::Excluded(high.query()));
                 let found: Vec<_> = index.range::<(_, _)>(bounds).collect();
-                let expected = map.range(low.clone()..high.clone());
+                let expected = map.range::<K::Query, _>(bounds);
                 let expected: Vec<_> = expected.map(|(k, v)| (k.clone(), v.clone())).collect();
                 same(&found, &expected);
             }
