@@ -15,7 +15,17 @@ const FUNCTION_LINES_SOFT: usize = 70;
 const FUNCTION_LINES_HARD: usize = 90;
 
 /// The only places where `unsafe` may be written, as prefixes of paths.
-const UNSAFE_ALLOWED: [&str; 6] = [
+const UNSAFE_ALLOWED: [&str; 15] = [
+    "crates/store/src/index/raw/",
+    // Each holds pointers that epochs keep alive, or makes or frees what they point to.
+    "crates/store/src/index/bulk.rs",
+    "crates/store/src/index/core.rs",
+    "crates/store/src/index/mod.rs",
+    "crates/store/src/index/plan.rs",
+    "crates/store/src/index/retrain.rs",
+    "crates/store/src/index/route.rs",
+    "crates/store/src/index/scan.rs",
+    "crates/store/src/index/schema.rs",
     "crates/store/src/sync/arena.rs",
     "crates/store/src/sync/epoch.rs",
     "crates/store/src/sync/prefetch.rs",

@@ -1,18 +1,34 @@
 //! The index: a concurrent ordered map in memory that learns where its keys are.
 //!
 //! This module is the public face: types in and out, and nothing of how keys are stored.
+//!
+//! Inside, keys and values are words (`schema`). `route` leads a key to its leaf, `address` within the
+//! leaf to a bucket, `core` reads and writes there, `retrain` replaces leaves by what `plan` makes of
+//! them, and `scan` walks them. The memory of all this is in `raw`.
 
+mod address;
+mod batch;
+mod bulk;
+mod core;
 mod key;
+mod plan;
 mod preset;
+mod raw;
+mod retrain;
+mod route;
+mod scan;
+mod schema;
 mod stats;
+#[cfg(test)]
+mod tests;
+mod trainers;
 mod value;
 
 use std::{
     borrow::Borrow,
-    collections::BTreeMap,
     fmt,
-    marker::PhantomData,
     ops::{Bound, RangeBounds},
+    thread::{self, JoinHandle},
 };
 
 pub use key::Key;
@@ -20,7 +36,15 @@ pub use preset::{IndexBuilder, Preset};
 pub use stats::IndexStats;
 pub use value::{Value, Word};
 
-use crate::sync::primitive::Mutex;
+use self::{
+    core::{Action, Core},
+    plan::Entry,
+    raw::epoch::{self, Guard},
+    scan::Scan,
+    schema::{Of, into_word, is_word, key_of, value_of, with_probe},
+    trainers::Trainers,
+};
+use crate::sync::primitive::Arc;
 
 /// A concurrent ordered map that learns.
 ///
@@ -41,7 +65,8 @@ use crate::sync::primitive::Mutex;
 /// assert_eq!(index.range(..5).collect::<Vec<_>>(), [(3, 30)]);
 /// ```
 pub struct Index<K: Key, V: Value> {
-    map: Mutex<BTreeMap<K, V>>,
+    core: Arc<Core<Of<K, V>>>,
+    trainers: Vec<JoinHandle<()>>,
 }
 
 /// Why [`Index::bulk_load`] stopped: keys must ascend, without duplicates.
@@ -72,8 +97,16 @@ impl<K: Key, V: Value> Index<K, V> {
         IndexBuilder::new()
     }
 
-    fn with(_settings: &IndexBuilder<K, V>) -> Self {
-        Self { map: Mutex::default() }
+    fn with(settings: &IndexBuilder<K, V>) -> Self {
+        let core = Core::new((settings.trainers > 0).then(Trainers::default));
+        let core = Arc::new(core);
+        let start = |_| {
+            let core = Arc::clone(&core);
+            thread::Builder::new().name("rhumb-train".into()).spawn(move || trainers::run(&core))
+        };
+        // Where the system refuses a thread, there are fewer, and writers do without.
+        let trainers = (0..settings.trainers).filter_map(|i| start(i).ok()).collect();
+        Self { core, trainers }
     }
 
     /// Inserts entries whose keys ascend; returns how many there were. Fastest into an empty map.
@@ -85,42 +118,54 @@ impl<K: Key, V: Value> Index<K, V> {
         &self,
         sorted: impl IntoIterator<Item = (K, V)>,
     ) -> Result<usize, BulkLoadError> {
-        let mut previous: Option<K> = None;
-        let mut position = 0;
-        for (key, value) in sorted {
-            if previous.is_some_and(|previous| previous >= key) {
-                return Err(BulkLoadError { position });
-            }
-            previous = Some(key.clone());
-            self.insert(key, value);
-            position += 1;
-        }
-        Ok(position)
+        bulk::load(self, sorted.into_iter())
     }
 
     /// Sets the value of a key; returns the one that it had.
+    #[inline]
     pub fn insert(&self, key: K, value: V) -> Option<V> {
-        self.map.lock().insert(key, value)
+        let guard = epoch::pin();
+        let word = self.own(value, &guard);
+        let old = with_probe::<K, _>(key.borrow(), |probe| {
+            self.core.write(probe, Action::Set(word), &guard).old
+        });
+        old.map(|old| self.take(old, &guard))
     }
 
     /// Sets the value of a key that is present; says whether it was.
+    #[inline]
     pub fn update(&self, key: &K::Query, value: V) -> bool {
-        self.map.lock().get_mut(key).map(|slot| *slot = value).is_some()
+        let guard = epoch::pin();
+        let word = self.own(value, &guard);
+        let outcome =
+            with_probe::<K, _>(key, |probe| self.core.write(probe, Action::Update(word), &guard));
+        // Either the old value was taken out or the new one was not let in.
+        self.retire(if outcome.is_done { outcome.old } else { Some(word) }, &guard);
+        outcome.is_done
     }
 
     /// Removes a key; returns the value that it had.
+    #[inline]
     pub fn remove(&self, key: &K::Query) -> Option<V> {
-        self.map.lock().remove(key)
+        let guard = epoch::pin();
+        let old =
+            with_probe::<K, _>(key, |probe| self.core.write(probe, Action::Remove, &guard).old);
+        old.map(|old| self.take(old, &guard))
     }
 
     /// The value of a key. Never waits.
+    #[inline]
     pub fn get(&self, key: &K::Query) -> Option<V> {
-        self.map.lock().get(key).cloned()
+        let guard = epoch::pin();
+        let word = with_probe::<K, _>(key, |probe| self.core.get(probe, &guard))?;
+        Some(value(word, &guard))
     }
 
     /// Whether a key is present. Never waits.
+    #[inline]
     pub fn contains_key(&self, key: &K::Query) -> bool {
-        self.map.lock().contains_key(key)
+        let guard = epoch::pin();
+        with_probe::<K, _>(key, |probe| self.core.get(probe, &guard)).is_some()
     }
 
     /// The value of a key; if there is none, the one that `f` makes, which is then its value.
@@ -131,7 +176,16 @@ impl<K: Key, V: Value> Index<K, V> {
             return value;
         }
         let made = f();
-        self.map.lock().entry(key).or_insert(made).clone()
+        let guard = epoch::pin();
+        let word = self.own(made, &guard);
+        let outcome = with_probe::<K, _>(key.borrow(), |probe| {
+            self.core.write(probe, Action::SetIfAbsent(word), &guard)
+        });
+        if outcome.is_done {
+            return value(word, &guard);
+        }
+        self.retire(Some(word), &guard);
+        value(outcome.old.unwrap_or(word), &guard)
     }
 
     /// Looks up many keys at once: `out[i]` becomes the value of `keys[i]`. What `out` held before
@@ -141,29 +195,28 @@ impl<K: Key, V: Value> Index<K, V> {
     /// [`get`](Index::get). Each lookup is linearizable; all of them together are not one.
     pub fn get_many<Q: Borrow<K::Query>>(&self, keys: &[Q], out: &mut Vec<Option<V>>) {
         out.clear();
-        out.extend(keys.iter().map(|key| self.get(key.borrow())));
+        out.reserve(keys.len());
+        let guard = epoch::pin();
+        batch::get::<K, V, Q>(&self.core, keys, &guard, |word| {
+            out.push(word.map(|word| value(word, &guard)));
+        });
     }
 
     /// The entries whose keys are in `range`, in ascending order; from the other end with
-    /// [`rev`](Iterator::rev).
+    /// [`rev`](Iterator::rev). None if the range is empty or its start is above its end.
+    ///
+    /// While the iterator lives, what is removed from any index waits to be freed.
     pub fn range<R: RangeBounds<K::Query>>(&self, range: R) -> Range<'_, K, V> {
-        let bounds: (Bound<&K::Query>, Bound<&K::Query>) = (range.start_bound(), range.end_bound());
-        let map = self.map.lock();
-        let entries: Vec<_> = match bounds {
-            (Bound::Unbounded, Bound::Unbounded) => {
-                map.iter().map(|(k, v)| (k.clone(), v.clone())).collect()
-            }
-            bounds if is_empty(bounds) => Vec::new(),
-            bounds => {
-                map.range::<K::Query, _>(bounds).map(|(k, v)| (k.clone(), v.clone())).collect()
-            }
-        };
-        Range { entries: entries.into_iter(), map: PhantomData }
+        with_limit::<K, _>(range.start_bound(), |low| {
+            with_limit::<K, _>(range.end_bound(), |high| Range {
+                scan: Scan::new(&self.core, low, high),
+            })
+        })
     }
 
     /// All entries in ascending order.
     pub fn iter(&self) -> Range<'_, K, V> {
-        self.range::<(Bound<&K::Query>, Bound<&K::Query>)>((Bound::Unbounded, Bound::Unbounded))
+        Range { scan: Scan::new(&self.core, Bound::Unbounded, Bound::Unbounded) }
     }
 
     /// The entry with the lowest key.
@@ -176,9 +229,9 @@ impl<K: Key, V: Value> Index<K, V> {
         self.iter().next_back()
     }
 
-    /// The number of keys. Exact when no one writes.
+    /// The number of keys. Exact when no one writes. Constant time.
     pub fn len(&self) -> usize {
-        self.map.lock().len()
+        self.core.len()
     }
 
     /// Whether there are no keys.
@@ -186,39 +239,91 @@ impl<K: Key, V: Value> Index<K, V> {
         self.len() == 0
     }
 
-    /// Resident bytes of the map: nodes, records and what waits to be freed.
+    /// Resident bytes of the map: chunks, nodes, records, boxes, and what waits to be freed. What
+    /// boxed values own elsewhere is not counted.
     pub fn memory_bytes(&self) -> usize {
-        self.len() * (size_of::<K>() + size_of::<V>())
+        self.core.memory_bytes()
     }
 
     /// Figures of the map. Linear in its leaves.
     pub fn stats(&self) -> IndexStats {
-        IndexStats { keys: self.len(), memory_bytes: self.memory_bytes(), ..IndexStats::default() }
+        stats::of(&self.core)
+    }
+
+    /// The word of a value, counted.
+    #[inline(always)]
+    fn own(&self, value: V, guard: &Guard) -> u64 {
+        if !is_word::<V>() {
+            self.core.count_heap(guard, size_of::<V>() as i64);
+        }
+        into_word(value)
+    }
+
+    /// The value of a word that was taken out.
+    #[inline(always)]
+    fn take(&self, word: u64, guard: &Guard) -> V {
+        self.retire(Some(word), guard);
+        value(word, guard)
+    }
+
+    /// Frees the value of a word once no reader holds it.
+    #[inline(always)]
+    fn retire(&self, word: Option<u64>, guard: &Guard) {
+        if let (Some(word), false) = (word, is_word::<V>()) {
+            // SAFETY: the callers took the word out of the map, or kept it out, and give it up.
+            #[allow(unsafe_code, reason = "gives a value up")]
+            unsafe {
+                self.core.retire_value(word, size_of::<V>(), guard);
+            }
+        }
     }
 }
 
 impl<K: Key, V: Word> Index<K, V> {
-    /// Sets the value of a key to `new` if it is `current`; returns `current` then, and otherwise,
-    /// as an error, the value that it has.
+    /// Sets the value of a key to `new` if it is `current`; returns `current` then.
+    ///
+    /// # Errors
+    /// The value that the key has instead, none if it is absent.
     pub fn compare_exchange(&self, key: &K::Query, current: V, new: V) -> Result<V, Option<V>> {
-        let mut map = self.map.lock();
-        let Some(slot) = map.get_mut(key) else { return Err(None) };
-        if slot.into_bits() != current.into_bits() {
-            return Err(Some(*slot));
-        }
-        *slot = new;
-        Ok(current)
+        let guard = epoch::pin();
+        let action = Action::Exchange { current: current.into_bits(), new: new.into_bits() };
+        let outcome = with_probe::<K, _>(key, |probe| self.core.write(probe, action, &guard));
+        let old = outcome.old.map(V::from_bits);
+        if outcome.is_done { Ok(current) } else { Err(old) }
     }
 }
 
-/// Whether no key can be between the bounds.
-fn is_empty<Q: Ord + ?Sized>(bounds: (Bound<&Q>, Bound<&Q>)) -> bool {
-    match bounds {
-        (Bound::Included(a), Bound::Included(b)) => a > b,
-        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
-            a >= b
+/// The value of a word that was found in the map while pinned as it still is.
+#[inline(always)]
+fn value<V: Value>(word: u64, _guard: &Guard) -> V {
+    // SAFETY: words in the map came from `into_word` of its value type, and what they stand for is
+    // freed only when no thread is pinned that could have found them.
+    #[allow(unsafe_code, reason = "the guard keeps the value")]
+    unsafe {
+        value_of(word)
+    }
+}
+
+fn with_limit<K: Key, R>(
+    limit: Bound<&K::Query>,
+    f: impl FnOnce(Bound<schema::Probe<'_>>) -> R,
+) -> R {
+    match limit {
+        Bound::Included(key) => with_probe::<K, _>(key, |probe| f(Bound::Included(probe))),
+        Bound::Excluded(key) => with_probe::<K, _>(key, |probe| f(Bound::Excluded(probe))),
+        Bound::Unbounded => f(Bound::Unbounded),
+    }
+}
+
+impl<K: Key, V: Value> Drop for Index<K, V> {
+    fn drop(&mut self) {
+        if let Some(trainers) = &self.core.trainers {
+            trainers.stop();
         }
-        _ => false,
+        for trainer in self.trainers.drain(..) {
+            // One that panicked has said so.
+            let _ = trainer.join();
+        }
     }
 }
 
@@ -236,20 +341,33 @@ impl<K: Key, V: Value> fmt::Debug for Index<K, V> {
 
 /// The entries of an [`Index`] within a range: see [`Index::range`].
 pub struct Range<'a, K: Key, V: Value> {
-    entries: std::vec::IntoIter<(K, V)>,
-    map: PhantomData<&'a Index<K, V>>,
+    scan: Scan<'a, Of<K, V>>,
+}
+
+impl<K: Key, V: Value> Range<'_, K, V> {
+    #[inline]
+    fn entry(&self, entry: Entry) -> (K, V) {
+        // SAFETY: the scan yielded the entry just now, and its pin lasts until the next call.
+        #[allow(unsafe_code, reason = "the scan keeps the entry")]
+        unsafe {
+            (key_of::<K>(entry.word, entry.value), value_of(schema::value_word::<K>(entry.value)))
+        }
+    }
 }
 
 impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
     type Item = (K, V);
 
+    #[inline]
     fn next(&mut self) -> Option<(K, V)> {
-        self.entries.next()
+        self.scan.next().map(|entry| self.entry(entry))
     }
 }
 
 impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
     fn next_back(&mut self) -> Option<(K, V)> {
-        self.entries.next_back()
+        self.scan.next_back().map(|entry| self.entry(entry))
     }
 }
+
+impl<K: Key, V: Value> std::iter::FusedIterator for Range<'_, K, V> {}

@@ -1,5 +1,12 @@
 //! What an [`Index`](super::Index) says about itself.
 
+use super::{
+    core::Core,
+    raw::{bucket::BUCKET_SLOTS, epoch, leaf::Mode},
+    schema::{Probe, Schema},
+};
+use crate::sync::primitive::Ordering;
+
 /// Figures of an [`Index`](super::Index), gathered while others may change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -24,4 +31,30 @@ pub struct IndexStats {
     pub garbage_bytes: usize,
     /// Resident bytes, as [`Index::memory_bytes`](super::Index::memory_bytes) counts them.
     pub memory_bytes: usize,
+}
+
+/// Gathers the figures of a map.
+pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
+    let mut stats = IndexStats {
+        keys: core.len(),
+        retrains: core.retrains.load(Ordering::Relaxed),
+        memory_bytes: core.memory_bytes(),
+        garbage_bytes: core.garbage_bytes(),
+        ..IndexStats::default()
+    };
+    let guard = epoch::pin();
+    stats.groups = core.root(&guard).len();
+    let mut place = Some(core.place(Probe::LEAST, &guard));
+    while let Some(current) = place {
+        let leaf = current.leaf;
+        match leaf.mode() {
+            Mode::Line => stats.line_leaves += 1,
+            Mode::Pivots | Mode::Whole => stats.pivot_leaves += 1,
+        }
+        stats.buckets += leaf.len();
+        stats.overflow_nodes += leaf.nodes();
+        place = current.next(&guard);
+    }
+    stats.fill = stats.keys as f64 / (stats.buckets * BUCKET_SLOTS) as f64;
+    stats
 }

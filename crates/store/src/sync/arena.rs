@@ -95,7 +95,6 @@ impl Arena {
     }
 
     /// Bytes of all chunks.
-    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.state.lock().chunks.values().map(|chunk| chunk.bytes).sum()
     }

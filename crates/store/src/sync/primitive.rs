@@ -3,7 +3,10 @@
 
 pub(crate) use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        compiler_fence, fence,
+    },
 };
 
 pub(crate) use parking_lot::{Condvar, Mutex};

@@ -1,0 +1,154 @@
+//! Which of a run of places a word belongs to: a line, or the lowest words of the places.
+//!
+//! Both are monotone, total, and never leave the run, and nothing more is asked of them: whoever
+//! places keys and whoever looks them up ask the same address, so that a poor one costs time and
+//! never an answer.
+
+use super::raw::simd::{Rung, count_up_to};
+
+/// A line from words to the places `0..places`, in integers: a product of 64 by 64 bits.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Line {
+    /// Words up to this one are at place 0.
+    start: u64,
+    /// Words this far above the start, and further, are at the last place.
+    span: u64,
+    /// Places for each unit of distance, scaled.
+    slope: u64,
+    /// Scales distances so that the largest fills the word.
+    up: u8,
+    /// Scales the product down to places.
+    down: u8,
+}
+
+impl Line {
+    /// The line that divides the words from `start` to `end` evenly among `places` places, of
+    /// which there are 1 to 2^31.
+    pub(crate) fn new(start: u64, end: u64, places: usize) -> Self {
+        let span = end.saturating_sub(start);
+        let places = (places as u64).clamp(1, 1 << 31);
+        let up = span.leading_zeros().min(63);
+        // Between 2^63 and 2^64.
+        let whole = u128::from(span) + 1 << up;
+        let down = 62 - places.ilog2().min(61);
+        // Below 2^63 * 2^64 / 2^63: a word. For `distance <= span` the product's upper half is
+        // below `places << down`, so the place is below `places`.
+        let slope = ((u128::from(places) << down) << 64) / whole;
+        Self { start, span, slope: slope as u64, up: up as u8, down: down as u8 }
+    }
+
+    /// The place of a word.
+    #[inline(always)]
+    pub(crate) fn at(&self, word: u64) -> usize {
+        let distance = word.saturating_sub(self.start).min(self.span) << (self.up & 63);
+        let product = u128::from(distance) * u128::from(self.slope);
+        ((product >> 64) as u64 >> (self.down & 63)) as usize
+    }
+}
+
+/// The most places that [`descend_3`] tells apart.
+pub(crate) const PLACES_3: usize = 512;
+/// The most places that [`descend_2`] tells apart.
+pub(crate) const PLACES_2: usize = 64;
+
+/// Padding; searches are for lower words, so that it is never counted.
+const PAD: u64 = u64::MAX;
+
+/// The word that is compared: the two largest words are the same place.
+#[inline(always)]
+pub(crate) fn capped(word: u64) -> u64 {
+    word.min(PAD - 1)
+}
+
+/// The rungs of a search among the places whose lowest words are `lowest`, ascending: levels of
+/// rungs, the first rung alone, each word standing for a rung of the level below. The first of
+/// `lowest` counts as 0.
+pub(crate) fn rungs(lowest: &[u64], levels: usize) -> Box<[Rung]> {
+    let mut rungs = Vec::new();
+    for level in (0..levels).rev() {
+        let stride = 8_usize.pow(level as u32);
+        let len = if level + 1 == levels { 1 } else { lowest.len().div_ceil(stride * 8) };
+        // Upper levels are whole, so that the ones below them start at fixed places.
+        let len = if level == 0 { len } else { 8_usize.pow((levels - 1 - level) as u32) };
+        for rung in 0..len {
+            let word = |i: usize| match (rung * 8 + i) * stride {
+                0 => 0,
+                place => lowest.get(place).map_or(PAD, |word| capped(*word)),
+            };
+            rungs.push(Rung(std::array::from_fn(word)));
+        }
+    }
+    rungs.into()
+}
+
+/// The place of a word among at most [`PLACES_3`].
+#[inline(always)]
+pub(crate) fn descend_3(rungs: &[Rung], word: u64) -> usize {
+    let word = capped(word);
+    let i = step(rungs, 0, word);
+    let i = i * 8 + step(rungs, 1 + i, word);
+    i * 8 + step(rungs, 9 + i, word)
+}
+
+/// The place of a word among at most [`PLACES_2`].
+#[inline(always)]
+pub(crate) fn descend_2(rungs: &[Rung], word: u64) -> usize {
+    let word = capped(word);
+    let i = step(rungs, 0, word);
+    i * 8 + step(rungs, 1 + i, word)
+}
+
+#[inline(always)]
+fn step(rungs: &[Rung], rung: usize, word: u64) -> usize {
+    let Some(rung) = rungs.get(rung) else { return 0 };
+    // The first word of the first rung is 0, and every other rung was chosen by its first word.
+    count_up_to(&rung.0, word).saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lines_are_monotone_and_stay_inside(start: u64, end: u64, places in 1_usize..5000, a: u64, b: u64) {
+            let line = Line::new(start, end, places);
+            let (a, b) = (a.min(b), a.max(b));
+            prop_assert!(line.at(a) <= line.at(b));
+            prop_assert!(line.at(u64::MAX) < places);
+            prop_assert_eq!(line.at(start), 0);
+        }
+
+        #[test]
+        fn lines_are_even(start in 0_u64..1 << 62, cell in 1_u64..1 << 40, places in 1_usize..5000) {
+            let line = Line::new(start, start + cell * places as u64 - 1, places);
+            for place in [0, places / 3, places - 1] {
+                let first = start + cell * place as u64;
+                prop_assert!(line.at(first).abs_diff(place) <= 1);
+                prop_assert!(line.at(first + cell / 2).abs_diff(place) <= 1);
+            }
+        }
+
+        #[test]
+        fn rungs_find_the_place(
+            mut lowest in prop::collection::btree_set(any::<u64>(), 1..500), more: u64,
+        ) {
+            lowest.remove(&u64::MAX);
+            lowest.remove(&(u64::MAX - 1));
+            lowest.insert(0);
+            let lowest: Vec<u64> = lowest.into_iter().collect();
+            for (levels, most) in [(3, PLACES_3), (2, PLACES_2)] {
+                let lowest = &lowest[..lowest.len().min(most)];
+                let rungs = rungs(lowest, levels);
+                let descend = if levels == 3 { descend_3 } else { descend_2 };
+                for word in lowest.iter().flat_map(|w| [*w, w.saturating_sub(1), w + 1]).chain([more, u64::MAX]) {
+                    let place = lowest.partition_point(|l| *l <= word) - 1;
+                    prop_assert_eq!(descend(&rungs, word), place, "{} of {}", word, lowest.len());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The map itself, in words: reading and writing one key.
+//!
+//! Thread safety: readers pin the epoch, follow pointers and take no lock. A writer holds the lock bit
+//! of one bucket for some instructions. Invariants:
+//!
+//! 1. Every key belongs to one bucket of one leaf at a time; a leaf is replaced only after all of its
+//!    buckets are frozen, by leaves with the same present keys.
+//! 2. A writer that finds its bucket frozen replaces the leaf itself and tries again: the content of a
+//!    frozen leaf is the same for all, and the first replacement counts.
+//! 3. The word of a value is owned by the slot or record that holds it until a write takes it out.
+#![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
+
+use std::ptr;
+
+use super::{
+    address::Line,
+    raw::{
+        bucket::{Bucket, Locked, NoRoom, Spot},
+        epoch::Guard,
+        garbage::{Garbage, Piece},
+        leaf::{Address, Leaf, is_same},
+        record,
+    },
+    retrain::Trigger,
+    route::{Bound, Branch, Group, Place, Root},
+    schema::{Probe, Schema},
+    trainers::Trainers,
+};
+use crate::sync::{
+    arena::Arena,
+    primitive::{AtomicI64, AtomicPtr, AtomicU64, Ordering},
+};
+
+/// Counters are spread over so many lines.
+const COUNTERS: usize = 16;
+
+/// A map from keys to words.
+pub(crate) struct Core<S: Schema> {
+    pub(super) root: AtomicPtr<Root>,
+    pub(super) arena: Arena,
+    garbage: Garbage<Waste<S>>,
+    counters: [Counter; COUNTERS],
+    pub(super) retrains: AtomicU64,
+    /// Who replaces leaves, if it is not the writers.
+    pub(super) trainers: Option<Trainers>,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Counter {
+    keys: AtomicI64,
+    /// Bytes outside of the arena.
+    heap_bytes: AtomicI64,
+}
+
+/// What a write does.
+#[derive(Clone, Copy)]
+pub(crate) enum Action {
+    /// Sets the value, whether the key is present or not.
+    Set(u64),
+    /// Sets the value of a key that is absent.
+    SetIfAbsent(u64),
+    /// Sets the value of a key that is present.
+    Update(u64),
+    Remove,
+    /// Sets the value of a key whose value is `current`.
+    Exchange {
+        current: u64,
+        new: u64,
+    },
+}
+
+/// What a write found and did.
+pub(crate) struct Outcome {
+    /// The value before, if the key was present.
+    pub(crate) old: Option<u64>,
+    /// Whether anything changed.
+    pub(crate) is_done: bool,
+}
+
+impl Outcome {
+    fn unchanged(old: Option<u64>) -> Self {
+        Self { old, is_done: false }
+    }
+
+    fn changed(old: Option<u64>) -> Self {
+        Self { old, is_done: true }
+    }
+}
+
+/// What a write leaves behind for the leaf.
+type Written = Result<(Outcome, Option<Trigger>), NoRoom>;
+
+/// Memory that was unlinked.
+pub(crate) enum Waste<S> {
+    Leaf(*mut Leaf),
+    Group(*mut Group),
+    Root(*mut Root),
+    /// A record without its value.
+    Record(u64),
+    Value(u64, std::marker::PhantomData<S>),
+}
+
+// SAFETY: what it owns may be freed on any thread; values are `Send`.
+unsafe impl<S> Send for Waste<S> {}
+
+impl<S: Schema> Piece for Waste<S> {
+    type Context = Arena;
+
+    unsafe fn free(self, arena: &Arena) {
+        // SAFETY: each pointer came from a box, or word from a record or value, and the caller says
+        // that nobody uses it again.
+        unsafe {
+            match self {
+                Self::Leaf(leaf) => Box::from_raw(leaf).free(arena),
+                Self::Group(group) => drop(Box::from_raw(group)),
+                Self::Root(root) => drop(Box::from_raw(root)),
+                Self::Record(record) => record::free(record),
+                Self::Value(word, _) => S::free_value(word),
+            }
+        }
+    }
+}
+
+impl<S: Schema> Core<S> {
+    pub(crate) fn new(trainers: Option<Trainers>) -> Self {
+        let arena = Arena::new();
+        let address = Address::Line(Line::new(0, 0, 1));
+        let leaf = Box::into_raw(Leaf::new(&arena, address, 1, &[], 0));
+        let least = || Bound::new::<S>(Probe::LEAST);
+        let group = Box::into_raw(Branch::new(vec![(least(), leaf)], false));
+        let root = Box::into_raw(Branch::new(vec![(least(), group)], true));
+        Self {
+            root: AtomicPtr::new(root),
+            arena,
+            garbage: Garbage::new(),
+            counters: std::array::from_fn(|_| Counter::default()),
+            retrains: AtomicU64::new(0),
+            trainers,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn root<'g>(&self, _guard: &'g Guard) -> &'g Root {
+        // SAFETY: the root is never null and comes from a box; a replaced one is freed only when no
+        // thread that could have loaded it is pinned.
+        unsafe { &*self.root.load(Ordering::Acquire) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn place<'g>(&self, probe: Probe<'_>, guard: &'g Guard) -> Place<'g> {
+        Place::of::<S>(self.root(guard), probe, guard)
+    }
+
+    /// The last leaf.
+    pub(super) fn last_place<'g>(&self, guard: &'g Guard) -> Place<'g> {
+        let root = self.root(guard);
+        let group_at = root.len() - 1;
+        let group = root.child(group_at, guard);
+        let leaf_at = group.len() - 1;
+        Place { root, group_at, group, leaf_at, leaf: group.child(leaf_at, guard) }
+    }
+
+    /// The word of a key's value, which lives while the thread is pinned. Never waits.
+    #[inline(always)]
+    pub(crate) fn get(&self, probe: Probe<'_>, guard: &Guard) -> Option<u64> {
+        let leaf = self.place(probe, guard).leaf;
+        let word = leaf.word::<S>(probe);
+        let bucket = leaf.bucket(leaf.place::<S>(word, probe));
+        Bucket::prefetch(bucket);
+        bucket.get(word, reader::<S>(probe))
+    }
+
+    /// Writes one key.
+    #[inline]
+    pub(crate) fn write(&self, probe: Probe<'_>, action: Action, guard: &Guard) -> Outcome {
+        loop {
+            let place = self.place(probe, guard);
+            let word = place.leaf.word::<S>(probe);
+            let at = place.leaf.place::<S>(word, probe);
+            let bucket = place.leaf.bucket(at);
+            Bucket::prefetch(bucket);
+            let trigger = match bucket.lock() {
+                Err(_) => Trigger::Frozen,
+                Ok(locked) => {
+                    match self.write_locked(locked, place.leaf, (word, at), probe, action, guard) {
+                        Ok((outcome, None)) => return outcome,
+                        Ok((outcome, Some(trigger))) => {
+                            self.retrain(&place, trigger, guard);
+                            return outcome;
+                        }
+                        Err(NoRoom) => Trigger::NoRoom,
+                    }
+                }
+            };
+            self.retrain(&place, trigger, guard);
+        }
+    }
+
+    #[inline]
+    fn write_locked<'a>(
+        &self,
+        mut locked: Locked<'a>,
+        leaf: &'a Leaf,
+        (word, at): (u64, usize),
+        probe: Probe<'_>,
+        action: Action,
+        guard: &Guard,
+    ) -> Written {
+        match locked.find(word, is_same::<S>(probe)) {
+            Some(spot) if spot.is_present => {
+                let cell = cell::<S>(&locked, &spot);
+                let old = cell.load(Ordering::Relaxed);
+                match action {
+                    Action::Set(new) | Action::Update(new) => cell.store(new, Ordering::Release),
+                    Action::Exchange { current, new } if old == current => {
+                        cell.store(new, Ordering::Release);
+                    }
+                    Action::Remove => {
+                        locked.set_present(&spot, false);
+                        drop(locked);
+                        self.count(guard, -1);
+                        let removed = leaf.removed.fetch_add(1, Ordering::Relaxed) + 1;
+                        let trigger = Trigger::after_remove(leaf, removed);
+                        return Ok((Outcome::changed(Some(old)), trigger));
+                    }
+                    Action::SetIfAbsent(_) | Action::Exchange { .. } => {
+                        return Ok((Outcome::unchanged(Some(old)), None));
+                    }
+                }
+                Ok((Outcome::changed(Some(old)), None))
+            }
+            spot => {
+                let (Action::Set(new) | Action::SetIfAbsent(new)) = action else {
+                    return Ok((Outcome::unchanged(None), None));
+                };
+                let trigger = match spot {
+                    Some(spot) => {
+                        cell::<S>(&locked, &spot).store(new, Ordering::Release);
+                        locked.set_present(&spot, true);
+                        None
+                    }
+                    None => self.add(&mut locked, leaf, (word, at), probe, new, guard)?,
+                };
+                drop(locked);
+                self.count(guard, 1);
+                Ok((Outcome::changed(None), trigger))
+            }
+        }
+    }
+
+    #[inline]
+    fn add<'a>(
+        &self,
+        locked: &mut Locked<'a>,
+        leaf: &'a Leaf,
+        (word, at): (u64, usize),
+        probe: Probe<'_>,
+        new: u64,
+        guard: &Guard,
+    ) -> Result<Option<Trigger>, NoRoom> {
+        let value = if S::WIDE { record::new(probe.bytes, new) } else { new };
+        match locked.add(word, value, || leaf.new_node(&self.arena)) {
+            Ok(chain) => {
+                if S::WIDE {
+                    self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
+                }
+                Ok(if chain == 0 { None } else { Trigger::after_add(leaf, at, chain) })
+            }
+            Err(NoRoom) => {
+                if S::WIDE {
+                    // SAFETY: the record was made above and nobody else has seen it.
+                    unsafe { record::free(value) };
+                }
+                Err(NoRoom)
+            }
+        }
+    }
+
+    /// Adds to the number of keys.
+    #[inline]
+    pub(super) fn count(&self, guard: &Guard, keys: i64) {
+        self.counters[guard.thread_index() % COUNTERS].keys.fetch_add(keys, Ordering::Relaxed);
+    }
+
+    /// Adds to the bytes outside of the arena.
+    pub(crate) fn count_heap(&self, guard: &Guard, bytes: i64) {
+        self.counters[guard.thread_index() % COUNTERS]
+            .heap_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let keys: i64 = self.counters.iter().map(|c| c.keys.load(Ordering::Relaxed)).sum();
+        usize::try_from(keys).unwrap_or(0)
+    }
+
+    /// Resident bytes; what may be freed is freed first.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.garbage.collect(&self.arena);
+        let heap: i64 = self.counters.iter().map(|c| c.heap_bytes.load(Ordering::Relaxed)).sum();
+        self.arena.bytes() + usize::try_from(heap).unwrap_or(0)
+    }
+
+    pub(crate) fn garbage_bytes(&self) -> usize {
+        self.garbage.bytes()
+    }
+
+    /// Frees a value that a write took out, once no reader can hold it.
+    ///
+    /// # Safety
+    /// The word was a value's of this map, and this is the only time that it is retired.
+    pub(crate) unsafe fn retire_value(&self, word: u64, bytes: usize, guard: &Guard) {
+        self.count_heap(guard, -(bytes as i64));
+        // SAFETY: a write took it out, so that readers from now on cannot find it.
+        unsafe { self.retire(Waste::Value(word, std::marker::PhantomData), bytes, guard) };
+    }
+
+    /// Frees something once no reader can hold it.
+    ///
+    /// # Safety
+    /// It was unlinked, and this is the only time that it is retired.
+    pub(super) unsafe fn retire(&self, waste: Waste<S>, bytes: usize, guard: &Guard) {
+        // SAFETY: the caller's promise.
+        unsafe { self.garbage.retire(guard, waste, bytes, &self.arena) };
+    }
+}
+
+/// Where the word of a spot's value is.
+#[inline(always)]
+fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &Spot<'a>) -> &'a AtomicU64 {
+    let cell = locked.value(spot);
+    if S::WIDE {
+        // SAFETY: slots of wide keys hold records, which live as long as the leaf does.
+        unsafe { record::value(cell.load(Ordering::Relaxed)) }
+    } else {
+        cell
+    }
+}
+
+/// Reads the value behind a slot, if the slot is the key's.
+#[inline(always)]
+pub(crate) fn reader<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> Option<u64> {
+    move |slot| {
+        if !S::WIDE {
+            return Some(slot);
+        }
+        // SAFETY: slots of wide keys hold records, which live as long as the leaf does, and the
+        // thread is pinned.
+        (is_same::<S>(probe)(slot)).then(|| unsafe { record::value(slot) }.load(Ordering::Acquire))
+    }
+}
+
+impl<S: Schema> Drop for Core<S> {
+    fn drop(&mut self) {
+        self.garbage.free_all(&self.arena);
+        let root = std::mem::replace(self.root.get_mut(), ptr::null_mut());
+        // SAFETY: `&mut self` says that nobody else uses the map. What is reachable was not retired:
+        // each leaf, group and the root is in one place, and so is each record and value.
+        unsafe {
+            let root = Box::from_raw(root);
+            for group in root.children() {
+                let group = Box::from_raw(group);
+                for leaf in group.children() {
+                    let leaf = Box::from_raw(leaf);
+                    free_contents::<S>(&leaf);
+                    leaf.free(&self.arena);
+                }
+            }
+        }
+    }
+}
+
+/// Frees the records and values of a leaf.
+///
+/// # Safety
+/// Nobody uses them again.
+unsafe fn free_contents<S: Schema>(leaf: &Leaf) {
+    for at in 0..leaf.len() {
+        let bucket = leaf.bucket(at);
+        // SAFETY: present slots own their record and value, dead ones their record; the caller gives
+        // them up.
+        bucket.for_each(|_, slot| unsafe {
+            let value = if S::WIDE { record::value(slot).load(Ordering::Relaxed) } else { slot };
+            S::free_value(value);
+            if S::WIDE {
+                record::free(slot);
+            }
+        });
+        if S::WIDE {
+            // SAFETY: as above.
+            bucket.for_each_dead(|slot| unsafe { record::free(slot) });
+        }
+    }
+}

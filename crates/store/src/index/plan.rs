@@ -1,0 +1,313 @@
+//! What leaves a run of entries becomes: how many, how they are addressed, and where they have room.
+//!
+//! Nothing here is shared yet: leaves are built by one thread from entries in ascending order.
+#![allow(unsafe_code, reason = "reads the keys of records that the caller holds")]
+
+use std::ops::Range;
+
+use rhumb_model::code::{code_at, common_prefix_len};
+
+use super::{
+    address::{Line, PLACES_3, rungs},
+    raw::{
+        bucket::{BUCKET_SLOTS, NODE_SLOTS, NoRoom},
+        leaf::{Address, Leaf},
+        record,
+        simd::{Words, rank},
+    },
+    route::Bound,
+    schema::{Probe, Schema},
+};
+use crate::sync::arena::Arena;
+
+/// The most keys of a new leaf: replacing a leaf takes some nanoseconds for each.
+const LEAF_MAX: usize = 6000;
+/// Larger runs become leaves of at most so many keys.
+pub(crate) const LEAF_TARGET: usize = 3600;
+/// Leaves of fewer keys are kept in one piece wherever they grow.
+const PIECE_MIN: usize = 1024;
+/// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
+const LINE_FILL_2: usize = 19;
+/// Keys of a bucket that is found by its lowest key.
+const PIVOT_FILL: usize = 11;
+/// Keys of a bucket that will see few more.
+const DENSE_FILL: usize = 14;
+/// Keys of a bucket that is to be filled in order.
+const APPEND_FILL: usize = 13;
+/// A line is good enough if it needs at most so many overflow nodes for 64 buckets.
+const LINE_NODES_OF_64: usize = 8;
+/// The most keys that a new bucket and its nodes hold.
+const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
+
+/// An entry on its way from leaf to leaf: the word of an integer key with that of its value, or any
+/// word with a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) word: u64,
+    pub(crate) value: u64,
+}
+
+/// The key of an entry whose value is a record. The caller holds what keeps it.
+pub(crate) fn key(entry: &Entry) -> &[u8] {
+    // SAFETY: entries of wide keys hold records, which live while the leaf that they came from can
+    // be held; the caller is pinned or has them to itself.
+    unsafe { record::key(entry.value) }
+}
+
+/// Sorts the entries of a bucket.
+pub(crate) fn sort<S: Schema>(entries: &mut [Entry]) {
+    if S::WIDE {
+        entries.sort_unstable_by(|a, b| key(a).cmp(key(b)));
+    } else if entries.len() <= RANKED {
+        sort_by_rank(entries);
+    } else {
+        entries.sort_unstable_by_key(|entry| entry.word);
+    }
+}
+
+/// So many entries are sorted by counting, for each, those below it.
+const RANKED: usize = 16;
+
+/// Sorts up to [`RANKED`] entries of different words without a branch that depends on them.
+fn sort_by_rank(entries: &mut [Entry]) {
+    let mut words = Words([u64::MAX; RANKED]);
+    let mut copy = [Entry { word: 0, value: 0 }; RANKED];
+    for ((entry, word), copy) in entries.iter().zip(&mut words.0).zip(&mut copy) {
+        (*word, *copy) = (entry.word, *entry);
+    }
+    for entry in &copy[..entries.len()] {
+        // Padding is never below an entry.
+        entries[rank(&words, entry.word)] = *entry;
+    }
+}
+
+/// Where a leaf has grown; the range is that of the entries of the bucket that overflowed.
+#[derive(Clone, Debug)]
+pub(crate) enum Growth {
+    Even,
+    /// At its upper end.
+    Above(Range<usize>),
+    /// At its lower end.
+    Below(Range<usize>),
+    /// In one place.
+    Within(Range<usize>),
+}
+
+/// A new leaf and its first entry.
+pub(crate) struct Part {
+    pub(crate) first: usize,
+    pub(crate) leaf: Box<Leaf>,
+}
+
+/// How much room a leaf has, and where.
+#[derive(Clone, Copy)]
+enum Room {
+    Even,
+    Dense,
+    /// For so many keys above the last.
+    Above(usize),
+    /// For so many keys below the first.
+    Below(usize),
+}
+
+/// The leaves of all entries; at least one. `upper` is the lower bound of the leaf behind them.
+pub(crate) fn parts<S: Schema>(
+    arena: &Arena,
+    entries: &[Entry],
+    growth: Growth,
+    upper: Option<&Bound>,
+) -> Vec<Part> {
+    let len = entries.len();
+    let ahead = len.min(LEAF_TARGET);
+    let mut pieces: Vec<(Range<usize>, Room)> = Vec::new();
+    match growth {
+        Growth::Above(_) if len < PIECE_MIN => pieces.push((0..len, Room::Above(ahead))),
+        Growth::Below(_) if len < PIECE_MIN => pieces.push((0..len, Room::Below(ahead))),
+        Growth::Above(hot) => {
+            split(0..hot.start, Room::Dense, &mut pieces);
+            pieces.push((hot.start..len, Room::Above(ahead)));
+        }
+        Growth::Below(hot) => {
+            pieces.push((0..hot.end, Room::Below(ahead)));
+            split(hot.end..len, Room::Dense, &mut pieces);
+        }
+        Growth::Within(hot) if len >= PIECE_MIN => {
+            split(0..hot.start, Room::Even, &mut pieces);
+            pieces.push((hot.clone(), Room::Even));
+            split(hot.end..len, Room::Even, &mut pieces);
+        }
+        Growth::Even | Growth::Within(_) => split(0..len, Room::Even, &mut pieces),
+    }
+    pieces.retain(|(range, _)| !range.is_empty());
+    if pieces.is_empty() {
+        pieces.push((0..0, Room::Even));
+    }
+    avoid_largest_bound::<S>(entries, &mut pieces);
+    let end = upper.filter(|_| !S::WIDE).map_or(u64::MAX, |bound| bound.word - 1);
+    let last = pieces.len() - 1;
+    let build = |(i, (range, room)): (usize, (Range<usize>, Room))| {
+        let end = if i == last { end } else { u64::MAX };
+        let leaf = Builder::<S>::new(&entries[range.clone()], end).build(arena, room);
+        Part { first: range.start, leaf }
+    };
+    pieces.into_iter().enumerate().map(build).collect()
+}
+
+/// One leaf of all entries, with room everywhere.
+pub(crate) fn one<S: Schema>(arena: &Arena, entries: &[Entry]) -> Box<Leaf> {
+    Builder::<S>::new(entries, u64::MAX).build(arena, Room::Even)
+}
+
+/// Bounds tell the two largest words not apart, so that no leaf may start with the largest.
+fn avoid_largest_bound<S: Schema>(entries: &[Entry], pieces: &mut Vec<(Range<usize>, Room)>) {
+    let Some((last, _)) = pieces.last() else { return };
+    if pieces.len() > 1 && !S::WIDE && entries[last.start].word == u64::MAX {
+        // Then it is the only one in the last piece.
+        pieces.pop();
+        if let Some((range, _)) = pieces.last_mut() {
+            range.end += 1;
+        }
+    }
+}
+
+/// Splits a range into pieces of about equal size.
+fn split(range: Range<usize>, room: Room, pieces: &mut Vec<(Range<usize>, Room)>) {
+    let count = if range.len() <= LEAF_MAX { 1 } else { range.len().div_ceil(LEAF_TARGET) };
+    let cut = |i: usize| range.start + range.len() * i / count;
+    pieces.extend((0..count).map(|i| (cut(i)..cut(i + 1), room)));
+}
+
+/// Builds one leaf.
+struct Builder<'a, S> {
+    entries: &'a [Entry],
+    words: Vec<u64>,
+    prefix: &'a [u8],
+    /// The largest word that can come.
+    end: u64,
+    schema: std::marker::PhantomData<S>,
+}
+
+impl<'a, S: Schema> Builder<'a, S> {
+    fn new(entries: &'a [Entry], end: u64) -> Self {
+        let prefix = match entries {
+            [first, .., last] if S::WIDE => {
+                let first = key(first);
+                &first[..common_prefix_len(first, key(last))]
+            }
+            _ => &[],
+        };
+        let word = |entry: &Entry| {
+            if S::WIDE { code_at(key(entry), prefix.len()) } else { entry.word }
+        };
+        let words = entries.iter().map(word).collect();
+        Self { entries, words, prefix, end, schema: std::marker::PhantomData }
+    }
+
+    fn build(&self, arena: &Arena, room: Room) -> Box<Leaf> {
+        let len = self.words.len();
+        let (Some(first), Some(last)) = (self.words.first(), self.words.last()) else {
+            return self.leaf(arena, Address::Line(Line::new(0, 0, 1)), 1);
+        };
+        let line = match room {
+            Room::Even if len <= BUCKET_SLOTS - 3 => Some((Line::new(0, 0, 1), 1)),
+            Room::Even => {
+                let buckets = (len * 2).div_ceil(LINE_FILL_2);
+                Some((Line::new(*first, *last, buckets), buckets))
+            }
+            Room::Dense => {
+                let buckets = len.div_ceil(DENSE_FILL);
+                Some((Line::new(*first, *last, buckets), buckets))
+            }
+            Room::Above(ahead) => self.line_ahead(ahead, false),
+            Room::Below(ahead) => self.line_ahead(ahead, true),
+        };
+        if let Some((line, buckets)) = line
+            && let Some(places) = self.places(buckets, |word| line.at(word))
+        {
+            let leaf = self.leaf(arena, Address::Line(line), buckets);
+            return self.fill(arena, leaf, |i| usize::from(places[i]));
+        }
+        if matches!(room, Room::Dense) {
+            return self.build(arena, Room::Even);
+        }
+        self.build_by_pivots(arena)
+    }
+
+    /// A line that leaves room for `ahead` keys above or below, as dense as those at that end.
+    fn line_ahead(&self, ahead: usize, is_below: bool) -> Option<(Line, usize)> {
+        const SAMPLE: usize = 256;
+        let words = &self.words;
+        let (first, last) = (*words.first()?, *words.last()?);
+        let sample = words.len().min(SAMPLE);
+        let at_end = if is_below { &words[..sample] } else { &words[words.len() - sample..] };
+        let gaps = u128::from(at_end[sample - 1] - at_end[0]);
+        let cell = gaps * APPEND_FILL as u128 / (sample as u128 - 1).max(1);
+        let cell = u64::try_from(cell.max(1)).ok()?;
+        let own = usize::try_from((last - first) / cell).ok()? + 1;
+        let extra = ahead.div_ceil(APPEND_FILL).max(1);
+        // Denser elsewhere than at that end: a line would waste buckets.
+        if own > words.len().div_ceil(APPEND_FILL) * 2 + 2 {
+            return None;
+        }
+        let width = cell.saturating_mul(extra as u64);
+        let (start, end) = if is_below {
+            (first.saturating_sub(width), last)
+        } else {
+            (first, last.saturating_add(width).min(self.end.max(last)))
+        };
+        let buckets = usize::try_from((end - start) / cell).ok()? + 1;
+        // The last bucket is a whole one, so that a regular run of keys fills all alike.
+        let whole = start.saturating_add(cell.saturating_mul(buckets as u64) - 1);
+        Some((Line::new(start, whole, buckets), buckets))
+    }
+
+    /// The place of each entry, unless too many of them share a bucket.
+    fn places(&self, buckets: usize, place: impl Fn(u64) -> usize) -> Option<Vec<u16>> {
+        let places: Vec<u16> = self.words.iter().map(|word| place(*word) as u16).collect();
+        let mut nodes = 0;
+        for same in places.chunk_by(|a, b| a == b) {
+            if same.len() > BUCKET_KEYS_MAX {
+                return None;
+            }
+            nodes += same.len().saturating_sub(BUCKET_SLOTS).div_ceil(NODE_SLOTS);
+        }
+        (nodes <= buckets * LINE_NODES_OF_64 / 64 + 1).then_some(places)
+    }
+
+    fn build_by_pivots(&self, arena: &Arena) -> Box<Leaf> {
+        let len = self.words.len();
+        let buckets = len.div_ceil(PIVOT_FILL).min(PLACES_3);
+        let first_of = |bucket: usize| len * bucket / buckets;
+        let lowest: Vec<u64> = (0..buckets).map(|bucket| self.words[first_of(bucket)]).collect();
+        let rungs = rungs(&lowest, 3);
+        let places = self.places(buckets, |word| super::address::descend_3(&rungs, word));
+        if let Some(places) = places {
+            let leaf = self.leaf(arena, Address::Pivots(rungs), buckets);
+            return self.fill(arena, leaf, |i| usize::from(places[i]));
+        }
+        assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
+        // Only byte strings tie so often.
+        let pivots = (0..buckets).map(|bucket| key(&self.entries[first_of(bucket)]).into());
+        let leaf = self.leaf(arena, Address::Whole(pivots.collect()), buckets);
+        self.fill(arena, leaf, |i| (i * buckets + buckets - 1) / len)
+    }
+
+    fn leaf(&self, arena: &Arena, address: Address, buckets: usize) -> Box<Leaf> {
+        Leaf::new(arena, address, buckets, self.prefix, self.entries.len())
+    }
+
+    fn fill(&self, arena: &Arena, leaf: Box<Leaf>, place: impl Fn(usize) -> usize) -> Box<Leaf> {
+        for (i, (entry, word)) in self.entries.iter().zip(&self.words).enumerate() {
+            debug_assert_eq!(place(i), leaf.place::<S>(*word, self.probe(entry)), "of {i}");
+            let mut bucket = leaf.bucket(place(i)).unshared();
+            let added = bucket.add(*word, entry.value, || leaf.new_node(arena));
+            // `places` allows for an eighth of the buckets and pivots for none.
+            assert!(!matches!(added, Err(NoRoom)), "a new leaf has room for its entries");
+        }
+        leaf
+    }
+
+    fn probe(&self, entry: &'a Entry) -> Probe<'a> {
+        if S::WIDE { Probe::wide(key(entry)) } else { Probe { word: entry.word, bytes: &[] } }
+    }
+}

@@ -1,0 +1,250 @@
+//! Leaves: a run of buckets, the address by which a word finds its bucket, and the overflow nodes of
+//! the run.
+//!
+//! Thread safety: what a leaf is addressed by never changes. Invariants:
+//!
+//! 1. Buckets and nodes live as long as their leaf; a leaf is freed only when no thread can hold it.
+//! 2. Node memory is added to a leaf by CAS and never taken away; each node is handed out once.
+//! 3. Keys of a bucket are below the keys of the next: addresses are monotone.
+#![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
+
+use std::ptr::{self, NonNull};
+
+use super::{
+    super::{
+        address::{Line, descend_3},
+        schema::{Probe, Schema},
+    },
+    bucket::{Bucket, Node},
+    record,
+    simd::Rung,
+};
+use crate::sync::{
+    arena::Arena,
+    prefetch::prefetch_address,
+    primitive::{AtomicBool, AtomicPtr, AtomicU32, Ordering},
+};
+
+/// Nodes of one extent of node memory.
+const EXTENT_NODES: usize = 16;
+const EXTENTS: usize = 32;
+/// The most overflow nodes of a leaf.
+pub(crate) const NODES_MAX: usize = EXTENT_NODES * EXTENTS;
+const EXTENT_BYTES: usize = EXTENT_NODES * size_of::<Node>();
+
+/// How a leaf's buckets are addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Mode {
+    /// By a line.
+    Line,
+    /// By their lowest words.
+    Pivots,
+    /// By their lowest keys, whole: for byte strings of which too many share a word.
+    Whole,
+}
+
+/// What a new leaf is addressed by.
+pub(crate) enum Address {
+    Line(Line),
+    Pivots(Box<[Rung]>),
+    Whole(Box<[Box<[u8]>]>),
+}
+
+/// A run of buckets. The first line is all that finding a bucket reads.
+#[repr(C, align(64))]
+pub(crate) struct Leaf {
+    line: Line,
+    mode: Mode,
+    /// Leading bytes that words leave out, if keys are wide.
+    prefix_len: u32,
+    rungs: *const [Rung],
+    buckets: NonNull<Bucket>,
+    last: u32,
+    // What follows is read by writers only.
+    nodes: AtomicU32,
+    /// Keys removed since the leaf was built.
+    pub(crate) removed: AtomicU32,
+    /// Keys it was built of.
+    pub(crate) built_of: u32,
+    /// Somebody is about to replace it.
+    pub(crate) is_retraining: AtomicBool,
+    extents: [AtomicPtr<Node>; EXTENTS],
+    prefix: Box<[u8]>,
+    pivots: Box<[Box<[u8]>]>,
+}
+
+// SAFETY: the leaf owns its rungs and its blocks; all that changes is atomic.
+unsafe impl Send for Leaf {}
+// SAFETY: as above.
+unsafe impl Sync for Leaf {}
+
+impl Leaf {
+    /// An empty leaf of `buckets` (at least one) buckets, whose keys start with `prefix`.
+    pub(crate) fn new(
+        arena: &Arena,
+        address: Address,
+        buckets: usize,
+        prefix: &[u8],
+        built_of: usize,
+    ) -> Box<Self> {
+        let (line, mode, rungs, pivots) = match address {
+            Address::Line(line) => (line, Mode::Line, Box::default(), Box::default()),
+            Address::Pivots(rungs) => (Line::new(0, 0, 1), Mode::Pivots, rungs, Box::default()),
+            Address::Whole(pivots) => (Line::new(0, 0, 1), Mode::Whole, Box::default(), pivots),
+        };
+        let buckets = buckets.max(1);
+        let block = arena.allocate(buckets * size_of::<Bucket>()).cast::<Bucket>();
+        // SAFETY: the block is ours and that long; zeroes are empty buckets.
+        unsafe { block.write_bytes(0, buckets) };
+        Box::new(Self {
+            line,
+            mode,
+            prefix_len: prefix.len() as u32,
+            rungs: Box::into_raw(rungs),
+            buckets: block,
+            last: buckets as u32 - 1,
+            nodes: AtomicU32::new(0),
+            removed: AtomicU32::new(0),
+            built_of: built_of as u32,
+            is_retraining: AtomicBool::new(false),
+            extents: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            prefix: prefix.into(),
+            pivots,
+        })
+    }
+
+    /// Gives the leaf's memory back, but not the records that its slots point to.
+    ///
+    /// # Safety
+    /// The leaf was made with this arena, and nobody uses it again.
+    pub(crate) unsafe fn free(self: Box<Self>, arena: &Arena) {
+        // SAFETY: the rungs came from a box, and both blocks from the arena with these lengths.
+        unsafe {
+            drop(Box::from_raw(self.rungs.cast_mut()));
+            for extent in &self.extents {
+                if let Some(extent) = NonNull::new(extent.load(Ordering::Acquire)) {
+                    arena.release(extent.cast(), EXTENT_BYTES);
+                }
+            }
+            arena.release(self.buckets.cast(), self.len() * size_of::<Bucket>());
+        }
+    }
+
+    /// The number of buckets.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.last as usize + 1
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The overflow nodes in use.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.load(Ordering::Relaxed) as usize
+    }
+
+    /// Bytes of the leaf, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let extents = self.nodes().div_ceil(EXTENT_NODES);
+        self.len() * size_of::<Bucket>() + extents * EXTENT_BYTES + self.heap_bytes()
+    }
+
+    /// Bytes of the leaf outside of the arena.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let pivots: usize = self.pivots.iter().map(|pivot| pivot.len() + 16).sum();
+        size_of::<Self>() + self.rungs.len() * size_of::<Rung>() + self.prefix.len() + pivots
+    }
+
+    /// Asks for the line that finding a bucket reads.
+    #[inline(always)]
+    pub(crate) fn prefetch(leaf: *const Self) {
+        prefetch_address(leaf);
+    }
+
+    /// The word by which this leaf knows a key.
+    #[inline(always)]
+    pub(crate) fn word<S: Schema>(&self, probe: Probe<'_>) -> u64 {
+        if S::WIDE && self.prefix_len > 0 {
+            self.word_behind_prefix(probe.bytes)
+        } else {
+            probe.word
+        }
+    }
+
+    fn word_behind_prefix(&self, key: &[u8]) -> u64 {
+        use std::cmp::Ordering::{Equal, Greater, Less};
+        let len = self.prefix.len();
+        match key[..key.len().min(len)].cmp(&self.prefix) {
+            Less => 0,
+            Equal => rhumb_model::code::code_at(key, len),
+            Greater => u64::MAX,
+        }
+    }
+
+    /// Which bucket a key belongs to; `word` is the leaf's word for it.
+    #[inline(always)]
+    pub(crate) fn place<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
+        let place = if self.mode == Mode::Line {
+            self.line.at(word)
+        } else if S::WIDE && self.mode == Mode::Whole {
+            self.pivots.partition_point(|pivot| **pivot <= *probe.bytes).saturating_sub(1)
+        } else {
+            // SAFETY: the rungs are the leaf's own.
+            descend_3(unsafe { &*self.rungs }, word)
+        };
+        place.min(self.last as usize)
+    }
+
+    /// The bucket at a place; the last one for places beyond it.
+    #[inline(always)]
+    pub(crate) fn bucket(&self, place: usize) -> &Bucket {
+        // SAFETY: the block has `last + 1` buckets, initialised by `new`, and lives as the leaf does.
+        unsafe { &*self.buckets.as_ptr().add(place.min(self.last as usize)) }
+    }
+
+    /// An overflow node, empty; none if the leaf has had all that it may have.
+    pub(crate) fn new_node(&self, arena: &Arena) -> Option<&Node> {
+        let index = self.nodes.fetch_add(1, Ordering::Relaxed) as usize;
+        let Some(extent) = self.extents.get(index / EXTENT_NODES) else {
+            self.nodes.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        };
+        let mut nodes = extent.load(Ordering::Acquire);
+        if nodes.is_null() {
+            let block = arena.allocate(EXTENT_BYTES);
+            // SAFETY: the block is ours and that long; zeroes are empty nodes.
+            unsafe { block.write_bytes(0, EXTENT_BYTES) };
+            let fresh = block.cast::<Node>().as_ptr();
+            let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
+            nodes = match extent.compare_exchange(ptr::null_mut(), fresh, ok, failed) {
+                Ok(_) => fresh,
+                Err(others) => {
+                    // SAFETY: nobody else has seen the block.
+                    unsafe { arena.release(block, EXTENT_BYTES) };
+                    others
+                }
+            };
+        }
+        // SAFETY: the extent has that many nodes, initialised above by whoever added it, and lives
+        // as long as the leaf; nobody else gets this index.
+        Some(unsafe { &*nodes.add(index % EXTENT_NODES) })
+    }
+
+    /// Makes all buckets unchangeable. Any number of threads may.
+    pub(crate) fn freeze(&self) {
+        (0..self.len()).for_each(|place| self.bucket(place).freeze());
+    }
+}
+
+/// Whether the key whose record is the value of a slot is the one that is sought.
+#[inline(always)]
+pub(crate) fn is_same<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> bool + Copy {
+    move |value| {
+        // SAFETY: slots of wide keys hold records, which are freed only when no thread can hold the
+        // leaf; whoever compares holds it.
+        !S::WIDE || unsafe { record::key(value) } == probe.bytes
+    }
+}

@@ -1,0 +1,280 @@
+//! From a key to its leaf: a root over groups over leaves, found by lower bounds.
+//!
+//! Thread safety: bounds never change; children are replaced by CAS. Invariants:
+//!
+//! 1. A branch's first bound counts as the least key; its bounds ascend, and a key belongs to the
+//!    last child whose bound is not above it.
+//! 2. A child's pointer is replaced only while its frozen bit is clear. Once all children of a branch
+//!    are frozen the branch never changes again, and whoever wants to change it replaces the branch.
+//! 3. Children live at least as long as a branch that a pinned thread can reach points to them.
+#![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
+
+use super::{
+    address::{Line, PLACES_2, capped, rungs},
+    raw::{
+        epoch::Guard,
+        leaf::Leaf,
+        simd::{Rung, count_up_to},
+    },
+    schema::{Probe, Schema},
+};
+use crate::sync::primitive::{Arc, AtomicPtr, Ordering};
+
+/// The most leaves of a group.
+pub(crate) const GROUP_MAX: usize = PLACES_2;
+
+/// A lower bound of a child.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    pub(crate) word: u64,
+    /// The whole key, if keys are wide.
+    bytes: Option<Arc<[u8]>>,
+}
+
+impl Bound {
+    pub(crate) fn new<S: Schema>(probe: Probe<'_>) -> Self {
+        let word = if S::WIDE { probe.word } else { capped(probe.word) };
+        Self { word, bytes: S::WIDE.then(|| probe.bytes.into()) }
+    }
+
+    pub(crate) fn probe(&self) -> Probe<'_> {
+        Probe { word: self.word, bytes: self.bytes.as_deref().unwrap_or_default() }
+    }
+
+    /// Whether the bound is at or below a wide key.
+    fn is_up_to(&self, probe: Probe<'_>) -> bool {
+        (self.word, self.bytes.as_deref().unwrap_or_default()) <= (probe.word, probe.bytes)
+    }
+}
+
+/// Words around the place that a line names.
+const WINDOW: usize = 8;
+
+/// A line that names the place of any word to within a window.
+struct Hint {
+    line: Line,
+    /// The bounds, padded to a window.
+    words: Box<[u64]>,
+}
+
+impl Hint {
+    /// A hint for these bounds, if a line is good enough.
+    fn new(bounds: &[Bound]) -> Option<Self> {
+        let (second, last) = (bounds.get(1)?, bounds.last()?);
+        let line = Line::new(second.word, last.word, bounds.len());
+        let mut words: Vec<u64> = bounds.iter().map(|bound| bound.word).collect();
+        words[0] = 0;
+        words.resize(words.len().max(WINDOW), u64::MAX);
+        let hint = Self { line, words: words.into() };
+        let is_exact = bounds.iter().enumerate().all(|(place, bound)| {
+            let end = bounds.get(place + 1).map_or(u64::MAX, |next| next.word - 1);
+            hint.place(bound.word) == place && hint.place(end) == place
+        });
+        is_exact.then_some(hint)
+    }
+
+    #[inline(always)]
+    fn place(&self, word: u64) -> usize {
+        let start = self.line.at(word).saturating_sub(WINDOW / 2).min(self.words.len() - WINDOW);
+        let window = self.words[start..].first_chunk::<WINDOW>();
+        let below = window.map_or(0, |window| count_up_to(window, capped(word)));
+        start + below.saturating_sub(1)
+    }
+}
+
+/// A node of the route: bounds and children.
+pub(crate) struct Branch<T> {
+    hint: Option<Hint>,
+    rungs: Box<[Rung]>,
+    levels: usize,
+    children: Box<[AtomicPtr<T>]>,
+    bounds: Box<[Bound]>,
+}
+
+pub(crate) type Group = Branch<Leaf>;
+pub(crate) type Root = Branch<Group>;
+
+/// A child and its lower bound.
+pub(crate) type Child<T> = (Bound, *mut T);
+
+/// Set in a child's pointer when it must not be replaced any more.
+const FROZEN: usize = 1;
+
+impl<T> Branch<T> {
+    /// A branch of at least one child.
+    pub(crate) fn new(children: Vec<Child<T>>, is_hinted: bool) -> Box<Self> {
+        let (bounds, children): (Vec<Bound>, Vec<*mut T>) = children.into_iter().unzip();
+        let mut levels = 2;
+        while 8_usize.pow(levels as u32) < bounds.len() {
+            levels += 1;
+        }
+        let words: Vec<u64> = bounds.iter().map(|bound| bound.word).collect();
+        let is_wide = bounds.iter().any(|bound| bound.bytes.is_some());
+        Box::new(Self {
+            hint: if is_hinted && !is_wide { Hint::new(&bounds) } else { None },
+            rungs: rungs(&words, levels),
+            levels,
+            children: children.into_iter().map(AtomicPtr::new).collect(),
+            bounds: bounds.into(),
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.children.len()
+    }
+
+    /// Bytes of the branch, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let bound =
+            |bound: &Bound| size_of::<Bound>() + bound.bytes.as_ref().map_or(0, |b| b.len() + 16);
+        size_of::<Self>()
+            + self.rungs.len() * size_of::<Rung>()
+            + self.len() * size_of::<usize>()
+            + self.bounds.iter().map(bound).sum::<usize>()
+    }
+
+    pub(crate) fn bound(&self, at: usize) -> Option<&Bound> {
+        self.bounds.get(at)
+    }
+
+    /// Which child a key belongs to.
+    #[inline(always)]
+    pub(crate) fn find<S: Schema>(&self, probe: Probe<'_>) -> usize {
+        let place = if S::WIDE {
+            self.bounds.partition_point(|bound| bound.is_up_to(probe)).saturating_sub(1)
+        } else if let Some(hint) = &self.hint {
+            hint.place(probe.word)
+        } else {
+            self.descend(probe.word)
+        };
+        place.min(self.children.len() - 1)
+    }
+
+    #[inline(always)]
+    fn descend(&self, word: u64) -> usize {
+        let word = capped(word);
+        let (mut place, mut level, mut width) = (0, 0, 1);
+        for _ in 0..self.levels {
+            let rung = self.rungs.get(level + place);
+            let below = rung.map_or(0, |rung| count_up_to(&rung.0, word));
+            place = place * 8 + below.saturating_sub(1);
+            level += width;
+            width *= 8;
+        }
+        place
+    }
+
+    /// A child; the last one for places beyond it.
+    #[inline(always)]
+    pub(crate) fn child<'g>(&self, at: usize, _guard: &'g Guard) -> &'g T {
+        let child = self.children[at.min(self.children.len() - 1)].load(Ordering::Acquire);
+        // SAFETY: children are never null, come from boxes, and live while this branch can be
+        // reached by a pinned thread (invariant 3).
+        unsafe { &*child.map_addr(|address| address & !FROZEN) }
+    }
+
+    /// Replaces a child by one of the same bound.
+    pub(crate) fn replace(&self, at: usize, old: &T, new: *mut T) -> Replaced {
+        let old = ptr_of(old);
+        let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
+        match self.children[at].compare_exchange(old, new, ok, failed) {
+            Ok(_) => Replaced::Done,
+            Err(now) if now.map_addr(|address| address & !FROZEN) == old => Replaced::Frozen,
+            Err(_) => Replaced::Lost,
+        }
+    }
+
+    /// Makes the branch unchangeable and returns its children. Any number of threads may.
+    pub(crate) fn freeze(&self) -> Vec<Child<T>> {
+        let frozen = self.children.iter().map(|child| {
+            let mut now = child.load(Ordering::Acquire);
+            while now.addr() & FROZEN == 0 {
+                let tagged = now.map_addr(|address| address | FROZEN);
+                match child.compare_exchange(now, tagged, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => break,
+                    Err(changed) => now = changed,
+                }
+            }
+            now.map_addr(|address| address & !FROZEN)
+        });
+        self.bounds.iter().cloned().zip(frozen).collect()
+    }
+
+    /// The children of a branch that nobody else uses.
+    pub(crate) fn children(&self) -> impl Iterator<Item = *mut T> {
+        let untag = |child: &AtomicPtr<T>| {
+            child.load(Ordering::Acquire).map_addr(|address| address & !FROZEN)
+        };
+        self.children.iter().map(untag)
+    }
+}
+
+/// What became of an attempt to replace a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    Done,
+    /// The branch is being replaced.
+    Frozen,
+    /// The child is another one now.
+    Lost,
+}
+
+pub(crate) fn ptr_of<T>(shared: &T) -> *mut T {
+    std::ptr::from_ref(shared).cast_mut()
+}
+
+/// Where a key belongs, for as long as the thread is pinned.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'g> {
+    pub(crate) root: &'g Root,
+    pub(crate) group_at: usize,
+    pub(crate) group: &'g Group,
+    pub(crate) leaf_at: usize,
+    pub(crate) leaf: &'g Leaf,
+}
+
+impl<'g> Place<'g> {
+    /// The leaf that a key belongs to.
+    #[inline(always)]
+    pub(crate) fn of<S: Schema>(root: &'g Root, probe: Probe<'_>, guard: &'g Guard) -> Self {
+        let group_at = root.find::<S>(probe);
+        let group = root.child(group_at, guard);
+        let leaf_at = group.find::<S>(probe);
+        Self { root, group_at, group, leaf_at, leaf: group.child(leaf_at, guard) }
+    }
+
+    /// The lower bound of the leaf.
+    pub(crate) fn lower(&self) -> Option<&'g Bound> {
+        self.group.bound(self.leaf_at)
+    }
+
+    /// The lower bound of the next leaf; none for the last leaf.
+    pub(crate) fn upper(&self) -> Option<&'g Bound> {
+        let next_group = || self.root.bound(self.group_at + 1);
+        self.group.bound(self.leaf_at + 1).or_else(next_group)
+    }
+
+    /// The next leaf, in the same state of the route.
+    pub(crate) fn next(&self, guard: &'g Guard) -> Option<Self> {
+        if self.leaf_at + 1 < self.group.len() {
+            let leaf_at = self.leaf_at + 1;
+            return Some(Self { leaf_at, leaf: self.group.child(leaf_at, guard), ..*self });
+        }
+        let group_at = self.group_at + 1;
+        (group_at < self.root.len()).then(|| {
+            let group = self.root.child(group_at, guard);
+            Self { group_at, group, leaf_at: 0, leaf: group.child(0, guard), ..*self }
+        })
+    }
+
+    /// The leaf before, in the same state of the route.
+    pub(crate) fn previous(&self, guard: &'g Guard) -> Option<Self> {
+        if let Some(leaf_at) = self.leaf_at.checked_sub(1) {
+            return Some(Self { leaf_at, leaf: self.group.child(leaf_at, guard), ..*self });
+        }
+        let group_at = self.group_at.checked_sub(1)?;
+        let group = self.root.child(group_at, guard);
+        let leaf_at = group.len() - 1;
+        Some(Self { group_at, group, leaf_at, leaf: group.child(leaf_at, guard), ..*self })
+    }
+}

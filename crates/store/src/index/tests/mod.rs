@@ -1,0 +1,379 @@
+//! Tests of the index from within the crate; the long ones are in the suite.
+
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use super::{Index, Key, Value};
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+const SCALE: usize = if cfg!(miri) { 50 } else { 1 };
+
+/// Holds a map against the model by everything that can be read.
+fn assert_same<K: Key + std::fmt::Debug, V: Value + PartialEq + std::fmt::Debug>(
+    index: &Index<K, V>,
+    model: &BTreeMap<K, V>,
+) {
+    assert_eq!(index.len(), model.len());
+    assert!(index.iter().eq(model.iter().map(|(k, v)| (k.clone(), v.clone()))), "in order");
+    let reversed = model.iter().rev().map(|(k, v)| (k.clone(), v.clone()));
+    assert!(index.iter().rev().eq(reversed), "reversed");
+    for (key, value) in model {
+        assert_eq!(index.get(key.borrow()).as_ref(), Some(value), "{key:?}");
+    }
+    let keys: Vec<K> = model.keys().cloned().collect();
+    let mut found = Vec::new();
+    index.get_many(&keys, &mut found);
+    assert!(found.iter().map(Option::as_ref).eq(model.values().map(Some)));
+}
+
+/// Random operations on keys from `key`, compared one by one.
+fn differ<K: Key + std::fmt::Debug, V: Value + PartialEq + std::fmt::Debug>(
+    seed: u64,
+    operations: usize,
+    mut key: impl FnMut(&mut Random) -> K,
+    mut value: impl FnMut(&mut Random) -> V,
+) {
+    let index = Index::new();
+    let mut model = BTreeMap::new();
+    let mut random = Random(seed);
+    for operation in 0..operations / SCALE {
+        let k = key(&mut random);
+        let growing = operation / 20_000 % 2 == 0;
+        match random.below(16) {
+            0..=7 if growing => {
+                let v = value(&mut random);
+                assert_eq!(index.insert(k.clone(), v.clone()), model.insert(k, v));
+            }
+            8 => {
+                let v = value(&mut random);
+                let expected = model.get_mut(k.borrow()).map(|old| *old = v.clone()).is_some();
+                assert_eq!(index.update(k.borrow(), v), expected);
+            }
+            9 => {
+                let v = value(&mut random);
+                let expected = model.entry(k.clone()).or_insert(v.clone()).clone();
+                assert_eq!(index.get_or_insert_with(k, || v), expected);
+            }
+            10 => {
+                let to = key(&mut random);
+                let (a, b) = (k.clone().min(to.clone()), k.max(to));
+                let range = (Bound::Included(a.borrow()), Bound::Excluded(b.borrow()));
+                let expected = model.range::<K::Query, _>(range).take(40);
+                let expected = expected.map(|(k, v)| (k.clone(), v.clone()));
+                assert!(index.range(range).take(40).eq(expected));
+                let expected = model.range::<K::Query, _>(range).rev().take(40);
+                let expected = expected.map(|(k, v)| (k.clone(), v.clone()));
+                assert!(index.range(range).rev().take(40).eq(expected));
+            }
+            _ if growing => {
+                assert_eq!(index.get(k.borrow()), model.get(k.borrow()).cloned());
+                assert_eq!(index.contains_key(k.borrow()), model.contains_key(k.borrow()));
+            }
+            _ => assert_eq!(index.remove(k.borrow()), model.remove(k.borrow())),
+        }
+    }
+    assert_same(&index, &model);
+    assert_eq!(index.first(), model.first_key_value().map(|(k, v)| (k.clone(), v.clone())));
+    assert_eq!(index.last(), model.last_key_value().map(|(k, v)| (k.clone(), v.clone())));
+}
+
+use std::borrow::Borrow;
+
+#[test]
+fn integers_agree_with_a_plain_map() {
+    differ(1, 300_000, |r| r.next(), |r| r.next());
+    differ(2, 200_000, |r| r.below(3000), |r| r.next());
+    differ(3, 200_000, |r| u64::MAX - r.below(30_000), |r| r.next() as u32);
+    differ(4, 100_000, |r| r.next() as u8, |r| r.next() as u8);
+    differ(5, 200_000, |r| r.next() as i32, |r| r.next() as i64);
+    differ(6, 200_000, |r| r.below(1 << 14) << 50 | r.below(1 << 10), |_| ());
+}
+
+#[test]
+fn skewed_integers_agree_with_a_plain_map() {
+    // The scale jumps by orders of magnitude.
+    let skewed = |r: &mut Random| {
+        let shift = r.below(64);
+        r.next() >> shift
+    };
+    differ(7, 300_000, skewed, |r| r.next());
+}
+
+#[test]
+fn wide_integers_agree_with_a_plain_map() {
+    differ(11, 100_000, |r| u128::from(r.next()) << 64 | u128::from(r.below(4)), |r| r.next());
+    differ(12, 100_000, |r| i128::from(r.next() as i64) * 3, |r| r.next());
+    differ(13, 100_000, |r| u128::from(r.below(20_000)), |r| r.next());
+}
+
+#[test]
+fn byte_strings_agree_with_a_plain_map() {
+    let text = |r: &mut Random| format!("user:{:06}:profile", r.below(20_000)).into_bytes();
+    differ(21, 100_000, text, |r| r.next());
+    let letters = |r: &mut Random| -> Vec<u8> {
+        (0..r.below(12)).map(|_| b"\0a\xff"[r.below(3) as usize]).collect()
+    };
+    differ(22, 100_000, letters, |r| r.next());
+    // Each key starts with all that come before it, so that most share their word.
+    let nested = |r: &mut Random| -> Box<[u8]> {
+        let mut key = vec![b'a'; r.below(3000) as usize];
+        key.push(b'b' + r.below(2) as u8);
+        key.into()
+    };
+    differ(23, 40_000, nested, |r| r.next());
+}
+
+#[test]
+fn boxed_values_agree_with_a_plain_map() {
+    differ(31, 100_000, |r| r.below(20_000), |r| r.next().to_string());
+    let text = |r: &mut Random| r.below(10_000).to_string().into_bytes();
+    differ(32, 100_000, text, |r| vec![r.next(); 3]);
+}
+
+#[test]
+fn sorted_runs_grow_well_at_either_end() {
+    let len = 200_000 / SCALE as u64;
+    let up: Vec<u64> = (0..len).collect();
+    let down: Vec<u64> = (0..len).rev().map(|i| u64::MAX - len + 1 + i).collect();
+    let wide: Vec<u64> = (0..len).map(|i| i * 1_000_003).collect();
+    let inside: Vec<u64> = (0..len).map(|i| (i % 7) << 60 | i).collect();
+    for keys in [up, down, wide, inside] {
+        let index = Index::new();
+        for key in &keys {
+            assert_eq!(index.insert(*key, !key), None);
+        }
+        assert_same(&index, &keys.iter().map(|key| (*key, !key)).collect());
+        let stats = index.stats();
+        if SCALE == 1 {
+            assert!(stats.fill > 0.5, "{stats:?}");
+            assert!(stats.retrains < len / 200, "{stats:?}");
+        }
+    }
+}
+
+#[test]
+fn bulk_loads_are_like_insertions() {
+    for len in [0, 1, 2, 20, 3_000, 50_000 / SCALE as u64] {
+        let model: BTreeMap<u64, u64> = (0..len).map(|i| (u64::MAX - i * i, i)).collect();
+        let index = Index::new();
+        assert_eq!(index.bulk_load(model.clone()), Ok(model.len()));
+        assert_same(&index, &model);
+        assert_eq!(index.bulk_load(model.clone()), Ok(model.len()), "again, over what is there");
+        assert_same(&index, &model);
+        let names: BTreeMap<Vec<u8>, String> =
+            model.iter().map(|(k, v)| (k.to_string().into_bytes(), v.to_string())).collect();
+        let index = Index::new();
+        assert_eq!(index.bulk_load(names.clone()), Ok(names.len()));
+        assert_same(&index, &names);
+    }
+    let index = Index::new();
+    let error = index.bulk_load([(1_u64, 1_u64), (2, 2), (2, 3), (4, 4)]).unwrap_err();
+    assert_eq!(error.position, 2);
+    assert_eq!(index.iter().collect::<Vec<_>>(), [(1, 1), (2, 2)]);
+}
+
+#[test]
+fn removing_gives_memory_back() {
+    let index = Index::new();
+    let mut random = Random(5);
+    let keys: Vec<u64> = (0..400_000 / SCALE).map(|_| random.next()).collect();
+    for key in &keys {
+        index.insert(*key, 1_u64);
+    }
+    let peak = index.memory_bytes();
+    let (kept, removed) = keys.split_at(keys.len() / 10);
+    for key in removed {
+        assert_eq!(index.remove(key), Some(1));
+    }
+    assert_eq!(index.len(), kept.len());
+    let after = index.memory_bytes();
+    if SCALE == 1 {
+        assert!(after * 3 < peak, "{after} of {peak}: {:?}", index.stats());
+    }
+    for key in kept {
+        assert_eq!(index.remove(key), Some(1));
+    }
+    assert!(index.is_empty() && index.iter().next().is_none());
+}
+
+/// Counts itself.
+struct Counted(&'static AtomicUsize);
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Self(self.0)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn every_value_is_dropped_once() {
+    static ALIVE: AtomicUsize = AtomicUsize::new(0);
+    let make = || {
+        ALIVE.fetch_add(1, Ordering::Relaxed);
+        Counted(&ALIVE)
+    };
+    let (words, texts) = (Index::<u64, Counted>::new(), Index::<Vec<u8>, Counted>::new());
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let (words, texts) = (&words, &texts);
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                for _ in 0..60_000 / SCALE {
+                    let key = random.below(5000);
+                    let text = key.to_string().into_bytes();
+                    match random.below(4) {
+                        0 => drop((words.insert(key, make()), texts.insert(text, make()))),
+                        1 => drop((words.remove(&key), texts.remove(&text))),
+                        2 => {
+                            words.update(&key, make());
+                            texts.update(&text, make());
+                        }
+                        _ => drop((words.get(&key), texts.get_or_insert_with(text, make))),
+                    }
+                }
+            });
+        }
+    });
+    assert!(ALIVE.load(Ordering::Relaxed) >= words.len() + texts.len());
+    drop((words, texts));
+    assert_eq!(ALIVE.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn writers_of_different_keys_lose_nothing() {
+    for trainers in [0, 2] {
+        lose_nothing(&Index::builder().trainers(trainers).build());
+    }
+}
+
+fn lose_nothing(index: &Index<u64, u64>) {
+    let len = 150_000 / SCALE as u64;
+    thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            scope.spawn(move || {
+                // Two threads fill random places, two append above and below.
+                let key = |i: u64| match thread {
+                    0 | 1 => (i * 4 + thread).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63,
+                    2 => i,
+                    _ => (1 << 62) - i,
+                };
+                for i in 0..len {
+                    assert_eq!(index.insert(key(i), i), None);
+                    assert_eq!(index.get(&key(i / 2)), Some(i / 2));
+                }
+                for i in (0..len).step_by(2) {
+                    assert_eq!(index.remove(&key(i)), Some(i));
+                }
+                for i in 0..len {
+                    assert_eq!(index.get(&key(i)), (i % 2 == 1).then_some(i));
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..20 {
+                let mut last = None;
+                for (key, _) in index.iter().take(20_000 / SCALE) {
+                    assert!(last < Some(key), "scans ascend");
+                    last = Some(key);
+                }
+            }
+        });
+    });
+    assert_eq!(index.iter().count(), index.len());
+}
+
+#[test]
+fn scans_miss_nothing_that_stays() {
+    let index = Index::<u64, u64>::new();
+    let len = 20_000 / SCALE as u64;
+    index.bulk_load((0..len).map(|i| (i * 10, i))).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random(9);
+            while !stop.load(Ordering::Relaxed) {
+                let key = random.below(len) * 10 + 1 + random.below(9);
+                if random.below(2) == 0 {
+                    drop(index.insert(key, 0))
+                } else {
+                    drop(index.remove(&key))
+                }
+            }
+        });
+        for _ in 0..20 {
+            let forward: Vec<u64> = index.iter().map(|(key, _)| key).collect();
+            assert!(forward.is_sorted_by(|a, b| a < b));
+            assert!(forward.iter().filter(|key| *key % 10 == 0).count() as u64 == len);
+            let backward: Vec<u64> = index.iter().rev().map(|(key, _)| key).collect();
+            assert!(backward.is_sorted_by(|a, b| a > b));
+            assert!(backward.iter().filter(|key| *key % 10 == 0).count() as u64 == len);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn one_hot_key_counts_right() {
+    let index = Index::<u64, u64>::new();
+    let rounds = 20_000 / SCALE as u64;
+    index.insert(7, 0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    let mut seen = index.get(&7).unwrap();
+                    while let Err(now) = index.compare_exchange(&7, seen, seen + 1) {
+                        seen = now.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(index.get(&7), Some(3 * rounds));
+    assert_eq!(index.compare_exchange(&8, 0, 1), Err(None));
+}
+
+#[test]
+fn ends_of_a_scan_meet() {
+    let index = Index::<u64, u64>::new();
+    for i in 0..1000 {
+        index.insert(i, i);
+    }
+    let mut scan = index.range(100..=900);
+    let mut seen = Vec::new();
+    while let Some((key, _)) = if seen.len() % 3 == 0 { scan.next_back() } else { scan.next() } {
+        seen.push(key);
+    }
+    assert!(scan.next().is_none() && scan.next_back().is_none());
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(100..=900));
+    #[expect(clippy::reversed_empty_ranges, reason = "such ranges are empty")]
+    let empty = index.range(900..100).count();
+    assert_eq!(empty, 0);
+    assert_eq!(index.range((Bound::Excluded(5), Bound::Excluded(6))).count(), 0);
+}
