@@ -203,7 +203,8 @@ fn poison(workload: Workload, loaded: &[u64], count: usize, rng: &mut Rng) -> Ve
             }
         }
         _ => {
-            let places = (count / (64 * 16)).max(1);
+            // Where the distance is small the clusters overlap, so each place has fewer than 64 * 16.
+            let places = count.div_ceil(48 * 16);
             for _ in 0..places {
                 let at = loaded[rng.below(loaded.len() as u64) as usize];
                 for exponent in (0..64).rev() {
