@@ -4,7 +4,21 @@
 //! places keys and whoever looks them up ask the same address, so that a poor one costs time and
 //! never an answer.
 
+use std::cmp::Ordering as Order;
+
+use rhumb_model::code::code_at;
+
 use super::raw::simd::{Rung, count_up_to};
+
+/// The word of a byte string among strings that mostly start with `prefix`: the code of what follows
+/// it; the least or largest word for strings below and above all that start with it.
+pub(crate) fn word_behind(prefix: &[u8], key: &[u8]) -> u64 {
+    match key[..key.len().min(prefix.len())].cmp(prefix) {
+        Order::Less => 0,
+        Order::Equal => code_at(key, prefix.len()),
+        Order::Greater => u64::MAX,
+    }
+}
 
 /// A line from words to the places `0..places`, in integers: a product of 64 by 64 bits.
 #[derive(Clone, Copy, Debug)]

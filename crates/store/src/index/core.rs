@@ -19,7 +19,7 @@ use super::{
         epoch::Guard,
         garbage::{Garbage, Piece},
         leaf::{Address, Leaf, is_same},
-        record,
+        record, simd,
     },
     retrain::Trigger,
     route::{Bound, Branch, Group, Place, Root},
@@ -124,12 +124,13 @@ impl<S: Schema> Piece for Waste<S> {
 
 impl<S: Schema> Core<S> {
     pub(crate) fn new(trainers: Option<Trainers>) -> Self {
-        let arena = Arena::new();
+        simd::detect();
+        let arena = Arena::packed();
         let address = Address::Line(Line::new(0, 0, 1));
         let leaf = Box::into_raw(Leaf::new(&arena, address, 1, &[], 0));
         let least = || Bound::new::<S>(Probe::LEAST);
-        let group = Box::into_raw(Branch::new(vec![(least(), leaf)], false));
-        let root = Box::into_raw(Branch::new(vec![(least(), group)], true));
+        let group = Box::into_raw(Branch::new(vec![(least(), leaf)]));
+        let root = Box::into_raw(Branch::new(vec![(least(), group)]));
         Self {
             root: AtomicPtr::new(root),
             arena,

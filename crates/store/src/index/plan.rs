@@ -131,10 +131,20 @@ pub(crate) fn parts<S: Schema>(
             pieces.push((0..hot.end, Room::Below(ahead)));
             split(hot.end..len, Room::Dense, &mut pieces);
         }
-        Growth::Within(hot) if len >= PIECE_MIN => {
+        Growth::Within(hot) if len >= PIECE_MIN / 4 => {
             split(0..hot.start, Room::Even, &mut pieces);
-            pieces.push((hot.clone(), Room::Even));
-            split(hot.end..len, Room::Even, &mut pieces);
+            match widest_gap::<S>(&entries[hot.clone()]) {
+                // Keys are appended before the gap.
+                Some(gap) => {
+                    let cut = hot.start + gap;
+                    pieces.push((hot.start..cut, Room::Above(4 * hot.len())));
+                    split(cut..len, Room::Even, &mut pieces);
+                }
+                None => {
+                    pieces.push((hot.clone(), Room::Even));
+                    split(hot.end..len, Room::Even, &mut pieces);
+                }
+            }
         }
         Growth::Even | Growth::Within(_) => split(0..len, Room::Even, &mut pieces),
     }
@@ -168,6 +178,17 @@ fn avoid_largest_bound<S: Schema>(entries: &[Entry], pieces: &mut Vec<(Range<usi
             range.end += 1;
         }
     }
+}
+
+/// Behind how many entries there is a gap that is wider by far than all others together.
+fn widest_gap<S: Schema>(entries: &[Entry]) -> Option<usize> {
+    if S::WIDE || entries.len() < 4 {
+        return None;
+    }
+    let gaps = entries.windows(2).map(|pair| pair[1].word - pair[0].word);
+    let (at, widest) = gaps.enumerate().max_by_key(|(_, gap)| *gap)?;
+    let others = entries[entries.len() - 1].word - entries[0].word - widest;
+    (at >= 2 && others < widest / 8).then_some(at + 1)
 }
 
 /// Splits a range into pieces of about equal size.

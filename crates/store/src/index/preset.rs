@@ -19,6 +19,15 @@ pub enum Preset {
     Tone,
 }
 
+impl Preset {
+    /// Whether this version has the preset's own parts. An index of one that it has not is built as
+    /// [`Preset::Auto`].
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        self == Self::Auto
+    }
+}
+
 /// Settings of a new [`Index`].
 #[derive(Clone, Debug)]
 pub struct IndexBuilder<K, V> {

@@ -227,9 +227,9 @@ impl<S: Schema> Core<S> {
     fn publish_groups(&self, place: &Place<'_>, leaves: Vec<Child<Leaf>>, guard: &Guard) -> bool {
         let count = leaves.len().div_ceil(GROUP_MAX);
         let size = leaves.len().div_ceil(count);
-        let made = leaves.chunks(size).map(|leaves| {
-            (leaves[0].0.clone(), Box::into_raw(Branch::new(leaves.to_vec(), false)))
-        });
+        let made = leaves
+            .chunks(size)
+            .map(|leaves| (leaves[0].0.clone(), Box::into_raw(Branch::new(leaves.to_vec()))));
         let made: Vec<Child<Group>> = made.collect();
         // SAFETY: the groups came from boxes just now.
         let bytes = |(_, group): &Child<Group>| unsafe { &**group }.bytes() as i64;
@@ -265,7 +265,7 @@ impl<S: Schema> Core<S> {
             let span = place.group_at..place.group_at + 1;
             children.splice(span, groups.iter().cloned());
         }
-        let new = Branch::new(children, true);
+        let new = Branch::new(children);
         let heap = new.bytes() as i64;
         let (old, new) = (ptr_of(place.root), Box::into_raw(new));
         if self.root.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_err() {

@@ -9,8 +9,10 @@
 //! 3. Children live at least as long as a branch that a pinned thread can reach points to them.
 #![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
 
+use rhumb_model::code::common_prefix_len;
+
 use super::{
-    address::{Line, PLACES_2, capped, rungs},
+    address::{Line, PLACES_2, capped, descend_2, rungs, word_behind},
     raw::{
         epoch::Guard,
         leaf::Leaf,
@@ -38,12 +40,12 @@ impl Bound {
     }
 
     pub(crate) fn probe(&self) -> Probe<'_> {
-        Probe { word: self.word, bytes: self.bytes.as_deref().unwrap_or_default() }
+        Probe { word: self.word, bytes: self.key() }
     }
 
-    /// Whether the bound is at or below a wide key.
-    fn is_up_to(&self, probe: Probe<'_>) -> bool {
-        (self.word, self.bytes.as_deref().unwrap_or_default()) <= (probe.word, probe.bytes)
+    /// The whole key, if keys are wide.
+    fn key(&self) -> &[u8] {
+        self.bytes.as_deref().unwrap_or_default()
     }
 }
 
@@ -84,9 +86,13 @@ impl Hint {
 
 /// A node of the route: bounds and children.
 pub(crate) struct Branch<T> {
-    hint: Option<Hint>,
     rungs: Box<[Rung]>,
     levels: usize,
+    /// Instead of more than two levels of rungs.
+    hint: Option<Hint>,
+    /// What all wide bounds but the first start with, and their words behind it.
+    prefix: Box<[u8]>,
+    codes: Box<[u64]>,
     children: Box<[AtomicPtr<T>]>,
     bounds: Box<[Bound]>,
 }
@@ -102,17 +108,29 @@ const FROZEN: usize = 1;
 
 impl<T> Branch<T> {
     /// A branch of at least one child.
-    pub(crate) fn new(children: Vec<Child<T>>, is_hinted: bool) -> Box<Self> {
+    pub(crate) fn new(children: Vec<Child<T>>) -> Box<Self> {
         let (bounds, children): (Vec<Bound>, Vec<*mut T>) = children.into_iter().unzip();
         let mut levels = 2;
         while 8_usize.pow(levels as u32) < bounds.len() {
             levels += 1;
         }
-        let words: Vec<u64> = bounds.iter().map(|bound| bound.word).collect();
         let is_wide = bounds.iter().any(|bound| bound.bytes.is_some());
+        let prefix = match &bounds[..] {
+            [_, second, .., last] if is_wide => {
+                &second.key()[..common_prefix_len(second.key(), last.key())]
+            }
+            _ => &[],
+        };
+        let word = |bound: &Bound| match is_wide {
+            true => word_behind(prefix, bound.key()),
+            false => bound.word,
+        };
+        let words: Vec<u64> = bounds.iter().map(word).collect();
         Box::new(Self {
-            hint: if is_hinted && !is_wide { Hint::new(&bounds) } else { None },
+            hint: if levels > 2 && !is_wide { Hint::new(&bounds) } else { None },
             rungs: rungs(&words, levels),
+            prefix: prefix.into(),
+            codes: if is_wide { words.into() } else { Box::default() },
             levels,
             children: children.into_iter().map(AtomicPtr::new).collect(),
             bounds: bounds.into(),
@@ -131,6 +149,8 @@ impl<T> Branch<T> {
             + self.rungs.len() * size_of::<Rung>()
             + self.len() * size_of::<usize>()
             + self.bounds.iter().map(bound).sum::<usize>()
+            + self.prefix.len()
+            + self.codes.len() * size_of::<u64>()
     }
 
     pub(crate) fn bound(&self, at: usize) -> Option<&Bound> {
@@ -141,13 +161,26 @@ impl<T> Branch<T> {
     #[inline(always)]
     pub(crate) fn find<S: Schema>(&self, probe: Probe<'_>) -> usize {
         let place = if S::WIDE {
-            self.bounds.partition_point(|bound| bound.is_up_to(probe)).saturating_sub(1)
+            self.find_wide(probe.bytes)
+        } else if self.levels == 2 {
+            // As in every group: their rungs are two levels.
+            descend_2(&self.rungs, probe.word)
         } else if let Some(hint) = &self.hint {
             hint.place(probe.word)
         } else {
             self.descend(probe.word)
         };
         place.min(self.children.len() - 1)
+    }
+
+    fn find_wide(&self, key: &[u8]) -> usize {
+        let word = word_behind(&self.prefix, key);
+        let place = self.descend(word).min(self.codes.len() - 1);
+        // Places before it have words that are as low; whole keys settle ties.
+        if place == 0 || self.codes[place] < word || self.bounds[place].key() <= key {
+            return place;
+        }
+        self.bounds[1..place].partition_point(|bound| bound.key() <= key)
     }
 
     #[inline(always)]

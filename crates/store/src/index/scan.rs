@@ -25,6 +25,8 @@ use super::{
 
 /// A scan finds its place again after so many leaves.
 const LEAVES_PINNED: u32 = 32;
+/// So many buckets ahead are asked for.
+const AHEAD: usize = 4;
 /// Entries that a buffer holds without growing.
 const BUFFER: usize = 48;
 
@@ -202,8 +204,8 @@ impl<'m, S: Schema> Scan<'m, S> {
             Some(at) => {
                 let leaf = place.leaf;
                 self.front.next = (at < self.front.last).then_some(at + 1);
-                if at < leaf.len() - 1 {
-                    Bucket::prefetch(leaf.bucket(at + 1));
+                if at + AHEAD <= self.front.last {
+                    Bucket::prefetch(leaf.bucket(at + AHEAD));
                 }
                 let (low, high, buffer) = (&self.low, &self.high, &mut self.front.buffer);
                 leaf.bucket(at).for_each(|word, value| {
@@ -247,6 +249,9 @@ impl<'m, S: Schema> Scan<'m, S> {
                 self.front.next = None;
             }
         }
+        for at in first..(first + AHEAD).min(self.front.last + 1) {
+            Bucket::prefetch(leaf.bucket(at));
+        }
         self.front.place = Some(place);
     }
 
@@ -270,8 +275,8 @@ impl<'m, S: Schema> Scan<'m, S> {
         match self.back.next {
             Some(at) => {
                 self.back.next = if at > self.back.last { Some(at - 1) } else { None };
-                if at > 0 {
-                    Bucket::prefetch(place.leaf.bucket(at - 1));
+                if at >= self.back.last + AHEAD {
+                    Bucket::prefetch(place.leaf.bucket(at - AHEAD));
                 }
                 let (low, high, buffer) = (&self.low, &self.high, &mut self.back.buffer);
                 place.leaf.bucket(at).for_each(|word, value| {
@@ -315,6 +320,9 @@ impl<'m, S: Schema> Scan<'m, S> {
             if first < self.back.last {
                 self.back.next = None;
             }
+        }
+        for at in (self.back.last..=first).rev().take(AHEAD) {
+            Bucket::prefetch(place.leaf.bucket(at));
         }
         self.back.place = Some(place);
     }

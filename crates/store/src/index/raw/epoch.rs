@@ -276,9 +276,8 @@ mod tests {
 
     #[test]
     fn ended_threads_leave_their_slots_to_others() {
-        let index = || std::thread::spawn(|| pin().thread_index()).join();
-        let first = index().ok();
-        let again = (0..100).any(|_| index().ok() == first);
-        assert!(first.is_some() && again);
+        let index = |_| std::thread::spawn(|| pin().thread_index()).join().ok();
+        // Other tests have threads too, but not as many at a time.
+        assert!((0..400).filter_map(index).all(|index| index < 200));
     }
 }

@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 
 use super::{
     super::{
-        address::{Line, descend_3},
+        address::{Line, descend_3, word_behind},
         schema::{Probe, Schema},
     },
     bucket::{Bucket, Node},
@@ -168,19 +168,9 @@ impl Leaf {
     #[inline(always)]
     pub(crate) fn word<S: Schema>(&self, probe: Probe<'_>) -> u64 {
         if S::WIDE && self.prefix_len > 0 {
-            self.word_behind_prefix(probe.bytes)
+            word_behind(&self.prefix, probe.bytes)
         } else {
             probe.word
-        }
-    }
-
-    fn word_behind_prefix(&self, key: &[u8]) -> u64 {
-        use std::cmp::Ordering::{Equal, Greater, Less};
-        let len = self.prefix.len();
-        match key[..key.len().min(len)].cmp(&self.prefix) {
-            Less => 0,
-            Equal => rhumb_model::code::code_at(key, len),
-            Greater => u64::MAX,
         }
     }
 

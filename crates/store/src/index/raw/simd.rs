@@ -1,11 +1,30 @@
-//! Comparing one word with eight at a time: AVX-512 or AVX2, chosen at run time, else plain code.
+//! Comparing one word with eight at a time: AVX-512, chosen at run time, else plain code.
 //!
 //! Words that are compared may be written at the same time. The AVX-512 forms are assembly, which
 //! reads each aligned word whole, as the processor promises; the result for a word that changes is
-//! any, and the caller leaves it out of account.
+//! any, and the caller leaves it out of account. (Assembly rather than intrinsics also because those need
+//! a newer compiler, and because it can be inlined into code that is compiled for any processor.)
 #![allow(unsafe_code, reason = "vector instructions on memory that others may write")]
 
-use crate::sync::primitive::{AtomicU64, Ordering};
+use crate::sync::primitive::{AtomicBool, AtomicU64, Ordering};
+
+/// Whether the processor has what the assembly needs; set by [`detect`].
+static HAS_AVX512: AtomicBool = AtomicBool::new(false);
+
+/// Finds out what the processor has. Until it was called plain code is used.
+pub(crate) fn detect() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("popcnt") {
+        HAS_AVX512.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether the assembly may be used.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+fn has_avx512() -> bool {
+    HAS_AVX512.load(Ordering::Relaxed)
+}
 
 /// Eight words of one cache line.
 #[repr(C, align(64))]
@@ -18,7 +37,7 @@ pub(crate) struct Rung(pub(crate) [u64; 8]);
 #[inline(always)]
 pub(crate) unsafe fn equal<const N: usize>(first: *const AtomicU64, key: u64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if std::is_x86_feature_detected!("avx512f") {
+    if has_avx512() {
         // SAFETY: AVX-512 was detected, and the caller vouches for the words.
         return unsafe { equal_avx512::<N>(first, key) };
     }
@@ -90,7 +109,7 @@ unsafe fn equal_avx512<const N: usize>(first: *const AtomicU64, key: u64) -> u32
 #[inline(always)]
 pub(crate) fn count_up_to(words: &[u64; 8], key: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if std::is_x86_feature_detected!("avx512f") {
+    if has_avx512() {
         let below: u32;
         // SAFETY: AVX-512 was detected; the operand is eight words that nobody writes.
         unsafe {
@@ -120,9 +139,9 @@ pub(crate) struct Words(pub(crate) [u64; 16]);
 #[inline(always)]
 pub(crate) fn rank(words: &Words, key: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if std::is_x86_feature_detected!("avx512f") {
+    if has_avx512() {
         let below: u64;
-        // SAFETY: AVX-512 was detected, and `popcnt` is older; the operands are sixteen words that
+        // SAFETY: AVX-512 and `popcnt` were detected; the operands are sixteen words that
         // nobody writes.
         unsafe {
             std::arch::asm!(
@@ -153,6 +172,7 @@ mod tests {
 
     #[test]
     fn comparisons_agree_with_plain_code() {
+        detect();
         #[repr(align(64))]
         struct Line([AtomicU64; 16]);
         let words = [3, 3, 9, 9, 0, u64::MAX, 1 << 63, 7, 3, 3, 5, 0, u64::MAX, 9, 8, 3];
