@@ -270,8 +270,15 @@ impl Plan {
                 let start = loaded.partition_point(|&other| other < key) / range * range;
                 start + (mix(zipf.draw(rng)) % range as u64) as usize
             };
-            keys.extend([key, loaded[rank.min(loaded.len() - 1)]]);
-            inserts.extend([true, false]);
+            // In either order, so that one in so many operations is not always of the same kind.
+            let mut pair = [(key, true), (loaded[rank.min(loaded.len() - 1)], false)];
+            if rng.below(2) == 0 {
+                pair.reverse();
+            }
+            for (key, is_insert) in pair {
+                keys.push(key);
+                inserts.push(is_insert);
+            }
         }
         Self { keys, inserts }
     }

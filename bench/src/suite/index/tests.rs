@@ -130,6 +130,11 @@ fn a_sound_map_passes_every_workload_and_every_line_is_reported() {
         for line in ["insert_removed_memory", "mixed50_insert", "poison_gaps_lookup_times_random"] {
             assert!(text.contains(line), "{line} in {text}");
         }
+        // Operations of each kind are among those that are timed.
+        for line in ["mixed95_insert", "mixed50_insert", "dynamic_insert"] {
+            let is_timed = |l: &str| l.contains(&format!("\"{line}\"")) && !l.contains("null");
+            assert_eq!(text.lines().filter(|l| is_timed(l)).count(), 2, "{line} in {text}");
+        }
         let last = text.lines().last().expect("lines");
         assert!(last.contains("\"missing\":0") && last.contains("\"ghosts\":0"), "{last}");
     }
