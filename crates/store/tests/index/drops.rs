@@ -210,3 +210,45 @@ fn an_iterator_may_be_dropped_half_way_and_outlive_removals() {
         ledger.is_settled();
     }
 }
+
+#[test]
+fn a_bulk_load_hands_each_value_over_once() {
+    for setting in Setting::all() {
+        for already in [0, 1, 500] {
+            for fault in [None, Some(4_000)] {
+                let ledger = Arc::new(Ledger::default());
+                let index: Index<u64, Counted> = setting.build();
+                for key in 0..already {
+                    index.insert(key * 9, Counted::new(&ledger, key));
+                }
+                let key = |i: u64| if Some(i) == fault { 1 } else { i * 2 };
+                let run = (0..9_000).map(|i| (key(i), Counted::new(&ledger, i)));
+                let loaded = index.bulk_load(run).map_err(|error| error.position as u64);
+                assert_eq!(loaded.map(|count| count as u64), fault.map_or(Ok(9_000), Err));
+                assert!(ledger.alive.load(SeqCst) >= index.len() as i64);
+                assert!(index.get(&6).is_some_and(|value| value.number == 3));
+                drop(index);
+                ledger.is_settled();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bulk_load_that_panics_half_way_loses_nothing() {
+    for setting in Setting::all() {
+        let ledger = Arc::new(Ledger::default());
+        let index: Index<Vec<u8>, Counted> = setting.build();
+        let run = (0..9_000_u64).map(|i| {
+            assert!(i < 8_500, "planted");
+            (i.to_be_bytes().to_vec(), Counted::new(&ledger, i))
+        });
+        assert!(catch_unwind(AssertUnwindSafe(|| index.bulk_load(run))).is_err());
+        for i in 0..100_u64 {
+            drop(index.insert(i.to_be_bytes().to_vec(), Counted::new(&ledger, i)));
+        }
+        assert!(index.iter().map(|(key, _)| key).is_sorted());
+        drop(index);
+        ledger.is_settled();
+    }
+}

@@ -184,3 +184,31 @@ fn no_key_is_lost() {
         }
     }
 }
+
+#[test]
+fn a_bulk_load_and_inserts_at_the_same_time_lose_none_of_each_other() {
+    for setting in Setting::all() {
+        for start in 0..12_u64 {
+            let index: Index<u64, u64> = setting.build();
+            let barrier = std::sync::Barrier::new(2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let run = (0..KEYS).map(|i| (i * 2, value(i * 2)));
+                    assert_eq!(index.bulk_load(run), Ok(KEYS as usize));
+                });
+                barrier.wait();
+                // Some begin in the empty map, some while the load is about to be published.
+                thread::sleep(std::time::Duration::from_micros(start * 50));
+                for i in 0..KEYS / 4 {
+                    assert_eq!(index.insert(i * 8 + 1, value(i * 8 + 1)), None);
+                }
+            });
+            let mut present: Vec<u64> = (0..KEYS).map(|i| i * 2).collect();
+            present.extend((0..KEYS / 4).map(|i| i * 8 + 1));
+            let faults = verify(&index, &present, &[3, 5, KEYS * 2 + 1]);
+            assert_eq!(faults, Faults::default(), "{setting:?}, {start}");
+            assert_eq!(index.len(), present.len());
+        }
+    }
+}

@@ -246,6 +246,49 @@ fn strings_of_one_code() {
 }
 
 #[test]
+fn a_scan_that_stalls_goes_on_as_promised() {
+    const COUNT: u64 = 30_000;
+    for setting in Setting::all() {
+        let index: Index<u64, u64> = setting.build();
+        for number in 0..COUNT {
+            index.insert(number * 4, value(number * 4));
+        }
+        let mut entries = index.iter();
+        let mut seen: Vec<u64> = entries.by_ref().take(1_000).map(|(key, _)| key).collect();
+        // Everything but one key in ten goes, others come, several times over, and threads end.
+        for round in 1..4 {
+            thread::scope(|scope| {
+                for half in 0..2 {
+                    let index = &index;
+                    scope.spawn(move || {
+                        for number in (half..COUNT).step_by(2) {
+                            let key = number * 4;
+                            if number % 10 != 0 {
+                                index.remove(&key);
+                            }
+                            if round > 1 {
+                                index.remove(&(key + round - 1));
+                            }
+                            index.insert(key + round, value(key + round));
+                        }
+                    });
+                }
+            });
+        }
+        for (key, found) in entries {
+            assert_eq!(found, value(key), "the value of {key}");
+            seen.push(key);
+        }
+        assert!(seen.is_sorted_by(|a, b| a < b));
+        let mut saw = seen.into_iter().peekable();
+        for key in (0..COUNT * 4).step_by(40) {
+            while saw.next_if(|&seen| seen < key).is_some() {}
+            assert_eq!(saw.next(), Some(key), "{key} was there throughout and is missing");
+        }
+    }
+}
+
+#[test]
 fn a_judge_that_cannot_be_fooled() {
     let stage = Stage::new();
     let count = stage.roles.len() as u64;
