@@ -44,7 +44,7 @@ impl Line {
         let places = (places as u64).clamp(1, 1 << 31);
         let up = span.leading_zeros().min(63);
         // Between 2^63 and 2^64.
-        let whole = u128::from(span) + 1 << up;
+        let whole = (u128::from(span) + 1) << up;
         let down = 62 - places.ilog2().min(61);
         // Below 2^63 * 2^64 / 2^63: a word. For `distance <= span` the product's upper half is
         // below `places << down`, so the place is below `places`.
@@ -96,11 +96,11 @@ pub(crate) fn rungs(lowest: &[u64], levels: usize) -> Box<[Rung]> {
     rungs.into()
 }
 
-/// The place of a word among at most [`PLACES_3`].
+/// The place of a word among at most [`PLACES_3`]; `top` is the first of the rungs.
 #[inline(always)]
-pub(crate) fn descend_3(rungs: &[Rung], word: u64) -> usize {
+pub(crate) fn descend_3(top: &Rung, rungs: &[Rung], word: u64) -> usize {
     let word = capped(word);
-    let i = step(rungs, 0, word);
+    let i = count_up_to(&top.0, word).saturating_sub(1);
     let i = i * 8 + step(rungs, 1 + i, word);
     i * 8 + step(rungs, 9 + i, word)
 }
@@ -157,6 +157,7 @@ mod tests {
             for (levels, most) in [(3, PLACES_3), (2, PLACES_2)] {
                 let lowest = &lowest[..lowest.len().min(most)];
                 let rungs = rungs(lowest, levels);
+                let descend_3 = |rungs: &[Rung], word| descend_3(&rungs[0], rungs, word);
                 let descend = if levels == 3 { descend_3 } else { descend_2 };
                 for word in lowest.iter().flat_map(|w| [*w, w.saturating_sub(1), w + 1]).chain([more, u64::MAX]) {
                     let place = lowest.partition_point(|l| *l <= word) - 1;

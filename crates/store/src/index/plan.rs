@@ -8,7 +8,7 @@ use std::ops::Range;
 use rhumb_model::code::{code_at, common_prefix_len};
 
 use super::{
-    address::{Line, PLACES_3, rungs},
+    address::{Line, PLACES_3, descend_3, rungs},
     raw::{
         bucket::{BUCKET_SLOTS, NODE_SLOTS, NoRoom},
         leaf::{Address, Leaf},
@@ -28,6 +28,8 @@ pub(crate) const LEAF_TARGET: usize = 3600;
 const PIECE_MIN: usize = 1024;
 /// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
 const LINE_FILL_2: usize = 19;
+/// The same where keys are being removed.
+const SHRUNK_FILL_2: usize = 23;
 /// Keys of a bucket that is found by its lowest key.
 const PIVOT_FILL: usize = 11;
 /// Keys of a bucket that will see few more.
@@ -35,7 +37,7 @@ const DENSE_FILL: usize = 14;
 /// Keys of a bucket that is to be filled in order.
 const APPEND_FILL: usize = 13;
 /// A line is good enough if it needs at most so many overflow nodes for 64 buckets.
-const LINE_NODES_OF_64: usize = 8;
+const LINE_NODES_OF_64: usize = 10;
 /// The most keys that a new bucket and its nodes hold.
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
 
@@ -85,6 +87,8 @@ fn sort_by_rank(entries: &mut [Entry]) {
 #[derive(Clone, Debug)]
 pub(crate) enum Growth {
     Even,
+    /// It has shrunk.
+    None,
     /// At its upper end.
     Above(Range<usize>),
     /// At its lower end.
@@ -103,6 +107,9 @@ pub(crate) struct Part {
 #[derive(Clone, Copy)]
 enum Room {
     Even,
+    /// For few more keys, in no order.
+    Shrunk,
+    /// For none.
     Dense,
     /// For so many keys above the last.
     Above(usize),
@@ -146,6 +153,7 @@ pub(crate) fn parts<S: Schema>(
                 }
             }
         }
+        Growth::None => split(0..len, Room::Shrunk, &mut pieces),
         Growth::Even | Growth::Within(_) => split(0..len, Room::Even, &mut pieces),
     }
     pieces.retain(|(range, _)| !range.is_empty());
@@ -231,8 +239,10 @@ impl<'a, S: Schema> Builder<'a, S> {
         };
         let line = match room {
             Room::Even if len <= BUCKET_SLOTS - 3 => Some((Line::new(0, 0, 1), 1)),
-            Room::Even => {
-                let buckets = (len * 2).div_ceil(LINE_FILL_2);
+            Room::Even | Room::Shrunk => {
+                let is_shrunk = matches!(room, Room::Shrunk);
+                let fill_2 = if is_shrunk { SHRUNK_FILL_2 } else { LINE_FILL_2 };
+                let buckets = (len * 2).div_ceil(fill_2);
                 Some((Line::new(*first, *last, buckets), buckets))
             }
             Room::Dense => {
@@ -248,7 +258,7 @@ impl<'a, S: Schema> Builder<'a, S> {
             let leaf = self.leaf(arena, Address::Line(line), buckets);
             return self.fill(arena, leaf, |i| usize::from(places[i]));
         }
-        if matches!(room, Room::Dense) {
+        if matches!(room, Room::Dense | Room::Shrunk) {
             return self.build(arena, Room::Even);
         }
         self.build_by_pivots(arena)
@@ -301,7 +311,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         let first_of = |bucket: usize| len * bucket / buckets;
         let lowest: Vec<u64> = (0..buckets).map(|bucket| self.words[first_of(bucket)]).collect();
         let rungs = rungs(&lowest, 3);
-        let places = self.places(buckets, |word| super::address::descend_3(&rungs, word));
+        let places = self.places(buckets, |word| descend_3(&rungs[0], &rungs, word));
         if let Some(places) = places {
             let leaf = self.leaf(arena, Address::Pivots(rungs), buckets);
             return self.fill(arena, leaf, |i| usize::from(places[i]));

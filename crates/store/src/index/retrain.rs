@@ -306,7 +306,11 @@ pub(super) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
 /// How the leaf has grown, so that its successors have room where the next keys will come.
 fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
     let leaf = place.leaf;
-    let Trigger::Chain(at, _) = trigger else { return Growth::Even };
+    let at = match trigger {
+        Trigger::Chain(at, _) => at,
+        Trigger::Removed => return Growth::None,
+        _ => return Growth::Even,
+    };
     if leaf.len() == 1 || entries.is_empty() {
         return Growth::Even;
     }

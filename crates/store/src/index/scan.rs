@@ -27,7 +27,7 @@ use super::{
 const LEAVES_PINNED: u32 = 32;
 /// So many buckets ahead are asked for.
 const AHEAD: usize = 4;
-/// Entries that a buffer holds without growing.
+/// Entries that a buffer has room for before a bucket is read.
 const BUFFER: usize = 48;
 
 /// An end of a range: the first or last key that may be yielded.
@@ -109,8 +109,7 @@ struct End<'m> {
 
 impl End<'_> {
     fn new() -> Self {
-        let buffer = Vec::with_capacity(BUFFER);
-        Self { place: None, next: None, last: 0, buffer, is_done: false, leaves: 0 }
+        Self { place: None, next: None, last: 0, buffer: Vec::new(), is_done: false, leaves: 0 }
     }
 }
 
@@ -208,6 +207,7 @@ impl<'m, S: Schema> Scan<'m, S> {
                     Bucket::prefetch(leaf.bucket(at + AHEAD));
                 }
                 let (low, high, buffer) = (&self.low, &self.high, &mut self.front.buffer);
+                buffer.reserve(BUFFER);
                 leaf.bucket(at).for_each(|word, value| {
                     let entry = Entry { word, value };
                     if low.is_below::<S>(&entry) && high.is_above::<S>(&entry) {
@@ -279,6 +279,7 @@ impl<'m, S: Schema> Scan<'m, S> {
                     Bucket::prefetch(place.leaf.bucket(at - AHEAD));
                 }
                 let (low, high, buffer) = (&self.low, &self.high, &mut self.back.buffer);
+                buffer.reserve(BUFFER);
                 place.leaf.bucket(at).for_each(|word, value| {
                     let entry = Entry { word, value };
                     if low.is_below::<S>(&entry) && high.is_above::<S>(&entry) {

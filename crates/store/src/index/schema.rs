@@ -136,8 +136,7 @@ pub(crate) fn into_word<V: Value>(value: V) -> u64 {
     }
     with_word!(V, W => {
         // SAFETY: `V` is `W`, which is `Copy`.
-        let value = unsafe { std::mem::transmute_copy::<V, W>(&value) };
-        Bits::into_bits(value)
+        Bits::into_bits(unsafe { std::mem::transmute_copy::<V, W>(&value) })
     }, record::new_box(value))
 }
 
@@ -153,9 +152,8 @@ pub(crate) unsafe fn value_of<V: Value>(word: u64) -> V {
         return unsafe { record::boxed::<V>(word) }.clone();
     }
     with_word!(V, W => {
-        let value = <W as Bits>::from_bits(word);
         // SAFETY: `V` is `W`, which is `Copy`.
-        unsafe { std::mem::transmute_copy::<W, V>(&value) }
+        unsafe { std::mem::transmute_copy::<W, V>(&<W as Bits>::from_bits(word)) }
     }, {
         // SAFETY: values that are not words are boxed, and the caller says that this box lives.
         unsafe { record::boxed::<V>(word) }.clone()

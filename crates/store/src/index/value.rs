@@ -63,7 +63,7 @@ words! {
 
 #[cfg(test)]
 mod tests {
-    use super::{bits::Bits, *};
+    use super::*;
 
     #[test]
     fn words_lead_back() {

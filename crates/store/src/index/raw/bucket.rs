@@ -99,14 +99,14 @@ impl<const N: usize> Slots<N> {
     /// Calls `visit` with the key and value of each present slot.
     #[inline(always)]
     fn for_each_here(&self, visit: &mut impl FnMut(u64, u64)) {
-        let mut bits = present(self.header.load(Ordering::Acquire));
+        let before = present(self.header.load(Ordering::Acquire));
+        let values: [u64; N] =
+            std::array::from_fn(|slot| self.values[slot].load(Ordering::Acquire));
+        // As for a single key: what is present still had its value in between.
+        let mut bits = before & present(self.header.load(Ordering::Acquire));
         while bits != 0 {
             let slot = bits.trailing_zeros() as usize;
-            let word = self.keys[slot].load(Ordering::Relaxed);
-            let value = self.values[slot].load(Ordering::Acquire);
-            if present(self.header.load(Ordering::Acquire)) & 1 << slot != 0 {
-                visit(word, value);
-            }
+            visit(self.keys[slot].load(Ordering::Relaxed), values[slot]);
             bits &= bits - 1;
         }
     }

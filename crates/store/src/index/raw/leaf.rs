@@ -8,7 +8,10 @@
 //! 3. Keys of a bucket are below the keys of the next: addresses are monotone.
 #![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
 
-use std::ptr::{self, NonNull};
+use std::{
+    ptr::{self, NonNull},
+    slice,
+};
 
 use super::{
     super::{
@@ -51,16 +54,19 @@ pub(crate) enum Address {
     Whole(Box<[Box<[u8]>]>),
 }
 
-/// A run of buckets. The first line is all that finding a bucket reads.
-#[repr(C, align(64))]
+/// A run of buckets. Finding a bucket reads the first line, and the second one where pivots tell.
+#[repr(C, align(128))]
 pub(crate) struct Leaf {
     line: Line,
     mode: Mode,
     /// Leading bytes that words leave out, if keys are wide.
     prefix_len: u32,
-    rungs: *const [Rung],
+    rungs: *mut Rung,
     buckets: NonNull<Bucket>,
     last: u32,
+    rung_count: u32,
+    /// The first of the rungs.
+    top: Rung,
     // What follows is read by writers only.
     nodes: AtomicU32,
     /// Keys removed since the leaf was built.
@@ -73,6 +79,8 @@ pub(crate) struct Leaf {
     prefix: Box<[u8]>,
     pivots: Box<[Box<[u8]>]>,
 }
+
+const _: () = assert!(std::mem::offset_of!(Leaf, top) == 64, "finding a bucket reads one line");
 
 // SAFETY: the leaf owns its rungs and its blocks; all that changes is atomic.
 unsafe impl Send for Leaf {}
@@ -94,6 +102,7 @@ impl Leaf {
             Address::Whole(pivots) => (Line::new(0, 0, 1), Mode::Whole, Box::default(), pivots),
         };
         let buckets = buckets.max(1);
+        let top = Rung(rungs.first().map_or([0; 8], |rung| rung.0));
         let block = arena.allocate(buckets * size_of::<Bucket>()).cast::<Bucket>();
         // SAFETY: the block is ours and that long; zeroes are empty buckets.
         unsafe { block.write_bytes(0, buckets) };
@@ -101,9 +110,11 @@ impl Leaf {
             line,
             mode,
             prefix_len: prefix.len() as u32,
-            rungs: Box::into_raw(rungs),
+            rung_count: rungs.len() as u32,
+            rungs: Box::into_raw(rungs).cast(),
             buckets: block,
             last: buckets as u32 - 1,
+            top,
             nodes: AtomicU32::new(0),
             removed: AtomicU32::new(0),
             built_of: built_of as u32,
@@ -121,7 +132,10 @@ impl Leaf {
     pub(crate) unsafe fn free(self: Box<Self>, arena: &Arena) {
         // SAFETY: the rungs came from a box, and both blocks from the arena with these lengths.
         unsafe {
-            drop(Box::from_raw(self.rungs.cast_mut()));
+            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(
+                self.rungs,
+                self.rung_count as usize,
+            )));
             for extent in &self.extents {
                 if let Some(extent) = NonNull::new(extent.load(Ordering::Acquire)) {
                     arena.release(extent.cast(), EXTENT_BYTES);
@@ -155,13 +169,17 @@ impl Leaf {
     /// Bytes of the leaf outside of the arena.
     pub(crate) fn heap_bytes(&self) -> usize {
         let pivots: usize = self.pivots.iter().map(|pivot| pivot.len() + 16).sum();
-        size_of::<Self>() + self.rungs.len() * size_of::<Rung>() + self.prefix.len() + pivots
+        size_of::<Self>()
+            + self.rung_count as usize * size_of::<Rung>()
+            + self.prefix.len()
+            + pivots
     }
 
-    /// Asks for the line that finding a bucket reads.
+    /// Asks for the lines that finding a bucket reads.
     #[inline(always)]
     pub(crate) fn prefetch(leaf: *const Self) {
         prefetch_address(leaf);
+        prefetch_address(leaf.wrapping_byte_add(64));
     }
 
     /// The word by which this leaf knows a key.
@@ -182,8 +200,9 @@ impl Leaf {
         } else if S::WIDE && self.mode == Mode::Whole {
             self.pivots.partition_point(|pivot| **pivot <= *probe.bytes).saturating_sub(1)
         } else {
-            // SAFETY: the rungs are the leaf's own.
-            descend_3(unsafe { &*self.rungs }, word)
+            // SAFETY: the rungs are the leaf's own, and so many.
+            let rungs = unsafe { slice::from_raw_parts(self.rungs, self.rung_count as usize) };
+            descend_3(&self.top, rungs, word)
         };
         place.min(self.last as usize)
     }

@@ -95,8 +95,6 @@ fn differ<K: Key + std::fmt::Debug, V: Value + PartialEq + std::fmt::Debug>(
     assert_eq!(index.last(), model.last_key_value().map(|(k, v)| (k.clone(), v.clone())));
 }
 
-use std::borrow::Borrow;
-
 #[test]
 fn integers_agree_with_a_plain_map() {
     differ(1, 300_000, |r| r.next(), |r| r.next());
@@ -209,7 +207,8 @@ fn removing_gives_memory_back() {
     // Other tests' threads may be pinned for a while.
     let is_small = (0..tries).any(|_| {
         thread::sleep(std::time::Duration::from_millis(10));
-        index.memory_bytes() * 4 < peak
+        // Some chunks are kept, or are shared by few blocks.
+        index.memory_bytes() < peak / 4 + (8 << 20)
     });
     assert!(is_small || tries == 0, "of {peak}: {:?}", index.stats());
     for key in kept {
@@ -323,9 +322,9 @@ fn scans_miss_nothing_that_stays() {
             while !stop.load(Ordering::Relaxed) {
                 let key = random.below(len) * 10 + 1 + random.below(9);
                 if random.below(2) == 0 {
-                    drop(index.insert(key, 0))
+                    index.insert(key, 0);
                 } else {
-                    drop(index.remove(&key))
+                    index.remove(&key);
                 }
             }
         });
