@@ -231,15 +231,20 @@ impl<'a> Suite<'a> {
         Ok(())
     }
 
-    /// Removes nine in ten of all keys, and reports memory after a quiet moment, per pair that
-    /// there was at the peak.
+    /// Removes nine in ten of all keys, and reports memory after a quiet moment: per pair that there
+    /// was at the peak, and as a share of the peak.
     fn remove_most(&mut self, case: &Case<'_>, turn: Turn, map: &dyn Loaded) -> Result<()> {
+        let at_peak = map.memory_bytes();
         let measured = self.perform(case, Step::RemoveMost, turn, map)?;
         self.keep(turn, "insert_remove", case.workload, measured);
         self.say(turn, "quiet");
         std::thread::sleep(self.options.quiet());
         let pairs = case.loaded.len() + case.inserted().len();
         self.weigh(turn, "insert_removed_memory", map, pairs);
+        if let (Some(peak), Some(now)) = (at_peak, map.memory_bytes()) {
+            let share = 100.0 * now as f64 / peak.max(1) as f64;
+            self.add(turn, "insert_removed_share", Sample::plain(share, "% of peak"));
+        }
         if self.options.verify {
             self.verify(case, turn, map, is_kept);
         }
