@@ -6,8 +6,13 @@ use clap::{Args, Subcommand};
 use crate::{
     options::Options,
     rhumb_engine::{BINARY_SEARCH, LEARNED},
+    rhumb_index,
     subject::Engine,
-    suite::{self, engine, ycsb},
+    suite::{
+        self, engine,
+        index::{self, IndexOptions},
+        ycsb,
+    },
 };
 
 /// A suite to run.
@@ -23,6 +28,12 @@ pub enum BenchCommand {
     /// a: half updates. b: 5% updates. c: reads. d: reads of the latest, 5% inserts. e: scans, 5%
     /// inserts. f: half read-modify-writes.
     Ycsb(YcsbCommand),
+    /// Look up, scan and insert 64-bit keys in the in-memory index
+    ///
+    /// Workloads: lookup lookup_zipf batch64 scan100 mixed95 mixed50 insert dynamic, and by name
+    /// only: outside append poison_random poison_error poison_gaps poison_retrain. Ends with the
+    /// number of answers that were missing, wrong, or there and never inserted.
+    Index(IndexCommand),
 }
 
 /// What `rhumb bench engine` takes.
@@ -50,6 +61,23 @@ pub struct YcsbCommand {
     pub options: Options,
 }
 
+/// What `rhumb bench index` takes.
+#[derive(Args, Debug)]
+pub struct IndexCommand {
+    /// Presets: auto, loft, finestore, tone
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "auto")]
+    pub preset: Vec<String>,
+    /// Workloads [default: lookup to dynamic]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub workload: Vec<String>,
+    /// Crafted keys against learned indexes, held against as many random ones: error, gaps, retrain
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',')]
+    pub poison: Vec<String>,
+    /// How to measure.
+    #[command(flatten)]
+    pub options: IndexOptions,
+}
+
 /// Runs a suite on Rhumb and prints its report to standard output.
 ///
 /// # Errors
@@ -63,11 +91,18 @@ pub fn run(command: BenchCommand) -> Result<()> {
             }
             let engines = suite::choose(&subjects, &known)?;
             let workloads = engine::choose_workloads(&workloads)?;
-            engine::run(&engines, &workloads, &options)?.print(options.json)
+            engine::run(&engines, &workloads, &options)?.print(options.run.json)
         }
         BenchCommand::Ycsb(YcsbCommand { workload, options }) => {
             let workloads = ycsb::choose_workloads(&workload)?;
-            ycsb::run(&[&LEARNED], &workloads, &options)?.print(options.json)
+            ycsb::run(&[&LEARNED], &workloads, &options)?.print(options.run.json)
+        }
+        BenchCommand::Index(IndexCommand { preset, workload, poison, options }) => {
+            let names: Vec<_> = preset.iter().map(|name| rhumb_index::subject_name(name)).collect();
+            let subjects = rhumb_index::subjects(&names, options.trainers)?;
+            let known: Vec<_> = subjects.iter().map(Box::as_ref).collect();
+            let workloads = index::choose_workloads(&workload, &poison)?;
+            index::run(&index::choose(&names, &known)?, &workloads, &options)
         }
     }
 }

@@ -21,6 +21,9 @@ pub const DEFAULT: &str = "random16";
 /// How many keys a synthetic set has if the run does not say.
 pub const KEYS_DEFAULT: usize = 5_000_000;
 
+/// What the clustered set is called where learned indexes are compared: it is hard for them.
+const HARD: &str = "hard";
+
 /// Where data files are looked for, unless `RHUMB_DATA` names another directory.
 const DIRECTORY: &str = "data";
 
@@ -64,6 +67,15 @@ impl Synthetic {
             Self::Sequential => "sequential",
             Self::Snowflake => "snowflake",
         }
+    }
+
+    /// The distribution of that name, or, for `hard`, the clustered one.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        if name == HARD {
+            return Some(Self::Clustered);
+        }
+        Self::ALL.into_iter().find(|set| set.name() == name)
     }
 
     /// Makes `count` distinct keys in ascending order. O(n log n).
@@ -206,7 +218,7 @@ fn named(name: &str, count: usize, request: &Request) -> Result<Keys> {
         let draw = || u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
         return Ok(Keys::from_u128(&distinct(count, draw)));
     }
-    if let Some(synthetic) = Synthetic::ALL.into_iter().find(|set| set.name() == name) {
+    if let Some(synthetic) = Synthetic::named(name) {
         return Ok(Keys::from_u64(&synthetic.keys(count, request.seed), request.encoding));
     }
     let directory = env::var_os("RHUMB_DATA").map_or_else(|| DIRECTORY.into(), PathBuf::from);

@@ -25,6 +25,21 @@ const TICK: Duration = Duration::from_millis(100);
 /// Operations between two reports of a worker's progress, less one; a power of two less one.
 const REPORT_MASK: u64 = 255;
 
+/// Length of a [`Slot`].
+pub const SLOT: Duration = Duration::from_millis(10);
+
+/// Slots that are kept at most: ten minutes.
+const SLOTS_MAX: usize = 60_000;
+
+/// What happened in one stretch of a run's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Operations that were timed and ended in it.
+    pub timed: u64,
+    /// The longest of them, in nanoseconds.
+    pub worst_ns: u64,
+}
+
 /// What a run on some threads measured.
 #[derive(Clone, Debug)]
 pub struct Measured {
@@ -38,9 +53,42 @@ pub struct Measured {
     pub latency: Histogram<u64>,
     /// Latencies of the writes alone, where the workload tells them apart.
     pub write_latency: Histogram<u64>,
+    /// Timed operations over time, [`SLOT`] by [`SLOT`].
+    pub timeline: Vec<Slot>,
 }
 
 impl Measured {
+    /// Adds what another run measured, on other threads at the same time.
+    fn join(&mut self, part: &Self) -> Result<()> {
+        let seconds = self.seconds.max(part.seconds);
+        self.append(part, 0)?;
+        self.seconds = seconds;
+        Ok(())
+    }
+
+    /// Adds what a run measured that began when this one ended.
+    ///
+    /// # Errors
+    /// If the latencies cannot be added, which histograms of one kind always can.
+    pub fn follow(&mut self, next: &Self) -> Result<()> {
+        self.append(next, self.timeline.len())
+    }
+
+    fn append(&mut self, other: &Self, slots_before: usize) -> Result<()> {
+        self.units += other.units;
+        self.seconds += other.seconds;
+        self.cpu_seconds += other.cpu_seconds;
+        self.latency.add(&other.latency)?;
+        self.write_latency.add(&other.write_latency)?;
+        let slots = self.timeline.len().max(slots_before + other.timeline.len());
+        self.timeline.resize(slots, Slot::default());
+        for (slot, other) in self.timeline[slots_before..].iter_mut().zip(&other.timeline) {
+            slot.timed += other.timed;
+            slot.worst_ns = slot.worst_ns.max(other.worst_ns);
+        }
+        Ok(())
+    }
+
     /// Units per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
@@ -84,6 +132,7 @@ pub struct Worker<'a> {
     reported: u64,
     latency: Histogram<u64>,
     write_latency: Histogram<u64>,
+    timeline: Vec<Slot>,
     began: Option<(Instant, Duration)>,
 }
 
@@ -116,8 +165,45 @@ impl Worker<'_> {
         }
         let start = Instant::now();
         let result = operation()?;
-        self.latency.saturating_record(start.elapsed().as_nanos() as u64);
+        self.keep(start);
         self.units += units;
+        Ok(result)
+    }
+
+    /// Notes the end of a timed operation; says how long it took, in nanoseconds.
+    fn keep(&mut self, start: Instant) -> u64 {
+        let end = Instant::now();
+        let ns = (end - start).as_nanos() as u64;
+        self.latency.saturating_record(ns);
+        let began = self.began.map_or(start, |(began, _)| began);
+        let slot = ((end - began).as_nanos() / SLOT.as_nanos()) as usize;
+        if slot < SLOTS_MAX {
+            if slot >= self.timeline.len() {
+                self.timeline.resize(slot + 1, Slot::default());
+            }
+            let slot = &mut self.timeline[slot];
+            slot.timed += 1;
+            slot.worst_ns = slot.worst_ns.max(ns);
+        }
+        ns
+    }
+
+    /// Does one write and times it as seldom as the other operations; its latency is also kept
+    /// apart.
+    #[inline]
+    pub fn sample_write<T>(&mut self, operation: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.operations += 1;
+        if self.operations & REPORT_MASK == 0 {
+            self.report();
+        }
+        self.units += 1;
+        if self.operations & self.sample_mask != 0 {
+            return operation();
+        }
+        let start = Instant::now();
+        let result = operation()?;
+        let ns = self.keep(start);
+        self.write_latency.saturating_record(ns);
         Ok(result)
     }
 
@@ -174,11 +260,7 @@ pub fn run(
     let mut parts = parts.into_iter();
     let mut total = parts.next().ok_or_else(|| anyhow!("no threads"))?;
     for part in parts {
-        total.units += part.units;
-        total.seconds = total.seconds.max(part.seconds);
-        total.cpu_seconds += part.cpu_seconds;
-        total.latency.add(&part.latency)?;
-        total.write_latency.add(&part.write_latency)?;
+        total.join(&part)?;
     }
     Ok(total)
 }
@@ -200,6 +282,7 @@ fn run_worker(
         reported: 0,
         latency: histogram()?,
         write_latency: histogram()?,
+        timeline: Vec::new(),
         began: None,
     };
     let result = catch_unwind(AssertUnwindSafe(|| work(&mut worker)))
@@ -219,6 +302,7 @@ fn run_worker(
         cpu_seconds: thread_cpu_time().saturating_sub(cpu_start).as_secs_f64(),
         latency: worker.latency,
         write_latency: worker.write_latency,
+        timeline: worker.timeline,
     })
 }
 

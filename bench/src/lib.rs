@@ -20,6 +20,8 @@ pub mod random;
 pub mod report;
 #[cfg(feature = "rhumb")]
 pub mod rhumb_engine;
+#[cfg(feature = "rhumb")]
+pub mod rhumb_index;
 pub mod subject;
 pub mod suite;
 pub mod value;

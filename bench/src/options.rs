@@ -1,4 +1,4 @@
-//! The options that all suites share.
+//! The options of the suites: those that all have, and those of suites that run on stores.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -18,28 +18,19 @@ const CACHE_SLACK_BYTES: u64 = 64 << 20;
 /// Keys of a quick run.
 const QUICK_KEYS: usize = 500_000;
 
-/// How to measure.
+/// What is measured, how long and how often: the options that every suite has.
 #[derive(Args, Clone, Debug)]
-pub struct Options {
-    /// Data set: random16, uniform, lognormal, clustered, zipf-gapped, sequential, snowflake, or a
-    /// file in data/ by its name without extension (npm-names, ipv4)
+pub struct Run {
+    /// Data set: random16, uniform, lognormal, clustered (or hard), zipf-gapped, sequential,
+    /// snowflake, or a file in data/ by its name without extension (npm-names, ipv4)
     #[arg(long, value_name = "NAME", conflicts_with = "keys_file")]
     pub data: Option<String>,
     /// Keys from a file: SOSD binary (a little-endian u64 count, then sorted u64), or one key a line
     #[arg(long, value_name = "FILE")]
     pub keys_file: Option<PathBuf>,
-    /// Number of keys [default: 5000000, or all of a file]
+    /// Number of keys [default: 5000000 (index: 10000000), or all of a file]
     #[arg(long, value_name = "N")]
     pub keys: Option<usize>,
-    /// How 64-bit keys become bytes
-    #[arg(long, value_enum, default_value_t)]
-    pub encoding: Encoding,
-    /// Length of each value, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 100)]
-    pub value_size: usize,
-    /// How much of each value repeats itself, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
-    pub redundancy: u32,
     /// Threads; with a list, each run is made with each number
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1")]
     pub threads: Vec<usize>,
@@ -58,6 +49,50 @@ pub struct Options {
     /// One JSON object a line instead of tables
     #[arg(long)]
     pub json: bool,
+}
+
+impl Run {
+    /// Refuses what cannot be measured.
+    ///
+    /// # Errors
+    /// If a number is 0 or out of range.
+    pub fn validate(&self) -> Result<()> {
+        ensure!(self.keys != Some(0), "--keys must be at least 1");
+        ensure!(!self.threads.contains(&0), "--threads must be at least 1");
+        ensure!(self.repeat != Some(0), "--repeat must be at least 1");
+        let seconds = self.seconds.unwrap_or(1.0);
+        ensure!((0.001..=1e6).contains(&seconds), "--seconds must be between 0.001 and 1000000");
+        Ok(())
+    }
+
+    /// How long each timed run takes.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds.unwrap_or(if self.quick { 1.0 } else { 5.0 }))
+    }
+
+    /// How many repetitions there are.
+    #[must_use]
+    pub fn repetitions(&self) -> usize {
+        self.repeat.unwrap_or(if self.quick { 1 } else { 3 })
+    }
+}
+
+/// How to measure a store.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// What every suite has.
+    #[command(flatten)]
+    pub run: Run,
+    /// How 64-bit keys become bytes
+    #[arg(long, value_enum, default_value_t)]
+    pub encoding: Encoding,
+    /// Length of each value, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    pub value_size: usize,
+    /// How much of each value repeats itself, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    pub redundancy: u32,
     /// Compression of data blocks, in engines that have it
     #[arg(long, value_enum, default_value_t)]
     pub compression: Compression,
@@ -80,26 +115,10 @@ impl Options {
     /// # Errors
     /// If a number is 0 or out of range.
     pub fn validate(&self) -> Result<()> {
-        ensure!(self.keys != Some(0), "--keys must be at least 1");
-        ensure!(!self.threads.contains(&0), "--threads must be at least 1");
-        ensure!(self.repeat != Some(0), "--repeat must be at least 1");
+        self.run.validate()?;
         ensure!(self.memtable > 0, "--memtable must be at least 1");
         ensure!(self.cache != Some(0), "--cache must be at least 1");
-        let seconds = self.seconds.unwrap_or(1.0);
-        ensure!((0.001..=1e6).contains(&seconds), "--seconds must be between 0.001 and 1000000");
         Ok(())
-    }
-
-    /// How long each timed run takes.
-    #[must_use]
-    pub fn time(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds.unwrap_or(if self.quick { 1.0 } else { 5.0 }))
-    }
-
-    /// How many repetitions there are.
-    #[must_use]
-    pub fn repetitions(&self) -> usize {
-        self.repeat.unwrap_or(if self.quick { 1 } else { 3 })
     }
 
     /// Makes or reads the keys.
@@ -108,11 +127,11 @@ impl Options {
     /// As [`KeySet::load`].
     pub fn key_set(&self) -> Result<KeySet> {
         KeySet::load(&Request {
-            data: self.data.clone(),
-            keys_file: self.keys_file.clone(),
-            keys: self.keys.or(self.quick.then_some(QUICK_KEYS)),
+            data: self.run.data.clone(),
+            keys_file: self.run.keys_file.clone(),
+            keys: self.run.keys.or(self.run.quick.then_some(QUICK_KEYS)),
             encoding: self.encoding,
-            seed: self.seed,
+            seed: self.run.seed,
         })
     }
 
@@ -121,7 +140,7 @@ impl Options {
     /// # Errors
     /// If the size or the redundancy is out of range.
     pub fn values(&self) -> Result<Values> {
-        Values::new(self.value_size, self.redundancy, self.seed)
+        Values::new(self.value_size, self.redundancy, self.run.seed)
     }
 
     /// Settings under which all of `set` stays in the cache.

@@ -16,8 +16,8 @@ use crate::drive::Measured;
 /// The subject that all others are compared with.
 const OURS: &str = "rhumb";
 
-/// Latencies in nanoseconds: P50, P99, P99.9 and the longest.
-pub type Latency = [u64; 4];
+/// Latencies in nanoseconds: P50, P99, P99.9, P99.99 and the longest.
+pub type Latency = [u64; 5];
 
 /// One figure of one repetition.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ impl Sample {
 #[must_use]
 pub fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
     let at = |quantile| histogram.value_at_quantile(quantile);
-    (!histogram.is_empty()).then(|| [at(0.5), at(0.99), at(0.999), histogram.max()])
+    (!histogram.is_empty()).then(|| [at(0.5), at(0.99), at(0.999), at(0.9999), histogram.max()])
 }
 
 /// What all lines of a report have in common.
@@ -75,6 +75,7 @@ pub struct Report {
     subjects: Vec<String>,
     workloads: Vec<String>,
     samples: BTreeMap<LineKey, Vec<Sample>>,
+    conclusions: Vec<(String, Value)>,
 }
 
 /// The median figures of one line.
@@ -96,6 +97,7 @@ impl Report {
             subjects: Vec::new(),
             workloads: Vec::new(),
             samples: BTreeMap::new(),
+            conclusions: Vec::new(),
         }
     }
 
@@ -105,6 +107,21 @@ impl Report {
         let subject = index_of(&mut self.subjects, subject);
         let workload = index_of(&mut self.workloads, workload);
         self.samples.entry((workload, threads, subject)).or_default().push(sample);
+    }
+
+    /// Adds a line that stands at the end: as `text` for people, as `object` for machines.
+    pub fn conclude(&mut self, text: String, object: Value) {
+        self.conclusions.push((text, object));
+    }
+
+    /// The median of a line so far; `None` if it has no samples.
+    #[must_use]
+    pub fn value(&self, subject: &str, workload: &str, threads: usize) -> Option<f64> {
+        let mut lines = self.lines();
+        let line = lines.find(|line| {
+            (line.subject, line.workload, line.threads) == (subject, workload, threads)
+        });
+        line.map(|line| line.median.value)
     }
 
     /// Writes the report to standard output: JSON lines if `json`, otherwise tables. That the
@@ -163,7 +180,7 @@ impl Report {
                 "value_bytes": value_bytes, "workload": line.workload, "threads": line.threads,
                 "value": rounded(line.median.value), "unit": line.median.unit,
                 "p50_ns": latency(0), "p99_ns": latency(1), "p999_ns": latency(2),
-                "max_ns": latency(3),
+                "p9999_ns": latency(3), "max_ns": latency(4),
             });
             writeln!(out, "{object}").expect("a string takes every write");
         }
@@ -174,6 +191,9 @@ impl Report {
             });
             writeln!(out, "{object}").expect("a string takes every write");
         }
+        for (_, object) in &self.conclusions {
+            writeln!(out, "{object}").expect("a string takes every write");
+        }
         out
     }
 
@@ -182,7 +202,8 @@ impl Report {
     pub fn tables(&self) -> String {
         let Heading { suite, data, keys, value_bytes } = &self.heading;
         let mut out = format!("{suite}: {keys} keys of {data}, values of {value_bytes} bytes\n\n");
-        let header = ["workload", "threads", "subject", "rate", "P50", "P99", "P99.9", "max"];
+        let header =
+            ["workload", "threads", "subject", "rate", "P50", "P99", "P99.9", "P99.99", "max"];
         let mut rows = vec![header.map(str::to_owned).to_vec()];
         for line in self.lines() {
             let mut row = vec![
@@ -202,6 +223,13 @@ impl Report {
         if rows.len() > 1 {
             out.push('\n');
             align(&rows, &mut out);
+        }
+        if !self.conclusions.is_empty() {
+            out.push('\n');
+        }
+        for (text, _) in &self.conclusions {
+            out.push_str(text);
+            out.push('\n');
         }
         out
     }
@@ -300,7 +328,7 @@ mod tests {
     fn lines_are_medians_and_ratios_are_above_one_when_ours_is_better() {
         let mut report = report();
         for (ours, theirs) in [(40.0, 10.0), (1.0, 9.0), (50.0, 11.0)] {
-            let latency = Some([1, 2, 3, 4]);
+            let latency = Some([1, 2, 3, 4, 5]);
             let sample = |value| Sample { value, unit: "ops/s", latency };
             report.add("rhumb", "readrandom", 1, sample(ours));
             report.add("rocksdb", "readrandom", 1, sample(theirs));
@@ -318,7 +346,8 @@ mod tests {
             json!({
                 "suite": "engine", "subject": "rhumb", "data": "random16", "keys": 10,
                 "value_bytes": 100, "workload": "readrandom", "threads": 1, "value": 40.0,
-                "unit": "ops/s", "p50_ns": 1, "p99_ns": 2, "p999_ns": 3, "max_ns": 4,
+                "unit": "ops/s", "p50_ns": 1, "p99_ns": 2, "p999_ns": 3,
+                "p9999_ns": 4, "max_ns": 5,
             })
         );
         assert_eq!(lines[3]["p50_ns"], Value::Null);

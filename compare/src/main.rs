@@ -1,24 +1,25 @@
 //! Measures Rhumb beside its rivals: same process, same data, in turns, every value verified.
 //!
-//! The workloads are those of `rhumb bench`; this program only adds the rivals. Each rival's
-//! settings stand at the head of its file and in the environment line of the output.
+//! The workloads are those of `rhumb bench`; this program only adds the rivals: stores on disk
+//! (feature `engine`, which compiles C and C++) and ordered maps in memory (feature `index`).
 
-mod fjall;
-mod lmdb;
-mod redb;
-mod rocksdb;
+#[cfg(feature = "engine")]
+mod engine;
+#[cfg(feature = "index")]
+mod index;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+#[cfg(feature = "index")]
+use rhumb_bench::suite::index::IndexOptions;
+#[cfg(feature = "engine")]
 use rhumb_bench::{
     options::Options,
-    rhumb_engine::{BINARY_SEARCH, LEARNED},
-    subject::Engine,
-    suite::{self, engine, ycsb},
+    suite::{engine as engine_suite, ycsb},
 };
 
 #[derive(Parser)]
-#[command(version, about = "Measure Rhumb beside RocksDB, fjall, redb and LMDB")]
+#[command(version, about = "Measure Rhumb beside its rivals, on disk and in memory")]
 struct Arguments {
     #[command(subcommand)]
     suite: Suite,
@@ -27,6 +28,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Suite {
     /// Loads, reads with everything and with little in the cache, scans, overwrites
+    #[cfg(feature = "engine")]
     Engine {
         /// Workloads [default: all but mixed50]
         #[arg(value_name = "WORKLOAD")]
@@ -38,6 +40,7 @@ enum Suite {
         options: Options,
     },
     /// The YCSB core workloads
+    #[cfg(feature = "engine")]
     Ycsb {
         /// Workloads, a to f [default: all]
         #[arg(long, value_name = "LETTER,…", value_delimiter = ',')]
@@ -48,26 +51,40 @@ enum Suite {
         #[command(flatten)]
         options: Options,
     },
-}
-
-/// Every subject; the last is Rhumb once more and runs only when it is named.
-static KNOWN: [&dyn Engine; 6] =
-    [&LEARNED, &rocksdb::RocksDb, &fjall::Fjall, &redb::Redb, &lmdb::Lmdb, &BINARY_SEARCH];
-
-fn chosen(names: &[String]) -> Result<Vec<&'static dyn Engine>> {
-    let usual = KNOWN.len() - 1;
-    suite::choose(names, if names.is_empty() { &KNOWN[..usual] } else { &KNOWN })
+    /// Concurrent ordered maps in memory; the workloads are those of `rhumb bench index`
+    #[cfg(feature = "index")]
+    Index {
+        /// Workloads [default: lookup to dynamic]
+        #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+        workload: Vec<String>,
+        /// Crafted keys: error, gaps, retrain
+        #[arg(long, value_name = "KIND,…", value_delimiter = ',')]
+        poison: Vec<String>,
+        /// Subjects [default: rhumb,congee,skiplist,scc,concurrent-map,btreemap]; also rhumb-loft,
+        /// rhumb-finestore, rhumb-tone
+        #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+        subjects: Vec<String>,
+        #[command(flatten)]
+        options: IndexOptions,
+    },
 }
 
 fn main() -> Result<()> {
     match Arguments::parse().suite {
+        #[cfg(feature = "engine")]
         Suite::Engine { workloads, subjects, options } => {
-            let workloads = engine::choose_workloads(&workloads)?;
-            engine::run(&chosen(&subjects)?, &workloads, &options)?.print(options.json)
+            let workloads = engine_suite::choose_workloads(&workloads)?;
+            let subjects = engine::chosen(&subjects)?;
+            engine_suite::run(&subjects, &workloads, &options)?.print(options.run.json)
         }
+        #[cfg(feature = "engine")]
         Suite::Ycsb { workload, subjects, options } => {
             let workloads = ycsb::choose_workloads(&workload)?;
-            ycsb::run(&chosen(&subjects)?, &workloads, &options)?.print(options.json)
+            ycsb::run(&engine::chosen(&subjects)?, &workloads, &options)?.print(options.run.json)
+        }
+        #[cfg(feature = "index")]
+        Suite::Index { workload, poison, subjects, options } => {
+            index::run(&workload, &poison, &subjects, &options)
         }
     }
 }

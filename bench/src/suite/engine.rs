@@ -139,7 +139,7 @@ impl<'a> Suite<'a> {
     /// All turns, subject by subject within each repetition.
     fn turns(&self) -> Vec<Turn> {
         let subjects = self.subjects.len();
-        let turns = (0..self.options.repetitions()).flat_map(|repetition| {
+        let turns = (0..self.options.run.repetitions()).flat_map(|repetition| {
             (0..subjects).map(move |i| Turn { repetition, subject: (i + repetition) % subjects })
         });
         turns.collect()
@@ -162,7 +162,7 @@ impl<'a> Suite<'a> {
 
     fn fill_sorted(&mut self) -> Result<()> {
         self.repeat(Stage::FillSorted, |suite, turn| {
-            for threads in suite.options.threads.clone() {
+            for threads in suite.options.run.threads.clone() {
                 let directory = suite.workspace.path("fill-sorted");
                 Workspace::empty(&directory)?;
                 let store = suite.open(turn, &directory, suite.warm)?;
@@ -178,7 +178,7 @@ impl<'a> Suite<'a> {
     /// repetition are kept for all that follows.
     fn fill(&mut self) -> Result<()> {
         let is_measured = self.workloads.contains(&Workload::FillRandom);
-        let repetitions = if is_measured { self.options.repetitions() } else { 1 };
+        let repetitions = if is_measured { self.options.run.repetitions() } else { 1 };
         for turn in self.turns().into_iter().take(repetitions * self.subjects.len()) {
             let name = self.subjects[turn.subject].engine.name();
             self.fill_one(turn, is_measured, repetitions).with_context(|| name.to_owned())?;
@@ -188,7 +188,7 @@ impl<'a> Suite<'a> {
 
     fn fill_one(&mut self, turn: Turn, is_measured: bool, repetitions: usize) -> Result<()> {
         let directory = self.subjects[turn.subject].directory.clone();
-        let threads = if is_measured { self.options.threads.clone() } else { vec![1] };
+        let threads = if is_measured { self.options.run.threads.clone() } else { vec![1] };
         for (i, &count) in threads.iter().enumerate() {
             Workspace::empty(&directory)?;
             let mut store = self.open(turn, &directory, self.warm)?;
@@ -222,7 +222,7 @@ impl<'a> Suite<'a> {
         self.say(turn, "warm up");
         warm_up(&self.field(turn, store.as_ref()))?;
         for workload in self.at(Stage::Warm) {
-            for threads in self.options.threads.clone() {
+            for threads in self.options.run.threads.clone() {
                 self.measure(workload, turn, store.as_ref(), &directory, threads)?;
             }
         }
@@ -247,13 +247,13 @@ impl<'a> Suite<'a> {
         let store = self.open(turn, &directory, self.cold)?;
         let file_cache = self.subjects[turn.subject].engine.file_cache();
         for workload in self.at(Stage::Cold) {
-            for threads in self.options.threads.clone() {
+            for threads in self.options.run.threads.clone() {
                 if file_cache != FileCache::Mapped {
                     // A quarter of the time brings index, filters and a small cache to where they
                     // stay. Mapped pages would stay too, and those are not to be warm.
                     self.say(turn, &format!("{} (warm up)", workload.name()));
                     let field = self.field(turn, store.as_ref());
-                    let (time, seed) = (self.options.time() / 4, !self.seed(turn));
+                    let (time, seed) = (self.options.run.time() / 4, !self.seed(turn));
                     let mut on_tick = |_, _| Ok(());
                     perform(workload, &field, threads, time, seed, &mut on_tick)?;
                 }
@@ -270,7 +270,7 @@ impl<'a> Suite<'a> {
         self.say(turn, "warm up");
         warm_up(&self.field(turn, store.as_ref()))?;
         for workload in self.at(Stage::Change) {
-            for threads in self.options.threads.clone() {
+            for threads in self.options.run.threads.clone() {
                 let (measured, resident) =
                     self.measure(workload, turn, store.as_ref(), &directory, threads)?;
                 if workload != Workload::Mixed50 {
@@ -314,12 +314,12 @@ impl<'a> Suite<'a> {
     }
 
     fn seed(&self, turn: Turn) -> u64 {
-        self.options.seed ^ ((turn.repetition as u64 + 1) << 40)
+        self.options.run.seed ^ ((turn.repetition as u64 + 1) << 40)
     }
 
     fn say(&mut self, turn: Turn, what: &str) {
         let name = self.subjects[turn.subject].engine.name();
-        let repetitions = self.options.repetitions();
+        let repetitions = self.options.run.repetitions();
         self.progress.task(format!("{}/{repetitions} {name} {what}", turn.repetition + 1));
     }
 
@@ -394,8 +394,8 @@ impl<'a> Suite<'a> {
             }
             Ok(())
         };
-        let seed = self.options.seed ^ ((turn.repetition as u64 + 1) << 40);
-        let time = self.options.time();
+        let seed = self.options.run.seed ^ ((turn.repetition as u64 + 1) << 40);
+        let time = self.options.run.time();
         let measured = perform(workload, &field, threads, time, seed, &mut on_tick)
             .with_context(|| workload.name())?;
         Ok((measured, resident))

@@ -1,6 +1,7 @@
 //! The suites: which workloads run in which order, on which state of the stores.
 
 pub mod engine;
+pub mod index;
 pub mod ycsb;
 
 use std::path::{Path, PathBuf};
@@ -51,10 +52,10 @@ fn environment_line(
         })
         .collect();
     let run = json!({
-        "seconds": options.time().as_secs_f64(),
-        "repeat": options.repetitions(),
-        "seed": options.seed,
-        "quick": options.quick,
+        "seconds": options.run.time().as_secs_f64(),
+        "repeat": options.run.repetitions(),
+        "seed": options.run.seed,
+        "quick": options.run.quick,
         "compression": options.compression.name(),
         "redundancy_percent": options.redundancy,
         "subjects": subjects,

@@ -136,10 +136,10 @@ pub fn run(engines: &[&dyn Engine], letters: &[Letter], options: &Options) -> Re
     let mut report = Report::new(heading, environment);
     let workspace = Workspace::create(options)?;
     let mut progress = Progress::default();
-    for repetition in 0..options.repetitions() {
+    for repetition in 0..options.run.repetitions() {
         for i in 0..engines.len() {
             let engine = engines[(i + repetition) % engines.len()];
-            for &threads in &options.threads {
+            for &threads in &options.run.threads {
                 let directory = workspace.path(engine.name());
                 Workspace::empty(&directory)?;
                 let turn = Turn {
@@ -148,7 +148,7 @@ pub fn run(engines: &[&dyn Engine], letters: &[Letter], options: &Options) -> Re
                     tuning,
                     options,
                     threads,
-                    seed: options.seed ^ ((repetition as u64 + 1) << 40),
+                    seed: options.run.seed ^ ((repetition as u64 + 1) << 40),
                     contents: Contents::new(&set, values),
                     records,
                 };
@@ -201,7 +201,7 @@ impl Turn<'_> {
             let field = self.field(store.as_ref());
             let course = Course {
                 threads,
-                time: Some(self.options.time()),
+                time: Some(self.options.run.time()),
                 sample_every: if letter == Letter::C { 8 } else { 1 },
                 seed: self.seed ^ ((letter as u64) << 32),
             };

@@ -11,10 +11,12 @@ Examples:
   rhumb bench engine readrandom multiget --keys 5000000 --threads 1,2
   rhumb bench engine readrandom --data npm-names --subjects rhumb,rhumb-binary
   rhumb bench ycsb --workload a,c --seconds 10 --json
+  rhumb bench index --workload lookup,mixed50 --keys 10000000 --threads 1,2 --verify
+  rhumb bench index --workload insert --data hard --sample 1 --plot inserts.svg
 
 Stores are made in a directory of their own and removed afterwards. Every value that is returned is
 verified. `cargo run --release --manifest-path compare/Cargo.toml -- engine` runs the same against
-RocksDB, fjall, redb and LMDB.";
+RocksDB, fjall, redb and LMDB, and `-- index` against other ordered maps in memory.";
 
 /// Measure Rhumb on this machine
 #[derive(Debug, Args)]
