@@ -54,8 +54,8 @@ mod tests {
         let mut random = Random::new();
         for _ in 0..1000 {
             let place = random.between(b"key:10", b"key:73");
-            assert!(place.starts_with(b"key:") && place[..] <= *b"key:73\0\0\0\0\0\0\0");
-            assert!(place[..] >= *b"key:10");
+            assert!(place.starts_with(b"key:") && place <= b"key:73\0\0\0\0\0\0\0".to_vec());
+            assert!(place >= b"key:10".to_vec());
             assert!(random.below(3) < 3);
         }
         assert!(random.between(b"a", b"a").starts_with(b"a"));

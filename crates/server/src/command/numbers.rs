@@ -88,6 +88,8 @@ fn fixed(text: &[u8]) -> Option<i128> {
     };
     let point = digits.iter().position(|byte| *byte == b'.').unwrap_or(digits.len());
     let (whole, fraction) = (&digits[..point], digits.get(point + 1..).unwrap_or_default());
+    let kept = fraction.iter().rposition(|byte| *byte != b'0').map_or(0, |last| last + 1);
+    let fraction = &fraction[..kept];
     if whole.len() > 20 || fraction.len() > PLACES {
         return None;
     }

@@ -162,11 +162,14 @@ mod tests {
 
         #[test]
         fn members_are_read_back(id in any::<u64>(), m in prop::collection::vec(any::<u8>(), 0..20)) {
-            prop_assert_eq!(field_of(&field(id, &m)), &m[..]);
-            prop_assert_eq!(set_member_of(&set_member(id, &m)), &m[..]);
-            prop_assert_eq!(zset_member_of(&zset_member(id, &m)), &m[..]);
-            prop_assert_eq!(zset_scored_of(&zset_scored(id, -1.5, &m)), Some((-1.5, &m[..])));
-            prop_assert_eq!(expiry_of(&expiry(id, &m)), Some((id, &m[..])));
+            let (hash, set) = (field(id, &m), set_member(id, &m));
+            let (zset, scored) = (zset_member(id, &m), zset_scored(id, -1.5, &m));
+            let mark = expiry(id, &m);
+            prop_assert_eq!(field_of(&hash), &m[..]);
+            prop_assert_eq!(set_member_of(&set), &m[..]);
+            prop_assert_eq!(zset_member_of(&zset), &m[..]);
+            prop_assert_eq!(zset_scored_of(&scored), Some((-1.5, &m[..])));
+            prop_assert_eq!(expiry_of(&mark), Some((id, &m[..])));
             prop_assert_eq!(reclaim_of(&reclaim(id)), Some(id));
         }
     }
