@@ -19,6 +19,7 @@ mod config;
 mod connection;
 mod db;
 mod encode;
+mod exposition;
 mod glob;
 mod http;
 mod listen;

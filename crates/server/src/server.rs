@@ -31,7 +31,6 @@ pub(crate) struct Server {
     password: RwLock<Option<Arc<[u8]>>>,
     pub(crate) limits: RwLock<crate::config::Limits>,
     pub(crate) started: Instant,
-    pub(crate) started_ms: u64,
     /// Forty hexadecimal digits that are this run's own.
     pub(crate) run_id: String,
     /// The port that clients come to; 0 if there is none.
@@ -61,7 +60,6 @@ impl Server {
             metrics: Metrics::new(COMMANDS.len()),
             password: RwLock::new(password.map(Arc::from)),
             started: Instant::now(),
-            started_ms: crate::db::now_ms(),
             run_id: run_id[..40].to_owned(),
             port: AtomicU64::new(0),
             stopping: AtomicBool::new(false),

@@ -1,14 +1,17 @@
 //! One client's session: from the commands in its buffer to the replies. Knows of no socket.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::{
     clients::ClientInfo,
     command::{
-        self, COMMANDS, Flags,
+        self, COMMANDS, Command, Flags,
         transactions::{self, Queue},
     },
     resp::{Args, Frames, ReadLimits, Reply},
@@ -145,10 +148,8 @@ impl Session {
         let Some((index, command)) = command::find(args.at(0)) else {
             return self.refuse(&unknown_command(args), out);
         };
-        if !command.takes(args.len()) {
-            let name = command.name;
-            let text = format!("ERR wrong number of arguments for '{name}' command");
-            return self.refuse(&text, out);
+        if let Some(fault) = wrong_arguments(command, args) {
+            return self.refuse(&fault, out);
         }
         if !self.authenticated && !command.flags.has(Flags::NO_AUTH) {
             return self.refuse("NOAUTH Authentication required.", out);
@@ -187,6 +188,22 @@ impl Session {
         transactions::unwatch_all(server, self);
         server.clients.leave(self.info.id);
     }
+}
+
+/// The error for arguments that are too few or too many, or a part that there is not.
+fn wrong_arguments(command: &Command, args: Args<'_>) -> Option<String> {
+    let mut name = Cow::Borrowed(command.name);
+    let mut fits = command.takes(args.len());
+    if let Some(word) = args.get(1).filter(|_| !command.parts.is_empty()) {
+        let Some((part, arity)) = command.part(word) else {
+            let word = String::from_utf8_lossy(word);
+            let name = command.name.to_uppercase();
+            return Some(format!("ERR unknown subcommand '{word}'. Try {name} HELP."));
+        };
+        name = format!("{name}|{part}").into();
+        fits = command::takes(*arity, args.len());
+    }
+    (!fits).then(|| format!("ERR wrong number of arguments for '{name}' command"))
 }
 
 /// The longest part of an unknown command that is repeated to the client, in bytes.

@@ -239,15 +239,15 @@ pub(super) fn client(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     } else if is_word(part, "kill") && args.len() > 2 {
         return client_kill(context, args);
     } else {
-        return Err(unknown_part(args));
+        return Err(wrong_part_arity(args));
     }
     Ok(())
 }
 
-/// The error for a part of a command that there is not, or that takes other arguments.
-pub(super) fn unknown_part(args: Args<'_>) -> Fault {
-    let text = |at: usize| String::from_utf8_lossy(args.at(at)).into_owned();
-    format!("ERR unknown subcommand '{}'. Try {} HELP.", text(1), text(0).to_uppercase()).into()
+/// The error for a part of a command that takes other arguments.
+pub(super) fn wrong_part_arity(args: Args<'_>) -> Fault {
+    let text = |at: usize| String::from_utf8_lossy(args.at(at)).to_lowercase();
+    format!("ERR wrong number of arguments for '{}|{}' command", text(0), text(1)).into()
 }
 
 fn client_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {

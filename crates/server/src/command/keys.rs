@@ -80,7 +80,7 @@ pub(super) fn renamenx(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 
 /// The number of a database that an argument names.
 pub(super) fn database_index(text: &[u8]) -> Result<usize, Fault> {
-    let index = integer(text).map_err(|_| "ERR invalid DB index")?;
+    let index = integer(text)?;
     let index = usize::try_from(index).ok().filter(|index| *index < DATABASES);
     index.ok_or_else(|| "ERR DB index is out of range".into())
 }
@@ -93,9 +93,7 @@ pub(super) fn copy(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         match args.get(at + 1) {
             _ if is_word(option, "replace") => replace = true,
             Some(index) if is_word(option, "db") => {
-                let index = integer(index)?;
-                let index = usize::try_from(index).ok().filter(|index| *index < DATABASES);
-                database = index.ok_or("ERR DB index is out of range")?;
+                database = database_index(index)?;
                 at += 1;
             }
             _ => return Err(SYNTAX.into()),

@@ -35,7 +35,7 @@ use crate::{
 
 pub(crate) use scan::Cursors;
 pub(crate) use strings::{get_run, set_run};
-pub(crate) use table::{COMMANDS, Command, Flags, KeyPlaces, Locking, find};
+pub(crate) use table::{COMMANDS, Command, Flags, KeyPlaces, Locking, find, takes};
 
 /// Why a command did nothing; the client is told.
 #[derive(Debug)]

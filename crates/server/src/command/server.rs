@@ -1,7 +1,7 @@
 //! Commands on the server: what it can do, what time it is there, and its end.
 
 use super::{
-    COMMANDS, Command, Context, Done, Fault, SYNTAX, connection::unknown_part, is_word, keys_of,
+    COMMANDS, Command, Context, Done, Fault, SYNTAX, connection::wrong_part_arity, is_word, keys_of,
 };
 use crate::resp::{Args, Reply};
 
@@ -57,7 +57,7 @@ pub(super) fn command(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     } else if is_word(part, "getkeys") && args.len() > 2 {
         return command_getkeys(context, args);
     } else {
-        return Err(unknown_part(args));
+        return Err(wrong_part_arity(args));
     }
     Ok(())
 }

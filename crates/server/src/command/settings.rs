@@ -1,6 +1,6 @@
 //! `CONFIG`: the settings that clients ask for, under the names that Redis gives them.
 
-use super::{Context, Done, Fault, SYNTAX, connection::unknown_part, is_word};
+use super::{Context, Done, Fault, SYNTAX, connection::wrong_part_arity, is_word};
 use crate::{
     config::Fsync,
     glob,
@@ -45,7 +45,7 @@ pub(super) fn config(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         context.server.metrics.reset();
         context.out.ok();
     } else {
-        return Err(unknown_part(args));
+        return Err(wrong_part_arity(args));
     }
     Ok(())
 }

@@ -125,7 +125,10 @@ fn set_options(context: &Context<'_, '_>, args: Args<'_>) -> Result<SetOptions, 
     let mut at = 3;
     while let Some(option) = args.get(at) {
         let is = |word| is_word(option, word);
-        let may_expire = !options.keep_expiry && unit.is_none();
+        let found = TimeUnit::of_option(option);
+        // The same option again replaces the first; another one is refused.
+        let may_expire =
+            !options.keep_expiry && unit.is_none_or(|(before, _)| Some(before) == found);
         if is("nx") && !options.only_if_present {
             options.only_if_absent = true;
         } else if is("xx") && !options.only_if_absent {
@@ -134,9 +137,7 @@ fn set_options(context: &Context<'_, '_>, args: Args<'_>) -> Result<SetOptions, 
             options.get = true;
         } else if is("keepttl") && unit.is_none() {
             options.keep_expiry = true;
-        } else if let (Some(found), Some(time), true) =
-            (TimeUnit::of_option(option), args.get(at + 1), may_expire)
-        {
+        } else if let (Some(found), Some(time), true) = (found, args.get(at + 1), may_expire) {
             unit = Some((found, time));
             at += 1;
         } else {
@@ -241,12 +242,11 @@ pub(super) fn getdel(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 
 /// `GETEX`.
 pub(super) fn getex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    let expires = match (args.get(2), args.get(3), args.len()) {
+    let given = match (args.get(2), args.get(3), args.len()) {
         (None, ..) => None,
-        (Some(option), None, _) if is_word(option, "persist") => Some(0),
+        (Some(option), None, _) if is_word(option, "persist") => Some(None),
         (Some(option), Some(time), 4) => {
-            let unit = TimeUnit::of_option(option).ok_or(SYNTAX)?;
-            Some(unit.time_of(time, context.txn.now_ms, "getex")?)
+            Some(Some((TimeUnit::of_option(option).ok_or(SYNTAX)?, time)))
         }
         _ => return Err(SYNTAX.into()),
     };
@@ -254,11 +254,13 @@ pub(super) fn getex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         context.out.null();
         return Ok(());
     };
+    let expires = match given {
+        None => entry.expires_ms,
+        Some(None) => 0,
+        Some(Some((unit, time))) => unit.time_of(time, context.txn.now_ms, "getex")?,
+    };
     context.out.bulk(entry.bytes());
-    if let Some(expires) = expires {
-        expiry::give(context, args.at(1), &entry, expires)?;
-    }
-    Ok(())
+    expiry::give(context, args.at(1), &entry, expires)
 }
 
 /// `MGET`: keys of other types are absent.

@@ -112,6 +112,15 @@ impl Group {
     }
 }
 
+/// A part of a command: its second word, and its arity.
+pub(crate) type Part = (&'static str, i16);
+
+/// Whether a command of this arity takes so many arguments.
+pub(crate) fn takes(arity: i16, len: usize) -> bool {
+    let least = usize::from(arity.unsigned_abs());
+    if arity < 0 { len >= least } else { len == least }
+}
+
 /// A command.
 #[derive(Debug)]
 pub(crate) struct Command {
@@ -123,16 +132,22 @@ pub(crate) struct Command {
     pub(crate) keys: KeyPlaces,
     pub(crate) locking: Locking,
     pub(crate) group: Group,
+    /// What its second word may be, if it is a command of several parts.
+    pub(crate) parts: &'static [Part],
     pub(crate) run: Handler,
     pub(crate) complexity: &'static str,
     pub(crate) summary: &'static str,
 }
 
 impl Command {
+    /// The part that the second word names.
+    pub(crate) fn part(&self, word: &[u8]) -> Option<&'static Part> {
+        self.parts.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
     /// Whether it takes so many arguments, its name included.
     pub(crate) fn takes(&self, len: usize) -> bool {
-        let arity = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 { len >= arity } else { len == arity }
+        takes(self.arity, len)
     }
 }
 
@@ -211,7 +226,7 @@ fn plain(
     (complexity, summary): Text,
 ) -> Command {
     let (keys, locking) = (NO_KEYS, Locking::Nothing);
-    Command { name, arity, flags, keys, locking, group, run, complexity, summary }
+    Command { name, arity, flags, keys, locking, group, parts: &[], run, complexity, summary }
 }
 
 /// A command on one key: readers lock it against writers, writers against everyone.
@@ -227,6 +242,27 @@ fn on_key(
     let locking = if writes { Locking::Exclusive } else { Locking::Shared };
     Command { keys: ONE_KEY, locking, ..plain(group, name, arity, flags, run, text) }
 }
+
+/// The same command, of several parts.
+fn with_parts(parts: &'static [Part], command: Command) -> Command {
+    Command { parts, ..command }
+}
+
+const CLIENT_PARTS: &[Part] = &[
+    ("getname", 2),
+    ("id", 2),
+    ("info", 2),
+    ("kill", -3),
+    ("list", -2),
+    ("maint_notifications", -3),
+    ("no-evict", 3),
+    ("no-touch", 3),
+    ("setinfo", 4),
+    ("setname", 3),
+];
+const COMMAND_PARTS: &[Part] =
+    &[("count", 2), ("docs", -2), ("getkeys", -3), ("info", -2), ("list", 2)];
+const CONFIG_PARTS: &[Part] = &[("get", -3), ("resetstat", 2), ("set", -4)];
 
 /// The same command with its keys elsewhere.
 fn with_keys(keys: KeyPlaces, command: Command) -> Command {
@@ -260,12 +296,15 @@ fn connection() -> Vec<Command> {
     let no_auth = Flags::FAST.and(Flags::NO_AUTH);
     vec![
         row("auth", -2, no_auth, c::auth, ("O(1)", "Says the password")),
-        row(
-            "client",
-            -2,
-            Flags::NONE,
-            c::client,
-            ("O(1); LIST and KILL O(clients)", "Looks at connections, names or ends them"),
+        with_parts(
+            CLIENT_PARTS,
+            row(
+                "client",
+                -2,
+                Flags::NONE,
+                c::client,
+                ("O(1); LIST and KILL O(clients)", "Looks at connections, names or ends them"),
+            ),
         ),
         row("echo", 2, Flags::FAST, c::echo, ("O(1)", "Replies with its argument")),
         row("hello", -1, no_auth, c::hello, ("O(1)", "Chooses the version of the protocol")),
@@ -288,13 +327,19 @@ fn server() -> Vec<Command> {
     };
     let all = |command| with_locking(Locking::Everything, command);
     vec![
-        row("command", -1, Flags::NONE, srv::command, ("O(commands)", "What the commands are")),
-        row(
-            "config",
-            -2,
-            Flags::ADMIN,
-            settings::config,
-            ("O(settings)", "Reads and changes settings"),
+        with_parts(
+            COMMAND_PARTS,
+            row("command", -1, Flags::NONE, srv::command, ("O(commands)", "What the commands are")),
+        ),
+        with_parts(
+            CONFIG_PARTS,
+            row(
+                "config",
+                -2,
+                Flags::ADMIN,
+                settings::config,
+                ("O(settings)", "Reads and changes settings"),
+            ),
         ),
         with_locking(
             Locking::Snapshot,

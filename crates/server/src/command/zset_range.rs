@@ -184,24 +184,25 @@ fn write(context: &mut Context<'_, '_>, key: &[u8], wanted: &Wanted<'_>) -> Done
 /// Reads the options after the ends. `any` says whether they may say what the ends are, and the
 /// direction.
 fn options<'a>(args: Args<'a>, mut wanted: Wanted<'a>, any: bool) -> Result<Wanted<'a>, Fault> {
-    let (mut at, mut has_limit) = (4, false);
+    let (mut at, mut by, mut reverse) = (4, None, false);
     while let Some(option) = args.get(at) {
         let is = |word| is_word(option, word);
         match (args.get(at + 1), args.get(at + 2)) {
             (Some(offset), Some(count)) if is("limit") => {
                 (wanted.offset, wanted.count) = (integer(offset)?, integer(count)?);
-                has_limit = true;
                 at += 2;
             }
             _ if is("withscores") => wanted.with_scores = true,
-            _ if any && is("byscore") => wanted.by = By::Score,
-            _ if any && is("bylex") => wanted.by = By::Lex,
-            _ if any && is("rev") => wanted.reverse = true,
+            _ if any && by.is_none() && is("byscore") => by = Some(By::Score),
+            _ if any && by.is_none() && is("bylex") => by = Some(By::Lex),
+            _ if any && !reverse && is("rev") => reverse = true,
             _ => return Err(SYNTAX.into()),
         }
         at += 1;
     }
-    if has_limit && wanted.by == By::Rank {
+    wanted.by = by.unwrap_or(wanted.by);
+    wanted.reverse |= reverse;
+    if wanted.count != -1 && wanted.by == By::Rank {
         return Err("ERR syntax error, LIMIT is only supported in combination with either \
                     BYSCORE or BYLEX"
             .into());
