@@ -181,6 +181,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.server.metrics.count_batch(commands, began.elapsed(), input, output);
         if commands > 0 {
             self.session.info.note_active();
+            // The command that has begun is a new one.
+            self.session.info.note_stalled(false);
         }
         done
     }

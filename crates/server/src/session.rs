@@ -171,6 +171,9 @@ impl Session {
                 self.info.queued.store(queue.len(), Ordering::Relaxed);
                 out.simple("QUEUED");
             }
+            _ if command.flags.has(Flags::SLOW) => {
+                tokio::task::block_in_place(|| command::execute(server, self, out, command, args));
+            }
             _ => command::execute(server, self, out, command, args),
         }
     }

@@ -29,6 +29,8 @@ impl Flags {
     pub(crate) const NO_MULTI: Self = Self(32);
     /// It is for operators.
     pub(crate) const ADMIN: Self = Self(64);
+    /// It may take long: another thread takes over the other connections meanwhile.
+    pub(crate) const SLOW: Self = Self(128);
 
     const NONE: Self = Self(0);
 
@@ -269,6 +271,11 @@ fn with_keys(keys: KeyPlaces, command: Command) -> Command {
     Command { keys, ..command }
 }
 
+/// The same command, which may take long.
+fn slow(command: Command) -> Command {
+    Command { flags: command.flags.and(Flags::SLOW), ..command }
+}
+
 /// The same command with other locks.
 fn with_locking(locking: Locking, command: Command) -> Command {
     Command { locking, ..command }
@@ -343,10 +350,28 @@ fn server() -> Vec<Command> {
         ),
         with_locking(
             Locking::Snapshot,
-            row("dbsize", 1, READ, k::dbsize, ("O(keys)", "Counts the keys of the database")),
+            row(
+                "dbsize",
+                1,
+                READ.and(Flags::SLOW),
+                k::dbsize,
+                ("O(keys)", "Counts the keys of the database"),
+            ),
         ),
-        all(row("flushall", -1, WRITE, k::flushall, ("O(1)", "Empties all databases at once"))),
-        all(row("flushdb", -1, WRITE, k::flushdb, ("O(1)", "Empties the database at once"))),
+        all(row(
+            "flushall",
+            -1,
+            WRITE.and(Flags::SLOW),
+            k::flushall,
+            ("O(1)", "Empties all databases at once"),
+        )),
+        all(row(
+            "flushdb",
+            -1,
+            WRITE.and(Flags::SLOW),
+            k::flushdb,
+            ("O(1)", "Empties the database at once"),
+        )),
         row("info", -1, Flags::NONE, info::info, ("O(tables)", "Figures of the server")),
         row("role", 1, Flags::FAST, srv::role, ("O(1)", "Says that this is a master")),
         row(
@@ -356,7 +381,13 @@ fn server() -> Vec<Command> {
             srv::shutdown,
             ("O(1)", "Syncs and ends the server"),
         ),
-        all(row("swapdb", 3, FAST_WRITE, k::swapdb, ("O(1)", "Exchanges two databases"))),
+        all(row(
+            "swapdb",
+            3,
+            FAST_WRITE.and(Flags::SLOW),
+            k::swapdb,
+            ("O(1)", "Exchanges two databases"),
+        )),
         row("time", 1, Flags::FAST, srv::time, ("O(1)", "The server's time")),
     ]
 }
@@ -368,7 +399,10 @@ fn keys() -> Vec<Command> {
         with_locking(Locking::Snapshot, plain(Group::Keys, name, arity, READ, run, text))
     };
     vec![
-        with_keys(TWO_KEYS, row("copy", -3, WRITE, k::copy, ("O(bytes)", "Copies a key"))),
+        with_keys(
+            TWO_KEYS,
+            row("copy", -3, WRITE.and(Flags::SLOW), k::copy, ("O(bytes)", "Copies a key")),
+        ),
         with_keys(
             ALL_KEYS,
             row("del", -2, WRITE, k::del, ("O(keys), whatever they hold", "Removes keys")),
@@ -380,7 +414,7 @@ fn keys() -> Vec<Command> {
         row("expire", -3, FAST_WRITE, e::expire, ("O(1)", "Gives a key seconds to live")),
         row("expireat", -3, FAST_WRITE, e::expireat, ("O(1)", "Gives a key an end, in seconds")),
         row("expiretime", 2, FAST_READ, e::expiretime, ("O(1)", "A key's end, in seconds")),
-        whole(
+        slow(whole(
             "keys",
             2,
             k::keys,
@@ -388,7 +422,7 @@ fn keys() -> Vec<Command> {
                 "O(keys with the pattern's literal beginning)",
                 "The keys that match a pattern, ascending",
             ),
-        ),
+        )),
         row("persist", 2, FAST_WRITE, e::persist, ("O(1)", "Takes a key's end away")),
         row("pexpire", -3, FAST_WRITE, e::pexpire, ("O(1)", "Gives a key milliseconds to live")),
         row(
@@ -700,14 +734,14 @@ fn ordered() -> Vec<Command> {
     };
     vec![
         Command {
-            flags: WRITE,
+            flags: WRITE.and(Flags::SLOW),
             ..row("delrange", -3, o::delrange, ("O(found)", "Removes the keys of a range"))
         },
         row("next", -2, o::next, ("O(log keys)", "The first key after one, with its value")),
         row("prefix", -2, o::prefix, ("O(found)", "The keys with a prefix, with their values")),
         row("prev", -2, o::prev, ("O(log keys)", "The last key before one, with its value")),
         row("range", -3, o::range, ("O(found)", "The keys of a range, with their values")),
-        row("rangecount", 3, o::rangecount, ("O(found)", "Counts the keys of a range")),
+        slow(row("rangecount", 3, o::rangecount, ("O(found)", "Counts the keys of a range"))),
     ]
 }
 
@@ -741,5 +775,18 @@ mod tests {
             let needed = command.keys.first.max(command.keys.last.max(0).unsigned_abs());
             assert!(needed < least.max(1), "{}", command.name);
         }
+    }
+
+    #[test]
+    fn the_documents_have_the_same_rows() {
+        let text = include_str!("../../../../docs/commands.md");
+        for Command { name, summary, complexity, .. } in COMMANDS.iter() {
+            let row = format!("| `{}` | {summary} | {complexity} |", name.to_uppercase());
+            assert!(text.contains(&row), "docs/commands.md has no row that begins {row}");
+        }
+        let is_row = |line: &&str| line.starts_with("| `") && line.matches(" | ").count() >= 3;
+        let is_command = |line: &&str| line.as_bytes()[3].is_ascii_uppercase();
+        let rows = text.lines().filter(is_row).filter(is_command).count();
+        assert_eq!(rows, COMMANDS.len(), "docs/commands.md has a row too many");
     }
 }
