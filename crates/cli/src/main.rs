@@ -33,6 +33,7 @@ Examples:
   rhumb scan --db names.db --prefix @babel/ --limit 5
   rhumb explain --db names.db left-pad      how the store finds the key
   rhumb check --db names.db                 read and verify every byte
+  rhumb serve                               serve Redis clients from ./rhumb-data
   rhumb bench engine --quick                measure it on this machine
 
 `rhumb help COMMAND` says more of each. RHUMB_DB may name the database instead of --db.

@@ -12,6 +12,7 @@ mod load;
 mod maintenance;
 mod open;
 mod range;
+mod serve;
 
 use clap::Subcommand;
 
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     Compact(maintenance::Compact),
     Checkpoint(maintenance::Checkpoint),
     Drop(maintenance::Drop),
+    Serve(serve::Serve),
     Bench(bench::Bench),
 }
 
@@ -51,6 +53,7 @@ impl Command {
             Self::Compact(command) => command.run(out),
             Self::Checkpoint(command) => command.run(out),
             Self::Drop(command) => command.run(out),
+            Self::Serve(command) => command.run(out),
             Self::Bench(command) => command.run(),
         }
     }

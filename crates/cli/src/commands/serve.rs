@@ -1,0 +1,131 @@
+//! `serve`: the store behind every Redis client.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+use rhumb_server::{Config, Fsync, Ready, ServeError, parse_size};
+
+use crate::{
+    failure::{Failure, Outcome},
+    output::Output,
+};
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  rhumb serve                                    ./rhumb-data on 127.0.0.1:6380
+  rhumb serve --fsync always --memory 4G         no acknowledged write is lost in a power cut
+  rhumb serve --config rhumb.toml                the same options from a file
+  redis-cli -p 6380 set greeting hello           any Redis client works
+  redis-cli -p 6380 range - + limit 10           and so do ordered commands
+
+A file of options is TOML: data, listen, unix, memory-bytes, fsync, requirepass-file, metrics,
+allow-open, threads, and a table [limits]. An option on the command line wins over the file.
+SIGTERM and SIGINT end the server once every client has its replies and the data are synced.";
+
+/// Serve Redis clients, until SIGTERM or SIGINT
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub(crate) struct Serve {
+    /// Directory of the data; made if it is not there [default: rhumb-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Address to listen on [default: 127.0.0.1:6380]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// Unix socket to listen on as well
+    #[arg(long, value_name = "PATH")]
+    unix: Option<PathBuf>,
+    /// Memory for unflushed writes, indexes, filters and cached blocks [default: 512M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+    /// When writes are forced to the disk [default: everysec]
+    #[arg(long, value_name = "WHEN")]
+    fsync: Option<When>,
+    /// File whose first line is the password that clients have to say
+    #[arg(long, value_name = "FILE")]
+    requirepass_file: Option<PathBuf>,
+    /// Address of the Prometheus metrics and the status page
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Threads that serve connections [default: one for each core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Serve other machines without a password
+    #[arg(long)]
+    allow_open: bool,
+    /// TOML file of options
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// When writes are forced to the disk.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum When {
+    /// Before a write is acknowledged
+    Always,
+    /// Every second
+    Everysec,
+    /// When the operating system likes
+    No,
+}
+
+impl Serve {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        let config = self.config()?;
+        let shown = config.clone();
+        let mut printed = Ok(());
+        rhumb_server::serve(config, |ready| printed = banner(out, &shown, ready))
+            .map_err(failure)?;
+        printed
+    }
+
+    fn config(self) -> Outcome<Config> {
+        let mut config = match &self.config {
+            Some(path) => Config::from_file(path).map_err(|e| Failure::failed(e.to_string()))?,
+            None => Config::default(),
+        };
+        config.data = self.data.unwrap_or(config.data);
+        config.listen = self.listen.unwrap_or(config.listen);
+        config.unix = self.unix.or(config.unix);
+        config.memory_bytes = self.memory.unwrap_or(config.memory_bytes);
+        config.requirepass_file = self.requirepass_file.or(config.requirepass_file);
+        config.metrics = self.metrics.or(config.metrics);
+        config.threads = self.threads.unwrap_or(config.threads);
+        config.allow_open |= self.allow_open;
+        config.fsync = match self.fsync {
+            None => config.fsync,
+            Some(When::Always) => Fsync::Always,
+            Some(When::Everysec) => Fsync::Everysec,
+            Some(When::No) => Fsync::No,
+        };
+        Ok(config)
+    }
+}
+
+fn failure(error: ServeError) -> Failure {
+    match error {
+        ServeError::Engine(error) => error.into(),
+        error => Failure::failed(error.to_string()),
+    }
+}
+
+/// Says where the server is and what to type next.
+fn banner(out: &mut Output, config: &Config, ready: &Ready) -> Outcome {
+    let (ip, port) = (ready.address.ip(), ready.address.port());
+    let version = env!("CARGO_PKG_VERSION");
+    out.line(format!("rhumb {version} serves {} on {}", config.data.display(), ready.address))?;
+    if let Some(path) = &config.unix {
+        out.line(format!("also on     {}", path.display()))?;
+    }
+    if let Some(address) = ready.metrics {
+        out.line(format!("status      http://{address}/ and http://{address}/metrics"))?;
+    }
+    let host =
+        if ip.is_loopback() || ip.is_unspecified() { String::new() } else { format!(" -h {ip}") };
+    out.line(format!("fsync       {}", config.fsync.name()))?;
+    out.line(format!("try         redis-cli{host} -p {port} set greeting hello"))?;
+    out.line(format!("            redis-cli{host} -p {port} range - + limit 10"))?;
+    out.line("end         Ctrl-C: drains, syncs, and loses nothing")?;
+    out.flush()
+}

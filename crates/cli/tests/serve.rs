@@ -1,0 +1,135 @@
+//! `rhumb serve` as a process: its banner, its end by a signal, and what a kill leaves.
+
+mod common;
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use common::Shell;
+
+/// A server process, and where it listens.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(shell: &Shell, options: &[&str]) -> Self {
+        let base = ["serve", "--data", "data", "--listen", "127.0.0.1:0"];
+        let mut process = shell
+            .command(&[&base[..], options].concat())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+        let banner = lines.next().expect("a banner").expect("the banner is text");
+        let address = banner.rsplit(' ').next().expect("an address").to_owned();
+        Self { process, address }
+    }
+
+    fn client(&self) -> TcpStream {
+        let client = TcpStream::connect(&self.address).expect("the server listens");
+        client.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out is set");
+        client
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Sends a line and reads as many bytes as the reply must have; none if the server is gone.
+fn exchange(client: &mut TcpStream, line: &str, reply_bytes: usize) -> Option<String> {
+    client.write_all(format!("{line}\r\n").as_bytes()).ok()?;
+    let mut reply = vec![0; reply_bytes];
+    client.read_exact(&mut reply).ok()?;
+    String::from_utf8(reply).ok()
+}
+
+/// The number that a key holds.
+fn number(client: &mut TcpStream, key: &str) -> u64 {
+    client.write_all(format!("GET {key}\r\n").as_bytes()).expect("the server reads");
+    let mut lines = BufReader::new(client).lines();
+    let header = lines.next().expect("a reply").expect("a line");
+    if header == "$-1" {
+        return 0;
+    }
+    lines.next().expect("a value").expect("a line").parse().expect("a number")
+}
+
+#[test]
+fn a_signal_ends_it_in_order() {
+    for signal in ["TERM", "INT"] {
+        let shell = Shell::new();
+        let mut server = Server::start(&shell, &[]);
+        let mut client = server.client();
+        assert_eq!(exchange(&mut client, "SET a 17", 5).as_deref(), Some("+OK\r\n"));
+        let kill = Command::new("kill")
+            .args([&format!("-{signal}"), &server.process.id().to_string()])
+            .status();
+        assert!(kill.expect("kill runs").success());
+        let status = server.process.wait().expect("the process ends");
+        assert_eq!(status.code(), Some(0), "{signal}");
+        let server = Server::start(&shell, &[]);
+        assert_eq!(number(&mut server.client(), "a"), 17);
+    }
+}
+
+#[test]
+fn wrong_settings_are_told() {
+    let shell = Shell::new();
+    let open = shell.run(&["serve", "--data", "data", "--listen", "0.0.0.0:0"]);
+    assert!(open.code == 3 && open.stderr.contains("--requirepass-file"), "{open:?}");
+    shell.file("bad.toml", "fsynk = 1\n");
+    let unknown = shell.run(&["serve", "--config", "bad.toml"]);
+    assert!(unknown.code == 3 && unknown.stderr.contains("fsynk"), "{unknown:?}");
+    assert_eq!(shell.run(&["serve", "--memory", "lots"]).code, 64);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_by_a_kill() {
+    let kills = std::env::var("RHUMB_KILLS").ok().and_then(|kills| kills.parse().ok());
+    let kills: u64 = kills.unwrap_or(4);
+    let shell = Shell::new();
+    let mut expected = 0;
+    for kill in 0..kills {
+        let fsync = ["always", "everysec"][(kill % 2) as usize];
+        let mut server = Server::start(&shell, &["--fsync", fsync]);
+        let mut client = server.client();
+        let (a, b) = (number(&mut server.client(), "a"), number(&mut server.client(), "b"));
+        assert_eq!(a, b, "half a transaction");
+        assert!(a == expected || a == expected + 1, "{a} is there, {expected} acknowledged");
+        expected = a;
+        // Another thread kills it while transactions are on their way.
+        let id = server.process.id().to_string();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30 + 37 * (kill % 11)));
+            Command::new("kill").args(["-KILL", &id]).status().expect("kill runs");
+        });
+        loop {
+            let next = expected + 1;
+            let lines = format!("MULTI\r\nSET a {next}\r\nSET b {next}\r\nEXEC");
+            let reply = "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n";
+            match exchange(&mut client, &lines, reply.len()) {
+                Some(got) => assert_eq!(got, reply),
+                None => break,
+            }
+            expected = next;
+        }
+        killer.join().expect("the killer ends");
+        server.process.wait().expect("the process ends");
+    }
+    let server = Server::start(&shell, &[]);
+    let (a, b) = (number(&mut server.client(), "a"), number(&mut server.client(), "b"));
+    assert!(a == b && (a == expected || a == expected + 1), "{a} and {b} of {expected}");
+    assert!(expected > 0);
+}

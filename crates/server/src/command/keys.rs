@@ -1,0 +1,280 @@
+//! Commands on keys of any type.
+
+use std::{ops::Bound, sync::atomic::Ordering};
+
+use super::{Context, Done, Fault, NO_SUCH_KEY, SYNTAX, integer, is_word};
+use crate::{
+    db::DATABASES,
+    encode::{Entry, Kind, entry::decode_head, member},
+    glob,
+    random::Random,
+    resp::Args,
+    txn::{Space, prefix_range},
+};
+
+/// `DEL` and `UNLINK`.
+pub(super) fn del(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let mut removed = 0;
+    for key in args.iter_from(1) {
+        if let Some(entry) = context.txn.edit(key)? {
+            context.txn.delete(key, &entry)?;
+            removed += 1;
+        }
+    }
+    context.out.int(removed);
+    Ok(())
+}
+
+/// `EXISTS` and `TOUCH`: a key that is named twice counts twice.
+pub(super) fn exists(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let mut found = 0;
+    for key in args.iter_from(1) {
+        found += i64::from(context.txn.exists(key)?);
+    }
+    context.out.int(found);
+    Ok(())
+}
+
+/// `TYPE`.
+pub(super) fn kind(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let entry = context.txn.read(args.at(1))?;
+    context.out.simple(entry.map_or("none", |entry| entry.kind.name()));
+    Ok(())
+}
+
+/// Moves what is at one key to another; says whether it did.
+fn move_key(
+    context: &mut Context<'_, '_>,
+    args: Args<'_>,
+    only_if_absent: bool,
+) -> Result<bool, Fault> {
+    let (from, to) = (args.at(1), args.at(2));
+    let entry = context.txn.edit(from)?.ok_or(NO_SUCH_KEY)?;
+    if from == to {
+        return Ok(!only_if_absent);
+    }
+    if let Some(before) = context.txn.edit(to)? {
+        if only_if_absent {
+            return Ok(false);
+        }
+        context.txn.delete(to, &before)?;
+    }
+    context.txn.put_moved(to, &entry)?;
+    context.txn.remove_moved(from);
+    Ok(true)
+}
+
+/// `RENAME`.
+pub(super) fn rename(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    move_key(context, args, false)?;
+    context.out.ok();
+    Ok(())
+}
+
+/// `RENAMENX`.
+pub(super) fn renamenx(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let moved = move_key(context, args, true)?;
+    context.out.int(moved.into());
+    Ok(())
+}
+
+/// The number of a database that an argument names.
+pub(super) fn database_index(text: &[u8]) -> Result<usize, Fault> {
+    let index = integer(text)?;
+    let index = usize::try_from(index).ok().filter(|index| *index < DATABASES);
+    index.ok_or_else(|| "ERR DB index is out of range".into())
+}
+
+/// `COPY`.
+pub(super) fn copy(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let (from, to) = (args.at(1), args.at(2));
+    let (mut database, mut replace, mut at) = (context.session.database, false, 3);
+    while let Some(option) = args.get(at) {
+        match args.get(at + 1) {
+            _ if is_word(option, "replace") => replace = true,
+            Some(index) if is_word(option, "db") => {
+                database = database_index(index)?;
+                at += 1;
+            }
+            _ => return Err(SYNTAX.into()),
+        }
+        at += 1;
+    }
+    let (here, there) = (context.txn.number, context.server.databases.number(database));
+    if here == there && from == to {
+        return Err("ERR source and destination objects are the same".into());
+    }
+    let Some(entry) = context.txn.edit(from)? else {
+        context.out.int(0);
+        return Ok(());
+    };
+    context.txn.number = there;
+    let copied = copy_to(context, &entry, (here, there), to, replace);
+    context.txn.number = here;
+    context.out.int(copied?.into());
+    Ok(())
+}
+
+/// Copies an entry and its members to a key of the present database.
+fn copy_to(
+    context: &mut Context<'_, '_>,
+    entry: &Entry,
+    (here, there): (u8, u8),
+    to: &[u8],
+    replace: bool,
+) -> Result<bool, Fault> {
+    let txn = &mut context.txn;
+    if let Some(before) = txn.edit(to)? {
+        if !replace {
+            return Ok(false);
+        }
+        txn.delete(to, &before)?;
+    }
+    if entry.kind == Kind::String {
+        txn.put_moved(to, entry)?;
+        return Ok(true);
+    }
+    let old = txn.meta(entry)?;
+    let mut new = txn.new_meta()?;
+    (new.count, new.first) = (old.count, old.first);
+    txn.number = here;
+    let members = txn.members(&member::prefix(old.id))?;
+    txn.number = there;
+    for pair in members {
+        let (key, value) = pair?;
+        let mut copy = member::prefix(new.id);
+        copy.extend_from_slice(member::field_of(&key));
+        txn.put_member(copy, value.to_vec());
+    }
+    let value = crate::encode::entry::encode_meta(entry.kind, &new, 0);
+    let value = Entry::decode(value.into()).ok_or("ERR an entry cannot be copied")?;
+    txn.put_expiry(to, &value, entry.expires_ms)?;
+    Ok(true)
+}
+
+/// `KEYS`: ascending.
+pub(super) fn keys(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let pattern = args.at(1);
+    let (from, to) = prefix_range(glob::literal_prefix(pattern));
+    let start = context.out.len();
+    let mut found = 0;
+    for pair in context.txn.scan(Space::Keys, from, to, false)? {
+        let (key, value) = pair?;
+        if is_live(&value, context.txn.now_ms) && glob::matches(pattern, &key) {
+            context.out.bulk(&key);
+            found += 1;
+            if context.out.overflowed() {
+                break;
+            }
+        }
+    }
+    context.out.array_before(start, found);
+    Ok(())
+}
+
+/// Whether an entry has not ended.
+pub(super) fn is_live(value: &[u8], now_ms: u64) -> bool {
+    decode_head(value).is_some_and(|(_, expires, _)| expires == 0 || expires > now_ms)
+}
+
+/// `RANDOMKEY`: the first key at or after a random place between the first key and the last.
+pub(super) fn randomkey(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
+    let all = |reverse| context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, reverse);
+    let (first, last) = (all(false)?.next().transpose()?, all(true)?.next().transpose()?);
+    let (Some((first, _)), Some((last, _))) = (first, last) else {
+        context.out.null();
+        return Ok(());
+    };
+    let place = Random::new().between(&first, &last);
+    let after = context.txn.scan(Space::Keys, Bound::Included(place), Bound::Unbounded, false)?;
+    for pair in after.chain(all(false)?) {
+        let (key, value) = pair?;
+        if is_live(&value, context.txn.now_ms) {
+            context.out.bulk(&key);
+            return Ok(());
+        }
+    }
+    context.out.null();
+    Ok(())
+}
+
+/// Counts the keys, and those with a time of expiry; ended ones too, as Redis does.
+pub(super) fn count_keys(context: &Context<'_, '_>) -> Result<u64, Fault> {
+    let (mut keys, mut expires) = (0, 0);
+    for pair in context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
+        let (_, value) = pair?;
+        keys += u64::from(is_live(&value, context.txn.now_ms));
+        expires += u64::from(decode_head(&value).is_some_and(|(_, expires, _)| expires != 0));
+    }
+    let db = context.txn.db()?;
+    db.counted_keys.store(keys, Ordering::Relaxed);
+    db.counted_expires.store(expires, Ordering::Relaxed);
+    Ok(keys)
+}
+
+/// `DBSIZE`: counts.
+pub(super) fn dbsize(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
+    let keys = count_keys(context)?;
+    context.out.count(usize::try_from(keys).unwrap_or(usize::MAX));
+    Ok(())
+}
+
+fn check_flush_option(args: Args<'_>) -> Done {
+    match args.get(1) {
+        None => Ok(()),
+        Some(option)
+            if args.len() == 2 && (is_word(option, "async") || is_word(option, "sync")) =>
+        {
+            Ok(())
+        }
+        Some(_) => Err(SYNTAX.into()),
+    }
+}
+
+fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
+    // What an EXEC has written so far comes first; a clearing cannot be taken back.
+    context.txn.commit()?;
+    for number in numbers {
+        let db = context.server.databases.numbered(*number)?;
+        let watches = &context.server.databases.watches;
+        if watches.any() {
+            watches.touch_all(*number, |key| matches!(db.keys.contains_key(key), Ok(true)));
+        }
+        context.server.databases.clear(*number)?;
+    }
+    context.out.ok();
+    Ok(())
+}
+
+/// `FLUSHDB`.
+pub(super) fn flushdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    check_flush_option(args)?;
+    let number = context.txn.number;
+    flush(context, &[number])
+}
+
+/// `FLUSHALL`.
+pub(super) fn flushall(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    check_flush_option(args)?;
+    let numbers: Vec<u8> = context.server.databases.opened().map(|(number, _)| number).collect();
+    flush(context, &numbers)
+}
+
+/// `SWAPDB`.
+pub(super) fn swapdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let first = integer(args.at(1)).map_err(|_| "ERR invalid first DB index")?;
+    let second = integer(args.at(2)).map_err(|_| "ERR invalid second DB index")?;
+    let index = |index| usize::try_from(index).ok().filter(|index| *index < DATABASES);
+    let (Some(first), Some(second)) = (index(first), index(second)) else {
+        return Err("ERR DB index is out of range".into());
+    };
+    context.txn.commit()?;
+    let databases = &context.server.databases;
+    databases.swap(first, second)?;
+    for number in [databases.number(first), databases.number(second)] {
+        databases.watches.touch_all(number, |_| true);
+    }
+    context.txn.number = databases.number(context.session.database);
+    context.out.ok();
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Commands: what each is called and may be given, and how one is run.
+//!
+//! A handler is a function that reads and writes through its [`Context`] and never waits, locks or
+//! commits: `execute` takes the locks that the command's row in the table asks for, and commits
+//! what the handler left pending. One file for each family of commands.
+
+mod connection;
+mod expiry;
+mod hashes;
+mod info;
+mod keys;
+mod lists;
+mod numbers;
+mod ordered;
+mod scan;
+mod server;
+mod sets;
+mod settings;
+mod strings;
+mod table;
+pub(crate) mod transactions;
+mod zset_range;
+mod zsets;
+
+use std::borrow::Cow;
+
+use crate::{
+    encode::{Entry, Kind, Meta},
+    locks::{Held, Locks},
+    resp::{Args, Reply, number},
+    server::Server,
+    session::Session,
+    txn::Txn,
+};
+
+pub(crate) use scan::Cursors;
+pub(crate) use strings::{get_run, set_run};
+pub(crate) use table::{COMMANDS, Command, Flags, KeyPlaces, Locking, find, takes};
+
+/// Why a command did nothing; the client is told.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The error's text, its code first.
+    Text(Cow<'static, str>),
+    /// The engine failed.
+    Engine(rhumb::Error),
+}
+
+impl From<rhumb::Error> for Fault {
+    fn from(error: rhumb::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<&'static str> for Fault {
+    fn from(text: &'static str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Fault {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl Fault {
+    /// Writes the error reply.
+    pub(crate) fn write(&self, out: &mut Reply) {
+        match self {
+            Self::Text(text) => out.error(text),
+            Self::Engine(rhumb::Error::InvalidArgument(what)) => out.error(&format!("ERR {what}")),
+            Self::Engine(error @ rhumb::Error::WritesStopped(_)) => {
+                out.error(&format!("MISCONF {error}"));
+            }
+            Self::Engine(error) => out.error(&format!("ERR {error}")),
+        }
+    }
+}
+
+/// What a handler returns: on an error it has written nothing, neither data nor reply.
+pub(crate) type Done = Result<(), Fault>;
+
+/// The texts of errors that several commands share, as Redis has them.
+pub(crate) const SYNTAX: &str = "ERR syntax error";
+pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(crate) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+pub(crate) const WRONG_TYPE: &str =
+    "WRONGTYPE Operation against a key holding the wrong kind of value";
+pub(crate) const OUT_OF_RANGE: &str = "ERR index out of range";
+pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
+pub(crate) const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
+pub(crate) const STRING_TOO_LONG: &str =
+    "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+pub(crate) const MEMBER_TOO_LONG: &str = "ERR a field or member has at most 65504 bytes";
+
+/// A handler of a command whose arity is right.
+pub(crate) type Handler = fn(&mut Context<'_, '_>, Args<'_>) -> Done;
+
+/// What a handler works with.
+pub(crate) struct Context<'c, 's> {
+    pub(crate) server: &'s Server,
+    pub(crate) session: &'c mut Session,
+    pub(crate) txn: Txn<'s>,
+    pub(crate) out: &'c mut Reply,
+    /// Whether the command is one of an `EXEC`.
+    pub(crate) in_exec: bool,
+}
+
+impl Context<'_, '_> {
+    /// The entry of a key that is absent or of this type.
+    pub(crate) fn read(&self, key: &[u8], kind: Kind) -> Result<Option<Entry>, Fault> {
+        check_kind(self.txn.read(key)?, kind)
+    }
+
+    /// As [`Context::read`], before a write.
+    pub(crate) fn edit(&mut self, key: &[u8], kind: Kind) -> Result<Option<Entry>, Fault> {
+        check_kind(self.txn.edit(key)?, kind)
+    }
+
+    /// What is to be known of a collection that is absent or of this type.
+    pub(crate) fn collection(&self, key: &[u8], kind: Kind) -> Result<Option<Meta>, Fault> {
+        Ok(match self.read(key, kind)? {
+            Some(entry) => Some(self.txn.meta(&entry)?),
+            None => None,
+        })
+    }
+
+    /// As [`Context::collection`], before a write: with its time of expiry.
+    pub(crate) fn edit_collection(
+        &mut self,
+        key: &[u8],
+        kind: Kind,
+    ) -> Result<Option<(Meta, u64)>, Fault> {
+        Ok(match self.edit(key, kind)? {
+            Some(entry) => Some((self.txn.meta(&entry)?, entry.expires_ms)),
+            None => None,
+        })
+    }
+
+    /// As [`Context::edit_collection`]; a new one if the key is absent.
+    pub(crate) fn make_collection(&mut self, key: &[u8], kind: Kind) -> Result<(Meta, u64), Fault> {
+        match self.edit_collection(key, kind)? {
+            Some(found) => Ok(found),
+            None => Ok((self.txn.new_meta()?, 0)),
+        }
+    }
+}
+
+fn check_kind(entry: Option<Entry>, kind: Kind) -> Result<Option<Entry>, Fault> {
+    if entry.as_ref().is_some_and(|entry| entry.kind != kind) {
+        return Err(WRONG_TYPE.into());
+    }
+    Ok(entry)
+}
+
+/// Reads an integer argument.
+pub(crate) fn integer(text: &[u8]) -> Result<i64, Fault> {
+    number::parse_i64(text).ok_or_else(|| NOT_AN_INTEGER.into())
+}
+
+/// Reads a float argument.
+pub(crate) fn float(text: &[u8]) -> Result<f64, Fault> {
+    number::parse_f64(text).ok_or_else(|| NOT_A_FLOAT.into())
+}
+
+/// Refuses fields and members that no key of the engine could hold.
+pub(crate) fn check_member(member: &[u8]) -> Done {
+    if member.len() > crate::encode::member::MEMBER_BYTES_MAX {
+        return Err(MEMBER_TOO_LONG.into());
+    }
+    Ok(())
+}
+
+/// Whether an argument is this word, in any case.
+pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
+    argument.eq_ignore_ascii_case(word.as_bytes())
+}
+
+/// The keys among a command's arguments.
+pub(crate) fn keys_of<'a>(command: &Command, args: Args<'a>) -> impl Iterator<Item = &'a [u8]> {
+    let KeyPlaces { first, last, step } = command.keys;
+    let len = args.len();
+    let last = if last < 0 { len.saturating_sub(last.unsigned_abs()) } else { last.unsigned_abs() };
+    let places = if first == 0 { 1..1 } else { first..last.min(len - 1) + 1 };
+    places.step_by(step.max(1)).map(move |at| args.at(at))
+}
+
+/// Takes the locks that a command asks for when it is run by itself.
+fn lock<'s>(locks: &'s Locks, command: &Command, args: Args<'_>) -> Held<'s> {
+    let is_one = command.keys.last == 1;
+    match command.locking {
+        Locking::Nothing | Locking::Snapshot => Held::Nothing,
+        Locking::Everything => locks.everything(),
+        Locking::Shared if is_one => locks.shared(args.at(1)),
+        Locking::Shared => locks.many_shared(keys_of(command, args)),
+        Locking::Exclusive if is_one => locks.exclusive(args.at(1)),
+        Locking::Exclusive => locks.many_exclusive(keys_of(command, args)),
+    }
+}
+
+/// Runs one command by itself: locks, handler, commit, reply.
+pub(crate) fn execute(
+    server: &Server,
+    session: &mut Session,
+    out: &mut Reply,
+    command: &Command,
+    args: Args<'_>,
+) {
+    let from = out.len();
+    let locks = lock(&server.databases.locks, command, args);
+    let txn =
+        Txn::new(&server.databases, server.databases.number(session.database), crate::db::now_ms());
+    let mut context = Context { server, session, txn, out: &mut *out, in_exec: false };
+    let done = (command.run)(&mut context, args);
+    let done = done.and_then(|()| Ok(context.txn.commit()?));
+    drop(locks);
+    if let Err(fault) = done {
+        out.truncate(from);
+        fault.write(out);
+    }
+}

@@ -1,0 +1,222 @@
+//! Sets: members in the order of their hashes, so that a random place is a random member.
+
+use std::ops::Bound;
+
+use rhumb::Slice;
+
+use super::{
+    Context, Done, Fault, NOT_POSITIVE, SYNTAX, check_member, connection::positive, integer,
+};
+use crate::{
+    encode::{Kind, Meta, member},
+    random::Random,
+    resp::Args,
+    txn::{Space, prefix_range},
+};
+
+/// `SADD`.
+pub(super) fn sadd(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    for name in args.iter_from(2) {
+        check_member(name)?;
+    }
+    let (mut meta, expires) = context.make_collection(args.at(1), Kind::Set)?;
+    let before = meta.count;
+    for name in args.iter_from(2) {
+        let key = member::set_member(meta.id, name);
+        if context.txn.member(&key)?.is_none() {
+            context.txn.put_member(key, Vec::new());
+            meta.count += 1;
+        }
+    }
+    if meta.count > before {
+        context.txn.put_meta(args.at(1), Kind::Set, &meta, expires);
+    }
+    context.out.int((meta.count - before) as i64);
+    Ok(())
+}
+
+/// `SREM`.
+pub(super) fn srem(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let Some((mut meta, expires)) = context.edit_collection(args.at(1), Kind::Set)? else {
+        context.out.int(0);
+        return Ok(());
+    };
+    let before = meta.count;
+    for name in args.iter_from(2) {
+        let key = member::set_member(meta.id, name);
+        if context.txn.member(&key)?.is_some() {
+            context.txn.remove_member(key);
+            meta.count -= 1;
+        }
+    }
+    if meta.count < before {
+        context.txn.put_meta(args.at(1), Kind::Set, &meta, expires);
+    }
+    context.out.int((before - meta.count) as i64);
+    Ok(())
+}
+
+fn is_member(context: &Context<'_, '_>, meta: Option<&Meta>, name: &[u8]) -> Result<bool, Fault> {
+    let Some(meta) = meta else { return Ok(false) };
+    Ok(context.txn.member(&member::set_member(meta.id, name))?.is_some())
+}
+
+/// `SISMEMBER`.
+pub(super) fn sismember(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let meta = context.collection(args.at(1), Kind::Set)?;
+    let found = is_member(context, meta.as_ref(), args.at(2))?;
+    context.out.int(found.into());
+    Ok(())
+}
+
+/// `SMISMEMBER`.
+pub(super) fn smismember(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let meta = context.collection(args.at(1), Kind::Set)?;
+    context.out.array(args.len() - 2);
+    for name in args.iter_from(2) {
+        let found = is_member(context, meta.as_ref(), name)?;
+        context.out.int(found.into());
+    }
+    Ok(())
+}
+
+/// `SCARD`.
+pub(super) fn scard(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let meta = context.collection(args.at(1), Kind::Set)?;
+    context.out.int(meta.map_or(0, |meta| meta.count as i64));
+    Ok(())
+}
+
+/// `SMEMBERS`.
+pub(super) fn smembers(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let meta = context.collection(args.at(1), Kind::Set)?;
+    context.out.set(meta.map_or(0, |meta| meta.count as usize));
+    let Some(meta) = meta else { return Ok(()) };
+    for pair in context.txn.members(&member::prefix(meta.id))? {
+        context.out.bulk(member::set_member_of(&pair?.0));
+        if context.out.overflowed() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Keys of `count` different members, of which there are as many, from a random place on.
+fn take_random(
+    context: &Context<'_, '_>,
+    meta: &Meta,
+    count: usize,
+    random: &mut Random,
+) -> Result<Vec<Slice>, Fault> {
+    let place = member::set_place(meta.id, (random.next() >> 32) as u32);
+    let (from, to) = prefix_range(&member::prefix(meta.id));
+    let after = Bound::Included(place.clone());
+    let mut keys = Vec::with_capacity(count.min(1024));
+    for pair in context.txn.scan(Space::Members, after, to, false)?.take(count) {
+        keys.push(pair?.0);
+    }
+    if keys.len() < count {
+        let before = context.txn.scan(Space::Members, from, Bound::Excluded(place), false)?;
+        for pair in before.take(count - keys.len()) {
+            keys.push(pair?.0);
+        }
+    }
+    Ok(keys)
+}
+
+/// Keys of `count` different members, at most as many as there are. Few of many are taken each
+/// from a place of its own.
+fn random_members(
+    context: &Context<'_, '_>,
+    meta: &Meta,
+    count: usize,
+) -> Result<Vec<Slice>, Fault> {
+    let mut random = Random::new();
+    let all = usize::try_from(meta.count).unwrap_or(usize::MAX);
+    if count == 1 || count >= all / 2 {
+        return take_random(context, meta, count.min(all), &mut random);
+    }
+    let mut found = std::collections::BTreeSet::new();
+    // Half of the places are free at any time: some tries each are enough, nearly always.
+    for _ in 0..count.saturating_mul(16) {
+        if found.len() == count {
+            break;
+        }
+        found.extend(take_random(context, meta, 1, &mut random)?);
+    }
+    let mut keys: Vec<Slice> = found.into_iter().collect();
+    if keys.len() < count {
+        keys = take_random(context, meta, count, &mut random)?;
+    }
+    Ok(keys)
+}
+
+/// `SPOP`.
+pub(super) fn spop(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    if args.len() > 3 {
+        return Err(SYNTAX.into());
+    }
+    let count = args.get(2).map(|text| positive(text).map_err(|_| NOT_POSITIVE)).transpose()?;
+    let Some((mut meta, expires)) = context.edit_collection(args.at(1), Kind::Set)? else {
+        match count {
+            Some(_) => context.out.set(0),
+            None => context.out.null(),
+        }
+        return Ok(());
+    };
+    let keys = random_members(context, &meta, count.unwrap_or(1))?;
+    if count.is_some() {
+        context.out.set(keys.len());
+    }
+    for key in &keys {
+        context.out.bulk(member::set_member_of(key));
+        context.txn.remove_member(key.to_vec());
+    }
+    if !keys.is_empty() {
+        meta.count = meta.count.saturating_sub(keys.len() as u64);
+        context.txn.put_meta(args.at(1), Kind::Set, &meta, expires);
+    }
+    Ok(())
+}
+
+/// Members that `SRANDMEMBER` gives at most when it may repeat them.
+const REPEATED_MAX: u64 = 1 << 20;
+
+/// `SRANDMEMBER`: different members if the count is positive, repeated ones if it is negative.
+pub(super) fn srandmember(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    if args.len() > 3 {
+        return Err(SYNTAX.into());
+    }
+    let count = args.get(2).map(integer).transpose()?;
+    let meta = context.collection(args.at(1), Kind::Set)?;
+    let Some(meta) = meta else {
+        match count {
+            Some(_) => context.out.array(0),
+            None => context.out.null(),
+        }
+        return Ok(());
+    };
+    let Some(count) = count else {
+        let keys = random_members(context, &meta, 1)?;
+        context.out.bulk_or_null(keys.first().map(|key| member::set_member_of(key)));
+        return Ok(());
+    };
+    let mut keys = Vec::new();
+    if let Ok(count) = usize::try_from(count) {
+        if count > 0 {
+            keys = random_members(context, &meta, count)?;
+        }
+    } else {
+        let count = count.unsigned_abs();
+        if count > REPEATED_MAX {
+            return Err("ERR value is out of range".into());
+        }
+        let mut random = Random::new();
+        for _ in 0..count {
+            keys.extend(take_random(context, &meta, 1, &mut random)?);
+        }
+    }
+    context.out.array(keys.len());
+    keys.iter().for_each(|key| context.out.bulk(member::set_member_of(key)));
+    Ok(())
+}

@@ -1,0 +1,408 @@
+//! Strings: the commands that read and write a key's bytes as a whole or in part.
+//!
+//! Runs of plain `GET` and `SET` in a pipeline have ways of their own, [`get_run`] and [`set_run`]:
+//! one read of many keys, one commit of many pairs.
+
+use std::sync::atomic::Ordering;
+
+use rhumb::Result;
+
+use super::{
+    Context, Done, Fault, STRING_TOO_LONG, SYNTAX, WRONG_TYPE,
+    expiry::{self, TimeUnit},
+    integer, is_word,
+};
+use crate::{
+    db::Databases,
+    encode::{Entry, Kind, entry::decode_head, member},
+    resp::{Args, Reply},
+};
+
+/// The longest string, in bytes, as in Redis.
+pub(crate) const STRING_BYTES_MAX: usize = 512 << 20;
+
+/// The replies to `GET` of each of the keys, which are read together.
+pub(crate) fn get_run(databases: &Databases, database: usize, keys: &[&[u8]], out: &mut Reply) {
+    let now_ms = crate::db::now_ms();
+    let values = (|| {
+        let db = databases.numbered(databases.number(database))?;
+        if let [key] = keys {
+            reply_value(db.keys.get(key)?.as_deref(), now_ms, out);
+            return Ok(None);
+        }
+        db.keys.multi_get(keys).map(Some)
+    })();
+    match values {
+        Ok(None) => {}
+        Ok(Some(values)) => {
+            values.iter().for_each(|value| reply_value(value.as_deref(), now_ms, out));
+        }
+        Err(error) => {
+            let fault = Fault::from(error);
+            keys.iter().for_each(|_| fault.write(out));
+        }
+    }
+}
+
+fn reply_value(value: Option<&[u8]>, now_ms: u64, out: &mut Reply) {
+    let Some(value) = value else { return out.null() };
+    match decode_head(value) {
+        Some((_, expires, _)) if expires != 0 && expires <= now_ms => out.null(),
+        Some((Kind::String, _, body)) => out.bulk(&value[body..]),
+        Some(_) => out.error(WRONG_TYPE),
+        None => out.error("ERR an entry is not as the server writes it"),
+    }
+}
+
+/// The replies to plain `SET` of each of the pairs, which are committed together.
+pub(crate) fn set_run(
+    databases: &Databases,
+    database: usize,
+    pairs: &[(&[u8], &[u8])],
+    out: &mut Reply,
+) {
+    let locks = match pairs {
+        [(key, _)] => databases.locks.exclusive(key),
+        pairs => databases.locks.many_exclusive(pairs.iter().map(|(key, _)| *key)),
+    };
+    let done = commit_pairs(databases, databases.number(database), pairs);
+    drop(locks);
+    match done {
+        Ok(()) => pairs.iter().for_each(|_| out.ok()),
+        // Nothing was written: each by itself says why, and the others are.
+        Err(_) if pairs.len() > 1 => {
+            pairs.iter().for_each(|pair| set_run(databases, database, &[*pair], out));
+        }
+        Err(error) => Fault::from(error).write(out),
+    }
+}
+
+fn commit_pairs(databases: &Databases, number: u8, pairs: &[(&[u8], &[u8])]) -> Result<()> {
+    let db = databases.numbered(number)?;
+    let mut batch = databases.engine.batch().durability(databases.durability());
+    let must_look = db.has_collections.load(Ordering::Relaxed);
+    let mut value = Vec::with_capacity(pairs.first().map_or(0, |(_, bytes)| bytes.len() + 1));
+    for (key, bytes) in pairs {
+        if must_look && let Some(before) = db.keys.get(key)? {
+            if let Some(entry) = Entry::decode(before).filter(|entry| entry.kind != Kind::String)
+                && let Some(meta) = entry.meta()
+            {
+                batch.insert(&db.work, member::reclaim(meta.id), []);
+            }
+        }
+        value.clear();
+        value.push(Kind::String as u8);
+        value.extend_from_slice(bytes);
+        batch.insert(&db.keys, key, &value);
+    }
+    batch.commit()?;
+    if databases.watches.any() {
+        pairs.iter().for_each(|(key, _)| databases.watches.touch(number, key));
+    }
+    Ok(())
+}
+
+/// `GET`: as in a run of one.
+pub(super) fn get(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let entry = context.read(args.at(1), Kind::String)?;
+    context.out.bulk_or_null(entry.as_ref().map(Entry::bytes));
+    Ok(())
+}
+
+/// What `SET` was asked for besides key and value.
+#[derive(Default)]
+struct SetOptions {
+    only_if_absent: bool,
+    only_if_present: bool,
+    keep_expiry: bool,
+    get: bool,
+    expires_ms: Option<u64>,
+}
+
+fn set_options(context: &Context<'_, '_>, args: Args<'_>) -> Result<SetOptions, Fault> {
+    let mut options = SetOptions::default();
+    let mut unit: Option<(TimeUnit, &[u8])> = None;
+    let mut at = 3;
+    while let Some(option) = args.get(at) {
+        let is = |word| is_word(option, word);
+        let found = TimeUnit::of_option(option);
+        // The same option again replaces the first; another one is refused.
+        let may_expire =
+            !options.keep_expiry && unit.is_none_or(|(before, _)| Some(before) == found);
+        if is("nx") && !options.only_if_present {
+            options.only_if_absent = true;
+        } else if is("xx") && !options.only_if_absent {
+            options.only_if_present = true;
+        } else if is("get") {
+            options.get = true;
+        } else if is("keepttl") && unit.is_none() {
+            options.keep_expiry = true;
+        } else if let (Some(found), Some(time), true) = (found, args.get(at + 1), may_expire) {
+            unit = Some((found, time));
+            at += 1;
+        } else {
+            return Err(SYNTAX.into());
+        }
+        at += 1;
+    }
+    if let Some((unit, time)) = unit {
+        options.expires_ms = Some(unit.time_of(time, context.txn.now_ms, "set")?);
+    }
+    Ok(options)
+}
+
+/// `SET` with its options.
+pub(super) fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let (key, value) = (args.at(1), args.at(2));
+    let options = set_options(context, args)?;
+    let before = context.txn.edit(key)?;
+    if options.get && before.as_ref().is_some_and(|before| before.kind != Kind::String) {
+        return Err(WRONG_TYPE.into());
+    }
+    let refused = (options.only_if_absent && before.is_some())
+        || (options.only_if_present && before.is_none());
+    if options.get {
+        context.out.bulk_or_null(before.as_ref().map(Entry::bytes));
+    } else if refused {
+        context.out.null();
+    } else {
+        context.out.ok();
+    }
+    if refused {
+        return Ok(());
+    }
+    let kept = before.as_ref().map_or(0, |before| before.expires_ms);
+    let expires = options.expires_ms.unwrap_or(if options.keep_expiry { kept } else { 0 });
+    put_or_remove(context, key, before.as_ref(), value, expires)
+}
+
+/// Writes a string, unless its time is over already.
+fn put_or_remove(
+    context: &mut Context<'_, '_>,
+    key: &[u8],
+    before: Option<&Entry>,
+    value: &[u8],
+    expires: u64,
+) -> Done {
+    if expires != 0 && expires <= context.txn.now_ms {
+        if let Some(before) = before {
+            context.txn.delete(key, before)?;
+        }
+        return Ok(());
+    }
+    context.txn.put_string(key, before, value, expires)?;
+    Ok(())
+}
+
+/// `SETNX`.
+pub(super) fn setnx(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let is_absent = context.txn.edit(args.at(1))?.is_none();
+    if is_absent {
+        context.txn.put_string(args.at(1), None, args.at(2), 0)?;
+    }
+    context.out.int(is_absent.into());
+    Ok(())
+}
+
+fn set_expiring(context: &mut Context<'_, '_>, args: Args<'_>, unit: TimeUnit, name: &str) -> Done {
+    let expires = unit.time_of(args.at(2), context.txn.now_ms, name)?;
+    let before = context.txn.edit(args.at(1))?;
+    context.txn.put_string(args.at(1), before.as_ref(), args.at(3), expires)?;
+    context.out.ok();
+    Ok(())
+}
+
+/// `SETEX`.
+pub(super) fn setex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    set_expiring(context, args, TimeUnit::Seconds, "setex")
+}
+
+/// `PSETEX`.
+pub(super) fn psetex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    set_expiring(context, args, TimeUnit::Milliseconds, "psetex")
+}
+
+/// `GETSET`.
+pub(super) fn getset(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let before = context.edit(args.at(1), Kind::String)?;
+    context.out.bulk_or_null(before.as_ref().map(Entry::bytes));
+    context.txn.put_string(args.at(1), before.as_ref(), args.at(2), 0)?;
+    Ok(())
+}
+
+/// `GETDEL`.
+pub(super) fn getdel(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let before = context.edit(args.at(1), Kind::String)?;
+    context.out.bulk_or_null(before.as_ref().map(Entry::bytes));
+    if let Some(before) = before {
+        context.txn.delete(args.at(1), &before)?;
+    }
+    Ok(())
+}
+
+/// `GETEX`.
+pub(super) fn getex(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let given = match (args.get(2), args.get(3), args.len()) {
+        (None, ..) => None,
+        (Some(option), None, _) if is_word(option, "persist") => Some(None),
+        (Some(option), Some(time), 4) => {
+            Some(Some((TimeUnit::of_option(option).ok_or(SYNTAX)?, time)))
+        }
+        _ => return Err(SYNTAX.into()),
+    };
+    let Some(entry) = context.edit(args.at(1), Kind::String)? else {
+        context.out.null();
+        return Ok(());
+    };
+    let expires = match given {
+        None => entry.expires_ms,
+        Some(None) => 0,
+        Some(Some((unit, time))) => unit.time_of(time, context.txn.now_ms, "getex")?,
+    };
+    context.out.bulk(entry.bytes());
+    expiry::give(context, args.at(1), &entry, expires)
+}
+
+/// `MGET`: keys of other types are absent.
+pub(super) fn mget(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    if context.in_exec {
+        context.out.array(args.len() - 1);
+        for key in args.iter_from(1) {
+            let entry = context.txn.read(key)?.filter(|entry| entry.kind == Kind::String);
+            context.out.bulk_or_null(entry.as_ref().map(Entry::bytes));
+        }
+        return Ok(());
+    }
+    let keys: Vec<&[u8]> = args.iter_from(1).collect();
+    let values = context.txn.db()?.keys.multi_get(&keys)?;
+    context.out.array(values.len());
+    for value in values {
+        let entry = value.and_then(Entry::decode);
+        let entry = entry.filter(|e| e.kind == Kind::String && !e.is_expired(context.txn.now_ms));
+        context.out.bulk_or_null(entry.as_ref().map(Entry::bytes));
+    }
+    Ok(())
+}
+
+fn check_pairs(args: Args<'_>, name: &str) -> Done {
+    if args.len().is_multiple_of(2) {
+        return Err(format!("ERR wrong number of arguments for '{name}' command").into());
+    }
+    Ok(())
+}
+
+fn put_pairs(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    for at in (1..args.len()).step_by(2) {
+        let before = context.txn.edit(args.at(at))?;
+        context.txn.put_string(args.at(at), before.as_ref(), args.at(at + 1), 0)?;
+    }
+    Ok(())
+}
+
+/// `MSET`.
+pub(super) fn mset(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    check_pairs(args, "mset")?;
+    put_pairs(context, args)?;
+    context.out.ok();
+    Ok(())
+}
+
+/// `MSETNX`.
+pub(super) fn msetnx(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    check_pairs(args, "msetnx")?;
+    for at in (1..args.len()).step_by(2) {
+        if context.txn.exists(args.at(at))? {
+            context.out.int(0);
+            return Ok(());
+        }
+    }
+    put_pairs(context, args)?;
+    context.out.int(1);
+    Ok(())
+}
+
+/// `STRLEN`.
+pub(super) fn strlen(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let entry = context.read(args.at(1), Kind::String)?;
+    context.out.count(entry.map_or(0, |entry| entry.bytes().len()));
+    Ok(())
+}
+
+/// `APPEND`.
+pub(super) fn append(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let before = context.edit(args.at(1), Kind::String)?;
+    let expires = before.as_ref().map_or(0, |before| before.expires_ms);
+    let old = before.as_ref().map_or(&[][..], Entry::bytes);
+    if old.len() + args[2].len() > STRING_BYTES_MAX {
+        return Err(STRING_TOO_LONG.into());
+    }
+    let value = [old, args.at(2)].concat();
+    context.txn.put_string(args.at(1), before.as_ref(), &value, expires)?;
+    context.out.count(value.len());
+    Ok(())
+}
+
+/// `GETRANGE` and `SUBSTR`.
+pub(super) fn getrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let (start, end) = (integer(args.at(2))?, integer(args.at(3))?);
+    let entry = context.read(args.at(1), Kind::String)?;
+    let bytes = entry.as_ref().map_or(&[][..], Entry::bytes);
+    context.out.bulk(part(bytes, start, end));
+    Ok(())
+}
+
+/// The bytes from `start` to `end`, both included; from the end if negative.
+fn part(bytes: &[u8], start: i64, end: i64) -> &[u8] {
+    let len = bytes.len() as i64;
+    if len == 0 || (start < 0 && end < 0 && start > end) {
+        return &[];
+    }
+    let from_end = |at: i64| if at < 0 { (len.saturating_add(at)).max(0) } else { at };
+    let (start, end) = (from_end(start), from_end(end).min(len - 1));
+    if start > end {
+        return &[];
+    }
+    &bytes[start as usize..=end as usize]
+}
+
+/// `SETRANGE`.
+pub(super) fn setrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let offset = integer(args.at(2))?;
+    let Ok(offset) = usize::try_from(offset) else {
+        return Err("ERR offset is out of range".into());
+    };
+    let piece = args.at(3);
+    let before = context.edit(args.at(1), Kind::String)?;
+    let mut value = before.as_ref().map_or(&[][..], Entry::bytes).to_vec();
+    if piece.is_empty() {
+        context.out.count(value.len());
+        return Ok(());
+    }
+    if offset.saturating_add(piece.len()) > STRING_BYTES_MAX {
+        return Err(STRING_TOO_LONG.into());
+    }
+    value.resize(value.len().max(offset + piece.len()), 0);
+    value[offset..offset + piece.len()].copy_from_slice(piece);
+    let expires = before.as_ref().map_or(0, |before| before.expires_ms);
+    context.txn.put_string(args.at(1), before.as_ref(), &value, expires)?;
+    context.out.count(value.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn parts_are_as_in_redis() {
+        let bytes = b"This is a string";
+        assert_eq!(part(bytes, 0, 3), b"This");
+        assert_eq!(part(bytes, -3, -1), b"ing");
+        assert_eq!(part(bytes, 0, -1), bytes);
+        assert_eq!(part(bytes, 10, 100), b"string");
+        assert_eq!(part(bytes, -1, -3), b"");
+        assert_eq!(part(bytes, 3, 1), b"");
+        assert_eq!(part(bytes, i64::MIN, i64::MAX), bytes);
+        assert_eq!(part(b"", 0, -1), b"");
+    }
+}

@@ -1,0 +1,191 @@
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`: commands that happen together.
+//!
+//! `EXEC` locks the keys of all its commands, runs them over one set of pending writes, and commits
+//! those as one batch: others see all of it or nothing, and so does a crash.
+
+use std::sync::atomic::Ordering;
+
+use super::{Command, Context, Done, Fault, Locking, keys_of};
+use crate::{
+    locks::Held,
+    resp::{Args, Span},
+    server::Server,
+    session::Session,
+    txn::Txn,
+};
+
+/// The commands between `MULTI` and `EXEC`.
+#[derive(Default)]
+pub(crate) struct Queue {
+    commands: Vec<(&'static Command, Vec<u8>, Vec<Span>)>,
+    bytes: usize,
+    spoiled: bool,
+}
+
+impl Queue {
+    /// Adds a command.
+    pub(crate) fn push(&mut self, command: &'static Command, args: Args<'_>) {
+        let mut bytes = Vec::with_capacity(args.bytes());
+        let mut spans = Vec::with_capacity(args.len());
+        for argument in args.iter_from(0) {
+            let start = bytes.len();
+            bytes.extend_from_slice(argument);
+            spans.push(Span::new(start, bytes.len()));
+        }
+        self.bytes += bytes.len() + spans.len() * size_of::<Span>();
+        self.commands.push((command, bytes, spans));
+    }
+
+    /// How many commands.
+    pub(crate) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// How many bytes they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Says that a command could not be queued.
+    pub(crate) fn spoil(&mut self) {
+        self.spoiled = true;
+    }
+
+    fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
+        self.commands.iter().map(|(command, bytes, spans)| (*command, Args::new(bytes, spans)))
+    }
+}
+
+fn set_queue(session: &mut Session, queue: Option<Queue>) -> Option<Queue> {
+    let queued = queue.as_ref().map_or(usize::MAX, Queue::len);
+    session.info.queued.store(queued, Ordering::Relaxed);
+    std::mem::replace(&mut session.queue, queue)
+}
+
+/// `MULTI`.
+pub(super) fn multi(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
+    if context.session.queue.is_some() {
+        return Err("ERR MULTI calls can not be nested".into());
+    }
+    set_queue(context.session, Some(Queue::default()));
+    context.out.ok();
+    Ok(())
+}
+
+/// `DISCARD`.
+pub(super) fn discard(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
+    if set_queue(context.session, None).is_none() {
+        return Err("ERR DISCARD without MULTI".into());
+    }
+    unwatch_all(context.server, context.session);
+    context.out.ok();
+    Ok(())
+}
+
+/// `WATCH`.
+pub(super) fn watch(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    if context.session.queue.is_some() {
+        return Err("ERR WATCH inside MULTI is not allowed".into());
+    }
+    for key in args.iter_from(1) {
+        let watched = (context.txn.number, key.to_vec());
+        if context.session.watched.iter().any(|(other, _)| *other == watched) {
+            continue;
+        }
+        let was_there = context.txn.exists(key)?;
+        context.server.databases.watches.add(watched.clone(), &context.session.mark);
+        context.session.watched.push((watched, was_there));
+    }
+    context.out.ok();
+    Ok(())
+}
+
+/// `UNWATCH`.
+pub(super) fn unwatch(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
+    unwatch_all(context.server, context.session);
+    context.out.ok();
+    Ok(())
+}
+
+/// Takes back all that the session watches.
+pub(crate) fn unwatch_all(server: &Server, session: &mut Session) {
+    for (key, _) in session.watched.drain(..) {
+        server.databases.watches.remove(&key, &session.mark);
+    }
+    session.mark.store(false, Ordering::Release);
+}
+
+/// Forgets the queue and the watched keys.
+pub(super) fn reset(server: &Server, session: &mut Session) {
+    set_queue(session, None);
+    unwatch_all(server, session);
+}
+
+/// Takes the locks of all commands together.
+fn lock<'s>(server: &'s Server, queue: &Queue, session: &Session) -> Held<'s> {
+    let locks = &server.databases.locks;
+    let mut keys: Vec<&[u8]> = session.watched.iter().map(|((_, key), _)| &key[..]).collect();
+    for (command, args) in queue.commands() {
+        match command.locking {
+            Locking::Everything | Locking::Snapshot => return locks.everything(),
+            Locking::Nothing | Locking::Shared | Locking::Exclusive => {}
+        }
+        keys.extend(keys_of(command, args));
+    }
+    locks.many_exclusive(keys.into_iter())
+}
+
+/// Whether a watched key was written, or has ended, since it was watched.
+fn is_dirty(context: &mut Context<'_, '_>) -> Result<bool, Fault> {
+    if context.session.mark.load(Ordering::Acquire) {
+        return Ok(true);
+    }
+    let here = context.txn.number;
+    let mut dirty = false;
+    for ((number, key), was_there) in &context.session.watched {
+        context.txn.number = *number;
+        dirty |= *was_there && !context.txn.exists(key)?;
+    }
+    context.txn.number = here;
+    Ok(dirty)
+}
+
+/// `EXEC`.
+pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
+    let Some(queue) = set_queue(context.session, None) else {
+        return Err("ERR EXEC without MULTI".into());
+    };
+    if queue.spoiled {
+        unwatch_all(context.server, context.session);
+        return Err("EXECABORT Transaction discarded because of previous errors.".into());
+    }
+    let server = context.server;
+    let locks = lock(server, &queue, context.session);
+    // The moment, and the database's keyspaces, are those under the locks.
+    let number = server.databases.number(context.session.database);
+    context.txn = Txn::new(&server.databases, number, crate::db::now_ms());
+    let dirty = is_dirty(context);
+    unwatch_all(server, context.session);
+    if dirty? {
+        context.out.null_array();
+        return Ok(());
+    }
+    context.out.array(queue.len());
+    context.in_exec = true;
+    for (command, args) in queue.commands() {
+        let from = context.out.len();
+        match (command.run)(context, args) {
+            Ok(()) => {}
+            // What it had written by then is unknown: nothing of the transaction happens.
+            Err(fault @ Fault::Engine(_)) => return Err(fault),
+            Err(fault) => {
+                context.out.truncate(from);
+                fault.write(context.out);
+            }
+        }
+    }
+    context.in_exec = false;
+    context.txn.commit()?;
+    drop(locks);
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! One connection: bytes in, commands run, replies out, in order.
+//!
+//! The next bytes are read once the replies to the last ones are taken, so that a client that does
+//! not read is not read from, and costs no more than one reply. While a client is idle it has no
+//! buffers.
+
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{
+    clients::ClientInfo,
+    config::Fsync,
+    resp::{Frames, Parser, Reply},
+    server::Server,
+    session::Session,
+};
+
+/// Bytes that are read at a time; before a password was said.
+const READ_BYTES: usize = 64 << 10;
+const READ_BYTES_FIRST: usize = 8 << 10;
+
+/// Bytes that a client may send for one command before it has said the password.
+const QUERY_BYTES_FIRST: usize = 32 << 10;
+
+/// How many commands are parsed before they are run.
+const COMMANDS_MAX: usize = 1024;
+
+/// Replies are sent once they are this large, in bytes, even if there are commands left to run.
+const SEND_BYTES: usize = 256 << 10;
+
+/// A buffer of an idle client that is larger is given back.
+const IDLE_BYTES: usize = 512;
+
+/// A client with fewer bytes of buffers is not the one that is closed when there are too many.
+const SMALL_BYTES: usize = 256 << 10;
+
+thread_local! {
+    /// What bytes are read into before they are a client's; one for each thread.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Why a connection ends before the client says so.
+enum End {
+    /// The socket failed, or the other side is gone, or the server ends.
+    Gone,
+    /// After the replies.
+    Closing,
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+/// A connection's state.
+struct Connection<S> {
+    server: Arc<Server>,
+    session: Session,
+    socket: S,
+    parser: Parser,
+    frames: Frames,
+    /// Bytes that were read and are not yet commands that were run.
+    input: Vec<u8>,
+    out: Reply,
+    /// What this connection has added to the bytes of all clients' buffers.
+    counted_bytes: usize,
+}
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    server: Arc<Server>,
+    socket: S,
+    info: Arc<ClientInfo>,
+) {
+    let is_open = server.password().is_none();
+    let out = Reply::new(server.config.limits.reply_bytes);
+    let mut connection = Connection {
+        session: Session::new(Arc::clone(&info), is_open),
+        server,
+        socket,
+        parser: Parser::default(),
+        frames: Frames::default(),
+        input: Vec::new(),
+        out,
+        counted_bytes: 0,
+    };
+    let mut killed = pin!(info.killed());
+    tokio::select! {
+        biased;
+        () = &mut killed => {}
+        _ = connection.run() => {}
+    }
+    connection.end();
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    async fn run(&mut self) -> Result<(), End> {
+        loop {
+            self.read().await?;
+            let done = self.run_commands().await;
+            self.send().await?;
+            done?;
+            self.settle();
+        }
+    }
+
+    /// Reads what there is, at least one byte.
+    async fn read(&mut self) -> Result<(), End> {
+        let most = if self.session.authenticated { READ_BYTES } else { READ_BYTES_FIRST };
+        let wanted = self.parser.wanted();
+        if wanted > self.input.capacity() && self.input.len() >= READ_BYTES {
+            // At most as much again, and no more than the argument needs.
+            let more = (wanted - self.input.len()).min(self.input.len());
+            self.input.reserve_exact(more);
+        }
+        let (socket, input) = (&mut self.socket, &mut self.input);
+        let read = poll_fn(|cx| {
+            let mut scratch = SCRATCH.take();
+            scratch.resize(READ_BYTES, 0);
+            let mut buffer = ReadBuf::new(&mut scratch[..most]);
+            let polled = Pin::new(&mut *socket).poll_read(cx, &mut buffer);
+            input.extend_from_slice(buffer.filled());
+            let len = buffer.filled().len();
+            SCRATCH.set(scratch);
+            polled.map_ok(|()| len)
+        });
+        if read.await? == 0 {
+            return Err(End::Gone);
+        }
+        Ok(())
+    }
+
+    /// Runs the commands that are complete. Sends replies meanwhile if they become large.
+    async fn run_commands(&mut self) -> Result<(), End> {
+        let began = Instant::now();
+        let (mut commands, mut output, input) = (0, 0, self.input.len());
+        let done = loop {
+            let limits = self.session.read_limits(&self.server);
+            // What a command may be depends on whether the one before it said the password.
+            let most = if self.session.authenticated { COMMANDS_MAX } else { 1 };
+            let parsed = self.parser.parse(&mut self.input, &mut self.frames, &limits, most);
+            let complete = self.frames.len();
+            let mut at = 0;
+            while at < complete && !self.session.closing {
+                at += self.run_some(at);
+                if self.out.overflowed() {
+                    self.out.clear(0);
+                    self.out.error("ERR the reply is larger than the server sends");
+                    self.session.closing = true;
+                }
+                if self.out.len() >= SEND_BYTES {
+                    output += self.out.len();
+                    self.send().await?;
+                }
+            }
+            commands += complete;
+            let taken = self.parser.consume(&mut self.frames);
+            self.input.drain(..taken);
+            if let Err(error) = parsed {
+                self.server.metrics.count_protocol_error();
+                self.out.error(&format!("ERR {error}"));
+                break Err(End::Closing);
+            }
+            if self.session.closing {
+                break Err(End::Closing);
+            }
+            if complete < most {
+                break self.check_query();
+            }
+        };
+        output += self.out.len();
+        self.server.metrics.count_batch(commands, began.elapsed(), input, output);
+        if commands > 0 {
+            self.session.info.note_active();
+            // The command that has begun is a new one.
+            self.session.info.note_stalled(false);
+        }
+        done
+    }
+
+    /// Runs complete commands from the one at `at`; returns how many.
+    fn run_some(&mut self, at: usize) -> usize {
+        let Self { server, session, input, frames, out, .. } = self;
+        let mut run = || session.run(server, input, frames, at, SEND_BYTES, out);
+        if server.databases.fsync() == Fsync::Always {
+            // The thread may wait for the disk: another one takes its other connections.
+            return tokio::task::block_in_place(run);
+        }
+        run()
+    }
+
+    /// Refuses a command that is too large to come in.
+    fn check_query(&mut self) -> Result<(), End> {
+        let limits = &self.server.config.limits;
+        let most = if self.session.authenticated { limits.query_bytes } else { QUERY_BYTES_FIRST };
+        let all = self.server.clients.buffers_bytes.load(Ordering::Relaxed);
+        let mine = self.input.capacity();
+        let is_over = all > limits.buffers_bytes && mine > SMALL_BYTES;
+        if self.input.len() > most || is_over {
+            self.out.error("ERR Protocol error: the query buffers are full");
+            return Err(End::Closing);
+        }
+        Ok(())
+    }
+
+    /// Sends all replies.
+    async fn send(&mut self) -> Result<(), End> {
+        let mut sent = 0;
+        while sent < self.out.len() {
+            let (socket, out, info) = (&mut self.socket, &self.out, &self.session.info);
+            let write = poll_fn(|cx| {
+                let polled = Pin::new(&mut *socket).poll_write(cx, &out.bytes()[sent..]);
+                info.note_stalled(polled.is_pending());
+                polled
+            });
+            match write.await? {
+                0 => return Err(End::Gone),
+                written => sent += written,
+            }
+        }
+        self.out.clear(SEND_BYTES);
+        Ok(())
+    }
+
+    /// Before waiting: says how many bytes are kept, and gives back what is not needed.
+    fn settle(&mut self) {
+        if self.input.is_empty() && self.input.capacity() > IDLE_BYTES {
+            self.input = Vec::new();
+        }
+        self.out.clear(IDLE_BYTES);
+        let (query, reply) = (self.input.capacity(), self.out.capacity());
+        let info = &self.session.info;
+        info.note_stalled(self.parser.is_inside());
+        if query + reply != self.counted_bytes {
+            info.query_bytes.store(query, Ordering::Relaxed);
+            info.reply_bytes.store(reply, Ordering::Relaxed);
+            let all = &self.server.clients.buffers_bytes;
+            all.fetch_add(query + reply, Ordering::Relaxed);
+            all.fetch_sub(self.counted_bytes, Ordering::Relaxed);
+            self.counted_bytes = query + reply;
+        }
+    }
+
+    fn end(mut self) {
+        self.server.clients.buffers_bytes.fetch_sub(self.counted_bytes, Ordering::Relaxed);
+        let server = Arc::clone(&self.server);
+        self.session.end(&server);
+    }
+}

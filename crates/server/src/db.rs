@@ -1,0 +1,260 @@
+//! The sixteen databases over one engine: which keyspaces a database has, collection numbers, the
+//! time, and how durable a commit is.
+//!
+//! A database has three keyspaces: its keys, the members of its collections, and the work that is
+//! left for later (times of expiry, collections to reclaim). Which number's keyspaces a database
+//! has is a map that `SWAPDB` changes. Emptying clears the keyspaces, whatever their size.
+
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+use rhumb::{Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result};
+
+use crate::{
+    config::Fsync,
+    encode::format::{
+        FORMAT_VERSION, SYSTEM_CLEARING, SYSTEM_KEYSPACE, SYSTEM_MAP, SYSTEM_NEXT_ID,
+        SYSTEM_VERSION,
+    },
+    locks::Locks,
+    watch::Watches,
+};
+
+/// How many databases.
+pub(crate) const DATABASES: usize = 16;
+
+/// Collection numbers that are reserved at a time: so many at most are lost at a crash.
+const IDS_RESERVED: u64 = 1 << 16;
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The keyspaces of one database.
+pub(crate) struct Db {
+    /// Entries by key.
+    pub(crate) keys: Keyspace,
+    /// Members of collections, by collection.
+    pub(crate) members: Keyspace,
+    /// Times of expiry and collections to reclaim.
+    pub(crate) work: Keyspace,
+    /// Whether a collection may be among the keys: while there is none, a plain `SET` need not look
+    /// at what it replaces.
+    pub(crate) has_collections: AtomicBool,
+    /// Keys at the last count, and those of them with a time of expiry.
+    pub(crate) counted_keys: AtomicU64,
+    pub(crate) counted_expires: AtomicU64,
+}
+
+/// All databases, and what they share.
+pub(crate) struct Databases {
+    pub(crate) engine: Database,
+    opened: [OnceLock<Db>; DATABASES],
+    opening: Mutex<()>,
+    map: [AtomicU8; DATABASES],
+    system: Keyspace,
+    next_id: AtomicU64,
+    /// Numbers below this may be used.
+    reserved_ids: Mutex<u64>,
+    fsync: AtomicU8,
+    pub(crate) locks: Locks,
+    pub(crate) watches: Watches,
+}
+
+fn damaged(what: &'static str) -> Error {
+    Error::InvalidArgument(what.into())
+}
+
+fn keyspace_name(number: usize, part: &str) -> String {
+    format!("db{number}.{part}")
+}
+
+impl Databases {
+    /// Opens the databases that `engine` holds.
+    ///
+    /// # Errors
+    ///
+    /// From the engine, and if its server keyspace was written by a later version.
+    pub(crate) fn open(engine: Database, fsync: Fsync) -> Result<Self> {
+        let system = engine.keyspace(SYSTEM_KEYSPACE, KeyspaceOptions::default())?;
+        match system.get(SYSTEM_VERSION)?.as_deref() {
+            None => system.insert(SYSTEM_VERSION, [FORMAT_VERSION])?,
+            Some([FORMAT_VERSION]) => {}
+            Some(_) => {
+                return Err(damaged("the data were written by another version of the server"));
+            }
+        }
+        let map = [const { AtomicU8::new(0) }; DATABASES];
+        let stored = system.get(SYSTEM_MAP)?;
+        for (at, slot) in map.iter().enumerate() {
+            let number = stored.as_ref().and_then(|map| map.get(at)).copied();
+            let number = number.unwrap_or(at as u8);
+            if usize::from(number) >= DATABASES {
+                return Err(damaged("the map of databases is damaged"));
+            }
+            slot.store(number, Ordering::Relaxed);
+        }
+        let next_id = match system.get(SYSTEM_NEXT_ID)? {
+            None => 1,
+            Some(bytes) => {
+                let bytes = (*bytes).try_into().map_err(|_| damaged("a number is damaged"))?;
+                u64::from_le_bytes(bytes)
+            }
+        };
+        let databases = Self {
+            engine,
+            opened: [const { OnceLock::new() }; DATABASES],
+            opening: Mutex::default(),
+            map,
+            system,
+            next_id: AtomicU64::new(next_id),
+            reserved_ids: Mutex::new(next_id),
+            fsync: AtomicU8::new(0),
+            locks: Locks::default(),
+            watches: Watches::default(),
+        };
+        databases.set_fsync(fsync);
+        databases.finish_clearing()?;
+        for number in 0..DATABASES {
+            if databases.engine.has_keyspace(&keyspace_name(number, "keys")) {
+                databases.numbered(number as u8)?;
+            }
+        }
+        databases.numbered(databases.number(0))?;
+        Ok(databases)
+    }
+
+    /// Empties again what a crash left half emptied.
+    fn finish_clearing(&self) -> Result<()> {
+        let marks: Vec<_> = self.system.prefix(SYSTEM_CLEARING).collect::<Result<_>>()?;
+        for (mark, _) in marks {
+            if let Some(number) = mark.get(SYSTEM_CLEARING.len()) {
+                self.clear(*number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the keyspaces that the database has at present.
+    #[inline]
+    pub(crate) fn number(&self, database: usize) -> u8 {
+        self.map[database].load(Ordering::Acquire)
+    }
+
+    /// The keyspaces of a number; made at their first use.
+    ///
+    /// # Errors
+    ///
+    /// From the engine.
+    #[inline]
+    pub(crate) fn numbered(&self, number: u8) -> Result<&Db> {
+        match self.opened[usize::from(number)].get() {
+            Some(db) => Ok(db),
+            None => self.open_numbered(usize::from(number)),
+        }
+    }
+
+    #[cold]
+    fn open_numbered(&self, number: usize) -> Result<&Db> {
+        let _one = self.opening.lock();
+        if let Some(db) = self.opened[number].get() {
+            return Ok(db);
+        }
+        let open = |part: &str| {
+            self.engine.keyspace(&keyspace_name(number, part), KeyspaceOptions::default())
+        };
+        let (keys, members, work) = (open("keys")?, open("members")?, open("work")?);
+        let has_collections = members.first_key_value()?.is_some();
+        Ok(self.opened[number].get_or_init(|| Db {
+            keys,
+            members,
+            work,
+            has_collections: AtomicBool::new(has_collections),
+            counted_keys: AtomicU64::new(0),
+            counted_expires: AtomicU64::new(0),
+        }))
+    }
+
+    /// The databases that were used since the data were made: their numbers and keyspaces.
+    pub(crate) fn opened(&self) -> impl Iterator<Item = (u8, &Db)> {
+        let numbered = self.opened.iter().enumerate();
+        numbered.filter_map(|(number, db)| db.get().map(|db| (number as u8, db)))
+    }
+
+    /// A number for a new collection.
+    ///
+    /// # Errors
+    ///
+    /// From the engine, which keeps what is reserved.
+    pub(crate) fn new_id(&self) -> Result<u64> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut reserved = self.reserved_ids.lock();
+        if id >= *reserved {
+            let until = id + IDS_RESERVED;
+            self.system.insert(SYSTEM_NEXT_ID, until.to_le_bytes())?;
+            *reserved = until;
+        }
+        Ok(id)
+    }
+
+    /// Exchanges two databases. The caller holds all locks.
+    ///
+    /// # Errors
+    ///
+    /// From the engine; nothing is exchanged then.
+    pub(crate) fn swap(&self, a: usize, b: usize) -> Result<()> {
+        let mut map: [u8; DATABASES] = std::array::from_fn(|at| self.number(at));
+        map.swap(a, b);
+        self.system.insert(SYSTEM_MAP, map)?;
+        for (slot, number) in self.map.iter().zip(map) {
+            slot.store(number, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Empties the keyspaces of a number at once. The caller holds all locks.
+    ///
+    /// # Errors
+    ///
+    /// From the engine; what was begun is finished when the data are opened again.
+    pub(crate) fn clear(&self, number: u8) -> Result<()> {
+        let db = self.numbered(number)?;
+        let mark = [SYSTEM_CLEARING, &[number]].concat();
+        self.system.insert(&mark, [])?;
+        db.keys.clear()?;
+        db.members.clear()?;
+        db.work.clear()?;
+        self.system.remove(&mark)?;
+        db.has_collections.store(false, Ordering::Relaxed);
+        db.counted_keys.store(0, Ordering::Relaxed);
+        db.counted_expires.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// When a write is forced to the disk.
+    pub(crate) fn fsync(&self) -> Fsync {
+        Fsync::from_byte(self.fsync.load(Ordering::Relaxed))
+    }
+
+    /// Changes when a write is forced to the disk.
+    pub(crate) fn set_fsync(&self, fsync: Fsync) {
+        self.fsync.store(fsync as u8, Ordering::Relaxed);
+    }
+
+    /// What a commit survives before it is acknowledged.
+    #[inline]
+    pub(crate) fn durability(&self) -> PersistMode {
+        match self.fsync() {
+            Fsync::Always => PersistMode::SyncData,
+            Fsync::Everysec | Fsync::No => PersistMode::Buffer,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Entries of a database's keys: a string's bytes, or what is to be known of a collection.
+
+use rhumb::Slice;
+
+use super::format::{
+    FLAG_EXPIRES, KIND_HASH, KIND_LIST, KIND_MASK, KIND_SET, KIND_STRING, KIND_ZSET,
+};
+
+/// The type of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    String = KIND_STRING,
+    Hash = KIND_HASH,
+    Zset = KIND_ZSET,
+    List = KIND_LIST,
+    Set = KIND_SET,
+}
+
+impl Kind {
+    /// The type as `TYPE` names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Hash => "hash",
+            Self::Zset => "zset",
+            Self::List => "list",
+            Self::Set => "set",
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte & KIND_MASK {
+            KIND_STRING => Self::String,
+            KIND_HASH => Self::Hash,
+            KIND_ZSET => Self::Zset,
+            KIND_LIST => Self::List,
+            KIND_SET => Self::Set,
+            _ => return None,
+        })
+    }
+}
+
+/// What an entry says of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meta {
+    /// Its number, at the front of its members' keys; never used twice.
+    pub(crate) id: u64,
+    /// How many members it has.
+    pub(crate) count: u64,
+    /// Of a list: the place of its first element.
+    pub(crate) first: u64,
+}
+
+/// An entry as it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) kind: Kind,
+    /// When it ends, in milliseconds since 1970; 0 if it does not.
+    pub(crate) expires_ms: u64,
+    value: Slice,
+    /// Where in the value the header ends.
+    body: usize,
+}
+
+/// The head of an entry: type, expiry, and where the rest begins.
+#[inline]
+pub(crate) fn decode_head(value: &[u8]) -> Option<(Kind, u64, usize)> {
+    let first = *value.first()?;
+    let kind = Kind::from_byte(first)?;
+    if first & FLAG_EXPIRES == 0 {
+        return Some((kind, 0, 1));
+    }
+    let expires = value.get(1..9)?.try_into().ok()?;
+    Some((kind, u64::from_le_bytes(expires), 9))
+}
+
+impl Entry {
+    /// Reads an entry; none if the bytes are none.
+    #[inline]
+    pub(crate) fn decode(value: Slice) -> Option<Self> {
+        let (kind, expires_ms, body) = decode_head(&value)?;
+        Some(Self { kind, expires_ms, value, body })
+    }
+
+    /// The bytes of a string.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.value[self.body..]
+    }
+
+    /// What there is to be known of a collection; none if the bytes are damaged.
+    pub(crate) fn meta(&self) -> Option<Meta> {
+        let word = |at: usize| {
+            let bytes = self.bytes().get(at..at + 8)?.try_into().ok()?;
+            Some(u64::from_le_bytes(bytes))
+        };
+        let first = if self.kind == Kind::List { word(16)? } else { 0 };
+        Some(Meta { id: word(0)?, count: word(8)?, first })
+    }
+
+    /// Whether the entry has ended at `now_ms`.
+    #[inline]
+    pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms != 0 && self.expires_ms <= now_ms
+    }
+}
+
+/// Appends the head of an entry.
+#[inline]
+pub(crate) fn push_head(out: &mut Vec<u8>, kind: Kind, expires_ms: u64) {
+    if expires_ms == 0 {
+        out.push(kind as u8);
+        return;
+    }
+    out.push(kind as u8 | FLAG_EXPIRES);
+    out.extend_from_slice(&expires_ms.to_le_bytes());
+}
+
+/// The entry of a string.
+pub(crate) fn encode_string(bytes: &[u8], expires_ms: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + 9);
+    push_head(&mut out, Kind::String, expires_ms);
+    out.extend_from_slice(bytes);
+    out
+}
+
+/// The entry of a collection.
+pub(crate) fn encode_meta(kind: Kind, meta: &Meta, expires_ms: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(33);
+    push_head(&mut out, kind, expires_ms);
+    out.extend_from_slice(&meta.id.to_le_bytes());
+    out.extend_from_slice(&meta.count.to_le_bytes());
+    if kind == Kind::List {
+        out.extend_from_slice(&meta.first.to_le_bytes());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_have_their_golden_bytes() {
+        assert_eq!(encode_string(b"ab", 0), [0, b'a', b'b']);
+        assert_eq!(encode_string(b"", 0x0102), [0x80, 2, 1, 0, 0, 0, 0, 0, 0]);
+        let meta = Meta { id: 7, count: 3, first: 1 << 63 };
+        let hash = [1, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(encode_meta(Kind::Hash, &meta, 0), hash);
+        let mut list = hash.to_vec();
+        list[0] = 3;
+        list.extend([0, 0, 0, 0, 0, 0, 0, 0x80]);
+        assert_eq!(encode_meta(Kind::List, &meta, 0), list);
+    }
+
+    #[test]
+    fn entries_are_read_back() {
+        for expires in [0, 1, u64::MAX] {
+            let entry = Entry::decode(encode_string(b"value", expires).into()).unwrap();
+            assert_eq!((entry.kind, entry.expires_ms), (Kind::String, expires));
+            assert_eq!(entry.bytes(), b"value");
+            for kind in [Kind::Hash, Kind::Zset, Kind::List, Kind::Set] {
+                let first = if kind == Kind::List { 9 } else { 0 };
+                let meta = Meta { id: 5, count: 6, first };
+                let entry = Entry::decode(encode_meta(kind, &meta, expires).into()).unwrap();
+                assert_eq!((entry.kind, entry.meta()), (kind, Some(meta)));
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_entries_are_none() {
+        for bytes in [&[][..], &[9], &[0x80, 1, 2], &[0x0F]] {
+            assert!(Entry::decode(bytes.into()).is_none(), "{bytes:?}");
+        }
+        assert_eq!(Entry::decode([3_u8, 1][..].into()).unwrap().meta(), None);
+    }
+
+    #[test]
+    fn an_entry_ends_at_its_time() {
+        let entry = Entry::decode(encode_string(b"", 10).into()).unwrap();
+        assert!(!entry.is_expired(9) && entry.is_expired(10));
+        assert!(!Entry::decode(encode_string(b"", 0).into()).unwrap().is_expired(u64::MAX));
+    }
+}

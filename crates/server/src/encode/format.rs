@@ -1,0 +1,42 @@
+//! The constants of the server's encoding; `docs/format/server.md` explains them.
+
+/// Version of the encoding, kept in the keyspace [`SYSTEM_KEYSPACE`].
+pub(crate) const FORMAT_VERSION: u8 = 1;
+
+/// The keyspace of what belongs to the server as a whole.
+pub(crate) const SYSTEM_KEYSPACE: &str = "server";
+
+/// System key: one byte, [`FORMAT_VERSION`].
+pub(crate) const SYSTEM_VERSION: &[u8] = b"version";
+/// System key: the first collection number that is not reserved, little-endian.
+pub(crate) const SYSTEM_NEXT_ID: &[u8] = b"next-id";
+/// System key: sixteen bytes, for each database the number of its keyspaces.
+pub(crate) const SYSTEM_MAP: &[u8] = b"map";
+/// System key: begun emptying; followed by the number of the keyspaces.
+pub(crate) const SYSTEM_CLEARING: &[u8] = b"clearing";
+
+/// In an entry's first byte: whether a time of expiry follows.
+pub(crate) const FLAG_EXPIRES: u8 = 0x80;
+/// In an entry's first byte: the type.
+pub(crate) const KIND_MASK: u8 = 0x0F;
+
+/// Types of entries.
+pub(crate) const KIND_STRING: u8 = 0;
+pub(crate) const KIND_HASH: u8 = 1;
+pub(crate) const KIND_ZSET: u8 = 2;
+pub(crate) const KIND_LIST: u8 = 3;
+pub(crate) const KIND_SET: u8 = 4;
+
+/// Bytes of a collection's number at the front of its members' keys.
+pub(crate) const ID_BYTES: usize = 8;
+
+/// In a sorted set's member key after the number: by member, by score.
+pub(crate) const ZSET_BY_MEMBER: u8 = 0;
+pub(crate) const ZSET_BY_SCORE: u8 = 1;
+
+/// First byte of a work key: a collection to reclaim, a time of expiry.
+pub(crate) const WORK_RECLAIM: u8 = 0;
+pub(crate) const WORK_EXPIRY: u8 = 1;
+
+/// Where the first element of a list is put: in the middle, so that it grows both ways.
+pub(crate) const LIST_MIDDLE: u64 = 1 << 63;

@@ -1,0 +1,214 @@
+//! Rhumb as a server: ordinary Redis clients, RESP2 and RESP3, on an ordered key-value store.
+//!
+//! The layers, each of which knows only those below it:
+//!
+//! | module | for |
+//! | --- | --- |
+//! | `listen`, `http` | sockets, the life of the server, the metrics |
+//! | `connection` | one connection: bytes in, replies out |
+//! | `session` | one client: commands to replies |
+//! | `command` | what each command does |
+//! | `txn`, `db`, `locks`, `watch` | reads and pending writes, databases, atomicity |
+//! | `encode` | how the types of Redis lie in ordered keyspaces |
+//! | `resp` | the protocol |
+#![forbid(unsafe_code)]
+
+mod clients;
+mod command;
+mod config;
+mod connection;
+mod db;
+mod encode;
+mod exposition;
+mod glob;
+mod http;
+mod listen;
+mod locks;
+mod metrics;
+mod notify;
+mod random;
+pub mod resp;
+mod server;
+mod session;
+mod sweep;
+mod txn;
+mod watch;
+
+use std::{fmt, io, net::SocketAddr, sync::Arc};
+
+pub use config::{Config, ConfigError, Fsync, Limits, parse_size};
+
+/// Why a server does not start, or ends.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The settings cannot be used.
+    Config(ConfigError),
+    /// The engine failed: the data cannot be opened, or the last sync failed.
+    Engine(rhumb::Error),
+    /// An address cannot be listened on.
+    Listen(String),
+    /// The operating system refused a thread, a signal handler or a socket.
+    System(io::Error),
+}
+
+impl ServeError {
+    fn listen(address: impl fmt::Display, error: &io::Error) -> Self {
+        Self::Listen(format!("cannot listen on {address}: {error}"))
+    }
+
+    fn thread(error: &io::Error) -> Self {
+        Self::System(io::Error::new(error.kind(), format!("cannot start a thread: {error}")))
+    }
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Engine(error) => error.fmt(f),
+            Self::Listen(what) => f.write_str(what),
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+impl From<ConfigError> for ServeError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<rhumb::Error> for ServeError {
+    fn from(error: rhumb::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<io::Error> for ServeError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// Where a server that has started can be found.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Where clients come to.
+    pub address: SocketAddr,
+    /// Where the metrics and the status page are.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Runs a server until the process gets SIGTERM or SIGINT, or a client says `SHUTDOWN`; then lets
+/// every connection answer what it has read, syncs, and returns. `ready` is called once clients
+/// can come.
+///
+/// # Errors
+///
+/// [`ServeError`], which says what to do about it.
+pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeError> {
+    let runtime = listen::runtime(config.threads)?;
+    let server = Arc::new(server::Server::open(config)?);
+    runtime.block_on(async {
+        let listeners = listen::bind(&server)?;
+        stop_on_signals(&server)?;
+        let found = Ready { address: listeners.address()?, metrics: listeners.metrics_address() };
+        ready(&found);
+        notify::ready();
+        let served = listen::serve(&server, listeners).await;
+        notify::stopping();
+        served
+    })
+}
+
+fn stop_on_signals(server: &Arc<server::Server>) -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let server = Arc::clone(server);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        server.stop();
+    });
+    Ok(())
+}
+
+/// A server within this process, for tests and for programs that want one at hand. It ends, and
+/// syncs, when it is dropped.
+#[derive(Debug)]
+pub struct Running {
+    ready: Ready,
+    stop: Stop,
+    thread: Option<std::thread::JoinHandle<Result<(), ServeError>>>,
+}
+
+struct Stop(Arc<server::Server>);
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stop")
+    }
+}
+
+impl Running {
+    /// Starts a server in threads of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`].
+    pub fn start(config: Config) -> Result<Self, ServeError> {
+        let runtime = listen::runtime(config.threads)?;
+        let server = Arc::new(server::Server::open(config)?);
+        let listeners = runtime.block_on(async { listen::bind(&server) })?;
+        let ready = Ready { address: listeners.address()?, metrics: listeners.metrics_address() };
+        let running = Arc::clone(&server);
+        let thread = std::thread::Builder::new()
+            .name("rhumb-server".to_owned())
+            .spawn(move || runtime.block_on(listen::serve(&running, listeners)))
+            .map_err(|error| ServeError::thread(&error))?;
+        Ok(Self { ready, stop: Stop(server), thread: Some(thread) })
+    }
+
+    /// Where clients come to.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.ready.address
+    }
+
+    /// Where the metrics are.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.ready.metrics
+    }
+
+    /// Ends the server and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// If the last sync failed.
+    pub fn stop(mut self) -> Result<(), ServeError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), ServeError> {
+        self.stop.0.stop();
+        match self.thread.take().map(std::thread::JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(error),
+            Some(Err(_)) => Err(io::Error::other("the server's thread panicked").into()),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `stop`.
+        let _ = self.end();
+    }
+}

@@ -1,0 +1,221 @@
+//! Listening, and the life of the server: from the bound sockets to the last synced byte.
+
+use std::{
+    io,
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use rhumb::PersistMode;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
+    runtime::{Builder, Runtime},
+};
+
+use crate::{ServeError, config::Fsync, connection, http, server::Server, sweep};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// How long connections may take to end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// How long to wait after an accept that failed: there are too many files open, most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Sockets that are bound, so that clients can come.
+pub(crate) struct Listeners {
+    tcp: TcpListener,
+    unix: Option<UnixListener>,
+    metrics: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Where clients come to.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// Where the metrics are.
+    pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+}
+
+/// The runtime that serves connections.
+pub(crate) fn runtime(threads: usize) -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    if threads > 0 {
+        builder.worker_threads(threads);
+    }
+    builder.thread_name("rhumb-serve").enable_all().build()
+}
+
+fn bind_tcp(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    let bind = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    bind().map_err(|error| ServeError::listen(address, &error))
+}
+
+fn bind_unix(path: &Path) -> Result<UnixListener, ServeError> {
+    if std::os::unix::net::UnixStream::connect(path).is_err() {
+        // A socket that nobody answers is left over from a server that was killed.
+        let _ = std::fs::remove_file(path);
+    }
+    UnixListener::bind(path).map_err(|error| ServeError::listen(path.display(), &error))
+}
+
+/// Binds all sockets. To be called within the runtime.
+pub(crate) fn bind(server: &Server) -> Result<Listeners, ServeError> {
+    let config = &server.config;
+    let listeners = Listeners {
+        tcp: bind_tcp(config.listen)?,
+        unix: config.unix.as_deref().map(bind_unix).transpose()?,
+        metrics: config.metrics.map(bind_tcp).transpose()?,
+    };
+    let port = listeners.address().map_or(0, |address| address.port());
+    server.port.store(port.into(), Ordering::Relaxed);
+    Ok(listeners)
+}
+
+/// Serves until the server is asked to end; then drains and syncs.
+pub(crate) async fn serve(server: &Arc<Server>, listeners: Listeners) -> Result<(), ServeError> {
+    let background = Background::start(server)?;
+    let Listeners { tcp, unix, metrics } = listeners;
+    let mut accepting = vec![tokio::spawn(accept_tcp(Arc::clone(server), tcp))];
+    if let Some(unix) = unix {
+        accepting.push(tokio::spawn(accept_unix(Arc::clone(server), unix)));
+    }
+    if let Some(metrics) = metrics {
+        accepting.push(tokio::spawn(http::serve(Arc::clone(server), metrics)));
+    }
+    server.stopped().await;
+    accepting.iter().for_each(tokio::task::JoinHandle::abort);
+    drain(server).await;
+    background.end();
+    if let Some(path) = &server.config.unix {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(server.databases.engine.persist(PersistMode::SyncData)?)
+}
+
+/// Waits until every connection has run and answered what it had read.
+async fn drain(server: &Server) {
+    let until = tokio::time::Instant::now() + DRAIN;
+    server.clients.end_all();
+    while server.clients.count() > 0 && tokio::time::Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        // Whoever came in between.
+        server.clients.end_all();
+    }
+}
+
+async fn accept_tcp(server: Arc<Server>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, from)) => {
+                let _ = socket.set_nodelay(true);
+                let to = socket.local_addr().map_or(String::new(), |address| address.to_string());
+                accept(&server, socket, from.to_string(), to, refuse_tcp);
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+async fn accept_unix(server: Arc<Server>, listener: UnixListener) {
+    let path = server.config.unix.clone().unwrap_or_default().display().to_string();
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                let from = format!("{path}:0");
+                accept(&server, socket, from.clone(), from, refuse_unix);
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
+
+fn refuse_tcp(mut socket: TcpStream) {
+    tokio::spawn(async move {
+        let _ = socket.write_all(TOO_MANY_CLIENTS).await;
+    });
+}
+
+fn refuse_unix(mut socket: UnixStream) {
+    tokio::spawn(async move {
+        let _ = socket.write_all(TOO_MANY_CLIENTS).await;
+    });
+}
+
+fn accept<S>(server: &Arc<Server>, socket: S, from: String, to: String, refuse: fn(S))
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let most = server.limits.read().clients;
+    match server.clients.enter(most, from, to) {
+        Some(info) => {
+            tokio::spawn(connection::serve(Arc::clone(server), socket, info));
+        }
+        None => refuse(socket),
+    }
+}
+
+/// Threads that do what is to be done from time to time.
+struct Background {
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Background {
+    fn start(server: &Arc<Server>) -> Result<Self, ServeError> {
+        let start = |name: &str, run: fn(&Server)| {
+            let server = Arc::clone(server);
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || run(&server))
+                .map_err(|error| ServeError::thread(&error))
+        };
+        Ok(Self {
+            threads: vec![start("rhumb-second", each_second)?, start("rhumb-sweep", sweeps)?],
+        })
+    }
+
+    fn end(self) {
+        for thread in self.threads {
+            thread.thread().unpark();
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn each_second(server: &Server) {
+    while !server.is_stopping() {
+        std::thread::park_timeout(Duration::from_secs(1));
+        server.metrics.end_second();
+        let limits = server.limits.read().clone();
+        server.clients.end_overdue(&limits);
+        if server.databases.fsync() == Fsync::Everysec {
+            // A sync that fails stops writes, and every writer is told.
+            let _ = server.databases.engine.persist(PersistMode::SyncData);
+        }
+    }
+}
+
+fn sweeps(server: &Server) {
+    while !server.is_stopping() {
+        // What fails is tried again; the engine's statistics say what failed.
+        let more = sweep::sweep(server).unwrap_or(false);
+        let pause = if more { Duration::from_millis(5) } else { Duration::from_millis(100) };
+        std::thread::park_timeout(pause);
+    }
+}

@@ -1,0 +1,228 @@
+//! One client's session: from the commands in its buffer to the replies. Knows of no socket.
+
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::{
+    clients::ClientInfo,
+    command::{
+        self, COMMANDS, Command, Flags,
+        transactions::{self, Queue},
+    },
+    resp::{Args, Frames, ReadLimits, Reply},
+    server::Server,
+    watch::{Mark, WatchedKey},
+};
+
+/// The longest key, in bytes: the engine's.
+const KEY_BYTES_MAX: usize = 64 << 10;
+
+/// How many commands of one kind are run together, at most.
+const RUN_MAX: usize = 256;
+
+/// A client's state.
+pub(crate) struct Session {
+    pub(crate) info: Arc<ClientInfo>,
+    /// The selected database.
+    pub(crate) database: usize,
+    pub(crate) authenticated: bool,
+    /// The commands since `MULTI`.
+    pub(crate) queue: Option<Queue>,
+    /// The watched keys, each with whether it had ended when it was watched.
+    pub(crate) watched: Vec<(WatchedKey, bool)>,
+    /// Set by whoever writes a watched key.
+    pub(crate) mark: Mark,
+    /// Whether the connection ends once the replies are sent.
+    pub(crate) closing: bool,
+}
+
+impl Session {
+    /// A client that has just come.
+    pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool) -> Self {
+        info.authenticated.store(authenticated, Ordering::Relaxed);
+        Self {
+            info,
+            database: 0,
+            authenticated,
+            queue: None,
+            watched: Vec::new(),
+            mark: Arc::new(AtomicBool::new(false)),
+            closing: false,
+        }
+    }
+
+    /// What the client may send now.
+    pub(crate) fn read_limits(&self, server: &Server) -> ReadLimits {
+        let limits = &server.config.limits;
+        if self.authenticated {
+            return ReadLimits {
+                inline_bytes: 64 << 10,
+                arguments: limits.arguments,
+                bulk_bytes: limits.bulk_bytes,
+                unauthenticated: false,
+            };
+        }
+        ReadLimits {
+            inline_bytes: 16 << 10,
+            arguments: 10,
+            bulk_bytes: 16 << 10,
+            unauthenticated: true,
+        }
+    }
+
+    /// Runs the complete commands of `frames` from `from` on, until the replies are `most` bytes;
+    /// returns how many were run.
+    pub(crate) fn run(
+        &mut self,
+        server: &Server,
+        buffer: &[u8],
+        frames: &Frames,
+        from: usize,
+        most: usize,
+        out: &mut Reply,
+    ) -> usize {
+        let mut at = from;
+        while at < frames.len() && out.len() < most && !self.closing && !out.overflowed() {
+            at += match self.run_together(server, buffer, frames, at, out) {
+                0 => {
+                    self.run_one(server, frames.command(buffer, at), out);
+                    1
+                }
+                together => together,
+            };
+        }
+        at - from
+    }
+
+    /// Runs the plain `GET`s, or the plain `SET`s, that come next; returns how many.
+    fn run_together(
+        &mut self,
+        server: &Server,
+        buffer: &[u8],
+        frames: &Frames,
+        from: usize,
+        out: &mut Reply,
+    ) -> usize {
+        if !self.authenticated || self.queue.is_some() {
+            return 0;
+        }
+        let commands =
+            (from..frames.len().min(from + RUN_MAX)).map(|at| frames.command(buffer, at));
+        let is = |args: Args<'_>, name: &[u8], len| {
+            args.len() == len && args.at(0).eq_ignore_ascii_case(name)
+        };
+        let first = frames.command(buffer, from);
+        let (databases, database) = (&server.databases, self.database);
+        if is(first, b"get", 2) {
+            let keys: Vec<&[u8]> =
+                commands.take_while(|args| is(*args, b"get", 2)).map(|args| args.at(1)).collect();
+            command::get_run(databases, database, &keys, out);
+            server.metrics.count(COMMANDS.get, keys.len());
+            self.note_command(COMMANDS.get);
+            return keys.len();
+        }
+        if is(first, b"set", 3) {
+            let pairs: Vec<(&[u8], &[u8])> = commands
+                .take_while(|args| is(*args, b"set", 3))
+                .map(|args| (args.at(1), args.at(2)))
+                .collect();
+            command::set_run(databases, database, &pairs, out);
+            server.metrics.count(COMMANDS.set, pairs.len());
+            self.note_command(COMMANDS.set);
+            return pairs.len();
+        }
+        0
+    }
+
+    fn note_command(&self, index: usize) {
+        self.info.last_command.store(index, Ordering::Relaxed);
+    }
+
+    /// Runs or queues one command.
+    fn run_one(&mut self, server: &Server, args: Args<'_>, out: &mut Reply) {
+        let Some((index, command)) = command::find(args.at(0)) else {
+            return self.refuse(&unknown_command(args), out);
+        };
+        if let Some(fault) = wrong_arguments(command, args) {
+            return self.refuse(&fault, out);
+        }
+        if !self.authenticated && !command.flags.has(Flags::NO_AUTH) {
+            return self.refuse("NOAUTH Authentication required.", out);
+        }
+        if command::keys_of(command, args).any(|key| key.len() > KEY_BYTES_MAX) {
+            return self.refuse("ERR a key has at most 65536 bytes", out);
+        }
+        server.metrics.count(index, 1);
+        self.note_command(index);
+        match &mut self.queue {
+            Some(queue) if !command.flags.has(Flags::NOT_QUEUED) => {
+                if command.flags.has(Flags::NO_MULTI) {
+                    return self.refuse("ERR Command not allowed inside a transaction", out);
+                }
+                if queue.bytes() + args.bytes() > server.config.limits.query_bytes {
+                    return self.refuse("ERR too many bytes are queued by MULTI", out);
+                }
+                queue.push(command, args);
+                self.info.queued.store(queue.len(), Ordering::Relaxed);
+                out.simple("QUEUED");
+            }
+            _ if command.flags.has(Flags::SLOW) => {
+                tokio::task::block_in_place(|| command::execute(server, self, out, command, args));
+            }
+            _ => command::execute(server, self, out, command, args),
+        }
+    }
+
+    /// Replies that a command cannot be run; a transaction that it belongs to cannot be either.
+    fn refuse(&mut self, text: &str, out: &mut Reply) {
+        if let Some(queue) = &mut self.queue {
+            queue.spoil();
+        }
+        out.error(text);
+    }
+
+    /// Ends the session: nothing that it registered stays.
+    pub(crate) fn end(&mut self, server: &Server) {
+        transactions::unwatch_all(server, self);
+        server.clients.leave(self.info.id);
+    }
+}
+
+/// The error for arguments that are too few or too many, or a part that there is not.
+fn wrong_arguments(command: &Command, args: Args<'_>) -> Option<String> {
+    let mut name = Cow::Borrowed(command.name);
+    let mut fits = command.takes(args.len());
+    if let Some(word) = args.get(1).filter(|_| !command.parts.is_empty()) {
+        let Some((part, arity)) = command.part(word) else {
+            let word = String::from_utf8_lossy(word);
+            let name = command.name.to_uppercase();
+            return Some(format!("ERR unknown subcommand '{word}'. Try {name} HELP."));
+        };
+        name = format!("{name}|{part}").into();
+        fits = command::takes(*arity, args.len());
+    }
+    (!fits).then(|| format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+/// The longest part of an unknown command that is repeated to the client, in bytes.
+const REPEATED_BYTES_MAX: usize = 128;
+
+fn unknown_command(args: Args<'_>) -> String {
+    let text = |bytes: &[u8], most: usize| {
+        String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
+    };
+    let mut repeated = String::new();
+    for argument in args.iter_from(1) {
+        if repeated.len() >= REPEATED_BYTES_MAX {
+            break;
+        }
+        repeated += &format!("'{}' ", text(argument, REPEATED_BYTES_MAX - repeated.len()));
+    }
+    let name = text(args.at(0), REPEATED_BYTES_MAX);
+    format!("ERR unknown command '{name}', with args beginning with: {repeated}")
+}

@@ -1,0 +1,112 @@
+//! The sweeper: takes away the bytes of keys that have ended and of collections that are gone.
+//!
+//! Nothing depends on it for its answers: ended keys are absent for every reader, and members of a
+//! removed collection are reached by nobody.
+
+use std::{
+    ops::Bound,
+    time::{Duration, Instant},
+};
+
+use rhumb::Result;
+
+use crate::{
+    db::{Databases, Db, now_ms},
+    encode::{
+        Entry,
+        format::{WORK_EXPIRY, WORK_RECLAIM},
+        member,
+    },
+    server::Server,
+    txn::{Space, Txn},
+};
+
+/// How many keys, or members, are taken away at a time, under their locks.
+const CHUNK: usize = 128;
+const MEMBERS_CHUNK: usize = 2048;
+
+/// How long one turn may take.
+const TURN: Duration = Duration::from_millis(25);
+
+/// One turn over all databases. Says whether there is more to do at once.
+pub(crate) fn sweep(server: &Server) -> Result<bool> {
+    let until = Instant::now() + TURN;
+    let mut more = false;
+    for (number, db) in server.databases.opened() {
+        while end_keys(server, number, db)? {
+            if Instant::now() > until {
+                more = true;
+                break;
+            }
+        }
+        more |= reclaim(server, db, until)?;
+    }
+    Ok(more)
+}
+
+/// Removes keys whose time is over. Says whether there may be more.
+fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
+    let now = now_ms();
+    let due = Bound::Excluded(member::expiry(now + 1, &[]));
+    let range = (Bound::Included(vec![WORK_EXPIRY]), due);
+    let marks: Vec<_> = db.work.range(range).take(CHUNK).collect::<Result<_>>()?;
+    if marks.is_empty() {
+        return Ok(false);
+    }
+    let due = || marks.iter().filter_map(|(mark, _)| member::expiry_of(mark));
+    let databases: &Databases = &server.databases;
+    let _locks = databases.locks.many_exclusive(due().map(|(_, key)| key));
+    let mut txn = Txn::new(databases, number, now);
+    let mut ended = 0;
+    for (_, key) in due() {
+        // The mark may be an old one: the entry says when the key ends.
+        let is_over = |entry: &Entry| entry.is_expired(now);
+        if db.keys.get(key)?.and_then(Entry::decode).is_some_and(|entry| is_over(&entry)) {
+            txn.edit(key)?;
+            ended += 1;
+        }
+    }
+    for (mark, _) in &marks {
+        txn.remove_work(mark.to_vec());
+    }
+    txn.commit()?;
+    server.metrics.count_expired(ended);
+    Ok(marks.len() == CHUNK)
+}
+
+/// Removes members of collections that are gone. Says whether there is more.
+fn reclaim(server: &Server, db: &Db, until: Instant) -> Result<bool> {
+    for mark in db.work.prefix([WORK_RECLAIM]) {
+        let (mark, _) = mark?;
+        let Some(id) = member::reclaim_of(&mark) else { continue };
+        loop {
+            let some = db.members.prefix(member::prefix(id)).take(MEMBERS_CHUNK);
+            let keys: Vec<_> = some.map(|pair| Ok(pair?.0)).collect::<Result<_>>()?;
+            let mut batch = server.databases.engine.batch();
+            keys.iter().for_each(|key| batch.remove(&db.members, key));
+            let is_last = keys.len() < MEMBERS_CHUNK;
+            if is_last {
+                batch.remove(&db.work, &mark);
+            }
+            batch.commit()?;
+            if is_last {
+                break;
+            }
+            if Instant::now() > until {
+                return Ok(true);
+            }
+        }
+        server.metrics.count_reclaimed();
+        if Instant::now() > until {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+impl Txn<'_> {
+    /// Removes a mark of work that is done.
+    fn remove_work(&mut self, mark: Vec<u8>) {
+        self.write(Space::Work, mark, None);
+    }
+}

@@ -1,0 +1,368 @@
+//! What one command, or one `EXEC`, reads and writes: the engine as it is, under the writes that
+//! are pending, which are committed together or not at all.
+//!
+//! The caller holds the locks of the keys. A command that fails has written nothing here: it checks
+//! before it writes.
+
+use std::{collections::BTreeMap, iter::Peekable, ops::Bound, sync::atomic::Ordering};
+
+use rhumb::{Error, Keyspace, Result, Slice};
+
+use crate::{
+    db::{Databases, Db},
+    encode::{Entry, Kind, Meta, entry, member},
+};
+
+/// One of a database's keyspaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    Keys,
+    Members,
+    Work,
+}
+
+impl Space {
+    fn of(self, db: &Db) -> &Keyspace {
+        match self {
+            Self::Keys => &db.keys,
+            Self::Members => &db.members,
+            Self::Work => &db.work,
+        }
+    }
+}
+
+type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// One end of a range of keys.
+pub(crate) type KeyBound = Bound<Vec<u8>>;
+
+/// Reads and pending writes.
+pub(crate) struct Txn<'s> {
+    pub(crate) databases: &'s Databases,
+    /// The number of the keyspaces that are read and written.
+    pub(crate) number: u8,
+    /// The time of the command: all of it happens at this moment.
+    pub(crate) now_ms: u64,
+    pending: Vec<(u8, Space, Writes)>,
+    touched: Vec<(u8, Vec<u8>)>,
+}
+
+fn damaged() -> Error {
+    Error::InvalidArgument("an entry is not as the server writes it".into())
+}
+
+impl<'s> Txn<'s> {
+    /// Nothing pending.
+    pub(crate) fn new(databases: &'s Databases, number: u8, now_ms: u64) -> Self {
+        Self { databases, number, now_ms, pending: Vec::new(), touched: Vec::new() }
+    }
+
+    /// The present database's keyspaces.
+    pub(crate) fn db(&self) -> Result<&'s Db> {
+        self.databases.numbered(self.number)
+    }
+
+    fn writes(&self, space: Space) -> Option<&Writes> {
+        let mut all = self.pending.iter();
+        all.find(|(n, s, _)| (*n, *s) == (self.number, space)).map(|(.., writes)| writes)
+    }
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Slice>> {
+        if let Some(written) = self.writes(space).and_then(|writes| writes.get(key)) {
+            return Ok(written.as_deref().map(Slice::copy_from));
+        }
+        space.of(self.db()?).get(key)
+    }
+
+    pub(crate) fn write(&mut self, space: Space, key: Vec<u8>, value: Option<Vec<u8>>) {
+        let number = self.number;
+        let at = self.pending.iter().position(|(n, s, _)| (*n, *s) == (number, space));
+        let at = at.unwrap_or_else(|| {
+            self.pending.push((number, space, Writes::new()));
+            self.pending.len() - 1
+        });
+        self.pending[at].2.insert(key, value);
+    }
+
+    /// The key's entry, if it is there and has not ended.
+    pub(crate) fn read(&self, key: &[u8]) -> Result<Option<Entry>> {
+        let entry = self.raw(key)?;
+        Ok(entry.filter(|entry| !entry.is_expired(self.now_ms)))
+    }
+
+    fn raw(&self, key: &[u8]) -> Result<Option<Entry>> {
+        let Some(value) = self.get(Space::Keys, key)? else { return Ok(None) };
+        Ok(Some(Entry::decode(value).ok_or_else(damaged)?))
+    }
+
+    /// As [`Txn::read`], before a write: what has ended is removed with all that belongs to it.
+    pub(crate) fn edit(&mut self, key: &[u8]) -> Result<Option<Entry>> {
+        let Some(entry) = self.raw(key)? else { return Ok(None) };
+        if !entry.is_expired(self.now_ms) {
+            return Ok(Some(entry));
+        }
+        self.delete(key, &entry)?;
+        Ok(None)
+    }
+
+    /// Whether the key is there.
+    pub(crate) fn exists(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.read(key)?.is_some())
+    }
+
+    /// Removes a key that has this entry; a collection's members are left to the sweeper.
+    pub(crate) fn delete(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
+        self.forget_members(entry)?;
+        self.touch(key);
+        self.write(Space::Keys, key.to_vec(), None);
+        Ok(())
+    }
+
+    fn forget_members(&mut self, entry: &Entry) -> Result<()> {
+        if entry.kind != Kind::String {
+            let meta = entry.meta().ok_or_else(damaged)?;
+            if meta.count > 0 {
+                self.write(Space::Work, member::reclaim(meta.id), Some(Vec::new()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a string in the place of what [`Txn::edit`] found.
+    pub(crate) fn put_string(
+        &mut self,
+        key: &[u8],
+        before: Option<&Entry>,
+        bytes: &[u8],
+        expires_ms: u64,
+    ) -> Result<()> {
+        if let Some(before) = before {
+            self.forget_members(before)?;
+        }
+        self.put_entry(key, entry::encode_string(bytes, expires_ms), before, expires_ms);
+        Ok(())
+    }
+
+    fn put_entry(&mut self, key: &[u8], value: Vec<u8>, before: Option<&Entry>, expires_ms: u64) {
+        if expires_ms != 0 && before.is_none_or(|before| before.expires_ms != expires_ms) {
+            self.write(Space::Work, member::expiry(expires_ms, key), Some(Vec::new()));
+        }
+        self.touch(key);
+        self.write(Space::Keys, key.to_vec(), Some(value));
+    }
+
+    /// Writes an entry that another key had, with its members, in the place of nothing.
+    pub(crate) fn put_moved(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
+        let value = match entry.kind {
+            Kind::String => entry::encode_string(entry.bytes(), entry.expires_ms),
+            kind => {
+                self.note_collection()?;
+                entry::encode_meta(kind, &self.meta(entry)?, entry.expires_ms)
+            }
+        };
+        self.put_entry(key, value, None, entry.expires_ms);
+        Ok(())
+    }
+
+    /// Removes a key whose entry, members included, another key has now.
+    pub(crate) fn remove_moved(&mut self, key: &[u8]) {
+        self.touch(key);
+        self.write(Space::Keys, key.to_vec(), None);
+    }
+
+    /// Gives a key that has this entry another time of expiry; 0 for none.
+    pub(crate) fn put_expiry(&mut self, key: &[u8], entry: &Entry, expires_ms: u64) -> Result<()> {
+        let value = match entry.kind {
+            Kind::String => entry::encode_string(entry.bytes(), expires_ms),
+            kind => entry::encode_meta(kind, &self.meta(entry)?, expires_ms),
+        };
+        self.put_entry(key, value, Some(entry), expires_ms);
+        Ok(())
+    }
+
+    /// What there is to be known of a collection.
+    pub(crate) fn meta(&self, entry: &Entry) -> Result<Meta> {
+        entry.meta().ok_or_else(damaged)
+    }
+
+    /// A collection that has no members yet.
+    pub(crate) fn new_meta(&self) -> Result<Meta> {
+        self.note_collection()?;
+        let id = self.databases.new_id()?;
+        Ok(Meta { id, count: 0, first: crate::encode::format::LIST_MIDDLE })
+    }
+
+    /// Before a collection is written, so that no `SET` overlooks it.
+    fn note_collection(&self) -> Result<()> {
+        self.db()?.has_collections.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes what is now to be known of a collection; one without members goes away.
+    pub(crate) fn put_meta(&mut self, key: &[u8], kind: Kind, meta: &Meta, expires_ms: u64) {
+        self.touch(key);
+        let value = (meta.count > 0).then(|| entry::encode_meta(kind, meta, expires_ms));
+        self.write(Space::Keys, key.to_vec(), value);
+    }
+
+    /// A member's value.
+    pub(crate) fn member(&self, key: &[u8]) -> Result<Option<Slice>> {
+        self.get(Space::Members, key)
+    }
+
+    /// Writes a member.
+    pub(crate) fn put_member(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.write(Space::Members, key, Some(value));
+    }
+
+    /// Removes a member.
+    pub(crate) fn remove_member(&mut self, key: Vec<u8>) {
+        self.write(Space::Members, key, None);
+    }
+
+    /// Says that a key changed, to those who watch it.
+    pub(crate) fn touch(&mut self, key: &[u8]) {
+        if self.databases.watches.any() {
+            self.touched.push((self.number, key.to_vec()));
+        }
+    }
+
+    /// The pairs of a range, ascending or descending, as they are now: later writes do not show.
+    pub(crate) fn scan(
+        &self,
+        space: Space,
+        from: KeyBound,
+        to: KeyBound,
+        reverse: bool,
+    ) -> Result<Scan> {
+        let is_empty = match (&from, &to) {
+            (Bound::Included(a), Bound::Included(b)) => a > b,
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+                a >= b
+            }
+        };
+        if is_empty {
+            return Ok(Scan::Nothing);
+        }
+        let stored = space.of(self.db()?).range((from.clone(), to.clone()));
+        let mut pending: Vec<_> = match self.writes(space) {
+            None => return Ok(Scan::Stored { stored, reverse }),
+            Some(writes) => writes.range((from, to)).map(|(k, v)| (k.clone(), v.clone())).collect(),
+        };
+        if pending.is_empty() {
+            return Ok(Scan::Stored { stored, reverse });
+        }
+        // Taken from the end.
+        if !reverse {
+            pending.reverse();
+        }
+        let stored = Directed { stored, reverse }.peekable();
+        Ok(Scan::Merged { stored: Box::new(stored), pending, reverse })
+    }
+
+    /// The members whose keys begin with `prefix`, ascending.
+    pub(crate) fn members(&self, prefix: &[u8]) -> Result<Scan> {
+        let (from, to) = prefix_range(prefix);
+        self.scan(Space::Members, from, to, false)
+    }
+
+    /// Commits what is pending, all or nothing, and says to those who watch what changed.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        let touched = std::mem::take(&mut self.touched);
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let databases = self.databases;
+        let mut batch = databases.engine.batch().durability(databases.durability());
+        for (number, space, writes) in pending {
+            let keyspace = space.of(databases.numbered(number)?);
+            for (key, value) in writes {
+                match value {
+                    Some(value) => batch.insert(keyspace, key, value),
+                    None => batch.remove(keyspace, key),
+                }
+            }
+        }
+        batch.commit()?;
+        for (number, key) in touched {
+            databases.watches.touch(number, &key);
+        }
+        Ok(())
+    }
+}
+
+/// The range of the keys that begin with `prefix`.
+pub(crate) fn prefix_range(prefix: &[u8]) -> (KeyBound, KeyBound) {
+    let end = match prefix.iter().rposition(|byte| *byte != 0xFF) {
+        None => Bound::Unbounded,
+        Some(last) => {
+            let mut end = prefix[..=last].to_vec();
+            end[last] += 1;
+            Bound::Excluded(end)
+        }
+    };
+    (Bound::Included(prefix.to_vec()), end)
+}
+
+/// The engine's iterator in one direction.
+pub(crate) struct Directed {
+    stored: rhumb::Iter,
+    reverse: bool,
+}
+
+impl Iterator for Directed {
+    type Item = Result<(Slice, Slice)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reverse { self.stored.next_back() } else { self.stored.next() }
+    }
+}
+
+/// Pairs of a range: those stored, under those pending.
+pub(crate) enum Scan {
+    Nothing,
+    Stored {
+        stored: rhumb::Iter,
+        reverse: bool,
+    },
+    Merged {
+        stored: Box<Peekable<Directed>>,
+        pending: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+        reverse: bool,
+    },
+}
+
+impl Iterator for Scan {
+    type Item = Result<(Slice, Slice)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (stored, pending, reverse) = match self {
+            Self::Nothing => return None,
+            Self::Stored { stored, reverse: false } => return stored.next(),
+            Self::Stored { stored, reverse: true } => return stored.next_back(),
+            Self::Merged { stored, pending, reverse } => (stored, pending, *reverse),
+        };
+        loop {
+            let Some((key, _)) = pending.last() else { return stored.next() };
+            let order = match stored.peek() {
+                Some(Err(_)) => return stored.next(),
+                Some(Ok((other, _))) => {
+                    let order = key.as_slice().cmp(other);
+                    if reverse { order.reverse() } else { order }
+                }
+                None => std::cmp::Ordering::Less,
+            };
+            if order.is_gt() {
+                return stored.next();
+            }
+            if order.is_eq() {
+                stored.next();
+            }
+            if let Some((key, Some(value))) = pending.pop() {
+                return Some(Ok((Slice::from(key), Slice::from(value))));
+            }
+        }
+    }
+}

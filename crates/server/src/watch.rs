@@ -1,0 +1,75 @@
+//! Keys that clients watch: a write to one marks the watching clients, whose next `EXEC` does
+//! nothing then.
+//!
+//! Costs a writer one relaxed load while nobody watches. A client registers while it holds its
+//! keys' locks, and a writer looks here while it holds them exclusively: so no write falls between.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+
+/// A watched key: the number of its database's keyspaces, and the key.
+pub(crate) type WatchedKey = (u8, Vec<u8>);
+
+/// Set when one of a client's watched keys was written.
+pub(crate) type Mark = Arc<AtomicBool>;
+
+/// Who watches what.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    /// Registered pairs of a key and a client.
+    count: AtomicUsize,
+    clients: Mutex<HashMap<WatchedKey, Vec<Mark>>>,
+}
+
+impl Watches {
+    /// Whether anyone watches anything.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Registers a client for a key.
+    pub(crate) fn add(&self, key: WatchedKey, mark: &Mark) {
+        // Before the registration, so that a writer that comes after it looks.
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.clients.lock().entry(key).or_default().push(Arc::clone(mark));
+    }
+
+    /// Takes a client's registration back.
+    pub(crate) fn remove(&self, key: &WatchedKey, mark: &Mark) {
+        let mut clients = self.clients.lock();
+        let Some(marks) = clients.get_mut(key) else { return };
+        if let Some(at) = marks.iter().position(|other| Arc::ptr_eq(other, mark)) {
+            marks.swap_remove(at);
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+        if marks.is_empty() {
+            clients.remove(key);
+        }
+    }
+
+    /// Marks the clients that watch the key.
+    pub(crate) fn touch(&self, database: u8, key: &[u8]) {
+        let clients = self.clients.lock();
+        if let Some(marks) = clients.get(&(database, key.to_vec())) {
+            marks.iter().for_each(|mark| mark.store(true, Ordering::Release));
+        }
+    }
+
+    /// Marks the clients that watch a key of the database for which `is_touched` holds.
+    pub(crate) fn touch_all(&self, database: u8, mut is_touched: impl FnMut(&[u8]) -> bool) {
+        let clients = self.clients.lock();
+        for ((number, key), marks) in &*clients {
+            if *number == database && is_touched(key) {
+                marks.iter().for_each(|mark| mark.store(true, Ordering::Release));
+            }
+        }
+    }
+}

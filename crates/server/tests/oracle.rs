@@ -1,0 +1,166 @@
+//! The same random commands to this server and to Redis, and the same replies from both.
+//!
+//! Needs a `redis-server` of version 7.0 on the machine; without one nothing is compared, and a line
+//! says so. `RHUMB_ORACLE_COMMANDS` says how many commands (default 20,000), `RHUMB_SEED` repeats a
+//! run. What differs on purpose is in docs/commands.md; the commands here keep away from it, or the
+//! order of a reply that Redis gives in no order is taken out.
+
+mod common;
+#[path = "oracle/generate.rs"]
+mod generate;
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use common::{Client, Value, encode};
+use generate::Generator;
+
+/// A Redis server that ends with the test.
+struct Oracle {
+    process: Child,
+    address: SocketAddr,
+    _dir: tempfile::TempDir,
+}
+
+impl Oracle {
+    /// Starts a Redis server; none if there is none on the machine.
+    fn start() -> Option<Self> {
+        let version = Command::new("redis-server").arg("--version").output().ok()?;
+        let version = String::from_utf8_lossy(&version.stdout).into_owned();
+        if !version.contains("v=7.0.") {
+            return None;
+        }
+        // The port is free now, and nothing else on the machine is after it.
+        let address = TcpListener::bind(("127.0.0.1", 0)).ok()?.local_addr().ok()?;
+        let dir = tempfile::tempdir().unwrap();
+        let process = Command::new("redis-server")
+            .args(["--port", &address.port().to_string(), "--save", "", "--appendonly", "no"])
+            .args(["--bind", "127.0.0.1", "--dir"])
+            .arg(dir.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .ok()?;
+        let oracle = Self { process, address, _dir: dir };
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(address).is_err() {
+            assert!(Instant::now() < until, "redis-server does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(oracle)
+    }
+}
+
+impl Drop for Oracle {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Takes the order out of replies that have none in Redis.
+fn without_order(command: &[Vec<u8>], mut reply: Value) -> Value {
+    let name = String::from_utf8_lossy(&command[0]).to_lowercase();
+    if let Value::Array(items) | Value::Set(items) | Value::Map(items) = &mut reply {
+        match name.as_str() {
+            "keys" | "smembers" | "hkeys" | "hvals" => items.sort(),
+            "hgetall" => {
+                let mut pairs: Vec<Vec<Value>> = items.chunks(2).map(<[_]>::to_vec).collect();
+                pairs.sort();
+                *items = pairs.concat();
+            }
+            _ => {}
+        }
+    }
+    reply
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+fn text(command: &[Vec<u8>]) -> String {
+    command.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// Compares the replies to a run of commands, in one version of the protocol.
+fn compare(oracle: &Oracle, seed: u64, commands: u64, resp3: bool) {
+    let (_dir, server, mut ours) = common::start();
+    let mut theirs = Client::connect(oracle.address);
+    theirs.run("FLUSHALL");
+    if resp3 {
+        ours.run("HELLO 3");
+        theirs.run("HELLO 3");
+    }
+    let mut generator = Generator::new(seed);
+    let mut history: Vec<Vec<Vec<u8>>> = Vec::new();
+    let mut sent = 0;
+    // An EXEC's replies have the order of its commands.
+    let mut queued: Vec<Vec<Vec<u8>>> = Vec::new();
+    while sent < commands {
+        let batch = generator.batch();
+        let bytes: Vec<u8> = batch
+            .iter()
+            .flat_map(|command| encode(&command.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+            .collect();
+        ours.send_raw(&bytes).unwrap();
+        theirs.send_raw(&bytes).unwrap();
+        sent += batch.len() as u64;
+        for command in batch {
+            let mut pair = [ours.reply().expect("ours"), theirs.reply().expect("theirs")];
+            history.push(command.clone());
+            let name = command[0].to_ascii_lowercase();
+            for reply in &mut pair {
+                if let (b"exec", Value::Array(replies)) = (name.as_slice(), &mut *reply) {
+                    for (command, reply) in queued.iter().zip(replies) {
+                        *reply = without_order(command, reply.clone());
+                    }
+                } else {
+                    *reply = without_order(&command, reply.clone());
+                }
+            }
+            let queued_before = queued.clone();
+            match pair[0] {
+                Value::Simple(ref said) if said == "QUEUED" => queued.push(command.clone()),
+                _ if name == b"exec" || name == b"discard" => queued.clear(),
+                _ => {}
+            }
+            if let [Value::Array(ours), Value::Array(theirs)] = &pair
+                && let Some(at) = ours.iter().zip(theirs).position(|(a, b)| a != b)
+            {
+                let command = queued_before.get(at).map(|command| text(command));
+                println!("reply {at}, to {command:?}: {:?} and {:?}", ours[at], theirs[at]);
+            }
+            if pair[0] != pair[1] {
+                let tail: Vec<String> =
+                    history.iter().rev().take(40).rev().map(|c| text(c)).collect();
+                panic!(
+                    "seed {seed}, RESP{}: after {sent} commands\n{}\n  ours   {:?}\n  theirs {:?}",
+                    if resp3 { 3 } else { 2 },
+                    tail.join("\n"),
+                    pair[0],
+                    pair[1]
+                );
+            }
+        }
+        if history.len() > 4000 {
+            history.drain(..2000);
+        }
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn replies_are_those_of_redis() {
+    let Some(oracle) = Oracle::start() else {
+        println!("skipped: there is no redis-server of version 7.0 on this machine");
+        return;
+    };
+    let commands = number("RHUMB_ORACLE_COMMANDS").unwrap_or(20_000);
+    let seed = number("RHUMB_SEED").unwrap_or(1);
+    compare(&oracle, seed, commands / 2, false);
+    compare(&oracle, seed + 1, commands / 2, true);
+    println!("{commands} commands, the same replies");
+}
