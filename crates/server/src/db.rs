@@ -65,6 +65,8 @@ pub(crate) struct Databases {
     /// Numbers below this may be used.
     reserved_ids: Mutex<u64>,
     fsync: AtomicU8,
+    /// Whether something was committed since the last sync of each second.
+    unsynced: AtomicBool,
     pub(crate) locks: Locks,
     pub(crate) watches: Watches,
 }
@@ -118,6 +120,7 @@ impl Databases {
             next_id: AtomicU64::new(next_id),
             reserved_ids: Mutex::new(next_id),
             fsync: AtomicU8::new(0),
+            unsynced: AtomicBool::new(true),
             locks: Locks::default(),
             watches: Watches::default(),
         };
@@ -247,6 +250,28 @@ impl Databases {
     /// Changes when a write is forced to the disk.
     pub(crate) fn set_fsync(&self, fsync: Fsync) {
         self.fsync.store(fsync as u8, Ordering::Relaxed);
+    }
+
+    /// Says that something was committed: before it is acknowledged, so that the next sync of the
+    /// second is of it.
+    #[inline]
+    pub(crate) fn note_commit(&self) {
+        // Looked at first: writers on other cores share the line while it does not change.
+        if !self.unsynced.load(Ordering::Relaxed) {
+            self.unsynced.store(true, Ordering::Release);
+        }
+    }
+
+    /// Forces to the disk what was committed since this was called last.
+    ///
+    /// # Errors
+    ///
+    /// From the engine; writes are stopped then.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if self.unsynced.swap(false, Ordering::AcqRel) {
+            self.engine.persist(PersistMode::SyncData)?;
+        }
+        Ok(())
     }
 
     /// What a commit survives before it is acknowledged.

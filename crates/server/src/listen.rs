@@ -206,7 +206,7 @@ fn each_second(server: &Server) {
         server.clients.end_overdue(&limits);
         if server.databases.fsync() == Fsync::Everysec {
             // A sync that fails stops writes, and every writer is told.
-            let _ = server.databases.engine.persist(PersistMode::SyncData);
+            let _ = server.databases.sync();
         }
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Session {
     pub(crate) mark: Mark,
     /// Whether the connection ends once the replies are sent.
     pub(crate) closing: bool,
+    /// How many keys are read together: fewer if their values are large.
+    run_max: usize,
 }
 
 impl Session {
@@ -53,6 +55,7 @@ impl Session {
             watched: Vec::new(),
             mark: Arc::new(AtomicBool::new(false)),
             closing: false,
+            run_max: RUN_MAX,
         }
     }
 
@@ -88,7 +91,7 @@ impl Session {
     ) -> usize {
         let mut at = from;
         while at < frames.len() && out.len() < most && !self.closing && !out.overflowed() {
-            at += match self.run_together(server, buffer, frames, at, out) {
+            at += match self.run_together(server, (buffer, frames), at, most, out) {
                 0 => {
                     self.run_one(server, frames.command(buffer, at), out);
                     1
@@ -103,28 +106,36 @@ impl Session {
     fn run_together(
         &mut self,
         server: &Server,
-        buffer: &[u8],
-        frames: &Frames,
+        (buffer, frames): (&[u8], &Frames),
         from: usize,
+        most: usize,
         out: &mut Reply,
     ) -> usize {
         if !self.authenticated || self.queue.is_some() {
             return 0;
         }
         let commands =
-            (from..frames.len().min(from + RUN_MAX)).map(|at| frames.command(buffer, at));
+            (from..frames.len().min(from + self.run_max)).map(|at| frames.command(buffer, at));
         let is = |args: Args<'_>, name: &[u8], len| {
             args.len() == len && args.at(0).eq_ignore_ascii_case(name)
         };
         let first = frames.command(buffer, from);
         let (databases, database) = (&server.databases, self.database);
         if is(first, b"get", 2) {
+            self.note_command(COMMANDS.get);
+            if from + 1 == frames.len() {
+                // The usual one: nothing is collected for it.
+                command::get_run(databases, database, &[first.at(1)], most, out);
+                server.metrics.count(COMMANDS.get, 1);
+                return 1;
+            }
             let keys: Vec<&[u8]> =
                 commands.take_while(|args| is(*args, b"get", 2)).map(|args| args.at(1)).collect();
-            command::get_run(databases, database, &keys, out);
-            server.metrics.count(COMMANDS.get, keys.len());
-            self.note_command(COMMANDS.get);
-            return keys.len();
+            let answered = command::get_run(databases, database, &keys, most, out);
+            self.run_max =
+                if answered < keys.len() { answered } else { (self.run_max * 2).min(RUN_MAX) };
+            server.metrics.count(COMMANDS.get, answered);
+            return answered;
         }
         if is(first, b"set", 3) {
             let pairs: Vec<(&[u8], &[u8])> = commands

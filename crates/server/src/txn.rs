@@ -286,6 +286,7 @@ impl<'s> Txn<'s> {
             }
         }
         batch.commit()?;
+        databases.note_commit();
         for (number, key) in touched {
             databases.watches.touch(number, &key);
         }

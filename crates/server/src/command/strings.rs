@@ -21,8 +21,15 @@ use crate::{
 /// The longest string, in bytes, as in Redis.
 pub(crate) const STRING_BYTES_MAX: usize = 512 << 20;
 
-/// The replies to `GET` of each of the keys, which are read together.
-pub(crate) fn get_run(databases: &Databases, database: usize, keys: &[&[u8]], out: &mut Reply) {
+/// Replies to `GET` of each of the keys, which are read together, until the replies are `most`
+/// bytes; returns how many were answered.
+pub(crate) fn get_run(
+    databases: &Databases,
+    database: usize,
+    keys: &[&[u8]],
+    most: usize,
+    out: &mut Reply,
+) -> usize {
     let now_ms = crate::db::now_ms();
     let values = (|| {
         let db = databases.numbered(databases.number(database))?;
@@ -33,13 +40,22 @@ pub(crate) fn get_run(databases: &Databases, database: usize, keys: &[&[u8]], ou
         db.keys.multi_get(keys).map(Some)
     })();
     match values {
-        Ok(None) => {}
+        Ok(None) => 1,
         Ok(Some(values)) => {
-            values.iter().for_each(|value| reply_value(value.as_deref(), now_ms, out));
+            let mut answered = 0;
+            for value in &values {
+                reply_value(value.as_deref(), now_ms, out);
+                answered += 1;
+                if out.len() >= most {
+                    break;
+                }
+            }
+            answered
         }
         Err(error) => {
             let fault = Fault::from(error);
             keys.iter().for_each(|_| fault.write(out));
+            keys.len()
         }
     }
 }
@@ -96,6 +112,7 @@ fn commit_pairs(databases: &Databases, number: u8, pairs: &[(&[u8], &[u8])]) -> 
         batch.insert(&db.keys, key, &value);
     }
     batch.commit()?;
+    databases.note_commit();
     if databases.watches.any() {
         pairs.iter().for_each(|(key, _)| databases.watches.touch(number, key));
     }
