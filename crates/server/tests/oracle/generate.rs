@@ -82,8 +82,9 @@ impl Generator {
         if self.one_in(4) {
             words[0].make_ascii_lowercase();
         }
-        // Too few arguments, or one too many.
-        if self.one_in(60) && words.len() > 1 {
+        // Too few arguments, or one too many. HELLO alone tells the connection's number.
+        let is_hello = words[0].eq_ignore_ascii_case(b"hello");
+        if self.one_in(60) && words.len() > 1 && !is_hello {
             words.pop();
         } else if self.one_in(200) {
             words.push(b"extra".to_vec());
