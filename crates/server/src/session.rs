@@ -160,6 +160,13 @@ impl Session {
             return self.refuse(&unknown_command(args), out);
         };
         if let Some(fault) = wrong_arguments(command, args) {
+            if command.name == "exec" {
+                // An EXEC that cannot be run ends the transaction all the same.
+                transactions::reset(server, self);
+                let why = fault.trim_start_matches("ERR ");
+                out.error(&format!("EXECABORT Transaction discarded because of: {why}"));
+                return;
+            }
             return self.refuse(&fault, out);
         }
         if !self.authenticated && !command.flags.has(Flags::NO_AUTH) {

@@ -246,19 +246,19 @@ impl<'s> Txn<'s> {
             return Ok(Scan::Nothing);
         }
         let stored = space.of(self.db()?).range((from.clone(), to.clone()));
+        let stored = Directed { stored, reverse };
         let mut pending: Vec<_> = match self.writes(space) {
-            None => return Ok(Scan::Stored { stored, reverse }),
+            None => return Ok(Scan::Stored(Box::new(stored))),
             Some(writes) => writes.range((from, to)).map(|(k, v)| (k.clone(), v.clone())).collect(),
         };
         if pending.is_empty() {
-            return Ok(Scan::Stored { stored, reverse });
+            return Ok(Scan::Stored(Box::new(stored)));
         }
         // Taken from the end.
         if !reverse {
             pending.reverse();
         }
-        let stored = Directed { stored, reverse }.peekable();
-        Ok(Scan::Merged { stored: Box::new(stored), pending, reverse })
+        Ok(Scan::Merged { stored: Box::new(stored.peekable()), pending, reverse })
     }
 
     /// The members whose keys begin with `prefix`, ascending.
@@ -324,10 +324,7 @@ impl Iterator for Directed {
 /// Pairs of a range: those stored, under those pending.
 pub(crate) enum Scan {
     Nothing,
-    Stored {
-        stored: rhumb::Iter,
-        reverse: bool,
-    },
+    Stored(Box<Directed>),
     Merged {
         stored: Box<Peekable<Directed>>,
         pending: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -341,8 +338,7 @@ impl Iterator for Scan {
     fn next(&mut self) -> Option<Self::Item> {
         let (stored, pending, reverse) = match self {
             Self::Nothing => return None,
-            Self::Stored { stored, reverse: false } => return stored.next(),
-            Self::Stored { stored, reverse: true } => return stored.next_back(),
+            Self::Stored(stored) => return stored.next(),
             Self::Merged { stored, pending, reverse } => (stored, pending, *reverse),
         };
         loop {

@@ -127,7 +127,7 @@ fn a_removed_collection_leaves_no_members() {
     let db = rhumb::Database::builder(dir.path().join("data")).open().unwrap();
     let count = |name: &str| {
         let keyspace = db.keyspace(name, rhumb::KeyspaceOptions::default()).unwrap();
-        keyspace.iter().map(|pair| pair.unwrap()).count()
+        keyspace.iter().inspect(|pair| assert!(pair.is_ok())).count()
     };
     assert_eq!((count("db0.keys"), count("db0.members"), count("db0.work")), (4, 1, 0));
 }
@@ -377,7 +377,7 @@ fn hostile_clients_are_closed_and_others_are_served() {
     while large.reply().is_some() {}
     healthy.run("RPUSH l x");
     let mut wide = Client::connect(server.address());
-    let many = vec!["large"; 3];
+    let many = ["large"; 3];
     let reply = wide.call(&[&["MGET"], &many[..]].concat());
     assert_eq!(reply, Value::Error("ERR the reply is larger than the server sends".into()));
     assert!(wide.reply().is_none());

@@ -255,9 +255,7 @@ fn client_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     match args.get(2) {
         None => {}
         Some(option) if is_word(option, "type") && args.len() == 4 => {
-            if !is_word(args.at(3), "normal") {
-                wanted.clear();
-            }
+            wanted.retain(|_| is_word(args.at(3), "normal"));
         }
         Some(option) if is_word(option, "id") && args.len() > 3 => {
             let ids: Result<Vec<i64>, Fault> = args.iter_from(3).map(integer).collect();
@@ -314,13 +312,9 @@ fn kill_filter(
         } else if is("laddr") {
             wanted.retain(|info| info.local_address.as_bytes() == value);
         } else if is("type") {
-            if !is_word(value, "normal") {
-                wanted.clear();
-            }
+            wanted.retain(|_| is_word(value, "normal"));
         } else if is("user") {
-            if !is_word(value, "default") {
-                wanted.clear();
-            }
+            wanted.retain(|_| is_word(value, "default"));
         } else if is("skipme") && (is_word(value, "yes") || is_word(value, "no")) {
             skip_me = is_word(value, "yes");
         } else {

@@ -99,12 +99,12 @@ fn commit_pairs(databases: &Databases, number: u8, pairs: &[(&[u8], &[u8])]) -> 
     let must_look = db.has_collections.load(Ordering::Relaxed);
     let mut value = Vec::with_capacity(pairs.first().map_or(0, |(_, bytes)| bytes.len() + 1));
     for (key, bytes) in pairs {
-        if must_look && let Some(before) = db.keys.get(key)? {
-            if let Some(entry) = Entry::decode(before).filter(|entry| entry.kind != Kind::String)
-                && let Some(meta) = entry.meta()
-            {
-                batch.insert(&db.work, member::reclaim(meta.id), []);
-            }
+        if must_look
+            && let Some(before) = db.keys.get(key)?.and_then(Entry::decode)
+            && before.kind != Kind::String
+            && let Some(meta) = before.meta()
+        {
+            batch.insert(&db.work, member::reclaim(meta.id), []);
         }
         value.clear();
         value.push(Kind::String as u8);

@@ -116,7 +116,7 @@ pub(crate) fn unwatch_all(server: &Server, session: &mut Session) {
 }
 
 /// Forgets the queue and the watched keys.
-pub(super) fn reset(server: &Server, session: &mut Session) {
+pub(crate) fn reset(server: &Server, session: &mut Session) {
     set_queue(session, None);
     unwatch_all(server, session);
 }

@@ -111,6 +111,13 @@ impl Ends {
     }
 }
 
+fn nothing() -> Part {
+    Scan::Nothing.skip(usize::MAX).take(0)
+}
+
+/// Some of the members of a scan.
+type Part = std::iter::Take<std::iter::Skip<Scan>>;
+
 /// The member keys that are meant, in order, and how many of the first to skip and then to take.
 fn scan(
     context: &Context<'_, '_>,
@@ -118,19 +125,19 @@ fn scan(
     chosen: Chosen,
     reverse: bool,
     (offset, count): (i64, i64),
-) -> Result<std::iter::Take<std::iter::Skip<Scan>>, Fault> {
+) -> Result<Part, Fault> {
     let (from, to, skip, take) = match chosen {
-        Chosen::Nothing => return Ok(Scan::Nothing.skip(0).take(0)),
+        Chosen::Nothing => return Ok(nothing()),
         Chosen::Keys(from, to) => {
             // A negative offset gives nothing, as in Redis.
             let Ok(skip) = usize::try_from(offset) else {
-                return Ok(Scan::Nothing.skip(0).take(0));
+                return Ok(nothing());
             };
             (from, to, skip, usize::try_from(count).unwrap_or(usize::MAX))
         }
         Chosen::Ranks(start, end) => {
             let Some((start, end)) = places(start, end, meta.count) else {
-                return Ok(Scan::Nothing.skip(0).take(0));
+                return Ok(nothing());
             };
             let (from, to) = prefix_range(&member::zset_prefix(meta.id, true));
             (from, to, start as usize, (end - start + 1) as usize)

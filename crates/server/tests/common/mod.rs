@@ -11,7 +11,7 @@ use rhumb_server::{Config, Running};
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Value {
+pub(crate) enum Value {
     Simple(String),
     Error(String),
     Int(i64),
@@ -27,23 +27,23 @@ pub enum Value {
 
 impl Value {
     /// A bulk string.
-    pub fn bulk(text: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn bulk(text: impl AsRef<[u8]>) -> Self {
         Self::Bulk(text.as_ref().to_vec())
     }
 
     /// `+OK`.
-    pub fn ok() -> Self {
+    pub(crate) fn ok() -> Self {
         Self::Simple("OK".to_owned())
     }
 
     /// An array of bulk strings.
-    pub fn bulks(texts: &[&str]) -> Self {
+    pub(crate) fn bulks(texts: &[&str]) -> Self {
         Self::Array(texts.iter().map(Self::bulk).collect())
     }
 
     /// The bytes of a bulk string.
     #[track_caller]
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Self::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Self::Simple(text) | Self::Error(text) | Self::Verbatim(text) => text.clone(),
@@ -53,7 +53,7 @@ impl Value {
 }
 
 /// A connection to a server.
-pub struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
     at: usize,
@@ -61,7 +61,7 @@ pub struct Client {
 
 impl Client {
     /// Connects.
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -69,32 +69,32 @@ impl Client {
     }
 
     /// Sends bytes as they are.
-    pub fn send_raw(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.write_all(bytes)
     }
 
     /// Sends a command and reads its reply.
     #[track_caller]
-    pub fn call(&mut self, words: &[&str]) -> Value {
+    pub(crate) fn call(&mut self, words: &[&str]) -> Value {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.call_bytes(&words)
     }
 
     /// Sends a command and reads its reply.
     #[track_caller]
-    pub fn call_bytes(&mut self, words: &[&[u8]]) -> Value {
+    pub(crate) fn call_bytes(&mut self, words: &[&[u8]]) -> Value {
         self.send_raw(&encode(words)).expect("the server reads");
         self.reply().expect("the server replies")
     }
 
     /// Sends a command that is written with spaces.
     #[track_caller]
-    pub fn run(&mut self, line: &str) -> Value {
+    pub(crate) fn run(&mut self, line: &str) -> Value {
         self.call(&line.split(' ').collect::<Vec<_>>())
     }
 
     /// Reads a reply; none if the server has closed the connection.
-    pub fn reply(&mut self) -> Option<Value> {
+    pub(crate) fn reply(&mut self) -> Option<Value> {
         let value = self.value()?;
         self.buffer.drain(..self.at);
         self.at = 0;
@@ -160,7 +160,7 @@ impl Client {
 }
 
 /// A command's bytes.
-pub fn encode(words: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn encode(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -171,7 +171,7 @@ pub fn encode(words: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Settings for a server of a test: any free port, data in a directory of its own.
-pub fn config(dir: &tempfile::TempDir) -> Config {
+pub(crate) fn config(dir: &tempfile::TempDir) -> Config {
     Config {
         data: dir.path().join("data"),
         listen: ([127, 0, 0, 1], 0).into(),
@@ -182,7 +182,7 @@ pub fn config(dir: &tempfile::TempDir) -> Config {
 }
 
 /// A server with its data, and a client of it.
-pub fn start() -> (tempfile::TempDir, Running, Client) {
+pub(crate) fn start() -> (tempfile::TempDir, Running, Client) {
     let dir = tempfile::tempdir().unwrap();
     let server = Running::start(config(&dir)).unwrap();
     let client = Client::connect(server.address());

