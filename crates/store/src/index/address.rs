@@ -8,7 +8,7 @@ use std::cmp::Ordering as Order;
 
 use rhumb_model::code::code_at;
 
-use super::raw::simd::{Rung, count_up_to};
+use super::raw::simd::{Rung, count_up_to, last_of_two_up_to, last_up_to};
 
 /// The word of a byte string among strings that mostly start with `prefix`: the code of what follows
 /// it; the least or largest word for strings below and above all that start with it.
@@ -61,8 +61,6 @@ impl Line {
     }
 }
 
-/// The most places that [`descend_3`] tells apart.
-pub(crate) const PLACES_3: usize = 512;
 /// The most places that [`descend_2`] tells apart.
 pub(crate) const PLACES_2: usize = 64;
 
@@ -96,15 +94,6 @@ pub(crate) fn rungs(lowest: &[u64], levels: usize) -> Box<[Rung]> {
     rungs.into()
 }
 
-/// The place of a word among at most [`PLACES_3`]; `top` is the first of the rungs.
-#[inline(always)]
-pub(crate) fn descend_3(top: &Rung, rungs: &[Rung], word: u64) -> usize {
-    let word = capped(word);
-    let i = count_up_to(&top.0, word).saturating_sub(1);
-    let i = i * 8 + step(rungs, 1 + i, word);
-    i * 8 + step(rungs, 9 + i, word)
-}
-
 /// The place of a word among at most [`PLACES_2`].
 #[inline(always)]
 pub(crate) fn descend_2(rungs: &[Rung], word: u64) -> usize {
@@ -113,11 +102,66 @@ pub(crate) fn descend_2(rungs: &[Rung], word: u64) -> usize {
     i * 8 + step(rungs, 1 + i, word)
 }
 
+/// Words of a block.
+const BLOCK_WORDS: usize = 32;
+/// Words of the top.
+const TOP_WORDS: usize = 16;
+/// The most places that [`Pivots`] tell apart.
+pub(crate) const PIVOTS_MAX: usize = TOP_WORDS * BLOCK_WORDS;
+
+/// What is read first.
+pub(crate) type Top = [Rung; TOP_WORDS / 8];
+/// What is read then, all of it at once.
+pub(crate) type Block = [Rung; BLOCK_WORDS / 8];
+
+/// The lowest words of up to [`PIVOTS_MAX`] places: blocks, and in the top the first word of each.
+pub(crate) struct Pivots {
+    pub(crate) top: Top,
+    pub(crate) blocks: Box<[Block]>,
+}
+
+impl Default for Pivots {
+    fn default() -> Self {
+        Self::new(&[])
+    }
+}
+
+impl Pivots {
+    /// `lowest` ascends; its first word counts as 0.
+    pub(crate) fn new(lowest: &[u64]) -> Self {
+        let word = |place: usize| match place {
+            0 => 0,
+            _ => lowest.get(place).map_or(PAD, |word| capped(*word)),
+        };
+        let rung = |start: usize, stride| Rung(std::array::from_fn(|i| word(start + i * stride)));
+        let top = std::array::from_fn(|i| rung(i * 8 * BLOCK_WORDS, BLOCK_WORDS));
+        let blocks = (0..lowest.len().div_ceil(BLOCK_WORDS))
+            .map(|block| std::array::from_fn(|i| rung(block * BLOCK_WORDS + i * 8, 1)))
+            .collect();
+        Self { top, blocks }
+    }
+
+    /// The place of a word.
+    pub(crate) fn at(&self, word: u64) -> usize {
+        find_pivot(&self.top, &self.blocks, word)
+    }
+}
+
+/// The place of a word among pivots.
+#[inline(always)]
+pub(crate) fn find_pivot(top: &Top, blocks: &[Block], word: u64) -> usize {
+    let word = capped(word);
+    let at = last_of_two_up_to(top, word);
+    let Some(block) = blocks.get(at) else { return 0 };
+    // The first word of the first block is 0, and every other block was chosen by its first word.
+    at * BLOCK_WORDS + count_up_to(block, word).saturating_sub(1)
+}
+
 #[inline(always)]
 fn step(rungs: &[Rung], rung: usize, word: u64) -> usize {
     let Some(rung) = rungs.get(rung) else { return 0 };
     // The first word of the first rung is 0, and every other rung was chosen by its first word.
-    count_up_to(&rung.0, word).saturating_sub(1)
+    last_up_to(&rung.0, word)
 }
 
 #[cfg(test)]
@@ -148,21 +192,21 @@ mod tests {
 
         #[test]
         fn rungs_find_the_place(
-            mut lowest in prop::collection::btree_set(any::<u64>(), 1..500), more: u64,
+            mut lowest in prop::collection::btree_set(any::<u64>(), 1..600), more: u64,
         ) {
             lowest.remove(&u64::MAX);
             lowest.remove(&(u64::MAX - 1));
             lowest.insert(0);
             let lowest: Vec<u64> = lowest.into_iter().collect();
-            for (levels, most) in [(3, PLACES_3), (2, PLACES_2)] {
-                let lowest = &lowest[..lowest.len().min(most)];
-                let rungs = rungs(lowest, levels);
-                let descend_3 = |rungs: &[Rung], word| descend_3(&rungs[0], rungs, word);
-                let descend = if levels == 3 { descend_3 } else { descend_2 };
-                for word in lowest.iter().flat_map(|w| [*w, w.saturating_sub(1), w + 1]).chain([more, u64::MAX]) {
-                    let place = lowest.partition_point(|l| *l <= word) - 1;
-                    prop_assert_eq!(descend(&rungs, word), place, "{} of {}", word, lowest.len());
-                }
+            let near = |w: &u64| [*w, w.saturating_sub(1), w + 1];
+            for word in lowest.iter().flat_map(near).chain([more, u64::MAX]) {
+                let place = |most: usize| {
+                    lowest[..lowest.len().min(most)].partition_point(|l| *l <= word) - 1
+                };
+                let few = &lowest[..lowest.len().min(PLACES_2)];
+                prop_assert_eq!(descend_2(&rungs(few, 2), word), place(PLACES_2), "{}", word);
+                let some = &lowest[..lowest.len().min(PIVOTS_MAX)];
+                prop_assert_eq!(Pivots::new(some).at(word), place(PIVOTS_MAX), "{}", word);
             }
         }
     }

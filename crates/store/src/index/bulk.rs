@@ -5,7 +5,7 @@ use super::{
     BulkLoadError, Index,
     core::{Action, Core},
     key::{Key, image::QueryOf},
-    plan::{self, Entry, LEAF_TARGET},
+    plan::{self, Entry, Growth, LEAF_TARGET},
     raw::{epoch, leaf::Leaf, record},
     retrain::bound_of,
     route::{Bound, Child},
@@ -76,16 +76,17 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
         }
     }
 
-    /// Builds a leaf of the first `len` entries.
+    /// Builds leaves of the first `len` entries.
     fn build(&mut self, len: usize) {
-        let arena = &self.core().arena;
-        let leaf = plan::one::<Of<K, V>>(arena, &self.entries[..len]);
-        self.heap_bytes += leaf.heap_bytes() as i64;
-        let bound = match self.leaves.is_empty() {
-            true => Bound::new::<Of<K, V>>(Probe::LEAST),
-            false => bound_of::<Of<K, V>>(&self.entries[0]),
-        };
-        self.leaves.push((bound, Box::into_raw(leaf)));
+        let entries = &self.entries[..len];
+        for part in plan::parts::<Of<K, V>>(&self.core().arena, entries, Growth::Even, None) {
+            self.heap_bytes += part.leaf.heap_bytes() as i64;
+            let bound = match self.leaves.is_empty() {
+                true => Bound::new::<Of<K, V>>(Probe::LEAST),
+                false => bound_of::<Of<K, V>>(&entries[part.first]),
+            };
+            self.leaves.push((bound, Box::into_raw(part.leaf)));
+        }
         self.entries.drain(..len);
     }
 

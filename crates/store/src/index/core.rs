@@ -173,7 +173,7 @@ impl<S: Schema> Core<S> {
     }
 
     /// Writes one key.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write(&self, probe: Probe<'_>, action: Action, guard: &Guard) -> Outcome {
         loop {
             let place = self.place(probe, guard);
@@ -198,7 +198,7 @@ impl<S: Schema> Core<S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write_locked<'a>(
         &self,
         mut locked: Locked<'a>,

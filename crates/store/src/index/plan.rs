@@ -8,12 +8,11 @@ use std::ops::Range;
 use rhumb_model::code::{code_at, common_prefix_len};
 
 use super::{
-    address::{Line, PLACES_3, descend_3, rungs},
+    address::{Line, PIVOTS_MAX, Pivots},
     raw::{
-        bucket::{BUCKET_SLOTS, NODE_SLOTS, NoRoom},
+        bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS, NoRoom, Rank},
         leaf::{Address, Leaf},
         record,
-        simd::{Words, rank},
     },
     route::Bound,
     schema::{Probe, Schema},
@@ -24,6 +23,11 @@ use crate::sync::arena::Arena;
 const LEAF_MAX: usize = 6000;
 /// Larger runs become leaves of at most so many keys.
 pub(crate) const LEAF_TARGET: usize = 3600;
+/// The most keys of a leaf whose buckets are found by their lowest keys,
+const PIVOT_LEAF_MAX: usize = 3600;
+const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
+/// and what larger runs of such keys are cut into.
+const PIVOT_LEAF_TARGET: usize = 2900;
 /// Leaves of fewer keys are kept in one piece wherever they grow.
 const PIECE_MIN: usize = 1024;
 /// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
@@ -31,7 +35,7 @@ const LINE_FILL_2: usize = 19;
 /// The same where keys are being removed.
 const SHRUNK_FILL_2: usize = 23;
 /// Keys of a bucket that is found by its lowest key.
-const PIVOT_FILL: usize = 11;
+const PIVOT_FILL: usize = 9;
 /// Keys of a bucket that will see few more.
 const DENSE_FILL: usize = 14;
 /// Keys of a bucket that is to be filled in order.
@@ -56,30 +60,29 @@ pub(crate) fn key(entry: &Entry) -> &[u8] {
     unsafe { record::key(entry.value) }
 }
 
-/// Sorts the entries of a bucket.
-pub(crate) fn sort<S: Schema>(entries: &mut [Entry]) {
+/// Appends the present entries of a bucket in ascending order.
+#[inline]
+pub(crate) fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>) {
+    let start = entries.len();
+    if !S::WIDE {
+        entries.resize(start + BUCKET_SLOTS, Entry { word: 0, value: 0 });
+        let places = &mut entries[start..];
+        let mut len = 0;
+        let ranked = bucket.for_each_ranked(|Rank { of, above, word, value }| {
+            len = of;
+            places[of - 1 - above] = Entry { word, value };
+        });
+        entries.truncate(start + len);
+        if ranked.is_some() {
+            return;
+        }
+    }
+    bucket.for_each(|word, value| entries.push(Entry { word, value }));
+    let new = &mut entries[start..];
     if S::WIDE {
-        entries.sort_unstable_by(|a, b| key(a).cmp(key(b)));
-    } else if entries.len() <= RANKED {
-        sort_by_rank(entries);
+        new.sort_unstable_by(|a, b| key(a).cmp(key(b)));
     } else {
-        entries.sort_unstable_by_key(|entry| entry.word);
-    }
-}
-
-/// So many entries are sorted by counting, for each, those below it.
-const RANKED: usize = 16;
-
-/// Sorts up to [`RANKED`] entries of different words without a branch that depends on them.
-fn sort_by_rank(entries: &mut [Entry]) {
-    let mut words = Words([u64::MAX; RANKED]);
-    let mut copy = [Entry { word: 0, value: 0 }; RANKED];
-    for ((entry, word), copy) in entries.iter().zip(&mut words.0).zip(&mut copy) {
-        (*word, *copy) = (entry.word, *entry);
-    }
-    for entry in &copy[..entries.len()] {
-        // Padding is never below an entry.
-        entries[rank(&words, entry.word)] = *entry;
+        new.sort_unstable_by_key(|entry| entry.word);
     }
 }
 
@@ -163,17 +166,22 @@ pub(crate) fn parts<S: Schema>(
     avoid_largest_bound::<S>(entries, &mut pieces);
     let end = upper.filter(|_| !S::WIDE).map_or(u64::MAX, |bound| bound.word - 1);
     let last = pieces.len() - 1;
-    let build = |(i, (range, room)): (usize, (Range<usize>, Room))| {
+    let mut parts = Vec::with_capacity(pieces.len());
+    for (i, (range, room)) in pieces.into_iter().enumerate() {
         let end = if i == last { end } else { u64::MAX };
-        let leaf = Builder::<S>::new(&entries[range.clone()], end).build(arena, room);
-        Part { first: range.start, leaf }
-    };
-    pieces.into_iter().enumerate().map(build).collect()
-}
-
-/// One leaf of all entries, with room everywhere.
-pub(crate) fn one<S: Schema>(arena: &Arena, entries: &[Entry]) -> Box<Leaf> {
-    Builder::<S>::new(entries, u64::MAX).build(arena, Room::Even)
+        let mut build = |range: Range<usize>, room| {
+            let leaf = Builder::<S>::new(&entries[range.clone()], end).build(arena, room)?;
+            parts.push(Part { first: range.start, leaf });
+            Some(())
+        };
+        if build(range.clone(), room).is_none() {
+            let count = range.len().div_ceil(PIVOT_LEAF_TARGET);
+            for range in cuts(range, count) {
+                build(range, Room::Even).expect("smaller runs need no line");
+            }
+        }
+    }
+    parts
 }
 
 /// Bounds tell the two largest words not apart, so that no leaf may start with the largest.
@@ -202,8 +210,13 @@ fn widest_gap<S: Schema>(entries: &[Entry]) -> Option<usize> {
 /// Splits a range into pieces of about equal size.
 fn split(range: Range<usize>, room: Room, pieces: &mut Vec<(Range<usize>, Room)>) {
     let count = if range.len() <= LEAF_MAX { 1 } else { range.len().div_ceil(LEAF_TARGET) };
-    let cut = |i: usize| range.start + range.len() * i / count;
-    pieces.extend((0..count).map(|i| (cut(i)..cut(i + 1), room)));
+    pieces.extend(cuts(range, count).map(|range| (range, room)));
+}
+
+/// `count` pieces of a range.
+fn cuts(range: Range<usize>, count: usize) -> impl Iterator<Item = Range<usize>> {
+    let cut = move |i: usize| range.start + range.len() * i / count;
+    (0..count).map(move |i| cut(i)..cut(i + 1))
 }
 
 /// Builds one leaf.
@@ -232,10 +245,11 @@ impl<'a, S: Schema> Builder<'a, S> {
         Self { entries, words, prefix, end, schema: std::marker::PhantomData }
     }
 
-    fn build(&self, arena: &Arena, room: Room) -> Box<Leaf> {
+    /// The leaf; none if it would need a line and has none.
+    fn build(&self, arena: &Arena, room: Room) -> Option<Box<Leaf>> {
         let len = self.words.len();
         let (Some(first), Some(last)) = (self.words.first(), self.words.last()) else {
-            return self.leaf(arena, Address::Line(Line::new(0, 0, 1)), 1);
+            return Some(self.leaf(arena, Address::Line(Line::new(0, 0, 1)), 1));
         };
         let line = match room {
             Room::Even if len <= BUCKET_SLOTS - 3 => Some((Line::new(0, 0, 1), 1)),
@@ -256,12 +270,12 @@ impl<'a, S: Schema> Builder<'a, S> {
             && let Some(places) = self.places(buckets, |word| line.at(word))
         {
             let leaf = self.leaf(arena, Address::Line(line), buckets);
-            return self.fill(arena, leaf, |i| usize::from(places[i]));
+            return Some(self.fill(arena, leaf, |i| usize::from(places[i])));
         }
         if matches!(room, Room::Dense | Room::Shrunk) {
             return self.build(arena, Room::Even);
         }
-        self.build_by_pivots(arena)
+        (len <= PIVOT_LEAF_MAX).then(|| self.build_by_pivots(arena))
     }
 
     /// A line that leaves room for `ahead` keys above or below, as dense as those at that end.
@@ -307,13 +321,13 @@ impl<'a, S: Schema> Builder<'a, S> {
 
     fn build_by_pivots(&self, arena: &Arena) -> Box<Leaf> {
         let len = self.words.len();
-        let buckets = len.div_ceil(PIVOT_FILL).min(PLACES_3);
+        let buckets = len.div_ceil(PIVOT_FILL);
         let first_of = |bucket: usize| len * bucket / buckets;
         let lowest: Vec<u64> = (0..buckets).map(|bucket| self.words[first_of(bucket)]).collect();
-        let rungs = rungs(&lowest, 3);
-        let places = self.places(buckets, |word| descend_3(&rungs[0], &rungs, word));
+        let pivots = Pivots::new(&lowest);
+        let places = self.places(buckets, |word| pivots.at(word));
         if let Some(places) = places {
-            let leaf = self.leaf(arena, Address::Pivots(rungs), buckets);
+            let leaf = self.leaf(arena, Address::Pivots(pivots), buckets);
             return self.fill(arena, leaf, |i| usize::from(places[i]));
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");

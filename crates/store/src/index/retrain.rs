@@ -285,9 +285,7 @@ impl<S: Schema> Core<S> {
 fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>, dead: &mut Vec<u64>) {
     for at in 0..leaf.len() {
         let bucket = leaf.bucket(at);
-        let start = entries.len();
-        bucket.for_each(|word, value| entries.push(Entry { word, value }));
-        plan::sort::<S>(&mut entries[start..]);
+        plan::append_sorted::<S>(bucket, entries);
         if S::WIDE {
             bucket.for_each_dead(|record| dead.push(record));
         }

@@ -16,7 +16,7 @@ use super::{
     raw::{
         epoch::Guard,
         leaf::Leaf,
-        simd::{Rung, count_up_to},
+        simd::{Rung, last_up_to},
     },
     schema::{Probe, Schema},
 };
@@ -79,8 +79,7 @@ impl Hint {
     fn place(&self, word: u64) -> usize {
         let start = self.line.at(word).saturating_sub(WINDOW / 2).min(self.words.len() - WINDOW);
         let window = self.words[start..].first_chunk::<WINDOW>();
-        let below = window.map_or(0, |window| count_up_to(window, capped(word)));
-        start + below.saturating_sub(1)
+        start + window.map_or(0, |window| last_up_to(window, capped(word)))
     }
 }
 
@@ -189,8 +188,7 @@ impl<T> Branch<T> {
         let (mut place, mut level, mut width) = (0, 0, 1);
         for _ in 0..self.levels {
             let rung = self.rungs.get(level + place);
-            let below = rung.map_or(0, |rung| count_up_to(&rung.0, word));
-            place = place * 8 + below.saturating_sub(1);
+            place = place * 8 + rung.map_or(0, |rung| last_up_to(&rung.0, word));
             level += width;
             width *= 8;
         }

@@ -101,15 +101,36 @@ struct End<'m> {
     next: Option<usize>,
     /// The last bucket of this leaf that can hold keys of the range.
     last: usize,
-    /// Entries to yield, the next one last.
+    /// Entries of a bucket in ascending order; those from `read` on are to be yielded from below, all of
+    /// them from above.
     buffer: Vec<Entry>,
+    read: usize,
     is_done: bool,
     leaves: u32,
 }
 
 impl End<'_> {
     fn new() -> Self {
-        Self { place: None, next: None, last: 0, buffer: Vec::new(), is_done: false, leaves: 0 }
+        let buffer = Vec::new();
+        Self { place: None, next: None, last: 0, buffer, read: 0, is_done: false, leaves: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.read == self.buffer.len()
+    }
+
+    /// Reads a bucket.
+    fn read<S: Schema>(&mut self, bucket: &Bucket) {
+        self.read = 0;
+        self.buffer.clear();
+        self.buffer.reserve(BUFFER);
+        plan::append_sorted::<S>(bucket, &mut self.buffer);
+    }
+
+    fn clear(&mut self) {
+        self.read = 0;
+        self.buffer.clear();
+        self.is_done = true;
     }
 }
 
@@ -139,10 +160,10 @@ impl<'m, S: Schema> Scan<'m, S> {
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Entry> {
         loop {
-            if let Some(entry) = self.front.buffer.pop() {
+            if let Some(entry) = self.front.buffer.get(self.front.read).copied() {
+                self.front.read += 1;
                 if !self.high.is_above::<S>(&entry) {
-                    self.front.buffer.clear();
-                    self.front.is_done = true;
+                    self.front.clear();
                     return None;
                 }
                 self.low.exclude::<S>(&entry);
@@ -160,8 +181,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         loop {
             if let Some(entry) = self.back.buffer.pop() {
                 if !self.low.is_below::<S>(&entry) {
-                    self.back.buffer.clear();
-                    self.back.is_done = true;
+                    self.back.clear();
                     return None;
                 }
                 self.high.exclude::<S>(&entry);
@@ -183,7 +203,7 @@ impl<'m, S: Schema> Scan<'m, S> {
 
     /// Lets others free memory, if no end has entries of the current pin.
     fn repin(&mut self) {
-        if self.front.buffer.is_empty() && self.back.buffer.is_empty() {
+        if self.front.is_empty() && self.back.is_empty() {
             (self.front.place, self.back.place) = (None, None);
             (self.front.leaves, self.back.leaves) = (0, 0);
             self.guard.repin();
@@ -206,16 +226,9 @@ impl<'m, S: Schema> Scan<'m, S> {
                 if at + AHEAD <= self.front.last {
                     Bucket::prefetch(leaf.bucket(at + AHEAD));
                 }
-                let (low, high, buffer) = (&self.low, &self.high, &mut self.front.buffer);
-                buffer.reserve(BUFFER);
-                leaf.bucket(at).for_each(|word, value| {
-                    let entry = Entry { word, value };
-                    if low.is_below::<S>(&entry) && high.is_above::<S>(&entry) {
-                        buffer.push(entry);
-                    }
-                });
-                plan::sort::<S>(buffer);
-                buffer.reverse();
+                self.front.read::<S>(leaf.bucket(at));
+                let below = |entry: &Entry| !self.low.is_below::<S>(entry);
+                self.front.read = self.front.buffer.iter().take_while(|e| below(e)).count();
             }
             None => {
                 let is_last = place.upper().is_none_or(|upper| {
@@ -224,7 +237,7 @@ impl<'m, S: Schema> Scan<'m, S> {
                 self.front.leaves += 1;
                 if is_last {
                     self.front.is_done = true;
-                } else if self.front.leaves > LEAVES_PINNED && self.back.buffer.is_empty() {
+                } else if self.front.leaves > LEAVES_PINNED && self.back.is_empty() {
                     if let Some(upper) = place.upper() {
                         self.low = Edge::new(Limit::Included(upper.probe()), 0);
                     }
@@ -278,15 +291,10 @@ impl<'m, S: Schema> Scan<'m, S> {
                 if at >= self.back.last + AHEAD {
                     Bucket::prefetch(place.leaf.bucket(at - AHEAD));
                 }
-                let (low, high, buffer) = (&self.low, &self.high, &mut self.back.buffer);
-                buffer.reserve(BUFFER);
-                place.leaf.bucket(at).for_each(|word, value| {
-                    let entry = Entry { word, value };
-                    if low.is_below::<S>(&entry) && high.is_above::<S>(&entry) {
-                        buffer.push(entry);
-                    }
-                });
-                plan::sort::<S>(buffer);
+                self.back.read::<S>(place.leaf.bucket(at));
+                let above = |entry: &Entry| !self.high.is_above::<S>(entry);
+                let len = self.back.buffer.iter().rev().take_while(|e| above(e)).count();
+                self.back.buffer.truncate(self.back.buffer.len() - len);
             }
             None => {
                 let starts_here = place
@@ -295,7 +303,7 @@ impl<'m, S: Schema> Scan<'m, S> {
                 self.back.leaves += 1;
                 match place.previous(self.guard()) {
                     Some(previous) if !starts_here => {
-                        if self.back.leaves > LEAVES_PINNED && self.front.buffer.is_empty() {
+                        if self.back.leaves > LEAVES_PINNED && self.front.is_empty() {
                             if let Some(lower) = place.lower() {
                                 self.high = Edge::new(Limit::Excluded(lower.probe()), u64::MAX);
                             }

@@ -128,6 +128,7 @@ pub(crate) fn is_word<V: Value>() -> bool {
 }
 
 /// The word that stands for a value; it owns the value.
+#[expect(clippy::unit_arg, reason = "one of the types of words is the unit")]
 #[allow(unsafe_code, reason = "reinterprets a value as the type that it is")]
 #[inline(always)]
 pub(crate) fn into_word<V: Value>(value: V) -> u64 {

@@ -17,7 +17,7 @@ pub(crate) const ALIGN: usize = 256;
 
 /// Size and alignment of a chunk: a large page.
 pub(crate) const CHUNK_BYTES: usize = 2 << 20;
-/// Of so many chunks one may be kept empty, besides one in any case.
+/// Of so many chunks one may be kept empty, besides one in any case where blocks are not packed.
 const CHUNKS_FOR_SPARE: usize = 32;
 
 /// Memory of one user. All of it is given back when the arena is dropped.
@@ -101,7 +101,8 @@ impl Arena {
         }
         let (address, len) = state.join(address, bytes);
         state.add_free(address, len);
-        if len == CHUNK_BYTES && state.empty > 1 + state.chunks.len() / CHUNKS_FOR_SPARE {
+        let spare = usize::from(!state.is_packed) + state.chunks.len() / CHUNKS_FOR_SPARE;
+        if len == CHUNK_BYTES && state.empty > spare {
             state.remove_free(address, len);
             // SAFETY: the whole chunk was free.
             unsafe { state.drop_chunk(address) };

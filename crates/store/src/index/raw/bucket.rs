@@ -226,6 +226,30 @@ impl Bucket {
         }
     }
 
+    /// Calls `visit` with each present key and its rank; not at all, and returns none, if there are nodes
+    /// behind the bucket. Words must be different, as those of integers are. Never waits.
+    #[inline(always)]
+    pub(crate) fn for_each_ranked(&self, mut visit: impl FnMut(Rank)) -> Option<()> {
+        let before = present(self.header.load(Ordering::Acquire));
+        if !self.next().is_null() {
+            return None;
+        }
+        let values: [u64; BUCKET_SLOTS] =
+            std::array::from_fn(|slot| self.values[slot].load(Ordering::Acquire));
+        let all = before & present(self.header.load(Ordering::Acquire));
+        let mut bits = all;
+        while bits != 0 {
+            let slot = bits.trailing_zeros() as usize;
+            let word = self.keys[slot].load(Ordering::Relaxed);
+            // SAFETY: a bucket is a header and fifteen words, aligned.
+            let above = unsafe { simd::above(std::ptr::from_ref(self).cast(), word) } & all;
+            let (of, above) = (all.count_ones() as usize, above.count_ones() as usize);
+            visit(Rank { of, above, word, value: values[slot] });
+            bits &= bits - 1;
+        }
+        Some(())
+    }
+
     /// Calls `visit` with the value of each slot that holds a removed key.
     pub(crate) fn for_each_dead(&self, mut visit: impl FnMut(u64)) {
         self.for_each_dead_here(&mut visit);
@@ -266,6 +290,16 @@ impl Bucket {
             locked.header |= FROZEN;
         }
     }
+}
+
+/// A present key among those of its bucket.
+pub(crate) struct Rank {
+    /// How many keys are present.
+    pub(crate) of: usize,
+    /// How many of them are above this one.
+    pub(crate) above: usize,
+    pub(crate) word: u64,
+    pub(crate) value: u64,
 }
 
 /// A bucket whose lock bit the current thread holds; dropping it publishes the changes.

@@ -13,7 +13,7 @@ const STRIPES: usize = 16;
 /// A stripe is looked through when it has grown by so many pieces,
 const PIECES: usize = 128;
 /// or by so many bytes.
-const BYTES: usize = 1 << 20;
+const BYTES: usize = 256 << 10;
 
 /// Something to free, and what it needs for that.
 pub(crate) trait Piece: Send {

@@ -15,12 +15,11 @@ use std::{
 
 use super::{
     super::{
-        address::{Line, descend_3, word_behind},
+        address::{Block, Line, Pivots, Top, find_pivot, word_behind},
         schema::{Probe, Schema},
     },
     bucket::{Bucket, Node},
     record,
-    simd::Rung,
 };
 use crate::sync::{
     arena::Arena,
@@ -50,23 +49,24 @@ pub(crate) enum Mode {
 /// What a new leaf is addressed by.
 pub(crate) enum Address {
     Line(Line),
-    Pivots(Box<[Rung]>),
+    Pivots(Pivots),
     Whole(Box<[Box<[u8]>]>),
 }
 
-/// A run of buckets. Finding a bucket reads the first line, and the second one where pivots tell.
+/// A run of buckets. Finding a bucket reads the first line, and the next two where pivots
+/// tell.
 #[repr(C, align(128))]
 pub(crate) struct Leaf {
     line: Line,
     mode: Mode,
     /// Leading bytes that words leave out, if keys are wide.
     prefix_len: u32,
-    rungs: *mut Rung,
+    blocks: *mut Block,
     buckets: NonNull<Bucket>,
     last: u32,
-    rung_count: u32,
-    /// The first of the rungs.
-    top: Rung,
+    block_count: u32,
+    /// The top of the pivots.
+    top: Top,
     // What follows is read by writers only.
     nodes: AtomicU32,
     /// Keys removed since the leaf was built.
@@ -82,7 +82,7 @@ pub(crate) struct Leaf {
 
 const _: () = assert!(std::mem::offset_of!(Leaf, top) == 64, "finding a bucket reads one line");
 
-// SAFETY: the leaf owns its rungs and its blocks; all that changes is atomic.
+// SAFETY: the leaf owns its pivots and its blocks of memory; all that changes is atomic.
 unsafe impl Send for Leaf {}
 // SAFETY: as above.
 unsafe impl Sync for Leaf {}
@@ -96,13 +96,13 @@ impl Leaf {
         prefix: &[u8],
         built_of: usize,
     ) -> Box<Self> {
-        let (line, mode, rungs, pivots) = match address {
-            Address::Line(line) => (line, Mode::Line, Box::default(), Box::default()),
-            Address::Pivots(rungs) => (Line::new(0, 0, 1), Mode::Pivots, rungs, Box::default()),
-            Address::Whole(pivots) => (Line::new(0, 0, 1), Mode::Whole, Box::default(), pivots),
+        let (none, no_line) = (Pivots::default(), Line::new(0, 0, 1));
+        let (line, mode, Pivots { top, blocks }, pivots) = match address {
+            Address::Line(line) => (line, Mode::Line, none, Box::default()),
+            Address::Pivots(pivots) => (no_line, Mode::Pivots, pivots, Box::default()),
+            Address::Whole(pivots) => (no_line, Mode::Whole, none, pivots),
         };
         let buckets = buckets.max(1);
-        let top = Rung(rungs.first().map_or([0; 8], |rung| rung.0));
         let block = arena.allocate(buckets * size_of::<Bucket>()).cast::<Bucket>();
         // SAFETY: the block is ours and that long; zeroes are empty buckets.
         unsafe { block.write_bytes(0, buckets) };
@@ -110,8 +110,8 @@ impl Leaf {
             line,
             mode,
             prefix_len: prefix.len() as u32,
-            rung_count: rungs.len() as u32,
-            rungs: Box::into_raw(rungs).cast(),
+            block_count: blocks.len() as u32,
+            blocks: Box::into_raw(blocks).cast(),
             buckets: block,
             last: buckets as u32 - 1,
             top,
@@ -130,11 +130,11 @@ impl Leaf {
     /// # Safety
     /// The leaf was made with this arena, and nobody uses it again.
     pub(crate) unsafe fn free(self: Box<Self>, arena: &Arena) {
-        // SAFETY: the rungs came from a box, and both blocks from the arena with these lengths.
+        // SAFETY: the pivots came from a box, and both blocks from the arena with these lengths.
         unsafe {
             drop(Box::from_raw(ptr::slice_from_raw_parts_mut(
-                self.rungs,
-                self.rung_count as usize,
+                self.blocks,
+                self.block_count as usize,
             )));
             for extent in &self.extents {
                 if let Some(extent) = NonNull::new(extent.load(Ordering::Acquire)) {
@@ -170,7 +170,7 @@ impl Leaf {
     pub(crate) fn heap_bytes(&self) -> usize {
         let pivots: usize = self.pivots.iter().map(|pivot| pivot.len() + 16).sum();
         size_of::<Self>()
-            + self.rung_count as usize * size_of::<Rung>()
+            + self.block_count as usize * size_of::<Block>()
             + self.prefix.len()
             + pivots
     }
@@ -200,9 +200,9 @@ impl Leaf {
         } else if S::WIDE && self.mode == Mode::Whole {
             self.pivots.partition_point(|pivot| **pivot <= *probe.bytes).saturating_sub(1)
         } else {
-            // SAFETY: the rungs are the leaf's own, and so many.
-            let rungs = unsafe { slice::from_raw_parts(self.rungs, self.rung_count as usize) };
-            descend_3(&self.top, rungs, word)
+            // SAFETY: the blocks are the leaf's own, and so many.
+            let blocks = unsafe { slice::from_raw_parts(self.blocks, self.block_count as usize) };
+            find_pivot(&self.top, blocks, word)
         };
         place.min(self.last as usize)
     }

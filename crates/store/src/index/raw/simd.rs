@@ -49,7 +49,7 @@ pub(crate) unsafe fn equal<const N: usize>(first: *const AtomicU64, key: u64) ->
 ///
 /// # Safety
 /// As for [`equal`].
-#[inline]
+#[inline(never)]
 unsafe fn equal_plain<const N: usize>(first: *const AtomicU64, key: u64) -> u32 {
     (0..N).fold(0, |found, i| {
         // SAFETY: `i + 1` is at most `N`.
@@ -105,65 +105,164 @@ unsafe fn equal_avx512<const N: usize>(first: *const AtomicU64, key: u64) -> u32
     found >> 1
 }
 
-/// How many of the ascending words `words` are at most `key`.
+/// Which of the ascending `words` is the last that is at most `key`; the first of them counts as such.
 #[inline(always)]
-pub(crate) fn count_up_to(words: &[u64; 8], key: u64) -> usize {
+pub(crate) fn last_up_to(words: &[u64; 8], key: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if has_avx512() {
-        let below: u32;
-        // SAFETY: AVX-512 was detected; the operand is eight words that nobody writes.
+        let place: u64;
+        // SAFETY: AVX-512 and `popcnt` were detected; the operand is eight words that nobody writes.
         unsafe {
             std::arch::asm!(
                 "vpbroadcastq zmm16, {key}",
                 // Predicate 5: not less, that is `key >= word`.
                 "vpcmpuq k1, zmm16, [{words}], 5",
-                "kmovw {below:e}, k1",
+                "kmovw {place:e}, k1",
+                "shr {place:e}, 1",
+                "popcnt {place:e}, {place:e}",
                 key = in(reg) key,
                 words = in(reg) words.as_ptr(),
-                below = lateout(reg) below,
+                place = lateout(reg) place,
                 out("zmm16") _,
                 out("k1") _,
-                options(nostack, readonly, preserves_flags),
+                options(nostack, readonly),
             );
         }
-        return below.trailing_ones() as usize;
+        return place as usize;
     }
-    words.iter().map(|word| usize::from(*word <= key)).sum()
+    last_up_to_plain(words, key)
 }
 
-/// Sixteen words of two cache lines.
-#[repr(C, align(64))]
-pub(crate) struct Words(pub(crate) [u64; 16]);
+#[inline(never)]
+fn last_up_to_plain(words: &[u64; 8], key: u64) -> usize {
+    words[1..].iter().map(|word| usize::from(*word <= key)).sum()
+}
 
-/// How many of the words are below `key`.
+/// Which of the ascending words of two rungs is the last that is at most `key`; the first of them counts
+/// as such.
 #[inline(always)]
-pub(crate) fn rank(words: &Words, key: u64) -> usize {
+pub(crate) fn last_of_two_up_to(rungs: &[Rung; 2], key: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if has_avx512() {
-        let below: u64;
-        // SAFETY: AVX-512 and `popcnt` were detected; the operands are sixteen words that
-        // nobody writes.
+        let place: u64;
+        // SAFETY: AVX-512 and `popcnt` were detected; the operands are 16 words that nobody writes.
         unsafe {
             std::arch::asm!(
                 "vpbroadcastq zmm16, {key}",
-                // Predicate 6: not less or equal, that is `key > word`.
-                "vpcmpuq k1, zmm16, [{words}], 6",
-                "vpcmpuq k2, zmm16, [{words} + 64], 6",
+                // Predicate 5: not less, that is `key >= word`.
+                "vpcmpuq k1, zmm16, [{rungs}], 5",
+                "vpcmpuq k2, zmm16, [{rungs} + 64], 5",
                 "kunpckbw k1, k2, k1",
-                "kmovw {below:e}, k1",
-                "popcnt {below:e}, {below:e}",
+                "kmovw {place:e}, k1",
+                "shr {place:e}, 1",
+                "popcnt {place:e}, {place:e}",
                 key = in(reg) key,
-                words = in(reg) words.0.as_ptr(),
-                below = out(reg) below,
+                rungs = in(reg) rungs.as_ptr(),
+                place = lateout(reg) place,
                 out("zmm16") _,
                 out("k1") _,
                 out("k2") _,
                 options(nostack, readonly),
             );
         }
-        return below as usize;
+        return place as usize;
     }
-    words.0.iter().map(|word| usize::from(*word < key)).sum()
+    last_of_two_up_to_plain(rungs, key)
+}
+
+#[inline(never)]
+fn last_of_two_up_to_plain([first, second]: &[Rung; 2], key: u64) -> usize {
+    let below = |word: &&u64| **word <= key;
+    first.0[1..].iter().filter(below).count() + second.0.iter().filter(below).count()
+}
+
+/// How many of the ascending words of four rungs are at most `key`.
+#[inline(always)]
+pub(crate) fn count_up_to(rungs: &[Rung; 4], key: u64) -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if has_avx512() {
+        let count: u64;
+        // SAFETY: AVX-512 and `popcnt` were detected; the operands are 32 words that nobody writes.
+        unsafe {
+            std::arch::asm!(
+                "vpbroadcastq zmm16, {key}",
+                // Predicate 5: not less, that is `key >= word`.
+                "vpcmpuq k1, zmm16, [{rungs}], 5",
+                "vpcmpuq k2, zmm16, [{rungs} + 64], 5",
+                "kunpckbw k1, k2, k1",
+                "vpcmpuq k2, zmm16, [{rungs} + 128], 5",
+                "vpcmpuq k3, zmm16, [{rungs} + 192], 5",
+                "kunpckbw k2, k3, k2",
+                "kmovw {count:e}, k1",
+                "kmovw {more:e}, k2",
+                "shl {more:e}, 16",
+                "or {count:e}, {more:e}",
+                "popcnt {count:e}, {count:e}",
+                key = in(reg) key,
+                rungs = in(reg) rungs.as_ptr(),
+                count = out(reg) count,
+                more = out(reg) _,
+                out("zmm16") _,
+                out("k1") _,
+                out("k2") _,
+                out("k3") _,
+                options(nostack, readonly),
+            );
+        }
+        return count as usize;
+    }
+    count_up_to_plain(rungs, key)
+}
+
+#[inline(never)]
+fn count_up_to_plain(rungs: &[Rung; 4], key: u64) -> usize {
+    rungs.iter().flat_map(|rung| &rung.0).map(|word| usize::from(*word <= key)).sum()
+}
+
+/// Which of the fifteen words behind the one at `first` are above `key`, the first of them being bit 0.
+///
+/// # Safety
+/// As for [`equal`] with 15.
+#[inline(always)]
+pub(crate) unsafe fn above(first: *const AtomicU64, key: u64) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if has_avx512() {
+        let above: u32;
+        // SAFETY: AVX-512 was detected, and the caller vouches for the words.
+        unsafe {
+            std::arch::asm!(
+                "vpbroadcastq zmm16, {key}",
+                // Predicate 1: `key < word`.
+                "vpcmpuq k1, zmm16, [{first}], 1",
+                "vpcmpuq k2, zmm16, [{first} + 64], 1",
+                "kunpckbw k1, k2, k1",
+                "kmovw {above:e}, k1",
+                key = in(reg) key,
+                first = in(reg) first,
+                above = lateout(reg) above,
+                out("zmm16") _,
+                out("k1") _,
+                out("k2") _,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+        return above >> 1;
+    }
+    // SAFETY: the caller vouches for the words.
+    unsafe { above_plain(first, key) }
+}
+
+/// [`above`] one by one.
+///
+/// # Safety
+/// As for [`above`].
+#[inline(never)]
+unsafe fn above_plain(first: *const AtomicU64, key: u64) -> u32 {
+    (0..15).fold(0, |found, i| {
+        // SAFETY: `i + 1` is at most 15.
+        let word = unsafe { (*first.add(i + 1)).load(Ordering::Relaxed) };
+        found | u32::from(word > key) << i
+    })
 }
 
 #[cfg(test)]
@@ -185,15 +284,25 @@ mod tests {
             assert_eq!(found, (expected, expected), "{key}");
             // SAFETY: as above.
             assert_eq!(unsafe { equal::<7>(first, key) }, expected & 0x7f, "{key}");
+            let expected = (0..15).fold(0, |found, i| found | u32::from(words[i + 1] > key) << i);
+            // SAFETY: as above.
+            let found = unsafe { (above(first, key), above_plain(first, key)) };
+            assert_eq!(found, (expected, expected), "{key}");
         }
-        for key in words.into_iter().chain([1, 2, 4]) {
-            let expected = words.iter().filter(|word| **word < key).count();
-            assert_eq!(rank(&Words(words), key), expected, "{key}");
+        let ascending = [1, 3, 3, 8, 1 << 40, 1 << 63, u64::MAX - 1, u64::MAX];
+        let rungs = [3, 2, 1, 0].map(|shift| Rung(ascending.map(|word| word >> (8 * shift))));
+        for key in ascending.into_iter().chain([5, 1 << 40, u64::MAX]) {
+            let expected = count_up_to_plain(&rungs, key);
+            assert_eq!(count_up_to(&rungs, key), expected, "{key}");
+            let [_, .., a, b] = &rungs;
+            let two = [Rung(a.0), Rung(b.0)];
+            let expected = last_of_two_up_to_plain(&two, key);
+            assert_eq!(last_of_two_up_to(&two, key), expected, "{key}");
         }
-        let ascending = [0, 3, 3, 8, 1 << 40, 1 << 63, u64::MAX - 1, u64::MAX];
-        for key in ascending.into_iter().chain([1, 7, 9, u64::MAX / 2]) {
-            let expected = ascending.iter().filter(|word| **word <= key).count();
-            assert_eq!(count_up_to(&ascending, key), expected, "{key}");
+        for key in ascending.into_iter().chain([0, 7, 9, u64::MAX / 2]) {
+            let expected = ascending.iter().rposition(|word| *word <= key).unwrap_or(0);
+            assert_eq!(last_up_to(&ascending, key), expected, "{key}");
+            assert_eq!(last_up_to_plain(&ascending, key), expected, "{key}");
         }
     }
 }
