@@ -5,7 +5,14 @@
 //! `rhumb bench index --workload mixed50,insert --verify` is the same at full speed; here it runs
 //! for every setting, on several distributions, far outside the loaded domain too.
 
-use std::thread;
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
 
 use rhumb::index::Index;
 
@@ -186,11 +193,51 @@ fn no_key_is_lost() {
 }
 
 #[test]
+fn shrinking_loses_nothing_that_others_write_beside_it() {
+    const COUNT: u64 = 40_000;
+    /// How far ahead of the removals the writer works: into the leaves that are joined next.
+    const AHEAD: u64 = 8_000;
+    for setting in Setting::all() {
+        let index: Index<u64, u64> = setting.build();
+        assert_eq!(index.bulk_load((0..COUNT).map(|i| (i * 2, 0))), Ok(COUNT as usize));
+        let (progress, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+        let mut latest = vec![None; COUNT as usize * 2];
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for i in (0..COUNT).filter(|i| i % 10 != 0) {
+                    assert_eq!(index.remove(&(i * 2)), Some(0));
+                    progress.store(i, Relaxed);
+                }
+                ended.store(true, Relaxed);
+            });
+            let (mut random, mut version) = (Random::new(3), 0);
+            while !ended.load(Relaxed) {
+                version += 1;
+                let i = (progress.load(Relaxed) + random.below(AHEAD)) % COUNT;
+                // Keys that stay are updated, others are new.
+                if i % 10 == 0 {
+                    assert!(index.update(&(i * 2), version), "{i}");
+                    latest[i as usize * 2] = Some(version);
+                } else if version % 8 == 0 {
+                    let old = index.insert(i * 2 + 1, version);
+                    assert_eq!(old, latest[i as usize * 2 + 1].replace(version), "{i}");
+                }
+            }
+        });
+        for i in 0..COUNT * 2 {
+            let untouched = (i % 20 == 0).then_some(0);
+            let expected = latest[i as usize].or(untouched);
+            assert_eq!(index.get(&i), expected, "{setting:?}, {i}");
+        }
+    }
+}
+
+#[test]
 fn a_bulk_load_and_inserts_at_the_same_time_lose_none_of_each_other() {
     for setting in Setting::all() {
         for start in 0..12_u64 {
             let index: Index<u64, u64> = setting.build();
-            let barrier = std::sync::Barrier::new(2);
+            let barrier = Barrier::new(2);
             thread::scope(|scope| {
                 scope.spawn(|| {
                     barrier.wait();
@@ -199,7 +246,7 @@ fn a_bulk_load_and_inserts_at_the_same_time_lose_none_of_each_other() {
                 });
                 barrier.wait();
                 // Some begin in the empty map, some while the load is about to be published.
-                thread::sleep(std::time::Duration::from_micros(start * 50));
+                thread::sleep(Duration::from_micros(start * 50));
                 for i in 0..KEYS / 4 {
                     assert_eq!(index.insert(i * 8 + 1, value(i * 8 + 1)), None);
                 }
