@@ -166,10 +166,6 @@ pub(crate) trait TestValue: Value + PartialEq + Debug {
     fn make(number: u64) -> Self;
 
     /// [`Index::compare_exchange`] where the value is a word; otherwise `None`.
-    #[expect(
-        clippy::type_complexity,
-        reason = "the answer of the method, and whether there is one"
-    )]
     fn compare_exchange<K: TestKey>(
         _index: &Index<K, Self>,
         _key: &K::Query,

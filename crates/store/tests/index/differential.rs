@@ -52,7 +52,7 @@ impl<K: TestKey, V: TestValue> World<K, V> {
         for step in 0..STEPS {
             self.step = step;
             // The tide: inserts outnumber removals, then the other way round.
-            let grows = step / TIDE % 2 == 0;
+            let grows = (step / TIDE).is_multiple_of(2);
             match self.random.below(100) {
                 0..=39 if grows => self.insert(),
                 0..=39 => self.remove(),

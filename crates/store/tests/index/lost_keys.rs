@@ -41,7 +41,7 @@ impl Set {
         all.sort_unstable();
         all.dedup();
         let (loaded, mut fresh): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|&key| scatter(key) % 2 == 0);
+            all.into_iter().partition(|&key| scatter(key).is_multiple_of(2));
         Random::new(9).shuffle(&mut fresh);
         Self { name, loaded, fresh }
     }
@@ -215,7 +215,7 @@ fn shrinking_loses_nothing_that_others_write_beside_it() {
                 version += 1;
                 let i = (progress.load(Relaxed) + random.below(AHEAD)) % COUNT;
                 // Keys that stay are updated, others are new.
-                if i % 10 == 0 {
+                if i.is_multiple_of(10) {
                     assert!(index.update(&(i * 2), version), "{i}");
                     latest[i as usize * 2] = Some(version);
                 } else if version % 8 == 0 {
