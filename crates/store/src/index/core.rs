@@ -107,6 +107,8 @@ unsafe impl<S> Send for Waste<S> {}
 impl<S: Schema> Piece for Waste<S> {
     type Context = Arena;
 
+    /// # Safety
+    /// As the trait says.
     unsafe fn free(self, arena: &Arena) {
         // SAFETY: each pointer came from a box, or word from a record or value, and the caller says
         // that nobody uses it again.

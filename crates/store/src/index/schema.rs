@@ -54,6 +54,8 @@ pub(crate) struct Of<K, V>(PhantomData<fn() -> (K, V)>);
 impl<K: Key, V: Value> Schema for Of<K, V> {
     const WIDE: bool = K::WIDE;
 
+    /// # Safety
+    /// As the trait says.
     #[allow(unsafe_code, reason = "frees what a word points to")]
     unsafe fn free_value(word: u64) {
         if !is_word::<V>() {
