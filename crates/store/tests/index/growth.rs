@@ -75,10 +75,10 @@ for_each_kind!(grows_shrinks_and_grows);
 /// Keys of the test of memory: enough that what is taken ahead of need is a small part.
 const KEYS: usize = 400_000;
 
-/// What an index may take for `keys` integers and words at `each` bytes: a few chunks and an eighth
-/// besides, as its documentation says.
+/// What an index may take for `keys` integers and words at `each` bytes: a few chunks of two
+/// mebibytes and an eighth besides, as its documentation says.
 fn bytes_max(keys: usize, each: usize) -> usize {
-    keys * each / 8 * 9 + (5 << 20)
+    keys * each / 8 * 9 + (6 << 20)
 }
 
 #[test]
