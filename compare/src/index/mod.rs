@@ -15,8 +15,9 @@ use rhumb_bench::{
     suite::index::{self, IndexOptions, subject::Subject},
 };
 
-/// Subjects of runs that name none.
-const USUAL: [&str; 6] = ["rhumb", "congee", "skiplist", "scc", "concurrent-map", "btreemap"];
+/// Subjects of runs that name none. scc's tree is not among them: the beginning of a range does not
+/// come to an end in 3.8.8 once most of 100,000 keys were removed, as `insert` with `--verify` does.
+const USUAL: [&str; 5] = ["rhumb", "congee", "skiplist", "concurrent-map", "btreemap"];
 
 /// Measures the subjects named and prints the report.
 pub(crate) fn run(
