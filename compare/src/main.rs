@@ -60,7 +60,7 @@ enum Suite {
         /// Crafted keys: error, gaps, retrain
         #[arg(long, value_name = "KIND,…", value_delimiter = ',')]
         poison: Vec<String>,
-        /// Subjects [default: rhumb,congee,skiplist,scc,concurrent-map,btreemap]; also rhumb-loft,
+        /// Subjects [default: rhumb,congee,skiplist,concurrent-map,btreemap]; also scc, rhumb-loft,
         /// rhumb-finestore, rhumb-tone
         #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
         subjects: Vec<String>,
