@@ -48,7 +48,7 @@ use crate::sync::primitive::Arc;
 
 /// A concurrent ordered map that learns.
 ///
-/// Share it by reference or in an [`Arc`](std::sync::Arc); every operation takes `&self`.
+/// Share it by reference or in an [`Arc`]; every operation takes `&self`.
 ///
 /// - Point operations are linearizable.
 /// - A scan returns ascending keys without duplicates, each of them present at some time during the
