@@ -9,7 +9,7 @@ pub(super) struct Tree(Congee<usize, usize, DefaultAllocator>);
 pub(super) fn subject() -> impl Subject {
     Kind {
         name: "congee",
-        options: "congee 0.4, the system's allocator; pinned once for each operation".to_owned(),
+        options: "congee 0.4, the program's allocator; pinned once for each operation".to_owned(),
         build,
     }
 }
