@@ -91,7 +91,7 @@ impl Session for Handle<'_> {
 
     #[inline]
     fn scan(&mut self, from: u64, count: usize, out: &mut Vec<(u64, u64)>) {
-        out.extend(self.index.range(from..).take(count));
+        self.index.range(from..).read_into(count, out);
     }
 }
 

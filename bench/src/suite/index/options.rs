@@ -28,9 +28,9 @@ pub struct IndexOptions {
     #[arg(long, value_name = "N")]
     pub ops: Option<usize>,
     /// One in this many operations is timed, a power of two: 1 finds the slowest of all, and takes
-    /// some 40 ns of each
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub sample: u64,
+    /// some 40 ns of each [default: 8; of lookups 256]
+    #[arg(long, value_name = "N")]
+    pub sample: Option<u64>,
     /// Look every loaded and inserted key up after each workload that inserts, and scan the whole
     /// map
     #[arg(long)]
@@ -55,7 +55,10 @@ impl IndexOptions {
         self.run.validate()?;
         ensure!(self.rounds > 0, "--rounds must be at least 1");
         ensure!(self.ops != Some(0), "--ops must be at least 1");
-        ensure!(self.sample.is_power_of_two(), "--sample must be a power of two");
+        ensure!(
+            self.sample.is_none_or(u64::is_power_of_two),
+            "--sample must be a power of two"
+        );
         let quiet = self.quiet.unwrap_or(0.0);
         ensure!((0.0..=3600.0).contains(&quiet), "--quiet must be between 0 and 3600");
         Ok(())

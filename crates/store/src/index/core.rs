@@ -14,6 +14,7 @@ use std::ptr;
 
 use super::{
     address::Line,
+    plan::Entry,
     raw::{
         bucket::{Bucket, Locked, NoRoom, Spot},
         epoch::Guard,
@@ -28,7 +29,7 @@ use super::{
 };
 use crate::sync::{
     arena::Arena,
-    primitive::{AtomicI64, AtomicPtr, AtomicU64, Ordering},
+    primitive::{AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering},
 };
 
 /// Counters are spread over so many lines.
@@ -41,6 +42,9 @@ pub(crate) struct Core<S: Schema> {
     garbage: Garbage<Waste<S>>,
     counters: [Counter; COUNTERS],
     pub(super) retrains: AtomicU64,
+    /// Room for the entries of a leaf that is being replaced, empty; kept because the system takes some
+    /// microseconds for each page of new memory.
+    pub(super) scratch: Mutex<Vec<Entry>>,
     /// Who replaces leaves, if it is not the writers.
     pub(super) trainers: Option<Trainers>,
 }
@@ -139,6 +143,7 @@ impl<S: Schema> Core<S> {
             garbage: Garbage::new(),
             counters: std::array::from_fn(|_| Counter::default()),
             retrains: AtomicU64::new(0),
+            scratch: Mutex::default(),
             trainers,
         }
     }
@@ -302,7 +307,8 @@ impl<S: Schema> Core<S> {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.garbage.collect(&self.arena);
         let heap: i64 = self.counters.iter().map(|c| c.heap_bytes.load(Ordering::Relaxed)).sum();
-        self.arena.bytes() + usize::try_from(heap).unwrap_or(0)
+        let scratch = self.scratch.lock().capacity() * size_of::<Entry>();
+        self.arena.bytes() + usize::try_from(heap).unwrap_or(0) + scratch
     }
 
     pub(crate) fn garbage_bytes(&self) -> usize {

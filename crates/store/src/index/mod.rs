@@ -46,6 +46,9 @@ use self::{
 };
 use crate::sync::primitive::Arc;
 
+/// Room that reading many entries makes ahead, in entries.
+const READ_AHEAD: usize = 1024;
+
 /// A concurrent ordered map that learns.
 ///
 /// Share it by reference or in an [`Arc`]; every operation takes `&self`.
@@ -352,6 +355,38 @@ pub struct Range<'a, K: Key, V: Value> {
 }
 
 impl<K: Key, V: Value> Range<'_, K, V> {
+    /// Appends the next entries in ascending order to `out`, at most `limit` of them; returns how many.
+    /// Fewer come at the end of the range only.
+    ///
+    /// The same as [`next`](Iterator::next) as often, and faster.
+    ///
+    /// ```
+    /// let index = rhumb::Index::<u64, u64>::new();
+    /// index.bulk_load((0..100).map(|key| (key, key * key))).unwrap();
+    /// let mut page = Vec::new();
+    /// assert_eq!(index.range(7..).read_into(2, &mut page), 2);
+    /// assert_eq!(page, [(7, 49), (8, 64)]);
+    /// ```
+    pub fn read_into(&mut self, limit: usize, out: &mut Vec<(K, V)>) -> usize {
+        let start = out.len();
+        out.reserve(limit.min(READ_AHEAD));
+        loop {
+            let left = limit - (out.len() - start);
+            let run = self.scan.next_run(left);
+            if run.is_empty() {
+                return out.len() - start;
+            }
+            out.extend(run.iter().map(|entry| {
+                // SAFETY: the scan yielded the entry just now, and its pin lasts until the next call.
+                #[allow(unsafe_code, reason = "the scan keeps the entry")]
+                unsafe {
+                    let value = value_of(schema::value_word::<K>(entry.value));
+                    (key_of::<K>(entry.word, entry.value), value)
+                }
+            }));
+        }
+    }
+
     #[inline]
     fn entry(&self, entry: Entry) -> (K, V) {
         // SAFETY: the scan yielded the entry just now, and its pin lasts until the next call.

@@ -7,10 +7,11 @@ use std::ops::Range;
 
 use rhumb_model::code::{code_at, common_prefix_len};
 
+pub(crate) use super::raw::bucket::Entry;
 use super::{
     address::{Line, PIVOTS_MAX, Pivots},
     raw::{
-        bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS, NoRoom, Rank},
+        bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
         leaf::{Address, Leaf},
         record,
     },
@@ -45,14 +46,6 @@ const LINE_NODES_OF_64: usize = 10;
 /// The most keys that a new bucket and its nodes hold.
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
 
-/// An entry on its way from leaf to leaf: the word of an integer key with that of its value, or any
-/// word with a record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) word: u64,
-    pub(crate) value: u64,
-}
-
 /// The key of an entry whose value is a record. The caller holds what keeps it.
 pub(crate) fn key(entry: &Entry) -> &[u8] {
     // SAFETY: entries of wide keys hold records, which live while the leaf that they came from can
@@ -63,27 +56,12 @@ pub(crate) fn key(entry: &Entry) -> &[u8] {
 /// Appends the present entries of a bucket in ascending order.
 #[inline]
 pub(crate) fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>) {
-    let start = entries.len();
     if !S::WIDE {
-        entries.resize(start + BUCKET_SLOTS, Entry { word: 0, value: 0 });
-        let places = &mut entries[start..];
-        let mut len = 0;
-        let ranked = bucket.for_each_ranked(|Rank { of, above, word, value }| {
-            len = of;
-            places[of - 1 - above] = Entry { word, value };
-        });
-        entries.truncate(start + len);
-        if ranked.is_some() {
-            return;
-        }
+        return bucket.append_ascending(entries);
     }
+    let start = entries.len();
     bucket.for_each(|word, value| entries.push(Entry { word, value }));
-    let new = &mut entries[start..];
-    if S::WIDE {
-        new.sort_unstable_by(|a, b| key(a).cmp(key(b)));
-    } else {
-        new.sort_unstable_by_key(|entry| entry.word);
-    }
+    entries[start..].sort_unstable_by(|a, b| key(a).cmp(key(b)));
 }
 
 /// Where a leaf has grown; the range is that of the entries of the bucket that overflowed.
@@ -222,6 +200,7 @@ fn cuts(range: Range<usize>, count: usize) -> impl Iterator<Item = Range<usize>>
 /// Builds one leaf.
 struct Builder<'a, S> {
     entries: &'a [Entry],
+    /// The leaf's words for wide keys.
     words: Vec<u64>,
     prefix: &'a [u8],
     /// The largest word that can come.
@@ -238,30 +217,37 @@ impl<'a, S: Schema> Builder<'a, S> {
             }
             _ => &[],
         };
-        let word = |entry: &Entry| {
-            if S::WIDE { code_at(key(entry), prefix.len()) } else { entry.word }
+        let words = match S::WIDE {
+            true => entries.iter().map(|entry| code_at(key(entry), prefix.len())).collect(),
+            false => Vec::new(),
         };
-        let words = entries.iter().map(word).collect();
         Self { entries, words, prefix, end, schema: std::marker::PhantomData }
+    }
+
+    /// The leaf's word for an entry.
+    #[inline(always)]
+    fn word(&self, i: usize) -> u64 {
+        if S::WIDE { self.words[i] } else { self.entries[i].word }
     }
 
     /// The leaf; none if it would need a line and has none.
     fn build(&self, arena: &Arena, room: Room) -> Option<Box<Leaf>> {
-        let len = self.words.len();
-        let (Some(first), Some(last)) = (self.words.first(), self.words.last()) else {
+        let len = self.entries.len();
+        let Some(last) = len.checked_sub(1) else {
             return Some(self.leaf(arena, Address::Line(Line::new(0, 0, 1)), 1));
         };
+        let (first, last) = (self.word(0), self.word(last));
         let line = match room {
             Room::Even if len <= BUCKET_SLOTS - 3 => Some((Line::new(0, 0, 1), 1)),
             Room::Even | Room::Shrunk => {
                 let is_shrunk = matches!(room, Room::Shrunk);
                 let fill_2 = if is_shrunk { SHRUNK_FILL_2 } else { LINE_FILL_2 };
                 let buckets = (len * 2).div_ceil(fill_2);
-                Some((Line::new(*first, *last, buckets), buckets))
+                Some((Line::new(first, last, buckets), buckets))
             }
             Room::Dense => {
                 let buckets = len.div_ceil(DENSE_FILL);
-                Some((Line::new(*first, *last, buckets), buckets))
+                Some((Line::new(first, last, buckets), buckets))
             }
             Room::Above(ahead) => self.line_ahead(ahead, false),
             Room::Below(ahead) => self.line_ahead(ahead, true),
@@ -270,7 +256,7 @@ impl<'a, S: Schema> Builder<'a, S> {
             && let Some(places) = self.places(buckets, |word| line.at(word))
         {
             let leaf = self.leaf(arena, Address::Line(line), buckets);
-            return Some(self.fill(arena, leaf, |i| usize::from(places[i])));
+            return Some(self.fill(arena, leaf, &places));
         }
         if matches!(room, Room::Dense | Room::Shrunk) {
             return self.build(arena, Room::Even);
@@ -281,17 +267,17 @@ impl<'a, S: Schema> Builder<'a, S> {
     /// A line that leaves room for `ahead` keys above or below, as dense as those at that end.
     fn line_ahead(&self, ahead: usize, is_below: bool) -> Option<(Line, usize)> {
         const SAMPLE: usize = 256;
-        let words = &self.words;
-        let (first, last) = (*words.first()?, *words.last()?);
-        let sample = words.len().min(SAMPLE);
-        let at_end = if is_below { &words[..sample] } else { &words[words.len() - sample..] };
-        let gaps = u128::from(at_end[sample - 1] - at_end[0]);
+        let len = self.entries.len();
+        let (first, last) = (self.word(0), self.word(len - 1));
+        let sample = len.min(SAMPLE);
+        let at_end = if is_below { 0..sample } else { len - sample..len };
+        let gaps = u128::from(self.word(at_end.end - 1) - self.word(at_end.start));
         let cell = gaps * APPEND_FILL as u128 / (sample as u128 - 1).max(1);
         let cell = u64::try_from(cell.max(1)).ok()?;
         let own = usize::try_from((last - first) / cell).ok()? + 1;
         let extra = ahead.div_ceil(APPEND_FILL).max(1);
         // Denser elsewhere than at that end: a line would waste buckets.
-        if own > words.len().div_ceil(APPEND_FILL) * 2 + 2 {
+        if own > len.div_ceil(APPEND_FILL) * 2 + 2 {
             return None;
         }
         let width = cell.saturating_mul(extra as u64);
@@ -308,7 +294,8 @@ impl<'a, S: Schema> Builder<'a, S> {
 
     /// The place of each entry, unless too many of them share a bucket.
     fn places(&self, buckets: usize, place: impl Fn(u64) -> usize) -> Option<Vec<u16>> {
-        let places: Vec<u16> = self.words.iter().map(|word| place(*word) as u16).collect();
+        let place = |i: usize| place(self.word(i)) as u16;
+        let places: Vec<u16> = (0..self.entries.len()).map(place).collect();
         let mut nodes = 0;
         for same in places.chunk_by(|a, b| a == b) {
             if same.len() > BUCKET_KEYS_MAX {
@@ -320,34 +307,44 @@ impl<'a, S: Schema> Builder<'a, S> {
     }
 
     fn build_by_pivots(&self, arena: &Arena) -> Box<Leaf> {
-        let len = self.words.len();
+        let len = self.entries.len();
         let buckets = len.div_ceil(PIVOT_FILL);
         let first_of = |bucket: usize| len * bucket / buckets;
-        let lowest: Vec<u64> = (0..buckets).map(|bucket| self.words[first_of(bucket)]).collect();
+        let lowest: Vec<u64> = (0..buckets).map(|bucket| self.word(first_of(bucket))).collect();
         let pivots = Pivots::new(&lowest);
         let places = self.places(buckets, |word| pivots.at(word));
         if let Some(places) = places {
             let leaf = self.leaf(arena, Address::Pivots(pivots), buckets);
-            return self.fill(arena, leaf, |i| usize::from(places[i]));
+            return self.fill(arena, leaf, &places);
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
         // Only byte strings tie so often.
         let pivots = (0..buckets).map(|bucket| key(&self.entries[first_of(bucket)]).into());
         let leaf = self.leaf(arena, Address::Whole(pivots.collect()), buckets);
-        self.fill(arena, leaf, |i| (i * buckets + buckets - 1) / len)
+        let places: Vec<u16> =
+            (0..len).map(|i| ((i * buckets + buckets - 1) / len) as u16).collect();
+        self.fill(arena, leaf, &places)
     }
 
     fn leaf(&self, arena: &Arena, address: Address, buckets: usize) -> Box<Leaf> {
         Leaf::new(arena, address, buckets, self.prefix, self.entries.len())
     }
 
-    fn fill(&self, arena: &Arena, leaf: Box<Leaf>, place: impl Fn(usize) -> usize) -> Box<Leaf> {
-        for (i, (entry, word)) in self.entries.iter().zip(&self.words).enumerate() {
-            debug_assert_eq!(place(i), leaf.place::<S>(*word, self.probe(entry)), "of {i}");
-            let mut bucket = leaf.bucket(place(i)).unshared();
-            let added = bucket.add(*word, entry.value, || leaf.new_node(arena));
+    /// Fills a new leaf; `places` ascend, one for each entry.
+    fn fill(&self, arena: &Arena, leaf: Box<Leaf>, places: &[u16]) -> Box<Leaf> {
+        let mut start = 0;
+        for same in places.chunk_by(|a, b| a == b) {
+            let at = usize::from(same[0]);
+            let keys = start..start + same.len();
+            start = keys.end;
+            debug_assert!(
+                keys.clone()
+                    .all(|i| { at == leaf.place::<S>(self.word(i), self.probe(&self.entries[i])) })
+            );
+            let keys = keys.map(|i| (self.word(i), self.entries[i].value));
+            let filled = leaf.bucket(at).fill(keys, || leaf.new_node(arena));
             // `places` allows for an eighth of the buckets and pivots for none.
-            assert!(!matches!(added, Err(NoRoom)), "a new leaf has room for its entries");
+            assert!(filled.is_ok(), "a new leaf has room for its entries");
         }
         leaf
     }

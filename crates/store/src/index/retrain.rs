@@ -6,7 +6,7 @@
 //!
 //! Thread safety: as in `core`. Invariants:
 //!
-//! 1. All buckets of the replaced leaves are frozen before their content is copied.
+//! 1. Each bucket of the replaced leaves is frozen before its content is copied.
 //! 2. A leaf that was not published is freed by its maker, a leaf that was replaced is retired by who
 //!    replaced it, with the records of the keys that were removed from it.
 #![allow(unsafe_code, reason = "publishes leaves and retires what they replace")]
@@ -15,6 +15,7 @@ use super::{
     core::{Core, Waste},
     plan::{self, Entry, Growth, Part},
     raw::{
+        bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
         epoch::Guard,
         leaf::{Leaf, NODES_MAX},
         record,
@@ -38,6 +39,8 @@ const REMOVED_OF_8: u32 = 3;
 const REMOVED_MIN: u32 = 64;
 /// Leaves of fewer keys are joined with a neighbour when they are retrained after removals.
 const JOIN_BELOW: usize = 1200;
+/// So many buckets ahead are asked for when a leaf is copied.
+const AHEAD: usize = 8;
 /// So many looks at a frozen leaf before a writer replaces it itself.
 const PATIENCE: u32 = 2000;
 
@@ -104,8 +107,7 @@ impl<S: Schema> Core<S> {
 
     /// Replaces the leaf of `place` now; does nothing if somebody was faster.
     pub(super) fn replace(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
-        place.leaf.freeze();
-        let mut entries = Vec::with_capacity(place.leaf.len() * 12);
+        let mut entries = std::mem::take(&mut *self.scratch.lock());
         let mut dead = Vec::new();
         collect::<S>(place.leaf, &mut entries, &mut dead);
         let mut replaced = vec![place.leaf];
@@ -114,7 +116,6 @@ impl<S: Schema> Core<S> {
             && place.leaf_at + 1 < place.group.len()
         {
             let next = place.group.child(place.leaf_at + 1, guard);
-            next.freeze();
             collect::<S>(next, &mut entries, &mut dead);
             replaced.push(next);
         }
@@ -148,6 +149,8 @@ impl<S: Schema> Core<S> {
                 unsafe { Box::from_raw(leaf).free(&self.arena) };
             }
         }
+        entries.clear();
+        *self.scratch.lock() = entries;
     }
 
     /// Puts leaves in the place of the only leaf if the map is empty; says whether it did. Otherwise
@@ -157,7 +160,6 @@ impl<S: Schema> Core<S> {
         if place.root.len() != 1 || place.group.len() != 1 {
             return false;
         }
-        place.leaf.freeze();
         let (mut entries, mut dead) = (Vec::new(), Vec::new());
         collect::<S>(place.leaf, &mut entries, &mut dead);
         if !entries.is_empty() || !self.publish(&place, &[place.leaf], leaves, guard) {
@@ -281,10 +283,13 @@ impl<S: Schema> Core<S> {
     }
 }
 
-/// Appends the present entries of a frozen leaf, in order, and the records of its removed keys.
+/// Freezes a leaf, and appends its present entries, in order, and the records of its removed keys.
 fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>, dead: &mut Vec<u64>) {
+    entries.reserve(leaf.len() * BUCKET_SLOTS + leaf.nodes() * NODE_SLOTS);
     for at in 0..leaf.len() {
+        Bucket::prefetch(leaf.bucket(at + AHEAD));
         let bucket = leaf.bucket(at);
+        bucket.freeze();
         plan::append_sorted::<S>(bucket, entries);
         if S::WIDE {
             bucket.for_each_dead(|record| dead.push(record));

@@ -7,10 +7,11 @@
 //! Thread safety: as in `core`. Invariants:
 //!
 //! 1. Places and buffered entries are of the current pin; the pin ends only when no entry is buffered.
-//! 2. What was yielded lies outside of `low..=high`, so that the two ends of a scan never cross.
+//! 2. Once both ends were asked, what was yielded lies outside of `low..=high`, so that they never cross.
+//!    While only one is, that is made so bucket by bucket.
 #![allow(unsafe_code, reason = "keeps places beside the guard that keeps them alive")]
 
-use std::ops::Bound as Limit;
+use std::ops::{Bound as Limit, Range};
 
 use super::{
     core::Core,
@@ -25,8 +26,12 @@ use super::{
 
 /// A scan finds its place again after so many leaves.
 const LEAVES_PINNED: u32 = 32;
-/// So many buckets ahead are asked for.
-const AHEAD: usize = 4;
+/// So many buckets are asked for when a leaf is entered; a short scan needs no more.
+const FIRST: usize = 4;
+/// For each bucket that is read the memory of this many more is asked for,
+const STEP: usize = 2;
+/// up to so many ahead.
+const AHEAD: usize = 12;
 /// Entries that a buffer has room for before a bucket is read.
 const BUFFER: usize = 48;
 
@@ -101,10 +106,12 @@ struct End<'m> {
     next: Option<usize>,
     /// The last bucket of this leaf that can hold keys of the range.
     last: usize,
-    /// Entries of a bucket in ascending order; those from `read` on are to be yielded from below, all of
-    /// them from above.
+    /// The bucket whose memory is to be asked for next.
+    ahead: usize,
+    /// Entries of a bucket in ascending order,
     buffer: Vec<Entry>,
-    read: usize,
+    /// and those of them that are to be yielded.
+    left: Range<usize>,
     is_done: bool,
     leaves: u32,
 }
@@ -112,31 +119,48 @@ struct End<'m> {
 impl End<'_> {
     fn new() -> Self {
         let buffer = Vec::new();
-        Self { place: None, next: None, last: 0, buffer, read: 0, is_done: false, leaves: 0 }
+        let left = 0..0;
+        Self { place: None, next: None, last: 0, ahead: 0, buffer, left, is_done: false, leaves: 0 }
     }
 
     fn is_empty(&self) -> bool {
-        self.read == self.buffer.len()
+        self.left.is_empty()
     }
 
-    /// Reads a bucket.
-    fn read<S: Schema>(&mut self, bucket: &Bucket) {
-        self.read = 0;
+    /// Reads what a bucket has within the edges.
+    fn read<S: Schema>(&mut self, bucket: &Bucket, low: &Edge, high: &Edge) {
         self.buffer.clear();
         self.buffer.reserve(BUFFER);
         plan::append_sorted::<S>(bucket, &mut self.buffer);
+        let start = self.buffer.iter().take_while(|entry| !low.is_below::<S>(entry)).count();
+        let kept = self.buffer[start..].iter().rev().skip_while(|entry| !high.is_above::<S>(entry));
+        self.left = start..start + kept.count();
     }
 
-    fn clear(&mut self) {
-        self.read = 0;
+    fn forget(&mut self) {
+        self.left = 0..0;
         self.buffer.clear();
+    }
+
+    fn end(&mut self) {
+        self.forget();
         self.is_done = true;
     }
+}
+
+/// Which ends of a scan were asked for entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Neither,
+    Front,
+    Back,
+    Both,
 }
 
 /// The entries of a range, from both ends.
 pub(crate) struct Scan<'m, S: Schema> {
     core: &'m Core<S>,
+    asked: Asked,
     low: Edge,
     high: Edge,
     front: End<'m>,
@@ -148,6 +172,7 @@ impl<'m, S: Schema> Scan<'m, S> {
     pub(crate) fn new(core: &'m Core<S>, low: Limit<Probe<'_>>, high: Limit<Probe<'_>>) -> Self {
         Self {
             core,
+            asked: Asked::Neither,
             low: Edge::new(low, 0),
             high: Edge::new(high, u64::MAX),
             front: End::new(),
@@ -159,15 +184,13 @@ impl<'m, S: Schema> Scan<'m, S> {
     /// The next entry from below. What its value stands for lives until the next call.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Entry> {
+        if matches!(self.asked, Asked::Neither | Asked::Back) {
+            self.ask_front();
+        }
         loop {
-            if let Some(entry) = self.front.buffer.get(self.front.read).copied() {
-                self.front.read += 1;
-                if !self.high.is_above::<S>(&entry) {
-                    self.front.clear();
-                    return None;
-                }
-                self.low.exclude::<S>(&entry);
-                return Some(entry);
+            if let Some(at) = self.front.left.next() {
+                let entry = self.front.buffer[at];
+                return if self.asked == Asked::Front { Some(entry) } else { self.low_of(entry) };
             }
             if self.front.is_done {
                 return None;
@@ -176,22 +199,86 @@ impl<'m, S: Schema> Scan<'m, S> {
         }
     }
 
+    /// The next entries from below, at most `limit` of them; none at the end. What their values stand
+    /// for lives until the next call.
+    #[inline]
+    pub(crate) fn next_run(&mut self, limit: usize) -> &[Entry] {
+        if limit == 0 {
+            return &[];
+        }
+        // Settles what is between the two ends, and fills the buffer.
+        let Some(_) = self.next() else { return &[] };
+        let start = self.front.left.start - 1;
+        if self.asked == Asked::Front {
+            self.front.left.start = self.front.left.end.min(start.saturating_add(limit));
+        }
+        &self.front.buffer[start..self.front.left.start]
+    }
+
     /// The next entry from above. What its value stands for lives until the next call.
+    #[inline]
     pub(crate) fn next_back(&mut self) -> Option<Entry> {
+        if matches!(self.asked, Asked::Neither | Asked::Front) {
+            self.ask_back();
+        }
         loop {
-            if let Some(entry) = self.back.buffer.pop() {
-                if !self.low.is_below::<S>(&entry) {
-                    self.back.clear();
-                    return None;
-                }
-                self.high.exclude::<S>(&entry);
-                return Some(entry);
+            if let Some(at) = self.back.left.next_back() {
+                let entry = self.back.buffer[at];
+                return if self.asked == Asked::Back { Some(entry) } else { self.high_of(entry) };
             }
             if self.back.is_done {
                 return None;
             }
             self.fill_back();
         }
+    }
+
+    #[cold]
+    fn ask_front(&mut self) {
+        self.asked = if self.asked == Asked::Neither { Asked::Front } else { Asked::Both };
+        self.note_back();
+    }
+
+    #[cold]
+    fn ask_back(&mut self) {
+        self.asked = if self.asked == Asked::Neither { Asked::Back } else { Asked::Both };
+        self.note_front();
+    }
+
+    /// Moves the lower edge behind what was yielded of the front's bucket.
+    fn note_front(&mut self) {
+        let yielded = self.front.buffer[..self.front.left.start].last();
+        if let Some(entry) = yielded.filter(|entry| self.low.is_below::<S>(entry)) {
+            self.low.exclude::<S>(entry);
+        }
+    }
+
+    /// Moves the upper edge before what was yielded of the back's bucket.
+    fn note_back(&mut self) {
+        let yielded = self.back.buffer.get(self.back.left.end);
+        if let Some(entry) = yielded.filter(|entry| self.high.is_above::<S>(entry)) {
+            self.high.exclude::<S>(entry);
+        }
+    }
+
+    /// An entry of the front, unless the back was faster.
+    fn low_of(&mut self, entry: Entry) -> Option<Entry> {
+        if !self.high.is_above::<S>(&entry) {
+            self.front.end();
+            return None;
+        }
+        self.low.exclude::<S>(&entry);
+        Some(entry)
+    }
+
+    /// An entry of the back, unless the front was faster.
+    fn high_of(&mut self, entry: Entry) -> Option<Entry> {
+        if !self.low.is_below::<S>(&entry) {
+            self.back.end();
+            return None;
+        }
+        self.high.exclude::<S>(&entry);
+        Some(entry)
     }
 
     /// The guard for as long as the map may be borrowed.
@@ -206,6 +293,9 @@ impl<'m, S: Schema> Scan<'m, S> {
         if self.front.is_empty() && self.back.is_empty() {
             (self.front.place, self.back.place) = (None, None);
             (self.front.leaves, self.back.leaves) = (0, 0);
+            // Their records may be freed from now on.
+            self.front.forget();
+            self.back.forget();
             self.guard.repin();
         }
     }
@@ -223,12 +313,12 @@ impl<'m, S: Schema> Scan<'m, S> {
             Some(at) => {
                 let leaf = place.leaf;
                 self.front.next = (at < self.front.last).then_some(at + 1);
-                if at + AHEAD <= self.front.last {
-                    Bucket::prefetch(leaf.bucket(at + AHEAD));
-                }
-                self.front.read::<S>(leaf.bucket(at));
-                let below = |entry: &Entry| !self.low.is_below::<S>(entry);
-                self.front.read = self.front.buffer.iter().take_while(|e| below(e)).count();
+                let ahead = self.front.ahead;
+                let end = (ahead + STEP).min(at + AHEAD).min(self.front.last + 1);
+                (ahead..end).for_each(|at| Bucket::prefetch(leaf.bucket(at)));
+                self.front.ahead = end.max(ahead);
+                self.note_front();
+                self.front.read::<S>(leaf.bucket(at), &self.low, &self.high);
             }
             None => {
                 let is_last = place.upper().is_none_or(|upper| {
@@ -262,7 +352,8 @@ impl<'m, S: Schema> Scan<'m, S> {
                 self.front.next = None;
             }
         }
-        for at in first..(first + AHEAD).min(self.front.last + 1) {
+        self.front.ahead = first + FIRST;
+        for at in first..self.front.ahead.min(self.front.last + 1) {
             Bucket::prefetch(leaf.bucket(at));
         }
         self.front.place = Some(place);
@@ -288,13 +379,13 @@ impl<'m, S: Schema> Scan<'m, S> {
         match self.back.next {
             Some(at) => {
                 self.back.next = if at > self.back.last { Some(at - 1) } else { None };
-                if at >= self.back.last + AHEAD {
-                    Bucket::prefetch(place.leaf.bucket(at - AHEAD));
-                }
-                self.back.read::<S>(place.leaf.bucket(at));
-                let above = |entry: &Entry| !self.high.is_above::<S>(entry);
-                let len = self.back.buffer.iter().rev().take_while(|e| above(e)).count();
-                self.back.buffer.truncate(self.back.buffer.len() - len);
+                let ahead = self.back.ahead;
+                let end = ahead.saturating_sub(STEP).max((at + 1).saturating_sub(AHEAD));
+                let end = end.max(self.back.last);
+                (end..ahead).rev().for_each(|at| Bucket::prefetch(place.leaf.bucket(at)));
+                self.back.ahead = end.min(ahead);
+                self.note_back();
+                self.back.read::<S>(place.leaf.bucket(at), &self.low, &self.high);
             }
             None => {
                 let starts_here = place
@@ -330,7 +421,9 @@ impl<'m, S: Schema> Scan<'m, S> {
                 self.back.next = None;
             }
         }
-        for at in (self.back.last..=first).rev().take(AHEAD) {
+        // What is asked for next lies below this one.
+        self.back.ahead = (first + 1).saturating_sub(FIRST).max(self.back.last);
+        for at in (self.back.ahead..=first).rev() {
             Bucket::prefetch(place.leaf.bucket(at));
         }
         self.back.place = Some(place);

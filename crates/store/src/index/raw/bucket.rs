@@ -53,6 +53,13 @@ pub(crate) type Node = Slots<NODE_SLOTS>;
 
 const _: () = assert!(size_of::<Bucket>() == 256 && size_of::<Node>() == 128);
 
+/// What a slot holds: the word of an integer key with that of its value, or any word with a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) word: u64,
+    pub(crate) value: u64,
+}
+
 /// The bucket will not change any more: its leaf is being replaced.
 #[derive(Debug)]
 pub(crate) struct Frozen;
@@ -144,7 +151,7 @@ impl<const N: usize> Slots<N> {
         (slot < N).then_some(slot)
     }
 
-    fn fill(&self, slot: usize, word: u64, value: u64) {
+    fn put(&self, slot: usize, word: u64, value: u64) {
         self.keys[slot].store(word, Ordering::Relaxed);
         self.values[slot].store(value, Ordering::Release);
     }
@@ -226,28 +233,68 @@ impl Bucket {
         }
     }
 
-    /// Calls `visit` with each present key and its rank; not at all, and returns none, if there are nodes
-    /// behind the bucket. Words must be different, as those of integers are. Never waits.
+    /// Appends the present keys in ascending order. Words must be different, as those of integers are.
+    /// Never waits.
     #[inline(always)]
-    pub(crate) fn for_each_ranked(&self, mut visit: impl FnMut(Rank)) -> Option<()> {
-        let before = present(self.header.load(Ordering::Acquire));
-        if !self.next().is_null() {
-            return None;
+    pub(crate) fn append_ascending(&self, out: &mut Vec<Entry>) {
+        let header = self.header.load(Ordering::Acquire);
+        let start = out.len();
+        let all = present(header);
+        // Slots are filled from the first on, and a new bucket's in order.
+        let run = all & self.ascending(used(header));
+        let entry = |slot: usize| Entry {
+            word: self.keys[slot].load(Ordering::Relaxed),
+            value: self.values[slot].load(Ordering::Acquire),
+        };
+        if run & (run + 1) == 0 {
+            out.extend((0..run.trailing_ones() as usize).map(entry));
+        } else {
+            out.extend(Slotted(run).map(entry));
         }
-        let values: [u64; BUCKET_SLOTS] =
-            std::array::from_fn(|slot| self.values[slot].load(Ordering::Acquire));
-        let all = before & present(self.header.load(Ordering::Acquire));
-        let mut bits = all;
-        while bits != 0 {
-            let slot = bits.trailing_zeros() as usize;
-            let word = self.keys[slot].load(Ordering::Relaxed);
+        let mut done = run;
+        for slot in Slotted(all & !run) {
+            let entry = entry(slot);
             // SAFETY: a bucket is a header and fifteen words, aligned.
-            let above = unsafe { simd::above(std::ptr::from_ref(self).cast(), word) } & all;
-            let (of, above) = (all.count_ones() as usize, above.count_ones() as usize);
-            visit(Rank { of, above, word, value: values[slot] });
-            bits &= bits - 1;
+            let above = unsafe { simd::count_above(self.words(), entry.word, done) };
+            out.insert(out.len() - above, entry);
+            done |= 1 << slot;
         }
-        Some(())
+        // As for a single key: what is present still had its value in between.
+        let gone = all & !present(self.header.load(Ordering::Acquire));
+        if gone != 0 || !self.next().is_null() {
+            self.amend(out, start, gone);
+        }
+    }
+
+    /// Takes slots out of the entries behind `start` and merges those of the nodes into them.
+    #[cold]
+    fn amend(&self, out: &mut Vec<Entry>, start: usize, gone: u32) {
+        for slot in Slotted(gone) {
+            let word = self.keys[slot].load(Ordering::Relaxed);
+            out.retain(|entry| entry.word != word);
+        }
+        for node in self.chain() {
+            node.for_each_here(&mut |word, value| {
+                let at = out[start..].partition_point(|entry| entry.word < word);
+                out.insert(start + at, Entry { word, value });
+            });
+        }
+    }
+
+    /// The slots, of those in use from the first on, whose keys ascend.
+    #[inline(always)]
+    fn ascending(&self, used: u32) -> u32 {
+        // SAFETY: a bucket is a header and fifteen words, aligned, and as many words behind them.
+        let descents = unsafe { simd::descents(self.words()) };
+        let last = used.trailing_ones().saturating_sub(1);
+        let len = (descents | 1 << last).trailing_zeros() + 1;
+        (1 << len) - 1
+    }
+
+    /// The header and the keys.
+    #[inline(always)]
+    fn words(&self) -> *const AtomicU64 {
+        std::ptr::from_ref(self).cast()
     }
 
     /// Calls `visit` with the value of each slot that holds a removed key.
@@ -284,6 +331,25 @@ impl Bucket {
         Locked { bucket: self, header: self.header.load(Ordering::Relaxed) }
     }
 
+    /// Puts ascending keys into the bucket, which is empty and which no other thread can reach yet.
+    #[inline]
+    pub(crate) fn fill<'a>(
+        &'a self,
+        keys: impl ExactSizeIterator<Item = (u64, u64)>,
+        mut new_node: impl FnMut() -> Option<&'a Node>,
+    ) -> Result<(), NoRoom> {
+        let here = keys.len().min(BUCKET_SLOTS);
+        let mut keys = keys;
+        for (slot, (word, value)) in keys.by_ref().take(here).enumerate() {
+            self.put(slot, word, value);
+        }
+        let all = (1 << here) - 1;
+        self.header.store(all | all << USED_SHIFT, Ordering::Release);
+        keys.try_for_each(|(word, value)| {
+            self.unshared().add(word, value, &mut new_node).map(|_| ())
+        })
+    }
+
     /// Makes the bucket unchangeable.
     pub(crate) fn freeze(&self) {
         if let Ok(mut locked) = self.lock() {
@@ -292,14 +358,18 @@ impl Bucket {
     }
 }
 
-/// A present key among those of its bucket.
-pub(crate) struct Rank {
-    /// How many keys are present.
-    pub(crate) of: usize,
-    /// How many of them are above this one.
-    pub(crate) above: usize,
-    pub(crate) word: u64,
-    pub(crate) value: u64,
+/// The slots of a set, from the first on.
+struct Slotted(u32);
+
+impl Iterator for Slotted {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        let slot = self.0.trailing_zeros() as usize;
+        self.0 &= self.0.wrapping_sub(1);
+        (slot < BUCKET_SLOTS).then_some(slot)
+    }
 }
 
 /// A bucket whose lock bit the current thread holds; dropping it publishes the changes.
@@ -370,7 +440,7 @@ impl<'a> Locked<'a> {
         new_node: impl FnOnce() -> Option<&'a Node>,
     ) -> Added {
         if let Some(slot) = Slots::<BUCKET_SLOTS>::vacant(self.header) {
-            self.bucket.fill(slot, word, value);
+            self.bucket.put(slot, word, value);
             self.header |= bits(slot);
             return Ok(0);
         }
@@ -390,13 +460,13 @@ impl<'a> Locked<'a> {
             link = &node.next;
             let header = node.header.load(Ordering::Relaxed);
             if let Some(slot) = Slots::<NODE_SLOTS>::vacant(header) {
-                node.fill(slot, word, value);
+                node.put(slot, word, value);
                 node.header.store(header | bits(slot), Ordering::Release);
                 return Ok(len);
             }
         }
         let node = new_node().ok_or(NoRoom)?;
-        node.fill(0, word, value);
+        node.put(0, word, value);
         node.header.store(bits(0), Ordering::Relaxed);
         link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Release);
         Ok(len + 1)

@@ -241,11 +241,6 @@ impl Leaf {
         // as long as the leaf; nobody else gets this index.
         Some(unsafe { &*nodes.add(index % EXTENT_NODES) })
     }
-
-    /// Makes all buckets unchangeable. Any number of threads may.
-    pub(crate) fn freeze(&self) {
-        (0..self.len()).for_each(|place| self.bucket(place).freeze());
-    }
 }
 
 /// Whether the key whose record is the value of a slot is the one that is sought.

@@ -219,16 +219,17 @@ fn count_up_to_plain(rungs: &[Rung; 4], key: u64) -> usize {
     rungs.iter().flat_map(|rung| &rung.0).map(|word| usize::from(*word <= key)).sum()
 }
 
-/// Which of the fifteen words behind the one at `first` are above `key`, the first of them being bit 0.
+/// How many of the fifteen words behind the one at `first` are above `key`, the first of them being bit 0
+/// of `among`, which says which of them count.
 ///
 /// # Safety
 /// As for [`equal`] with 15.
 #[inline(always)]
-pub(crate) unsafe fn above(first: *const AtomicU64, key: u64) -> u32 {
+pub(crate) unsafe fn count_above(first: *const AtomicU64, key: u64, among: u32) -> usize {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if has_avx512() {
-        let above: u32;
-        // SAFETY: AVX-512 was detected, and the caller vouches for the words.
+        let count: u64;
+        // SAFETY: AVX-512 and `popcnt` were detected, and the caller vouches for the words.
         unsafe {
             std::arch::asm!(
                 "vpbroadcastq zmm16, {key}",
@@ -236,33 +237,83 @@ pub(crate) unsafe fn above(first: *const AtomicU64, key: u64) -> u32 {
                 "vpcmpuq k1, zmm16, [{first}], 1",
                 "vpcmpuq k2, zmm16, [{first} + 64], 1",
                 "kunpckbw k1, k2, k1",
-                "kmovw {above:e}, k1",
+                "kmovw {count:e}, k1",
+                "and {count:e}, {among:e}",
+                "popcnt {count:e}, {count:e}",
                 key = in(reg) key,
                 first = in(reg) first,
-                above = lateout(reg) above,
+                among = in(reg) among << 1,
+                count = out(reg) count,
                 out("zmm16") _,
+                out("k1") _,
+                out("k2") _,
+                options(nostack, readonly),
+            );
+        }
+        return count as usize;
+    }
+    // SAFETY: the caller vouches for the words.
+    unsafe { count_above_plain(first, key, among) }
+}
+
+/// [`count_above`] one by one.
+///
+/// # Safety
+/// As for [`count_above`].
+#[inline(never)]
+unsafe fn count_above_plain(first: *const AtomicU64, key: u64, among: u32) -> usize {
+    let is_above = |i: &usize| {
+        // SAFETY: `i + 1` is at most 15.
+        let word = unsafe { (*first.add(i + 1)).load(Ordering::Relaxed) };
+        among & 1 << i != 0 && word > key
+    };
+    (0..15).filter(is_above).count()
+}
+
+/// Which of the fourteen words behind the one at `first` are above their successor, the first of them being
+/// bit 0; the bits above these are any.
+///
+/// # Safety
+/// `first` is the first of 18 words that may be read, on a 64-byte boundary.
+#[inline(always)]
+pub(crate) unsafe fn descents(first: *const AtomicU64) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if has_avx512() {
+        let descents: u32;
+        // SAFETY: AVX-512 was detected, and the caller vouches for the words.
+        unsafe {
+            std::arch::asm!(
+                "vmovdqu64 zmm16, [{first} + 8]",
+                "vmovdqu64 zmm17, [{first} + 72]",
+                // Predicate 6: not less or equal, that is `word > successor`.
+                "vpcmpuq k1, zmm16, [{first} + 16], 6",
+                "vpcmpuq k2, zmm17, [{first} + 80], 6",
+                "kunpckbw k1, k2, k1",
+                "kmovw {descents:e}, k1",
+                first = in(reg) first,
+                descents = lateout(reg) descents,
+                out("zmm16") _,
+                out("zmm17") _,
                 out("k1") _,
                 out("k2") _,
                 options(nostack, readonly, preserves_flags),
             );
         }
-        return above >> 1;
+        return descents;
     }
     // SAFETY: the caller vouches for the words.
-    unsafe { above_plain(first, key) }
+    unsafe { descents_plain(first) }
 }
 
-/// [`above`] one by one.
+/// [`descents`] one by one.
 ///
 /// # Safety
-/// As for [`above`].
+/// As for [`descents`].
 #[inline(never)]
-unsafe fn above_plain(first: *const AtomicU64, key: u64) -> u32 {
-    (0..15).fold(0, |found, i| {
-        // SAFETY: `i + 1` is at most 15.
-        let word = unsafe { (*first.add(i + 1)).load(Ordering::Relaxed) };
-        found | u32::from(word > key) << i
-    })
+unsafe fn descents_plain(first: *const AtomicU64) -> u32 {
+    // SAFETY: `i` is at most 15.
+    let word = |i: usize| unsafe { (*first.add(i)).load(Ordering::Relaxed) };
+    (0..14).fold(0, |found, i| found | u32::from(word(i + 1) > word(i + 2)) << i)
 }
 
 #[cfg(test)]
@@ -273,9 +324,13 @@ mod tests {
     fn comparisons_agree_with_plain_code() {
         detect();
         #[repr(align(64))]
-        struct Line([AtomicU64; 16]);
+        struct Line([AtomicU64; 16], [AtomicU64; 2]);
         let words = [3, 3, 9, 9, 0, u64::MAX, 1 << 63, 7, 3, 3, 5, 0, u64::MAX, 9, 8, 3];
-        let line = Line(words.map(AtomicU64::new));
+        let line = Line(words.map(AtomicU64::new), Default::default());
+        // SAFETY: the line has 18 words and is aligned.
+        let found = unsafe { (descents(line.0.as_ptr()), descents_plain(line.0.as_ptr())) };
+        let expected = (0..14).fold(0, |all, i| all | u32::from(words[i + 1] > words[i + 2]) << i);
+        assert_eq!((found.0 & 0x3fff, found.1), (expected, expected));
         for key in words.into_iter().chain([1, 2, 4]) {
             let expected = (0..15).fold(0, |found, i| found | u32::from(words[i + 1] == key) << i);
             let first = line.0.as_ptr();
@@ -284,10 +339,15 @@ mod tests {
             assert_eq!(found, (expected, expected), "{key}");
             // SAFETY: as above.
             assert_eq!(unsafe { equal::<7>(first, key) }, expected & 0x7f, "{key}");
-            let expected = (0..15).fold(0, |found, i| found | u32::from(words[i + 1] > key) << i);
-            // SAFETY: as above.
-            let found = unsafe { (above(first, key), above_plain(first, key)) };
-            assert_eq!(found, (expected, expected), "{key}");
+            for among in [0x7fff, 0x1555, 0, 1 << 14] {
+                let counts = |i: &usize| among & 1 << i != 0 && words[i + 1] > key;
+                let expected = (0..15).filter(counts).count();
+                // SAFETY: as above.
+                let found = unsafe {
+                    (count_above(first, key, among), count_above_plain(first, key, among))
+                };
+                assert_eq!(found, (expected, expected), "{key}");
+            }
         }
         let ascending = [1, 3, 3, 8, 1 << 40, 1 << 63, u64::MAX - 1, u64::MAX];
         let rungs = [3, 2, 1, 0].map(|shift| Rung(ascending.map(|word| word >> (8 * shift))));
