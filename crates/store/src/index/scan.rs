@@ -315,7 +315,7 @@ impl<'m, S: Schema> Scan<'m, S> {
                 self.front.next = (at < self.front.last).then_some(at + 1);
                 let ahead = self.front.ahead;
                 let end = (ahead + STEP).min(at + AHEAD).min(self.front.last + 1);
-                (ahead..end).for_each(|at| Bucket::prefetch(leaf.bucket(at)));
+                (ahead..end).for_each(|at| Bucket::prefetch_once(leaf.bucket(at)));
                 self.front.ahead = end.max(ahead);
                 self.note_front();
                 self.front.read::<S>(leaf.bucket(at), &self.low, &self.high);
@@ -354,7 +354,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         }
         self.front.ahead = first + FIRST;
         for at in first..self.front.ahead.min(self.front.last + 1) {
-            Bucket::prefetch(leaf.bucket(at));
+            Bucket::prefetch_once(leaf.bucket(at));
         }
         self.front.place = Some(place);
     }
@@ -382,7 +382,7 @@ impl<'m, S: Schema> Scan<'m, S> {
                 let ahead = self.back.ahead;
                 let end = ahead.saturating_sub(STEP).max((at + 1).saturating_sub(AHEAD));
                 let end = end.max(self.back.last);
-                (end..ahead).rev().for_each(|at| Bucket::prefetch(place.leaf.bucket(at)));
+                (end..ahead).rev().for_each(|at| Bucket::prefetch_once(place.leaf.bucket(at)));
                 self.back.ahead = end.min(ahead);
                 self.note_back();
                 self.back.read::<S>(place.leaf.bucket(at), &self.low, &self.high);
@@ -424,7 +424,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         // What is asked for next lies below this one.
         self.back.ahead = (first + 1).saturating_sub(FIRST).max(self.back.last);
         for at in (self.back.ahead..=first).rev() {
-            Bucket::prefetch(place.leaf.bucket(at));
+            Bucket::prefetch_once(place.leaf.bucket(at));
         }
         self.back.place = Some(place);
     }

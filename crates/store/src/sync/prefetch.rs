@@ -10,6 +10,20 @@ pub(crate) fn prefetch<T>(value: &T) {
     prefetch_address(std::ptr::from_ref(value));
 }
 
+/// As [`prefetch_address`], for a line that will be read once: it need not displace what is read again
+/// and again.
+#[inline(always)]
+pub(crate) fn prefetch_once<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
+        // SAFETY: as below.
+        unsafe { _mm_prefetch::<_MM_HINT_NTA>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Asks for the line at an address, which need not be one of anything. Costs about a nanosecond and
 /// changes nothing but time; does nothing on processors without the instruction.
 #[inline(always)]

@@ -19,7 +19,7 @@
 
 use super::simd;
 use crate::sync::{
-    prefetch::prefetch_address,
+    prefetch::{prefetch_address, prefetch_once},
     primitive::{AtomicPtr, AtomicU64, Ordering},
 };
 
@@ -190,6 +190,14 @@ impl Bucket {
     pub(crate) fn prefetch(bucket: *const Self) {
         for line in 0..4 {
             prefetch_address(bucket.cast::<u8>().wrapping_add(64 * line));
+        }
+    }
+
+    /// Asks for all lines of the bucket, which will be read once.
+    #[inline(always)]
+    pub(crate) fn prefetch_once(bucket: *const Self) {
+        for line in 0..4 {
+            prefetch_once(bucket.cast::<u8>().wrapping_add(64 * line));
         }
     }
 
