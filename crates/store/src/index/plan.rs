@@ -20,15 +20,15 @@ use super::{
 };
 use crate::sync::arena::Arena;
 
-/// The most keys of a new leaf: replacing a leaf takes some nanoseconds for each.
-const LEAF_MAX: usize = 6000;
+/// The most keys of a new leaf: replacing a leaf takes some twenty nanoseconds for each.
+const LEAF_MAX: usize = 3000;
 /// Larger runs become leaves of at most so many keys.
-pub(crate) const LEAF_TARGET: usize = 3600;
+pub(crate) const LEAF_TARGET: usize = 1800;
 /// The most keys of a leaf whose buckets are found by their lowest keys,
-const PIVOT_LEAF_MAX: usize = 3600;
+const PIVOT_LEAF_MAX: usize = 1800;
 const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
 /// and what larger runs of such keys are cut into.
-const PIVOT_LEAF_TARGET: usize = 2900;
+const PIVOT_LEAF_TARGET: usize = 1450;
 /// Leaves of fewer keys are kept in one piece wherever they grow.
 const PIECE_MIN: usize = 1024;
 /// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
@@ -253,10 +253,10 @@ impl<'a, S: Schema> Builder<'a, S> {
             Room::Below(ahead) => self.line_ahead(ahead, true),
         };
         if let Some((line, buckets)) = line
-            && let Some(places) = self.places(buckets, |word| line.at(word))
+            && let Some(ends) = self.ends(buckets, |word| line.at(word))
         {
             let leaf = self.leaf(arena, Address::Line(line), buckets);
-            return Some(self.fill(arena, leaf, &places));
+            return Some(self.fill(arena, leaf, &ends));
         }
         if matches!(room, Room::Dense | Room::Shrunk) {
             return self.build(arena, Room::Even);
@@ -292,18 +292,23 @@ impl<'a, S: Schema> Builder<'a, S> {
         Some((Line::new(start, whole, buckets), buckets))
     }
 
-    /// The place of each entry, unless too many of them share a bucket.
-    fn places(&self, buckets: usize, place: impl Fn(u64) -> usize) -> Option<Vec<u16>> {
-        let place = |i: usize| place(self.word(i)) as u16;
-        let places: Vec<u16> = (0..self.entries.len()).map(place).collect();
-        let mut nodes = 0;
-        for same in places.chunk_by(|a, b| a == b) {
-            if same.len() > BUCKET_KEYS_MAX {
-                return None;
-            }
-            nodes += same.len().saturating_sub(BUCKET_SLOTS).div_ceil(NODE_SLOTS);
+    /// Where the entries of each bucket end, unless too many of them share a bucket.
+    fn ends(&self, buckets: usize, place: impl Fn(u64) -> usize) -> Option<Vec<u32>> {
+        // Without a branch for each bucket, which the processor could not predict.
+        let mut ends = vec![0; buckets];
+        for i in 0..self.entries.len() {
+            ends[place(self.word(i))] = i as u32 + 1;
         }
-        (nodes <= buckets * LINE_NODES_OF_64 / 64 + 1).then_some(places)
+        let (mut start, mut nodes, mut most) = (0, 0, 0);
+        for end in &mut ends {
+            *end = start.max(*end);
+            let len = (*end - start) as usize;
+            most = most.max(len);
+            nodes += len.saturating_sub(BUCKET_SLOTS).div_ceil(NODE_SLOTS);
+            start = *end;
+        }
+        let is_even = most <= BUCKET_KEYS_MAX && nodes <= buckets * LINE_NODES_OF_64 / 64 + 1;
+        is_even.then_some(ends)
     }
 
     fn build_by_pivots(&self, arena: &Arena) -> Box<Leaf> {
@@ -312,39 +317,38 @@ impl<'a, S: Schema> Builder<'a, S> {
         let first_of = |bucket: usize| len * bucket / buckets;
         let lowest: Vec<u64> = (0..buckets).map(|bucket| self.word(first_of(bucket))).collect();
         let pivots = Pivots::new(&lowest);
-        let places = self.places(buckets, |word| pivots.at(word));
-        if let Some(places) = places {
+        if let Some(ends) = self.ends(buckets, |word| pivots.at(word)) {
             let leaf = self.leaf(arena, Address::Pivots(pivots), buckets);
-            return self.fill(arena, leaf, &places);
+            return self.fill(arena, leaf, &ends);
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
         // Only byte strings tie so often.
         let pivots = (0..buckets).map(|bucket| key(&self.entries[first_of(bucket)]).into());
         let leaf = self.leaf(arena, Address::Whole(pivots.collect()), buckets);
-        let places: Vec<u16> =
-            (0..len).map(|i| ((i * buckets + buckets - 1) / len) as u16).collect();
-        self.fill(arena, leaf, &places)
+        let ends: Vec<u32> = (1..=buckets).map(|bucket| first_of(bucket) as u32).collect();
+        self.fill(arena, leaf, &ends)
     }
 
     fn leaf(&self, arena: &Arena, address: Address, buckets: usize) -> Box<Leaf> {
         Leaf::new(arena, address, buckets, self.prefix, self.entries.len())
     }
 
-    /// Fills a new leaf; `places` ascend, one for each entry.
-    fn fill(&self, arena: &Arena, leaf: Box<Leaf>, places: &[u16]) -> Box<Leaf> {
+    /// Fills a new leaf, whose buckets' entries end at `ends`.
+    fn fill(&self, arena: &Arena, leaf: Box<Leaf>, ends: &[u32]) -> Box<Leaf> {
         let mut start = 0;
-        for same in places.chunk_by(|a, b| a == b) {
-            let at = usize::from(same[0]);
-            let keys = start..start + same.len();
-            start = keys.end;
+        for (at, end) in ends.iter().enumerate() {
+            let end = *end as usize;
             debug_assert!(
-                keys.clone()
+                (start..end)
                     .all(|i| { at == leaf.place::<S>(self.word(i), self.probe(&self.entries[i])) })
             );
-            let keys = keys.map(|i| (self.word(i), self.entries[i].value));
-            let filled = leaf.bucket(at).fill(keys, || leaf.new_node(arena));
-            // `places` allows for an eighth of the buckets and pivots for none.
+            let has_more = start + BUCKET_SLOTS <= self.entries.len();
+            let entry = |i: usize| (self.word(start + i), self.entries[start + i].value);
+            let filled =
+                leaf.bucket(at).fill(end - start, has_more, entry, || leaf.new_node(arena));
+            // `ends` allows for an eighth of the buckets and pivots for none.
             assert!(filled.is_ok(), "a new leaf has room for its entries");
+            start = end;
         }
         leaf
     }

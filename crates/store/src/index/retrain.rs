@@ -288,6 +288,7 @@ fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>, dead: &mut Vec<u64>
     entries.reserve(leaf.len() * BUCKET_SLOTS + leaf.nodes() * NODE_SLOTS);
     for at in 0..leaf.len() {
         Bucket::prefetch(leaf.bucket(at + AHEAD));
+        leaf.bucket(at + AHEAD / 2).prefetch_behind();
         let bucket = leaf.bucket(at);
         bucket.freeze();
         plan::append_sorted::<S>(bucket, entries);

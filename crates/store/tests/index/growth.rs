@@ -78,7 +78,7 @@ const KEYS: usize = 400_000;
 /// What an index may take for `keys` integers and words at `each` bytes: a few chunks of two
 /// mebibytes and an eighth besides, as its documentation says.
 fn bytes_max(keys: usize, each: usize) -> usize {
-    keys * each / 8 * 9 + (6 << 20)
+    keys * each / 8 * 9 + (8 << 20)
 }
 
 #[test]

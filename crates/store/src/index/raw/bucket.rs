@@ -201,6 +201,16 @@ impl Bucket {
         }
     }
 
+    /// Asks for the first node behind the bucket, whose own lines are there.
+    #[inline]
+    pub(crate) fn prefetch_behind(&self) {
+        let node = self.next();
+        if !node.is_null() {
+            prefetch_address(node);
+            prefetch_address(node.wrapping_byte_add(64));
+        }
+    }
+
     #[inline]
     fn chain(&self) -> Chain<'_> {
         Chain(self.next(), std::marker::PhantomData)
@@ -259,13 +269,18 @@ impl Bucket {
         } else {
             out.extend(Slotted(run).map(entry));
         }
-        let mut done = run;
-        for slot in Slotted(all & !run) {
-            let entry = entry(slot);
-            // SAFETY: a bucket is a header and fifteen words, aligned.
-            let above = unsafe { simd::count_above(self.words(), entry.word, done) };
-            out.insert(out.len() - above, entry);
-            done |= 1 << slot;
+        let rest = all & !run;
+        if rest != 0 {
+            // Others were added since; all are put where they belong.
+            let end = start + all.count_ones() as usize;
+            out.resize(end, Entry { word: 0, value: 0 });
+            let places = &mut out[start..];
+            for slot in Slotted(all) {
+                let entry = entry(slot);
+                // SAFETY: a bucket is a header and fifteen words, aligned.
+                let above = unsafe { simd::count_above(self.words(), entry.word, all) };
+                places[places.len() - 1 - above] = entry;
+            }
         }
         // As for a single key: what is present still had its value in between.
         let gone = all & !present(self.header.load(Ordering::Acquire));
@@ -339,23 +354,34 @@ impl Bucket {
         Locked { bucket: self, header: self.header.load(Ordering::Relaxed) }
     }
 
-    /// Puts ascending keys into the bucket, which is empty and which no other thread can reach yet.
-    #[inline]
+    /// Puts `len` ascending keys with their values into the bucket, which is empty and which no other
+    /// thread can reach yet. `has_more` says that `entry` knows [`BUCKET_SLOTS`] of them in any case.
+    #[inline(always)]
     pub(crate) fn fill<'a>(
         &'a self,
-        keys: impl ExactSizeIterator<Item = (u64, u64)>,
+        len: usize,
+        has_more: bool,
+        entry: impl Fn(usize) -> (u64, u64),
         mut new_node: impl FnMut() -> Option<&'a Node>,
     ) -> Result<(), NoRoom> {
-        let here = keys.len().min(BUCKET_SLOTS);
-        let mut keys = keys;
-        for (slot, (word, value)) in keys.by_ref().take(here).enumerate() {
+        let put = |slot| {
+            let (word, value) = entry(slot);
             self.put(slot, word, value);
+        };
+        let here = len.min(BUCKET_SLOTS);
+        if has_more {
+            // What is in slots that are not in use does not matter, and how many are is more than the
+            // processor can predict.
+            (0..BUCKET_SLOTS).for_each(put);
+        } else {
+            (0..here).for_each(put);
         }
         let all = (1 << here) - 1;
         self.header.store(all | all << USED_SHIFT, Ordering::Release);
-        keys.try_for_each(|(word, value)| {
-            self.unshared().add(word, value, &mut new_node).map(|_| ())
-        })
+        for (word, value) in (here..len).map(entry) {
+            self.unshared().add(word, value, &mut new_node)?;
+        }
+        Ok(())
     }
 
     /// Makes the bucket unchangeable.
