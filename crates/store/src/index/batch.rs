@@ -5,7 +5,8 @@ use std::borrow::Borrow;
 use super::{
     core::{Core, reader},
     key::{Key, image::QueryOf},
-    raw::{bucket::Bucket, epoch::Guard, leaf::Leaf},
+    kinds::AnyLeaf,
+    raw::{bucket::Bucket, epoch::Guard},
     schema::{Of, Probe, with_probe},
     value::Value,
 };
@@ -45,7 +46,11 @@ fn get_round<K: Key, V: Value>(
 ) {
     let leaves = probes.map(|probe| {
         let leaf = core.place(probe, guard).leaf;
-        Leaf::prefetch(leaf);
+        AnyLeaf::prefetch(leaf);
+        leaf
+    });
+    let leaves = leaves.map(|leaf| {
+        let AnyLeaf::Buckets(leaf) = leaf;
         leaf
     });
     let words: [u64; ROUND] = std::array::from_fn(|i| leaves[i].word::<Of<K, V>>(probes[i]));

@@ -13,12 +13,14 @@
 use std::ptr;
 
 use super::{
-    address::Line,
+    kinds::{self, AnyLeaf},
+    plan::{Entry, Growth},
+    preset::Preset,
     raw::{
         bucket::{Bucket, Locked, NoRoom, Spot},
         epoch::Guard,
         garbage::{Garbage, Piece},
-        leaf::{Address, Leaf, is_same},
+        leaf::{Leaf, is_same},
         record, simd,
     },
     retrain::Trigger,
@@ -38,6 +40,8 @@ const COUNTERS: usize = 16;
 pub(crate) struct Core<S: Schema> {
     pub(super) root: AtomicPtr<Root>,
     pub(super) arena: Arena,
+    /// What new leaves are made of.
+    pub(super) preset: Preset,
     garbage: Garbage<Waste<S>>,
     counters: [Counter; COUNTERS],
     pub(super) retrains: AtomicU64,
@@ -93,7 +97,7 @@ type Written = Result<(Outcome, Option<Trigger>), NoRoom>;
 
 /// Memory that was unlinked.
 pub(crate) enum Waste<S> {
-    Leaf(*mut Leaf),
+    Leaf(*mut AnyLeaf),
     Group(*mut Group),
     Root(*mut Root),
     /// A record without its value.
@@ -125,16 +129,17 @@ impl<S: Schema> Piece for Waste<S> {
 }
 
 impl<S: Schema> Core<S> {
-    pub(crate) fn new(trainers: Option<Trainers>) -> Self {
+    pub(crate) fn new(preset: Preset, trainers: Option<Trainers>) -> Self {
         simd::detect();
         let arena = Arena::packed();
-        let address = Address::Line(Line::new(0, 0, 1));
-        let leaf = Box::into_raw(Leaf::new(&arena, address, 1, &[], 0));
         let least = || Bound::new::<S>(Probe::LEAST);
-        let group = Box::into_raw(Branch::new(vec![(least(), leaf)]));
+        let leaves = kinds::parts::<S>(preset, &arena, &[], Growth::Even, None);
+        let leaves = leaves.into_iter().map(|part| (least(), Box::into_raw(part.leaf)));
+        let group = Box::into_raw(Branch::new(leaves.collect()));
         let root = Box::into_raw(Branch::new(vec![(least(), group)]));
         Self {
             root: AtomicPtr::new(root),
+            preset,
             arena,
             garbage: Garbage::new(),
             counters: std::array::from_fn(|_| Counter::default()),
@@ -167,7 +172,7 @@ impl<S: Schema> Core<S> {
     /// The word of a key's value, which lives while the thread is pinned. Never waits.
     #[inline(always)]
     pub(crate) fn get(&self, probe: Probe<'_>, guard: &Guard) -> Option<u64> {
-        let leaf = self.place(probe, guard).leaf;
+        let AnyLeaf::Buckets(leaf) = self.place(probe, guard).leaf;
         let word = leaf.word::<S>(probe);
         let bucket = leaf.bucket(leaf.place::<S>(word, probe));
         Bucket::prefetch(bucket);
@@ -179,14 +184,15 @@ impl<S: Schema> Core<S> {
     pub(crate) fn write(&self, probe: Probe<'_>, action: Action, guard: &Guard) -> Outcome {
         loop {
             let place = self.place(probe, guard);
-            let word = place.leaf.word::<S>(probe);
-            let at = place.leaf.place::<S>(word, probe);
-            let bucket = place.leaf.bucket(at);
+            let AnyLeaf::Buckets(leaf) = place.leaf;
+            let word = leaf.word::<S>(probe);
+            let at = leaf.place::<S>(word, probe);
+            let bucket = leaf.bucket(at);
             Bucket::prefetch(bucket);
             let trigger = match bucket.lock() {
                 Err(_) => Trigger::Frozen,
                 Ok(locked) => {
-                    match self.write_locked(locked, place.leaf, (word, at), probe, action, guard) {
+                    match self.write_locked(locked, leaf, (word, at), probe, action, guard) {
                         Ok((outcome, None)) => return outcome,
                         Ok((outcome, Some(trigger))) => {
                             self.retrain(&place, trigger, guard);
@@ -224,7 +230,7 @@ impl<S: Schema> Core<S> {
                         drop(locked);
                         self.count(guard, -1);
                         let removed = leaf.removed.fetch_add(1, Ordering::Relaxed) + 1;
-                        let trigger = Trigger::after_remove(leaf, removed);
+                        let trigger = Trigger::after_remove(leaf.built_of, removed);
                         return Ok((Outcome::changed(Some(old)), trigger));
                     }
                     Action::SetIfAbsent(_) | Action::Exchange { .. } => {
@@ -378,21 +384,21 @@ impl<S: Schema> Drop for Core<S> {
 ///
 /// # Safety
 /// Nobody uses them again.
-unsafe fn free_contents<S: Schema>(leaf: &Leaf) {
-    for at in 0..leaf.len() {
-        let bucket = leaf.bucket(at);
-        // SAFETY: present slots own their record and value, dead ones their record; the caller gives
-        // them up.
-        bucket.for_each(|_, slot| unsafe {
+unsafe fn free_contents<S: Schema>(leaf: &AnyLeaf) {
+    let mut entries = Vec::new();
+    leaf.collect::<S>(&mut entries);
+    for Entry { value: slot, .. } in entries {
+        // SAFETY: present slots own their record and value; the caller gives them up.
+        unsafe {
             let value = if S::WIDE { record::value(slot).load(Ordering::Relaxed) } else { slot };
             S::free_value(value);
             if S::WIDE {
                 record::free(slot);
             }
-        });
-        if S::WIDE {
-            // SAFETY: as above.
-            bucket.for_each_dead(|slot| unsafe { record::free(slot) });
         }
+    }
+    if S::WIDE {
+        // SAFETY: slots of removed keys own their record; the caller gives them up.
+        leaf.for_each_dead(|slot| unsafe { record::free(slot) });
     }
 }

@@ -9,6 +9,7 @@ use rhumb_model::code::{code_at, common_prefix_len};
 
 use super::{
     address::{Line, PIVOTS_MAX, Pivots},
+    kinds::AnyLeaf,
     raw::{
         bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS, NoRoom, Rank},
         leaf::{Address, Leaf},
@@ -103,7 +104,7 @@ pub(crate) enum Growth {
 /// A new leaf and its first entry.
 pub(crate) struct Part {
     pub(crate) first: usize,
-    pub(crate) leaf: Box<Leaf>,
+    pub(crate) leaf: Box<AnyLeaf>,
 }
 
 /// How much room a leaf has, and where.
@@ -171,6 +172,7 @@ pub(crate) fn parts<S: Schema>(
         let end = if i == last { end } else { u64::MAX };
         let mut build = |range: Range<usize>, room| {
             let leaf = Builder::<S>::new(&entries[range.clone()], end).build(arena, room)?;
+            let leaf = Box::new(AnyLeaf::Buckets(*leaf));
             parts.push(Part { first: range.start, leaf });
             Some(())
         };

@@ -13,6 +13,7 @@
 
 use super::{
     core::{Core, Waste},
+    kinds::{self, AnyLeaf},
     plan::{self, Entry, Growth, Part},
     raw::{
         epoch::Guard,
@@ -66,9 +67,10 @@ impl Trigger {
         (leaf.nodes() > most).then_some(Self::Full)
     }
 
-    /// What follows from a removal, `removed` being how many there were since the leaf was built.
-    pub(crate) fn after_remove(leaf: &Leaf, removed: u32) -> Option<Self> {
-        let most = (leaf.built_of / 8 * REMOVED_OF_8).max(REMOVED_MIN);
+    /// What follows from a removal from a leaf built of so many keys, `removed` being how many there
+    /// were since then.
+    pub(crate) fn after_remove(built_of: u32, removed: u32) -> Option<Self> {
+        let most = (built_of / 8 * REMOVED_OF_8).max(REMOVED_MIN);
         (removed >= most && removed.is_multiple_of(REMOVED_MIN)).then_some(Self::Removed)
     }
 }
@@ -92,7 +94,7 @@ impl<S: Schema> Core<S> {
             Trigger::NoRoom => {}
             // Whoever was to replace it takes too long.
             Trigger::Chain(_, CHAIN_LIMIT..) => {}
-            _ if leaf.is_retraining.swap(true, Ordering::Relaxed) => return,
+            _ if leaf.is_retraining().swap(true, Ordering::Relaxed) => return,
             _ => {
                 if let (Some(trainers), Some(lower)) = (&self.trainers, place.lower()) {
                     return trainers.ask(lower.clone(), trigger);
@@ -123,7 +125,7 @@ impl<S: Schema> Core<S> {
             _ => place.next(guard).and_then(|next| next.upper().cloned()),
         };
         let growth = growth::<S>(place, trigger, &entries);
-        let parts = plan::parts::<S>(&self.arena, &entries, growth, upper.as_ref());
+        let parts = kinds::parts::<S>(self.preset, &self.arena, &entries, growth, upper.as_ref());
         let heap: i64 = parts.iter().map(|part| part.leaf.heap_bytes() as i64).sum();
         let lower = place.lower().cloned();
         let children = parts.into_iter().enumerate().map(|(i, Part { first, leaf })| {
@@ -133,7 +135,7 @@ impl<S: Schema> Core<S> {
             };
             (bound, Box::into_raw(leaf))
         });
-        let children: Vec<Child<Leaf>> = children.collect();
+        let children: Vec<Child<AnyLeaf>> = children.collect();
         if self.publish(place, &replaced, &children, guard) {
             self.retrains.fetch_add(1, Ordering::Relaxed);
             self.count_heap(guard, heap);
@@ -152,7 +154,7 @@ impl<S: Schema> Core<S> {
 
     /// Puts leaves in the place of the only leaf if the map is empty; says whether it did. Otherwise
     /// they are the caller's still.
-    pub(super) fn replace_empty(&self, leaves: &[Child<Leaf>], guard: &Guard) -> bool {
+    pub(super) fn replace_empty(&self, leaves: &[Child<AnyLeaf>], guard: &Guard) -> bool {
         let place = self.place(Probe::LEAST, guard);
         if place.root.len() != 1 || place.group.len() != 1 {
             return false;
@@ -172,7 +174,7 @@ impl<S: Schema> Core<S> {
     ///
     /// # Safety
     /// The current thread unlinked the leaf.
-    unsafe fn retire_leaf(&self, leaf: &Leaf, dead: Vec<u64>, guard: &Guard) {
+    unsafe fn retire_leaf(&self, leaf: &AnyLeaf, dead: Vec<u64>, guard: &Guard) {
         self.count_heap(guard, -(leaf.heap_bytes() as i64));
         // SAFETY: the caller unlinked the leaf, and with it the records that no other leaf has.
         unsafe {
@@ -200,8 +202,8 @@ impl<S: Schema> Core<S> {
     fn publish(
         &self,
         place: &Place<'_>,
-        replaced: &[&Leaf],
-        children: &[Child<Leaf>],
+        replaced: &[&AnyLeaf],
+        children: &[Child<AnyLeaf>],
         guard: &Guard,
     ) -> bool {
         if let ([old], [(_, new)]) = (replaced, children) {
@@ -224,7 +226,12 @@ impl<S: Schema> Core<S> {
     }
 
     /// Replaces the place's group by groups of these leaves; says whether it did.
-    fn publish_groups(&self, place: &Place<'_>, leaves: Vec<Child<Leaf>>, guard: &Guard) -> bool {
+    fn publish_groups(
+        &self,
+        place: &Place<'_>,
+        leaves: Vec<Child<AnyLeaf>>,
+        guard: &Guard,
+    ) -> bool {
         let count = leaves.len().div_ceil(GROUP_MAX);
         let size = leaves.len().div_ceil(count);
         let made = leaves
@@ -282,13 +289,10 @@ impl<S: Schema> Core<S> {
 }
 
 /// Appends the present entries of a frozen leaf, in order, and the records of its removed keys.
-fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>, dead: &mut Vec<u64>) {
-    for at in 0..leaf.len() {
-        let bucket = leaf.bucket(at);
-        plan::append_sorted::<S>(bucket, entries);
-        if S::WIDE {
-            bucket.for_each_dead(|record| dead.push(record));
-        }
+fn collect<S: Schema>(leaf: &AnyLeaf, entries: &mut Vec<Entry>, dead: &mut Vec<u64>) {
+    leaf.collect::<S>(entries);
+    if S::WIDE {
+        leaf.for_each_dead(|record| dead.push(record));
     }
 }
 
@@ -303,7 +307,7 @@ pub(super) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
 
 /// How the leaf has grown, so that its successors have room where the next keys will come.
 fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
-    let leaf = place.leaf;
+    let AnyLeaf::Buckets(leaf) = place.leaf;
     let at = match trigger {
         Trigger::Chain(at, _) => at,
         Trigger::Removed => return Growth::None,

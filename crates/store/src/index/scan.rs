@@ -14,11 +14,9 @@ use std::ops::Bound as Limit;
 
 use super::{
     core::Core,
+    kinds::AnyLeaf,
     plan::{self, Entry},
-    raw::{
-        bucket::Bucket,
-        epoch::{self, Guard},
-    },
+    raw::epoch::{self, Guard},
     route::Place,
     schema::{Probe, Schema},
 };
@@ -119,12 +117,12 @@ impl End<'_> {
         self.read == self.buffer.len()
     }
 
-    /// Reads a bucket.
-    fn read<S: Schema>(&mut self, bucket: &Bucket) {
+    /// Reads a place.
+    fn read<S: Schema>(&mut self, leaf: &AnyLeaf, at: usize) {
         self.read = 0;
         self.buffer.clear();
         self.buffer.reserve(BUFFER);
-        plan::append_sorted::<S>(bucket, &mut self.buffer);
+        leaf.append_sorted::<S>(at, &mut self.buffer);
     }
 
     fn clear(&mut self) {
@@ -214,8 +212,7 @@ impl<'m, S: Schema> Scan<'m, S> {
     fn fill_front(&mut self) {
         let Some(place) = self.front.place else {
             let place = self.core.place(self.low.probe(), self.guard());
-            let word = place.leaf.word::<S>(self.low.probe());
-            let first = place.leaf.place::<S>(word, self.low.probe());
+            let first = place.leaf.place::<S>(self.low.probe());
             self.enter_front(place, first);
             return;
         };
@@ -224,9 +221,9 @@ impl<'m, S: Schema> Scan<'m, S> {
                 let leaf = place.leaf;
                 self.front.next = (at < self.front.last).then_some(at + 1);
                 if at + AHEAD <= self.front.last {
-                    Bucket::prefetch(leaf.bucket(at + AHEAD));
+                    leaf.prefetch_place(at + AHEAD);
                 }
-                self.front.read::<S>(leaf.bucket(at));
+                self.front.read::<S>(leaf, at);
                 let below = |entry: &Entry| !self.low.is_below::<S>(entry);
                 self.front.read = self.front.buffer.iter().take_while(|e| below(e)).count();
             }
@@ -256,14 +253,13 @@ impl<'m, S: Schema> Scan<'m, S> {
         let ends_here =
             place.upper().is_none_or(|upper| upper.probe().is_above::<S>(self.high.probe()));
         if ends_here && !self.high.is_open {
-            let word = leaf.word::<S>(self.high.probe());
-            self.front.last = leaf.place::<S>(word, self.high.probe());
+            self.front.last = leaf.place::<S>(self.high.probe());
             if self.front.last < first {
                 self.front.next = None;
             }
         }
         for at in first..(first + AHEAD).min(self.front.last + 1) {
-            Bucket::prefetch(leaf.bucket(at));
+            leaf.prefetch_place(at);
         }
         self.front.place = Some(place);
     }
@@ -279,8 +275,7 @@ impl<'m, S: Schema> Scan<'m, S> {
             let first = if self.high.is_open {
                 place.leaf.len() - 1
             } else {
-                let word = place.leaf.word::<S>(self.high.probe());
-                place.leaf.place::<S>(word, self.high.probe())
+                place.leaf.place::<S>(self.high.probe())
             };
             self.enter_back(place, first);
             return;
@@ -289,9 +284,9 @@ impl<'m, S: Schema> Scan<'m, S> {
             Some(at) => {
                 self.back.next = if at > self.back.last { Some(at - 1) } else { None };
                 if at >= self.back.last + AHEAD {
-                    Bucket::prefetch(place.leaf.bucket(at - AHEAD));
+                    place.leaf.prefetch_place(at - AHEAD);
                 }
-                self.back.read::<S>(place.leaf.bucket(at));
+                self.back.read::<S>(place.leaf, at);
                 let above = |entry: &Entry| !self.high.is_above::<S>(entry);
                 let len = self.back.buffer.iter().rev().take_while(|e| above(e)).count();
                 self.back.buffer.truncate(self.back.buffer.len() - len);
@@ -324,14 +319,13 @@ impl<'m, S: Schema> Scan<'m, S> {
         let starts_here =
             place.lower().is_none_or(|lower| !lower.probe().is_above::<S>(self.low.probe()));
         if starts_here {
-            let word = place.leaf.word::<S>(self.low.probe());
-            self.back.last = place.leaf.place::<S>(word, self.low.probe());
+            self.back.last = place.leaf.place::<S>(self.low.probe());
             if first < self.back.last {
                 self.back.next = None;
             }
         }
         for at in (self.back.last..=first).rev().take(AHEAD) {
-            Bucket::prefetch(place.leaf.bucket(at));
+            place.leaf.prefetch_place(at);
         }
         self.back.place = Some(place);
     }

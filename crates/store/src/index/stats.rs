@@ -2,6 +2,7 @@
 
 use super::{
     core::Core,
+    kinds::AnyLeaf,
     raw::{bucket::BUCKET_SLOTS, epoch, leaf::Mode},
     schema::{Probe, Schema},
 };
@@ -46,7 +47,7 @@ pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
     stats.groups = core.root(&guard).len();
     let mut place = Some(core.place(Probe::LEAST, &guard));
     while let Some(current) = place {
-        let leaf = current.leaf;
+        let AnyLeaf::Buckets(leaf) = current.leaf;
         match leaf.mode() {
             Mode::Line => stats.line_leaves += 1,
             Mode::Pivots | Mode::Whole => stats.pivot_leaves += 1,
