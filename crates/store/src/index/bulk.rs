@@ -81,7 +81,8 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
     fn build(&mut self, len: usize) {
         let entries = &self.entries[..len];
         let core = self.core();
-        for part in kinds::parts::<Of<K, V>>(core.preset, &core.arena, entries, Growth::Even, None)
+        for part in
+            kinds::parts::<Of<K, V>>(core.preset, &core.arena, entries, Growth::Even, None, None)
         {
             self.heap_bytes += part.leaf.heap_bytes() as i64;
             let bound = match self.leaves.is_empty() {

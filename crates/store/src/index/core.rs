@@ -17,7 +17,7 @@ use super::{
     plan::{Entry, Growth},
     preset::Preset,
     raw::{
-        bucket::{Bucket, Locked, NoRoom, Spot},
+        bucket::{Bucket, Frozen, Locked, NoRoom, Spot},
         epoch::Guard,
         garbage::{Garbage, Piece},
         leaf::{Leaf, is_same},
@@ -74,6 +74,34 @@ pub(crate) enum Action {
     },
 }
 
+impl Action {
+    /// Whether the action may make an absent key present.
+    #[inline]
+    pub(crate) fn inserts(self) -> bool {
+        matches!(self, Self::Set(_) | Self::SetIfAbsent(_))
+    }
+
+    /// What becomes of a key whose value is `old`, or that is absent.
+    #[inline]
+    pub(crate) fn change(self, old: Option<u64>) -> Change {
+        match (self, old) {
+            (Self::Set(new), _) | (Self::SetIfAbsent(new), None) | (Self::Update(new), Some(_)) => {
+                Change::Store(new)
+            }
+            (Self::Remove, Some(_)) => Change::Remove,
+            (Self::Exchange { current, new }, Some(old)) if old == current => Change::Store(new),
+            _ => Change::Keep,
+        }
+    }
+}
+
+/// What becomes of a key.
+pub(crate) enum Change {
+    Keep,
+    Store(u64),
+    Remove,
+}
+
 /// What a write found and did.
 pub(crate) struct Outcome {
     /// The value before, if the key was present.
@@ -93,7 +121,44 @@ impl Outcome {
 }
 
 /// What a write leaves behind for the leaf.
-type Written = Result<(Outcome, Option<Trigger>), NoRoom>;
+type InBucket = Result<(Outcome, Option<Trigger>), NoRoom>;
+
+/// What a write did in a leaf of another kind.
+pub(crate) struct Written {
+    outcome: Outcome,
+    /// Whether the key took a slot, with a record if it is wide.
+    is_added: bool,
+    trigger: Option<Trigger>,
+}
+
+impl Written {
+    pub(crate) fn unchanged(old: Option<u64>) -> Self {
+        Self { outcome: Outcome::unchanged(old), is_added: false, trigger: None }
+    }
+
+    /// A key's own slot was changed.
+    pub(crate) fn changed(old: Option<u64>) -> Self {
+        Self { outcome: Outcome::changed(old), is_added: false, trigger: None }
+    }
+
+    /// A key took a slot.
+    pub(crate) fn added(trigger: Option<Trigger>) -> Self {
+        Self { outcome: Outcome::changed(None), is_added: true, trigger }
+    }
+}
+
+/// Why a leaf takes no write.
+pub(crate) enum Blocked {
+    /// It is being replaced.
+    Frozen,
+    NoRoom,
+}
+
+impl From<Frozen> for Blocked {
+    fn from(_: Frozen) -> Self {
+        Self::Frozen
+    }
+}
 
 /// Memory that was unlinked.
 pub(crate) enum Waste<S> {
@@ -133,7 +198,7 @@ impl<S: Schema> Core<S> {
         simd::detect();
         let arena = Arena::packed();
         let least = || Bound::new::<S>(Probe::LEAST);
-        let leaves = kinds::parts::<S>(preset, &arena, &[], Growth::Even, None);
+        let leaves = kinds::parts::<S>(preset, &arena, &[], Growth::Even, None, None);
         let leaves = leaves.into_iter().map(|part| (least(), Box::into_raw(part.leaf)));
         let group = Box::into_raw(Branch::new(leaves.collect()));
         let root = Box::into_raw(Branch::new(vec![(least(), group)]));
@@ -172,7 +237,10 @@ impl<S: Schema> Core<S> {
     /// The word of a key's value, which lives while the thread is pinned. Never waits.
     #[inline(always)]
     pub(crate) fn get(&self, probe: Probe<'_>, guard: &Guard) -> Option<u64> {
-        let AnyLeaf::Buckets(leaf) = self.place(probe, guard).leaf;
+        let leaf = match self.place(probe, guard).leaf {
+            AnyLeaf::Buckets(leaf) => leaf,
+            other => return other.get::<S>(probe),
+        };
         let word = leaf.word::<S>(probe);
         let bucket = leaf.bucket(leaf.place::<S>(word, probe));
         Bucket::prefetch(bucket);
@@ -184,7 +252,13 @@ impl<S: Schema> Core<S> {
     pub(crate) fn write(&self, probe: Probe<'_>, action: Action, guard: &Guard) -> Outcome {
         loop {
             let place = self.place(probe, guard);
-            let AnyLeaf::Buckets(leaf) = place.leaf;
+            let leaf = match place.leaf {
+                AnyLeaf::Buckets(leaf) => leaf,
+                other => match self.write_other(&place, other, probe, action, guard) {
+                    Some(outcome) => return outcome,
+                    None => continue,
+                },
+            };
             let word = leaf.word::<S>(probe);
             let at = leaf.place::<S>(word, probe);
             let bucket = leaf.bucket(at);
@@ -206,6 +280,48 @@ impl<S: Schema> Core<S> {
         }
     }
 
+    /// Writes one key in a leaf that is not of buckets; none if the leaf was replaced.
+    #[inline(never)]
+    fn write_other(
+        &self,
+        place: &Place<'_>,
+        leaf: &AnyLeaf,
+        probe: Probe<'_>,
+        action: Action,
+        guard: &Guard,
+    ) -> Option<Outcome> {
+        let Written { outcome, is_added, trigger } =
+            match leaf.write::<S>(&self.arena, probe, action) {
+                Ok(written) => written,
+                Err(blocked) => {
+                    let trigger = match blocked {
+                        Blocked::Frozen => Trigger::Frozen,
+                        Blocked::NoRoom => Trigger::NoRoom,
+                    };
+                    self.retrain(place, trigger, guard);
+                    return None;
+                }
+            };
+        let mut trigger = trigger;
+        if outcome.is_done {
+            match (action, outcome.old) {
+                (Action::Remove, _) => {
+                    self.count(guard, -1);
+                    trigger = leaf.after_remove();
+                }
+                (_, None) => self.count(guard, 1),
+                _ => {}
+            }
+        }
+        if S::WIDE && is_added {
+            self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
+        }
+        if let Some(trigger) = trigger {
+            self.retrain(place, trigger, guard);
+        }
+        Some(outcome)
+    }
+
     #[inline(always)]
     fn write_locked<'a>(
         &self,
@@ -215,7 +331,7 @@ impl<S: Schema> Core<S> {
         probe: Probe<'_>,
         action: Action,
         guard: &Guard,
-    ) -> Written {
+    ) -> InBucket {
         match locked.find(word, is_same::<S>(probe)) {
             Some(spot) if spot.is_present => {
                 let cell = cell::<S>(&locked, &spot);
@@ -268,7 +384,7 @@ impl<S: Schema> Core<S> {
         new: u64,
         guard: &Guard,
     ) -> Result<Option<Trigger>, NoRoom> {
-        let value = if S::WIDE { record::new(probe.bytes, new) } else { new };
+        let value = slot_value::<S>(probe, new);
         match locked.add(word, value, || leaf.new_node(&self.arena)) {
             Ok(chain) => {
                 if S::WIDE {
@@ -338,13 +454,24 @@ impl<S: Schema> Core<S> {
 /// Where the word of a spot's value is.
 #[inline(always)]
 fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &Spot<'a>) -> &'a AtomicU64 {
-    let cell = locked.value(spot);
+    cell_of::<S>(locked.value(spot))
+}
+
+/// Where the word of the value is that belongs to a slot.
+#[inline(always)]
+pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
     if S::WIDE {
         // SAFETY: slots of wide keys hold records, which live as long as the leaf does.
         unsafe { record::value(cell.load(Ordering::Relaxed)) }
     } else {
         cell
     }
+}
+
+/// What a new slot holds of a key and its value.
+#[inline(always)]
+pub(crate) fn slot_value<S: Schema>(probe: Probe<'_>, value: u64) -> u64 {
+    if S::WIDE { record::new(probe.bytes, value) } else { value }
 }
 
 /// Reads the value behind a slot, if the slot is the key's.

@@ -6,26 +6,41 @@
 #![allow(unsafe_code, reason = "passes the promise on that a leaf is given up")]
 
 use super::{
+    core::{Action, Blocked, Written, reader},
+    fit::{self, Before},
     plan::{self, Entry, Growth, Part},
     preset::Preset,
-    raw::{bucket::Bucket, leaf::Leaf},
+    raw::{bucket::Bucket, leaf::Leaf, slots::SlotLeaf},
+    retrain::Trigger,
     route::Bound,
     schema::{Probe, Schema},
 };
-use crate::sync::{arena::Arena, primitive::AtomicBool};
+use crate::sync::{
+    arena::Arena,
+    primitive::{AtomicBool, Ordering},
+};
 
 /// A leaf: the keys from its lower bound to that of the next leaf, in places that ascend among each
 /// other. A key has the same place for as long as the leaf lives.
 pub(crate) enum AnyLeaf {
     /// Buckets that are ordered among each other only.
     Buckets(Leaf),
+    /// Slots within predicted windows.
+    Slots(SlotLeaf),
 }
+
+const _: () =
+    assert!(size_of::<AnyLeaf>() == size_of::<Leaf>(), "the kind is in a leaf's first line");
 
 /// Evaluates an expression for the leaf of whichever kind.
 macro_rules! each {
     ($leaf:expr, $it:ident => $then:expr) => {
+        each!($leaf, $it => $then, $it => $then)
+    };
+    ($leaf:expr, $bucket_leaf:ident => $of_buckets:expr, $it:ident => $then:expr) => {
         match $leaf {
-            AnyLeaf::Buckets($it) => $then,
+            AnyLeaf::Buckets($bucket_leaf) => $of_buckets,
+            AnyLeaf::Slots($it) => $then,
         }
     };
 }
@@ -46,32 +61,36 @@ impl AnyLeaf {
     /// Which place a key belongs to.
     #[inline(always)]
     pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
-        each!(self, leaf => leaf.place::<S>(leaf.word::<S>(probe), probe))
+        each!(
+            self,
+            leaf => leaf.place::<S>(leaf.word::<S>(probe), probe),
+            leaf => leaf.place::<S>(probe)
+        )
     }
 
     /// Asks for the lines of a place.
     #[inline(always)]
     pub(crate) fn prefetch_place(&self, place: usize) {
-        match self {
-            Self::Buckets(leaf) => Bucket::prefetch(leaf.bucket(place)),
-        }
+        each!(self, leaf => Bucket::prefetch(leaf.bucket(place)), leaf => leaf.prefetch_place(place));
     }
 
     /// Appends the present entries of a place in ascending order. Never waits.
     #[inline]
     pub(crate) fn append_sorted<S: Schema>(&self, place: usize, entries: &mut Vec<Entry>) {
-        match self {
-            Self::Buckets(leaf) => plan::append_sorted::<S>(leaf.bucket(place), entries),
-        }
+        each!(
+            self,
+            leaf => plan::append_sorted::<S>(leaf.bucket(place), entries),
+            leaf => leaf.append_sorted::<S>(place, entries)
+        );
     }
 
     /// Calls `visit` with the slot of each removed key.
     pub(crate) fn for_each_dead(&self, mut visit: impl FnMut(u64)) {
-        match self {
-            Self::Buckets(leaf) => {
-                (0..leaf.len()).for_each(|place| leaf.bucket(place).for_each_dead(&mut visit));
-            }
-        }
+        each!(
+            self,
+            leaf => (0..leaf.len()).for_each(|at| leaf.bucket(at).for_each_dead(&mut visit)),
+            leaf => leaf.for_each_dead(&mut visit)
+        );
     }
 
     /// Appends all present entries in ascending order. Of one state, if the leaf is frozen.
@@ -91,12 +110,44 @@ impl AnyLeaf {
 
     /// Bytes of the leaf outside of the arena.
     pub(crate) fn heap_bytes(&self) -> usize {
-        each!(self, leaf => leaf.heap_bytes())
+        each!(self, leaf => leaf.heap_bytes(), leaf => size_of::<Self>() + leaf.heap_bytes())
+    }
+
+    /// The word of a key's value, for leaves that are not of buckets. Never waits.
+    #[inline(never)]
+    pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
+        each!(
+            self,
+            leaf => {
+                let word = leaf.word::<S>(probe);
+                leaf.bucket(leaf.place::<S>(word, probe)).get(word, reader::<S>(probe))
+            },
+            leaf => leaf.get::<S>(probe)
+        )
+    }
+
+    /// Writes one key, for leaves that are not of buckets; those are written under their locks.
+    #[inline]
+    pub(crate) fn write<S: Schema>(
+        &self,
+        arena: &Arena,
+        probe: Probe<'_>,
+        action: Action,
+    ) -> Result<Written, Blocked> {
+        each!(self, _leaf => Err(Blocked::Frozen), leaf => leaf.write::<S>(arena, probe, action))
+    }
+
+    /// Counts a removal, for leaves that are not of buckets; says whether the leaf is to be replaced.
+    pub(crate) fn after_remove(&self) -> Option<Trigger> {
+        each!(self, _leaf => None, leaf => {
+            let removed = leaf.head.removed.fetch_add(1, Ordering::Relaxed) + 1;
+            Trigger::after_remove(leaf.head.built_of, removed)
+        })
     }
 
     /// Whether somebody is about to replace it.
     pub(crate) fn is_retraining(&self) -> &AtomicBool {
-        each!(self, leaf => &leaf.is_retraining)
+        each!(self, leaf => &leaf.is_retraining, leaf => &leaf.head.is_retraining)
     }
 
     /// Gives the leaf's memory back, but not the records that its slots point to.
@@ -110,13 +161,18 @@ impl AnyLeaf {
 }
 
 /// The leaves of a preset for all entries; at least one. `upper` is the lower bound of the leaf behind
-/// them.
+/// them,
+/// `before` the one that they replace, if there is one.
 pub(super) fn parts<S: Schema>(
-    _preset: Preset,
+    preset: Preset,
     arena: &Arena,
     entries: &[Entry],
     growth: Growth,
     upper: Option<&Bound>,
+    before: Before<'_>,
 ) -> Vec<Part> {
-    plan::parts::<S>(arena, entries, growth, upper)
+    match preset {
+        Preset::Loft => fit::slot_leaves::<S>(arena, entries, before),
+        _ => plan::parts::<S>(arena, entries, growth, upper),
+    }
 }

@@ -10,6 +10,7 @@ mod address;
 mod batch;
 mod bulk;
 mod core;
+mod fit;
 mod key;
 mod kinds;
 mod plan;

@@ -79,7 +79,12 @@ pub(crate) fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>
         }
     }
     bucket.for_each(|word, value| entries.push(Entry { word, value }));
-    let new = &mut entries[start..];
+    sort::<S>(&mut entries[start..]);
+}
+
+/// Sorts entries by their keys.
+#[inline]
+pub(crate) fn sort<S: Schema>(new: &mut [Entry]) {
     if S::WIDE {
         new.sort_unstable_by(|a, b| key(a).cmp(key(b)));
     } else {

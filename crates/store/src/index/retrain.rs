@@ -125,7 +125,14 @@ impl<S: Schema> Core<S> {
             _ => place.next(guard).and_then(|next| next.upper().cloned()),
         };
         let growth = growth::<S>(place, trigger, &entries);
-        let parts = kinds::parts::<S>(self.preset, &self.arena, &entries, growth, upper.as_ref());
+        let parts = kinds::parts::<S>(
+            self.preset,
+            &self.arena,
+            &entries,
+            growth,
+            upper.as_ref(),
+            Some((place.leaf, trigger)),
+        );
         let heap: i64 = parts.iter().map(|part| part.leaf.heap_bytes() as i64).sum();
         let lower = place.lower().cloned();
         let children = parts.into_iter().enumerate().map(|(i, Part { first, leaf })| {
@@ -307,7 +314,7 @@ pub(super) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
 
 /// How the leaf has grown, so that its successors have room where the next keys will come.
 fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
-    let AnyLeaf::Buckets(leaf) = place.leaf;
+    let AnyLeaf::Buckets(leaf) = place.leaf else { return Growth::Even };
     let at = match trigger {
         Trigger::Chain(at, _) => at,
         Trigger::Removed => return Growth::None,

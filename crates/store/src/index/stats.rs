@@ -18,13 +18,15 @@ pub struct IndexStats {
     pub line_leaves: usize,
     /// Leaves whose buckets are found by their lowest keys.
     pub pivot_leaves: usize,
+    /// Leaves of slots in predicted windows: see [`Preset::Loft`](super::Preset::Loft).
+    pub slot_leaves: usize,
     /// Groups of leaves under the root.
     pub groups: usize,
     /// Buckets of all leaves.
     pub buckets: usize,
-    /// Overflow nodes behind buckets.
+    /// Overflow nodes behind buckets, or what a leaf of another kind has in their stead.
     pub overflow_nodes: usize,
-    /// Keys for each slot of the buckets: 1 where every slot is taken and nothing overflows.
+    /// Keys for each slot of the leaves: 1 where every slot is taken and nothing overflows.
     pub fill: f64,
     /// Leaves replaced since the map was made.
     pub retrains: u64,
@@ -45,17 +47,27 @@ pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
     };
     let guard = epoch::pin();
     stats.groups = core.root(&guard).len();
+    let mut slots = 0;
     let mut place = Some(core.place(Probe::LEAST, &guard));
     while let Some(current) = place {
-        let AnyLeaf::Buckets(leaf) = current.leaf;
-        match leaf.mode() {
-            Mode::Line => stats.line_leaves += 1,
-            Mode::Pivots | Mode::Whole => stats.pivot_leaves += 1,
+        match current.leaf {
+            AnyLeaf::Buckets(leaf) => {
+                match leaf.mode() {
+                    Mode::Line => stats.line_leaves += 1,
+                    Mode::Pivots | Mode::Whole => stats.pivot_leaves += 1,
+                }
+                stats.buckets += leaf.len();
+                stats.overflow_nodes += leaf.nodes();
+                slots += leaf.len() * BUCKET_SLOTS;
+            }
+            AnyLeaf::Slots(leaf) => {
+                stats.slot_leaves += 1;
+                stats.overflow_nodes += leaf.wider();
+                slots += leaf.slots();
+            }
         }
-        stats.buckets += leaf.len();
-        stats.overflow_nodes += leaf.nodes();
         place = current.next(&guard);
     }
-    stats.fill = stats.keys as f64 / (stats.buckets * BUCKET_SLOTS) as f64;
+    stats.fill = stats.keys as f64 / slots as f64;
     stats
 }

@@ -2,8 +2,12 @@
 //! code of the index is here; nothing here decides where a key belongs or when to retrain.
 
 pub(super) mod bucket;
+mod claim;
 pub(super) mod epoch;
 pub(super) mod garbage;
+mod head;
 pub(super) mod leaf;
+mod pool;
 pub(super) mod record;
 pub(super) mod simd;
+pub(super) mod slots;
