@@ -14,7 +14,10 @@ use rhumb_model::{
 use super::{
     kinds::AnyLeaf,
     plan::{Entry, Part, key},
-    raw::slots::{HEIGHT, Shape, SlotLeaf},
+    raw::{
+        gapped::{self, GappedLeaf},
+        slots::{HEIGHT, Shape, SlotLeaf},
+    },
     retrain::Trigger,
     schema::Schema,
 };
@@ -126,5 +129,14 @@ pub(super) fn slot_leaves<S: Schema>(
         let shape = Shape { line, expansion_2, window };
         let leaf = SlotLeaf::build(arena, shape, &run.first(len))?;
         Some((len, AnyLeaf::Slots(leaf)))
+    })
+}
+
+/// Leaves of two gapped arrays, merged where there were two, and cut where they are too large (TONE,
+/// section 4.2).
+pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
+    cut::<S>(entries, gapped::KEYS_MAX, |run| {
+        let leaf = GappedLeaf::build(arena, run)?;
+        Some((run.entries.len(), AnyLeaf::Gapped(leaf)))
     })
 }

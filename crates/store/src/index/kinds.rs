@@ -10,7 +10,7 @@ use super::{
     fit::{self, Before},
     plan::{self, Entry, Growth, Part},
     preset::Preset,
-    raw::{bucket::Bucket, leaf::Leaf, slots::SlotLeaf},
+    raw::{bucket::Bucket, gapped::GappedLeaf, leaf::Leaf, slots::SlotLeaf},
     retrain::Trigger,
     route::Bound,
     schema::{Probe, Schema},
@@ -20,6 +20,9 @@ use crate::sync::{
     primitive::{AtomicBool, Ordering},
 };
 
+/// Leaves that are not of buckets may be small; of so many removals one looks whether to replace them.
+const REMOVED_EVERY: u32 = 16;
+
 /// A leaf: the keys from its lower bound to that of the next leaf, in places that ascend among each
 /// other. A key has the same place for as long as the leaf lives.
 pub(crate) enum AnyLeaf {
@@ -27,6 +30,8 @@ pub(crate) enum AnyLeaf {
     Buckets(Leaf),
     /// Slots within predicted windows.
     Slots(SlotLeaf),
+    /// Sorted arrays with gaps.
+    Gapped(GappedLeaf),
 }
 
 const _: () =
@@ -41,6 +46,7 @@ macro_rules! each {
         match $leaf {
             AnyLeaf::Buckets($bucket_leaf) => $of_buckets,
             AnyLeaf::Slots($it) => $then,
+            AnyLeaf::Gapped($it) => $then,
         }
     };
 }
@@ -141,7 +147,7 @@ impl AnyLeaf {
     pub(crate) fn after_remove(&self) -> Option<Trigger> {
         each!(self, _leaf => None, leaf => {
             let removed = leaf.head.removed.fetch_add(1, Ordering::Relaxed) + 1;
-            Trigger::after_remove(leaf.head.built_of, removed)
+            Trigger::after_removing(leaf.head.built_of, removed, REMOVED_EVERY)
         })
     }
 
@@ -172,6 +178,7 @@ pub(super) fn parts<S: Schema>(
     before: Before<'_>,
 ) -> Vec<Part> {
     match preset {
+        Preset::Tone => fit::gapped_leaves::<S>(arena, entries),
         Preset::Loft => fit::slot_leaves::<S>(arena, entries, before),
         _ => plan::parts::<S>(arena, entries, growth, upper),
     }

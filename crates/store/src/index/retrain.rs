@@ -70,8 +70,13 @@ impl Trigger {
     /// What follows from a removal from a leaf built of so many keys, `removed` being how many there
     /// were since then.
     pub(crate) fn after_remove(built_of: u32, removed: u32) -> Option<Self> {
-        let most = (built_of / 8 * REMOVED_OF_8).max(REMOVED_MIN);
-        (removed >= most && removed.is_multiple_of(REMOVED_MIN)).then_some(Self::Removed)
+        Self::after_removing(built_of, removed, REMOVED_MIN)
+    }
+
+    /// [`Trigger::after_remove`] looked at after every so many removals.
+    pub(crate) fn after_removing(built_of: u32, removed: u32, every: u32) -> Option<Self> {
+        let most = (built_of / 8 * REMOVED_OF_8).max(every);
+        (removed >= most && removed.is_multiple_of(every)).then_some(Self::Removed)
     }
 }
 

@@ -20,6 +20,8 @@ pub struct IndexStats {
     pub pivot_leaves: usize,
     /// Leaves of slots in predicted windows: see [`Preset::Loft`](super::Preset::Loft).
     pub slot_leaves: usize,
+    /// Leaves of gapped arrays: see [`Preset::Tone`](super::Preset::Tone).
+    pub gapped_leaves: usize,
     /// Groups of leaves under the root.
     pub groups: usize,
     /// Buckets of all leaves.
@@ -63,6 +65,11 @@ pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
             AnyLeaf::Slots(leaf) => {
                 stats.slot_leaves += 1;
                 stats.overflow_nodes += leaf.wider();
+                slots += leaf.slots();
+            }
+            AnyLeaf::Gapped(leaf) => {
+                stats.gapped_leaves += 1;
+                stats.overflow_nodes += usize::from(leaf.has_secondary());
                 slots += leaf.slots();
             }
         }

@@ -91,7 +91,10 @@ fn memory_is_bounded_and_comes_back() {
         }
         let peak = index.memory_bytes();
         assert!(peak >= KEYS * 16, "{peak} bytes cannot hold {KEYS} pairs");
-        assert!(peak <= bytes_max(KEYS, 30), "{setting:?}: {peak} bytes at the peak");
+        assert!(
+            peak <= bytes_max(KEYS, setting.bytes_grown()),
+            "{setting:?}: {peak} bytes at the peak"
+        );
         // Long scans, which let others free memory on their way.
         keys.sort_unstable();
         assert!(index.iter().map(|(key, _)| key).eq(keys.iter().copied()));
@@ -102,7 +105,7 @@ fn memory_is_bounded_and_comes_back() {
             assert_eq!(index.remove(key), Some(*key));
         }
         // Bytes wait until no reader can hold them; a few writes and a moment let them go.
-        let goal = bytes_max(kept.len(), 45);
+        let goal = bytes_max(kept.len(), setting.bytes_shrunk());
         let start = Instant::now();
         while index.memory_bytes() > goal && start.elapsed() < Duration::from_secs(20) {
             for key in &kept[..100] {
@@ -137,7 +140,7 @@ fn rewriting_the_same_keys_takes_no_more_memory() {
             }
         }
         let now = index.memory_bytes();
-        let most = bytes_max(20_000, 45);
+        let most = bytes_max(20_000, setting.bytes_shrunk());
         assert!(now <= most, "{setting:?}: {once} bytes, then {now}: {:?}", index.stats());
         assert_eq!(index.len(), 20_000);
     }

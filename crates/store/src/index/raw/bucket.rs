@@ -158,6 +158,26 @@ impl<const N: usize, A> Slots<N, A> {
         (slot < N).then_some(slot)
     }
 
+    /// Takes the lock bit; returns the header without it, which is to be stored.
+    #[inline]
+    pub(super) fn take_lock(&self) -> Result<u64, Frozen> {
+        let mut looks = 0;
+        loop {
+            let header = self.header.load(Ordering::Relaxed);
+            if header & FROZEN != 0 {
+                return Err(Frozen);
+            }
+            if header & LOCKED == 0 {
+                let (ok, failed) = (Ordering::Acquire, Ordering::Relaxed);
+                if self.header.compare_exchange_weak(header, header | LOCKED, ok, failed).is_ok() {
+                    return Ok(header);
+                }
+            }
+            looks += 1;
+            if looks % SPINS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+
     pub(super) fn fill(&self, slot: usize, word: u64, value: u64) {
         self.keys[slot].store(word, Ordering::Relaxed);
         self.values[slot].store(value, Ordering::Release);
@@ -282,21 +302,7 @@ impl Bucket {
     /// Takes the bucket's lock bit, which others hold for some instructions only.
     #[inline]
     pub(crate) fn lock(&self) -> Result<Locked<'_>, Frozen> {
-        let mut looks = 0;
-        loop {
-            let header = self.header.load(Ordering::Relaxed);
-            if header & FROZEN != 0 {
-                return Err(Frozen);
-            }
-            if header & LOCKED == 0 {
-                let (ok, failed) = (Ordering::Acquire, Ordering::Relaxed);
-                if self.header.compare_exchange_weak(header, header | LOCKED, ok, failed).is_ok() {
-                    return Ok(Locked { bucket: self, header });
-                }
-            }
-            looks += 1;
-            if looks % SPINS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
-        }
+        Ok(Locked { bucket: self, header: self.take_lock()? })
     }
 
     /// The bucket as if it were locked, for a leaf that no other thread can reach yet.

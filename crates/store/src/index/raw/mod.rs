@@ -4,10 +4,12 @@
 pub(super) mod bucket;
 mod claim;
 pub(super) mod epoch;
+pub(super) mod gapped;
 pub(super) mod garbage;
 mod head;
 pub(super) mod leaf;
 mod pool;
 pub(super) mod record;
+mod segment;
 pub(super) mod simd;
 pub(super) mod slots;
