@@ -9,12 +9,14 @@ use std::ops::Range;
 use rhumb_model::{
     Fitter,
     code::{code_at, common_prefix_len},
+    lpa,
 };
 
 use super::{
     kinds::AnyLeaf,
     plan::{Entry, Part, key},
     raw::{
+        bins::BinLeaf,
         gapped::{self, GappedLeaf},
         slots::{HEIGHT, Shape, SlotLeaf},
     },
@@ -27,6 +29,8 @@ use crate::sync::arena::Arena;
 const SURE: usize = 12;
 /// The most keys of a leaf of slots: replacing one takes some tens of nanoseconds for each.
 const SLOT_LEAF_MAX: usize = 4096;
+/// The most keys of a trained array.
+const TRAINED_MAX: usize = 2048;
 /// How far, in keys, a line may pass from a key that it was fitted to.
 const EPSILON: u64 = 32;
 
@@ -138,5 +142,19 @@ pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<
     cut::<S>(entries, gapped::KEYS_MAX, |run| {
         let leaf = GappedLeaf::build(arena, run)?;
         Some((run.entries.len(), AnyLeaf::Gapped(leaf)))
+    })
+}
+
+/// Leaves of bins, whose trained arrays are the runs that the learning probe finds (FineStore, section 3.1).
+pub(super) fn bin_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
+    const PROBE: lpa::Probe = lpa::Probe { threshold: EPSILON, step: 512 };
+    cut::<S>(entries, TRAINED_MAX, |run| {
+        let (len, model) = PROBE.first_run(run.words).unwrap_or_else(|| (0, lpa::train(&[])));
+        let (len, model) = match sound::<S>(run.words, len) {
+            sound if sound < len => (sound, lpa::train(&run.words[..sound])),
+            _ => (len, model),
+        };
+        let leaf = BinLeaf::build(arena, model, &run.first(len));
+        Some((len, AnyLeaf::Bins(leaf)))
     })
 }

@@ -10,7 +10,7 @@ use super::{
     fit::{self, Before},
     plan::{self, Entry, Growth, Part},
     preset::Preset,
-    raw::{bucket::Bucket, gapped::GappedLeaf, leaf::Leaf, slots::SlotLeaf},
+    raw::{bins::BinLeaf, bucket::Bucket, gapped::GappedLeaf, leaf::Leaf, slots::SlotLeaf},
     retrain::Trigger,
     route::Bound,
     schema::{Probe, Schema},
@@ -32,6 +32,8 @@ pub(crate) enum AnyLeaf {
     Slots(SlotLeaf),
     /// Sorted arrays with gaps.
     Gapped(GappedLeaf),
+    /// A trained array with bins in its gaps.
+    Bins(BinLeaf),
 }
 
 const _: () =
@@ -47,6 +49,7 @@ macro_rules! each {
             AnyLeaf::Buckets($bucket_leaf) => $of_buckets,
             AnyLeaf::Slots($it) => $then,
             AnyLeaf::Gapped($it) => $then,
+            AnyLeaf::Bins($it) => $then,
         }
     };
 }
@@ -179,7 +182,8 @@ pub(super) fn parts<S: Schema>(
 ) -> Vec<Part> {
     match preset {
         Preset::Tone => fit::gapped_leaves::<S>(arena, entries),
+        Preset::FineStore => fit::bin_leaves::<S>(arena, entries),
         Preset::Loft => fit::slot_leaves::<S>(arena, entries, before),
-        _ => plan::parts::<S>(arena, entries, growth, upper),
+        Preset::Auto => plan::parts::<S>(arena, entries, growth, upper),
     }
 }

@@ -22,6 +22,8 @@ pub struct IndexStats {
     pub slot_leaves: usize,
     /// Leaves of gapped arrays: see [`Preset::Tone`](super::Preset::Tone).
     pub gapped_leaves: usize,
+    /// Leaves of trained arrays with bins: see [`Preset::FineStore`](super::Preset::FineStore).
+    pub bin_leaves: usize,
     /// Groups of leaves under the root.
     pub groups: usize,
     /// Buckets of all leaves.
@@ -65,6 +67,11 @@ pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
             AnyLeaf::Slots(leaf) => {
                 stats.slot_leaves += 1;
                 stats.overflow_nodes += leaf.wider();
+                slots += leaf.slots();
+            }
+            AnyLeaf::Bins(leaf) => {
+                stats.bin_leaves += 1;
+                stats.overflow_nodes += leaf.bins();
                 slots += leaf.slots();
             }
             AnyLeaf::Gapped(leaf) => {

@@ -5,7 +5,13 @@
 //! 1. A slot's key and value, and its bits in the header, are changed only by who has its busy bit.
 //! 2. The frozen bit is set only while no slot is busy; then nothing of the run changes again.
 
-use super::bucket::{FROZEN, Frozen, SPINS, USED_SHIFT};
+use super::{
+    super::{
+        core::{Action, Change, Written, cell_of},
+        schema::Schema,
+    },
+    bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
+};
 use crate::sync::primitive::{AtomicU64, Ordering};
 
 const BUSY_SHIFT: u32 = 32;
@@ -64,14 +70,19 @@ impl<'a> Claim<'a> {
         Some(Self { header, slot, is_present: seen & 1 << slot != 0, flip })
     }
 
-    /// Whether the slot's key is present.
-    pub(super) fn is_present(&self) -> bool {
-        self.is_present
-    }
-
-    /// Makes the key present if it is absent and absent if it is present.
-    pub(super) fn toggle(&mut self) {
-        self.flip ^= 1 << self.slot;
+    /// Does what is to be done with the key of the slot; `held` is what the slot holds.
+    pub(super) fn rewrite<S: Schema>(mut self, held: &AtomicU64, action: Action) -> Written {
+        let cell = cell_of::<S>(held);
+        let old = self.is_present.then(|| cell.load(Ordering::Relaxed));
+        match action.change(old) {
+            Change::Keep => return Written::unchanged(old),
+            Change::Store(new) => {
+                cell.store(new, Ordering::Release);
+                self.flip ^= u64::from(!self.is_present) << self.slot;
+            }
+            Change::Remove => self.flip ^= 1 << self.slot,
+        }
+        Written::changed(old)
     }
 
     /// Makes a slot that was never used one of a present key, which has been written.

@@ -21,7 +21,7 @@ use rhumb_model::Line;
 
 use super::{
     super::{
-        core::{Action, Blocked, Change, Written, cell_of, reader, slot_value},
+        core::{Action, Blocked, Change, Written, reader, slot_value},
         fit::Run,
         plan::{Entry, sort},
         retrain::Trigger,
@@ -308,7 +308,10 @@ impl SlotLeaf {
         prefetch_group(level.home());
         loop {
             match Self::seek::<S>(level, word, probe, action)? {
-                Seat::Own(group, claim) => return Ok(Self::rewrite::<S>(group, claim, action)),
+                Seat::Own(group, claim) => {
+                    let held = &group.values[claim.slot];
+                    return Ok(claim.rewrite::<S>(held, action));
+                }
                 Seat::Vacant(group, claim) => {
                     let Change::Store(new) = action.change(None) else {
                         return Ok(Written::unchanged(None));
@@ -369,22 +372,6 @@ impl SlotLeaf {
             }
         }
         Ok(Seat::Full)
-    }
-
-    fn rewrite<S: Schema>(group: &Group, mut claim: Claim<'_>, action: Action) -> Written {
-        let cell = cell_of::<S>(&group.values[claim.slot]);
-        let old = claim.is_present().then(|| cell.load(Ordering::Relaxed));
-        match action.change(old) {
-            Change::Keep => return Written::unchanged(old),
-            Change::Store(new) => {
-                cell.store(new, Ordering::Release);
-                if old.is_none() {
-                    claim.toggle();
-                }
-            }
-            Change::Remove => claim.toggle(),
-        }
-        Written::changed(old)
     }
 
     /// Counts a key that took a slot.
