@@ -5,6 +5,7 @@
 //!
 //! * [`code`] turns byte-string keys into numbers that keep their order.
 //! * [`pla`] fits lines to sorted points in one pass, with a bound on the error.
+//! * [`lpa`] fits least-squares lines by probing, for what is published with them.
 //! * [`segment`] is what a fit yields: a [`Line`] and the [`Window`] around its prediction.
 //! * [`search`] finishes a lookup inside a window.
 //! * [`codec`] writes models as bytes and reads them back from bytes that may be damaged.
@@ -12,6 +13,7 @@
 
 pub mod code;
 pub mod codec;
+pub mod lpa;
 pub mod pla;
 pub mod search;
 pub mod segment;

@@ -55,10 +55,7 @@ impl IndexOptions {
         self.run.validate()?;
         ensure!(self.rounds > 0, "--rounds must be at least 1");
         ensure!(self.ops != Some(0), "--ops must be at least 1");
-        ensure!(
-            self.sample.is_none_or(u64::is_power_of_two),
-            "--sample must be a power of two"
-        );
+        ensure!(self.sample.is_none_or(u64::is_power_of_two), "--sample must be a power of two");
         let quiet = self.quiet.unwrap_or(0.0);
         ensure!((0.0..=3600.0).contains(&quiet), "--quiet must be between 0 and 3600");
         Ok(())

@@ -206,7 +206,8 @@ impl Start {
     /// in the harness's memory would take as long as a good scan.
     fn is_met_by(&self, entries: &[(u64, u64)]) -> bool {
         let is_first = entries.first().is_none_or(|(key, _)| *key == self.from);
-        let ascends = entries.windows(2).fold(true, |ascends, pair| ascends & (pair[0].0 < pair[1].0));
+        let ascends =
+            entries.windows(2).fold(true, |ascends, pair| ascends & (pair[0].0 < pair[1].0));
         let sum = |sum: u64, &(key, value): &(u64, u64)| sum.wrapping_add(digest(key, value));
         let is_same = entries.iter().fold(0, sum) == self.digest;
         is_first && ascends && is_same && entries.len() == self.len as usize

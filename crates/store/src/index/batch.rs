@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 use super::{
     core::{Core, reader},
     key::{Key, image::QueryOf},
+    kinds::AnyLeaf,
     raw::{bucket::Bucket, epoch::Guard, leaf::Leaf},
     schema::{Of, Probe, with_probe},
     value::Value,
@@ -45,9 +46,16 @@ fn get_round<K: Key, V: Value>(
 ) {
     let leaves = probes.map(|probe| {
         let leaf = core.place(probe, guard).leaf;
-        Leaf::prefetch(leaf);
+        AnyLeaf::prefetch(leaf);
         leaf
     });
+    let Some(leaves) = all_of_buckets(&leaves) else {
+        for (leaf, probe) in leaves.iter().zip(probes) {
+            leaf.prefetch_place(leaf.place::<Of<K, V>>(*probe));
+        }
+        leaves.iter().zip(probes).for_each(|(leaf, probe)| found(leaf.get::<Of<K, V>>(*probe)));
+        return;
+    };
     let words: [u64; ROUND] = std::array::from_fn(|i| leaves[i].word::<Of<K, V>>(probes[i]));
     let buckets: [&Bucket; ROUND] = std::array::from_fn(|i| {
         let bucket = leaves[i].bucket(leaves[i].place::<Of<K, V>>(words[i], probes[i]));
@@ -57,4 +65,16 @@ fn get_round<K: Key, V: Value>(
     for i in 0..ROUND {
         found(buckets[i].get(words[i], reader::<Of<K, V>>(probes[i])));
     }
+}
+
+/// The leaves, if all of them are of buckets.
+#[inline(always)]
+fn all_of_buckets<'g>(leaves: &[&'g AnyLeaf; ROUND]) -> Option<[&'g Leaf; ROUND]> {
+    let AnyLeaf::Buckets(first) = leaves[0] else { return None };
+    let mut buckets = [first; ROUND];
+    for (bucket, leaf) in buckets.iter_mut().zip(leaves) {
+        let AnyLeaf::Buckets(leaf) = leaf else { return None };
+        *bucket = leaf;
+    }
+    Some(buckets)
 }

@@ -5,8 +5,9 @@ use super::{
     BulkLoadError, Index,
     core::{Action, Core},
     key::{Key, image::QueryOf},
-    plan::{self, Entry, Growth, LEAF_TARGET},
-    raw::{epoch, leaf::Leaf, record},
+    kinds::{self, AnyLeaf},
+    plan::{Entry, Growth, LEAF_TARGET},
+    raw::{epoch, record},
     retrain::bound_of,
     route::{Bound, Child},
     schema::{Of, Probe},
@@ -38,7 +39,7 @@ pub(super) fn load<K: Key, V: Value>(
 struct Loader<'a, K: Key, V: Value> {
     index: &'a Index<K, V>,
     entries: Vec<Entry>,
-    leaves: Vec<Child<Leaf>>,
+    leaves: Vec<Child<AnyLeaf>>,
     /// Whether the map was empty at the start; otherwise entries are inserted one by one.
     is_whole: bool,
     keys: i64,
@@ -79,7 +80,10 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
     /// Builds leaves of the first `len` entries.
     fn build(&mut self, len: usize) {
         let entries = &self.entries[..len];
-        for part in plan::parts::<Of<K, V>>(&self.core().arena, entries, Growth::Even, None) {
+        let core = self.core();
+        for part in
+            kinds::parts::<Of<K, V>>(core.preset, &core.arena, entries, Growth::Even, None, None)
+        {
             self.heap_bytes += part.leaf.heap_bytes() as i64;
             let bound = match self.leaves.is_empty() {
                 true => Bound::new::<Of<K, V>>(Probe::LEAST),
@@ -115,8 +119,10 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
             // SAFETY: the leaf came from a box and was not published.
             let leaf = unsafe { Box::from_raw(leaf) };
             self.heap_bytes -= leaf.heap_bytes() as i64;
-            for at in 0..leaf.len() {
-                leaf.bucket(at).for_each(|word, slot| self.insert(word, slot, &guard));
+            let mut entries = Vec::new();
+            leaf.collect::<Of<K, V>>(&mut entries);
+            for Entry { word, value } in entries {
+                self.insert(word, value, &guard);
             }
             // SAFETY: the leaf was made with this arena, and its contents were moved.
             unsafe { leaf.free(&core.arena) };

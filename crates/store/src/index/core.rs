@@ -13,13 +13,14 @@
 use std::ptr;
 
 use super::{
-    address::Line,
-    plan::Entry,
+    kinds::{self, AnyLeaf},
+    plan::{Entry, Growth},
+    preset::Preset,
     raw::{
-        bucket::{Bucket, Locked, NoRoom, Spot},
+        bucket::{Bucket, Frozen, Locked, NoRoom, Spot},
         epoch::Guard,
         garbage::{Garbage, Piece},
-        leaf::{Address, Leaf, is_same},
+        leaf::{Leaf, is_same},
         record, simd,
     },
     retrain::Trigger,
@@ -39,6 +40,8 @@ const COUNTERS: usize = 16;
 pub(crate) struct Core<S: Schema> {
     pub(super) root: AtomicPtr<Root>,
     pub(super) arena: Arena,
+    /// What new leaves are made of.
+    pub(super) preset: Preset,
     garbage: Garbage<Waste<S>>,
     counters: [Counter; COUNTERS],
     pub(super) retrains: AtomicU64,
@@ -74,6 +77,34 @@ pub(crate) enum Action {
     },
 }
 
+impl Action {
+    /// Whether the action may make an absent key present.
+    #[inline]
+    pub(crate) fn inserts(self) -> bool {
+        matches!(self, Self::Set(_) | Self::SetIfAbsent(_))
+    }
+
+    /// What becomes of a key whose value is `old`, or that is absent.
+    #[inline]
+    pub(crate) fn change(self, old: Option<u64>) -> Change {
+        match (self, old) {
+            (Self::Set(new), _) | (Self::SetIfAbsent(new), None) | (Self::Update(new), Some(_)) => {
+                Change::Store(new)
+            }
+            (Self::Remove, Some(_)) => Change::Remove,
+            (Self::Exchange { current, new }, Some(old)) if old == current => Change::Store(new),
+            _ => Change::Keep,
+        }
+    }
+}
+
+/// What becomes of a key.
+pub(crate) enum Change {
+    Keep,
+    Store(u64),
+    Remove,
+}
+
 /// What a write found and did.
 pub(crate) struct Outcome {
     /// The value before, if the key was present.
@@ -93,11 +124,48 @@ impl Outcome {
 }
 
 /// What a write leaves behind for the leaf.
-type Written = Result<(Outcome, Option<Trigger>), NoRoom>;
+type InBucket = Result<(Outcome, Option<Trigger>), NoRoom>;
+
+/// What a write did in a leaf of another kind.
+pub(crate) struct Written {
+    outcome: Outcome,
+    /// Whether the key took a slot, with a record if it is wide.
+    is_added: bool,
+    trigger: Option<Trigger>,
+}
+
+impl Written {
+    pub(crate) fn unchanged(old: Option<u64>) -> Self {
+        Self { outcome: Outcome::unchanged(old), is_added: false, trigger: None }
+    }
+
+    /// A key's own slot was changed.
+    pub(crate) fn changed(old: Option<u64>) -> Self {
+        Self { outcome: Outcome::changed(old), is_added: false, trigger: None }
+    }
+
+    /// A key took a slot.
+    pub(crate) fn added(trigger: Option<Trigger>) -> Self {
+        Self { outcome: Outcome::changed(None), is_added: true, trigger }
+    }
+}
+
+/// Why a leaf takes no write.
+pub(crate) enum Blocked {
+    /// It is being replaced.
+    Frozen,
+    NoRoom,
+}
+
+impl From<Frozen> for Blocked {
+    fn from(_: Frozen) -> Self {
+        Self::Frozen
+    }
+}
 
 /// Memory that was unlinked.
 pub(crate) enum Waste<S> {
-    Leaf(*mut Leaf),
+    Leaf(*mut AnyLeaf),
     Group(*mut Group),
     Root(*mut Root),
     /// A record without its value.
@@ -129,16 +197,17 @@ impl<S: Schema> Piece for Waste<S> {
 }
 
 impl<S: Schema> Core<S> {
-    pub(crate) fn new(trainers: Option<Trainers>) -> Self {
+    pub(crate) fn new(preset: Preset, trainers: Option<Trainers>) -> Self {
         simd::detect();
         let arena = Arena::packed();
-        let address = Address::Line(Line::new(0, 0, 1));
-        let leaf = Box::into_raw(Leaf::new(&arena, address, 1, &[], 0));
         let least = || Bound::new::<S>(Probe::LEAST);
-        let group = Box::into_raw(Branch::new(vec![(least(), leaf)]));
+        let leaves = kinds::parts::<S>(preset, &arena, &[], Growth::Even, None, None);
+        let leaves = leaves.into_iter().map(|part| (least(), Box::into_raw(part.leaf)));
+        let group = Box::into_raw(Branch::new(leaves.collect()));
         let root = Box::into_raw(Branch::new(vec![(least(), group)]));
         Self {
             root: AtomicPtr::new(root),
+            preset,
             arena,
             garbage: Garbage::new(),
             counters: std::array::from_fn(|_| Counter::default()),
@@ -172,7 +241,10 @@ impl<S: Schema> Core<S> {
     /// The word of a key's value, which lives while the thread is pinned. Never waits.
     #[inline(always)]
     pub(crate) fn get(&self, probe: Probe<'_>, guard: &Guard) -> Option<u64> {
-        let leaf = self.place(probe, guard).leaf;
+        let leaf = match self.place(probe, guard).leaf {
+            AnyLeaf::Buckets(leaf) => leaf,
+            other => return other.get::<S>(probe),
+        };
         let word = leaf.word::<S>(probe);
         let bucket = leaf.bucket(leaf.place::<S>(word, probe));
         Bucket::prefetch(bucket);
@@ -184,14 +256,21 @@ impl<S: Schema> Core<S> {
     pub(crate) fn write(&self, probe: Probe<'_>, action: Action, guard: &Guard) -> Outcome {
         loop {
             let place = self.place(probe, guard);
-            let word = place.leaf.word::<S>(probe);
-            let at = place.leaf.place::<S>(word, probe);
-            let bucket = place.leaf.bucket(at);
+            let leaf = match place.leaf {
+                AnyLeaf::Buckets(leaf) => leaf,
+                other => match self.write_other(&place, other, probe, action, guard) {
+                    Some(outcome) => return outcome,
+                    None => continue,
+                },
+            };
+            let word = leaf.word::<S>(probe);
+            let at = leaf.place::<S>(word, probe);
+            let bucket = leaf.bucket(at);
             Bucket::prefetch(bucket);
             let trigger = match bucket.lock() {
                 Err(_) => Trigger::Frozen,
                 Ok(locked) => {
-                    match self.write_locked(locked, place.leaf, (word, at), probe, action, guard) {
+                    match self.write_locked(locked, leaf, (word, at), probe, action, guard) {
                         Ok((outcome, None)) => return outcome,
                         Ok((outcome, Some(trigger))) => {
                             self.retrain(&place, trigger, guard);
@@ -205,6 +284,48 @@ impl<S: Schema> Core<S> {
         }
     }
 
+    /// Writes one key in a leaf that is not of buckets; none if the leaf was replaced.
+    #[inline(never)]
+    fn write_other(
+        &self,
+        place: &Place<'_>,
+        leaf: &AnyLeaf,
+        probe: Probe<'_>,
+        action: Action,
+        guard: &Guard,
+    ) -> Option<Outcome> {
+        let Written { outcome, is_added, trigger } =
+            match leaf.write::<S>(&self.arena, probe, action) {
+                Ok(written) => written,
+                Err(blocked) => {
+                    let trigger = match blocked {
+                        Blocked::Frozen => Trigger::Frozen,
+                        Blocked::NoRoom => Trigger::NoRoom,
+                    };
+                    self.retrain(place, trigger, guard);
+                    return None;
+                }
+            };
+        let mut trigger = trigger;
+        if outcome.is_done {
+            match (action, outcome.old) {
+                (Action::Remove, _) => {
+                    self.count(guard, -1);
+                    trigger = leaf.after_remove();
+                }
+                (_, None) => self.count(guard, 1),
+                _ => {}
+            }
+        }
+        if S::WIDE && is_added {
+            self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
+        }
+        if let Some(trigger) = trigger {
+            self.retrain(place, trigger, guard);
+        }
+        Some(outcome)
+    }
+
     #[inline(always)]
     fn write_locked<'a>(
         &self,
@@ -214,7 +335,7 @@ impl<S: Schema> Core<S> {
         probe: Probe<'_>,
         action: Action,
         guard: &Guard,
-    ) -> Written {
+    ) -> InBucket {
         match locked.find(word, is_same::<S>(probe)) {
             Some(spot) if spot.is_present => {
                 let cell = cell::<S>(&locked, &spot);
@@ -229,7 +350,7 @@ impl<S: Schema> Core<S> {
                         drop(locked);
                         self.count(guard, -1);
                         let removed = leaf.removed.fetch_add(1, Ordering::Relaxed) + 1;
-                        let trigger = Trigger::after_remove(leaf, removed);
+                        let trigger = Trigger::after_remove(leaf.built_of, removed);
                         return Ok((Outcome::changed(Some(old)), trigger));
                     }
                     Action::SetIfAbsent(_) | Action::Exchange { .. } => {
@@ -267,7 +388,7 @@ impl<S: Schema> Core<S> {
         new: u64,
         guard: &Guard,
     ) -> Result<Option<Trigger>, NoRoom> {
-        let value = if S::WIDE { record::new(probe.bytes, new) } else { new };
+        let value = slot_value::<S>(probe, new);
         match locked.add(word, value, || leaf.new_node(&self.arena)) {
             Ok(chain) => {
                 if S::WIDE {
@@ -338,13 +459,24 @@ impl<S: Schema> Core<S> {
 /// Where the word of a spot's value is.
 #[inline(always)]
 fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &Spot<'a>) -> &'a AtomicU64 {
-    let cell = locked.value(spot);
+    cell_of::<S>(locked.value(spot))
+}
+
+/// Where the word of the value is that belongs to a slot.
+#[inline(always)]
+pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
     if S::WIDE {
         // SAFETY: slots of wide keys hold records, which live as long as the leaf does.
         unsafe { record::value(cell.load(Ordering::Relaxed)) }
     } else {
         cell
     }
+}
+
+/// What a new slot holds of a key and its value.
+#[inline(always)]
+pub(crate) fn slot_value<S: Schema>(probe: Probe<'_>, value: u64) -> u64 {
+    if S::WIDE { record::new(probe.bytes, value) } else { value }
 }
 
 /// Reads the value behind a slot, if the slot is the key's.
@@ -384,21 +516,21 @@ impl<S: Schema> Drop for Core<S> {
 ///
 /// # Safety
 /// Nobody uses them again.
-unsafe fn free_contents<S: Schema>(leaf: &Leaf) {
-    for at in 0..leaf.len() {
-        let bucket = leaf.bucket(at);
-        // SAFETY: present slots own their record and value, dead ones their record; the caller gives
-        // them up.
-        bucket.for_each(|_, slot| unsafe {
+unsafe fn free_contents<S: Schema>(leaf: &AnyLeaf) {
+    let mut entries = Vec::new();
+    leaf.collect::<S>(&mut entries);
+    for Entry { value: slot, .. } in entries {
+        // SAFETY: present slots own their record and value; the caller gives them up.
+        unsafe {
             let value = if S::WIDE { record::value(slot).load(Ordering::Relaxed) } else { slot };
             S::free_value(value);
             if S::WIDE {
                 record::free(slot);
             }
-        });
-        if S::WIDE {
-            // SAFETY: as above.
-            bucket.for_each_dead(|slot| unsafe { record::free(slot) });
         }
+    }
+    if S::WIDE {
+        // SAFETY: slots of removed keys own their record; the caller gives them up.
+        leaf.for_each_dead(|slot| unsafe { record::free(slot) });
     }
 }

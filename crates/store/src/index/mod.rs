@@ -10,7 +10,9 @@ mod address;
 mod batch;
 mod bulk;
 mod core;
+mod fit;
 mod key;
+mod kinds;
 mod plan;
 mod preset;
 mod raw;
@@ -108,7 +110,8 @@ impl<K: Key, V: Value> Index<K, V> {
     }
 
     fn with(settings: &IndexBuilder<K, V>) -> Self {
-        let core = Core::new((settings.trainers > 0).then(Trainers::default));
+        let trainers = (settings.trainers > 0).then(Trainers::default);
+        let core = Core::new(settings.preset, trainers);
         let core = Arc::new(core);
         let start = |_| {
             let core = Arc::clone(&core);

@@ -10,6 +10,7 @@ use rhumb_model::code::{code_at, common_prefix_len};
 pub(crate) use super::raw::bucket::Entry;
 use super::{
     address::{Line, PIVOTS_MAX, Pivots},
+    kinds::AnyLeaf,
     raw::{
         bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
         leaf::{Address, Leaf},
@@ -29,6 +30,8 @@ const PIVOT_LEAF_MAX: usize = 1800;
 const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
 /// and what larger runs of such keys are cut into.
 const PIVOT_LEAF_TARGET: usize = 1450;
+/// So many buckets ahead are asked for when a leaf is copied.
+const AHEAD: usize = 8;
 /// Leaves of fewer keys are kept in one piece wherever they grow.
 const PIECE_MIN: usize = 1024;
 /// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
@@ -61,7 +64,29 @@ pub(crate) fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>
     }
     let start = entries.len();
     bucket.for_each(|word, value| entries.push(Entry { word, value }));
-    entries[start..].sort_unstable_by(|a, b| key(a).cmp(key(b)));
+    sort::<S>(&mut entries[start..]);
+}
+
+/// Freezes a leaf and appends its present entries in ascending order.
+pub(crate) fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>) {
+    entries.reserve(leaf.len() * BUCKET_SLOTS + leaf.nodes() * NODE_SLOTS);
+    for at in 0..leaf.len() {
+        Bucket::prefetch(leaf.bucket(at + AHEAD));
+        leaf.bucket(at + AHEAD / 2).prefetch_behind();
+        let bucket = leaf.bucket(at);
+        bucket.freeze();
+        append_sorted::<S>(bucket, entries);
+    }
+}
+
+/// Sorts entries by their keys.
+#[inline]
+pub(crate) fn sort<S: Schema>(new: &mut [Entry]) {
+    if S::WIDE {
+        new.sort_unstable_by(|a, b| key(a).cmp(key(b)));
+    } else {
+        new.sort_unstable_by_key(|entry| entry.word);
+    }
 }
 
 /// Where a leaf has grown; the range is that of the entries of the bucket that overflowed.
@@ -81,7 +106,7 @@ pub(crate) enum Growth {
 /// A new leaf and its first entry.
 pub(crate) struct Part {
     pub(crate) first: usize,
-    pub(crate) leaf: Box<Leaf>,
+    pub(crate) leaf: Box<AnyLeaf>,
 }
 
 /// How much room a leaf has, and where.
@@ -149,6 +174,7 @@ pub(crate) fn parts<S: Schema>(
         let end = if i == last { end } else { u64::MAX };
         let mut build = |range: Range<usize>, room| {
             let leaf = Builder::<S>::new(&entries[range.clone()], end).build(arena, room)?;
+            let leaf = Box::new(AnyLeaf::Buckets(*leaf));
             parts.push(Part { first: range.start, leaf });
             Some(())
         };

@@ -24,7 +24,7 @@ impl Preset {
     /// [`Preset::Auto`].
     #[must_use]
     pub fn is_available(self) -> bool {
-        self == Self::Auto
+        matches!(self, Self::Auto | Self::Loft | Self::FineStore | Self::Tone)
     }
 }
 

@@ -13,9 +13,9 @@
 
 use super::{
     core::{Core, Waste},
+    kinds::{self, AnyLeaf},
     plan::{self, Entry, Growth, Part},
     raw::{
-        bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
         epoch::Guard,
         leaf::{Leaf, NODES_MAX},
         record,
@@ -39,8 +39,6 @@ const REMOVED_OF_8: u32 = 3;
 const REMOVED_MIN: u32 = 64;
 /// Leaves of fewer keys are joined with a neighbour when they are retrained after removals.
 const JOIN_BELOW: usize = 1200;
-/// So many buckets ahead are asked for when a leaf is copied.
-const AHEAD: usize = 8;
 /// So many looks at a frozen leaf before a writer replaces it itself.
 const PATIENCE: u32 = 2000;
 
@@ -69,10 +67,16 @@ impl Trigger {
         (leaf.nodes() > most).then_some(Self::Full)
     }
 
-    /// What follows from a removal, `removed` being how many there were since the leaf was built.
-    pub(crate) fn after_remove(leaf: &Leaf, removed: u32) -> Option<Self> {
-        let most = (leaf.built_of / 8 * REMOVED_OF_8).max(REMOVED_MIN);
-        (removed >= most && removed.is_multiple_of(REMOVED_MIN)).then_some(Self::Removed)
+    /// What follows from a removal from a leaf built of so many keys, `removed` being how many there
+    /// were since then.
+    pub(crate) fn after_remove(built_of: u32, removed: u32) -> Option<Self> {
+        Self::after_removing(built_of, removed, REMOVED_MIN)
+    }
+
+    /// [`Trigger::after_remove`] looked at after every so many removals.
+    pub(crate) fn after_removing(built_of: u32, removed: u32, every: u32) -> Option<Self> {
+        let most = (built_of / 8 * REMOVED_OF_8).max(every);
+        (removed >= most && removed.is_multiple_of(every)).then_some(Self::Removed)
     }
 }
 
@@ -95,7 +99,7 @@ impl<S: Schema> Core<S> {
             Trigger::NoRoom => {}
             // Whoever was to replace it takes too long.
             Trigger::Chain(_, CHAIN_LIMIT..) => {}
-            _ if leaf.is_retraining.swap(true, Ordering::Relaxed) => return,
+            _ if leaf.is_retraining().swap(true, Ordering::Relaxed) => return,
             _ => {
                 if let (Some(trainers), Some(lower)) = (&self.trainers, place.lower()) {
                     return trainers.ask(lower.clone(), trigger);
@@ -124,7 +128,14 @@ impl<S: Schema> Core<S> {
             _ => place.next(guard).and_then(|next| next.upper().cloned()),
         };
         let growth = growth::<S>(place, trigger, &entries);
-        let parts = plan::parts::<S>(&self.arena, &entries, growth, upper.as_ref());
+        let parts = kinds::parts::<S>(
+            self.preset,
+            &self.arena,
+            &entries,
+            growth,
+            upper.as_ref(),
+            Some((place.leaf, trigger)),
+        );
         let heap: i64 = parts.iter().map(|part| part.leaf.heap_bytes() as i64).sum();
         let lower = place.lower().cloned();
         let children = parts.into_iter().enumerate().map(|(i, Part { first, leaf })| {
@@ -134,7 +145,7 @@ impl<S: Schema> Core<S> {
             };
             (bound, Box::into_raw(leaf))
         });
-        let children: Vec<Child<Leaf>> = children.collect();
+        let children: Vec<Child<AnyLeaf>> = children.collect();
         if self.publish(place, &replaced, &children, guard) {
             self.retrains.fetch_add(1, Ordering::Relaxed);
             self.count_heap(guard, heap);
@@ -155,7 +166,7 @@ impl<S: Schema> Core<S> {
 
     /// Puts leaves in the place of the only leaf if the map is empty; says whether it did. Otherwise
     /// they are the caller's still.
-    pub(super) fn replace_empty(&self, leaves: &[Child<Leaf>], guard: &Guard) -> bool {
+    pub(super) fn replace_empty(&self, leaves: &[Child<AnyLeaf>], guard: &Guard) -> bool {
         let place = self.place(Probe::LEAST, guard);
         if place.root.len() != 1 || place.group.len() != 1 {
             return false;
@@ -174,7 +185,7 @@ impl<S: Schema> Core<S> {
     ///
     /// # Safety
     /// The current thread unlinked the leaf.
-    unsafe fn retire_leaf(&self, leaf: &Leaf, dead: Vec<u64>, guard: &Guard) {
+    unsafe fn retire_leaf(&self, leaf: &AnyLeaf, dead: Vec<u64>, guard: &Guard) {
         self.count_heap(guard, -(leaf.heap_bytes() as i64));
         // SAFETY: the caller unlinked the leaf, and with it the records that no other leaf has.
         unsafe {
@@ -202,8 +213,8 @@ impl<S: Schema> Core<S> {
     fn publish(
         &self,
         place: &Place<'_>,
-        replaced: &[&Leaf],
-        children: &[Child<Leaf>],
+        replaced: &[&AnyLeaf],
+        children: &[Child<AnyLeaf>],
         guard: &Guard,
     ) -> bool {
         if let ([old], [(_, new)]) = (replaced, children) {
@@ -226,7 +237,12 @@ impl<S: Schema> Core<S> {
     }
 
     /// Replaces the place's group by groups of these leaves; says whether it did.
-    fn publish_groups(&self, place: &Place<'_>, leaves: Vec<Child<Leaf>>, guard: &Guard) -> bool {
+    fn publish_groups(
+        &self,
+        place: &Place<'_>,
+        leaves: Vec<Child<AnyLeaf>>,
+        guard: &Guard,
+    ) -> bool {
         let count = leaves.len().div_ceil(GROUP_MAX);
         let size = leaves.len().div_ceil(count);
         let made = leaves
@@ -284,17 +300,10 @@ impl<S: Schema> Core<S> {
 }
 
 /// Freezes a leaf, and appends its present entries, in order, and the records of its removed keys.
-fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>, dead: &mut Vec<u64>) {
-    entries.reserve(leaf.len() * BUCKET_SLOTS + leaf.nodes() * NODE_SLOTS);
-    for at in 0..leaf.len() {
-        Bucket::prefetch(leaf.bucket(at + AHEAD));
-        leaf.bucket(at + AHEAD / 2).prefetch_behind();
-        let bucket = leaf.bucket(at);
-        bucket.freeze();
-        plan::append_sorted::<S>(bucket, entries);
-        if S::WIDE {
-            bucket.for_each_dead(|record| dead.push(record));
-        }
+fn collect<S: Schema>(leaf: &AnyLeaf, entries: &mut Vec<Entry>, dead: &mut Vec<u64>) {
+    leaf.collect::<S>(entries);
+    if S::WIDE {
+        leaf.for_each_dead(|record| dead.push(record));
     }
 }
 
@@ -309,7 +318,7 @@ pub(super) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
 
 /// How the leaf has grown, so that its successors have room where the next keys will come.
 fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
-    let leaf = place.leaf;
+    let AnyLeaf::Buckets(leaf) = place.leaf else { return Growth::Even };
     let at = match trigger {
         Trigger::Chain(at, _) => at,
         Trigger::Removed => return Growth::None,

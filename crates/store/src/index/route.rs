@@ -13,9 +13,9 @@ use rhumb_model::code::common_prefix_len;
 
 use super::{
     address::{Line, PLACES_2, capped, descend_2, rungs, word_behind},
+    kinds::AnyLeaf,
     raw::{
         epoch::Guard,
-        leaf::Leaf,
         simd::{Rung, last_up_to},
     },
     schema::{Probe, Schema},
@@ -96,7 +96,7 @@ pub(crate) struct Branch<T> {
     bounds: Box<[Bound]>,
 }
 
-pub(crate) type Group = Branch<Leaf>;
+pub(crate) type Group = Branch<AnyLeaf>;
 pub(crate) type Root = Branch<Group>;
 
 /// A child and its lower bound.
@@ -261,7 +261,7 @@ pub(crate) struct Place<'g> {
     pub(crate) group_at: usize,
     pub(crate) group: &'g Group,
     pub(crate) leaf_at: usize,
-    pub(crate) leaf: &'g Leaf,
+    pub(crate) leaf: &'g AnyLeaf,
 }
 
 impl<'g> Place<'g> {

@@ -15,11 +15,9 @@ use std::ops::{Bound as Limit, Range};
 
 use super::{
     core::Core,
+    kinds::AnyLeaf,
     plan::{self, Entry},
-    raw::{
-        bucket::Bucket,
-        epoch::{self, Guard},
-    },
+    raw::epoch::{self, Guard},
     route::Place,
     schema::{Probe, Schema},
 };
@@ -127,11 +125,11 @@ impl End<'_> {
         self.left.is_empty()
     }
 
-    /// Reads what a bucket has within the edges.
-    fn read<S: Schema>(&mut self, bucket: &Bucket, low: &Edge, high: &Edge) {
+    /// Reads what a place has within the edges.
+    fn read<S: Schema>(&mut self, leaf: &AnyLeaf, at: usize, low: &Edge, high: &Edge) {
         self.buffer.clear();
         self.buffer.reserve(BUFFER);
-        plan::append_sorted::<S>(bucket, &mut self.buffer);
+        leaf.append_sorted::<S>(at, &mut self.buffer);
         let start = self.buffer.iter().take_while(|entry| !low.is_below::<S>(entry)).count();
         let kept = self.buffer[start..].iter().rev().skip_while(|entry| !high.is_above::<S>(entry));
         self.left = start..start + kept.count();
@@ -304,8 +302,7 @@ impl<'m, S: Schema> Scan<'m, S> {
     fn fill_front(&mut self) {
         let Some(place) = self.front.place else {
             let place = self.core.place(self.low.probe(), self.guard());
-            let word = place.leaf.word::<S>(self.low.probe());
-            let first = place.leaf.place::<S>(word, self.low.probe());
+            let first = place.leaf.place::<S>(self.low.probe());
             self.enter_front(place, first);
             return;
         };
@@ -315,10 +312,10 @@ impl<'m, S: Schema> Scan<'m, S> {
                 self.front.next = (at < self.front.last).then_some(at + 1);
                 let ahead = self.front.ahead;
                 let end = (ahead + STEP).min(at + AHEAD).min(self.front.last + 1);
-                (ahead..end).for_each(|at| Bucket::prefetch_once(leaf.bucket(at)));
+                (ahead..end).for_each(|at| leaf.prefetch_once(at));
                 self.front.ahead = end.max(ahead);
                 self.note_front();
-                self.front.read::<S>(leaf.bucket(at), &self.low, &self.high);
+                self.front.read::<S>(leaf, at, &self.low, &self.high);
             }
             None => {
                 let is_last = place.upper().is_none_or(|upper| {
@@ -346,15 +343,14 @@ impl<'m, S: Schema> Scan<'m, S> {
         let ends_here =
             place.upper().is_none_or(|upper| upper.probe().is_above::<S>(self.high.probe()));
         if ends_here && !self.high.is_open {
-            let word = leaf.word::<S>(self.high.probe());
-            self.front.last = leaf.place::<S>(word, self.high.probe());
+            self.front.last = leaf.place::<S>(self.high.probe());
             if self.front.last < first {
                 self.front.next = None;
             }
         }
         self.front.ahead = first + FIRST;
         for at in first..self.front.ahead.min(self.front.last + 1) {
-            Bucket::prefetch_once(leaf.bucket(at));
+            leaf.prefetch_once(at);
         }
         self.front.place = Some(place);
     }
@@ -370,8 +366,7 @@ impl<'m, S: Schema> Scan<'m, S> {
             let first = if self.high.is_open {
                 place.leaf.len() - 1
             } else {
-                let word = place.leaf.word::<S>(self.high.probe());
-                place.leaf.place::<S>(word, self.high.probe())
+                place.leaf.place::<S>(self.high.probe())
             };
             self.enter_back(place, first);
             return;
@@ -382,10 +377,10 @@ impl<'m, S: Schema> Scan<'m, S> {
                 let ahead = self.back.ahead;
                 let end = ahead.saturating_sub(STEP).max((at + 1).saturating_sub(AHEAD));
                 let end = end.max(self.back.last);
-                (end..ahead).rev().for_each(|at| Bucket::prefetch_once(place.leaf.bucket(at)));
+                (end..ahead).rev().for_each(|at| place.leaf.prefetch_once(at));
                 self.back.ahead = end.min(ahead);
                 self.note_back();
-                self.back.read::<S>(place.leaf.bucket(at), &self.low, &self.high);
+                self.back.read::<S>(place.leaf, at, &self.low, &self.high);
             }
             None => {
                 let starts_here = place
@@ -415,8 +410,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         let starts_here =
             place.lower().is_none_or(|lower| !lower.probe().is_above::<S>(self.low.probe()));
         if starts_here {
-            let word = place.leaf.word::<S>(self.low.probe());
-            self.back.last = place.leaf.place::<S>(word, self.low.probe());
+            self.back.last = place.leaf.place::<S>(self.low.probe());
             if first < self.back.last {
                 self.back.next = None;
             }
@@ -424,7 +418,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         // What is asked for next lies below this one.
         self.back.ahead = (first + 1).saturating_sub(FIRST).max(self.back.last);
         for at in (self.back.ahead..=first).rev() {
-            Bucket::prefetch_once(place.leaf.bucket(at));
+            place.leaf.prefetch_once(at);
         }
         self.back.place = Some(place);
     }

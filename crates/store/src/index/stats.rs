@@ -2,6 +2,7 @@
 
 use super::{
     core::Core,
+    kinds::AnyLeaf,
     raw::{bucket::BUCKET_SLOTS, epoch, leaf::Mode},
     schema::{Probe, Schema},
 };
@@ -17,13 +18,19 @@ pub struct IndexStats {
     pub line_leaves: usize,
     /// Leaves whose buckets are found by their lowest keys.
     pub pivot_leaves: usize,
+    /// Leaves of slots in predicted windows: see [`Preset::Loft`](super::Preset::Loft).
+    pub slot_leaves: usize,
+    /// Leaves of gapped arrays: see [`Preset::Tone`](super::Preset::Tone).
+    pub gapped_leaves: usize,
+    /// Leaves of trained arrays with bins: see [`Preset::FineStore`](super::Preset::FineStore).
+    pub bin_leaves: usize,
     /// Groups of leaves under the root.
     pub groups: usize,
     /// Buckets of all leaves.
     pub buckets: usize,
-    /// Overflow nodes behind buckets.
+    /// Overflow nodes behind buckets, or what a leaf of another kind has in their stead.
     pub overflow_nodes: usize,
-    /// Keys for each slot of the buckets: 1 where every slot is taken and nothing overflows.
+    /// Keys for each slot of the leaves: 1 where every slot is taken and nothing overflows.
     pub fill: f64,
     /// Leaves replaced since the map was made.
     pub retrains: u64,
@@ -44,17 +51,37 @@ pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
     };
     let guard = epoch::pin();
     stats.groups = core.root(&guard).len();
+    let mut slots = 0;
     let mut place = Some(core.place(Probe::LEAST, &guard));
     while let Some(current) = place {
-        let leaf = current.leaf;
-        match leaf.mode() {
-            Mode::Line => stats.line_leaves += 1,
-            Mode::Pivots | Mode::Whole => stats.pivot_leaves += 1,
+        match current.leaf {
+            AnyLeaf::Buckets(leaf) => {
+                match leaf.mode() {
+                    Mode::Line => stats.line_leaves += 1,
+                    Mode::Pivots | Mode::Whole => stats.pivot_leaves += 1,
+                }
+                stats.buckets += leaf.len();
+                stats.overflow_nodes += leaf.nodes();
+                slots += leaf.len() * BUCKET_SLOTS;
+            }
+            AnyLeaf::Slots(leaf) => {
+                stats.slot_leaves += 1;
+                stats.overflow_nodes += leaf.wider();
+                slots += leaf.slots();
+            }
+            AnyLeaf::Bins(leaf) => {
+                stats.bin_leaves += 1;
+                stats.overflow_nodes += leaf.bins();
+                slots += leaf.slots();
+            }
+            AnyLeaf::Gapped(leaf) => {
+                stats.gapped_leaves += 1;
+                stats.overflow_nodes += usize::from(leaf.has_secondary());
+                slots += leaf.slots();
+            }
         }
-        stats.buckets += leaf.len();
-        stats.overflow_nodes += leaf.nodes();
         place = current.next(&guard);
     }
-    stats.fill = stats.keys as f64 / (stats.buckets * BUCKET_SLOTS) as f64;
+    stats.fill = stats.keys as f64 / slots as f64;
     stats
 }

@@ -57,7 +57,7 @@ pub(crate) fn run<S: Schema>(core: &Core<S>) {
         let guard = epoch::pin();
         let place = core.place(lower.probe(), &guard);
         // Otherwise it was replaced meanwhile.
-        if place.leaf.is_retraining.load(Ordering::Relaxed) {
+        if place.leaf.is_retraining().load(Ordering::Relaxed) {
             core.replace(&place, trigger, &guard);
         }
     }

@@ -24,6 +24,22 @@ impl Setting {
         PRESETS.into_iter().filter(|preset| preset.is_available()).flat_map(with)
     }
 
+    /// The most bytes that an integer and a word may take in an index that has grown, as its preset's
+    /// documentation says.
+    pub(crate) fn bytes_grown(self) -> usize {
+        match self.preset {
+            Preset::Auto => 30,
+            Preset::Tone => 48,
+            Preset::Loft => 72,
+            _ => 128,
+        }
+    }
+
+    /// The same after removals.
+    pub(crate) fn bytes_shrunk(self) -> usize {
+        self.bytes_grown() / 2 * 3
+    }
+
     /// An empty index.
     pub(crate) fn build<K: Key, V: Value>(self) -> Index<K, V> {
         Index::builder().preset(self.preset).trainers(self.trainers).build()

@@ -28,28 +28,31 @@ pub(crate) const BUCKET_SLOTS: usize = 15;
 /// Slots of an overflow node.
 pub(crate) const NODE_SLOTS: usize = 7;
 
-const USED_SHIFT: u32 = 16;
-const LOCKED: u64 = 1 << 62;
-const FROZEN: u64 = 1 << 63;
+pub(super) const USED_SHIFT: u32 = 16;
+pub(super) const LOCKED: u64 = 1 << 62;
+pub(super) const FROZEN: u64 = 1 << 63;
 
 /// So many looks at a lock bit before the thread lets others run.
-const SPINS: u32 = 64;
+pub(super) const SPINS: u32 = 64;
 
-/// Slots with their header: a bucket or an overflow node. Keys first, so that a search reads the
-/// first half only.
+/// Slots with their header: a bucket or an overflow node, and what other kinds of leaves are made of.
+/// Keys first, so that a search reads the first half only. `A` is a word that belongs to all slots.
 #[repr(C, align(128))]
-pub(crate) struct Slots<const N: usize> {
+pub(crate) struct Slots<const N: usize, A> {
     /// Present bits, used bits, and for buckets the lock and frozen bits.
-    header: AtomicU64,
-    keys: [AtomicU64; N],
-    next: AtomicPtr<Node>,
-    values: [AtomicU64; N],
+    pub(super) header: AtomicU64,
+    pub(super) keys: [AtomicU64; N],
+    pub(super) extra: A,
+    pub(super) values: [AtomicU64; N],
 }
 
+/// The next overflow node.
+pub(crate) struct Link(AtomicPtr<Node>);
+
 /// 256 bytes; arenas align them to that.
-pub(crate) type Bucket = Slots<BUCKET_SLOTS>;
+pub(crate) type Bucket = Slots<BUCKET_SLOTS, Link>;
 /// 128 bytes.
-pub(crate) type Node = Slots<NODE_SLOTS>;
+pub(crate) type Node = Slots<NODE_SLOTS, Link>;
 
 const _: () = assert!(size_of::<Bucket>() == 256 && size_of::<Node>() == 128);
 
@@ -65,19 +68,19 @@ pub(crate) struct Entry {
 pub(crate) struct Frozen;
 
 #[inline]
-fn present(header: u64) -> u32 {
+pub(super) fn present(header: u64) -> u32 {
     header as u32 & 0x7fff
 }
 
 #[inline]
-fn used(header: u64) -> u32 {
+pub(super) fn used(header: u64) -> u32 {
     (header >> USED_SHIFT) as u32 & 0x7fff
 }
 
-impl<const N: usize> Slots<N> {
+impl<const N: usize, A> Slots<N, A> {
     /// Which slots hold `word`, among those whose bits are in `among`.
     #[inline(always)]
-    fn matching(&self, word: u64, among: u32) -> u32 {
+    pub(super) fn matching(&self, word: u64, among: u32) -> u32 {
         // SAFETY: the header and N words, 7 or 15, lie one behind the other from the start of the
         // slots, which are aligned to 128.
         unsafe { simd::equal::<N>(std::ptr::from_ref(self).cast(), word) & among }
@@ -85,8 +88,19 @@ impl<const N: usize> Slots<N> {
 
     /// What `read` makes of the slot of `word` that it accepts.
     #[inline(always)]
-    fn get_here(&self, word: u64, read: &impl Fn(u64) -> Option<u64>) -> Lookup {
-        let header = self.header.load(Ordering::Acquire);
+    pub(super) fn get_here(&self, word: u64, read: &impl Fn(u64) -> Option<u64>) -> Lookup {
+        self.get_among(word, self.header.load(Ordering::Acquire), read)
+    }
+
+    /// [`Slots::get_here`] among the slots that are present by `header`, which was the header a moment
+    /// ago.
+    #[inline(always)]
+    pub(super) fn get_among(
+        &self,
+        word: u64,
+        header: u64,
+        read: &impl Fn(u64) -> Option<u64>,
+    ) -> Lookup {
         let mut hits = self.matching(word, present(header));
         while hits != 0 {
             let slot = hits.trailing_zeros() as usize;
@@ -105,7 +119,7 @@ impl<const N: usize> Slots<N> {
 
     /// Calls `visit` with the key and value of each present slot.
     #[inline(always)]
-    fn for_each_here(&self, visit: &mut impl FnMut(u64, u64)) {
+    pub(super) fn for_each_here(&self, visit: &mut impl FnMut(u64, u64)) {
         let before = present(self.header.load(Ordering::Acquire));
         let values: [u64; N] =
             std::array::from_fn(|slot| self.values[slot].load(Ordering::Acquire));
@@ -119,7 +133,7 @@ impl<const N: usize> Slots<N> {
     }
 
     /// Calls `visit` with the value of each slot that was ever used and is not present.
-    fn for_each_dead_here(&self, visit: &mut impl FnMut(u64)) {
+    pub(super) fn for_each_dead_here(&self, visit: &mut impl FnMut(u64)) {
         let header = self.header.load(Ordering::Acquire);
         let mut bits = used(header) & !present(header);
         while bits != 0 {
@@ -128,12 +142,12 @@ impl<const N: usize> Slots<N> {
         }
     }
 
-    #[inline]
-    fn next(&self) -> *mut Node {
-        self.next.load(Ordering::Acquire)
-    }
-
-    fn slot(&self, word: u64, header: u64, is_same: &impl Fn(u64) -> bool) -> Option<usize> {
+    pub(super) fn slot(
+        &self,
+        word: u64,
+        header: u64,
+        is_same: &impl Fn(u64) -> bool,
+    ) -> Option<usize> {
         let mut hits = self.matching(word, used(header));
         while hits != 0 {
             let slot = hits.trailing_zeros() as usize;
@@ -146,22 +160,49 @@ impl<const N: usize> Slots<N> {
     }
 
     /// The first slot never used.
-    fn vacant(header: u64) -> Option<usize> {
+    pub(super) fn vacant(header: u64) -> Option<usize> {
         let slot = used(header).trailing_ones() as usize;
         (slot < N).then_some(slot)
     }
 
-    fn put(&self, slot: usize, word: u64, value: u64) {
+    /// Takes the lock bit; returns the header without it, which is to be stored.
+    #[inline]
+    pub(super) fn take_lock(&self) -> Result<u64, Frozen> {
+        let mut looks = 0;
+        loop {
+            let header = self.header.load(Ordering::Relaxed);
+            if header & FROZEN != 0 {
+                return Err(Frozen);
+            }
+            if header & LOCKED == 0 {
+                let (ok, failed) = (Ordering::Acquire, Ordering::Relaxed);
+                if self.header.compare_exchange_weak(header, header | LOCKED, ok, failed).is_ok() {
+                    return Ok(header);
+                }
+            }
+            looks += 1;
+            if looks % SPINS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+
+    pub(super) fn put(&self, slot: usize, word: u64, value: u64) {
         self.keys[slot].store(word, Ordering::Relaxed);
         self.values[slot].store(value, Ordering::Release);
     }
 }
 
-fn bits(slot: usize) -> u64 {
+impl<const N: usize> Slots<N, Link> {
+    #[inline]
+    fn next(&self) -> *mut Node {
+        self.extra.0.load(Ordering::Acquire)
+    }
+}
+
+pub(super) fn bits(slot: usize) -> u64 {
     1 << slot | 1 << (USED_SHIFT as usize + slot)
 }
 
-enum Lookup {
+pub(super) enum Lookup {
     Found(u64),
     /// The key's slot is here, and it is not present.
     Absent,
@@ -331,21 +372,7 @@ impl Bucket {
     /// Takes the bucket's lock bit, which others hold for some instructions only.
     #[inline]
     pub(crate) fn lock(&self) -> Result<Locked<'_>, Frozen> {
-        let mut looks = 0;
-        loop {
-            let header = self.header.load(Ordering::Relaxed);
-            if header & FROZEN != 0 {
-                return Err(Frozen);
-            }
-            if header & LOCKED == 0 {
-                let (ok, failed) = (Ordering::Acquire, Ordering::Relaxed);
-                if self.header.compare_exchange_weak(header, header | LOCKED, ok, failed).is_ok() {
-                    return Ok(Locked { bucket: self, header });
-                }
-            }
-            looks += 1;
-            if looks % SPINS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
-        }
+        Ok(Locked { bucket: self, header: self.take_lock()? })
     }
 
     /// The bucket as if it were locked, for a leaf that no other thread can reach yet.
@@ -473,7 +500,7 @@ impl<'a> Locked<'a> {
         value: u64,
         new_node: impl FnOnce() -> Option<&'a Node>,
     ) -> Added {
-        if let Some(slot) = Slots::<BUCKET_SLOTS>::vacant(self.header) {
+        if let Some(slot) = Bucket::vacant(self.header) {
             self.bucket.put(slot, word, value);
             self.header |= bits(slot);
             return Ok(0);
@@ -488,12 +515,12 @@ impl<'a> Locked<'a> {
         value: u64,
         new_node: impl FnOnce() -> Option<&'a Node>,
     ) -> Added {
-        let (mut len, mut link) = (0, &self.bucket.next);
+        let (mut len, mut link) = (0, &self.bucket.extra.0);
         for node in self.bucket.chain() {
             len += 1;
-            link = &node.next;
+            link = &node.extra.0;
             let header = node.header.load(Ordering::Relaxed);
-            if let Some(slot) = Slots::<NODE_SLOTS>::vacant(header) {
+            if let Some(slot) = Node::vacant(header) {
                 node.put(slot, word, value);
                 node.header.store(header | bits(slot), Ordering::Release);
                 return Ok(len);

@@ -129,7 +129,7 @@ impl Leaf {
     ///
     /// # Safety
     /// The leaf was made with this arena, and nobody uses it again.
-    pub(crate) unsafe fn free(self: Box<Self>, arena: &Arena) {
+    pub(crate) unsafe fn free(self, arena: &Arena) {
         // SAFETY: the pivots came from a box, and both blocks from the arena with these lengths.
         unsafe {
             drop(Box::from_raw(ptr::slice_from_raw_parts_mut(

@@ -1,9 +1,17 @@
 //! The memory of the index: buckets, leaves, records, and when each may be freed. Nearly all unsafe
 //! code of the index is here; nothing here decides where a key belongs or when to retrain.
 
+pub(super) mod bins;
 pub(super) mod bucket;
+mod claim;
 pub(super) mod epoch;
+pub(super) mod gapped;
 pub(super) mod garbage;
+mod head;
 pub(super) mod leaf;
+mod pool;
 pub(super) mod record;
+mod segment;
 pub(super) mod simd;
+pub(super) mod slots;
+mod trained;

@@ -61,6 +61,13 @@ pub(crate) unsafe fn key<'a>(record: u64) -> &'a [u8] {
     unsafe { slice::from_raw_parts(head.add(1).cast(), (*head).len) }
 }
 
+/// The key of a record that a slot of a leaf holds, for who can reach the leaf.
+#[inline]
+pub(super) fn key_in_leaf<'a>(record: u64) -> &'a [u8] {
+    // SAFETY: slots of wide keys hold records, which live for as long as anybody can reach their leaf.
+    unsafe { key(record) }
+}
+
 /// The value of a record.
 ///
 /// # Safety

@@ -324,9 +324,9 @@ mod tests {
     fn comparisons_agree_with_plain_code() {
         detect();
         #[repr(align(64))]
-        struct Line([AtomicU64; 16], [AtomicU64; 2]);
-        let words = [3, 3, 9, 9, 0, u64::MAX, 1 << 63, 7, 3, 3, 5, 0, u64::MAX, 9, 8, 3];
-        let line = Line(words.map(AtomicU64::new), Default::default());
+        struct Line([AtomicU64; 18]);
+        let words = [3, 3, 9, 9, 0, u64::MAX, 1 << 63, 7, 3, 3, 5, 0, u64::MAX, 9, 8, 3, 0, 0];
+        let line = Line(words.map(AtomicU64::new));
         // SAFETY: the line has 18 words and is aligned.
         let found = unsafe { (descents(line.0.as_ptr()), descents_plain(line.0.as_ptr())) };
         let expected = (0..14).fold(0, |all, i| all | u32::from(words[i + 1] > words[i + 2]) << i);

@@ -1,0 +1,100 @@
+//! Memory that a leaf takes piece by piece while it is in use and gives back as a whole.
+//!
+//! Thread safety: extents are added by CAS and never taken away before the leaf is freed; each piece is
+//! handed out once.
+#![allow(unsafe_code, reason = "hands out pieces of blocks of an arena")]
+
+use std::ptr::{self, NonNull};
+
+use crate::sync::{
+    arena::Arena,
+    primitive::{AtomicPtr, AtomicU32, Ordering},
+};
+
+/// Each extent is twice as long as the one before it.
+const EXTENTS: usize = 12;
+/// The first extent has at least so many bytes.
+const FIRST_BYTES: usize = 1024;
+
+/// What may start as zeroed memory.
+///
+/// # Safety
+/// All zeroes are a value of the type, which is made of atomics, needs no drop, and is aligned to at
+/// most what an [`Arena`] aligns to.
+pub(crate) unsafe trait Zeroed {}
+
+/// Pieces of one type.
+pub(crate) struct Pool<T> {
+    taken: AtomicU32,
+    extents: [AtomicPtr<T>; EXTENTS],
+}
+
+impl<T: Zeroed> Pool<T> {
+    const FIRST: usize =
+        if size_of::<T>() >= FIRST_BYTES { 1 } else { FIRST_BYTES / size_of::<T>() };
+
+    pub(crate) fn new() -> Self {
+        let extents = std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
+        Self { taken: AtomicU32::new(0), extents }
+    }
+
+    /// How many pieces are in use.
+    pub(crate) fn len(&self) -> usize {
+        self.taken.load(Ordering::Relaxed) as usize
+    }
+
+    /// Bytes of all extents.
+    pub(crate) fn bytes(&self) -> usize {
+        let is_there = |extent: &AtomicPtr<T>| !extent.load(Ordering::Relaxed).is_null();
+        (0..EXTENTS).filter(|at| is_there(&self.extents[*at])).map(Self::extent_bytes).sum()
+    }
+
+    fn extent_bytes(at: usize) -> usize {
+        (Self::FIRST << at) * size_of::<T>()
+    }
+
+    /// A zeroed piece; none if all that may be have been handed out.
+    pub(crate) fn take(&self, arena: &Arena) -> Option<&T> {
+        let index = self.taken.fetch_add(1, Ordering::Relaxed) as usize;
+        let at = (index / Self::FIRST + 1).ilog2() as usize;
+        let Some(extent) = self.extents.get(at) else {
+            self.taken.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        };
+        let mut pieces = extent.load(Ordering::Acquire);
+        if pieces.is_null() {
+            let bytes = Self::extent_bytes(at);
+            let block = arena.allocate(bytes);
+            // SAFETY: the block is ours and that long.
+            unsafe { block.write_bytes(0, bytes) };
+            let fresh = block.cast::<T>().as_ptr();
+            let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
+            pieces = match extent.compare_exchange(ptr::null_mut(), fresh, ok, failed) {
+                Ok(_) => fresh,
+                Err(others) => {
+                    // SAFETY: nobody else has seen the block.
+                    unsafe { arena.release(block, bytes) };
+                    others
+                }
+            };
+        }
+        let before = Self::FIRST * ((1 << at) - 1);
+        // SAFETY: the extent has `FIRST << at` pieces, zeroed, which is a value of the type; it lives as
+        // long as the pool is borrowed, and nobody else gets this index.
+        Some(unsafe { &*pieces.add(index - before) })
+    }
+
+    /// Gives all memory back.
+    ///
+    /// # Safety
+    /// The pieces were taken from this arena, and none of them is used again.
+    pub(crate) unsafe fn free(&self, arena: &Arena) {
+        for (at, extent) in self.extents.iter().enumerate() {
+            let extent = extent.swap(ptr::null_mut(), Ordering::Acquire);
+            if let Some(extent) = NonNull::new(extent) {
+                // SAFETY: the extent came from the arena with this length, and the caller gives it up.
+                unsafe { arena.release(extent.cast(), Self::extent_bytes(at)) };
+            }
+        }
+    }
+}
