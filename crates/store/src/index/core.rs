@@ -237,16 +237,17 @@ impl<S: Schema> Core<S> {
                 let (Action::Set(new) | Action::SetIfAbsent(new)) = action else {
                     return Ok((Outcome::unchanged(None), None));
                 };
-                let trigger = match spot {
-                    Some(spot) => {
-                        cell::<S>(&locked, &spot).store(new, Ordering::Release);
-                        locked.set_present(&spot, true);
-                        None
-                    }
-                    None => self.add(&mut locked, leaf, (word, at), probe, new, guard)?,
+                let (trigger, replaced) = match spot {
+                    Some(spot) => (None, self.add_again(&mut locked, &spot, probe, new, guard)),
+                    None => (self.add(&mut locked, leaf, (word, at), probe, new, guard)?, None),
                 };
                 drop(locked);
                 self.count(guard, 1);
+                if let Some(record) = replaced {
+                    // SAFETY: the slot holds another record since, and no other leaf that can be
+                    // reached from now on holds this one.
+                    unsafe { self.retire_record(record, guard) };
+                }
                 Ok((Outcome::changed(None), trigger))
             }
         }
@@ -278,6 +279,28 @@ impl<S: Schema> Core<S> {
                 Err(NoRoom)
             }
         }
+    }
+
+    /// Makes a removed key present again. A wide one gets a new record, and the old one is returned:
+    /// who has found that in a leaf that was replaced since, or in a scan, takes what it holds for the
+    /// value that was removed, and must not see the new value before others do.
+    fn add_again<'a>(
+        &self,
+        locked: &mut Locked<'a>,
+        spot: &Spot<'a>,
+        probe: Probe<'_>,
+        new: u64,
+        guard: &Guard,
+    ) -> Option<u64> {
+        let slot = locked.value(spot);
+        let record = S::WIDE.then(|| slot.load(Ordering::Relaxed));
+        let value = if S::WIDE { record::new(probe.bytes, new) } else { new };
+        slot.store(value, Ordering::Release);
+        locked.set_present(spot, true);
+        if S::WIDE {
+            self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
+        }
+        record
     }
 
     /// Adds to the number of keys.

@@ -187,7 +187,7 @@ impl<S: Schema> Core<S> {
     ///
     /// # Safety
     /// The record was unlinked and is retired once.
-    unsafe fn retire_record(&self, record: u64, guard: &Guard) {
+    pub(super) unsafe fn retire_record(&self, record: u64, guard: &Guard) {
         // SAFETY: the record lives until it is retired.
         let bytes = record::bytes_of(unsafe { record::key(record) }.len());
         self.count_heap(guard, -(bytes as i64));

@@ -52,7 +52,8 @@ impl Local {
     /// Notes the epoch, before anything that is loaded from now on.
     #[inline(always)]
     fn note(&self, slot: &Slot) {
-        slot.pinned.store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);
+        // Released, so that who sees this pin knows that all reads of the one before are over.
+        slot.pinned.store(EPOCH.load(Ordering::Acquire), Ordering::Release);
         if self.is_fenced.get() {
             fence(Ordering::SeqCst);
         } else {
