@@ -10,8 +10,6 @@
 //! 3. The word of a value is owned by the slot or record that holds it until a write takes it out.
 #![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
 
-use std::ptr;
-
 use super::{
     address::Line,
     raw::{
@@ -28,11 +26,11 @@ use super::{
 };
 use crate::sync::{
     arena::Arena,
-    primitive::{AtomicI64, AtomicPtr, AtomicU64, Ordering},
+    primitive::{AtomicI64, AtomicPtr, AtomicU64, Ordering, in_models},
 };
 
 /// Counters are spread over so many lines.
-const COUNTERS: usize = 16;
+const COUNTERS: usize = in_models(16, 2);
 
 /// A map from keys to words.
 pub(crate) struct Core<S: Schema> {
@@ -380,7 +378,7 @@ pub(crate) fn reader<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> Option<u64>
 impl<S: Schema> Drop for Core<S> {
     fn drop(&mut self) {
         self.garbage.free_all(&self.arena);
-        let root = std::mem::replace(self.root.get_mut(), ptr::null_mut());
+        let root = self.root.load(Ordering::Acquire);
         // SAFETY: `&mut self` says that nobody else uses the map. What is reachable was not retired:
         // each leaf, group and the root is in one place, and so is each record and value.
         unsafe {

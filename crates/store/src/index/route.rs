@@ -20,10 +20,10 @@ use super::{
     },
     schema::{Probe, Schema},
 };
-use crate::sync::primitive::{Arc, AtomicPtr, Ordering};
+use crate::sync::primitive::{Arc, AtomicPtr, Ordering, in_models};
 
 /// The most leaves of a group.
-pub(crate) const GROUP_MAX: usize = PLACES_2;
+pub(crate) const GROUP_MAX: usize = in_models(PLACES_2, 3);
 
 /// A lower bound of a child.
 #[derive(Clone, Debug)]

@@ -22,9 +22,10 @@ use super::{
     route::Place,
     schema::{Probe, Schema},
 };
+use crate::sync::primitive::in_models;
 
 /// A scan finds its place again after so many leaves.
-const LEAVES_PINNED: u32 = 32;
+const LEAVES_PINNED: usize = in_models(32, 2);
 /// So many buckets ahead are asked for.
 const AHEAD: usize = 4;
 /// Entries that a buffer has room for before a bucket is read.
@@ -106,7 +107,7 @@ struct End<'m> {
     buffer: Vec<Entry>,
     read: usize,
     is_done: bool,
-    leaves: u32,
+    leaves: usize,
 }
 
 impl End<'_> {

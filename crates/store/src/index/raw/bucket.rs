@@ -20,13 +20,13 @@
 use super::simd;
 use crate::sync::{
     prefetch::prefetch_address,
-    primitive::{AtomicPtr, AtomicU64, Ordering},
+    primitive::{AtomicPtr, AtomicU64, IS_MODEL, Ordering, in_models, spin_loop, thread},
 };
 
 /// Slots of a bucket.
-pub(crate) const BUCKET_SLOTS: usize = 15;
+pub(crate) const BUCKET_SLOTS: usize = in_models(15, 4);
 /// Slots of an overflow node.
-pub(crate) const NODE_SLOTS: usize = 7;
+pub(crate) const NODE_SLOTS: usize = in_models(7, 2);
 
 const USED_SHIFT: u32 = 16;
 const LOCKED: u64 = 1 << 62;
@@ -51,7 +51,7 @@ pub(crate) type Bucket = Slots<BUCKET_SLOTS>;
 /// 128 bytes.
 pub(crate) type Node = Slots<NODE_SLOTS>;
 
-const _: () = assert!(size_of::<Bucket>() == 256 && size_of::<Node>() == 128);
+const _: () = assert!(IS_MODEL || (size_of::<Bucket>() == 256 && size_of::<Node>() == 128));
 
 /// The bucket will not change any more: its leaf is being replaced.
 #[derive(Debug)]
@@ -68,6 +68,27 @@ fn used(header: u64) -> u32 {
 }
 
 impl<const N: usize> Slots<N> {
+    /// Makes `len` of them, empty, from `first` on.
+    ///
+    /// # Safety
+    /// The memory is the caller's, long enough, and aligned.
+    pub(crate) unsafe fn make_empty(first: *mut Self, len: usize) {
+        if !IS_MODEL {
+            // SAFETY: the caller's promise; zeroes are what `empty` makes.
+            return unsafe { first.write_bytes(0, len) };
+        }
+        for i in 0..len {
+            // SAFETY: the caller's promise.
+            unsafe { first.add(i).write(Self::empty()) };
+        }
+    }
+
+    pub(crate) fn empty() -> Self {
+        let zeroes = || std::array::from_fn(|_| AtomicU64::new(0));
+        let (header, next) = (AtomicU64::new(0), AtomicPtr::new(std::ptr::null_mut()));
+        Self { header, keys: zeroes(), next, values: zeroes() }
+    }
+
     /// Which slots hold `word`, among those whose bits are in `among`.
     #[inline(always)]
     fn matching(&self, word: u64, among: u32) -> u32 {
@@ -241,8 +262,10 @@ impl Bucket {
         while bits != 0 {
             let slot = bits.trailing_zeros() as usize;
             let word = self.keys[slot].load(Ordering::Relaxed);
-            // SAFETY: a bucket is a header and fifteen words, aligned.
-            let above = unsafe { simd::above(std::ptr::from_ref(self).cast(), word) } & all;
+            // SAFETY: a bucket is a header and the keys' words, aligned.
+            let above =
+                unsafe { simd::above::<BUCKET_SLOTS>(std::ptr::from_ref(self).cast(), word) };
+            let above = above & all;
             let (of, above) = (all.count_ones() as usize, above.count_ones() as usize);
             visit(Rank { of, above, word, value: values[slot] });
             bits &= bits - 1;
@@ -274,7 +297,7 @@ impl Bucket {
                 }
             }
             looks += 1;
-            if looks % SPINS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+            if looks % SPINS == 0 { thread::yield_now() } else { spin_loop() }
         }
     }
 

@@ -24,12 +24,12 @@ use super::{
 use crate::sync::{
     arena::Arena,
     prefetch::prefetch_address,
-    primitive::{AtomicBool, AtomicPtr, AtomicU32, Ordering},
+    primitive::{AtomicBool, AtomicPtr, AtomicU32, Ordering, in_models},
 };
 
 /// Nodes of one extent of node memory.
-const EXTENT_NODES: usize = 16;
-const EXTENTS: usize = 32;
+const EXTENT_NODES: usize = in_models(16, 2);
+const EXTENTS: usize = in_models(32, 4);
 /// The most overflow nodes of a leaf.
 pub(crate) const NODES_MAX: usize = EXTENT_NODES * EXTENTS;
 const EXTENT_BYTES: usize = EXTENT_NODES * size_of::<Node>();
@@ -104,8 +104,8 @@ impl Leaf {
         };
         let buckets = buckets.max(1);
         let block = arena.allocate(buckets * size_of::<Bucket>()).cast::<Bucket>();
-        // SAFETY: the block is ours and that long; zeroes are empty buckets.
-        unsafe { block.write_bytes(0, buckets) };
+        // SAFETY: the block is ours and that long.
+        unsafe { Bucket::make_empty(block.as_ptr(), buckets) };
         Box::new(Self {
             line,
             mode,
@@ -224,9 +224,9 @@ impl Leaf {
         let mut nodes = extent.load(Ordering::Acquire);
         if nodes.is_null() {
             let block = arena.allocate(EXTENT_BYTES);
-            // SAFETY: the block is ours and that long; zeroes are empty nodes.
-            unsafe { block.write_bytes(0, EXTENT_BYTES) };
             let fresh = block.cast::<Node>().as_ptr();
+            // SAFETY: the block is ours and that long.
+            unsafe { Node::make_empty(fresh, EXTENT_NODES) };
             let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
             nodes = match extent.compare_exchange(ptr::null_mut(), fresh, ok, failed) {
                 Ok(_) => fresh,
