@@ -11,6 +11,8 @@ mod batch;
 mod bulk;
 mod core;
 mod key;
+#[cfg(all(test, loom))]
+mod models;
 mod plan;
 mod preset;
 mod raw;
@@ -19,7 +21,7 @@ mod route;
 mod scan;
 mod schema;
 mod stats;
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod trainers;
 mod value;

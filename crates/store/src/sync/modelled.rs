@@ -70,6 +70,25 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
+/// See `primitive`, where it is nothing.
+#[cfg(loom)]
+#[derive(Default)]
+pub(crate) struct Lifetime(loom::cell::UnsafeCell<()>);
+
+#[cfg(loom)]
+impl Lifetime {
+    pub(crate) fn touch(&self) {
+        self.0.with(|_| ());
+    }
+}
+
+#[cfg(loom)]
+impl Drop for Lifetime {
+    fn drop(&mut self) {
+        self.0.with_mut(|_| ());
+    }
+}
+
 /// A condition to wait for.
 #[derive(Default)]
 pub(crate) struct Condvar(checker::sync::Condvar);

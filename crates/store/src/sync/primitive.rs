@@ -36,6 +36,18 @@ macro_rules! local {
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use {global, local};
 
+/// Tells loom when what holds it is used and when it is dropped, so that it finds a use that does not
+/// come before the end for certain. Nothing otherwise.
+#[cfg(not(loom))]
+#[derive(Default)]
+pub(crate) struct Lifetime;
+
+#[cfg(not(loom))]
+impl Lifetime {
+    #[inline(always)]
+    pub(crate) fn touch(&self) {}
+}
+
 /// Whether a model checker runs the code.
 pub(crate) const IS_MODEL: bool = cfg!(any(loom, shuttle));
 

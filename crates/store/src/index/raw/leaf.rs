@@ -24,7 +24,7 @@ use super::{
 use crate::sync::{
     arena::Arena,
     prefetch::prefetch_address,
-    primitive::{AtomicBool, AtomicPtr, AtomicU32, Ordering, in_models},
+    primitive::{AtomicBool, AtomicPtr, AtomicU32, Lifetime, Ordering, in_models},
 };
 
 /// Nodes of one extent of node memory.
@@ -78,6 +78,7 @@ pub(crate) struct Leaf {
     extents: [AtomicPtr<Node>; EXTENTS],
     prefix: Box<[u8]>,
     pivots: Box<[Box<[u8]>]>,
+    life: Lifetime,
 }
 
 const _: () = assert!(std::mem::offset_of!(Leaf, top) == 64, "finding a bucket reads one line");
@@ -122,6 +123,7 @@ impl Leaf {
             extents: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             prefix: prefix.into(),
             pivots,
+            life: Lifetime::default(),
         })
     }
 
@@ -210,6 +212,7 @@ impl Leaf {
     /// The bucket at a place; the last one for places beyond it.
     #[inline(always)]
     pub(crate) fn bucket(&self, place: usize) -> &Bucket {
+        self.life.touch();
         // SAFETY: the block has `last + 1` buckets, initialised by `new`, and lives as the leaf does.
         unsafe { &*self.buckets.as_ptr().add(place.min(self.last as usize)) }
     }
