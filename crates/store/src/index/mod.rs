@@ -30,7 +30,6 @@ use std::{
     borrow::Borrow,
     fmt,
     ops::{Bound, RangeBounds},
-    thread::{self, JoinHandle},
 };
 
 pub use key::Key;
@@ -46,7 +45,10 @@ use self::{
     schema::{Of, into_word, is_word, key_of, value_of, with_probe},
     trainers::Trainers,
 };
-use crate::sync::primitive::Arc;
+use crate::sync::primitive::{
+    Arc,
+    thread::{self, JoinHandle},
+};
 
 /// A concurrent ordered map that learns.
 ///
