@@ -309,7 +309,9 @@ fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> 
         Trigger::Removed => return Growth::None,
         _ => return Growth::Even,
     };
-    if leaf.len() == 1 || entries.is_empty() {
+    // A trainer may come to the successor of the leaf that it was asked to replace, which may have
+    // fewer buckets.
+    if leaf.len() == 1 || at >= leaf.len() || entries.is_empty() {
         return Growth::Even;
     }
     // The keys of the bucket whose chain is too long.

@@ -410,3 +410,17 @@ fn a_key_that_comes_back_is_not_seen_through_what_it_was_before() {
     assert_eq!(scan.next(), Some((key.clone(), 1)), "in a scan that had read the bucket");
     assert_eq!(index.get(&key), Some(2));
 }
+
+/// A trainer comes late: the leaf has a successor by then, with fewer buckets.
+#[test]
+fn a_stale_reason_to_replace_a_leaf_does_no_harm() {
+    let index = Index::<u64, u64>::new();
+    index.bulk_load((0..3000).map(|i| (i * 7, i))).unwrap();
+    for beyond in [0, 1, 500] {
+        let guard = epoch::pin();
+        let place = index.core.place(Probe { word: 7, bytes: &[] }, &guard);
+        let at = place.leaf.len() + beyond;
+        index.core.replace(&place, Trigger::Chain(at, 3), &guard);
+    }
+    assert!(index.iter().eq((0..3000).map(|i| (i * 7, i))));
+}
