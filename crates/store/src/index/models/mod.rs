@@ -14,6 +14,7 @@ mod core;
 mod epoch;
 
 use std::{
+    io::Write,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -51,7 +52,7 @@ fn race<T: Send + Sync + 'static, const N: usize>(
     }
     let (runs, seconds) = (runs.load(Ordering::Relaxed), start.elapsed().as_secs_f64());
     let name = std::thread::current().name().unwrap_or_default().to_owned();
-    println!("{runs:7} runs in {seconds:.1} s: {name}");
+    let _ = writeln!(std::io::stdout(), "{runs:7} runs in {seconds:.1} s: {name}");
     assert!(runs > N as u64, "a model of one order shows nothing");
 }
 
