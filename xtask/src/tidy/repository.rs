@@ -29,7 +29,7 @@ const NAMED_PATHS: [&str; 7] =
     ["crates/", "bench/", "compare/", "docs/", "fuzz/", "xtask/", ".ci/"];
 
 /// Lists the files of the repository that git tracks or would track, relative to `root`.
-pub(super) fn list_files(root: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn list_files(root: &Path) -> io::Result<Vec<String>> {
     let output = Command::new("git")
         .arg("-C")
         .arg(root)

@@ -13,6 +13,7 @@ use super::{
     schema::{Of, Probe},
     value::Value,
 };
+use crate::sync::primitive::Ordering;
 
 /// Loads entries; see [`Index::bulk_load`].
 pub(super) fn load<K: Key, V: Value>(
@@ -135,7 +136,7 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
         let old = if K::WIDE {
             // SAFETY: the record is this loader's.
             let (key, value) = unsafe { (record::key(slot), record::value(slot)) };
-            let action = Action::Set(value.load(std::sync::atomic::Ordering::Relaxed));
+            let action = Action::Set(value.load(Ordering::Relaxed));
             let old = core.write(Probe::wide(key), action, guard).old;
             // SAFETY: as above; its value is the map's now.
             unsafe { record::free(slot) };

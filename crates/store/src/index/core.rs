@@ -10,8 +10,6 @@
 //! 3. The word of a value is owned by the slot or record that holds it until a write takes it out.
 #![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
 
-use std::ptr;
-
 use super::{
     kinds::{self, AnyLeaf},
     plan::{Entry, Growth},
@@ -30,11 +28,11 @@ use super::{
 };
 use crate::sync::{
     arena::Arena,
-    primitive::{AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering},
+    primitive::{AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering, in_models},
 };
 
 /// Counters are spread over so many lines.
-const COUNTERS: usize = 16;
+const COUNTERS: usize = in_models(16, 2);
 
 /// A map from keys to words.
 pub(crate) struct Core<S: Schema> {
@@ -363,16 +361,17 @@ impl<S: Schema> Core<S> {
                 let (Action::Set(new) | Action::SetIfAbsent(new)) = action else {
                     return Ok((Outcome::unchanged(None), None));
                 };
-                let trigger = match spot {
-                    Some(spot) => {
-                        cell::<S>(&locked, &spot).store(new, Ordering::Release);
-                        locked.set_present(&spot, true);
-                        None
-                    }
-                    None => self.add(&mut locked, leaf, (word, at), probe, new, guard)?,
+                let (trigger, replaced) = match spot {
+                    Some(spot) => (None, self.add_again(&mut locked, &spot, probe, new, guard)),
+                    None => (self.add(&mut locked, leaf, (word, at), probe, new, guard)?, None),
                 };
                 drop(locked);
                 self.count(guard, 1);
+                if let Some(record) = replaced {
+                    // SAFETY: the slot holds another record since, and no other leaf that can be
+                    // reached from now on holds this one.
+                    unsafe { self.retire_record(record, guard) };
+                }
                 Ok((Outcome::changed(None), trigger))
             }
         }
@@ -404,6 +403,28 @@ impl<S: Schema> Core<S> {
                 Err(NoRoom)
             }
         }
+    }
+
+    /// Makes a removed key present again. A wide one gets a new record, and the old one is returned:
+    /// who has found that in a leaf that was replaced since, or in a scan, takes what it holds for the
+    /// value that was removed, and must not see the new value before others do.
+    fn add_again<'a>(
+        &self,
+        locked: &mut Locked<'a>,
+        spot: &Spot<'a>,
+        probe: Probe<'_>,
+        new: u64,
+        guard: &Guard,
+    ) -> Option<u64> {
+        let slot = locked.value(spot);
+        let record = S::WIDE.then(|| slot.load(Ordering::Relaxed));
+        let value = if S::WIDE { record::new(probe.bytes, new) } else { new };
+        slot.store(value, Ordering::Release);
+        locked.set_present(spot, true);
+        if S::WIDE {
+            self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
+        }
+        record
     }
 
     /// Adds to the number of keys.
@@ -495,7 +516,7 @@ pub(crate) fn reader<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> Option<u64>
 impl<S: Schema> Drop for Core<S> {
     fn drop(&mut self) {
         self.garbage.free_all(&self.arena);
-        let root = std::mem::replace(self.root.get_mut(), ptr::null_mut());
+        let root = self.root.load(Ordering::Acquire);
         // SAFETY: `&mut self` says that nobody else uses the map. What is reachable was not retired:
         // each leaf, group and the root is in one place, and so is each record and value.
         unsafe {

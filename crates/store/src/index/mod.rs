@@ -13,6 +13,8 @@ mod core;
 mod fit;
 mod key;
 mod kinds;
+#[cfg(all(test, loom))]
+mod models;
 mod plan;
 mod preset;
 mod raw;
@@ -21,7 +23,7 @@ mod route;
 mod scan;
 mod schema;
 mod stats;
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod trainers;
 mod value;
@@ -30,7 +32,6 @@ use std::{
     borrow::Borrow,
     fmt,
     ops::{Bound, RangeBounds},
-    thread::{self, JoinHandle},
 };
 
 pub use key::Key;
@@ -46,7 +47,10 @@ use self::{
     schema::{Of, into_word, is_word, key_of, value_of, with_probe},
     trainers::Trainers,
 };
-use crate::sync::primitive::Arc;
+use crate::sync::primitive::{
+    Arc,
+    thread::{self, JoinHandle},
+};
 
 /// Room that reading many entries makes ahead, in entries.
 const READ_AHEAD: usize = 1024;

@@ -19,31 +19,31 @@ use super::{
     route::Bound,
     schema::{Probe, Schema},
 };
-use crate::sync::arena::Arena;
+use crate::sync::{arena::Arena, primitive::in_models};
 
 /// The most keys of a new leaf: replacing a leaf takes some twenty nanoseconds for each.
-const LEAF_MAX: usize = 3000;
+const LEAF_MAX: usize = in_models(3000, 12);
 /// Larger runs become leaves of at most so many keys.
-pub(crate) const LEAF_TARGET: usize = 1800;
+pub(crate) const LEAF_TARGET: usize = in_models(1800, 6);
 /// The most keys of a leaf whose buckets are found by their lowest keys,
-const PIVOT_LEAF_MAX: usize = 1800;
+const PIVOT_LEAF_MAX: usize = in_models(1800, 8);
 const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
 /// and what larger runs of such keys are cut into.
-const PIVOT_LEAF_TARGET: usize = 1450;
+const PIVOT_LEAF_TARGET: usize = in_models(1450, 5);
 /// So many buckets ahead are asked for when a leaf is copied.
 const AHEAD: usize = 8;
 /// Leaves of fewer keys are kept in one piece wherever they grow.
-const PIECE_MIN: usize = 1024;
+const PIECE_MIN: usize = in_models(1024, 8);
 /// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
-const LINE_FILL_2: usize = 19;
+const LINE_FILL_2: usize = in_models(19, 5);
 /// The same where keys are being removed.
-const SHRUNK_FILL_2: usize = 23;
+const SHRUNK_FILL_2: usize = in_models(23, 6);
 /// Keys of a bucket that is found by its lowest key.
-const PIVOT_FILL: usize = 9;
+const PIVOT_FILL: usize = in_models(9, 2);
 /// Keys of a bucket that will see few more.
-const DENSE_FILL: usize = 14;
+const DENSE_FILL: usize = in_models(14, 4);
 /// Keys of a bucket that is to be filled in order.
-const APPEND_FILL: usize = 13;
+const APPEND_FILL: usize = in_models(13, 3);
 /// A line is good enough if it needs at most so many overflow nodes for 64 buckets.
 const LINE_NODES_OF_64: usize = 10;
 /// The most keys that a new bucket and its nodes hold.

@@ -23,12 +23,12 @@ use super::{
     route::{Bound, Branch, Child, GROUP_MAX, Group, Place, Replaced, ptr_of},
     schema::{Probe, Schema},
 };
-use crate::sync::primitive::Ordering;
+use crate::sync::primitive::{Ordering, in_models, spin_loop};
 
 /// A leaf is retrained when it has so many overflow nodes for 64 buckets,
 const NODES_OF_64: usize = 18;
 /// and a few more if it is small,
-const NODES_FREE: usize = 4;
+const NODES_FREE: usize = in_models(4, 1);
 /// or when a bucket has so many nodes behind it,
 const CHAIN_MAX: usize = 3;
 /// and by the writer itself, whatever others are doing, when it has so many,
@@ -36,11 +36,11 @@ const CHAIN_LIMIT: usize = 8;
 /// or when of 8 keys so many were removed, if it was built of
 const REMOVED_OF_8: u32 = 3;
 /// at least so many.
-const REMOVED_MIN: u32 = 64;
+const REMOVED_MIN: u32 = in_models(64, 3) as u32;
 /// Leaves of fewer keys are joined with a neighbour when they are retrained after removals.
-const JOIN_BELOW: usize = 1200;
+const JOIN_BELOW: usize = in_models(1200, 6);
 /// So many looks at a frozen leaf before a writer replaces it itself.
-const PATIENCE: u32 = 2000;
+const PATIENCE: usize = in_models(2000, 1);
 
 /// Why a leaf is to be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl<S: Schema> Core<S> {
                     if is_replaced() {
                         return;
                     }
-                    std::hint::spin_loop();
+                    spin_loop();
                 }
             }
             Trigger::NoRoom => {}
@@ -200,7 +200,7 @@ impl<S: Schema> Core<S> {
     ///
     /// # Safety
     /// The record was unlinked and is retired once.
-    unsafe fn retire_record(&self, record: u64, guard: &Guard) {
+    pub(super) unsafe fn retire_record(&self, record: u64, guard: &Guard) {
         // SAFETY: the record lives until it is retired.
         let bytes = record::bytes_of(unsafe { record::key(record) }.len());
         self.count_heap(guard, -(bytes as i64));
@@ -324,7 +324,9 @@ fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> 
         Trigger::Removed => return Growth::None,
         _ => return Growth::Even,
     };
-    if leaf.len() == 1 || entries.is_empty() {
+    // A trainer may come to the successor of the leaf that it was asked to replace, which may have
+    // fewer buckets.
+    if leaf.len() == 1 || at >= leaf.len() || entries.is_empty() {
         return Growth::Even;
     }
     // The keys of the bucket whose chain is too long.

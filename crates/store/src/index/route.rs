@@ -20,10 +20,10 @@ use super::{
     },
     schema::{Probe, Schema},
 };
-use crate::sync::primitive::{Arc, AtomicPtr, Ordering};
+use crate::sync::primitive::{Arc, AtomicPtr, Lifetime, Ordering, in_models};
 
 /// The most leaves of a group.
-pub(crate) const GROUP_MAX: usize = PLACES_2;
+pub(crate) const GROUP_MAX: usize = in_models(PLACES_2, 3);
 
 /// A lower bound of a child.
 #[derive(Clone, Debug)]
@@ -94,6 +94,7 @@ pub(crate) struct Branch<T> {
     codes: Box<[u64]>,
     children: Box<[AtomicPtr<T>]>,
     bounds: Box<[Bound]>,
+    life: Lifetime,
 }
 
 pub(crate) type Group = Branch<AnyLeaf>;
@@ -133,6 +134,7 @@ impl<T> Branch<T> {
             levels,
             children: children.into_iter().map(AtomicPtr::new).collect(),
             bounds: bounds.into(),
+            life: Lifetime::default(),
         })
     }
 
@@ -198,6 +200,7 @@ impl<T> Branch<T> {
     /// A child; the last one for places beyond it.
     #[inline(always)]
     pub(crate) fn child<'g>(&self, at: usize, _guard: &'g Guard) -> &'g T {
+        self.life.touch();
         let child = self.children[at.min(self.children.len() - 1)].load(Ordering::Acquire);
         // SAFETY: children are never null, come from boxes, and live while this branch can be
         // reached by a pinned thread (invariant 3).

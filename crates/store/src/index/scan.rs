@@ -21,9 +21,10 @@ use super::{
     route::Place,
     schema::{Probe, Schema},
 };
+use crate::sync::primitive::in_models;
 
 /// A scan finds its place again after so many leaves.
-const LEAVES_PINNED: u32 = 32;
+const LEAVES_PINNED: usize = in_models(32, 2);
 /// So many buckets are asked for when a leaf is entered; a short scan needs no more.
 const FIRST: usize = 4;
 /// For each bucket that is read the memory of this many more is asked for,
@@ -111,7 +112,7 @@ struct End<'m> {
     /// and those of them that are to be yielded.
     left: Range<usize>,
     is_done: bool,
-    leaves: u32,
+    leaves: usize,
 }
 
 impl End<'_> {

@@ -17,6 +17,11 @@ pub(crate) const ALIGN: usize = 256;
 
 /// Size and alignment of a chunk: a large page.
 pub(crate) const CHUNK_BYTES: usize = 2 << 20;
+/// The largest block that shares a chunk with others. With a sanitizer each block is a chunk of its own,
+/// so that it sees who uses memory that was given back.
+const SHARED_BYTES_MAX: usize = if cfg!(sanitized) { 0 } else { CHUNK_BYTES };
+/// What the size of a chunk is a multiple of, and its address.
+const CHUNK_ALIGN: usize = if cfg!(sanitized) { ALIGN } else { CHUNK_BYTES };
 /// Of so many chunks one may be kept empty, besides one in any case where blocks are not packed.
 const CHUNKS_FOR_SPARE: usize = 32;
 
@@ -67,8 +72,8 @@ impl Arena {
     pub(crate) fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGN);
         let mut state = self.state.lock();
-        if bytes > CHUNK_BYTES {
-            return state.add_chunk(bytes.next_multiple_of(CHUNK_BYTES));
+        if bytes > SHARED_BYTES_MAX {
+            return state.add_chunk(bytes.next_multiple_of(CHUNK_ALIGN));
         }
         let found = match state.is_packed {
             true => state.lowest(bytes),
@@ -94,7 +99,7 @@ impl Arena {
         let bytes = bytes.next_multiple_of(ALIGN);
         let address = block.addr().get();
         let mut state = self.state.lock();
-        if bytes > CHUNK_BYTES {
+        if bytes > SHARED_BYTES_MAX {
             // SAFETY: the caller says that the block, which is the whole chunk, is unused.
             unsafe { state.drop_chunk(address) };
             return;
@@ -209,7 +214,7 @@ impl Drop for Arena {
 }
 
 /// Chunks from the system's mappings.
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(all(target_os = "linux", not(any(miri, sanitized))))]
 mod system {
     use std::{alloc::Layout, ptr, ptr::NonNull};
 
@@ -257,21 +262,21 @@ mod system {
 }
 
 /// Chunks from the program's allocator.
-#[cfg(not(all(target_os = "linux", not(miri))))]
+#[cfg(not(all(target_os = "linux", not(any(miri, sanitized)))))]
 mod system {
     use std::{
         alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
         ptr::NonNull,
     };
 
-    use super::CHUNK_BYTES;
+    use super::CHUNK_ALIGN;
 
     fn layout(bytes: usize) -> Layout {
-        let layout = Layout::from_size_align(bytes, CHUNK_BYTES);
+        let layout = Layout::from_size_align(bytes, CHUNK_ALIGN);
         layout.expect("a chunk is far smaller than the address space")
     }
 
-    /// Zeroed memory aligned to a chunk.
+    /// Zeroed memory aligned to [`CHUNK_ALIGN`].
     pub(crate) fn map(bytes: usize, _wants_large_pages: bool) -> NonNull<u8> {
         // SAFETY: chunks are not empty.
         let base = unsafe { alloc_zeroed(layout(bytes)) };

@@ -1,12 +1,57 @@
-//! The one door to atomics and locks, so that a model checker can take their place here and
-//! nowhere else.
+//! The one door to atomics, locks and threads, so that a model checker can take their place here and
+//! nowhere else: `--cfg loom` or `--cfg shuttle`, of the index alone (CONTRIBUTING.md says how).
 
-pub(crate) use std::sync::{
-    Arc,
-    atomic::{
-        AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-        compiler_fence, fence,
+pub(crate) use std::sync::{Arc, atomic::Ordering};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::{
+    hint::spin_loop,
+    sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence,
     },
+    thread,
 };
 
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use parking_lot::{Condvar, Mutex};
+
+#[cfg(any(loom, shuttle))]
+pub(crate) use super::modelled::*;
+
+/// Statics; under a model checker each run has its own.
+#[cfg(not(any(loom, shuttle)))]
+macro_rules! global {
+    ($(static $name:ident: $type:ty = $init:expr;)*) => {
+        $(static $name: $type = $init;)*
+    };
+}
+
+/// Values of which each thread has its own.
+#[cfg(not(any(loom, shuttle)))]
+macro_rules! local {
+    ($(static $name:ident: $type:ty = $init:expr;)*) => {
+        std::thread_local! { $(static $name: $type = const { $init };)* }
+    };
+}
+
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use {global, local};
+
+/// Tells loom when what holds it is used and when it is dropped, so that it finds a use that does not
+/// come before the end for certain. Nothing otherwise.
+#[cfg(not(loom))]
+#[derive(Default)]
+pub(crate) struct Lifetime;
+
+#[cfg(not(loom))]
+impl Lifetime {
+    #[inline(always)]
+    pub(crate) fn touch(&self) {}
+}
+
+/// Whether a model checker runs the code.
+pub(crate) const IS_MODEL: bool = cfg!(any(loom, shuttle));
+
+/// A size that models take small, so that they soon reach what is rare.
+pub(crate) const fn in_models(usual: usize, small: usize) -> usize {
+    if IS_MODEL { small } else { usual }
+}

@@ -20,13 +20,13 @@
 use super::simd;
 use crate::sync::{
     prefetch::{prefetch_address, prefetch_once},
-    primitive::{AtomicPtr, AtomicU64, Ordering},
+    primitive::{AtomicPtr, AtomicU64, IS_MODEL, Ordering, in_models, spin_loop, thread},
 };
 
 /// Slots of a bucket.
-pub(crate) const BUCKET_SLOTS: usize = 15;
+pub(crate) const BUCKET_SLOTS: usize = in_models(15, 4);
 /// Slots of an overflow node.
-pub(crate) const NODE_SLOTS: usize = 7;
+pub(crate) const NODE_SLOTS: usize = in_models(7, 2);
 
 pub(super) const USED_SHIFT: u32 = 16;
 pub(super) const LOCKED: u64 = 1 << 62;
@@ -54,7 +54,7 @@ pub(crate) type Bucket = Slots<BUCKET_SLOTS, Link>;
 /// 128 bytes.
 pub(crate) type Node = Slots<NODE_SLOTS, Link>;
 
-const _: () = assert!(size_of::<Bucket>() == 256 && size_of::<Node>() == 128);
+const _: () = assert!(IS_MODEL || (size_of::<Bucket>() == 256 && size_of::<Node>() == 128));
 
 /// What a slot holds: the word of an integer key with that of its value, or any word with a record.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +75,29 @@ pub(super) fn present(header: u64) -> u32 {
 #[inline]
 pub(super) fn used(header: u64) -> u32 {
     (header >> USED_SHIFT) as u32 & 0x7fff
+}
+
+impl<const N: usize> Slots<N, Link> {
+    /// Makes `len` of them, empty, from `first` on.
+    ///
+    /// # Safety
+    /// The memory is the caller's, long enough, and aligned.
+    pub(crate) unsafe fn make_empty(first: *mut Self, len: usize) {
+        if !IS_MODEL {
+            // SAFETY: the caller's promise; zeroes are what `empty` makes.
+            return unsafe { first.write_bytes(0, len) };
+        }
+        for i in 0..len {
+            // SAFETY: the caller's promise.
+            unsafe { first.add(i).write(Self::empty()) };
+        }
+    }
+
+    pub(crate) fn empty() -> Self {
+        let zeroes = || std::array::from_fn(|_| AtomicU64::new(0));
+        let extra = Link(AtomicPtr::new(std::ptr::null_mut()));
+        Self { header: AtomicU64::new(0), keys: zeroes(), extra, values: zeroes() }
+    }
 }
 
 impl<const N: usize, A> Slots<N, A> {
@@ -181,7 +204,7 @@ impl<const N: usize, A> Slots<N, A> {
                 }
             }
             looks += 1;
-            if looks % SPINS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+            if looks % SPINS == 0 { thread::yield_now() } else { spin_loop() }
         }
     }
 
@@ -318,8 +341,9 @@ impl Bucket {
             let places = &mut out[start..];
             for slot in Slotted(all) {
                 let entry = entry(slot);
-                // SAFETY: a bucket is a header and fifteen words, aligned.
-                let above = unsafe { simd::count_above(self.words(), entry.word, all) };
+                // SAFETY: a bucket is a header and the keys' words, aligned.
+                let above =
+                    unsafe { simd::count_above::<BUCKET_SLOTS>(self.words(), entry.word, all) };
                 places[places.len() - 1 - above] = entry;
             }
         }
@@ -348,8 +372,8 @@ impl Bucket {
     /// The slots, of those in use from the first on, whose keys ascend.
     #[inline(always)]
     fn ascending(&self, used: u32) -> u32 {
-        // SAFETY: a bucket is a header and fifteen words, aligned, and as many words behind them.
-        let descents = unsafe { simd::descents(self.words()) };
+        // SAFETY: a bucket is a header, its keys' words and as many words again, aligned.
+        let descents = unsafe { simd::descents::<BUCKET_SLOTS>(self.words()) };
         let last = used.trailing_ones().saturating_sub(1);
         let len = (descents | 1 << last).trailing_zeros() + 1;
         (1 << len) - 1

@@ -17,7 +17,7 @@
 use std::{cell::Cell, marker::PhantomData, sync::OnceLock};
 
 use crate::sync::primitive::{
-    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+    self, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
 };
 
 /// Epochs that must pass before something unlinked is freed. Two would do; the third allows for an
@@ -27,9 +27,11 @@ pub(crate) const GRACE: u64 = 3;
 /// What a slot shows when its thread is not pinned.
 const UNPINNED: u64 = 0;
 
-static EPOCH: AtomicU64 = AtomicU64::new(1);
-static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
-static SLOT_COUNT: AtomicUsize = AtomicUsize::new(0);
+primitive::global! {
+    static EPOCH: AtomicU64 = AtomicU64::new(1);
+    static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
+    static SLOT_COUNT: AtomicUsize = AtomicUsize::new(0);
+}
 
 #[repr(align(128))]
 struct Slot {
@@ -52,7 +54,8 @@ impl Local {
     /// Notes the epoch, before anything that is loaded from now on.
     #[inline(always)]
     fn note(&self, slot: &Slot) {
-        slot.pinned.store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);
+        // Released, so that who sees this pin knows that all reads of the one before are over.
+        slot.pinned.store(EPOCH.load(Ordering::Acquire), Ordering::Release);
         if self.is_fenced.get() {
             fence(Ordering::SeqCst);
         } else {
@@ -61,11 +64,13 @@ impl Local {
     }
 }
 
-thread_local! {
-    static LOCAL: Local = const {
-        Local { slot: Cell::new(None), depth: Cell::new(0), is_fenced: Cell::new(true) }
+primitive::local! {
+    static LOCAL: Local = Local {
+        slot: Cell::new(None),
+        depth: Cell::new(0),
+        is_fenced: Cell::new(true),
     };
-    static OWNER: Owner = const { Owner };
+    static OWNER: Owner = Owner;
 }
 
 /// Gives the slot back when the thread ends.
@@ -73,7 +78,8 @@ struct Owner;
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        LOCAL.with(|local| {
+        // Only a model's thread can have lost it by now; its slot then stays taken.
+        let _ = LOCAL.try_with(|local| {
             // A guard that is still alive then (in another thread-local value) keeps the slot.
             if local.depth.get() == 0
                 && let Some(slot) = local.slot.take()
@@ -227,7 +233,7 @@ pub(crate) fn try_advance() -> u64 {
 fn barrier() {
     fence(Ordering::SeqCst);
     if is_asymmetric() {
-        #[cfg(all(target_os = "linux", not(miri)))]
+        #[cfg(all(target_os = "linux", not(any(miri, loom, shuttle))))]
         {
             use rustix::thread::{MembarrierCommand, membarrier};
             let asked = membarrier(MembarrierCommand::PrivateExpedited);
@@ -240,13 +246,13 @@ fn barrier() {
 fn is_asymmetric() -> bool {
     static ASYMMETRIC: OnceLock<bool> = OnceLock::new();
     *ASYMMETRIC.get_or_init(|| {
-        #[cfg(all(target_os = "linux", not(miri)))]
+        #[cfg(all(target_os = "linux", not(any(miri, loom, shuttle))))]
         {
             use rustix::thread::{MembarrierCommand, membarrier};
             membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
                 && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
         }
-        #[cfg(not(all(target_os = "linux", not(miri))))]
+        #[cfg(not(all(target_os = "linux", not(any(miri, loom, shuttle)))))]
         false
     })
 }

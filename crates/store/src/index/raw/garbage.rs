@@ -7,11 +7,11 @@
 use std::collections::VecDeque;
 
 use super::epoch::{self, GRACE, Guard};
-use crate::sync::primitive::{AtomicUsize, Mutex, Ordering};
+use crate::sync::primitive::{AtomicUsize, Mutex, Ordering, in_models};
 
-const STRIPES: usize = 16;
+const STRIPES: usize = in_models(16, 2);
 /// A stripe is looked through when it has grown by so many pieces,
-const PIECES: usize = 128;
+const PIECES: usize = in_models(128, 4);
 /// or by so many bytes.
 const BYTES: usize = 256 << 10;
 

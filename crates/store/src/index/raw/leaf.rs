@@ -24,12 +24,12 @@ use super::{
 use crate::sync::{
     arena::Arena,
     prefetch::prefetch_address,
-    primitive::{AtomicBool, AtomicPtr, AtomicU32, Ordering},
+    primitive::{AtomicBool, AtomicPtr, AtomicU32, Lifetime, Ordering, in_models},
 };
 
 /// Nodes of one extent of node memory.
-const EXTENT_NODES: usize = 16;
-const EXTENTS: usize = 32;
+const EXTENT_NODES: usize = in_models(16, 2);
+const EXTENTS: usize = in_models(32, 4);
 /// The most overflow nodes of a leaf.
 pub(crate) const NODES_MAX: usize = EXTENT_NODES * EXTENTS;
 const EXTENT_BYTES: usize = EXTENT_NODES * size_of::<Node>();
@@ -78,6 +78,7 @@ pub(crate) struct Leaf {
     extents: [AtomicPtr<Node>; EXTENTS],
     prefix: Box<[u8]>,
     pivots: Box<[Box<[u8]>]>,
+    life: Lifetime,
 }
 
 const _: () = assert!(std::mem::offset_of!(Leaf, top) == 64, "finding a bucket reads one line");
@@ -104,8 +105,8 @@ impl Leaf {
         };
         let buckets = buckets.max(1);
         let block = arena.allocate(buckets * size_of::<Bucket>()).cast::<Bucket>();
-        // SAFETY: the block is ours and that long; zeroes are empty buckets.
-        unsafe { block.write_bytes(0, buckets) };
+        // SAFETY: the block is ours and that long.
+        unsafe { Bucket::make_empty(block.as_ptr(), buckets) };
         Box::new(Self {
             line,
             mode,
@@ -122,6 +123,7 @@ impl Leaf {
             extents: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             prefix: prefix.into(),
             pivots,
+            life: Lifetime::default(),
         })
     }
 
@@ -210,6 +212,7 @@ impl Leaf {
     /// The bucket at a place; the last one for places beyond it.
     #[inline(always)]
     pub(crate) fn bucket(&self, place: usize) -> &Bucket {
+        self.life.touch();
         // SAFETY: the block has `last + 1` buckets, initialised by `new`, and lives as the leaf does.
         unsafe { &*self.buckets.as_ptr().add(place.min(self.last as usize)) }
     }
@@ -224,9 +227,9 @@ impl Leaf {
         let mut nodes = extent.load(Ordering::Acquire);
         if nodes.is_null() {
             let block = arena.allocate(EXTENT_BYTES);
-            // SAFETY: the block is ours and that long; zeroes are empty nodes.
-            unsafe { block.write_bytes(0, EXTENT_BYTES) };
             let fresh = block.cast::<Node>().as_ptr();
+            // SAFETY: the block is ours and that long.
+            unsafe { Node::make_empty(fresh, EXTENT_NODES) };
             let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
             nodes = match extent.compare_exchange(ptr::null_mut(), fresh, ok, failed) {
                 Ok(_) => fresh,

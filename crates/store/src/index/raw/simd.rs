@@ -1,4 +1,5 @@
-//! Comparing one word with eight at a time: AVX-512, chosen at run time, else plain code.
+//! Comparing one word with eight at a time: AVX-512 or AVX2, chosen at run time, else plain code, as
+//! under model checkers and sanitizers, which do not see what assembly reads.
 //!
 //! Words that are compared may be written at the same time. The AVX-512 forms are assembly, which
 //! reads each aligned word whole, as the processor promises; the result for a word that changes is
@@ -6,24 +7,44 @@
 //! a newer compiler, and because it can be inlined into code that is compiled for any processor.)
 #![allow(unsafe_code, reason = "vector instructions on memory that others may write")]
 
-use crate::sync::primitive::{AtomicBool, AtomicU64, Ordering};
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+mod avx2;
 
-/// Whether the processor has what the assembly needs; set by [`detect`].
-static HAS_AVX512: AtomicBool = AtomicBool::new(false);
+use crate::sync::primitive::{AtomicU64, Ordering};
+
+/// What the processor has; set by [`detect`].
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+static LEVEL: crate::sync::primitive::AtomicU32 = crate::sync::primitive::AtomicU32::new(PLAIN);
+
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+const PLAIN: u32 = 0;
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+const AVX2: u32 = 1;
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+const AVX512: u32 = 2;
 
 /// Finds out what the processor has. Until it was called plain code is used.
 pub(crate) fn detect() {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("popcnt") {
-        HAS_AVX512.store(true, Ordering::Relaxed);
+        LEVEL.store(AVX512, Ordering::Relaxed);
+    } else if std::is_x86_feature_detected!("avx2") {
+        LEVEL.store(AVX2, Ordering::Relaxed);
     }
 }
 
-/// Whether the assembly may be used.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+/// Whether the assembly for AVX-512 may be used.
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 #[inline(always)]
 fn has_avx512() -> bool {
-    HAS_AVX512.load(Ordering::Relaxed)
+    LEVEL.load(Ordering::Relaxed) == AVX512
+}
+
+/// Whether AVX2 is to be used.
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+#[inline(always)]
+fn has_avx2() -> bool {
+    LEVEL.load(Ordering::Relaxed) == AVX2
 }
 
 /// Eight words of one cache line.
@@ -36,10 +57,15 @@ pub(crate) struct Rung(pub(crate) [u64; 8]);
 /// `N` is 7 or 15, and `first` is the first of `N + 1` words that may be read, on a 64-byte boundary.
 #[inline(always)]
 pub(crate) unsafe fn equal<const N: usize>(first: *const AtomicU64, key: u64) -> u32 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if has_avx512() {
         // SAFETY: AVX-512 was detected, and the caller vouches for the words.
         return unsafe { equal_avx512::<N>(first, key) };
+    }
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+    if has_avx2() {
+        // SAFETY: AVX2 was detected, and the caller vouches for the words.
+        return unsafe { avx2::equal::<N>(first, key) };
     }
     // SAFETY: the caller vouches for the words.
     unsafe { equal_plain::<N>(first, key) }
@@ -62,7 +88,7 @@ unsafe fn equal_plain<const N: usize>(first: *const AtomicU64, key: u64) -> u32 
 ///
 /// # Safety
 /// As for [`equal`], and the processor has AVX-512F.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 #[inline(always)]
 unsafe fn equal_avx512<const N: usize>(first: *const AtomicU64, key: u64) -> u32 {
     use std::arch::asm;
@@ -108,7 +134,7 @@ unsafe fn equal_avx512<const N: usize>(first: *const AtomicU64, key: u64) -> u32
 /// Which of the ascending `words` is the last that is at most `key`; the first of them counts as such.
 #[inline(always)]
 pub(crate) fn last_up_to(words: &[u64; 8], key: u64) -> usize {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if has_avx512() {
         let place: u64;
         // SAFETY: AVX-512 and `popcnt` were detected; the operand is eight words that nobody writes.
@@ -130,6 +156,12 @@ pub(crate) fn last_up_to(words: &[u64; 8], key: u64) -> usize {
         }
         return place as usize;
     }
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+    if has_avx2() {
+        // SAFETY: AVX2 was detected.
+        let count = unsafe { avx2::count_up_to(words, key) };
+        return count - usize::from(words[0] <= key);
+    }
     last_up_to_plain(words, key)
 }
 
@@ -142,7 +174,7 @@ fn last_up_to_plain(words: &[u64; 8], key: u64) -> usize {
 /// as such.
 #[inline(always)]
 pub(crate) fn last_of_two_up_to(rungs: &[Rung; 2], key: u64) -> usize {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if has_avx512() {
         let place: u64;
         // SAFETY: AVX-512 and `popcnt` were detected; the operands are 16 words that nobody writes.
@@ -167,6 +199,12 @@ pub(crate) fn last_of_two_up_to(rungs: &[Rung; 2], key: u64) -> usize {
         }
         return place as usize;
     }
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+    if has_avx2() {
+        // SAFETY: AVX2 was detected.
+        let count = unsafe { rungs.each_ref().map(|rung| avx2::count_up_to(&rung.0, key)) };
+        return count[0] + count[1] - usize::from(rungs[0].0[0] <= key);
+    }
     last_of_two_up_to_plain(rungs, key)
 }
 
@@ -179,7 +217,7 @@ fn last_of_two_up_to_plain([first, second]: &[Rung; 2], key: u64) -> usize {
 /// How many of the ascending words of four rungs are at most `key`.
 #[inline(always)]
 pub(crate) fn count_up_to(rungs: &[Rung; 4], key: u64) -> usize {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if has_avx512() {
         let count: u64;
         // SAFETY: AVX-512 and `popcnt` were detected; the operands are 32 words that nobody writes.
@@ -211,6 +249,12 @@ pub(crate) fn count_up_to(rungs: &[Rung; 4], key: u64) -> usize {
         }
         return count as usize;
     }
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+    if has_avx2() {
+        // SAFETY: AVX2 was detected.
+        let count = |rung: &Rung| unsafe { avx2::count_up_to(&rung.0, key) };
+        return rungs.iter().map(count).sum();
+    }
     count_up_to_plain(rungs, key)
 }
 
@@ -219,15 +263,20 @@ fn count_up_to_plain(rungs: &[Rung; 4], key: u64) -> usize {
     rungs.iter().flat_map(|rung| &rung.0).map(|word| usize::from(*word <= key)).sum()
 }
 
-/// How many of the fifteen words behind the one at `first` are above `key`, the first of them being bit 0
-/// of `among`, which says which of them count.
+/// How many of the `N` words behind the one at `first` are above `key`, of those in `among`, whose bit 0
+/// is the first of them.
 ///
 /// # Safety
-/// As for [`equal`] with 15.
+/// As for [`equal`], with 15 wherever there are vector instructions.
 #[inline(always)]
-pub(crate) unsafe fn count_above(first: *const AtomicU64, key: u64, among: u32) -> usize {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) unsafe fn count_above<const N: usize>(
+    first: *const AtomicU64,
+    key: u64,
+    among: u32,
+) -> usize {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if has_avx512() {
+        const { assert!(N == 15, "sixteen words are compared") };
         let count: u64;
         // SAFETY: AVX-512 and `popcnt` were detected, and the caller vouches for the words.
         unsafe {
@@ -252,8 +301,13 @@ pub(crate) unsafe fn count_above(first: *const AtomicU64, key: u64, among: u32) 
         }
         return count as usize;
     }
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
+    if has_avx2() {
+        // SAFETY: AVX2 was detected, and the caller vouches for the words.
+        return unsafe { avx2::above::<N>(first, key) & among }.count_ones() as usize;
+    }
     // SAFETY: the caller vouches for the words.
-    unsafe { count_above_plain(first, key, among) }
+    unsafe { count_above_plain::<N>(first, key, among) }
 }
 
 /// [`count_above`] one by one.
@@ -261,24 +315,29 @@ pub(crate) unsafe fn count_above(first: *const AtomicU64, key: u64, among: u32) 
 /// # Safety
 /// As for [`count_above`].
 #[inline(never)]
-unsafe fn count_above_plain(first: *const AtomicU64, key: u64, among: u32) -> usize {
+unsafe fn count_above_plain<const N: usize>(
+    first: *const AtomicU64,
+    key: u64,
+    among: u32,
+) -> usize {
     let is_above = |i: &usize| {
-        // SAFETY: `i + 1` is at most 15.
+        // SAFETY: `i + 1` is at most `N`.
         let word = unsafe { (*first.add(i + 1)).load(Ordering::Relaxed) };
         among & 1 << i != 0 && word > key
     };
-    (0..15).filter(is_above).count()
+    (0..N).filter(is_above).count()
 }
 
-/// Which of the fourteen words behind the one at `first` are above their successor, the first of them being
-/// bit 0; the bits above these are any.
+/// Which of the `N` words behind the one at `first` are above their successor, the first of them being
+/// bit 0; the bit of the last and those above it are any.
 ///
 /// # Safety
-/// `first` is the first of 18 words that may be read, on a 64-byte boundary.
+/// As for [`equal`], with 15 wherever there are vector instructions, and two words more may be read.
 #[inline(always)]
-pub(crate) unsafe fn descents(first: *const AtomicU64) -> u32 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) unsafe fn descents<const N: usize>(first: *const AtomicU64) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if has_avx512() {
+        const { assert!(N == 15, "sixteen words are compared") };
         let descents: u32;
         // SAFETY: AVX-512 was detected, and the caller vouches for the words.
         unsafe {
@@ -302,7 +361,7 @@ pub(crate) unsafe fn descents(first: *const AtomicU64) -> u32 {
         return descents;
     }
     // SAFETY: the caller vouches for the words.
-    unsafe { descents_plain(first) }
+    unsafe { descents_plain::<N>(first) }
 }
 
 /// [`descents`] one by one.
@@ -310,30 +369,45 @@ pub(crate) unsafe fn descents(first: *const AtomicU64) -> u32 {
 /// # Safety
 /// As for [`descents`].
 #[inline(never)]
-unsafe fn descents_plain(first: *const AtomicU64) -> u32 {
-    // SAFETY: `i` is at most 15.
+unsafe fn descents_plain<const N: usize>(first: *const AtomicU64) -> u32 {
+    // SAFETY: `i` is at most `N`.
     let word = |i: usize| unsafe { (*first.add(i)).load(Ordering::Relaxed) };
-    (0..14).fold(0, |found, i| found | u32::from(word(i + 1) > word(i + 2)) << i)
+    (0..N - 1).fold(0, |found, i| found | u32::from(word(i + 1) > word(i + 2)) << i)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 
     #[test]
     fn comparisons_agree_with_plain_code() {
+        check();
         detect();
+        check();
+        #[cfg(all(target_arch = "x86_64", not(any(miri, sanitized))))]
+        if std::is_x86_feature_detected!("avx2") {
+            // Other tests use whatever is set, all of which give the same answers.
+            LEVEL.store(AVX2, Ordering::Relaxed);
+            check();
+            detect();
+        }
+    }
+
+    fn check() {
         #[repr(align(64))]
         struct Line([AtomicU64; 18]);
         let words = [3, 3, 9, 9, 0, u64::MAX, 1 << 63, 7, 3, 3, 5, 0, u64::MAX, 9, 8, 3, 0, 0];
         let line = Line(words.map(AtomicU64::new));
+        let first = line.0.as_ptr();
         // SAFETY: the line has 18 words and is aligned.
-        let found = unsafe { (descents(line.0.as_ptr()), descents_plain(line.0.as_ptr())) };
+        let found = unsafe { (descents::<15>(first), descents_plain::<15>(first)) };
         let expected = (0..14).fold(0, |all, i| all | u32::from(words[i + 1] > words[i + 2]) << i);
         assert_eq!((found.0 & 0x3fff, found.1), (expected, expected));
         for key in words.into_iter().chain([1, 2, 4]) {
-            let expected = (0..15).fold(0, |found, i| found | u32::from(words[i + 1] == key) << i);
-            let first = line.0.as_ptr();
+            let bits = |is: fn(u64, u64) -> bool| {
+                (0..15).fold(0, |found, i| found | u32::from(is(words[i + 1], key)) << i)
+            };
+            let expected = bits(|word, key| word == key);
             // SAFETY: the line has sixteen words and is aligned.
             let found = unsafe { (equal::<15>(first, key), equal_plain::<15>(first, key)) };
             assert_eq!(found, (expected, expected), "{key}");
@@ -344,22 +418,23 @@ mod tests {
                 let expected = (0..15).filter(counts).count();
                 // SAFETY: as above.
                 let found = unsafe {
-                    (count_above(first, key, among), count_above_plain(first, key, among))
+                    (
+                        count_above::<15>(first, key, among),
+                        count_above_plain::<15>(first, key, among),
+                    )
                 };
                 assert_eq!(found, (expected, expected), "{key}");
             }
         }
         let ascending = [1, 3, 3, 8, 1 << 40, 1 << 63, u64::MAX - 1, u64::MAX];
         let rungs = [3, 2, 1, 0].map(|shift| Rung(ascending.map(|word| word >> (8 * shift))));
-        for key in ascending.into_iter().chain([5, 1 << 40, u64::MAX]) {
+        for key in ascending.into_iter().chain([0, 5, 7, 9, 1 << 40, u64::MAX / 2]) {
             let expected = count_up_to_plain(&rungs, key);
             assert_eq!(count_up_to(&rungs, key), expected, "{key}");
             let [_, .., a, b] = &rungs;
             let two = [Rung(a.0), Rung(b.0)];
             let expected = last_of_two_up_to_plain(&two, key);
             assert_eq!(last_of_two_up_to(&two, key), expected, "{key}");
-        }
-        for key in ascending.into_iter().chain([0, 7, 9, u64::MAX / 2]) {
             let expected = ascending.iter().rposition(|word| *word <= key).unwrap_or(0);
             assert_eq!(last_up_to(&ascending, key), expected, "{key}");
             assert_eq!(last_up_to_plain(&ascending, key), expected, "{key}");

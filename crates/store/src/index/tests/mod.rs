@@ -7,7 +7,14 @@ use std::{
     thread,
 };
 
-use super::{Index, Key, Value};
+use super::{
+    Index, Key, Value,
+    core::reader,
+    kinds::AnyLeaf,
+    raw::epoch,
+    retrain::Trigger,
+    schema::{Of, Probe},
+};
 
 struct Random(u64);
 
@@ -379,4 +386,44 @@ fn ends_of_a_scan_meet() {
     let empty = index.range(900..100).count();
     assert_eq!(empty, 0);
     assert_eq!(index.range((Bound::Excluded(5), Bound::Excluded(6))).count(), 0);
+}
+
+/// Whoever found a wide key before it was removed may read its record late: with the value of a later
+/// insertion that would be seen before it is there for others.
+#[test]
+fn a_key_that_comes_back_is_not_seen_through_what_it_was_before() {
+    type Schema = Of<Vec<u8>, u64>;
+    let (first, key) = (b"a key".to_vec(), b"another key".to_vec());
+    let index = Index::<Vec<u8>, u64>::new();
+    index.insert(first.clone(), 0);
+    index.insert(key.clone(), 1);
+    let guard = epoch::pin();
+    let probe = Probe::wide(&key);
+    let AnyLeaf::Buckets(leaf) = index.core.place(probe, &guard).leaf else {
+        panic!("the usual leaf has buckets");
+    };
+    index.core.replace(&index.core.place(probe, &guard), Trigger::Full, &guard);
+    let mut scan = index.iter();
+    assert_eq!(scan.next(), Some((first, 0)));
+    assert_eq!(index.remove(&key), Some(1));
+    assert_eq!(index.insert(key.clone(), 2), None);
+    let word = leaf.word::<Schema>(probe);
+    let bucket = leaf.bucket(leaf.place::<Schema>(word, probe));
+    assert_eq!(bucket.get(word, reader::<Schema>(probe)), Some(1), "in the leaf as it was");
+    assert_eq!(scan.next(), Some((key.clone(), 1)), "in a scan that had read the bucket");
+    assert_eq!(index.get(&key), Some(2));
+}
+
+/// A trainer comes late: the leaf has a successor by then, with fewer buckets.
+#[test]
+fn a_stale_reason_to_replace_a_leaf_does_no_harm() {
+    let index = Index::<u64, u64>::new();
+    index.bulk_load((0..3000).map(|i| (i * 7, i))).unwrap();
+    for beyond in [0, 1, 500] {
+        let guard = epoch::pin();
+        let place = index.core.place(Probe { word: 7, bytes: &[] }, &guard);
+        let at = place.leaf.len() + beyond;
+        index.core.replace(&place, Trigger::Chain(at, 3), &guard);
+    }
+    assert!(index.iter().eq((0..3000).map(|i| (i * 7, i))));
 }

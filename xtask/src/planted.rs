@@ -1,0 +1,134 @@
+//! Plants known bugs in a copy of the index, one at a time, and sees that a suite catches each: a suite
+//! that catches none of its bugs would not catch others.
+//!
+//! The copy and its builds are in `target/planted`; the sources are not touched.
+
+mod bugs;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context, bail};
+
+use self::bugs::{BUGS, Bug};
+use crate::{
+    tidy,
+    verify::{Suite, target_directory},
+};
+
+/// Plants the bugs whose names contain one of `names`, or all of them.
+///
+/// # Errors
+/// If a bug was not caught, does not compile, or is not in the sources any more, or if a suite fails
+/// without one.
+pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<()> {
+    let is_wanted = |bug: &Bug| names.is_empty() || names.iter().any(|n| bug.name.contains(&**n));
+    let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| is_wanted(bug)).collect();
+    let copy = Copy::new(root)?;
+    let mut suites: Vec<Suite> = bugs.iter().map(|bug| bug.suite).collect();
+    suites.dedup();
+    for suite in suites {
+        let filters: Vec<&str> =
+            bugs.iter().filter(|bug| bug.suite == suite).map(|bug| bug.test).collect();
+        if !copy.passes(suite, &filters)? {
+            bail!("the suite {} fails without a bug", suite.name());
+        }
+    }
+    let mut missed = Vec::new();
+    for bug in &bugs {
+        let start = Instant::now();
+        let is_caught = copy.catches(bug)?;
+        let (says, seconds) = (if is_caught { "caught" } else { "MISSED" }, start.elapsed());
+        println!(
+            "{says} in {:3.0} s: {} ({}, {})",
+            seconds.as_secs_f64(),
+            bug.name,
+            bug.suite.name(),
+            bug.test
+        );
+        if !is_caught {
+            missed.push(bug.name);
+        }
+    }
+    if !missed.is_empty() {
+        bail!("{} of {} bugs were missed: {missed:?}", missed.len(), bugs.len());
+    }
+    println!("{} bugs were planted and caught", bugs.len());
+    Ok(())
+}
+
+/// A copy of the repository that bugs are planted in.
+struct Copy {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Copy {
+    fn new(root: &Path) -> anyhow::Result<Self> {
+        let place = target_directory(root).join("planted");
+        let copy = Self { root: place.join("sources"), target: place.join("builds") };
+        for path in tidy::list_files(root).context("cannot list the repository's files")? {
+            let text = fs::read(root.join(&path)).with_context(|| format!("cannot read {path}"))?;
+            copy.write(&path, &text)?;
+        }
+        Ok(copy)
+    }
+
+    /// Writes a file unless it is the same already, which would have it compiled again.
+    fn write(&self, path: &str, text: &[u8]) -> anyhow::Result<()> {
+        let to = self.root.join(path);
+        if fs::read(&to).is_ok_and(|now| now == text) {
+            return Ok(());
+        }
+        fs::create_dir_all(to.parent().context("a file has a directory")?)?;
+        fs::write(&to, text).with_context(|| format!("cannot write {}", to.display()))
+    }
+
+    /// Whether the suite catches the bug.
+    fn catches(&self, bug: &Bug) -> anyhow::Result<bool> {
+        let sound = fs::read_to_string(self.root.join(bug.file))
+            .with_context(|| format!("cannot read {}", bug.file))?;
+        let planted = bug.plant(&sound)?;
+        self.write(bug.file, planted.as_bytes())?;
+        let outcome = self.passes(bug.suite, &[bug.test]);
+        self.write(bug.file, sound.as_bytes())?;
+        outcome.map(|passes| !passes).with_context(|| format!("with the bug {}", bug.name))
+    }
+
+    /// Whether the tests pass, each in a build that succeeds.
+    fn passes(&self, suite: Suite, filters: &[&str]) -> anyhow::Result<bool> {
+        let mut build = suite.command(&self.root, &self.target, &["--list"]);
+        let built = build.stderr(Stdio::piped()).stdout(Stdio::null()).output()?;
+        if !built.status.success() {
+            bail!("does not compile: {}", String::from_utf8_lossy(&built.stderr));
+        }
+        let mut command = suite.command(&self.root, &self.target, filters);
+        let Output { status, stdout, .. } = command.stderr(Stdio::null()).output()?;
+        if status.success() && String::from_utf8_lossy(&stdout).contains("running 0 tests") {
+            bail!("no test of {} is named {filters:?}", suite.name());
+        }
+        Ok(status.success())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bug_can_be_planted_and_is_in_the_documents() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let document = fs::read_to_string(root.join("docs/testing.md")).unwrap();
+        for bug in &BUGS {
+            let text = fs::read_to_string(root.join(bug.file)).unwrap();
+            assert_ne!(bug.plant(&text).unwrap(), text);
+            let row = document.lines().find(|line| line.contains(&format!("| {} |", bug.name)));
+            let row = row.unwrap_or_else(|| panic!("docs/testing.md lacks {}", bug.name));
+            assert!(row.contains(bug.suite.name()) && row.contains(bug.test), "{row}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The bugs: what is replaced by what, and which test must fail then.
+
+use anyhow::bail;
+
+use crate::verify::Suite::{self, Addresses, Index, Models, Schedules, Unit};
+
+/// A bug.
+pub(super) struct Bug {
+    pub(super) name: &'static str,
+    pub(super) file: &'static str,
+    /// What is replaced; it is in the file once.
+    sound: &'static str,
+    broken: &'static str,
+    pub(super) suite: Suite,
+    /// A part of the name of the tests that catch it.
+    pub(super) test: &'static str,
+}
+
+impl Bug {
+    /// The text of the file with the bug.
+    ///
+    /// # Errors
+    /// If what it replaces is not there, or more than once.
+    pub(super) fn plant(&self, text: &str) -> anyhow::Result<String> {
+        match text.matches(self.sound).count() {
+            1 => Ok(text.replacen(self.sound, self.broken, 1)),
+            count => bail!("{}: {} has {count} of\n{}", self.name, self.file, self.sound),
+        }
+    }
+}
+
+const BUCKET: &str = "crates/store/src/index/raw/bucket.rs";
+const CORE: &str = "crates/store/src/index/core.rs";
+const EPOCH: &str = "crates/store/src/index/raw/epoch.rs";
+const GARBAGE: &str = "crates/store/src/index/raw/garbage.rs";
+const LEAF: &str = "crates/store/src/index/raw/leaf.rs";
+const PLAN: &str = "crates/store/src/index/plan.rs";
+const RETRAIN: &str = "crates/store/src/index/retrain.rs";
+const ROUTE: &str = "crates/store/src/index/route.rs";
+const SCAN: &str = "crates/store/src/index/scan.rs";
+
+/// All of them, those of a suite together.
+pub(super) const BUGS: [Bug; 29] = [
+    Bug {
+        name: "a lookup takes no second look at the header",
+        file: BUCKET,
+        sound: "let again = self.header.load(Ordering::Acquire);",
+        broken: "let again = header;",
+        suite: Models,
+        test: "a_value_is_not_seen_before_its_key_is_back",
+    },
+    Bug {
+        name: "a scan takes no second look at the header",
+        file: BUCKET,
+        sound: "let mut bits = before & present(self.header.load(Ordering::Acquire));",
+        broken: "let mut bits = before;",
+        suite: Models,
+        test: "a_scan_does_not_see_a_value_before_its_key_is_back",
+    },
+    Bug {
+        name: "the header is published with a relaxed store",
+        file: BUCKET,
+        sound: "self.bucket.header.store(self.header, Ordering::Release);",
+        broken: "self.bucket.header.store(self.header, Ordering::Relaxed);",
+        suite: Models,
+        test: "two_writers_claim_slots",
+    },
+    Bug {
+        name: "the value of a slot is not stored",
+        file: BUCKET,
+        sound: "self.values[slot].store(value, Ordering::Release);\n    }",
+        broken: "let _ = value;\n    }",
+        suite: Models,
+        test: "two_writers_claim_slots",
+    },
+    Bug {
+        name: "the lock is taken by a load and a store",
+        file: BUCKET,
+        sound: "if self.header.compare_exchange_weak(header, header | LOCKED, ok, failed).is_ok() {",
+        broken: "let _ = (ok, failed);\n                self.header.store(header | LOCKED, Ordering::Release);\n                {",
+        suite: Models,
+        test: "one_key_has_one_slot",
+    },
+    Bug {
+        name: "a node is linked before it is filled",
+        file: BUCKET,
+        sound: "        node.fill(0, word, value);\n        node.header.store(bits(0), Ordering::Relaxed);\n        link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Release);\n",
+        broken: "        link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Release);\n        node.header.store(bits(0), Ordering::Relaxed);\n        node.fill(0, word, value);\n",
+        suite: Models,
+        test: "an_overflow_node_is_whole",
+    },
+    Bug {
+        name: "a node is linked with a relaxed store",
+        file: BUCKET,
+        sound: "link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Release);",
+        broken: "link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Relaxed);",
+        suite: Models,
+        test: "an_overflow_node_is_whole",
+    },
+    Bug {
+        name: "freezing does not wait for the lock",
+        file: BUCKET,
+        sound: "        if let Ok(mut locked) = self.lock() {\n            locked.header |= FROZEN;\n        }",
+        broken: "        let header = self.header.load(Ordering::Acquire);\n        self.header.store(header | FROZEN, Ordering::Release);",
+        suite: Models,
+        test: "nothing_changes_after_the_freezing",
+    },
+    Bug {
+        name: "a joined neighbour is not frozen",
+        file: RETRAIN,
+        sound: "            next.freeze();\n",
+        broken: "",
+        suite: Models,
+        test: "leaves_are_joined",
+    },
+    Bug {
+        name: "a group is replaced without freezing it",
+        file: ROUTE,
+        sound: "            while now.addr() & FROZEN == 0 {",
+        broken: "            while now.is_null() {",
+        suite: Models,
+        test: "a_group_is_replaced",
+    },
+    Bug {
+        name: "who lost the race for a leaf takes it for won",
+        file: RETRAIN,
+        sound: "                Replaced::Lost => return false,",
+        broken: "                Replaced::Lost => return true,",
+        suite: Models,
+        test: "two_helpers_replace_a_leaf",
+    },
+    Bug {
+        name: "a replaced group is published over another's",
+        file: RETRAIN,
+        sound: "            .is_some_and(|now| now.iter().zip(replaced).all(|((_, p), old)| *p == ptr_of(*old)));",
+        broken: "            .is_some();",
+        suite: Models,
+        test: "a_group_is_replaced",
+    },
+    Bug {
+        name: "a replaced leaf is freed at once",
+        file: RETRAIN,
+        sound: "            self.retire(Waste::Leaf(ptr_of(leaf)), leaf.bytes(), guard);",
+        broken: "            Box::from_raw(ptr_of(leaf)).free(&self.arena);",
+        suite: Models,
+        test: "a_read_is_right_while_its_leaf_is_replaced",
+    },
+    Bug {
+        name: "a replaced value is freed at once",
+        file: CORE,
+        sound: "        unsafe { self.retire(Waste::Value(word, std::marker::PhantomData), bytes, guard) };",
+        broken: "        let _ = guard;\n        unsafe { S::free_value(word) };",
+        suite: Models,
+        test: "a_boxed_value_is_not_freed",
+    },
+    Bug {
+        name: "a wide key that comes back writes into its old record",
+        file: CORE,
+        sound: "        let record = S::WIDE.then(|| slot.load(Ordering::Relaxed));\n",
+        broken: "        if S::WIDE {\n            cell::<S>(locked, spot).store(new, Ordering::Release);\n            locked.set_present(spot, true);\n            return None;\n        }\n        let record = S::WIDE.then(|| slot.load(Ordering::Relaxed));\n",
+        suite: Models,
+        test: "a_wide_key_comes_back",
+    },
+    Bug {
+        name: "pinning has no fence",
+        file: EPOCH,
+        sound: "        if self.is_fenced.get() {\n            fence(Ordering::SeqCst);",
+        broken: "        if self.is_fenced.get() {\n            compiler_fence(Ordering::SeqCst);",
+        suite: Models,
+        test: "index::models::epoch",
+    },
+    Bug {
+        name: "the epoch advances without a barrier",
+        file: EPOCH,
+        sound: "    barrier();\n    if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {\n        return epoch;\n    }\n    fence(Ordering::SeqCst);\n",
+        broken: "    if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {\n        return epoch;\n    }\n    if epoch == 0 {\n        barrier();\n    }\n",
+        suite: Models,
+        test: "who_frees_need_not_be_who_unlinked",
+    },
+    Bug {
+        name: "the epoch advances over pinned threads",
+        file: EPOCH,
+        sound: "    if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {",
+        broken: "    if slots().any(|slot| slot.pinned.load(Ordering::Acquire) > epoch) {",
+        suite: Models,
+        test: "index::models::epoch",
+    },
+    Bug {
+        name: "garbage is freed an epoch too early",
+        file: GARBAGE,
+        sound: "*unlinked + GRACE > epoch",
+        broken: "*unlinked + GRACE > epoch + 2",
+        suite: Models,
+        test: "index::models::epoch",
+    },
+    Bug {
+        name: "a pin after another is stored relaxed",
+        file: EPOCH,
+        sound: "        slot.pinned.store(EPOCH.load(Ordering::Acquire), Ordering::Release);",
+        broken: "        slot.pinned.store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);",
+        suite: Models,
+        test: "reads_of_an_earlier_pin_are_over",
+    },
+    Bug {
+        name: "the end of a pin is stored relaxed",
+        file: EPOCH,
+        sound: "            if depth == 0\n                && let Some(slot) = local.slot.get()\n            {\n                slot.pinned.store(UNPINNED, Ordering::Release);",
+        broken: "            if depth == 0\n                && let Some(slot) = local.slot.get()\n            {\n                slot.pinned.store(UNPINNED, Ordering::Relaxed);",
+        suite: Models,
+        test: "index::models::epoch",
+    },
+    Bug {
+        name: "a scan finds its place again behind the next key",
+        file: SCAN,
+        sound: "                        self.low = Edge::new(Limit::Included(upper.probe()), 0);",
+        broken: "                        self.low = Edge::new(Limit::Excluded(upper.probe()), 0);",
+        suite: Schedules,
+        test: "words",
+    },
+    Bug {
+        name: "the next scan starts at a stale place",
+        file: SCAN,
+        sound: "            (self.front.place, self.back.place) = (None, None);\n",
+        broken: "",
+        suite: Schedules,
+        test: "words",
+    },
+    Bug {
+        name: "a writer does not see that a bucket is frozen",
+        file: BUCKET,
+        sound: "            if header & FROZEN != 0 {\n                return Err(Frozen);\n            }\n            if header & LOCKED",
+        broken: "            if header & FROZEN != 0 && header == 0 {\n                return Err(Frozen);\n            }\n            if header & LOCKED",
+        suite: Index,
+        test: "histories::",
+    },
+    Bug {
+        name: "a trainer takes its reason for one of the leaf's successor",
+        file: RETRAIN,
+        sound: " || at >= leaf.len()",
+        broken: "",
+        suite: Unit,
+        test: "a_stale_reason_to_replace_a_leaf",
+    },
+    Bug {
+        name: "keys in overflow nodes are not copied",
+        file: BUCKET,
+        sound: "        self.for_each_here(&mut visit);\n        for node in self.chain() {",
+        broken: "        self.for_each_here(&mut visit);\n        for node in self.chain().skip(1) {",
+        suite: Unit,
+        test: "integers_agree_with_a_plain_map",
+    },
+    Bug {
+        name: "a leaf is filled by one line and addressed by another",
+        file: PLAN,
+        sound: "            let leaf = self.leaf(arena, Address::Line(line), buckets);\n            return",
+        broken: "            let line = Line::new(*first, *last, buckets);\n            let leaf = self.leaf(arena, Address::Line(line), buckets);\n            return",
+        suite: Unit,
+        test: "sorted_runs_grow_well_at_either_end",
+    },
+    Bug {
+        name: "the record of a removed key is freed with both joined leaves",
+        file: RETRAIN,
+        sound: "std::mem::take(&mut dead)",
+        broken: "dead.clone()",
+        suite: Addresses,
+        test: "growth",
+    },
+    Bug {
+        name: "the node memory of a leaf is given back twice",
+        file: LEAF,
+        sound: "                    arena.release(extent.cast(), EXTENT_BYTES);\n                }\n            }\n            arena.release",
+        broken: "                    arena.release(extent.cast(), EXTENT_BYTES);\n                    arena.release(extent.cast(), EXTENT_BYTES);\n                }\n            }\n            arena.release",
+        suite: Addresses,
+        test: "growth",
+    },
+];

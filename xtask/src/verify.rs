@@ -1,0 +1,138 @@
+//! The suites that need a build of their own: models of the index under loom, whole maps under shuttle,
+//! and the index's tests under sanitizers. CONTRIBUTING.md says what each shows.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, bail};
+
+const USAGE: &str = "\
+Usage: cargo xtask verify <SUITE> [FILTER]...
+
+Suites:
+  models      The index's parts under loom: every order of steps and every value that may be read.
+  schedules   Whole maps under shuttle; RHUMB_SCHEDULES=n schedules of each kind.
+  threads     The index's tests under ThreadSanitizer. Needs a nightly compiler with rust-src.
+  addresses   The same under AddressSanitizer.
+A FILTER is part of a test's name.
+";
+
+/// What sanitized tests run on, unless the environment says otherwise: they are slower by far.
+const SMALL: [(&str, &str); 2] = [("RHUMB_INDEX_HISTORIES", "60"), ("RHUMB_INDEX_KEYS", "20000")];
+
+/// Builds for sanitizers name their target, so that build scripts stay as they are.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// A suite with a build of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suite {
+    Models,
+    Schedules,
+    Threads,
+    Addresses,
+    /// The library's own tests of the index, built as usual.
+    Unit,
+    /// The index's tests from outside, built as usual.
+    Index,
+}
+
+impl Suite {
+    fn named(name: &str) -> Option<Self> {
+        [Self::Models, Self::Schedules, Self::Threads, Self::Addresses]
+            .into_iter()
+            .find(|suite| suite.name() == name)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Models => "models",
+            Self::Schedules => "schedules",
+            Self::Threads => "threads",
+            Self::Addresses => "addresses",
+            Self::Unit => "unit",
+            Self::Index => "index",
+        }
+    }
+
+    fn flags(self) -> Option<&'static str> {
+        match self {
+            Self::Models => Some("--cfg loom"),
+            Self::Schedules => Some("--cfg shuttle"),
+            Self::Threads => Some("--cfg sanitized -Zsanitizer=thread"),
+            Self::Addresses => Some("--cfg sanitized -Zsanitizer=address"),
+            Self::Unit | Self::Index => None,
+        }
+    }
+
+    /// Which tests, of the package `rhumb`.
+    fn tests(self) -> &'static [&'static str] {
+        match self {
+            Self::Models => &["--lib"],
+            Self::Schedules => &["--test", "schedules"],
+            Self::Threads => &["--test", "index", "-Zbuild-std", "--target", TARGET],
+            Self::Addresses => &["--test", "index", "--target", TARGET],
+            Self::Unit => &["--lib"],
+            Self::Index => &["--test", "index"],
+        }
+    }
+
+    /// The command that runs the tests whose names contain one of `filters`, or all, on the sources at
+    /// `root`, with builds in `target`.
+    pub(crate) fn command(self, root: &Path, target: &Path, filters: &[&str]) -> Command {
+        let is_sanitized = matches!(self, Self::Threads | Self::Addresses);
+        let mut command = Command::new("cargo");
+        if is_sanitized {
+            command.arg("+nightly");
+        }
+        command.args(["test", "--release", "--package", "rhumb"]).args(self.tests());
+        let all: &[&str] = match self {
+            Self::Models => &["index::models"],
+            Self::Unit => &["index::"],
+            _ => &[],
+        };
+        command.arg("--").args(if filters.is_empty() { all } else { filters });
+        command.current_dir(root).env("CARGO_TARGET_DIR", target.join(self.name()));
+        if let Some(flags) = self.flags() {
+            command.env("RUSTFLAGS", flags);
+        }
+        if matches!(self, Self::Models | Self::Schedules) {
+            // Built in half of the time.
+            command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+        }
+        if is_sanitized {
+            for (variable, value) in SMALL {
+                if env::var_os(variable).is_none() {
+                    command.env(variable, value);
+                }
+            }
+        }
+        command
+    }
+}
+
+/// Where builds go.
+pub(crate) fn target_directory(root: &Path) -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
+/// Runs a suite.
+///
+/// # Errors
+/// If there is no such suite, it cannot be run, or a test fails.
+pub(crate) fn run(root: &Path, args: &[String]) -> anyhow::Result<()> {
+    let Some(suite) = args.first().and_then(|name| Suite::named(name)) else {
+        eprint!("{USAGE}");
+        bail!("which suite?");
+    };
+    let filters: Vec<&str> = args[1..].iter().map(String::as_str).collect();
+    let mut command = suite.command(root, &target_directory(root), &filters);
+    command.arg("--nocapture");
+    let status = command.status().context("cannot run cargo")?;
+    if !status.success() {
+        bail!("the suite failed: {status}");
+    }
+    Ok(())
+}
