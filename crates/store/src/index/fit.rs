@@ -76,16 +76,21 @@ pub(super) fn cut<S: Schema>(
     for piece in 0..pieces {
         let cut = |i: usize| entries.len() * i / pieces;
         let mut rest: Range<usize> = cut(piece)..cut(piece + 1);
+        let (mut start, (mut prefix, mut known)) = (rest.start, words::<S>(&entries[rest.clone()]));
         loop {
-            let (prefix, words) = words::<S>(&entries[rest.clone()]);
-            let run = Run { entries: &entries[rest.clone()], words: &words, prefix };
+            if S::WIDE && rest.len() < known.len() / 2 {
+                // Fewer keys may have more in common, and words then tell more of them apart.
+                (start, (prefix, known)) = (rest.start, words::<S>(&entries[rest.clone()]));
+            }
+            let words = &known[rest.start - start..];
+            let run = Run { entries: &entries[rest.clone()], words, prefix };
             let mut len = rest.len();
             let (len, leaf) = loop {
                 match build(&run.first(len)) {
                     Some(built) => break built,
                     None => {
                         assert!(len > SURE, "{len} entries can always be built");
-                        len = sound::<S>(&words, len / 2);
+                        len = sound::<S>(words, len / 2);
                     }
                 }
             };

@@ -11,21 +11,15 @@ pub enum Preset {
     /// Rhumb's own design: buckets that a model addresses, retrained by what each leaf sees.
     #[default]
     Auto,
-    /// Slots claimed within a predicted window, overflow in expanded buckets, as LOFT has them.
+    /// Slots claimed within a predicted window, overflow in wider runs behind it, as LOFT has them. An entry of
+    /// an integer key and a word takes up to 72 bytes, more if keys come where no line fits.
     Loft,
-    /// Immutable trained arrays with level bins, as FineStore has them.
+    /// Immutable trained arrays with level bins, as FineStore has them. An entry of an integer key and a word
+    /// takes up to 128 bytes.
     FineStore,
-    /// Gapped leaves of a primary and a secondary array, as TONE has them.
+    /// Gapped leaves of a primary and a secondary array, as TONE has them. An entry of an integer key and a
+    /// word takes up to 48 bytes.
     Tone,
-}
-
-impl Preset {
-    /// Whether this version has the preset's own parts. An index of one that it has not is built as
-    /// [`Preset::Auto`].
-    #[must_use]
-    pub fn is_available(self) -> bool {
-        matches!(self, Self::Auto | Self::Loft | Self::FineStore | Self::Tone)
-    }
 }
 
 /// Settings of a new [`Index`].

@@ -82,6 +82,6 @@ pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
         }
         place = current.next(&guard);
     }
-    stats.fill = stats.keys as f64 / slots as f64;
+    stats.fill = stats.keys as f64 / slots.max(1) as f64;
     stats
 }

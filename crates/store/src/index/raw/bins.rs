@@ -208,10 +208,10 @@ impl BinLeaf {
         }
     }
 
-    fn for_each_small(&self, mut visit: impl FnMut(&Trained)) {
+    fn for_each_small(&self, mut visit: impl FnMut(Trained)) {
         for link in self.trained.links() {
             if let Gap::Small(small) = Gap::behind(link.load(Ordering::Acquire)) {
-                visit(small);
+                visit(*small);
             }
         }
     }

@@ -19,7 +19,7 @@ const FIRST_BYTES: usize = 1024;
 /// What may start as zeroed memory.
 ///
 /// # Safety
-/// All zeroes are a value of the type, which is made of atomics, needs no drop, and is aligned to at
+/// SAFETY: all zeroes are a value of the type, which is made of atomics, needs no drop, and is aligned to at
 /// most what an [`Arena`] aligns to.
 pub(crate) unsafe trait Zeroed {}
 

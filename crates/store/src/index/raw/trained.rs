@@ -73,7 +73,7 @@ impl Trained {
     ///
     /// # Safety
     /// The array was made with this arena, and nobody uses it again.
-    pub(super) unsafe fn free(&self, arena: &Arena) {
+    pub(super) unsafe fn free(self, arena: &Arena) {
         // SAFETY: the block came from the arena with this length, and the caller gives it up.
         unsafe { arena.release(self.block, self.bytes()) };
     }
