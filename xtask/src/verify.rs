@@ -98,10 +98,8 @@ impl Suite {
         if let Some(flags) = self.flags() {
             command.env("RUSTFLAGS", flags);
         }
-        if matches!(self, Self::Models | Self::Schedules) {
-            // Built in half of the time.
-            command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
-        }
+        // Built in half of the time.
+        command.env("CARGO_PROFILE_RELEASE_LTO", "off");
         if is_sanitized {
             for (variable, value) in SMALL {
                 if env::var_os(variable).is_none() {

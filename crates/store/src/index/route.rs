@@ -134,7 +134,7 @@ impl<T> Branch<T> {
             levels,
             children: children.into_iter().map(AtomicPtr::new).collect(),
             bounds: bounds.into(),
-            life: Lifetime::default(),
+            life: Lifetime::new(),
         })
     }
 

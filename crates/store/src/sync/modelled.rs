@@ -72,11 +72,14 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 /// See `primitive`, where it is nothing.
 #[cfg(loom)]
-#[derive(Default)]
 pub(crate) struct Lifetime(loom::cell::UnsafeCell<()>);
 
 #[cfg(loom)]
 impl Lifetime {
+    pub(crate) fn new() -> Self {
+        Self(loom::cell::UnsafeCell::new(()))
+    }
+
     pub(crate) fn touch(&self) {
         self.0.with(|_| ());
     }

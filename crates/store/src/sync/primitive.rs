@@ -39,11 +39,14 @@ pub(crate) use {global, local};
 /// Tells loom when what holds it is used and when it is dropped, so that it finds a use that does not
 /// come before the end for certain. Nothing otherwise.
 #[cfg(not(loom))]
-#[derive(Default)]
 pub(crate) struct Lifetime;
 
 #[cfg(not(loom))]
 impl Lifetime {
+    pub(crate) fn new() -> Self {
+        Self
+    }
+
     #[inline(always)]
     pub(crate) fn touch(&self) {}
 }

@@ -188,7 +188,7 @@ unsafe impl Send for Seen {}
 
 impl Seen {
     fn new(number: u64) -> Self {
-        Self { cell: Some(Lifetime::default()), number }
+        Self { cell: Some(Lifetime::new()), number }
     }
 }
 

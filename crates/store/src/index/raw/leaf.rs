@@ -123,7 +123,7 @@ impl Leaf {
             extents: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             prefix: prefix.into(),
             pivots,
-            life: Lifetime::default(),
+            life: Lifetime::new(),
         })
     }
 
