@@ -491,7 +491,7 @@ impl Wider {
 fn start_of(height: u64, expansion_2: u32, depth: u32) -> u64 {
     // Heights are capped so that the product fits: 2^44 keys in a leaf are far more than there are.
     let height = height.min(1 << 50);
-    (height * u64::from(expansion_2) << (3 * depth)) / (2 * HEIGHT)
+    ((height * u64::from(expansion_2)) << (3 * depth)) / (2 * HEIGHT)
 }
 
 #[inline(always)]
