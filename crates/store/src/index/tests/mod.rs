@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Index, Key, Value,
+    Index, Key, Preset, Value,
     core::reader,
     kinds::AnyLeaf,
     raw::epoch,
@@ -345,6 +345,33 @@ fn scans_miss_nothing_that_stays() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn one_of_many_inserters_is_the_first() {
+    for preset in [Preset::Auto, Preset::Loft, Preset::FineStore, Preset::Tone] {
+        let index = Index::<u64, u64>::builder().preset(preset).build();
+        let len = 100_000 / SCALE as u64;
+        let first = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                let (index, first) = (&index, &first);
+                // All insert the same keys in the same order, so that they meet again and again.
+                scope.spawn(move || {
+                    for i in 0..len {
+                        let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                        let is_first = index.insert(key, thread).is_none();
+                        first.fetch_add(usize::from(is_first), Ordering::Relaxed);
+                        while i % 64 == 0 && index.len() < i as usize {
+                            std::hint::spin_loop();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(first.into_inner(), len as usize, "{preset:?}");
+        assert_eq!(index.iter().count(), len as usize, "{preset:?}");
+    }
 }
 
 #[test]
