@@ -129,30 +129,22 @@ pub(crate) struct Written {
     outcome: Outcome,
     /// Whether the key took a slot, with a record if it is wide.
     is_added: bool,
-    /// The record that the key had before it was removed and came back.
-    replaced: Option<u64>,
     trigger: Option<Trigger>,
 }
 
 impl Written {
     pub(crate) fn unchanged(old: Option<u64>) -> Self {
-        Self { outcome: Outcome::unchanged(old), is_added: false, replaced: None, trigger: None }
+        Self { outcome: Outcome::unchanged(old), is_added: false, trigger: None }
     }
 
     /// A key's own slot was changed.
     pub(crate) fn changed(old: Option<u64>) -> Self {
-        Self { outcome: Outcome::changed(old), is_added: false, replaced: None, trigger: None }
-    }
-
-    /// A removed wide key is back, with a new record.
-    pub(crate) fn renewed(replaced: u64) -> Self {
-        let replaced = Some(replaced);
-        Self { outcome: Outcome::changed(None), is_added: true, replaced, trigger: None }
+        Self { outcome: Outcome::changed(old), is_added: false, trigger: None }
     }
 
     /// A key took a slot.
     pub(crate) fn added(trigger: Option<Trigger>) -> Self {
-        Self { outcome: Outcome::changed(None), is_added: true, replaced: None, trigger }
+        Self { outcome: Outcome::changed(None), is_added: true, trigger }
     }
 }
 
@@ -300,7 +292,7 @@ impl<S: Schema> Core<S> {
         action: Action,
         guard: &Guard,
     ) -> Option<Outcome> {
-        let Written { outcome, is_added, replaced, trigger } =
+        let Written { outcome, is_added, trigger } =
             match leaf.write::<S>(&self.arena, probe, action) {
                 Ok(written) => written,
                 Err(blocked) => {
@@ -325,11 +317,6 @@ impl<S: Schema> Core<S> {
         }
         if S::WIDE && is_added {
             self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
-        }
-        if let Some(record) = replaced {
-            // SAFETY: the slot holds another record since, and no other leaf that can be reached from
-            // now on holds this one.
-            unsafe { self.retire_record(record, guard) };
         }
         if let Some(trigger) = trigger {
             self.retrain(place, trigger, guard);

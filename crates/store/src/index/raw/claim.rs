@@ -11,7 +11,6 @@ use super::{
         schema::Schema,
     },
     bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
-    record,
 };
 use crate::sync::primitive::{AtomicU64, Ordering};
 
@@ -77,10 +76,6 @@ impl<'a> Claim<'a> {
         let old = self.is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
             Change::Keep => return Written::unchanged(old),
-            Change::Store(new) if S::WIDE && !self.is_present => {
-                self.flip ^= 1 << self.slot;
-                return Written::renewed(record::renew(held, new));
-            }
             Change::Store(new) => {
                 cell.store(new, Ordering::Release);
                 self.flip ^= u64::from(!self.is_present) << self.slot;
