@@ -26,7 +26,7 @@ pub(crate) mod types;
 pub(crate) mod varint;
 pub(crate) mod version;
 
-pub use db::{Batch, Database, Keyspace, KeyspaceStats, LevelStats, Snapshot, Stats};
+pub use db::{Batch, Database, Keyspace, KeyspaceStats, LevelStats, Snapshot, Stats, Submitted};
 pub use error::{Corruption, Error, Result};
 pub use index::{Index, IndexBuilder, IndexStats, Preset};
 pub use iter::Iter;
