@@ -3,6 +3,7 @@
 //! Dispatches only; each task has its own module.
 #![forbid(unsafe_code)]
 
+mod clients;
 mod data;
 mod redis_bench;
 mod tidy;
@@ -20,6 +21,7 @@ Tasks:
           something must be changed; notes alone do not fail.
   data    Fetch real key sets through ordinary package clients, and make synthetic ones, in data/.
           `cargo xtask data --help` lists them.
+  clients Run a smoke program for each Redis client against `rhumb serve`.
   redis-bench
           Measure `rhumb serve` beside Redis, in turns. `cargo xtask redis-bench --help` says how.
 ";
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     let outcome = match args.first().map(String::as_str) {
         Some("tidy") if args.len() == 1 => tidy::run(&repository_root()),
         Some("data") => data::run(&args[1..]),
+        Some("clients") => clients::run(&args[1..]),
         Some("redis-bench") => redis_bench::run(&args[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");

@@ -106,7 +106,7 @@ impl Options {
 }
 
 /// Where `cargo build --release` puts the binary that is measured.
-fn release_binary() -> Result<PathBuf> {
+pub(crate) fn release_binary() -> Result<PathBuf> {
     let own = std::env::current_exe().context("where this program is")?;
     let target = own.ancestors().nth(2).context("where programs are built")?;
     Ok(target.join("release/rhumb"))

@@ -13,14 +13,17 @@ mod filter;
 
 use std::{borrow::Borrow, cmp::Ordering as Order, ops::Bound};
 
-use crossbeam_skiplist::SkipSet;
+use crossbeam_skiplist::{SkipList, base::Entry};
 use rhumb_model::code::code_at;
 
 use self::filter::Filter;
 use crate::{
     log::{Lsn, batch::BatchOp},
     slice::Slice,
-    sync::primitive::{Arc, AtomicU64, AtomicUsize, Ordering},
+    sync::{
+        epoch,
+        primitive::{Arc, AtomicU64, AtomicUsize, Ordering},
+    },
     types::{FileId, Kind, SeqNo, TreeId},
 };
 
@@ -209,7 +212,7 @@ pub(crate) struct LogFloor {
 
 /// A sorted set of entries that grows until it is sealed and flushed.
 pub(crate) struct Memtable {
-    entries: SkipSet<MemEntry>,
+    entries: SkipList<MemEntry, ()>,
     filter: Filter,
     bytes: AtomicUsize,
     last_seq: AtomicU64,
@@ -223,7 +226,7 @@ impl Memtable {
     pub(crate) fn new(log: Option<LogFloor>, bytes_max: u64) -> Self {
         let filter = Filter::new(bytes_max);
         Self {
-            entries: SkipSet::new(),
+            entries: SkipList::new(epoch::collector()),
             bytes: AtomicUsize::new(filter.bytes()),
             filter,
             last_seq: AtomicU64::new(0),
@@ -270,7 +273,8 @@ impl Memtable {
         self.filter.add(key);
         self.bytes.fetch_add(ENTRY_OVERHEAD_BYTES, Ordering::Relaxed);
         self.last_seq.fetch_max(seq, Ordering::Relaxed);
-        self.entries.insert(entry);
+        let guard = epoch::pin();
+        self.entries.insert(entry, (), &guard).release(&guard);
     }
 
     /// The newest version of `key` that is not newer than `seq`. O(log n).
@@ -279,32 +283,51 @@ impl Memtable {
             return None;
         }
         let target = Target::new(tree, key, seq);
-        let found = self.entries.lower_bound(Bound::Included(&target as &dyn Position))?;
-        let entry = found.value();
+        let guard = epoch::pin();
+        let found = self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard)?;
+        let entry = found.key();
         (entry.tree() == tree && entry.key() == key).then(|| entry.clone())
     }
 
     /// Whether any entry of `tree` lies here. O(log n).
     pub(crate) fn contains_tree(&self, tree: TreeId) -> bool {
         let target = Target::new(tree, &[], SeqNo::MAX);
-        let first = self.entries.lower_bound(Bound::Included(&target as &dyn Position));
-        first.is_some_and(|entry| entry.value().tree() == tree)
+        let guard = epoch::pin();
+        let first = self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard);
+        first.is_some_and(|entry| entry.key().tree() == tree)
     }
 
-    /// All entries, in order.
+    /// All entries, in order. Taken in runs, so that nothing is pinned while the caller works.
     pub(crate) fn iter(&self) -> impl Iterator<Item = MemEntry> + '_ {
-        self.entries.iter().map(|entry| entry.value().clone())
+        let mut last: Option<MemEntry> = None;
+        let mut run = Vec::new().into_iter();
+        std::iter::from_fn(move || {
+            if run.len() == 0 {
+                let guard = epoch::pin();
+                let from = match &last {
+                    None => Bound::Unbounded,
+                    Some(last) => Bound::Excluded(last as &dyn Position),
+                };
+                let range = (from, Bound::Unbounded);
+                let entries = self.entries.range::<dyn Position, _>(range, &guard);
+                let next: Vec<MemEntry> =
+                    entries.take(REFILL_MAX).map(|entry| entry.key().clone()).collect();
+                last = next.last().cloned();
+                run = next.into_iter();
+            }
+            run.next()
+        })
     }
 }
 
 /// How many entries a cursor takes from the skip list at first, and at most, in one go.
-const REFILL_MIN: usize = 4;
+const REFILL_MIN: usize = 8;
 const REFILL_MAX: usize = 256;
 
 /// A position among one sub-tree's entries of a memtable, moving one way.
 ///
-/// Entries are taken in runs that grow, because a skip list's own iterator cannot outlive a borrow
-/// of the list, and searching again for every entry would cost O(log n) each.
+/// Entries are taken in runs that grow, because a skip list's own iterator cannot outlive the
+/// pinned epoch, and searching again for every entry would cost O(log n) each.
 pub(crate) struct MemCursor {
     table: Arc<Memtable>,
     tree: TreeId,
@@ -330,11 +353,9 @@ impl MemCursor {
         let target = Target::new(self.tree, key, seq);
         self.forward = true;
         self.refill = REFILL_MIN;
-        let table = Arc::clone(&self.table);
-        self.fill(table.entries.range::<dyn Position, _>((
-            Bound::Included(&target as &dyn Position),
-            Bound::Unbounded,
-        )));
+        let (table, guard) = (Arc::clone(&self.table), epoch::pin());
+        let from = (Bound::Included(&target as &dyn Position), Bound::Unbounded);
+        self.fill(table.entries.range::<dyn Position, _>(from, &guard));
     }
 
     /// Moves to the last entry before (`key`, `seq`).
@@ -351,9 +372,9 @@ impl MemCursor {
     fn start_back(&mut self, end: &Target<'_>) {
         self.forward = false;
         self.refill = REFILL_MIN;
-        let table = Arc::clone(&self.table);
+        let (table, guard) = (Arc::clone(&self.table), epoch::pin());
         let before = (Bound::Unbounded, Bound::Excluded(end as &dyn Position));
-        self.fill(table.entries.range::<dyn Position, _>(before).rev());
+        self.fill(table.entries.range::<dyn Position, _>(before, &guard).rev());
     }
 
     /// Moves one entry on, in the direction of the last seek.
@@ -364,26 +385,25 @@ impl MemCursor {
         }
         let Some(last) = self.run.pop() else { return };
         self.refill = (self.refill * 4).min(REFILL_MAX);
-        let table = Arc::clone(&self.table);
+        let (table, guard) = (Arc::clone(&self.table), epoch::pin());
         let place = Bound::Excluded(&last as &dyn Position);
         if self.forward {
-            self.fill(table.entries.range::<dyn Position, _>((place, Bound::Unbounded)));
+            let rest = (place, Bound::Unbounded);
+            self.fill(table.entries.range::<dyn Position, _>(rest, &guard));
         } else {
-            self.fill(table.entries.range::<dyn Position, _>((Bound::Unbounded, place)).rev());
+            let rest = (Bound::Unbounded, place);
+            self.fill(table.entries.range::<dyn Position, _>(rest, &guard).rev());
         }
     }
 
-    fn fill<'a>(
-        &mut self,
-        entries: impl Iterator<Item = crossbeam_skiplist::set::Entry<'a, MemEntry>>,
-    ) {
+    fn fill<'a: 'g, 'g>(&mut self, entries: impl Iterator<Item = Entry<'a, 'g, MemEntry, ()>>) {
         let tree = self.tree;
         self.run.clear();
         self.at = 0;
         self.run.extend(
             entries
                 .take(self.refill)
-                .map(|entry| entry.value().clone())
+                .map(|entry| entry.key().clone())
                 .take_while(|entry| entry.tree() == tree),
         );
     }
