@@ -33,7 +33,7 @@ same(client.lrange("list", 0, -1), ["x", "y", "z"])
 same(client.lpop("list"), "x")
 
 same(client.sadd("set", "p", "q"), 2)
-same(client.smembers("set"), {"p", "q"})
+same(set(client.smembers("set")), {"p", "q"})
 
 with client.pipeline(transaction=True) as transaction:
     transaction.set("t", 1).incr("t").get("t")
