@@ -9,6 +9,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -251,26 +252,39 @@ fn npm(dir: &Path) -> Result<Vec<Command>> {
     Ok(vec![install])
 }
 
-/// Runs a program that must succeed; returns what it wrote.
-fn output_of(command: &mut Command, input: &str) -> Result<String> {
+/// How long a person needs for the next line, at least: the terminal is set up anew for each.
+const TYPING: Duration = Duration::from_millis(200);
+
+/// Runs a program that must succeed, with lines for its input; returns what it wrote.
+fn output_of(command: &mut Command, lines: &[&str], way: Way) -> Result<String> {
     let mut process = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot run {}", command.get_program().display()))?;
-    process.stdin.take().context("its input")?.write_all(input.as_bytes())?;
+    let mut input = process.stdin.take().context("its input")?;
+    for line in lines {
+        match way {
+            Way::Piped => input.write_all(format!("{line}\n").as_bytes())?,
+            Way::Typed => {
+                std::thread::sleep(TYPING);
+                input.write_all(format!("{line}\r").as_bytes())?;
+            }
+        }
+    }
+    drop(input);
     let output = process.wait_with_output()?;
     ensure!(output.status.success(), "{}", last_line(&output));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn expect(command: &mut Command) -> Result<()> {
-    output_of(command, "").map(drop)
+    output_of(command, &[], Way::Piped).map(drop)
 }
 
 /// What is typed, and what must come back, in order.
-const TYPED: [(&str, &str); 9] = [
+const TYPED: [(&str, &str); 10] = [
     ("flushall", "OK"),
     ("set greeting hello", "OK"),
     ("get greeting", "hello"),
@@ -280,20 +294,30 @@ const TYPED: [(&str, &str); 9] = [
     ("next board", "greeting"),
     ("multi", "OK"),
     ("exec", ""),
+    ("quit", ""),
 ];
+
+/// How a program gets its lines.
+#[derive(Clone, Copy)]
+enum Way {
+    Piped,
+    Typed,
+}
 
 /// Piped, in RESP3, and in a terminal, which `script` makes.
 fn redis_cli(dir: &Path, port: u16) -> Result<()> {
-    let input: String = TYPED.iter().map(|(typed, _)| format!("{typed}\n")).collect();
+    let lines = TYPED.map(|(typed, _)| typed);
     let port = port.to_string();
-    let mut ways = vec![program("redis-cli", dir), program("redis-cli", dir)];
-    ways[0].args(["-p", &port]);
-    ways[1].args(["-3", "-p", &port]);
+    let mut piped = program("redis-cli", dir);
+    piped.args(["-p", &port]);
+    let mut piped3 = program("redis-cli", dir);
+    piped3.args(["-3", "-p", &port]);
+    // A terminal without a size would be asked for one.
+    let shell = format!("stty cols 80 rows 24; redis-cli -p {port}");
     let mut terminal = program("script", dir);
-    terminal.args(["--quiet", "--command", &format!("redis-cli -p {port}"), "/dev/null"]);
-    ways.push(terminal);
-    for mut way in ways {
-        let text = output_of(&mut way, &input)?;
+    terminal.args(["--quiet", "--command", &shell, "/dev/null"]);
+    for (mut command, way) in [(piped, Way::Piped), (piped3, Way::Piped), (terminal, Way::Typed)] {
+        let text = output_of(&mut command, &lines, way)?;
         let mut rest = &text[..];
         for (typed, wanted) in TYPED {
             let at = rest.find(wanted);
@@ -309,7 +333,8 @@ fn redis_cli(dir: &Path, port: u16) -> Result<()> {
 /// The default tests, all of them.
 fn redis_benchmark(dir: &Path, port: u16) -> Result<()> {
     let mut command = program("redis-benchmark", dir);
-    let text = output_of(command.args(["-p", &port.to_string(), "-n", "10000", "--csv"]), "")?;
+    command.args(["-p", &port.to_string(), "-n", "10000", "--csv"]);
+    let text = output_of(&mut command, &[], Way::Piped)?;
     let tests = text.lines().filter(|line| line.starts_with('"')).count();
     ensure!(tests >= 20, "only {tests} tests: {text}");
     Ok(())
