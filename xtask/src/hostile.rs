@@ -5,6 +5,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
+    iter::repeat_n,
     net::{Ipv4Addr, SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
@@ -213,7 +214,9 @@ fn attack(address: SocketAddr, idle: usize) -> Result<(Vec<TcpStream>, Vec<TcpSt
 
 /// Sends a byte of a command that never ends, on all sockets in turns.
 fn drip(mut sockets: Vec<TcpStream>, ended: &AtomicBool) {
-    for byte in b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$900000\r\n".iter().chain([&b'x'; 100_000]) {
+    for byte in
+        b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$900000\r\n".iter().chain(repeat_n(&b'x', 100_000))
+    {
         for socket in &mut sockets {
             // One that was closed has had its end.
             let _ = socket.write_all(&[*byte]);
