@@ -227,19 +227,19 @@ pub(super) fn lrem(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         (0..all.len()).filter(matches).take(most).collect()
     };
     gone.sort_unstable();
-    let mut to = gone.first().copied().unwrap_or(all.len());
-    for index in to..all.len() {
-        if gone.binary_search(&index).is_err() {
-            let key = member::element(meta.id, meta.first + to as u64);
-            context.txn.put_member(key, all[index].to_vec());
-            to += 1;
-        }
+    let from = gone.first().copied().unwrap_or(all.len());
+    let stays = |index: &usize| gone.binary_search(index).is_err();
+    let kept = (from..all.len()).filter(stays).map(|index| all[index].to_vec());
+    let mut to = from as u64;
+    for element in kept {
+        context.txn.put_member(member::element(meta.id, meta.first + to), element);
+        to += 1;
     }
-    for index in to..all.len() {
-        context.txn.remove_member(member::element(meta.id, meta.first + index as u64));
+    for place in to..meta.count {
+        context.txn.remove_member(member::element(meta.id, meta.first + place));
     }
     if !gone.is_empty() {
-        meta.count = to as u64;
+        meta.count = to;
         context.txn.put_meta(args.at(1), Kind::List, &meta, expires);
     }
     context.out.count(gone.len());
