@@ -72,6 +72,16 @@ fn call(client: &mut BufReader<TcpStream>, words: &[&str]) -> String {
     line
 }
 
+/// 32 KiB of text that compresses little.
+fn value(n: u32) -> String {
+    let mut state = u64::from(n) + 1;
+    let words = (0..2048).map(|_| {
+        state = state.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ 0x2437_54A2_5E4D_2B2F;
+        format!("{state:016x}")
+    });
+    words.collect()
+}
+
 #[test]
 fn a_full_disk_stops_writes_until_there_is_room() {
     let shell = Shell::new();
@@ -82,7 +92,6 @@ fn a_full_disk_stops_writes_until_there_is_room() {
     let socket = TcpStream::connect(&server.address).expect("the server listens");
     socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out is set");
     let mut client = BufReader::new(socket);
-    let value = |n: u32| format!("{n:08}").repeat(4096);
     let mut written = 0;
     let refusal = loop {
         let reply = call(&mut client, &["SET", &format!("key:{written:06}"), &value(written)]);
