@@ -1,11 +1,14 @@
-//! Repository checks, suites with builds of their own, and data sets as a program: `cargo xtask tidy`,
-//! `cargo xtask verify`, `cargo xtask planted`, `cargo xtask data`.
+//! Repository checks, suites with builds of their own, data sets, and what measures and tries the
+//! server, as a program.
 //!
 //! Dispatches only; each task has its own module.
 #![forbid(unsafe_code)]
 
+mod clients;
 mod data;
+mod hostile;
 mod planted;
+mod redis_bench;
 mod tidy;
 mod verify;
 
@@ -26,6 +29,10 @@ Tasks:
           With part of a bug's name: those bugs only.
   data    Fetch real key sets through ordinary package clients, and make synthetic ones, in data/.
           `cargo xtask data --help` lists them.
+  clients Run a smoke program for each Redis client against `rhumb serve`.
+  hostile Set hostile clients on `rhumb serve` and measure what a healthy one feels.
+  redis-bench
+          Measure `rhumb serve` beside Redis, in turns. `cargo xtask redis-bench --help` says how.
 ";
 
 fn main() -> ExitCode {
@@ -35,6 +42,9 @@ fn main() -> ExitCode {
         Some("verify") => verify::run(&repository_root(), &args[1..]),
         Some("planted") => planted::run(&repository_root(), &args[1..]),
         Some("data") => data::run(&args[1..]),
+        Some("clients") => clients::run(&args[1..]),
+        Some("hostile") => hostile::run(&args[1..]),
+        Some("redis-bench") => redis_bench::run(&args[1..]),
         Some("help" | "--help" | "-h") => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -97,6 +97,12 @@ pub struct Config {
     pub data: PathBuf,
     /// Address to listen on.
     pub listen: SocketAddr,
+    /// Address to listen on for TLS as well; needs the feature `tls`.
+    pub tls_listen: Option<SocketAddr>,
+    /// File of the certificate chain, PEM.
+    pub tls_cert: Option<PathBuf>,
+    /// File of the certificate's private key, PEM.
+    pub tls_key: Option<PathBuf>,
     /// Path of a Unix socket to listen on as well.
     pub unix: Option<PathBuf>,
     /// Memory of the engine, in bytes: unflushed writes, indexes, filters and cached blocks.
@@ -120,6 +126,9 @@ impl Default for Config {
         Self {
             data: "rhumb-data".into(),
             listen: SocketAddr::from(([127, 0, 0, 1], 6380)),
+            tls_listen: None,
+            tls_cert: None,
+            tls_key: None,
             unix: None,
             memory_bytes: 512 << 20,
             fsync: Fsync::default(),
@@ -176,9 +185,14 @@ impl Config {
 
     /// Refuses what must not be served.
     pub(crate) fn check(&self, has_password: bool) -> Result<(), ConfigError> {
-        let open = [Some(self.listen), self.metrics].into_iter().flatten();
+        if self.tls_listen.is_some() && !cfg!(feature = "tls") {
+            let what = "this build has no TLS: it is made with --features tls";
+            return Err(ConfigError(what.to_owned()));
+        }
+        let open = [Some(self.listen), self.tls_listen, self.metrics].into_iter().flatten();
         for address in open {
-            let is_metrics = Some(address) == self.metrics && address != self.listen;
+            let is_clients = address == self.listen || Some(address) == self.tls_listen;
+            let is_metrics = Some(address) == self.metrics && !is_clients;
             if !address.ip().is_loopback() && !self.allow_open && (is_metrics || !has_password) {
                 return Err(ConfigError(format!(
                     "{address} can be reached from other machines: give a password with \

@@ -152,6 +152,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let mut at = 0;
             while at < complete && !self.session.closing {
                 at += self.run_some(at);
+                if self.session.has_submitted() {
+                    // After all clients whose commands are here have had their turn, so that one
+                    // commit is of all of them.
+                    tokio::task::yield_now().await;
+                    self.session.finish_submitted(&self.server, &mut self.out);
+                }
                 if self.out.overflowed() {
                     self.out.clear(0);
                     self.out.error("ERR the reply is larger than the server sends");

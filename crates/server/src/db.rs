@@ -8,13 +8,13 @@
 use std::{
     sync::{
         OnceLock,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
-use rhumb::{Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result};
+use rhumb::{Batch, Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result, Submitted};
 
 use crate::{
     config::Fsync,
@@ -67,6 +67,8 @@ pub(crate) struct Databases {
     fsync: AtomicU8,
     /// Whether something was committed since the last sync of each second.
     unsynced: AtomicBool,
+    /// Batches that were submitted and are not finished.
+    submitted: AtomicUsize,
     pub(crate) locks: Locks,
     pub(crate) watches: Watches,
 }
@@ -121,6 +123,7 @@ impl Databases {
             reserved_ids: Mutex::new(next_id),
             fsync: AtomicU8::new(0),
             unsynced: AtomicBool::new(true),
+            submitted: AtomicUsize::new(0),
             locks: Locks::default(),
             watches: Watches::default(),
         };
@@ -272,6 +275,44 @@ impl Databases {
             self.engine.persist(PersistMode::SyncData)?;
         }
         Ok(())
+    }
+
+    /// Queues a batch, to be committed together with those of other clients. The caller holds the
+    /// locks of its keys and may release them: whoever reads before a write calls
+    /// [`Databases::settle`].
+    ///
+    /// # Errors
+    ///
+    /// From the engine; nothing is queued then.
+    pub(crate) fn submit(&self, batch: Batch) -> Result<Submitted> {
+        // Before the locks are released, so that who takes them next settles.
+        self.submitted.fetch_add(1, Ordering::Relaxed);
+        batch.submit().inspect_err(|_| {
+            self.submitted.fetch_sub(1, Ordering::Relaxed);
+        })
+    }
+
+    /// Sees to it that a batch is committed.
+    ///
+    /// # Errors
+    ///
+    /// From the engine; the batch did not happen.
+    pub(crate) fn finish(&self, submitted: Submitted) -> Result<()> {
+        let done = submitted.finish();
+        self.submitted.fetch_sub(1, Ordering::Relaxed);
+        if done.is_ok() {
+            self.note_commit();
+        }
+        done
+    }
+
+    /// Commits what other clients have submitted. To be called under the locks of the keys, before
+    /// they are read for a write: what was submitted under these locks is to be seen.
+    #[inline]
+    pub(crate) fn settle(&self) {
+        if self.submitted.load(Ordering::Relaxed) > 0 {
+            self.engine.commit_submitted();
+        }
     }
 
     /// What a commit survives before it is acknowledged.

@@ -1,5 +1,5 @@
 //! A small HTTP server for monitors: `/metrics`, `/healthz`, a status page at `/` and its figures
-//! at `/status.json`. Only reads; a request's body is never looked at.
+//! at `/status.json` and `/models.json`. Only reads; a request's body is never looked at.
 
 use std::{fmt::Write, sync::Arc, time::Duration};
 
@@ -95,6 +95,10 @@ fn route(server: &Server, line: &[u8]) -> Answer {
             }
         },
         b"/status.json" => found("application/json", status_json(server)),
+        b"/models.json" => {
+            let json = || server.models.json(&server.config.data);
+            found("application/json", tokio::task::block_in_place(json))
+        }
         b"/" => found("text/html; charset=utf-8", PAGE.to_owned()),
         _ => Answer { status: "404 Not Found", kind: text, body: "not here\n".to_owned() },
     }

@@ -20,17 +20,22 @@ mod connection;
 mod db;
 mod encode;
 mod exposition;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod glob;
 mod http;
 mod listen;
 mod locks;
 mod metrics;
+mod models;
 mod notify;
 mod random;
 pub mod resp;
 mod server;
 mod session;
 mod sweep;
+#[cfg(feature = "tls")]
+mod tls;
 mod txn;
 mod watch;
 
@@ -98,6 +103,8 @@ impl From<io::Error> for ServeError {
 pub struct Ready {
     /// Where clients come to.
     pub address: SocketAddr,
+    /// Where clients that speak TLS come to.
+    pub tls: Option<SocketAddr>,
     /// Where the metrics and the status page are.
     pub metrics: Option<SocketAddr>,
 }
@@ -115,8 +122,7 @@ pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeErro
     runtime.block_on(async {
         let listeners = listen::bind(&server)?;
         stop_on_signals(&server)?;
-        let found = Ready { address: listeners.address()?, metrics: listeners.metrics_address() };
-        ready(&found);
+        ready(&listeners.ready()?);
         notify::ready();
         let served = listen::serve(&server, listeners).await;
         notify::stopping();
@@ -166,7 +172,7 @@ impl Running {
         let runtime = listen::runtime(config.threads)?;
         let server = Arc::new(server::Server::open(config)?);
         let listeners = runtime.block_on(async { listen::bind(&server) })?;
-        let ready = Ready { address: listeners.address()?, metrics: listeners.metrics_address() };
+        let ready = listeners.ready()?;
         let running = Arc::clone(&server);
         let thread = std::thread::Builder::new()
             .name("rhumb-server".to_owned())
@@ -179,6 +185,12 @@ impl Running {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.ready.address
+    }
+
+    /// Where clients that speak TLS come to.
+    #[must_use]
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.ready.tls
     }
 
     /// Where the metrics are.

@@ -9,13 +9,14 @@ use std::{
 };
 
 use rhumb::PersistMode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
     runtime::{Builder, Runtime},
 };
 
-use crate::{ServeError, config::Fsync, connection, http, server::Server, sweep};
+use crate::{Ready, ServeError, config::Fsync, connection, http, server::Server, sweep};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -24,24 +25,29 @@ const BACKLOG: u32 = 1024;
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// How long to wait after an accept that failed: there are too many files open, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Sockets that are bound, so that clients can come.
 pub(crate) struct Listeners {
     tcp: TcpListener,
+    #[cfg(feature = "tls")]
+    tls: Option<(TcpListener, tokio_rustls::TlsAcceptor)>,
     unix: Option<UnixListener>,
     metrics: Option<TcpListener>,
 }
 
 impl Listeners {
-    /// Where clients come to.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.tcp.local_addr()
-    }
-
-    /// Where the metrics are.
-    pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
+    /// Where clients come to, and monitors.
+    pub(crate) fn ready(&self) -> io::Result<Ready> {
+        let of = |listener: &TcpListener| listener.local_addr().ok();
+        Ok(Ready {
+            address: self.tcp.local_addr()?,
+            #[cfg(feature = "tls")]
+            tls: self.tls.as_ref().and_then(|(listener, _)| of(listener)),
+            #[cfg(not(feature = "tls"))]
+            tls: None,
+            metrics: self.metrics.as_ref().and_then(of),
+        })
     }
 }
 
@@ -72,15 +78,35 @@ fn bind_unix(path: &Path) -> Result<UnixListener, ServeError> {
     UnixListener::bind(path).map_err(|error| ServeError::listen(path.display(), &error))
 }
 
+/// Files that the engine may have open besides the clients' sockets.
+const ENGINE_FILES: u64 = 512;
+
+/// Lets the process have as many open files as there may be clients, as far as the system allows.
+fn allow_files(clients: usize) {
+    let now = getrlimit(Resource::Nofile);
+    let wanted = (clients as u64).saturating_add(ENGINE_FILES);
+    if now.current.is_some_and(|current| current < wanted) {
+        let current = now.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        // Without it fewer clients can come; accepting them fails then and says so.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..now });
+    }
+}
+
 /// Binds all sockets. To be called within the runtime.
 pub(crate) fn bind(server: &Server) -> Result<Listeners, ServeError> {
     let config = &server.config;
+    allow_files(config.limits.clients);
     let listeners = Listeners {
         tcp: bind_tcp(config.listen)?,
+        #[cfg(feature = "tls")]
+        tls: match config.tls_listen {
+            Some(address) => Some((bind_tcp(address)?, crate::tls::acceptor(config)?)),
+            None => None,
+        },
         unix: config.unix.as_deref().map(bind_unix).transpose()?,
         metrics: config.metrics.map(bind_tcp).transpose()?,
     };
-    let port = listeners.address().map_or(0, |address| address.port());
+    let port = listeners.tcp.local_addr().map_or(0, |address| address.port());
     server.port.store(port.into(), Ordering::Relaxed);
     Ok(listeners)
 }
@@ -88,8 +114,13 @@ pub(crate) fn bind(server: &Server) -> Result<Listeners, ServeError> {
 /// Serves until the server is asked to end; then drains and syncs.
 pub(crate) async fn serve(server: &Arc<Server>, listeners: Listeners) -> Result<(), ServeError> {
     let background = Background::start(server)?;
-    let Listeners { tcp, unix, metrics } = listeners;
-    let mut accepting = vec![tokio::spawn(accept_tcp(Arc::clone(server), tcp))];
+    let mut accepting = Vec::new();
+    #[cfg(feature = "tls")]
+    if let Some((tls, acceptor)) = listeners.tls {
+        accepting.push(tokio::spawn(crate::tls::serve(Arc::clone(server), tls, acceptor)));
+    }
+    let Listeners { tcp, unix, metrics, .. } = listeners;
+    accepting.push(tokio::spawn(accept_tcp(Arc::clone(server), tcp)));
     if let Some(unix) = unix {
         accepting.push(tokio::spawn(accept_unix(Arc::clone(server), unix)));
     }

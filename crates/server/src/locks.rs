@@ -2,7 +2,9 @@
 //!
 //! A fixed number of stripes; a key's stripe is given by its hash, whatever its database, so that
 //! swapping databases changes nothing here. Rules: (1) a task takes its locks in one call, (2) in
-//! ascending order of stripes, (3) holds them over no `await`, and (4) takes no others meanwhile.
+//! ascending order of stripes, (3) holds them over no `await`, (4) takes no others meanwhile, and
+//! (5) calls `Databases::settle` before it reads: a `SET` may have been submitted under these locks
+//! and be waiting for its commit without them.
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use xxhash_rust::xxh3::xxh3_64;

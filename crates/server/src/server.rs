@@ -17,6 +17,7 @@ use crate::{
     config::{Config, ConfigError},
     db::Databases,
     metrics::Metrics,
+    models::Models,
     random::Random,
 };
 
@@ -27,6 +28,7 @@ pub(crate) struct Server {
     pub(crate) clients: Clients,
     pub(crate) cursors: Cursors,
     pub(crate) metrics: Metrics,
+    pub(crate) models: Models,
     /// The password, if clients have to say one.
     password: RwLock<Option<Arc<[u8]>>>,
     pub(crate) limits: RwLock<crate::config::Limits>,
@@ -58,6 +60,7 @@ impl Server {
             clients: Clients::default(),
             cursors: Cursors::default(),
             metrics: Metrics::new(COMMANDS.len()),
+            models: Models::default(),
             password: RwLock::new(password.map(Arc::from)),
             started: Instant::now(),
             run_id: run_id[..40].to_owned(),

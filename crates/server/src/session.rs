@@ -8,12 +8,15 @@ use std::{
     },
 };
 
+use rhumb::Submitted;
+
 use crate::{
     clients::ClientInfo,
     command::{
-        self, COMMANDS, Command, Flags,
+        self, COMMANDS, Command, Fault, Flags,
         transactions::{self, Queue},
     },
+    config::Fsync,
     resp::{Args, Frames, ReadLimits, Reply},
     server::Server,
     watch::{Mark, WatchedKey},
@@ -39,8 +42,11 @@ pub(crate) struct Session {
     pub(crate) mark: Mark,
     /// Whether the connection ends once the replies are sent.
     pub(crate) closing: bool,
-    /// How many keys are read together: fewer if their values are large.
+    /// How many commands are run together: fewer if their values are large, or after a failure.
     run_max: usize,
+    /// Writes that wait for their commit, and how many commands they are of: their replies are
+    /// written by [`Session::finish_submitted`], before anything else is.
+    submitted: Option<(Submitted, usize)>,
 }
 
 impl Session {
@@ -56,6 +62,7 @@ impl Session {
             mark: Arc::new(AtomicBool::new(false)),
             closing: false,
             run_max: RUN_MAX,
+            submitted: None,
         }
     }
 
@@ -102,7 +109,7 @@ impl Session {
         at - from
     }
 
-    /// Runs the plain `GET`s, or the plain `SET`s, that come next; returns how many.
+    /// Runs the plain `GET`s, or the plain `SET`s and `MSET`s, that come next; returns how many.
     fn run_together(
         &mut self,
         server: &Server,
@@ -116,38 +123,92 @@ impl Session {
         }
         let commands =
             (from..frames.len().min(from + self.run_max)).map(|at| frames.command(buffer, at));
-        let is = |args: Args<'_>, name: &[u8], len| {
-            args.len() == len && args.at(0).eq_ignore_ascii_case(name)
-        };
         let first = frames.command(buffer, from);
+        if is_set(first) || is_mset(first) {
+            return self.run_sets(server, commands, from..frames.len(), out);
+        }
+        if !is_get(first) {
+            return 0;
+        }
         let (databases, database) = (&server.databases, self.database);
-        if is(first, b"get", 2) {
-            self.note_command(COMMANDS.get);
-            if from + 1 == frames.len() {
-                // The usual one: nothing is collected for it.
-                command::get_run(databases, database, &[first.at(1)], most, out);
-                server.metrics.count(COMMANDS.get, 1);
-                return 1;
+        self.note_command(COMMANDS.get);
+        if from + 1 == frames.len() {
+            // The usual one: nothing is collected for it.
+            command::get_run(databases, database, &[first.at(1)], most, out);
+            server.metrics.count(COMMANDS.get, 1);
+            return 1;
+        }
+        let keys: Vec<&[u8]> =
+            commands.take_while(|args| is_get(*args)).map(|args| args.at(1)).collect();
+        let answered = command::get_run(databases, database, &keys, most, out);
+        self.run_max =
+            if answered < keys.len() { answered } else { (self.run_max * 2).min(RUN_MAX) };
+        server.metrics.count(COMMANDS.get, answered);
+        answered
+    }
+
+    /// Sets the pairs of the `SET`s and `MSET`s at the front of `commands`, which are the first of
+    /// those at `places`; returns how many. The last ones of a client are only submitted if there
+    /// are others whose commits they can share.
+    fn run_sets<'a>(
+        &mut self,
+        server: &Server,
+        commands: impl Iterator<Item = Args<'a>>,
+        places: std::ops::Range<usize>,
+        out: &mut Reply,
+    ) -> usize {
+        let (mut pairs, mut sets, mut msets) = (Vec::new(), 0, 0);
+        for args in commands {
+            if is_set(args) {
+                sets += 1;
+            } else if is_mset(args) {
+                msets += 1;
+            } else {
+                break;
             }
-            let keys: Vec<&[u8]> =
-                commands.take_while(|args| is(*args, b"get", 2)).map(|args| args.at(1)).collect();
-            let answered = command::get_run(databases, database, &keys, most, out);
-            self.run_max =
-                if answered < keys.len() { answered } else { (self.run_max * 2).min(RUN_MAX) };
-            server.metrics.count(COMMANDS.get, answered);
-            return answered;
+            pairs.extend((1..args.len()).step_by(2).map(|at| (args.at(at), args.at(at + 1))));
         }
-        if is(first, b"set", 3) {
-            let pairs: Vec<(&[u8], &[u8])> = commands
-                .take_while(|args| is(*args, b"set", 3))
-                .map(|args| (args.at(1), args.at(2)))
-                .collect();
-            command::set_run(databases, database, &pairs, out);
-            server.metrics.count(COMMANDS.set, pairs.len());
-            self.note_command(COMMANDS.set);
-            return pairs.len();
+        let (databases, together) = (&server.databases, sets + msets);
+        let may_share = together == places.len()
+            && server.clients.count() > 1
+            && databases.fsync() != Fsync::Always;
+        let done = if may_share {
+            command::submit_run(databases, self.database, &pairs)
+                .map(|submitted| self.submitted = Some((submitted, together)))
+        } else {
+            command::set_run(databases, self.database, &pairs)
+                .map(|()| (0..together).for_each(|_| out.ok()))
+        };
+        if let Err(error) = done {
+            if together > 1 {
+                // Nothing was written: each by itself says why, and the others are.
+                self.run_max = 1;
+                return 0;
+            }
+            Fault::from(error).write(out);
         }
-        0
+        self.run_max = (self.run_max * 2).min(RUN_MAX);
+        server.metrics.count(COMMANDS.set, sets);
+        server.metrics.count(COMMANDS.mset, msets);
+        self.note_command(if sets > 0 { COMMANDS.set } else { COMMANDS.mset });
+        together
+    }
+
+    /// Whether writes wait for their commit, and their replies with them.
+    pub(crate) fn has_submitted(&self) -> bool {
+        self.submitted.is_some()
+    }
+
+    /// Commits the writes that wait, if nobody has meanwhile, and replies.
+    pub(crate) fn finish_submitted(&mut self, server: &Server, out: &mut Reply) {
+        let Some((submitted, commands)) = self.submitted.take() else { return };
+        match server.databases.finish(submitted) {
+            Ok(()) => (0..commands).for_each(|_| out.ok()),
+            Err(error) => {
+                let fault = Fault::from(error);
+                (0..commands).for_each(|_| fault.write(out));
+            }
+        }
     }
 
     fn note_command(&self, index: usize) {
@@ -206,9 +267,28 @@ impl Session {
 
     /// Ends the session: nothing that it registered stays.
     pub(crate) fn end(&mut self, server: &Server) {
+        if let Some((submitted, _)) = self.submitted.take() {
+            // Nobody is left to be told.
+            let _ = server.databases.finish(submitted);
+        }
         transactions::unwatch_all(server, self);
         server.clients.leave(self.info.id);
     }
+}
+
+/// Whether a command is `GET`.
+fn is_get(args: Args<'_>) -> bool {
+    args.len() == 2 && args.at(0).eq_ignore_ascii_case(b"get")
+}
+
+/// Whether a command is `SET` without options.
+fn is_set(args: Args<'_>) -> bool {
+    args.len() == 3 && args.at(0).eq_ignore_ascii_case(b"set")
+}
+
+/// Whether a command is `MSET` of whole pairs.
+fn is_mset(args: Args<'_>) -> bool {
+    args.len() >= 3 && !args.len().is_multiple_of(2) && args.at(0).eq_ignore_ascii_case(b"mset")
 }
 
 /// The error for arguments that are too few or too many, or a part that there is not.

@@ -44,7 +44,7 @@ pub(crate) mod varint;
 pub(crate) mod version;
 
 #[cfg(not(any(loom, shuttle)))]
-pub use db::{Batch, Database, Keyspace, KeyspaceStats, LevelStats, Snapshot, Stats};
+pub use db::{Batch, Database, Keyspace, KeyspaceStats, LevelStats, Snapshot, Stats, Submitted};
 #[cfg(not(any(loom, shuttle)))]
 pub use error::{Corruption, Error, Result};
 pub use index::{Index, IndexBuilder, IndexStats, Preset};

@@ -9,49 +9,75 @@
 //! 2. Entries are ordered by sub-tree, key, and newest first.
 //! 3. Entries are inserted by one thread at a time per sequence number, and never removed.
 
+mod filter;
+
 use std::{borrow::Borrow, cmp::Ordering as Order, ops::Bound};
 
-use crossbeam_skiplist::SkipSet;
+use crossbeam_skiplist::{SkipList, base::Entry};
+use rhumb_model::code::code_at;
 
+use self::filter::Filter;
 use crate::{
     log::{Lsn, batch::BatchOp},
     slice::Slice,
-    sync::primitive::{Arc, AtomicU64, AtomicUsize, Ordering},
+    sync::{
+        epoch,
+        primitive::{Arc, AtomicU64, AtomicUsize, Ordering},
+    },
     types::{FileId, Kind, SeqNo, TreeId},
 };
 
 /// What a memtable spends on an entry beyond the bytes of its record: the skip-list node with its
 /// tower, and the allocator's rounding. Measured, not exact.
-const ENTRY_OVERHEAD_BYTES: usize = 120;
+const ENTRY_OVERHEAD_BYTES: usize = 128;
+
+/// Bytes of a key that lie in the skip list's own node.
+const HEAD_BYTES: u32 = 16;
+
+/// What most comparisons need of an entry.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The first sixteen bytes of the key as two numbers of the same order, so that most
+    /// comparisons touch nothing beyond the node.
+    head: [u64; 2],
+    seq: SeqNo,
+    tree: TreeId,
+    key_len: u32,
+}
+
+impl Place {
+    #[inline]
+    fn new(tree: TreeId, key: &[u8], seq: SeqNo) -> Self {
+        let head = [code_at(key, 0), code_at(key, 8)];
+        Self { head, seq, tree, key_len: key.len() as u32 }
+    }
+}
 
 /// One version of one key.
 #[derive(Clone)]
 pub(crate) struct MemEntry {
     record: Arc<[u8]>,
-    head: u64,
-    seq: SeqNo,
+    place: Place,
     key_start: u32,
-    key_len: u32,
     value_start: u32,
     value_len: u32,
-    tree: TreeId,
     kind: Kind,
 }
 
 impl MemEntry {
     /// The sub-tree that the key belongs to.
     pub(crate) fn tree(&self) -> TreeId {
-        self.tree
+        self.place.tree
     }
 
     /// The user key.
     pub(crate) fn key(&self) -> &[u8] {
-        &self.record[self.key_start as usize..][..self.key_len as usize]
+        &self.record[self.key_start as usize..][..self.place.key_len as usize]
     }
 
     /// The write that made this version.
     pub(crate) fn seq(&self) -> SeqNo {
-        self.seq
+        self.place.seq
     }
 
     /// Value or tombstone.
@@ -72,69 +98,64 @@ impl MemEntry {
 
 /// Where in the order an entry stands: what searching needs of an entry, without owning one.
 trait Position {
-    fn tree(&self) -> TreeId;
-    fn head(&self) -> u64;
+    fn place(&self) -> &Place;
     fn key(&self) -> &[u8];
-    fn seq(&self) -> SeqNo;
 }
 
 impl Position for MemEntry {
-    fn tree(&self) -> TreeId {
-        self.tree
+    #[inline]
+    fn place(&self) -> &Place {
+        &self.place
     }
-    fn head(&self) -> u64 {
-        self.head
-    }
+    #[inline]
     fn key(&self) -> &[u8] {
         self.key()
-    }
-    fn seq(&self) -> SeqNo {
-        self.seq
     }
 }
 
 struct Target<'a> {
-    tree: TreeId,
-    head: u64,
+    place: Place,
     key: &'a [u8],
-    seq: SeqNo,
 }
 
 impl<'a> Target<'a> {
     fn new(tree: TreeId, key: &'a [u8], seq: SeqNo) -> Self {
-        Self { tree, head: head(key), key, seq }
+        Self { place: Place::new(tree, key, seq), key }
     }
 }
 
 impl Position for Target<'_> {
-    fn tree(&self) -> TreeId {
-        self.tree
+    #[inline]
+    fn place(&self) -> &Place {
+        &self.place
     }
-    fn head(&self) -> u64 {
-        self.head
-    }
+    #[inline]
     fn key(&self) -> &[u8] {
         self.key
     }
-    fn seq(&self) -> SeqNo {
-        self.seq
-    }
 }
 
-/// The first eight bytes of a key as a number of the same order, so that most comparisons touch
-/// nothing beyond the skip list's own node.
-fn head(key: &[u8]) -> u64 {
-    rhumb_model::code::code_at(key, 0)
+/// Sub-tree, key, and newest first.
+#[inline]
+fn compare<A: Position + ?Sized, B: Position + ?Sized>(a: &A, b: &B) -> Order {
+    let (x, y) = (a.place(), b.place());
+    (x.tree, x.head)
+        .cmp(&(y.tree, y.head))
+        .then_with(|| {
+            if x.key_len.max(y.key_len) <= HEAD_BYTES {
+                // The heads are the keys, and zeros behind them: the shorter one is the prefix.
+                x.key_len.cmp(&y.key_len)
+            } else {
+                a.key().cmp(b.key())
+            }
+        })
+        .then_with(|| y.seq.cmp(&x.seq))
 }
 
 impl Ord for dyn Position + '_ {
     #[inline]
     fn cmp(&self, other: &Self) -> Order {
-        self.tree()
-            .cmp(&other.tree())
-            .then(self.head().cmp(&other.head()))
-            .then_with(|| self.key().cmp(other.key()))
-            .then_with(|| other.seq().cmp(&self.seq()))
+        compare(self, other)
     }
 }
 
@@ -153,14 +174,16 @@ impl PartialEq for dyn Position + '_ {
 impl Eq for dyn Position + '_ {}
 
 impl<'a> Borrow<dyn Position + 'a> for MemEntry {
+    #[inline]
     fn borrow(&self) -> &(dyn Position + 'a) {
         self
     }
 }
 
 impl Ord for MemEntry {
+    #[inline]
     fn cmp(&self, other: &Self) -> Order {
-        (self as &dyn Position).cmp(other)
+        compare(self, other)
     }
 }
 
@@ -189,7 +212,8 @@ pub(crate) struct LogFloor {
 
 /// A sorted set of entries that grows until it is sealed and flushed.
 pub(crate) struct Memtable {
-    entries: SkipSet<MemEntry>,
+    entries: SkipList<MemEntry, ()>,
+    filter: Filter,
     bytes: AtomicUsize,
     last_seq: AtomicU64,
     log: Option<LogFloor>,
@@ -197,11 +221,14 @@ pub(crate) struct Memtable {
 
 impl Memtable {
     /// An empty memtable whose entries are logged from `log` on; `None` for one that was replayed,
-    /// which the log keeps until all that was replayed is flushed.
-    pub(crate) fn new(log: Option<LogFloor>) -> Self {
+    /// which the log keeps until all that was replayed is flushed. It will be sealed at about
+    /// `bytes_max`.
+    pub(crate) fn new(log: Option<LogFloor>, bytes_max: u64) -> Self {
+        let filter = Filter::new(bytes_max);
         Self {
-            entries: SkipSet::new(),
-            bytes: AtomicUsize::new(0),
+            entries: SkipList::new(epoch::collector()),
+            bytes: AtomicUsize::new(filter.bytes()),
+            filter,
             last_seq: AtomicU64::new(0),
             log,
         }
@@ -219,7 +246,7 @@ impl Memtable {
 
     /// Whether nothing was inserted.
     pub(crate) fn is_empty(&self) -> bool {
-        self.bytes() == 0
+        self.entries.is_empty()
     }
 
     /// The newest sequence number inserted; 0 when empty.
@@ -234,54 +261,73 @@ impl Memtable {
 
     /// Inserts one operation of `record`. O(log n).
     pub(crate) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
+        let key = operation.key(record);
         let entry = MemEntry {
-            head: head(operation.key(record)),
+            place: Place::new(operation.tree, key, seq),
             record: Arc::clone(record),
-            seq,
             key_start: operation.key_start,
-            key_len: operation.key_len,
             value_start: operation.value_start,
             value_len: operation.value_len,
-            tree: operation.tree,
             kind: operation.kind,
         };
+        self.filter.add(key);
         self.bytes.fetch_add(ENTRY_OVERHEAD_BYTES, Ordering::Relaxed);
         self.last_seq.fetch_max(seq, Ordering::Relaxed);
-        self.entries.insert(entry);
+        let guard = epoch::pin();
+        self.entries.insert(entry, (), &guard).release(&guard);
     }
 
     /// The newest version of `key` that is not newer than `seq`. O(log n).
     pub(crate) fn get(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
-        if self.is_empty() {
+        if self.is_empty() || !self.filter.may_contain(key) {
             return None;
         }
         let target = Target::new(tree, key, seq);
-        let found = self.entries.lower_bound(Bound::Included(&target as &dyn Position))?;
-        let entry = found.value();
-        (entry.tree == tree && entry.key() == key).then(|| entry.clone())
+        let guard = epoch::pin();
+        let found = self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard)?;
+        let entry = found.key();
+        (entry.tree() == tree && entry.key() == key).then(|| entry.clone())
     }
 
     /// Whether any entry of `tree` lies here. O(log n).
     pub(crate) fn contains_tree(&self, tree: TreeId) -> bool {
         let target = Target::new(tree, &[], SeqNo::MAX);
-        let first = self.entries.lower_bound(Bound::Included(&target as &dyn Position));
-        first.is_some_and(|entry| entry.value().tree == tree)
+        let guard = epoch::pin();
+        let first = self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard);
+        first.is_some_and(|entry| entry.key().tree() == tree)
     }
 
-    /// All entries, in order.
+    /// All entries, in order. Taken in runs, so that nothing is pinned while the caller works.
     pub(crate) fn iter(&self) -> impl Iterator<Item = MemEntry> + '_ {
-        self.entries.iter().map(|entry| entry.value().clone())
+        let mut last: Option<MemEntry> = None;
+        let mut run = Vec::new().into_iter();
+        std::iter::from_fn(move || {
+            if run.len() == 0 {
+                let guard = epoch::pin();
+                let from = match &last {
+                    None => Bound::Unbounded,
+                    Some(last) => Bound::Excluded(last as &dyn Position),
+                };
+                let range = (from, Bound::Unbounded);
+                let entries = self.entries.range::<dyn Position, _>(range, &guard);
+                let next: Vec<MemEntry> =
+                    entries.take(REFILL_MAX).map(|entry| entry.key().clone()).collect();
+                last = next.last().cloned();
+                run = next.into_iter();
+            }
+            run.next()
+        })
     }
 }
 
 /// How many entries a cursor takes from the skip list at first, and at most, in one go.
-const REFILL_MIN: usize = 4;
+const REFILL_MIN: usize = 8;
 const REFILL_MAX: usize = 256;
 
 /// A position among one sub-tree's entries of a memtable, moving one way.
 ///
-/// Entries are taken in runs that grow, because a skip list's own iterator cannot outlive a borrow
-/// of the list, and searching again for every entry would cost O(log n) each.
+/// Entries are taken in runs that grow, because a skip list's own iterator cannot outlive the
+/// pinned epoch, and searching again for every entry would cost O(log n) each.
 pub(crate) struct MemCursor {
     table: Arc<Memtable>,
     tree: TreeId,
@@ -307,11 +353,9 @@ impl MemCursor {
         let target = Target::new(self.tree, key, seq);
         self.forward = true;
         self.refill = REFILL_MIN;
-        let table = Arc::clone(&self.table);
-        self.fill(table.entries.range::<dyn Position, _>((
-            Bound::Included(&target as &dyn Position),
-            Bound::Unbounded,
-        )));
+        let (table, guard) = (Arc::clone(&self.table), epoch::pin());
+        let from = (Bound::Included(&target as &dyn Position), Bound::Unbounded);
+        self.fill(table.entries.range::<dyn Position, _>(from, &guard));
     }
 
     /// Moves to the last entry before (`key`, `seq`).
@@ -328,9 +372,9 @@ impl MemCursor {
     fn start_back(&mut self, end: &Target<'_>) {
         self.forward = false;
         self.refill = REFILL_MIN;
-        let table = Arc::clone(&self.table);
+        let (table, guard) = (Arc::clone(&self.table), epoch::pin());
         let before = (Bound::Unbounded, Bound::Excluded(end as &dyn Position));
-        self.fill(table.entries.range::<dyn Position, _>(before).rev());
+        self.fill(table.entries.range::<dyn Position, _>(before, &guard).rev());
     }
 
     /// Moves one entry on, in the direction of the last seek.
@@ -341,27 +385,26 @@ impl MemCursor {
         }
         let Some(last) = self.run.pop() else { return };
         self.refill = (self.refill * 4).min(REFILL_MAX);
-        let table = Arc::clone(&self.table);
+        let (table, guard) = (Arc::clone(&self.table), epoch::pin());
         let place = Bound::Excluded(&last as &dyn Position);
         if self.forward {
-            self.fill(table.entries.range::<dyn Position, _>((place, Bound::Unbounded)));
+            let rest = (place, Bound::Unbounded);
+            self.fill(table.entries.range::<dyn Position, _>(rest, &guard));
         } else {
-            self.fill(table.entries.range::<dyn Position, _>((Bound::Unbounded, place)).rev());
+            let rest = (Bound::Unbounded, place);
+            self.fill(table.entries.range::<dyn Position, _>(rest, &guard).rev());
         }
     }
 
-    fn fill<'a>(
-        &mut self,
-        entries: impl Iterator<Item = crossbeam_skiplist::set::Entry<'a, MemEntry>>,
-    ) {
+    fn fill<'a: 'g, 'g>(&mut self, entries: impl Iterator<Item = Entry<'a, 'g, MemEntry, ()>>) {
         let tree = self.tree;
         self.run.clear();
         self.at = 0;
         self.run.extend(
             entries
                 .take(self.refill)
-                .map(|entry| entry.value().clone())
-                .take_while(|entry| entry.tree == tree),
+                .map(|entry| entry.key().clone())
+                .take_while(|entry| entry.tree() == tree),
         );
     }
 }

@@ -18,7 +18,8 @@ Examples:
   redis-cli -p 6380 set greeting hello           any Redis client works
   redis-cli -p 6380 range - + limit 10           and so do ordered commands
 
-A file of options is TOML: data, listen, unix, memory-bytes, fsync, requirepass-file, metrics,
+A file of options is TOML: data, listen, tls-listen, tls-cert,
+tls-key, unix, memory-bytes, fsync, requirepass-file, metrics,
 allow-open, threads, and a table [limits]. An option on the command line wins over the file.
 SIGTERM and SIGINT end the server once every client has its replies and the data are synced.";
 
@@ -32,6 +33,15 @@ pub(crate) struct Serve {
     /// Address to listen on [default: 127.0.0.1:6380]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
+    /// Address to listen on for TLS as well; for builds with the feature `tls`
+    #[arg(long, value_name = "ADDR:PORT")]
+    tls_listen: Option<SocketAddr>,
+    /// File of the certificate chain, PEM
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// File of the certificate's private key, PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
     /// Unix socket to listen on as well
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
@@ -87,6 +97,9 @@ impl Serve {
         };
         config.data = self.data.unwrap_or(config.data);
         config.listen = self.listen.unwrap_or(config.listen);
+        config.tls_listen = self.tls_listen.or(config.tls_listen);
+        config.tls_cert = self.tls_cert.or(config.tls_cert);
+        config.tls_key = self.tls_key.or(config.tls_key);
         config.unix = self.unix.or(config.unix);
         config.memory_bytes = self.memory.unwrap_or(config.memory_bytes);
         config.requirepass_file = self.requirepass_file.or(config.requirepass_file);
@@ -115,6 +128,9 @@ fn banner(out: &mut Output, config: &Config, ready: &Ready) -> Outcome {
     let (ip, port) = (ready.address.ip(), ready.address.port());
     let version = env!("CARGO_PKG_VERSION");
     out.line(format!("rhumb {version} serves {} on {}", config.data.display(), ready.address))?;
+    if let Some(address) = ready.tls {
+        out.line(format!("TLS on      {address}"))?;
+    }
     if let Some(path) = &config.unix {
         out.line(format!("also on     {}", path.display()))?;
     }

@@ -2,8 +2,11 @@
 
 use std::ops::Bound;
 
+use rhumb::Slice;
+
 use super::{
-    Context, Done, Fault, NO_SUCH_KEY, NOT_POSITIVE, OUT_OF_RANGE, connection::positive, integer,
+    Context, Done, Fault, NO_SUCH_KEY, NOT_POSITIVE, OUT_OF_RANGE, SYNTAX, connection::positive,
+    integer, is_word,
 };
 use crate::{
     encode::{Kind, Meta, member},
@@ -168,6 +171,78 @@ pub(super) fn lset(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     context.txn.put_member(member::element(meta.id, meta.first + at), args.at(3).to_vec());
     context.txn.touch(args.at(1));
     context.out.ok();
+    Ok(())
+}
+
+/// `LINSERT`: moves the elements on the shorter side of the new one by a place.
+pub(super) fn linsert(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let after = is_word(args.at(2), "after");
+    if !after && !is_word(args.at(2), "before") {
+        return Err(SYNTAX.into());
+    }
+    let Some((mut meta, expires)) = context.edit_collection(args.at(1), Kind::List)? else {
+        context.out.int(0);
+        return Ok(());
+    };
+    let all = elements(context, &meta, (0, meta.count - 1), false)?;
+    let all: Vec<Slice> = all.map(|pair| Ok(pair?.1)).collect::<rhumb::Result<_>>()?;
+    let Some(pivot) = all.iter().position(|element| **element == *args.at(3)) else {
+        context.out.int(-1);
+        return Ok(());
+    };
+    let at = pivot + usize::from(after);
+    // Places from the new first element on: those before `at` keep their index, the others go on.
+    let moved = if at < all.len() / 2 {
+        meta.first -= 1;
+        0..at
+    } else {
+        at..all.len()
+    };
+    for index in moved {
+        let to = (index + usize::from(index >= at)) as u64;
+        context.txn.put_member(member::element(meta.id, meta.first + to), all[index].to_vec());
+    }
+    let key = member::element(meta.id, meta.first + at as u64);
+    context.txn.put_member(key, args.at(4).to_vec());
+    meta.count += 1;
+    context.txn.put_meta(args.at(1), Kind::List, &meta, expires);
+    context.out.int(meta.count as i64);
+    Ok(())
+}
+
+/// `LREM`: closes up what follows the first element that goes.
+pub(super) fn lrem(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let count = integer(args.at(2))?;
+    let Some((mut meta, expires)) = context.edit_collection(args.at(1), Kind::List)? else {
+        context.out.int(0);
+        return Ok(());
+    };
+    let all = elements(context, &meta, (0, meta.count - 1), false)?;
+    let all: Vec<Slice> = all.map(|pair| Ok(pair?.1)).collect::<rhumb::Result<_>>()?;
+    let matches = |index: &usize| *all[*index] == *args.at(3);
+    let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
+    let mut gone: Vec<usize> = if count < 0 {
+        (0..all.len()).rev().filter(matches).take(most).collect()
+    } else {
+        (0..all.len()).filter(matches).take(most).collect()
+    };
+    gone.sort_unstable();
+    let from = gone.first().copied().unwrap_or(all.len());
+    let stays = |index: &usize| gone.binary_search(index).is_err();
+    let kept = (from..all.len()).filter(stays).map(|index| all[index].to_vec());
+    let mut to = from as u64;
+    for element in kept {
+        context.txn.put_member(member::element(meta.id, meta.first + to), element);
+        to += 1;
+    }
+    for place in to..meta.count {
+        context.txn.remove_member(member::element(meta.id, meta.first + place));
+    }
+    if !gone.is_empty() {
+        meta.count = to;
+        context.txn.put_meta(args.at(1), Kind::List, &meta, expires);
+    }
+    context.out.count(gone.len());
     Ok(())
 }
 

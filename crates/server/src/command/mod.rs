@@ -25,8 +25,9 @@ mod zsets;
 use std::borrow::Cow;
 
 use crate::{
+    db::Databases,
     encode::{Entry, Kind, Meta},
-    locks::{Held, Locks},
+    locks::Held,
     resp::{Args, Reply, number},
     server::Server,
     session::Session,
@@ -34,7 +35,7 @@ use crate::{
 };
 
 pub(crate) use scan::Cursors;
-pub(crate) use strings::{get_run, set_run};
+pub(crate) use strings::{get_run, set_run, submit_run};
 pub(crate) use table::{COMMANDS, Command, Flags, KeyPlaces, Locking, find, takes};
 
 /// Why a command did nothing; the client is told.
@@ -187,16 +188,18 @@ pub(crate) fn keys_of<'a>(command: &Command, args: Args<'a>) -> impl Iterator<It
 }
 
 /// Takes the locks that a command asks for when it is run by itself.
-fn lock<'s>(locks: &'s Locks, command: &Command, args: Args<'_>) -> Held<'s> {
-    let is_one = command.keys.last == 1;
-    match command.locking {
-        Locking::Nothing | Locking::Snapshot => Held::Nothing,
+fn lock<'s>(databases: &'s Databases, command: &Command, args: Args<'_>) -> Held<'s> {
+    let (locks, is_one) = (&databases.locks, command.keys.last == 1);
+    let held = match command.locking {
+        Locking::Nothing | Locking::Snapshot => return Held::Nothing,
         Locking::Everything => locks.everything(),
         Locking::Shared if is_one => locks.shared(args.at(1)),
         Locking::Shared => locks.many_shared(keys_of(command, args)),
         Locking::Exclusive if is_one => locks.exclusive(args.at(1)),
         Locking::Exclusive => locks.many_exclusive(keys_of(command, args)),
-    }
+    };
+    databases.settle();
+    held
 }
 
 /// Runs one command by itself: locks, handler, commit, reply.
@@ -208,7 +211,7 @@ pub(crate) fn execute(
     args: Args<'_>,
 ) {
     let from = out.len();
-    let locks = lock(&server.databases.locks, command, args);
+    let locks = lock(&server.databases, command, args);
     let txn =
         Txn::new(&server.databases, server.databases.number(session.database), crate::db::now_ms());
     let mut context = Context { server, session, txn, out: &mut *out, in_exec: false };

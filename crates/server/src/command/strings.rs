@@ -1,11 +1,11 @@
 //! Strings: the commands that read and write a key's bytes as a whole or in part.
 //!
-//! Runs of plain `GET` and `SET` in a pipeline have ways of their own, [`get_run`] and [`set_run`]:
-//! one read of many keys, one commit of many pairs.
+//! Runs of plain `GET`, and of `SET` and `MSET`, in a pipeline have ways of their own: [`get_run`],
+//! one read of many keys, and [`set_run`] and [`submit_run`], one commit of many pairs.
 
 use std::sync::atomic::Ordering;
 
-use rhumb::Result;
+use rhumb::{Batch, Result, Submitted};
 
 use super::{
     Context, Done, Fault, STRING_TOO_LONG, SYNTAX, WRONG_TYPE,
@@ -15,6 +15,7 @@ use super::{
 use crate::{
     db::Databases,
     encode::{Entry, Kind, entry::decode_head, member},
+    locks::Held,
     resp::{Args, Reply},
 };
 
@@ -70,53 +71,69 @@ fn reply_value(value: Option<&[u8]>, now_ms: u64, out: &mut Reply) {
     }
 }
 
-/// The replies to plain `SET` of each of the pairs, which are committed together.
-pub(crate) fn set_run(
-    databases: &Databases,
-    database: usize,
-    pairs: &[(&[u8], &[u8])],
-    out: &mut Reply,
-) {
-    let locks = match pairs {
+/// Pairs of a key and its new string, in the order of the commands that they came in.
+pub(crate) type Pairs<'a> = [(&'a [u8], &'a [u8])];
+
+fn lock_pairs<'s>(databases: &'s Databases, pairs: &Pairs<'_>) -> Held<'s> {
+    match pairs {
         [(key, _)] => databases.locks.exclusive(key),
         pairs => databases.locks.many_exclusive(pairs.iter().map(|(key, _)| *key)),
-    };
-    let done = commit_pairs(databases, databases.number(database), pairs);
-    drop(locks);
-    match done {
-        Ok(()) => pairs.iter().for_each(|_| out.ok()),
-        // Nothing was written: each by itself says why, and the others are.
-        Err(_) if pairs.len() > 1 => {
-            pairs.iter().for_each(|pair| set_run(databases, database, &[*pair], out));
-        }
-        Err(error) => Fault::from(error).write(out),
     }
 }
 
-fn commit_pairs(databases: &Databases, number: u8, pairs: &[(&[u8], &[u8])]) -> Result<()> {
+/// Sets the pairs of plain `SET`s and `MSET`s, all or none.
+pub(crate) fn set_run(databases: &Databases, database: usize, pairs: &Pairs<'_>) -> Result<()> {
+    let _locks = lock_pairs(databases, pairs);
+    let number = databases.number(database);
+    encode_pairs(databases, number, pairs)?.commit()?;
+    databases.note_commit();
+    touch_pairs(databases, number, pairs);
+    Ok(())
+}
+
+/// As [`set_run`], but only queues the pairs: [`Databases::finish`] says what came of it.
+pub(crate) fn submit_run(
+    databases: &Databases,
+    database: usize,
+    pairs: &Pairs<'_>,
+) -> Result<Submitted> {
+    let _locks = lock_pairs(databases, pairs);
+    let number = databases.number(database);
+    let submitted = databases.submit(encode_pairs(databases, number, pairs)?)?;
+    // A write that fails after all costs those who watch an `EXEC` that they repeat.
+    touch_pairs(databases, number, pairs);
+    Ok(submitted)
+}
+
+fn touch_pairs(databases: &Databases, number: u8, pairs: &Pairs<'_>) {
+    if databases.watches.any() {
+        pairs.iter().for_each(|(key, _)| databases.watches.touch(number, key));
+    }
+}
+
+/// A batch that sets the pairs. What they replace is looked at only if it may be a collection.
+fn encode_pairs(databases: &Databases, number: u8, pairs: &Pairs<'_>) -> Result<Batch> {
     let db = databases.numbered(number)?;
     let mut batch = databases.engine.batch().durability(databases.durability());
-    let must_look = db.has_collections.load(Ordering::Relaxed);
     let mut value = Vec::with_capacity(pairs.first().map_or(0, |(_, bytes)| bytes.len() + 1));
-    for (key, bytes) in pairs {
-        if must_look
-            && let Some(before) = db.keys.get(key)?.and_then(Entry::decode)
-            && before.kind != Kind::String
-            && let Some(meta) = before.meta()
-        {
-            batch.insert(&db.work, member::reclaim(meta.id), []);
+    if db.has_collections.load(Ordering::Relaxed) {
+        let keys: Vec<&[u8]> = pairs.iter().map(|(key, _)| *key).collect();
+        for before in db.keys.multi_get(&keys)?.into_iter().flatten() {
+            if let Some(before) = Entry::decode(before)
+                && before.kind != Kind::String
+                && let Some(meta) = before.meta()
+            {
+                batch.insert(&db.work, member::reclaim(meta.id), []);
+            }
         }
+    }
+    for (key, bytes) in pairs {
         value.clear();
         value.push(Kind::String as u8);
         value.extend_from_slice(bytes);
         batch.insert(&db.keys, key, &value);
     }
-    batch.commit()?;
-    databases.note_commit();
-    if databases.watches.any() {
-        pairs.iter().for_each(|(key, _)| databases.watches.touch(number, key));
-    }
-    Ok(())
+    Ok(batch)
 }
 
 /// `GET`: as in a run of one.

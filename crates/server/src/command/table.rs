@@ -154,9 +154,10 @@ impl Command {
 /// All commands, by name.
 pub(crate) struct Table {
     sorted: Vec<Command>,
-    /// Where `GET` and `SET` are.
+    /// Where `GET`, `SET` and `MSET` are.
     pub(crate) get: usize,
     pub(crate) set: usize,
+    pub(crate) mset: usize,
 }
 
 impl Table {
@@ -185,7 +186,7 @@ pub(crate) static COMMANDS: LazyLock<Table> = LazyLock::new(|| {
     let mut sorted: Vec<Command> = rows::families().into_iter().flatten().collect();
     sorted.sort_unstable_by_key(|command| command.name);
     let place = |name| sorted.iter().position(|command| command.name == name).unwrap_or(0);
-    Table { get: place("get"), set: place("set"), sorted }
+    Table { get: place("get"), set: place("set"), mset: place("mset"), sorted }
 });
 
 /// Longer than every command's name.
@@ -216,6 +217,7 @@ mod tests {
         assert!(find(b"").is_none() && find(b"nosuch").is_none() && find(&[b'a'; 99]).is_none());
         assert_eq!(COMMANDS.name(COMMANDS.get), "get");
         assert_eq!(COMMANDS.name(COMMANDS.set), "set");
+        assert_eq!(COMMANDS.name(COMMANDS.mset), "mset");
     }
 
     #[test]

@@ -259,7 +259,9 @@ impl Parser {
                 self.searched = 0;
                 Ok(Some(from + offset))
             }
-            None if buffer.len() - self.at > most => refuse(too_long),
+            // Not before all bytes are here in which the end may be: however they are split, the
+            // answer is the same.
+            None if buffer.len() - self.at >= most + 2 => refuse(too_long),
             None => {
                 self.searched = buffer.len();
                 Ok(None)

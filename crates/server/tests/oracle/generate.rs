@@ -309,7 +309,7 @@ impl Generator {
 
     fn list(&mut self) -> Vec<String> {
         let key = self.key_of(3);
-        match self.below(13) {
+        match self.below(15) {
             0..=4 => {
                 let name = self.pick(&["LPUSH", "RPUSH", "RPUSH", "LPUSHX", "RPUSHX"]);
                 let values = self.some(4, |g| g.pick(&VALUES).to_owned());
@@ -327,6 +327,11 @@ impl Generator {
             8..=9 => words(&["LRANGE", &key, self.pick(&INDEXES), self.pick(&INDEXES)]),
             10 => words(&["LINDEX", &key, self.pick(&INDEXES)]),
             11 => words(&["LSET", &key, self.pick(&INDEXES), self.pick(&VALUES)]),
+            12 => words(&["LREM", &key, self.pick(&INDEXES), self.pick(&VALUES)]),
+            13 => {
+                let side = self.pick(&["BEFORE", "after", "beside"]);
+                words(&["LINSERT", &key, side, self.pick(&VALUES), self.pick(&VALUES)])
+            }
             _ => words(&["LTRIM", &key, self.pick(&INDEXES), self.pick(&INDEXES)]),
         }
     }

@@ -5,6 +5,7 @@ use std::{fmt, sync::atomic::Ordering};
 use super::{
     Handle,
     keyspace::{Keyspace, KeyspaceInner},
+    write::Pending,
 };
 use crate::{
     error::{Error, Result},
@@ -84,7 +85,10 @@ impl Batch {
 
     /// The encoded operations, meant for the sub-trees of now: a keyspace may have been cleared
     /// since its operations were added.
-    fn encode(self) -> Result<Vec<u8>> {
+    fn encode(mut self) -> Result<Vec<u8>> {
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
+        }
         let mut moved = Vec::new();
         for (inner, tree) in &self.targets {
             if inner.dropped.load(Ordering::Acquire) {
@@ -128,13 +132,58 @@ impl Batch {
     /// [`Error::InvalidArgument`] for a key over 64 KiB, a value over 1 GiB, a batch of 4 GiB or
     /// more, or a keyspace of another database; [`Error::KeyspaceDropped`];
     /// [`Error::Io`] if the log could not be written; [`Error::WritesStopped`].
-    pub fn commit(mut self) -> Result<()> {
-        if let Some(refused) = self.refused.take() {
-            return Err(refused);
-        }
+    pub fn commit(self) -> Result<()> {
         let (core, durability) = (Arc::clone(&self.handle.core), self.durability);
         let operations = self.builder.count();
         core.commit(self.encode()?, operations, durability)
+    }
+
+    /// Queues all operations: they are done, together and in the order of the queue, by the next
+    /// commit of anyone, at the latest by [`Submitted::finish`]. So callers that submit first and
+    /// finish a little later share one write of the log.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::commit`] for arguments out of bounds; nothing is queued then.
+    pub fn submit(self) -> Result<Submitted> {
+        let (handle, durability) = (Arc::clone(&self.handle), self.durability);
+        let operations = self.builder.count();
+        let record = self.encode()?;
+        let pending = (operations > 0).then(|| handle.core.submit(record, operations, durability));
+        Ok(Submitted { handle, pending })
+    }
+}
+
+/// A batch that is queued. Dropping it finishes it, whatever comes of it.
+#[must_use = "whether it was done is known once it is finished"]
+pub struct Submitted {
+    handle: Arc<Handle>,
+    pending: Option<Arc<Pending>>,
+}
+
+impl Submitted {
+    /// Sees to it that the batch is committed, together with all that are queued.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::commit`].
+    pub fn finish(mut self) -> Result<()> {
+        self.pending.take().map_or(Ok(()), |pending| self.handle.core.finish(&pending))
+    }
+}
+
+impl Drop for Submitted {
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            // Whoever wants to know calls `finish`.
+            let _ = self.handle.core.finish(&pending);
+        }
+    }
+}
+
+impl fmt::Debug for Submitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submitted").finish_non_exhaustive()
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) use open::take_lock;
 #[cfg(feature = "fuzzing")]
 pub(crate) use write::insert_record;
 
-pub use batch::Batch;
+pub use batch::{Batch, Submitted};
 pub use keyspace::Keyspace;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
@@ -143,6 +143,11 @@ impl Database {
     #[must_use]
     pub fn batch(&self) -> Batch {
         Batch::new(Arc::clone(&self.handle))
+    }
+
+    /// Commits all batches that were [submitted](Batch::submit) and are not finished.
+    pub fn commit_submitted(&self) {
+        self.core().commit_submitted();
     }
 
     /// The database as it is now, to read from for as long as the snapshot lives.

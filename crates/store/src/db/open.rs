@@ -76,14 +76,17 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &[state.snapshot()])?;
-    let (replayed, recovery) = replay(&*fs, &dir, &state)?;
+    let (replayed, recovery) = replay(&*fs, &dir, &state, options.memtable_bytes)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
     let last_seq = replayed.iter().map(|m| m.last_seq()).fold(state.last_seq, SeqNo::max);
     let core = Arc::new(Core {
         mem: Published::new(
             Arc::new(MemView {
-                active: Arc::new(Memtable::new(Some(LogFloor { segment, lsn: recovery.end }))),
+                active: Arc::new(Memtable::new(
+                    Some(LogFloor { segment, lsn: recovery.end }),
+                    options.memtable_bytes,
+                )),
                 sealed: replayed.into_iter().rev().map(Arc::new).collect(),
             }),
             &limbo,
@@ -210,6 +213,7 @@ fn replay(
     fs: &dyn FileSystem,
     dir: &Path,
     state: &CatalogState,
+    memtable_bytes: u64,
 ) -> Result<(Vec<Memtable>, Recovery)> {
     let mut memtables: Vec<Memtable> = Vec::new();
     let mut last_segment = None;
@@ -222,7 +226,7 @@ fn replay(
         })?;
         if last_segment != Some(segment) {
             last_segment = Some(segment);
-            memtables.push(Memtable::new(None));
+            memtables.push(Memtable::new(None, memtable_bytes));
         }
         if let Some(memtable) = memtables.last() {
             insert_record(memtable, &payload, batch.first_seq());

@@ -13,7 +13,7 @@ use super::core::{Core, MemView};
 use crate::{
     error::{Error, Result},
     log::{
-        LogWriter,
+        LogWriter, SegmentSync,
         batch::{self, Batch},
     },
     memtable::{LogFloor, Memtable},
@@ -61,8 +61,17 @@ impl Core {
                 self.persist(durability)
             };
         }
-        let bytes = record.len();
-        self.delay_writer(bytes);
+        self.finish(&self.submit(record, operations, durability))
+    }
+
+    /// Queues an encoded batch that has operations: whoever commits next commits it as well.
+    pub(crate) fn submit(
+        &self,
+        record: Vec<u8>,
+        operations: u32,
+        durability: PersistMode,
+    ) -> Arc<Pending> {
+        self.delay_writer(record.len());
         let pending = Arc::new(Pending {
             record: Mutex::new(Arc::from(record)),
             operations,
@@ -70,21 +79,34 @@ impl Core {
             result: Mutex::new(None),
         });
         self.queue.lock().push(Arc::clone(&pending));
-        let mut state = self.write.lock();
+        pending
+    }
+
+    /// Sees to it that a queued batch is committed, and takes its result.
+    pub(crate) fn finish(&self, pending: &Pending) -> Result<()> {
         if let Some(result) = pending.result.lock().take() {
             return result;
         }
-        let (mine, result) = self.commit_queued(&mut state, &pending);
-        debug_assert!(mine, "a writer's batch is in the queue until it is done");
+        let mut state = self.write.lock();
+        if pending.result.lock().is_none() {
+            self.commit_queued(&mut state);
+        }
         drop(state);
         self.run_inline();
-        result
+        let result = pending.result.lock().take();
+        debug_assert!(result.is_some(), "a batch is in the queue until it is done");
+        result.unwrap_or(Ok(()))
     }
 
-    /// Commits everything queued, in groups, until `own` is among it.
-    fn commit_queued(&self, state: &mut WriteState, own: &Arc<Pending>) -> (bool, Result<()>) {
+    /// Sees to it that all batches queued so far are committed; their owners take the results.
+    pub(crate) fn commit_submitted(&self) {
+        self.commit_queued(&mut self.write.lock());
+        self.run_inline();
+    }
+
+    /// Commits everything queued, in groups.
+    fn commit_queued(&self, state: &mut WriteState) {
         let queued = std::mem::take(&mut *self.queue.lock());
-        let mut outcome = (false, Ok(()));
         let mut rest = &queued[..];
         while !rest.is_empty() {
             let mut bytes = 0;
@@ -99,15 +121,10 @@ impl Core {
             let (group, others) = rest.split_at(len);
             let result = self.commit_group(state, group);
             for pending in group {
-                if Arc::ptr_eq(pending, own) {
-                    outcome = (true, result.clone());
-                } else {
-                    *pending.result.lock() = Some(result.clone());
-                }
+                *pending.result.lock() = Some(result.clone());
             }
             rest = others;
         }
-        outcome
     }
 
     fn commit_group(&self, state: &mut WriteState, group: &[Arc<Pending>]) -> Result<()> {
@@ -204,14 +221,54 @@ impl Core {
         Ok(())
     }
 
-    /// Makes everything written so far survive what `mode` says.
+    /// Makes everything written so far survive what `mode` says. Writers go on while the disk is
+    /// waited for.
     pub(crate) fn persist(&self, mode: PersistMode) -> Result<()> {
         let mut state = self.write.lock();
         self.check_running()?;
         if mode == PersistMode::Buffer {
             return Ok(());
         }
-        self.sync_logs(&mut state, mode)
+        let all = mode == PersistMode::SyncAll;
+        let logs = state.sealed_logs.iter().chain(std::iter::once(&state.log));
+        let syncs: Option<Vec<SegmentSync>> =
+            logs.map(|log| log.begin_sync(all)).collect::<Result<_>>()?;
+        let Some(syncs) = syncs else { return self.sync_logs(&mut state, mode) };
+        drop(state);
+        self.counters.log_syncs.fetch_add(1, Ordering::Relaxed);
+        let mut outcomes = Vec::with_capacity(syncs.len());
+        for sync in syncs {
+            let outcome = sync.run();
+            if let Err(cause) = &outcome {
+                // As in `sync_logs`, and before anyone waits for the write lock.
+                self.stop(cause);
+            }
+            let failed = outcome.is_err();
+            outcomes.push((sync, outcome));
+            if failed {
+                break;
+            }
+        }
+        self.note_syncs(&mut self.write.lock(), &outcomes)
+    }
+
+    /// Takes note of syncs that were done apart. A segment that has gone meanwhile is not needed.
+    fn note_syncs(
+        &self,
+        state: &mut WriteState,
+        outcomes: &[(SegmentSync, Result<()>)],
+    ) -> Result<()> {
+        let mut durable = 0;
+        for log in state.sealed_logs.iter_mut().chain(std::iter::once(&mut state.log)) {
+            log.note_durable(durable);
+            let Some((sync, outcome)) = outcomes.iter().find(|(s, _)| s.id == log.header().id)
+            else {
+                // One that was begun meanwhile: the next sync is of it.
+                break;
+            };
+            durable = log.end_sync(sync, outcome.clone())?;
+        }
+        outcomes.iter().try_for_each(|(_, outcome)| outcome.clone())
     }
 
     /// Sees to it that the active memtable takes another group.
@@ -237,7 +294,7 @@ impl Core {
     /// Seals the active memtable and begins a new one with a new log segment.
     pub(crate) fn seal(&self, state: &mut WriteState) -> Result<()> {
         let floor = self.new_segment(state)?;
-        let active = Arc::new(Memtable::new(Some(floor)));
+        let active = Arc::new(Memtable::new(Some(floor), self.options.memtable_bytes));
         self.change_mem(|view| MemView {
             active,
             sealed: std::iter::once(&view.active).chain(&view.sealed).cloned().collect(),

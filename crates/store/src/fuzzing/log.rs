@@ -31,7 +31,7 @@ const LEFT_BROKEN: u32 = 0xdead_dead;
 pub fn log(data: &[u8]) {
     let mut input = Input(data);
     if input.u8() & 1 == 0 {
-        return replay_record(&Memtable::new(None), &Arc::from(input.rest()));
+        return replay_record(&Memtable::new(None, 1 << 20), &Arc::from(input.rest()));
     }
     let start = LogStart { segment: FileId::from(input.u8() % 4), lsn: u64::from(input.u16()) };
     let mut segments = Vec::new();
@@ -55,7 +55,7 @@ pub fn log(data: &[u8]) {
 
 /// Replays as an opening does.
 fn replay(fs: &Arc<dyn FileSystem>, start: LogStart) {
-    let memtable = Memtable::new(None);
+    let memtable = Memtable::new(None, 1 << 20);
     let mut records = 0;
     let mut end = 0;
     let recovered = recover(&**fs, Path::new(DIR), IDENTITY, start, |record| {

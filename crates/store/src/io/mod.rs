@@ -81,6 +81,17 @@ pub trait WritableFile: Send + Sync {
     fn sync_data(&mut self) -> io::Result<()>;
     /// Makes contents and all metadata durable (`fsync`).
     fn sync_all(&mut self) -> io::Result<()>;
+    /// The same open file, to sync it while others append to it.
+    fn syncer(&self) -> Arc<dyn SyncFile>;
+}
+
+/// An open file that is synced and nothing else. An error of the disk is told to one of the callers
+/// of an open file and not to the next, so callers take turns and keep what they were told.
+pub trait SyncFile: Send + Sync {
+    /// As [`WritableFile::sync_data`], of what was appended before the call.
+    fn sync_data(&self) -> io::Result<()>;
+    /// As [`WritableFile::sync_all`], of what was appended before the call.
+    fn sync_all(&self) -> io::Result<()>;
 }
 
 /// A file being read at any place, by many threads at once.

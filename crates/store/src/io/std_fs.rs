@@ -17,7 +17,9 @@ use std::{
 
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 
-use super::{AlignedBuf, DIRECT_ALIGN, FileLock, FileSystem, ReadMode, ReadableFile, WritableFile};
+use super::{
+    AlignedBuf, DIRECT_ALIGN, FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile,
+};
 
 /// Access rights of created files: the user reads and writes.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -70,7 +72,7 @@ impl FileSystem for StdFs {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND;
-        Ok(Box::new(StdWritable(open_file(path, flags)?)))
+        Ok(Box::new(StdWritable(Arc::new(StdSync(open_file(path, flags)?)))))
     }
 
     fn open(&self, path: &Path, mode: ReadMode) -> io::Result<Arc<dyn ReadableFile>> {
@@ -135,23 +137,39 @@ struct StdLock {
 impl FileLock for StdLock {}
 
 /// Opened with `O_APPEND`, so that writes go to the end also after a truncation.
-struct StdWritable(File);
+struct StdWritable(Arc<StdSync>);
 
-impl WritableFile for StdWritable {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
+struct StdSync(File);
 
-    fn truncate(&mut self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&mut self) -> io::Result<()> {
+impl SyncFile for StdSync {
+    fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
     }
 
-    fn sync_all(&mut self) -> io::Result<()> {
+    fn sync_all(&self) -> io::Result<()> {
         self.0.sync_all()
+    }
+}
+
+impl WritableFile for StdWritable {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&self.0.0).write(bytes)
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.0.0.set_len(len)
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        SyncFile::sync_data(&*self.0)
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        SyncFile::sync_all(&*self.0)
+    }
+
+    fn syncer(&self) -> Arc<dyn SyncFile> {
+        Arc::clone(&self.0) as Arc<dyn SyncFile>
     }
 }
 

@@ -21,7 +21,7 @@ mod tests;
 pub(crate) mod writer;
 
 pub(crate) use recovery::{LogRecord, LogStart, Recovery, recover};
-pub(crate) use writer::LogWriter;
+pub(crate) use writer::{LogWriter, SegmentSync};
 
 /// A place in the log: bytes from the beginning of the first segment, over all segments. A
 /// segment's header counts as bytes too, so every byte of a segment has its own place.

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use crate::io::{FileLock, FileSystem, ReadMode, ReadableFile, WritableFile};
+use crate::io::{FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile};
 
 const SECTOR_BYTES: usize = 512;
 
@@ -258,6 +258,7 @@ impl FileSystem for TestFs {
     }
 }
 
+#[derive(Clone)]
 struct TestFile {
     fs: TestFs,
     node: NodeRef,
@@ -287,14 +288,28 @@ impl WritableFile for TestFile {
     }
 
     fn sync_data(&mut self) -> io::Result<()> {
+        SyncFile::sync_data(self)
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        SyncFile::sync_data(self)
+    }
+
+    fn syncer(&self) -> Arc<dyn SyncFile> {
+        Arc::new(self.clone())
+    }
+}
+
+impl SyncFile for TestFile {
+    fn sync_data(&self) -> io::Result<()> {
         drop(self.fs.change("sync")?);
         let mut node = self.node.lock().unwrap();
         node.durable = node.cached.clone();
         Ok(())
     }
 
-    fn sync_all(&mut self) -> io::Result<()> {
-        self.sync_data()
+    fn sync_all(&self) -> io::Result<()> {
+        SyncFile::sync_data(self)
     }
 }
 

@@ -11,7 +11,8 @@
 //! 3. once a rotation was tried, this segment takes no more records, even if the rotation failed:
 //!    a half-made successor may come back after a crash, and it would void them.
 //!
-//! One thread at a time; locking and grouping of writers are the engine's.
+//! One thread at a time; locking and grouping of writers are the engine's. Only the waiting for the
+//! disk may be done apart, on another thread, while records are appended: [`SegmentSync`].
 
 use std::{
     path::{Path, PathBuf},
@@ -28,6 +29,11 @@ use crate::{
     io::{FileSystem, WritableFile, retry, write_all},
     types::FileId,
 };
+
+mod sync;
+
+pub(crate) use sync::SegmentSync;
+use sync::Syncs;
 
 /// Parts of a record from this length on are written from where they are, not copied.
 const DIRECT_PART_BYTES_MIN: usize = 64 << 10;
@@ -54,6 +60,7 @@ pub(crate) struct LogWriter {
     dir: PathBuf,
     path: PathBuf,
     file: Box<dyn WritableFile>,
+    syncs: Arc<Syncs>,
     header: SegmentHeader,
     seed: FrameSeed,
     state: State,
@@ -94,6 +101,12 @@ impl LogWriter {
         write_all(file.as_mut(), &path, &header.encode())?;
         let end = SEGMENT_HEADER_BYTES as u64;
         Ok(Self {
+            syncs: Arc::new(Syncs::new(
+                Arc::clone(fs),
+                dir.to_owned(),
+                path.clone(),
+                file.syncer(),
+            )),
             fs: Arc::clone(fs),
             dir: dir.to_owned(),
             path,
@@ -227,17 +240,52 @@ impl LogWriter {
             self.sync_file(all)?;
         }
         if !self.name_synced {
-            let outcome = retry("sync the directory", &self.dir, || self.fs.sync_dir(&self.dir));
+            let outcome = self.syncs.sync_name();
             self.poison_unless(outcome)?;
             self.name_synced = true;
         }
+        Ok(self.claim_durable())
+    }
+
+    /// What [`LogWriter::sync`] would have to wait for, to be done apart; none if only this writer
+    /// can do it, because a record was cut off.
+    pub(crate) fn begin_sync(&self, all: bool) -> Result<Option<SegmentSync>> {
+        self.check_synced()?;
+        if self.has_tail || matches!(self.state, State::Cut) {
+            return Ok(None);
+        }
+        let needed = if self.is_closed() { self.end } else { self.record_end };
+        Ok(Some(SegmentSync {
+            id: self.header.id,
+            end: self.end,
+            file: (all || self.synced_end < needed).then_some(all),
+            name: !self.name_synced,
+            syncs: Arc::clone(&self.syncs),
+        }))
+    }
+
+    /// Takes note of a sync that was done apart, with its outcome, and returns what
+    /// [`LogWriter::sync`] does. Records that were appended meanwhile are not durable.
+    pub(crate) fn end_sync(&mut self, sync: &SegmentSync, outcome: Result<()>) -> Result<Lsn> {
+        self.check_synced()?;
+        self.poison_unless(outcome)?;
+        if sync.file.is_some() {
+            // A cut made meanwhile is not durable, and was not before this place.
+            self.synced_end = self.synced_end.max(sync.end);
+        }
+        self.name_synced |= sync.name;
+        Ok(self.claim_durable())
+    }
+
+    /// Returns up to where the whole log is durable, after a mark that says so.
+    fn claim_durable(&mut self) -> Lsn {
         self.note_durable(self.durable);
         let durable = self.durable;
         if self.staged_end == self.end && self.needs_mark() {
             // What was synced is durable even if this fails; the next record finds out.
             let _ = self.mark();
         }
-        Ok(durable)
+        durable
     }
 
     /// Whether records are durable that no frame says are.
@@ -248,11 +296,7 @@ impl LogWriter {
 
     fn sync_file(&mut self, all: bool) -> Result<()> {
         self.drop_tail();
-        let outcome = if all {
-            retry("fsync", &self.path, || self.file.sync_all())
-        } else {
-            retry("fdatasync", &self.path, || self.file.sync_data())
-        };
+        let outcome = self.syncs.sync_file(all);
         self.poison_unless(outcome)?;
         self.synced_end = self.end;
         if matches!(self.state, State::Cut) {

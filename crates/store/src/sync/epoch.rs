@@ -50,6 +50,11 @@ pub(crate) fn pin() -> Guard {
     Guard(crossbeam_epoch::pin())
 }
 
+/// The collector that [`pin`] pins, for structures that are to be told of it.
+pub(crate) fn collector() -> crossbeam_epoch::Collector {
+    crossbeam_epoch::default_collector().clone()
+}
+
 /// Runs what was deferred and may run by now. What the calling thread deferred just before is
 /// among it, unless another thread is pinned for so long: an epoch takes up to three rounds.
 pub(crate) fn collect() {

@@ -58,7 +58,7 @@ use node::{Change, FileNode, Node};
 use parking_lot::{Mutex, MutexGuard};
 use state::State;
 
-use super::{DIRECT_ALIGN, FileLock, FileSystem, ReadMode, ReadableFile, WritableFile};
+use super::{DIRECT_ALIGN, FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile};
 
 /// A simulated file system. Clones are the same file system. The root directory exists; relative
 /// paths start there too.
@@ -234,7 +234,7 @@ impl FileSystem for SimFs {
         let mut state = self.state();
         state.begin(CallKind::Create, path)?;
         let file = state.create(path)?;
-        state.end(Box::new(SimWritable { handle: self.handle(file, path) }))
+        state.end(Box::new(SimWritable { handle: Arc::new(self.handle(file, path)) }))
     }
 
     fn open(&self, path: &Path, mode: ReadMode) -> io::Result<Arc<dyn ReadableFile>> {
@@ -338,12 +338,12 @@ struct Handle {
 }
 
 struct SimWritable {
-    handle: Handle,
+    handle: Arc<Handle>,
 }
 
-impl SimWritable {
-    fn sync(&mut self, kind: CallKind) -> io::Result<()> {
-        let Handle { fs, file, path } = &self.handle;
+impl Handle {
+    fn sync(&self, kind: CallKind) -> io::Result<()> {
+        let Self { fs, file, path } = self;
         let mut state = fs.state();
         if let Err(e) = state.begin(kind, path) {
             if !state.is_dead && e.kind() != ErrorKind::Interrupted {
@@ -360,7 +360,7 @@ impl SimWritable {
 
 impl WritableFile for SimWritable {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Handle { fs, file, path } = &self.handle;
+        let Handle { fs, file, path } = &*self.handle;
         let mut state = fs.state();
         let permit = state.begin(CallKind::Write, path)?;
         let n = state.take_space(bytes.len().min(permit.bytes_max), path)?;
@@ -370,7 +370,7 @@ impl WritableFile for SimWritable {
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
-        let Handle { fs, file, path } = &self.handle;
+        let Handle { fs, file, path } = &*self.handle;
         let mut state = fs.state();
         state.begin(CallKind::Truncate, path)?;
         let len = usize::try_from(len).map_err(|_| ErrorKind::FileTooLarge)?;
@@ -381,10 +381,24 @@ impl WritableFile for SimWritable {
     }
 
     fn sync_data(&mut self) -> io::Result<()> {
-        self.sync(CallKind::SyncData)
+        self.handle.sync(CallKind::SyncData)
     }
 
     fn sync_all(&mut self) -> io::Result<()> {
+        self.handle.sync(CallKind::SyncAll)
+    }
+
+    fn syncer(&self) -> Arc<dyn SyncFile> {
+        Arc::clone(&self.handle) as Arc<dyn SyncFile>
+    }
+}
+
+impl SyncFile for Handle {
+    fn sync_data(&self) -> io::Result<()> {
+        self.sync(CallKind::SyncData)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
         self.sync(CallKind::SyncAll)
     }
 }

@@ -174,6 +174,8 @@ pub(super) fn lists() -> Vec<Command> {
             l::lpushx,
             ("O(elements)", "Adds elements at the front of a list that is there"),
         ),
+        row("linsert", 5, WRITE, l::linsert, ("O(n)", "Inserts an element beside another")),
+        row("lrem", 4, WRITE, l::lrem, ("O(n)", "Removes elements of a value")),
         row("lrange", 4, READ, l::lrange, ("O(found)", "The elements between two indexes")),
         row("lset", 4, WRITE, l::lset, ("O(1)", "Replaces the element at an index")),
         row("ltrim", 4, WRITE, l::ltrim, ("O(removed)", "Keeps the elements between two indexes")),

@@ -1,0 +1,3 @@
+module rhumb.dev/smoke
+
+go 1.21

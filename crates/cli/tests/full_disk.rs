@@ -1,0 +1,124 @@
+//! `rhumb serve` on a full disk: clear errors, reads go on, and writes too once there is room, without
+//! a restart.
+//!
+//! The disk is a small one in memory that only the server's process sees; where the system lets
+//! nobody mount such a thing, the test says so and does nothing.
+
+mod common;
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use common::Shell;
+
+/// Starts a server whose data are on a disk of 48 MiB, half of which `ballast` takes.
+const START: &str = "mount -t tmpfs -o size=48m none disk && \
+    dd if=/dev/zero of=disk/ballast bs=1M count=24 2>/dev/null && \
+    exec \"$0\" serve --data disk/data --listen 127.0.0.1:0 --memory 16M";
+
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn start(shell: &Shell) -> Option<Server> {
+    std::fs::create_dir(shell.path("disk")).expect("a directory");
+    let mut process = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", START])
+        .arg(env!("CARGO_BIN_EXE_rhumb"))
+        .current_dir(shell.path("disk").parent().expect("the scratch directory"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+    let Some(Ok(banner)) = lines.next() else {
+        let _ = process.wait();
+        return None;
+    };
+    let address = banner.rsplit(' ').next().expect("an address").to_owned();
+    Some(Server { process, address })
+}
+
+/// Sends a command and reads the first line of its reply, and the value of a bulk string.
+fn call(client: &mut BufReader<TcpStream>, words: &[&str]) -> String {
+    let mut text = format!("*{}\r\n", words.len());
+    for word in words {
+        text += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    client.get_mut().write_all(text.as_bytes()).expect("the server reads");
+    let mut line = String::new();
+    client.read_line(&mut line).expect("the server replies");
+    let line = line.trim_end().to_owned();
+    if let Some(len) = line.strip_prefix('$').and_then(|len| len.parse::<usize>().ok()) {
+        let mut value = vec![0; len + 2];
+        client.read_exact(&mut value).expect("a value");
+        value.truncate(len);
+        return String::from_utf8(value).expect("text");
+    }
+    line
+}
+
+/// 32 KiB of text that compresses little.
+fn value(n: u32) -> String {
+    let mut state = u64::from(n) + 1;
+    let words = (0..2048).map(|_| {
+        state = state.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ 0x2437_54A2_5E4D_2B2F;
+        format!("{state:016x}")
+    });
+    words.collect()
+}
+
+#[test]
+fn a_full_disk_stops_writes_until_there_is_room() {
+    let shell = Shell::new();
+    let Some(mut server) = start(&shell) else {
+        eprintln!("not tried: no disk can be mounted here");
+        return;
+    };
+    let socket = TcpStream::connect(&server.address).expect("the server listens");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out is set");
+    let mut client = BufReader::new(socket);
+    let mut written = 0;
+    let refusal = loop {
+        let reply = call(&mut client, &["SET", &format!("key:{written:06}"), &value(written)]);
+        if reply != "+OK" {
+            break reply;
+        }
+        written += 1;
+        assert!(written < 4096, "the disk was never full");
+    };
+    assert!(refusal.starts_with('-') && refusal.contains("space"), "{refusal}");
+    for n in (0..written).step_by(7) {
+        assert_eq!(call(&mut client, &["GET", &format!("key:{n:06}")]), value(n));
+    }
+    let ballast =
+        format!("/proc/{}/root{}", server.process.id(), shell.path("disk/ballast").display());
+    std::fs::remove_file(&ballast).expect("the ballast can be taken away");
+    let until = Instant::now() + Duration::from_secs(20);
+    while call(&mut client, &["SET", "after", "room"]) != "+OK" {
+        assert!(Instant::now() < until, "writes do not go on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(call(&mut client, &["GET", "after"]), "room");
+    for n in 0..written {
+        assert_eq!(call(&mut client, &["GET", &format!("key:{n:06}")]), value(n));
+    }
+    let kill = Command::new("kill").args(["-TERM", &server.process.id().to_string()]).status();
+    assert!(kill.expect("kill runs").success());
+    assert_eq!(server.process.wait().expect("the process ends").code(), Some(0));
+    println!("full after {written} values of 32 KiB: {refusal}");
+}

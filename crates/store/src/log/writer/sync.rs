@@ -1,0 +1,84 @@
+//! Waiting for the disk: the syncs of one segment, one after the other, on whatever thread.
+//!
+//! The operating system tells a failure to one caller and lets the next one succeed, although the
+//! bytes are lost. So every sync of a segment goes through [`Syncs`], which remembers a failure and
+//! tells it to everyone who comes later. Nothing else is known here of what a log is.
+
+use std::{path::PathBuf, sync::Arc};
+
+use crate::{
+    error::{Error, Result},
+    io::{FileSystem, SyncFile, retry},
+    sync::primitive::Mutex,
+    types::FileId,
+};
+
+/// The syncs of one segment.
+pub(super) struct Syncs {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    path: PathBuf,
+    file: Arc<dyn SyncFile>,
+    /// Held while there is one; keeps the first failure.
+    failure: Mutex<Option<Error>>,
+}
+
+impl Syncs {
+    pub(super) fn new(
+        fs: Arc<dyn FileSystem>,
+        dir: PathBuf,
+        path: PathBuf,
+        file: Arc<dyn SyncFile>,
+    ) -> Self {
+        Self { fs, dir, path, file, failure: Mutex::new(None) }
+    }
+
+    fn sync(&self, run: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut failure = self.failure.lock();
+        if let Some(cause) = &*failure {
+            return Err(cause.clone());
+        }
+        let outcome = run();
+        *failure = outcome.as_ref().err().cloned();
+        outcome
+    }
+
+    /// Makes the file's contents durable, with all metadata if `all`.
+    pub(super) fn sync_file(&self, all: bool) -> Result<()> {
+        self.sync(|| {
+            if all {
+                retry("fsync", &self.path, || self.file.sync_all())
+            } else {
+                retry("fdatasync", &self.path, || self.file.sync_data())
+            }
+        })
+    }
+
+    /// Makes the file's name durable.
+    pub(super) fn sync_name(&self) -> Result<()> {
+        self.sync(|| retry("sync the directory", &self.dir, || self.fs.sync_dir(&self.dir)))
+    }
+}
+
+/// A sync of a segment that is done apart from its writer.
+pub(crate) struct SegmentSync {
+    /// The segment.
+    pub(crate) id: FileId,
+    /// Up to where the file's records are durable afterwards.
+    pub(super) end: u64,
+    /// Whether the file is synced, and with all metadata.
+    pub(super) file: Option<bool>,
+    /// Whether the name is synced.
+    pub(super) name: bool,
+    pub(super) syncs: Arc<Syncs>,
+}
+
+impl SegmentSync {
+    /// Waits for the disk. [`super::LogWriter::end_sync`] is to be told the outcome.
+    pub(crate) fn run(&self) -> Result<()> {
+        if let Some(all) = self.file {
+            self.syncs.sync_file(all)?;
+        }
+        if self.name { self.syncs.sync_name() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,86 @@
+//! The memtable's filter: says of most absent keys that they are absent, at the price of one word,
+//! where the search would touch a line for every level of the list.
+//!
+//! A Bloom filter in blocks of one word. Keys are added before their entries, by relaxed
+//! operations: whoever has seen an entry, or was told of it, sees its bits as well.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::sync::primitive::{AtomicU64, Ordering};
+
+/// Bits that a key sets.
+const PROBES: u32 = 4;
+
+/// Bytes of a memtable for each byte of its filter: some twenty bits for an entry of 200 bytes.
+const MEMTABLE_BYTES_PER_BYTE: u64 = 128;
+
+/// At most so many words: 8 MiB.
+const WORDS_MAX: u64 = 1 << 20;
+
+/// Which keys may be there.
+pub(super) struct Filter {
+    words: Box<[AtomicU64]>,
+}
+
+impl Filter {
+    /// For a memtable of about `memtable_bytes`.
+    pub(super) fn new(memtable_bytes: u64) -> Self {
+        let words = (memtable_bytes / MEMTABLE_BYTES_PER_BYTE / 8).clamp(8, WORDS_MAX);
+        Self { words: (0..words).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.words.len() * 8
+    }
+
+    /// The word of a key and its bits in it.
+    #[inline]
+    fn place(&self, key: &[u8]) -> (&AtomicU64, u64) {
+        let hash = xxh3_64(key);
+        // The upper half names the word, six bits each of the lower half the bits.
+        let at = ((hash >> 32) * self.words.len() as u64) >> 32;
+        let bits = (0..PROBES).fold(0, |bits, probe| bits | 1 << (hash >> (6 * probe) & 63));
+        (&self.words[at as usize], bits)
+    }
+
+    /// Adds a key.
+    #[inline]
+    pub(super) fn add(&self, key: &[u8]) {
+        let (word, bits) = self.place(key);
+        // Overwritten keys leave the line shared.
+        if word.load(Ordering::Relaxed) & bits != bits {
+            word.fetch_or(bits, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the key may have been added; `false` is certain.
+    #[inline]
+    pub(super) fn may_contain(&self, key: &[u8]) -> bool {
+        let (word, bits) = self.place(key);
+        word.load(Ordering::Relaxed) & bits == bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Filter;
+
+    #[test]
+    fn added_keys_are_there_and_few_others() {
+        let filter = Filter::new(1 << 20);
+        let key = |n: u32| format!("key:{n:012}").into_bytes();
+        (0..5000).for_each(|n| filter.add(&key(n)));
+        assert!((0..5000).all(|n| filter.may_contain(&key(n))));
+        let wrong = (5000..15_000).filter(|n| filter.may_contain(&key(*n))).count();
+        assert!(wrong < 500, "{wrong} of 10,000 absent keys");
+    }
+
+    #[test]
+    fn the_smallest_is_a_filter_too() {
+        let filter = Filter::new(0);
+        assert!(!filter.may_contain(b"a"));
+        filter.add(b"a");
+        assert!(filter.may_contain(b"a") && filter.bytes() == 64);
+    }
+}
