@@ -83,8 +83,8 @@ pub(super) const BUGS: [Bug; 26] = [
     Bug {
         name: "a node is linked before it is filled",
         file: BUCKET,
-        sound: "        node.fill(0, word, value);\n        node.header.store(bits(0), Ordering::Relaxed);\n        link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Release);\n",
-        broken: "        link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Release);\n        node.header.store(bits(0), Ordering::Relaxed);\n        node.fill(0, word, value);\n",
+        sound: "        node.put(0, word, value);\n        node.header.store(bits(0), Ordering::Relaxed);\n        link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Release);\n",
+        broken: "        link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Release);\n        node.header.store(bits(0), Ordering::Relaxed);\n        node.put(0, word, value);\n",
         suite: Models,
         test: "an_overflow_node_is_whole",
     },
@@ -107,8 +107,8 @@ pub(super) const BUGS: [Bug; 26] = [
     Bug {
         name: "a joined neighbour is not frozen",
         file: RETRAIN,
-        sound: "            next.freeze();\n",
-        broken: "",
+        sound: "collect::<S>(next, &mut entries, &mut dead);",
+        broken: "(0..next.len()).for_each(|at| next.append_sorted::<S>(at, &mut entries));",
         suite: Models,
         test: "leaves_are_joined",
     },
