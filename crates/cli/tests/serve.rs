@@ -95,8 +95,11 @@ fn wrong_settings_are_told() {
     assert_eq!(shell.run(&["serve", "--memory", "lots"]).code, 64);
 }
 
+/// What a writer sends for one of its numbers, and the end of the reply.
+type Way = fn(usize, u64) -> (String, &'static str);
+
 /// How a client writes the same number to its keys `a` and `b`: what it sends, and the reply.
-const WAYS: [fn(usize, u64) -> (String, &'static str); 3] = [
+const WAYS: [Way; 3] = [
     |client, n| {
         let lines = format!("MULTI\r\nSET a{client} {n}\r\nSET b{client} {n}\r\nEXEC");
         (lines, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n")
