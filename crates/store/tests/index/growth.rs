@@ -73,12 +73,12 @@ fn grows_shrinks_and_grows<K: TestKey, V: TestValue>() {
 for_each_kind!(grows_shrinks_and_grows);
 
 /// Keys of the test of memory: enough that what is taken ahead of need is a small part.
-const KEYS: usize = 400_000;
+const KEYS: usize = 800_000;
 
 /// What an index may take for `keys` integers and words at `each` bytes: a few chunks of two
-/// mebibytes and an eighth besides, as its documentation says.
+/// mebibytes, each of which one leaf may hold, and an eighth besides, as its documentation says.
 fn bytes_max(keys: usize, each: usize) -> usize {
-    keys * each / 8 * 9 + (8 << 20)
+    keys * each / 8 * 9 + (12 << 20)
 }
 
 /// Waits a moment, with some writes, until no reader can hold what an index does without.
