@@ -18,7 +18,7 @@ use rhumb_bench::{
     suite::{engine as engine_suite, ycsb},
 };
 
-/// What the rivals' own measurements use. Without it, their small nodes cost them a third.
+/// What the rivals' own measurements use. Without it, their small nodes cost them a third to a half.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -59,7 +59,8 @@ const READ_AHEAD: usize = 1024;
 ///
 /// Share it by reference or in an [`Arc`]; every operation takes `&self`.
 ///
-/// - Point operations are linearizable.
+/// - Point operations are linearizable (but for a known defect of the other presets than
+///   [`Preset::Auto`], with wide keys, which [`Preset`] tells of).
 /// - A scan returns ascending keys without duplicates, each of them present at some time during the
 ///   scan, and misses none that was present throughout.
 /// - Readers never wait: no lock, no unbounded retry. Writers of different keys do not wait for

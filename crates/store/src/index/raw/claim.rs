@@ -12,7 +12,7 @@ use super::{
     },
     bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
 };
-use crate::sync::primitive::{AtomicU64, Ordering};
+use crate::sync::primitive::{AtomicU64, Ordering, spin_loop, thread};
 
 const BUSY_SHIFT: u32 = 32;
 
@@ -31,7 +31,7 @@ fn busy_bit(slot: usize) -> u64 {
 #[inline]
 pub(super) fn pause(looks: &mut u32) {
     *looks += 1;
-    if looks.is_multiple_of(SPINS) { std::thread::yield_now() } else { std::hint::spin_loop() }
+    if looks.is_multiple_of(SPINS) { thread::yield_now() } else { spin_loop() }
 }
 
 /// A slot that the current thread alone may write. Dropping it publishes the changes.
