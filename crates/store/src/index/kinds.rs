@@ -106,6 +106,35 @@ impl AnyLeaf {
         );
     }
 
+    /// Appends the present entries of the places from `at` to `last` in ascending order until there are
+    /// `wanted` or more; returns the first place that it did not read. `ahead` is the first place whose
+    /// memory was not asked for, before and after. Never waits.
+    #[inline]
+    pub(crate) fn append_run<S: Schema>(
+        &self,
+        at: usize,
+        last: usize,
+        wanted: usize,
+        ahead: &mut usize,
+        entries: &mut Vec<Entry>,
+    ) -> usize {
+        each!(
+            self,
+            leaf => plan::append_run::<S>(leaf, at, last, wanted, ahead, entries),
+            leaf => {
+                let mut at = at;
+                while at <= last && entries.len() < wanted {
+                    leaf.append_sorted::<S>(at, entries);
+                    at += 1;
+                    if at <= last {
+                        leaf.prefetch_place(at);
+                    }
+                }
+                at
+            }
+        )
+    }
+
     /// Calls `visit` with the slot of each removed key.
     pub(crate) fn for_each_dead(&self, mut visit: impl FnMut(u64)) {
         each!(

@@ -27,12 +27,14 @@ use crate::sync::primitive::in_models;
 const LEAVES_PINNED: usize = in_models(32, 2);
 /// So many buckets are asked for when a leaf is entered; a short scan needs no more.
 const FIRST: usize = 4;
-/// For each bucket that is read the memory of this many more is asked for,
+/// For each bucket that is read from above the memory of this many more is asked for,
 const STEP: usize = 2;
 /// up to so many ahead.
 const AHEAD: usize = 12;
-/// Entries that a buffer has room for before a bucket is read.
+/// Room of a buffer beyond the entries that are wanted: that of a bucket and some nodes.
 const BUFFER: usize = 48;
+/// The most entries that are read at once.
+const RUN_MAX: usize = 256;
 
 /// An end of a range: the first or last key that may be yielded.
 struct Edge {
@@ -131,9 +133,32 @@ impl End<'_> {
         self.buffer.clear();
         self.buffer.reserve(BUFFER);
         leaf.append_sorted::<S>(at, &mut self.buffer);
+        self.keep::<S>(low, high);
+    }
+
+    /// Reads places from `at` on until there are `wanted` entries or the leaf ends, and keeps what is
+    /// within the edges.
+    fn read_run<S: Schema>(
+        &mut self,
+        leaf: &AnyLeaf,
+        at: usize,
+        wanted: usize,
+        low: &Edge,
+        high: &Edge,
+    ) {
+        self.buffer.clear();
+        self.buffer.reserve(wanted + BUFFER);
+        let Self { last, ahead, buffer, .. } = self;
+        let next = leaf.append_run::<S>(at, *last, wanted, ahead, buffer);
+        self.next = (next <= self.last).then_some(next);
+        self.keep::<S>(low, high);
+    }
+
+    /// Leaves out what is beyond the edges.
+    fn keep<S: Schema>(&mut self, low: &Edge, high: &Edge) {
         let start = self.buffer.iter().take_while(|entry| !low.is_below::<S>(entry)).count();
-        let kept = self.buffer[start..].iter().rev().skip_while(|entry| !high.is_above::<S>(entry));
-        self.left = start..start + kept.count();
+        let last = self.buffer[start..].iter().rposition(|entry| high.is_above::<S>(entry));
+        self.left = start..last.map_or(start, |last| start + last + 1);
     }
 
     fn forget(&mut self) {
@@ -164,6 +189,9 @@ pub(crate) struct Scan<'m, S: Schema> {
     high: Edge,
     front: End<'m>,
     back: End<'m>,
+    /// Entries to read from below at once: as many as will be asked for, or twice as many as the last
+    /// time.
+    wanted: usize,
     guard: Guard,
 }
 
@@ -176,6 +204,7 @@ impl<'m, S: Schema> Scan<'m, S> {
             high: Edge::new(high, u64::MAX),
             front: End::new(),
             back: End::new(),
+            wanted: 1,
             guard: epoch::pin(),
         }
     }
@@ -205,6 +234,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         if limit == 0 {
             return &[];
         }
+        self.wanted = limit.min(RUN_MAX);
         // Settles what is between the two ends, and fills the buffer.
         let Some(_) = self.next() else { return &[] };
         let start = self.front.left.start - 1;
@@ -309,14 +339,9 @@ impl<'m, S: Schema> Scan<'m, S> {
         };
         match self.front.next {
             Some(at) => {
-                let leaf = place.leaf;
-                self.front.next = (at < self.front.last).then_some(at + 1);
-                let ahead = self.front.ahead;
-                let end = (ahead + STEP).min(at + AHEAD).min(self.front.last + 1);
-                (ahead..end).for_each(|at| leaf.prefetch_once(at));
-                self.front.ahead = end.max(ahead);
                 self.note_front();
-                self.front.read::<S>(leaf, at, &self.low, &self.high);
+                self.front.read_run::<S>(place.leaf, at, self.wanted, &self.low, &self.high);
+                self.wanted = (self.wanted * 2).min(RUN_MAX);
             }
             None => {
                 let is_last = place.upper().is_none_or(|upper| {

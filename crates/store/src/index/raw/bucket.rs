@@ -329,7 +329,13 @@ impl Bucket {
             value: self.values[slot].load(Ordering::Acquire),
         };
         if run & (run + 1) == 0 {
-            out.extend((0..run.trailing_ones() as usize).map(entry));
+            // Of all slots, because how many are in use is more than the processor can predict.
+            out.reserve(BUCKET_SLOTS);
+            for (slot, room) in out.spare_capacity_mut()[..BUCKET_SLOTS].iter_mut().enumerate() {
+                room.write(entry(slot));
+            }
+            // SAFETY: as many entries and more were written just now.
+            unsafe { out.set_len(start + run.trailing_ones() as usize) };
         } else {
             out.extend(Slotted(run).map(entry));
         }
