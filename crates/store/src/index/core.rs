@@ -46,6 +46,8 @@ pub(crate) struct Core<S: Schema> {
     /// Room for the entries of a leaf that is being replaced, empty; kept because the system takes some
     /// microseconds for each page of new memory.
     pub(super) scratch: Mutex<Vec<Entry>>,
+    /// The leaf to look at next for memory that is worth giving back; the first if there is none.
+    pub(super) gathered: Mutex<Option<Bound>>,
     /// Who replaces leaves, if it is not the writers.
     pub(super) trainers: Option<Trainers>,
 }
@@ -211,6 +213,7 @@ impl<S: Schema> Core<S> {
             counters: std::array::from_fn(|_| Counter::default()),
             retrains: AtomicU64::new(0),
             scratch: Mutex::default(),
+            gathered: Mutex::default(),
             trainers,
         }
     }

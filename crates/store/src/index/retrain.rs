@@ -39,6 +39,8 @@ const REMOVED_OF_8: u32 = 3;
 const REMOVED_MIN: u32 = in_models(64, 3) as u32;
 /// Leaves of fewer keys are joined with a neighbour when they are retrained after removals.
 const JOIN_BELOW: usize = in_models(1200, 6);
+/// So many leaves are looked at, after each that was replaced because of removals, for one to move.
+const GATHER: usize = 16;
 /// So many looks at a frozen leaf before a writer replaces it itself.
 const PATIENCE: usize = in_models(2000, 1);
 
@@ -53,6 +55,8 @@ pub(crate) enum Trigger {
     NoRoom,
     /// Many of its keys were removed.
     Removed,
+    /// Its memory is worth giving back.
+    Stray,
     /// Somebody is replacing it.
     Frozen,
 }
@@ -162,6 +166,29 @@ impl<S: Schema> Core<S> {
         }
         entries.clear();
         *self.scratch.lock() = entries;
+        if trigger == Trigger::Removed {
+            self.gather(guard);
+        }
+    }
+
+    /// Looks at the next leaves in turn and moves the first whose memory is worth giving back: a map that
+    /// shrinks would keep many chunks for some leaves each.
+    fn gather(&self, guard: &Guard) {
+        // Others that come meanwhile start at the first leaf.
+        let next = self.gathered.lock().take();
+        let start = next.as_ref().map_or(Probe::LEAST, Bound::probe);
+        let mut place = Some(self.place(start, guard));
+        for _ in 0..GATHER {
+            let Some(current) = place else { break };
+            let is_stray =
+                matches!(current.leaf, AnyLeaf::Buckets(leaf) if leaf.is_stray(&self.arena));
+            place = current.next(guard);
+            if is_stray && !current.leaf.is_retraining().swap(true, Ordering::Relaxed) {
+                self.replace(&current, Trigger::Stray, guard);
+                break;
+            }
+        }
+        *self.gathered.lock() = place.and_then(|place| place.lower().cloned());
     }
 
     /// Puts leaves in the place of the only leaf if the map is empty; says whether it did. Otherwise
@@ -321,7 +348,7 @@ fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> 
     let AnyLeaf::Buckets(leaf) = place.leaf else { return Growth::Even };
     let at = match trigger {
         Trigger::Chain(at, _) => at,
-        Trigger::Removed => return Growth::None,
+        Trigger::Removed | Trigger::Stray => return Growth::None,
         _ => return Growth::Even,
     };
     // A trainer may come to the successor of the leaf that it was asked to replace, which may have

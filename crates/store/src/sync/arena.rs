@@ -22,6 +22,8 @@ pub(crate) const CHUNK_BYTES: usize = 2 << 20;
 const SHARED_BYTES_MAX: usize = if cfg!(sanitized) { 0 } else { CHUNK_BYTES };
 /// What the size of a chunk is a multiple of, and its address.
 const CHUNK_ALIGN: usize = if cfg!(sanitized) { ALIGN } else { CHUNK_BYTES };
+/// Blocks are worth moving out of a chunk of which one part in so many is free.
+const STRAY_FREE: usize = 4;
 /// Of so many chunks one may be kept empty, besides one in any case where blocks are not packed.
 const CHUNKS_FOR_SPARE: usize = 32;
 
@@ -36,8 +38,7 @@ struct State {
     free: BTreeMap<usize, usize>,
     /// Length and address of each free extent.
     by_len: BTreeSet<(usize, usize)>,
-    /// Every chunk, by address.
-    chunks: BTreeMap<usize, Chunk>,
+    chunks: Chunks,
     /// Chunks that are one free extent.
     empty: usize,
     /// Whether blocks are taken from the lowest addresses, rather than from the extents that fit
@@ -45,11 +46,44 @@ struct State {
     is_packed: bool,
 }
 
+/// Every chunk, by address. Columns, because looking for room reads only one of them, to the end where
+/// the others are full.
+#[derive(Default)]
+struct Chunks {
+    starts: Vec<usize>,
+    /// No free extent of the chunk is longer; kept where blocks are packed.
+    rooms: Vec<u32>,
+    chunks: Vec<Chunk>,
+}
+
 struct Chunk {
     base: NonNull<u8>,
     bytes: usize,
-    /// No free extent of the chunk is longer; kept where blocks are packed.
-    room: usize,
+    /// Bytes of all free extents.
+    free: usize,
+}
+
+impl Chunks {
+    fn insert(&mut self, chunk: Chunk) {
+        let start = chunk.base.addr().get();
+        let at = self.starts.partition_point(|other| *other < start);
+        self.starts.insert(at, start);
+        self.rooms.insert(at, 0);
+        self.chunks.insert(at, chunk);
+    }
+
+    fn remove(&mut self, start: usize) -> Option<Chunk> {
+        let at = self.starts.binary_search(&start).ok()?;
+        self.starts.remove(at);
+        self.rooms.remove(at);
+        Some(self.chunks.remove(at))
+    }
+
+    /// The place of the chunk that an address is in.
+    fn find(&self, address: usize) -> usize {
+        let above = self.starts.partition_point(|start| *start <= address);
+        above.checked_sub(1).expect("every extent is in a chunk")
+    }
 }
 
 // SAFETY: a chunk's memory belongs to the arena and may be used and freed on any thread.
@@ -61,7 +95,7 @@ impl Arena {
     }
 
     /// An arena that keeps blocks together at the lowest addresses, so that chunks become empty when
-    /// its user shrinks and moves its blocks. Finding a block takes some nanoseconds for each chunk.
+    /// its user shrinks and moves its blocks. Finding a block takes about a nanosecond for each chunk.
     pub(crate) fn packed() -> Self {
         Self { state: Mutex::new(State { is_packed: true, ..State::default() }) }
     }
@@ -106,7 +140,7 @@ impl Arena {
         }
         let (address, len) = state.join(address, bytes);
         state.add_free(address, len);
-        let spare = usize::from(!state.is_packed) + state.chunks.len() / CHUNKS_FOR_SPARE;
+        let spare = usize::from(!state.is_packed) + state.chunks.starts.len() / CHUNKS_FOR_SPARE;
         if len == CHUNK_BYTES && state.empty > spare {
             state.remove_free(address, len);
             // SAFETY: the whole chunk was free.
@@ -116,15 +150,28 @@ impl Arena {
 
     /// Bytes of all chunks.
     pub(crate) fn bytes(&self) -> usize {
-        self.state.lock().chunks.values().map(|chunk| chunk.bytes).sum()
+        self.state.lock().chunks.chunks.iter().map(|chunk| chunk.bytes).sum()
+    }
+
+    /// Whether a block of so many bytes is in a chunk of which much is free while there is room for it at
+    /// lower addresses: moving such blocks empties chunks.
+    pub(crate) fn is_stray(&self, block: NonNull<u8>, bytes: usize) -> bool {
+        let bytes = bytes.next_multiple_of(ALIGN);
+        let mut state = self.state.lock();
+        if bytes > SHARED_BYTES_MAX || !state.is_packed {
+            return false;
+        }
+        let chunk = &state.chunks.chunks[state.chunks.find(block.addr().get())];
+        let start = chunk.base.addr().get();
+        chunk.free * STRAY_FREE >= chunk.bytes
+            && state.lowest(bytes).is_some_and(|(_, address)| address < start)
     }
 }
 
 impl State {
     /// The pointer to an address within a chunk.
     fn pointer(&self, address: usize) -> NonNull<u8> {
-        let chunk = self.chunks.range(..=address).next_back();
-        let base = chunk.expect("every extent is in a chunk").1.base;
+        let base = self.chunks.chunks[self.chunks.find(address)].base;
         let offset = address - base.addr().get();
         // SAFETY: the extent lies within its chunk.
         unsafe { base.add(offset) }
@@ -133,24 +180,29 @@ impl State {
     /// The free extent of at least `bytes` with the lowest address: its length and address.
     fn lowest(&mut self, bytes: usize) -> Option<(usize, usize)> {
         let Self { chunks, free, .. } = self;
-        chunks.iter_mut().filter(|(_, chunk)| chunk.room >= bytes).find_map(|(start, chunk)| {
-            let mut longest = 0;
-            for (address, len) in free.range(*start..*start + chunk.bytes) {
+        let mut from = 0;
+        while let Some(next) = chunks.rooms[from..].iter().position(|room| *room as usize >= bytes)
+        {
+            let at = from + next;
+            let (start, mut longest) = (chunks.starts[at], 0);
+            for (address, len) in free.range(start..start + chunks.chunks[at].bytes) {
                 if *len >= bytes {
                     return Some((*len, *address));
                 }
                 longest = longest.max(*len);
             }
-            chunk.room = longest;
-            None
-        })
+            chunks.rooms[at] = longest as u32;
+            from = at + 1;
+        }
+        None
     }
 
     fn add_free(&mut self, address: usize, len: usize) {
-        if self.is_packed
-            && let Some((_, chunk)) = self.chunks.range_mut(..=address).next_back()
-        {
-            chunk.room = chunk.room.max(len);
+        let at = self.chunks.find(address);
+        self.chunks.chunks[at].free += len;
+        if self.is_packed {
+            // An extent is at most a chunk that blocks share.
+            self.chunks.rooms[at] = self.chunks.rooms[at].max(len as u32);
         }
         self.free.insert(address, len);
         self.by_len.insert((len, address));
@@ -158,6 +210,8 @@ impl State {
     }
 
     fn remove_free(&mut self, address: usize, len: usize) {
+        let at = self.chunks.find(address);
+        self.chunks.chunks[at].free -= len;
         self.free.remove(&address);
         self.by_len.remove(&(len, address));
         self.empty -= usize::from(len == CHUNK_BYTES);
@@ -185,8 +239,8 @@ impl State {
     /// Maps a chunk. Aborts if there is no memory.
     fn add_chunk(&mut self, bytes: usize) -> NonNull<u8> {
         // Large pages are for maps that fill them.
-        let base = system::map(bytes, !self.chunks.is_empty());
-        self.chunks.insert(base.addr().get(), Chunk { base, bytes, room: 0 });
+        let base = system::map(bytes, !self.chunks.starts.is_empty());
+        self.chunks.insert(Chunk { base, bytes, free: 0 });
         base
     }
 
@@ -195,7 +249,7 @@ impl State {
     /// # Safety
     /// Nothing in the chunk is used again.
     unsafe fn drop_chunk(&mut self, address: usize) {
-        if let Some(chunk) = self.chunks.remove(&address) {
+        if let Some(chunk) = self.chunks.remove(address) {
             // SAFETY: the chunk was mapped with this length, and the caller says it is unused.
             unsafe { system::unmap(chunk.base, chunk.bytes) };
         }
@@ -205,8 +259,7 @@ impl State {
 impl Drop for Arena {
     fn drop(&mut self) {
         let state = self.state.get_mut();
-        while let Some((address, _)) = state.chunks.first_key_value() {
-            let address = *address;
+        while let Some(address) = state.chunks.starts.last().copied() {
             // SAFETY: the arena outlives what is in it.
             unsafe { state.drop_chunk(address) };
         }

@@ -162,6 +162,11 @@ impl Leaf {
         self.nodes.load(Ordering::Relaxed) as usize
     }
 
+    /// Whether its buckets lie in memory that is worth giving back.
+    pub(crate) fn is_stray(&self, arena: &Arena) -> bool {
+        arena.is_stray(self.buckets.cast(), self.len() * size_of::<Bucket>())
+    }
+
     /// Bytes of the leaf, about.
     pub(crate) fn bytes(&self) -> usize {
         let extents = self.nodes().div_ceil(EXTENT_NODES);
