@@ -129,24 +129,40 @@ type InBucket = Result<(Outcome, Option<Trigger>), NoRoom>;
 /// What a write did in a leaf of another kind.
 pub(crate) struct Written {
     outcome: Outcome,
-    /// Whether the key took a slot, with a record if it is wide.
+    /// Whether the key took a slot or came back to its own, with a new record if it is wide.
     is_added: bool,
+    /// The record that the key had before it was removed and came back.
+    replaced: Option<u64>,
     trigger: Option<Trigger>,
 }
 
 impl Written {
     pub(crate) fn unchanged(old: Option<u64>) -> Self {
-        Self { outcome: Outcome::unchanged(old), is_added: false, trigger: None }
+        Self { outcome: Outcome::unchanged(old), is_added: false, replaced: None, trigger: None }
     }
 
     /// A key's own slot was changed.
     pub(crate) fn changed(old: Option<u64>) -> Self {
-        Self { outcome: Outcome::changed(old), is_added: false, trigger: None }
+        Self { outcome: Outcome::changed(old), is_added: false, replaced: None, trigger: None }
+    }
+
+    /// A removed wide key is back in its slot, with a new record instead of this one.
+    pub(crate) fn renewed(replaced: u64) -> Self {
+        Self { replaced: Some(replaced), ..Self::added(None) }
+    }
+
+    /// Lets `keep` have the record that was replaced, and say what follows from that for the leaf;
+    /// otherwise it is freed when no reader can hold it.
+    pub(crate) fn keeping(self, keep: impl FnOnce(u64) -> Option<Trigger>) -> Self {
+        match self.replaced {
+            Some(record) => Self { replaced: None, trigger: keep(record), ..self },
+            None => self,
+        }
     }
 
     /// A key took a slot.
     pub(crate) fn added(trigger: Option<Trigger>) -> Self {
-        Self { outcome: Outcome::changed(None), is_added: true, trigger }
+        Self { outcome: Outcome::changed(None), is_added: true, replaced: None, trigger }
     }
 }
 
@@ -295,7 +311,7 @@ impl<S: Schema> Core<S> {
         action: Action,
         guard: &Guard,
     ) -> Option<Outcome> {
-        let Written { outcome, is_added, trigger } =
+        let Written { outcome, is_added, replaced, trigger } =
             match leaf.write::<S>(&self.arena, probe, action) {
                 Ok(written) => written,
                 Err(blocked) => {
@@ -320,6 +336,11 @@ impl<S: Schema> Core<S> {
         }
         if S::WIDE && is_added {
             self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
+        }
+        if let Some(record) = replaced {
+            // SAFETY: the slot holds another record since, and nothing that can be reached from now on
+            // holds this one.
+            unsafe { self.retire_record(record, guard) };
         }
         if let Some(trigger) = trigger {
             self.retrain(place, trigger, guard);

@@ -59,8 +59,7 @@ const READ_AHEAD: usize = 1024;
 ///
 /// Share it by reference or in an [`Arc`]; every operation takes `&self`.
 ///
-/// - Point operations are linearizable (but for a known defect of the other presets than
-///   [`Preset::Auto`], with wide keys, which [`Preset`] tells of).
+/// - Point operations are linearizable.
 /// - A scan returns ascending keys without duplicates, each of them present at some time during the
 ///   scan, and misses none that was present throughout.
 /// - Readers never wait: no lock, no unbounded retry. Writers of different keys do not wait for

@@ -6,10 +6,7 @@ use super::{Index, Key, Value};
 
 /// Which parts an index is assembled from.
 ///
-/// All but [`Preset::Auto`] are for comparison, and have a known defect with byte strings and keys wider
-/// than 64 bits: a reader that began before such a key was removed, and reads on after it was inserted
-/// again, may see the new value although the insertion is not over, and another reader then still finds
-/// the key absent.
+/// All but [`Preset::Auto`] are for comparison. They keep the same promises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Preset {

@@ -283,7 +283,9 @@ impl BinLeaf {
         let (mut array, mut is_small) = (&self.trained, false);
         loop {
             let gap = match array.find::<S>(word, probe) {
-                Ok(record) => return Ok(array.rewrite::<S>(record, action)?),
+                Ok(record) => {
+                    return Ok(array.rewrite::<S>(record, action, |record| self.keep(record))?);
+                }
                 Err(gap) => gap,
             };
             let link = &array.links()[gap];
@@ -336,7 +338,8 @@ impl BinLeaf {
     ) -> Option<Written> {
         let mut locked = bin.lock().ok()?;
         if let Some(written) = locked.rewrite::<S>(word, probe, action) {
-            return Some(written);
+            // Before the lock is let go, so that whoever freezes the bin finds what was kept.
+            return Some(written.keeping(|record| self.keep(record)));
         }
         let Change::Store(new) = action.change(None) else { return Some(Written::unchanged(None)) };
         if !locked.add::<S>(word, probe, || slot_value::<S>(probe, new)) {
@@ -344,12 +347,22 @@ impl BinLeaf {
             bin.freeze();
             return None;
         }
-        let used = self.head.used.fetch_add(1, Ordering::Relaxed) + 1;
-        Some(Written::added(match used {
+        Some(Written::added(self.count_used()))
+    }
+
+    /// Keeps a record that no slot holds any more: a root may know its bins by it. Counted like a used
+    /// slot, so that a key that comes and goes has the leaf replaced in the end.
+    fn keep(&self, record: u64) -> Option<Trigger> {
+        self.pools.dead.lock().push(record);
+        self.count_used()
+    }
+
+    fn count_used(&self) -> Option<Trigger> {
+        match self.head.used.fetch_add(1, Ordering::Relaxed) + 1 {
             KEYS_LIMIT.. => Some(Trigger::NoRoom),
             KEYS_MAX.. => Some(Trigger::Full),
             _ => None,
-        }))
+        }
     }
 
     /// Puts another thing in a gap, unless somebody was faster. `dead` are the slots that it leaves out.

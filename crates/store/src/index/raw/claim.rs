@@ -11,6 +11,7 @@ use super::{
         schema::Schema,
     },
     bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
+    record,
 };
 use crate::sync::primitive::{AtomicU64, Ordering, spin_loop, thread};
 
@@ -71,11 +72,15 @@ impl<'a> Claim<'a> {
     }
 
     /// Does what is to be done with the key of the slot; `held` is what the slot holds.
-    pub(super) fn rewrite<S: Schema>(mut self, held: &AtomicU64, action: Action) -> Written {
+    pub(super) fn rewrite<S: Schema>(&mut self, held: &AtomicU64, action: Action) -> Written {
         let cell = cell_of::<S>(held);
         let old = self.is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
             Change::Keep => return Written::unchanged(old),
+            Change::Store(new) if S::WIDE && !self.is_present => {
+                self.flip ^= 1 << self.slot;
+                return Written::renewed(record::renew(held, new));
+            }
             Change::Store(new) => {
                 cell.store(new, Ordering::Release);
                 self.flip ^= u64::from(!self.is_present) << self.slot;

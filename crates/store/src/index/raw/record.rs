@@ -10,7 +10,7 @@ use std::{
     ptr, slice,
 };
 
-use crate::sync::primitive::AtomicU64;
+use crate::sync::primitive::{AtomicU64, Ordering};
 
 /// The head of a record; the key's bytes follow.
 #[repr(C)]
@@ -66,6 +66,15 @@ pub(crate) unsafe fn key<'a>(record: u64) -> &'a [u8] {
 pub(super) fn key_in_leaf<'a>(record: u64) -> &'a [u8] {
     // SAFETY: slots of wide keys hold records, which live for as long as anybody can reach their leaf.
     unsafe { key(record) }
+}
+
+/// Gives the slot of a removed wide key, for who alone writes it, a new record with this value; returns the
+/// old one. Who has found that in a leaf that was replaced since, or in a scan, takes what it holds for the
+/// value that was removed, and must not see the new value before others do.
+pub(super) fn renew(slot: &AtomicU64, value: u64) -> u64 {
+    let old = slot.load(Ordering::Relaxed);
+    slot.store(new(key_in_leaf(old), value), Ordering::Release);
+    old
 }
 
 /// The value of a record.

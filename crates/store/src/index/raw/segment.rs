@@ -116,6 +116,10 @@ impl<const N: usize> Writer<'_, N> {
         let old = is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
             Change::Keep => return Some(Written::unchanged(old)),
+            Change::Store(new) if S::WIDE && !is_present => {
+                self.header |= 1 << slot;
+                return Some(Written::renewed(record::renew(&self.segment.values[slot], new)));
+            }
             Change::Store(new) => {
                 cell.store(new, Ordering::Release);
                 self.header |= 1 << slot;

@@ -308,7 +308,7 @@ impl SlotLeaf {
         prefetch_group(level.home());
         loop {
             match Self::seek::<S>(level, word, probe, action)? {
-                Seat::Own(group, claim) => {
+                Seat::Own(group, mut claim) => {
                     let held = &group.values[claim.slot];
                     return Ok(claim.rewrite::<S>(held, action));
                 }

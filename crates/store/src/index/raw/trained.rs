@@ -13,6 +13,7 @@ use super::{
     super::{
         core::{Action, Written, reader},
         plan::Entry,
+        retrain::Trigger,
         schema::{Probe, Schema},
     },
     bucket::present,
@@ -179,9 +180,11 @@ impl Trained {
         &self,
         at: usize,
         action: Action,
+        keep: impl FnOnce(u64) -> Option<Trigger>,
     ) -> Result<Written, super::bucket::Frozen> {
-        let claim = Claim::new(&self.headers()[at / RECORDS], at % RECORDS)?;
-        Ok(claim.rewrite::<S>(&self.values()[at], action))
+        let mut claim = Claim::new(&self.headers()[at / RECORDS], at % RECORDS)?;
+        // Before the claim ends, so that whoever freezes the record finds what was kept.
+        Ok(claim.rewrite::<S>(&self.values()[at], action).keeping(keep))
     }
 
     /// The entry of a record, if it is present.

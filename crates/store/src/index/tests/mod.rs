@@ -10,7 +10,7 @@ use std::{
 use super::{
     Index, Key, Preset, Value,
     core::reader,
-    kinds::AnyLeaf,
+    plan,
     raw::epoch,
     retrain::Trigger,
     schema::{Of, Probe},
@@ -420,25 +420,33 @@ fn ends_of_a_scan_meet() {
 #[test]
 fn a_key_that_comes_back_is_not_seen_through_what_it_was_before() {
     type Schema = Of<Vec<u8>, u64>;
-    let (first, key) = (b"a key".to_vec(), b"another key".to_vec());
-    let index = Index::<Vec<u8>, u64>::new();
-    index.insert(first.clone(), 0);
-    index.insert(key.clone(), 1);
-    let guard = epoch::pin();
-    let probe = Probe::wide(&key);
-    let AnyLeaf::Buckets(leaf) = index.core.place(probe, &guard).leaf else {
-        panic!("the usual leaf has buckets");
-    };
-    index.core.replace(&index.core.place(probe, &guard), Trigger::Full, &guard);
-    let mut scan = index.iter();
-    assert_eq!(scan.next(), Some((first, 0)));
-    assert_eq!(index.remove(&key), Some(1));
-    assert_eq!(index.insert(key.clone(), 2), None);
-    let word = leaf.word::<Schema>(probe);
-    let bucket = leaf.bucket(leaf.place::<Schema>(word, probe));
-    assert_eq!(bucket.get(word, reader::<Schema>(probe)), Some(1), "in the leaf as it was");
-    assert_eq!(scan.next(), Some((key.clone(), 1)), "in a scan that had read the bucket");
-    assert_eq!(index.get(&key), Some(2));
+    for preset in [Preset::Auto, Preset::Loft, Preset::FineStore, Preset::Tone] {
+        let (first, key) = (b"a key".to_vec(), b"another key".to_vec());
+        let index = Index::<Vec<u8>, u64>::builder().preset(preset).build();
+        index.insert(first.clone(), 0);
+        index.insert(key.clone(), 1);
+        let guard = epoch::pin();
+        let probe = Probe::wide(&key);
+        let leaf = index.core.place(probe, &guard).leaf;
+        index.core.replace(&index.core.place(probe, &guard), Trigger::Full, &guard);
+        let mut scan = index.iter();
+        assert_eq!(scan.next(), Some((first, 0)));
+        let successor = index.core.place(probe, &guard).leaf;
+        let mut read = Vec::new();
+        let place = successor.place::<Schema>(probe);
+        successor.append_sorted::<Schema>(place, &mut read);
+        assert_eq!(index.remove(&key), Some(1));
+        assert_eq!(index.insert(key.clone(), 2), None);
+        assert_eq!(leaf.get::<Schema>(probe), Some(1), "{preset:?}: in the leaf as it was");
+        let entry = read.iter().find(|entry| plan::key(entry) == key);
+        let slot = entry.expect("the scan has read the key").value;
+        assert_eq!(
+            reader::<Schema>(probe)(slot),
+            Some(1),
+            "{preset:?}: in a scan that had read it"
+        );
+        assert_eq!(index.get(&key), Some(2));
+    }
 }
 
 /// A trainer comes late: the leaf has a successor by then, with fewer buckets.
