@@ -187,8 +187,8 @@ pub(super) const BUGS: [Bug; 26] = [
     Bug {
         name: "garbage is freed an epoch too early",
         file: GARBAGE,
-        sound: "*unlinked + GRACE > epoch",
-        broken: "*unlinked + GRACE > epoch + 2",
+        sound: "*unlinked + GRACE > self.epoch",
+        broken: "*unlinked + GRACE > self.epoch + 2",
         suite: Models,
         test: "index::models::epoch",
     },

@@ -10,10 +10,13 @@ use super::epoch::{self, GRACE, Guard};
 use crate::sync::primitive::{AtomicUsize, Mutex, Ordering, in_models};
 
 const STRIPES: usize = in_models(16, 2);
-/// A stripe is looked through when it has grown by so many pieces,
+/// A stripe has the epoch advanced when it has grown by so many pieces,
 const PIECES: usize = in_models(128, 4);
 /// or by so many bytes.
 const BYTES: usize = 256 << 10;
+/// Who retires a piece frees about so many times its bytes, if as much may be freed: a leaf takes some
+/// microseconds, and nobody is to wait for many of them.
+const SHARE: usize = 2;
 
 /// Something to free, and what it needs for that.
 pub(crate) trait Piece: Send {
@@ -41,14 +44,27 @@ struct Stripe<P> {
 struct Queue<P> {
     /// With the epoch after which it was unlinked and its size, in order.
     pieces: VecDeque<(u64, usize, P)>,
-    /// How many pieces and bytes were left over the last time.
-    left: (usize, usize),
+    /// How many pieces and bytes came since the epoch was advanced.
+    grown: (usize, usize),
+    /// The epoch as it was then.
+    epoch: u64,
+}
+
+impl<P> Queue<P> {
+    /// Takes the next piece that may be freed.
+    fn pop(&mut self) -> Option<(usize, P)> {
+        let (unlinked, ..) = self.pieces.front()?;
+        if *unlinked + GRACE > self.epoch {
+            return None;
+        }
+        self.pieces.pop_front().map(|(_, bytes, piece)| (bytes, piece))
+    }
 }
 
 impl<P: Piece> Garbage<P> {
     pub(crate) fn new() -> Self {
         let stripe = || Stripe {
-            queue: Mutex::new(Queue { pieces: VecDeque::new(), left: (0, 0) }),
+            queue: Mutex::new(Queue { pieces: VecDeque::new(), grown: (0, 0), epoch: 0 }),
             bytes: AtomicUsize::new(0),
         };
         Self { stripes: std::array::from_fn(|_| stripe()) }
@@ -72,16 +88,17 @@ impl<P: Piece> Garbage<P> {
         context: &P::Context,
     ) {
         let stripe = &self.stripes[guard.thread_index() % STRIPES];
-        let total = stripe.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        stripe.bytes.fetch_add(bytes, Ordering::Relaxed);
         let is_due = {
             let mut queue = stripe.queue.lock();
             queue.pieces.push_back((epoch::current(), bytes, piece));
-            let (pieces, bytes) = queue.left;
-            queue.pieces.len() >= pieces + PIECES || total >= bytes + BYTES
+            queue.grown = (queue.grown.0 + 1, queue.grown.1 + bytes);
+            queue.grown.0 >= PIECES || queue.grown.1 >= BYTES
         };
         if is_due {
-            stripe.collect(context);
+            stripe.advance();
         }
+        stripe.free(SHARE * bytes.max(1), context);
     }
 
     /// Frees what may be freed.
@@ -89,7 +106,10 @@ impl<P: Piece> Garbage<P> {
         for _ in 0..GRACE {
             epoch::try_advance();
         }
-        self.stripes.iter().for_each(|stripe| stripe.collect(context));
+        for stripe in &self.stripes {
+            stripe.advance();
+            stripe.free(usize::MAX, context);
+        }
     }
 
     /// Frees everything.
@@ -107,20 +127,20 @@ impl<P: Piece> Garbage<P> {
 }
 
 impl<P: Piece> Stripe<P> {
-    fn collect(&self, context: &P::Context) {
+    /// Lets more be freed.
+    fn advance(&self) {
         let epoch = epoch::try_advance();
-        let mut ripe = Vec::new();
-        {
-            let mut queue = self.queue.lock();
-            let waiting = |(unlinked, _, _): &(u64, usize, P)| *unlinked + GRACE > epoch;
-            let len = queue.pieces.iter().position(waiting).unwrap_or(queue.pieces.len());
-            for (_, bytes, piece) in queue.pieces.drain(..len) {
-                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-                ripe.push(piece);
-            }
-            queue.left = (queue.pieces.len(), self.bytes.load(Ordering::Relaxed));
-        }
-        for piece in ripe {
+        let mut queue = self.queue.lock();
+        (queue.epoch, queue.grown) = (epoch.max(queue.epoch), (0, 0));
+    }
+
+    /// Frees what may be freed until that were `most` bytes.
+    fn free(&self, most: usize, context: &P::Context) {
+        let mut freed = 0;
+        while freed < most {
+            let Some((bytes, piece)) = self.queue.lock().pop() else { return };
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            freed += bytes.max(1);
             // SAFETY: it was unlinked in an epoch that has been left by every thread that was pinned
             // then (the epoch's second invariant), and it was in the queue once.
             #[allow(unsafe_code, reason = "the epoch says so")]
