@@ -153,6 +153,12 @@ impl AnyLeaf {
         });
     }
 
+    /// Whether its main block lies in memory that is worth giving back.
+    pub(crate) fn is_stray(&self, arena: &Arena) -> bool {
+        let (block, bytes) = each!(self, leaf => leaf.block());
+        arena.is_stray(block, bytes)
+    }
+
     /// Bytes of the leaf, about.
     pub(crate) fn bytes(&self) -> usize {
         each!(self, leaf => leaf.bytes())

@@ -39,7 +39,7 @@ const SCAN_AHEAD: usize = 12;
 /// Leaves of fewer keys are kept in one piece wherever they grow.
 const PIECE_MIN: usize = in_models(1024, 8);
 /// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
-const LINE_FILL_2: usize = in_models(19, 5);
+const LINE_FILL_2: usize = in_models(18, 5);
 /// The same where keys are being removed.
 const SHRUNK_FILL_2: usize = in_models(23, 6);
 /// Keys of a bucket that is found by its lowest key.

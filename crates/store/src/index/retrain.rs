@@ -180,8 +180,7 @@ impl<S: Schema> Core<S> {
         let mut place = Some(self.place(start, guard));
         for _ in 0..GATHER {
             let Some(current) = place else { break };
-            let is_stray =
-                matches!(current.leaf, AnyLeaf::Buckets(leaf) if leaf.is_stray(&self.arena));
+            let is_stray = current.leaf.is_stray(&self.arena);
             place = current.next(guard);
             if is_stray && !current.leaf.is_retraining().swap(true, Ordering::Relaxed) {
                 self.replace(&current, Trigger::Stray, guard);

@@ -356,6 +356,29 @@ mod tests {
         check_blocks(&Arena::packed());
     }
 
+    #[test]
+    #[cfg(not(sanitized))]
+    fn blocks_are_strays_where_much_is_free_and_there_is_room_below() {
+        const BYTES: usize = CHUNK_BYTES / 4;
+        let arena = Arena::packed();
+        let mut blocks: Vec<NonNull<u8>> = (0..12).map(|_| arena.allocate(BYTES)).collect();
+        blocks.sort_unstable();
+        let is_stray = |block| arena.is_stray(block, BYTES);
+        assert!(!blocks.iter().any(|block| is_stray(*block)), "all chunks are full");
+        let last = blocks.pop().expect("twelve");
+        // SAFETY: allocated with the same length and not used again.
+        unsafe { arena.release(last, BYTES) };
+        assert!(!blocks.iter().any(|block| is_stray(*block)), "no room below");
+        let first = blocks.remove(0);
+        // SAFETY: as above.
+        unsafe { arena.release(first, BYTES) };
+        let strays: Vec<bool> = blocks.iter().map(|block| is_stray(*block)).collect();
+        assert_eq!(strays, [[false; 3].as_slice(), &[false; 4], &[true; 3]].concat());
+        // The largest blocks have chunks of their own.
+        let large = arena.allocate(CHUNK_BYTES + 1);
+        assert!(!arena.is_stray(large, CHUNK_BYTES + 1));
+    }
+
     fn check_blocks(arena: &Arena) {
         let mut state = 1_u64;
         let mut random = |below: u64| {

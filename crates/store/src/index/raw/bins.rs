@@ -15,7 +15,7 @@
 //! 3. What was linked once lives as long as the leaf, and so do the records of wide keys that were removed.
 #![allow(unsafe_code, reason = "follows links")]
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use rhumb_model::{Segment as Model, lpa};
 
@@ -214,6 +214,11 @@ impl BinLeaf {
                 visit(*small);
             }
         }
+    }
+
+    /// The block of its trained array, and how long it is.
+    pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
+        self.trained.block()
     }
 
     /// The number of places.

@@ -129,6 +129,11 @@ impl GappedLeaf {
         }
     }
 
+    /// The block of its primary array, and how long it is.
+    pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
+        (self.primary.cast(), self.len() * size_of::<Array>())
+    }
+
     /// The number of segments.
     pub(crate) fn len(&self) -> usize {
         self.lowest.len()

@@ -162,9 +162,9 @@ impl Leaf {
         self.nodes.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether its buckets lie in memory that is worth giving back.
-    pub(crate) fn is_stray(&self, arena: &Arena) -> bool {
-        arena.is_stray(self.buckets.cast(), self.len() * size_of::<Bucket>())
+    /// The block of its buckets, and how long it is.
+    pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
+        (self.buckets.cast(), self.len() * size_of::<Bucket>())
     }
 
     /// Bytes of the leaf, about.

@@ -193,6 +193,11 @@ impl SlotLeaf {
         }
     }
 
+    /// The block of its first level, and how long it is.
+    pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
+        (self.groups.cast(), self.group_count as usize * size_of::<Group>())
+    }
+
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }

@@ -93,6 +93,11 @@ impl Trained {
         self.block.as_ptr()
     }
 
+    /// The block that it lies in, and how long it is.
+    pub(super) fn block(&self) -> (NonNull<u8>, usize) {
+        (self.block, self.bytes())
+    }
+
     fn bytes_of(len: usize) -> usize {
         let words = 2 * len + len.div_ceil(RECORDS) + len + 1;
         HEAD_BYTES + words * size_of::<u64>()
