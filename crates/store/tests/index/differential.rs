@@ -192,9 +192,17 @@ impl<K: TestKey, V: TestValue> World<K, V> {
         let bounds = (as_query(&low), as_query(&high));
         let mut found = self.index.range::<(Bound<_>, Bound<_>)>(bounds);
         let mut expected = self.map.range::<K::Query, _>(bounds);
-        let mode = self.random.below(3);
+        let mode = self.random.below(5);
         for _ in 0..self.random.below(200) {
-            let back = mode == 1 || (mode == 2 && self.random.below(2) == 0);
+            if mode == 3 || (mode == 4 && self.random.below(4) == 0) {
+                let limit = self.random.below(80) as usize;
+                let mut page = Vec::new();
+                let len = found.read_into(limit, &mut page);
+                let wanted = expected.by_ref().take(limit).map(|(k, v)| (k.clone(), v.clone()));
+                assert_eq!(page, wanted.collect::<Vec<_>>(), "page of {limit} in {low:?} {high:?}");
+                assert_eq!(len, page.len());
+            }
+            let back = mode == 1 || (matches!(mode, 2 | 4) && self.random.below(2) == 0);
             let (next, wanted) = match back {
                 true => (found.next_back(), expected.next_back()),
                 false => (found.next(), expected.next()),

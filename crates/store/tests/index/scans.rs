@@ -190,9 +190,9 @@ fn scan<K: Ordered>(index: &Index<K, u64>, stage: &Stage, seed: u64) {
         let (first, end) = (K::of(low), K::of(high));
         let bounds = (Bound::Included(first.query()), Bound::Excluded(end.query()));
         let before = stage.moment();
-        let entries = index.range::<(_, _)>(bounds);
+        let mut entries = index.range::<(_, _)>(bounds);
         let mut seen = Vec::new();
-        let is_reversed = random.below(2) == 0;
+        let (is_reversed, is_paged) = (random.below(2) == 0, random.below(2) == 0);
         let mut keep = |(key, found): (K, u64)| {
             let number = key.number();
             assert_eq!(found, value(number), "the value of {number}");
@@ -201,6 +201,11 @@ fn scan<K: Ordered>(index: &Index<K, u64>, stage: &Stage, seed: u64) {
         if is_reversed {
             entries.rev().for_each(&mut keep);
             seen.reverse();
+        } else if is_paged {
+            let (mut page, limit) = (Vec::new(), 1 + random.below(300) as usize);
+            while entries.read_into(limit, &mut page) > 0 {
+                page.drain(..).for_each(&mut keep);
+            }
         } else {
             entries.for_each(&mut keep);
         }
