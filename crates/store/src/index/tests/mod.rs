@@ -449,6 +449,27 @@ fn a_key_that_comes_back_is_not_seen_through_what_it_was_before() {
     }
 }
 
+/// Leaves that lose nothing lie all over the memory of those that are gone.
+#[test]
+fn leaves_that_stay_are_moved_together() {
+    const KEYS: u64 = 800_000;
+    let is_kept = |key: &u64| (key / 2_500).is_multiple_of(8);
+    for preset in [Preset::Auto, Preset::Tone, Preset::FineStore, Preset::Loft] {
+        let index = Index::<u64, u64>::builder().preset(preset).build();
+        index.bulk_load((0..KEYS).map(|key| (key, key))).unwrap();
+        let before = index.memory_bytes();
+        for key in (0..KEYS).filter(|key| !is_kept(key)) {
+            assert_eq!(index.remove(&key), Some(key));
+        }
+        let after = index.memory_bytes();
+        assert!(
+            after < before / 2,
+            "{preset:?}: {after} of {before} bytes for an eighth of the keys"
+        );
+        assert!(index.iter().map(|(key, _)| key).eq((0..KEYS).filter(is_kept)));
+    }
+}
+
 /// A trainer comes late: the leaf has a successor by then, with fewer buckets.
 #[test]
 fn a_stale_reason_to_replace_a_leaf_does_no_harm() {
