@@ -30,7 +30,7 @@ use crate::{
     io::{FileLock, FileSystem, ReadMode, retry},
     log::{LogRecord, LogWriter, Recovery, batch::Batch, recover, segment::segment_path},
     memtable::{LogFloor, Memtable},
-    options::{DatabaseBuilder, KeyspaceOptions},
+    options::{DatabaseBuilder, DatabaseOptions, KeyspaceOptions},
     sync::{
         limbo::Limbo,
         primitive::{Arc, AtomicU64, Mutex},
@@ -76,7 +76,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &[state.snapshot()])?;
-    let (replayed, recovery) = replay(&*fs, &dir, &state, options.memtable_bytes)?;
+    let (replayed, recovery) = replay(&*fs, &dir, &state, &options)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
     let last_seq = replayed.iter().map(|m| m.last_seq()).fold(state.last_seq, SeqNo::max);
@@ -84,6 +84,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         mem: Published::new(
             Arc::new(MemView {
                 active: Arc::new(Memtable::new(
+                    options.memtable_kind,
                     Some(LogFloor { segment, lsn: recovery.end }),
                     options.memtable_bytes,
                 )),
@@ -213,7 +214,7 @@ fn replay(
     fs: &dyn FileSystem,
     dir: &Path,
     state: &CatalogState,
-    memtable_bytes: u64,
+    options: &DatabaseOptions,
 ) -> Result<(Vec<Memtable>, Recovery)> {
     let mut memtables: Vec<Memtable> = Vec::new();
     let mut last_segment = None;
@@ -226,7 +227,7 @@ fn replay(
         })?;
         if last_segment != Some(segment) {
             last_segment = Some(segment);
-            memtables.push(Memtable::new(None, memtable_bytes));
+            memtables.push(Memtable::new(options.memtable_kind, None, options.memtable_bytes));
         }
         if let Some(memtable) = memtables.last() {
             insert_record(memtable, &payload, batch.first_seq());

@@ -21,6 +21,7 @@ use crate::{
         segment::{SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SEGMENT_VERSION, segment_path},
     },
     memtable::Memtable,
+    options::MemtableKind,
     types::{FileId, SeqNo},
 };
 
@@ -31,7 +32,7 @@ const LEFT_BROKEN: u32 = 0xdead_dead;
 pub fn log(data: &[u8]) {
     let mut input = Input(data);
     if input.u8() & 1 == 0 {
-        return replay_record(&Memtable::new(None, 1 << 20), &Arc::from(input.rest()));
+        return replay_record(&Memtable::new(MemtableKind::default(), None, 1 << 20), &Arc::from(input.rest()));
     }
     let start = LogStart { segment: FileId::from(input.u8() % 4), lsn: u64::from(input.u16()) };
     let mut segments = Vec::new();
@@ -55,7 +56,7 @@ pub fn log(data: &[u8]) {
 
 /// Replays as an opening does.
 fn replay(fs: &Arc<dyn FileSystem>, start: LogStart) {
-    let memtable = Memtable::new(None, 1 << 20);
+    let memtable = Memtable::new(MemtableKind::default(), None, 1 << 20);
     let mut records = 0;
     let mut end = 0;
     let recovered = recover(&**fs, Path::new(DIR), IDENTITY, start, |record| {

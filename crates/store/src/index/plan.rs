@@ -14,7 +14,6 @@ use super::{
     raw::{
         bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
         leaf::{Address, Leaf},
-        record,
     },
     route::Bound,
     schema::{Probe, Schema},
@@ -50,10 +49,10 @@ const LINE_NODES_OF_64: usize = 10;
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
 
 /// The key of an entry whose value is a record. The caller holds what keeps it.
-pub(crate) fn key(entry: &Entry) -> &[u8] {
-    // SAFETY: entries of wide keys hold records, which live while the leaf that they came from can
-    // be held; the caller is pinned or has them to itself.
-    unsafe { record::key(entry.value) }
+pub(crate) fn key<S: Schema>(entry: &Entry) -> &[u8] {
+    // SAFETY: what entries of wide keys lead to lives while the leaf that they came from can be held;
+    // the caller is pinned or has them to itself.
+    unsafe { S::key(entry.value) }
 }
 
 /// Appends the present entries of a bucket in ascending order.
@@ -83,7 +82,7 @@ pub(crate) fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>) {
 #[inline]
 pub(crate) fn sort<S: Schema>(new: &mut [Entry]) {
     if S::WIDE {
-        new.sort_unstable_by(|a, b| key(a).cmp(key(b)));
+        new.sort_unstable_by(|a, b| key::<S>(a).cmp(key::<S>(b)));
     } else {
         new.sort_unstable_by_key(|entry| entry.word);
     }
@@ -238,13 +237,13 @@ impl<'a, S: Schema> Builder<'a, S> {
     fn new(entries: &'a [Entry], end: u64) -> Self {
         let prefix = match entries {
             [first, .., last] if S::WIDE => {
-                let first = key(first);
-                &first[..common_prefix_len(first, key(last))]
+                let first = key::<S>(first);
+                &first[..common_prefix_len(first, key::<S>(last))]
             }
             _ => &[],
         };
         let words = match S::WIDE {
-            true => entries.iter().map(|entry| code_at(key(entry), prefix.len())).collect(),
+            true => entries.iter().map(|entry| code_at(key::<S>(entry), prefix.len())).collect(),
             false => Vec::new(),
         };
         Self { entries, words, prefix, end, schema: std::marker::PhantomData }
@@ -349,7 +348,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
         // Only byte strings tie so often.
-        let pivots = (0..buckets).map(|bucket| key(&self.entries[first_of(bucket)]).into());
+        let pivots = (0..buckets).map(|bucket| key::<S>(&self.entries[first_of(bucket)]).into());
         let leaf = self.leaf(arena, Address::Whole(pivots.collect()), buckets);
         let ends: Vec<u32> = (1..=buckets).map(|bucket| first_of(bucket) as u32).collect();
         self.fill(arena, leaf, &ends)
@@ -380,6 +379,6 @@ impl<'a, S: Schema> Builder<'a, S> {
     }
 
     fn probe(&self, entry: &'a Entry) -> Probe<'a> {
-        if S::WIDE { Probe::wide(key(entry)) } else { Probe { word: entry.word, bytes: &[] } }
+        if S::WIDE { Probe::wide(key::<S>(entry)) } else { Probe { word: entry.word, bytes: &[] } }
     }
 }

@@ -10,7 +10,7 @@ use std::{
     ptr::NonNull,
 };
 
-use super::primitive::Mutex;
+use super::primitive::{AtomicUsize, Mutex, Ordering};
 
 /// Alignment of every block, in bytes.
 pub(crate) const ALIGN: usize = 256;
@@ -28,6 +28,8 @@ const CHUNKS_FOR_SPARE: usize = 32;
 /// Memory of one user. All of it is given back when the arena is dropped.
 pub(crate) struct Arena {
     state: Mutex<State>,
+    /// Bytes of all blocks.
+    used: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -57,13 +59,14 @@ unsafe impl Send for Chunk {}
 
 impl Arena {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State::default()) }
+        Self { state: Mutex::new(State::default()), used: AtomicUsize::new(0) }
     }
 
     /// An arena that keeps blocks together at the lowest addresses, so that chunks become empty when
     /// its user shrinks and moves its blocks. Finding a block takes some nanoseconds for each chunk.
     pub(crate) fn packed() -> Self {
-        Self { state: Mutex::new(State { is_packed: true, ..State::default() }) }
+        let state = State { is_packed: true, ..State::default() };
+        Self { state: Mutex::new(state), used: AtomicUsize::new(0) }
     }
 
     /// A block of at least `bytes`, aligned to [`ALIGN`]. Its contents are any.
@@ -71,6 +74,7 @@ impl Arena {
     /// Aborts, as every allocation of the language does, if there is no memory.
     pub(crate) fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGN);
+        self.used.fetch_add(bytes, Ordering::Relaxed);
         let mut state = self.state.lock();
         if bytes > SHARED_BYTES_MAX {
             return state.add_chunk(bytes.next_multiple_of(CHUNK_ALIGN));
@@ -98,6 +102,7 @@ impl Arena {
     pub(crate) unsafe fn release(&self, block: NonNull<u8>, bytes: usize) {
         let bytes = bytes.next_multiple_of(ALIGN);
         let address = block.addr().get();
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
         let mut state = self.state.lock();
         if bytes > SHARED_BYTES_MAX {
             // SAFETY: the caller says that the block, which is the whole chunk, is unused.
@@ -112,6 +117,11 @@ impl Arena {
             // SAFETY: the whole chunk was free.
             unsafe { state.drop_chunk(address) };
         }
+    }
+
+    /// Bytes of all blocks.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Bytes of all chunks.

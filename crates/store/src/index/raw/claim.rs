@@ -77,7 +77,7 @@ impl<'a> Claim<'a> {
         match action.change(old) {
             Change::Keep => return Written::unchanged(old),
             Change::Store(new) => {
-                cell.store(new, Ordering::Release);
+                cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);
                 self.flip ^= u64::from(!self.is_present) << self.slot;
             }
             Change::Remove => self.flip ^= 1 << self.slot,

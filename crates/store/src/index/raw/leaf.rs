@@ -19,7 +19,6 @@ use super::{
         schema::{Probe, Schema},
     },
     bucket::{Bucket, Node},
-    record,
 };
 use crate::sync::{
     arena::Arena,
@@ -250,8 +249,8 @@ impl Leaf {
 #[inline(always)]
 pub(crate) fn is_same<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> bool + Copy {
     move |value| {
-        // SAFETY: slots of wide keys hold records, which are freed only when no thread can hold the
-        // leaf; whoever compares holds it.
-        !S::WIDE || unsafe { record::key(value) } == probe.bytes
+        // SAFETY: what slots of wide keys lead to is freed only when no thread can hold the leaf;
+        // whoever compares holds it.
+        !S::WIDE || unsafe { S::key(value) } == probe.bytes
     }
 }

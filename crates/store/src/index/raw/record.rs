@@ -10,6 +10,7 @@ use std::{
     ptr, slice,
 };
 
+use super::super::schema::Schema;
 use crate::sync::primitive::AtomicU64;
 
 /// The head of a record; the key's bytes follow.
@@ -61,11 +62,11 @@ pub(crate) unsafe fn key<'a>(record: u64) -> &'a [u8] {
     unsafe { slice::from_raw_parts(head.add(1).cast(), (*head).len) }
 }
 
-/// The key of a record that a slot of a leaf holds, for who can reach the leaf.
+/// The wide key of what a slot of a leaf holds, for who can reach the leaf.
 #[inline]
-pub(super) fn key_in_leaf<'a>(record: u64) -> &'a [u8] {
-    // SAFETY: slots of wide keys hold records, which live for as long as anybody can reach their leaf.
-    unsafe { key(record) }
+pub(super) fn key_in_leaf<'a, S: Schema>(slot: u64) -> &'a [u8] {
+    // SAFETY: what slots of wide keys lead to lives for as long as anybody can reach their leaf.
+    unsafe { S::key(slot) }
 }
 
 /// The value of a record.

@@ -47,7 +47,7 @@ pub(super) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: Pro
     if !S::WIDE || word != sought {
         return word < sought;
     }
-    record::key_in_leaf(value) < probe.bytes
+    record::key_in_leaf::<S>(value) < probe.bytes
 }
 
 impl<const N: usize> Segment<N> {
@@ -117,7 +117,7 @@ impl<const N: usize> Writer<'_, N> {
         match action.change(old) {
             Change::Keep => return Some(Written::unchanged(old)),
             Change::Store(new) => {
-                cell.store(new, Ordering::Release);
+                cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);
                 self.header |= 1 << slot;
             }
             Change::Remove => self.header &= !(1 << slot),
