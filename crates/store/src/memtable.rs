@@ -13,6 +13,8 @@ mod entry;
 mod filter;
 mod learned;
 mod skiplist;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 mod trees;
 mod version;
 
@@ -84,12 +86,30 @@ impl Memtable {
     /// which the log keeps until all that was replayed is flushed. It will be sealed at about
     /// `bytes_max`.
     pub(crate) fn new(kind: MemtableKind, log: Option<LogFloor>, bytes_max: u64) -> Self {
+        let entries = match kind {
+            MemtableKind::Learned => Entries::Learned(Learned::new()),
+            MemtableKind::SkipList => Entries::SkipList(SkipList::new()),
+        };
+        Self::of(entries, log, bytes_max)
+    }
+
+    /// An empty memtable that follows this one: where this one has learned, it knows from the start
+    /// where keys will be. Otherwise as [`Memtable::new`].
+    pub(crate) fn successor(&self, log: Option<LogFloor>, bytes_max: u64) -> Self {
+        let entries = match &self.entries {
+            Entries::Learned(before) => {
+                let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+                Entries::Learned(Learned::after(before, bytes_max))
+            }
+            Entries::SkipList(_) => Entries::SkipList(SkipList::new()),
+        };
+        Self::of(entries, log, bytes_max)
+    }
+
+    fn of(entries: Entries, log: Option<LogFloor>, bytes_max: u64) -> Self {
         let filter = Filter::new(bytes_max);
         Self {
-            entries: match kind {
-                MemtableKind::Learned => Entries::Learned(Learned::new()),
-                MemtableKind::SkipList => Entries::SkipList(SkipList::new()),
-            },
+            entries,
             bytes: AtomicUsize::new(filter.bytes()),
             filter,
             last_seq: AtomicU64::new(0),

@@ -83,10 +83,10 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let core = Arc::new(Core {
         mem: Published::new(
             Arc::new(MemView {
-                active: Arc::new(Memtable::new(
-                    options.memtable_kind,
+                active: Arc::new(following(
+                    replayed.last(),
                     Some(LogFloor { segment, lsn: recovery.end }),
-                    options.memtable_bytes,
+                    &options,
                 )),
                 sealed: replayed.into_iter().rev().map(Arc::new).collect(),
             }),
@@ -209,6 +209,18 @@ fn open_trees(
     Ok((trees, keyspaces))
 }
 
+/// The memtable that follows `before`, if there is one.
+fn following(
+    before: Option<&Memtable>,
+    log: Option<LogFloor>,
+    options: &DatabaseOptions,
+) -> Memtable {
+    match before {
+        Some(before) => before.successor(log, options.memtable_bytes),
+        None => Memtable::new(options.memtable_kind, log, options.memtable_bytes),
+    }
+}
+
 /// Replays the log into memtables, one for each segment, oldest first.
 fn replay(
     fs: &dyn FileSystem,
@@ -227,7 +239,7 @@ fn replay(
         })?;
         if last_segment != Some(segment) {
             last_segment = Some(segment);
-            memtables.push(Memtable::new(options.memtable_kind, None, options.memtable_bytes));
+            memtables.push(following(memtables.last(), None, options));
         }
         if let Some(memtable) = memtables.last() {
             insert_record(memtable, &payload, batch.first_seq());

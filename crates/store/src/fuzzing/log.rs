@@ -32,7 +32,10 @@ const LEFT_BROKEN: u32 = 0xdead_dead;
 pub fn log(data: &[u8]) {
     let mut input = Input(data);
     if input.u8() & 1 == 0 {
-        return replay_record(&Memtable::new(MemtableKind::default(), None, 1 << 20), &Arc::from(input.rest()));
+        return replay_record(
+            &Memtable::new(MemtableKind::default(), None, 1 << 20),
+            &Arc::from(input.rest()),
+        );
     }
     let start = LogStart { segment: FileId::from(input.u8() % 4), lsn: u64::from(input.u16()) };
     let mut segments = Vec::new();

@@ -207,9 +207,18 @@ impl<S: Schema> Core<S> {
         let leaves = kinds::parts::<S>(preset, &arena, &[], Growth::Even, None, None);
         let leaves = leaves.into_iter().map(|part| (least(), Box::into_raw(part.leaf)));
         let group = Box::into_raw(Branch::new(leaves.collect()));
-        let root = Box::into_raw(Branch::new(vec![(least(), group)]));
+        Self::with_root(arena, preset, trainers, Branch::new(vec![(least(), group)]))
+    }
+
+    /// A map of the leaves that a root leads to.
+    pub(super) fn with_root(
+        arena: Arc<Arena>,
+        preset: Preset,
+        trainers: Option<Trainers>,
+        root: Box<Root>,
+    ) -> Self {
         Self {
-            root: AtomicPtr::new(root),
+            root: AtomicPtr::new(Box::into_raw(root)),
             preset,
             arena,
             garbage: Garbage::new(),

@@ -60,7 +60,8 @@ fn words<S: Schema>(entries: &[Entry]) -> (&[u8], Vec<u64>) {
         }
         _ => &[],
     };
-    let word = |entry: &Entry| if S::WIDE { code_at(key::<S>(entry), prefix.len()) } else { entry.word };
+    let word =
+        |entry: &Entry| if S::WIDE { code_at(key::<S>(entry), prefix.len()) } else { entry.word };
     (prefix, entries.iter().map(word).collect())
 }
 

@@ -11,6 +11,7 @@ mod batch;
 mod bulk;
 mod core;
 mod fit;
+mod inherit;
 mod key;
 mod kinds;
 #[cfg(all(test, loom))]

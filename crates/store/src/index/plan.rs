@@ -45,6 +45,8 @@ const DENSE_FILL: usize = in_models(14, 4);
 const APPEND_FILL: usize = in_models(13, 3);
 /// A line is good enough if it needs at most so many overflow nodes for 64 buckets.
 const LINE_NODES_OF_64: usize = 10;
+/// Leading bytes that all words of a new leaf may share: six are left then to tell them apart by.
+const SHARED_BYTES_MAX: u32 = 2;
 /// The most keys that a new bucket and its nodes hold.
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
 
@@ -78,11 +80,15 @@ pub(crate) fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>) {
     }
 }
 
-/// Sorts entries by their keys.
+/// Sorts entries of one leaf by their keys.
 #[inline]
 pub(crate) fn sort<S: Schema>(new: &mut [Entry]) {
     if S::WIDE {
-        new.sort_unstable_by(|a, b| key::<S>(a).cmp(key::<S>(b)));
+        // Words of one leaf are in the order of the keys, which lie elsewhere and need to be looked at
+        // only where words tie.
+        let order =
+            |a: &Entry, b: &Entry| a.word.cmp(&b.word).then_with(|| key::<S>(a).cmp(key::<S>(b)));
+        new.sort_unstable_by(order);
     } else {
         new.sort_unstable_by_key(|entry| entry.word);
     }
@@ -122,12 +128,14 @@ enum Room {
     Below(usize),
 }
 
-/// The leaves of all entries; at least one. `upper` is the lower bound of the leaf behind them.
+/// The leaves of all entries; at least one. `upper` is the lower bound of the leaf behind them. If there
+/// is a `prefix`, the entries' words are those of a leaf whose words leave it out.
 pub(crate) fn parts<S: Schema>(
     arena: &Arena,
     entries: &[Entry],
     growth: Growth,
     upper: Option<&Bound>,
+    prefix: Option<&[u8]>,
 ) -> Vec<Part> {
     let len = entries.len();
     let ahead = len.min(LEAF_TARGET);
@@ -172,7 +180,8 @@ pub(crate) fn parts<S: Schema>(
     for (i, (range, room)) in pieces.into_iter().enumerate() {
         let end = if i == last { end } else { u64::MAX };
         let mut build = |range: Range<usize>, room| {
-            let leaf = Builder::<S>::new(&entries[range.clone()], end).build(arena, room)?;
+            let leaf =
+                Builder::<S>::new(&entries[range.clone()], end, prefix).build(arena, room)?;
             let leaf = Box::new(AnyLeaf::Buckets(*leaf));
             parts.push(Part { first: range.start, leaf });
             Some(())
@@ -222,6 +231,16 @@ fn cuts(range: Range<usize>, count: usize) -> impl Iterator<Item = Range<usize>>
     (0..count).map(move |i| cut(i)..cut(i + 1))
 }
 
+/// Whether the words of entries, which leave `prefix` out, are good enough for a leaf of their own, so
+/// that their keys, which lie elsewhere, need not be read.
+fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8]) -> bool {
+    let [first, .., last] = entries else { return false };
+    let shared_bytes = (first.word ^ last.word).leading_zeros() / 8;
+    S::WIDE
+        && shared_bytes <= SHARED_BYTES_MAX
+        && [first, last].iter().all(|entry| key::<S>(entry).starts_with(prefix))
+}
+
 /// Builds one leaf.
 struct Builder<'a, S> {
     entries: &'a [Entry],
@@ -234,7 +253,11 @@ struct Builder<'a, S> {
 }
 
 impl<'a, S: Schema> Builder<'a, S> {
-    fn new(entries: &'a [Entry], end: u64) -> Self {
+    fn new(entries: &'a [Entry], end: u64, known: Option<&'a [u8]>) -> Self {
+        if let Some(prefix) = known.filter(|prefix| tells_apart::<S>(entries, prefix)) {
+            let words = entries.iter().map(|entry| entry.word).collect();
+            return Self { entries, words, prefix, end, schema: std::marker::PhantomData };
+        }
         let prefix = match entries {
             [first, .., last] if S::WIDE => {
                 let first = key::<S>(first);

@@ -16,7 +16,7 @@ use crate::{
     log::batch::BatchOp,
     sync::{
         arena::Arena,
-        primitive::{Arc, AtomicBool, AtomicUsize, Ordering},
+        primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     types::{SeqNo, TreeId},
 };
@@ -28,10 +28,52 @@ const TREE_BYTES: usize = 8 << 10;
 /// leads to them.
 const ARENA_BYTES_PER_BYTE: usize = 32;
 
+/// Fewer keys of a sub-tree are no model for the next memtable,
+const INHERITED_MIN: usize = 1024;
+/// and the models of all may reserve one of so many parts of its bytes.
+const INHERITED_PART: usize = 4;
+
 /// The keys of one sub-tree.
 struct Tree {
     keys: Core<Newest>,
     has_entries: AtomicBool,
+    order: Order,
+}
+
+/// One of so many inserts is looked at to see in which order keys come.
+const SAMPLED: u32 = 64;
+
+/// In which order keys come.
+#[derive(Default)]
+struct Order {
+    inserts: AtomicU32,
+    /// Of the inserts that were looked at, those of a key above the one looked at before.
+    rising: AtomicU32,
+    /// The word of the version that was looked at last.
+    last: AtomicU64,
+}
+
+impl Order {
+    /// Takes note of a version, which one thread at a time inserts.
+    #[inline]
+    fn note(&self, versions: &Versions, word: u64) {
+        let inserts = self.inserts.load(Ordering::Relaxed);
+        if inserts.is_multiple_of(SAMPLED) {
+            let last = self.last.swap(word, Ordering::Relaxed);
+            if last != 0 && versions.version(last).key() < versions.version(word).key() {
+                self.rising.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.inserts.store(inserts.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether keys come neither in ascending nor in descending order: then the next ones will not be
+    /// where these are.
+    fn is_mixed(&self) -> bool {
+        let looked_at = self.inserts.load(Ordering::Relaxed) / SAMPLED;
+        let rising = self.rising.load(Ordering::Relaxed);
+        (looked_at / 8..=looked_at - looked_at / 8).contains(&rising)
+    }
 }
 
 /// Entries on the index.
@@ -53,6 +95,30 @@ impl Learned {
         }
     }
 
+    /// Without entries, but with the models of `before` for those sub-trees where they will serve.
+    pub(super) fn after(before: &Self, bytes_max: usize) -> Self {
+        let new = Self::new();
+        let guard = epoch::pin();
+        for (id, tree) in before.trees.all() {
+            if tree.keys.len() < INHERITED_MIN || !tree.order.is_mixed() {
+                continue;
+            }
+            if let Some(keys) = tree.keys.like(Arc::clone(&new.arena), &guard) {
+                new.add_tree(id, keys);
+            }
+            if new.bytes() > bytes_max / INHERITED_PART {
+                return Self::new();
+            }
+        }
+        new
+    }
+
+    fn add_tree(&self, id: TreeId, keys: Core<Newest>) -> &Tree {
+        let (has_entries, order) = (AtomicBool::new(false), Order::default());
+        self.tree_bytes.fetch_add(TREE_BYTES, Ordering::Relaxed);
+        self.trees.add(id, Tree { keys, has_entries, order })
+    }
+
     pub(super) fn bytes(&self) -> usize {
         let used = self.arena.used_bytes();
         used + used / ARENA_BYTES_PER_BYTE + self.tree_bytes.load(Ordering::Relaxed)
@@ -63,14 +129,14 @@ impl Learned {
     }
 
     pub(super) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
-        let tree = self.trees.get_or_add(operation.tree, || {
-            self.tree_bytes.fetch_add(TREE_BYTES, Ordering::Relaxed);
+        let tree = self.trees.get(operation.tree).unwrap_or_else(|| {
             let keys = Core::within(Arc::clone(&self.arena), Preset::Auto, None);
-            Tree { keys, has_entries: AtomicBool::new(false) }
+            self.add_tree(operation.tree, keys)
         });
         let word = self.versions.add(record, operation, seq);
         let key = operation.key(record);
         tree.keys.write(Probe::wide(key), Action::Set(word), &epoch::pin());
+        tree.order.note(&self.versions, word);
         if !tree.has_entries.load(Ordering::Relaxed) {
             tree.has_entries.store(true, Ordering::Release);
         }

@@ -57,15 +57,20 @@ impl<T> Trees<T> {
         }
     }
 
-    /// What belongs to a sub-tree; `make` makes it if there is nothing yet.
-    #[inline]
-    pub(super) fn get_or_add(&self, tree: TreeId, mut make: impl FnMut() -> T) -> &T {
+    /// Adds what belongs to a sub-tree; returns what does, which is another if somebody was faster.
+    pub(super) fn add(&self, tree: TreeId, what: T) -> &T {
+        let mut what = Some(Box::new(what));
         let mut table = &self.first;
         loop {
             for place in table.places_of(tree) {
-                let (found, what) = place.get_or_init(|| (tree, Box::new(make())));
-                if *found == tree {
-                    return what;
+                // There is one left until a place has been filled by this very call, which returns then.
+                if let Some(new) = what.take_if(|_| place.get().is_none())
+                    && let Err((_, lost)) = place.set((tree, new))
+                {
+                    what = Some(lost);
+                }
+                if let Some((_, found)) = place.get().filter(|(found, _)| *found == tree) {
+                    return found;
                 }
             }
             table = table.next.get_or_init(|| Box::new(Table::new(table.places.len() * RATIO)));
@@ -96,10 +101,10 @@ mod tests {
         let numbers = || (0..5_000).map(|i: u32| i.wrapping_mul(97)).chain([u32::MAX]);
         for tree in numbers() {
             assert!(trees.get(tree).is_none());
-            assert_eq!(*trees.get_or_add(tree, || tree), tree);
+            assert_eq!(*trees.add(tree, tree), tree);
         }
         assert!(numbers().all(|tree| trees.get(tree) == Some(&tree)));
-        assert!(numbers().all(|tree| *trees.get_or_add(tree, || 7) == tree));
+        assert!(numbers().all(|tree| *trees.add(tree, 7) == tree));
         assert!(trees.get(1).is_none());
         let all = trees.all();
         assert_eq!(all.len(), numbers().count());

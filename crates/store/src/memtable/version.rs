@@ -149,13 +149,16 @@ impl Version {
         match seq {
             Some(seq) => self.last_newer(seq),
             // No number is 0 but in a log that nothing wrote; such a version is the oldest.
-            None => self.last_newer(0).map_or(Some(self), |last| Some(last.older().unwrap_or(last))),
+            None => {
+                self.last_newer(0).map_or(Some(self), |last| Some(last.older().unwrap_or(last)))
+            }
         }
     }
 
     /// Links a version that nobody can reach yet to `next` and what is older.
     fn link(&self, next: Option<&Self>, jump: Option<&Self>, depth: u32) {
-        let pointer = |to: Option<&Self>| to.map_or(ptr::null_mut(), |to| ptr::from_ref(to).cast_mut());
+        let pointer =
+            |to: Option<&Self>| to.map_or(ptr::null_mut(), |to| ptr::from_ref(to).cast_mut());
         self.next.store(pointer(next), Ordering::Release);
         self.jump.store(pointer(jump), Ordering::Release);
         self.depth.store(depth, Ordering::Relaxed);
@@ -243,12 +246,8 @@ unsafe impl Send for State {}
 impl Versions {
     /// None yet; they will lie in this arena, which is given up with them.
     pub(super) fn new(arena: Arc<Arena>) -> Self {
-        let state = State {
-            free: NonNull::dangling(),
-            left: 0,
-            block: BLOCK_MIN,
-            records: Vec::new(),
-        };
+        let state =
+            State { free: NonNull::dangling(), left: 0, block: BLOCK_MIN, records: Vec::new() };
         Self { state: Mutex::new(state), arena }
     }
 

@@ -33,6 +33,10 @@ const EXTENTS: usize = in_models(32, 4);
 pub(crate) const NODES_MAX: usize = EXTENT_NODES * EXTENTS;
 const EXTENT_BYTES: usize = EXTENT_NODES * size_of::<Node>();
 
+/// Where a leaf has more overflow nodes for 64 buckets than each of these, the next one like it has
+/// another fifth of its buckets.
+const FULLNESS: [usize; 2] = [3, 10];
+
 /// How a leaf's buckets are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -103,9 +107,9 @@ impl Leaf {
             Address::Whole(pivots) => (no_line, Mode::Whole, none, pivots),
         };
         let buckets = buckets.max(1);
-        let block = arena.allocate(buckets * size_of::<Bucket>()).cast::<Bucket>();
-        // SAFETY: the block is ours and that long.
-        unsafe { Bucket::make_empty(block.as_ptr(), buckets) };
+        let block = arena.allocate_zeroed(buckets * size_of::<Bucket>()).cast::<Bucket>();
+        // SAFETY: the block is ours, that long, and zeroed.
+        unsafe { Bucket::make_empty_of_zeroes(block.as_ptr(), buckets) };
         Box::new(Self {
             line,
             mode,
@@ -144,6 +148,32 @@ impl Leaf {
             }
             arena.release(self.buckets.cast(), self.len() * size_of::<Bucket>());
         }
+    }
+
+    /// A leaf without keys that is addressed as this one is, with more buckets if this one has many
+    /// overflow nodes.
+    pub(crate) fn like(&self, arena: &Arena) -> Box<Self> {
+        // SAFETY: the blocks are the leaf's own, and so many.
+        let blocks = unsafe { slice::from_raw_parts(self.blocks, self.block_count as usize) };
+        let (address, buckets) = match self.mode {
+            Mode::Line => {
+                let full =
+                    FULLNESS.iter().take_while(|most| self.nodes() * 64 > self.len() * **most);
+                let buckets = self.len() + self.len() * full.count() / 5;
+                (Address::Line(self.line.scaled(buckets)), buckets)
+            }
+            Mode::Pivots => {
+                let pivots = Pivots { top: self.top, blocks: blocks.into() };
+                (Address::Pivots(pivots), self.len())
+            }
+            Mode::Whole => (Address::Whole(self.pivots.clone()), self.len()),
+        };
+        Self::new(arena, address, buckets, &self.prefix, self.built_of as usize)
+    }
+
+    /// Leading bytes that words leave out.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.prefix
     }
 
     /// The number of buckets.
