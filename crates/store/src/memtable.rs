@@ -145,7 +145,8 @@ impl Memtable {
     /// Inserts one operation of `record`. O(log n).
     pub(crate) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
         self.filter.add(operation.key(record));
-        self.last_seq.fetch_max(seq, Ordering::Relaxed);
+        // One thread at a time is here.
+        self.last_seq.store(seq.max(self.last_seq.load(Ordering::Relaxed)), Ordering::Relaxed);
         each!(&self.entries, entries => entries.insert(record, operation, seq));
     }
 

@@ -32,6 +32,17 @@ pub(crate) trait Schema: Send + Sync + 'static {
         unsafe { record::key(slot) }
     }
 
+    /// Whether what a slot holds leads to this wide key.
+    ///
+    /// # Safety
+    /// As for [`Schema::key`].
+    #[allow(unsafe_code, reason = "reads a record")]
+    #[inline(always)]
+    unsafe fn is_key(slot: u64, key: &[u8]) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { Self::key(slot) == key }
+    }
+
     /// The word to store where `new` is to take the place of `old`. Called by who alone may write the
     /// slot, and readers see what it returns only afterwards.
     #[inline(always)]

@@ -15,20 +15,37 @@
 
 use std::ptr::{self, NonNull};
 
+use rhumb_model::code::code_at;
+
 use super::entry::MemEntry;
 use crate::{
     index::Schema,
     log::batch::BatchOp,
     sync::{
         arena::Arena,
+        prefetch::prefetch_address,
         primitive::{Arc, AtomicPtr, AtomicU32, Mutex, Ordering},
     },
     types::{Kind, SeqNo, TreeId},
 };
 
+/// The bits of a word below the alignment of versions: a hash of the key, so that of keys that the
+/// index's eight bytes do not tell apart most need not be read.
+const TAGS: u64 = align_of::<Version>() as u64 - 1;
+
+/// The tag of a key: from its last bytes and those in its middle.
+#[inline(always)]
+fn tag(key: &[u8]) -> u64 {
+    let start = key.len().saturating_sub(8);
+    let mixed = code_at(key, start) ^ code_at(key, start / 2).rotate_left(32) ^ key.len() as u64;
+    mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58 & TAGS
+}
+
 /// Versions of the first block of memory, and of the largest ones.
 const BLOCK_MIN: usize = 4;
 const BLOCK_MAX: usize = 1024;
+/// The memory of versions so far ahead is asked for.
+const AHEAD: usize = 4;
 
 /// One version of one key: one line of memory.
 #[repr(align(64))]
@@ -50,19 +67,22 @@ pub(super) struct Version {
     value_start: u32,
     value_len: u32,
     kind: Kind,
+    /// Whether a count of the record goes with this version: with one of each record's.
+    holds_record: bool,
 }
 
 const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Version>() == 64);
 
 impl Version {
-    /// The version behind a word.
+    /// The version behind a word, whatever the word's tag.
     ///
     /// # Safety
     /// The word came from [`Versions::add`], and those versions are not dropped while it is borrowed.
     #[inline(always)]
     unsafe fn behind<'a>(word: u64) -> &'a Self {
-        // SAFETY: the word is the address of a version, whose provenance was exposed.
-        unsafe { &*ptr::with_exposed_provenance(word as usize) }
+        // SAFETY: the word is the address of a version, whose provenance was exposed, and a tag below
+        // its alignment.
+        unsafe { &*ptr::with_exposed_provenance((word & !TAGS) as usize) }
     }
 
     /// The write that made it.
@@ -164,8 +184,8 @@ impl Version {
         self.depth.store(depth, Ordering::Relaxed);
     }
 
-    /// Puts `new` into the chain that begins here; returns with what the chain begins then.
-    fn put<'a>(&'a self, new: &'a Self) -> &'a Self {
+    /// Puts `new` into the chain that begins here; says whether it begins with `new` then.
+    fn put(&self, new: &Self) -> bool {
         let depth = |version: &Self| version.depth.load(Ordering::Relaxed);
         if new.seq > self.seq {
             let near = self.follow(&self.jump);
@@ -180,19 +200,19 @@ impl Version {
                 _ => self,
             };
             new.link(Some(self), Some(jump), depth(self).wrapping_add(1));
-            return new;
+            return true;
         }
         if new.seq == self.seq {
             new.link(self.older(), self.follow(&self.jump), depth(self));
-            return new;
+            return true;
         }
         // Out of order: no log that the engine wrote brings this about.
-        let Some(newer) = self.last_newer(new.seq) else { return self };
+        let Some(newer) = self.last_newer(new.seq) else { return true };
         let older = newer.older();
         let older = older.filter(|older| older.seq < new.seq).or_else(|| older?.older());
         new.link(older, older, depth(newer));
         newer.next.store(ptr::from_ref(new).cast_mut(), Ordering::Release);
-        self
+        false
     }
 }
 
@@ -212,11 +232,18 @@ impl Schema for Newest {
         unsafe { Version::behind(slot) }.key()
     }
 
+    /// # Safety
+    /// As for every [`Schema`]: the slot's version lives.
+    #[inline(always)]
+    unsafe fn is_key(slot: u64, key: &[u8]) -> bool {
+        // SAFETY: the caller's promise.
+        slot & TAGS == tag(key) && unsafe { Self::key(slot) == key }
+    }
+
     #[inline(always)]
     fn succeed(old: u64, new: u64) -> u64 {
         // SAFETY: the map holds words of versions only, which outlive it.
-        let (old, new) = unsafe { (Version::behind(old), Version::behind(new)) };
-        ptr::from_ref(old.put(new)).expose_provenance() as u64
+        if unsafe { Version::behind(old).put(Version::behind(new)) } { new } else { old }
     }
 
     /// # Safety
@@ -234,10 +261,10 @@ struct State {
     /// Memory for the next version, and for how many.
     free: NonNull<Version>,
     left: usize,
-    /// Versions of the next block.
-    block: usize,
-    /// Each holds a count.
-    records: Vec<*const [u8]>,
+    /// The record of the version before.
+    record: *const u8,
+    /// All blocks: where versions lie, and how many have room.
+    blocks: Vec<(NonNull<Version>, usize)>,
 }
 
 // SAFETY: the state owns its memory and its counts of records, which may be given up on any thread.
@@ -247,7 +274,7 @@ impl Versions {
     /// None yet; they will lie in this arena, which is given up with them.
     pub(super) fn new(arena: Arc<Arena>) -> Self {
         let state =
-            State { free: NonNull::dangling(), left: 0, block: BLOCK_MIN, records: Vec::new() };
+            State { free: NonNull::dangling(), left: 0, record: ptr::null(), blocks: Vec::new() };
         Self { state: Mutex::new(state), arena }
     }
 
@@ -255,6 +282,13 @@ impl Versions {
     /// index.
     #[inline]
     pub(super) fn add(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) -> u64 {
+        // The key is used without looking again whether it lies in the record.
+        let tag = tag(operation.key(record));
+        let mut state = self.state.lock();
+        let holds_record = state.record != record.as_ptr();
+        if holds_record {
+            state.record = Arc::into_raw(Arc::clone(record)).cast();
+        }
         let version = Version {
             seq,
             record: record.as_ptr(),
@@ -268,17 +302,14 @@ impl Versions {
             value_start: operation.value_start,
             value_len: operation.value_len,
             kind: operation.kind,
+            holds_record,
         };
-        // The key is used without looking again whether it lies in the record.
-        assert!(operation.key(record).len() == operation.key_len as usize);
-        let mut state = self.state.lock();
-        if state.records.last().is_none_or(|last| last.cast() != record.as_ptr()) {
-            state.records.push(Arc::into_raw(Arc::clone(record)));
-        }
         if state.left == 0 {
-            state.left = state.block;
-            state.free = self.arena.allocate(state.block * size_of::<Version>()).cast();
-            state.block = (state.block * 2).min(BLOCK_MAX);
+            let before = state.blocks.last().map_or(BLOCK_MIN / 2, |(_, len)| *len);
+            state.left = (before * 2).min(BLOCK_MAX);
+            state.free = self.arena.allocate(state.left * size_of::<Version>()).cast();
+            let block = (state.free, state.left);
+            state.blocks.push(block);
         }
         let place = state.free;
         // SAFETY: the block has room for `left` versions from here on, which nobody else has.
@@ -287,7 +318,10 @@ impl Versions {
             state.free = place.add(1);
         }
         state.left -= 1;
-        place.as_ptr().expose_provenance() as u64
+        drop(state);
+        // The next ones' lines, so that no write waits for them.
+        prefetch_address(place.as_ptr().wrapping_add(AHEAD));
+        place.as_ptr().expose_provenance() as u64 | tag
     }
 
     /// The version behind a word that the index of the same memtable holds.
@@ -301,9 +335,17 @@ impl Versions {
 
 impl Drop for Versions {
     fn drop(&mut self) {
-        for record in self.state.get_mut().records.drain(..) {
-            // SAFETY: it came from `Arc::into_raw`, and whoever could reach the versions has gone.
-            drop(unsafe { Arc::from_raw(record) });
+        let state = self.state.get_mut();
+        let last = state.blocks.len();
+        for (i, (block, len)) in state.blocks.drain(..).enumerate() {
+            let unused = if i + 1 == last { state.left } else { 0 };
+            // SAFETY: so many versions were written to the block, which the arena still has.
+            let versions = unsafe { std::slice::from_raw_parts(block.as_ptr(), len - unused) };
+            for version in versions.iter().filter(|version| version.holds_record) {
+                // SAFETY: the count that goes with the version came from `Arc::into_raw`, and whoever
+                // could reach the version has gone.
+                drop(unsafe { Arc::from_raw(version.record()) });
+            }
         }
     }
 }

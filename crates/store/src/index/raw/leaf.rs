@@ -281,6 +281,6 @@ pub(crate) fn is_same<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> bool + Cop
     move |value| {
         // SAFETY: what slots of wide keys lead to is freed only when no thread can hold the leaf;
         // whoever compares holds it.
-        !S::WIDE || unsafe { S::key(value) } == probe.bytes
+        !S::WIDE || unsafe { S::is_key(value, probe.bytes) }
     }
 }

@@ -1,6 +1,7 @@
 //! Figures, not checks: run with
 //! `cargo test --release -p rhumb --lib -- --ignored --nocapture memtable::tests::measure`;
-//! `RHUMB_KEY_FILE` names a file of keys, one a line.
+//! `RHUMB_KEY_FILES` names files of keys (numbers in those ending on `.u64`, one a line otherwise),
+//! `RHUMB_SETS` the sets to take.
 
 use std::{hint::black_box, path::PathBuf, time::Duration};
 
@@ -64,7 +65,7 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
         let text = std::fs::read(&path).unwrap();
         let mut keys: Vec<Vec<u8>> = match path.extension() {
             // Numbers behind a count.
-            None => text[8..]
+            Some(extension) if extension == "u64" => text[8..]
                 .chunks(8)
                 .map(|w| number_key(u64::from_le_bytes(w.try_into().unwrap())))
                 .collect(),
@@ -81,24 +82,25 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
     sets
 }
 
-fn records(keys: &[Vec<u8>]) -> Vec<Arc<[u8]>> {
-    let record = |(seq, key): (u64, &Vec<u8>)| {
-        let mut batch = BatchBuilder::new();
-        batch.put(1, key, &VALUE).unwrap();
-        let mut record = batch.finish();
-        set_first_seq(&mut record, seq);
-        Arc::from(record)
-    };
-    (1..).zip(keys).map(record).collect()
+/// What a writer makes of an entry.
+fn record(key: &[u8]) -> Arc<[u8]> {
+    let mut batch = BatchBuilder::with_capacity(key.len() + VALUE.len() + 16);
+    batch.put(1, key, &VALUE).unwrap();
+    Arc::from(batch.finish())
 }
 
-/// Fills a memtable; nanoseconds for an entry.
-fn fill(table: &Memtable, records: &[Arc<[u8]>], first: u64) -> f64 {
+/// Fills a memtable; nanoseconds for an entry, without those for making its record.
+fn fill(table: &Memtable, keys: &[Vec<u8>]) -> f64 {
     let start = thread_time();
-    for (seq, record) in (first..).zip(records) {
-        insert_record(table, record, seq);
+    for (seq, key) in (1..).zip(keys) {
+        insert_record(table, &record(key), seq);
     }
-    (thread_time() - start).as_nanos() as f64 / records.len() as f64
+    let all = thread_time() - start;
+    let start = thread_time();
+    let records: Vec<Arc<[u8]>> = keys.iter().map(|key| record(key)).collect();
+    let making = thread_time() - start;
+    drop(black_box(records));
+    all.saturating_sub(making).as_nanos() as f64 / keys.len() as f64
 }
 
 /// Looks every key up; nanoseconds for a key.
@@ -115,25 +117,25 @@ fn look_up(table: &Memtable, keys: &[Vec<u8>]) -> f64 {
 #[ignore = "measures"]
 fn inserts_and_lookups() {
     // The size at which the engine's memtables of 64 MiB are sealed is about a quarter of the keys.
-    for share in [4, 1] {
+    let shares = std::env::var("RHUMB_SHARES").unwrap_or_else(|_| "4,1".into());
+    for share in shares.split(',').map(|share| share.parse::<usize>().unwrap()) {
         for (name, keys) in sets() {
             let keys = &keys[..keys.len() / share];
-            let records = records(keys);
-            let (before, after) = records.split_at(records.len() / 2);
+            let (before, after) = keys.split_at(keys.len() / 2);
             let mut figures = vec![Vec::new(); 8];
             for _ in 0..ROUNDS {
                 for (i, kind) in
                     [MemtableKind::SkipList, MemtableKind::Learned].into_iter().enumerate()
                 {
                     let table = Memtable::new(kind, None, 64 << 20);
-                    figures[4 * i].push(fill(&table, &records, 1));
+                    figures[4 * i].push(fill(&table, keys));
                     figures[4 * i + 1].push(look_up(&table, keys));
-                    figures[4 * i + 2].push(table.bytes() as f64 / records.len() as f64);
+                    figures[4 * i + 2].push(table.bytes() as f64 / keys.len() as f64);
                     drop(table);
                     let first = Memtable::new(kind, None, 64 << 20);
-                    fill(&first, before, 1);
+                    fill(&first, before);
                     let second = first.successor(None, 64 << 20);
-                    figures[4 * i + 3].push(fill(&second, after, 1));
+                    figures[4 * i + 3].push(fill(&second, after));
                 }
             }
             let median = |i: usize| {
