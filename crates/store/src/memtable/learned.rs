@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// What a sub-tree takes outside of the arena, about.
-const TREE_BYTES: usize = 8 << 10;
+const TREE_BYTES: usize = 6 << 10;
 
 /// Of so many bytes of leaves and versions one is taken outside of the arena: leaves' heads and what
 /// leads to them.

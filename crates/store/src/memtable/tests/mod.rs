@@ -237,7 +237,7 @@ fn every_version_of_a_hot_key_is_found() {
     for kind in KINDS {
         let table = Arc::new(Memtable::new(kind, None, 64 << 20));
         let mut model = Model::new();
-        for seq in 1..=20_000 {
+        for seq in 1..=20_000_u64 {
             let value = Some(seq.to_le_bytes().to_vec());
             apply(&table, &mut model, &[Write { tree: 1, key: b"hot".to_vec(), value }], seq * 2);
         }
