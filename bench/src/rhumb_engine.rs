@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use rhumb::{
-    Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode, TableOptions, inspect::Inspector,
-    io::ReadMode,
+    Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode, TableOptions,
+    inspect::Inspector, io::ReadMode,
 };
 
 use crate::subject::{
@@ -26,18 +26,12 @@ pub static LEARNED: Rhumb =
     Rhumb { name: "rhumb", index: IndexKind::Learned, memtable: MemtableKind::Learned };
 
 /// Rhumb with index blocks that are searched, to show what the models are worth.
-pub static BINARY_SEARCH: Rhumb = Rhumb {
-    name: "rhumb-binary",
-    index: IndexKind::BinarySearch,
-    memtable: MemtableKind::Learned,
-};
+pub static BINARY_SEARCH: Rhumb =
+    Rhumb { name: "rhumb-binary", index: IndexKind::BinarySearch, memtable: MemtableKind::Learned };
 
 /// Rhumb with skip lists for memtables, to show what the learned ones are worth.
-pub static SKIP_LIST: Rhumb = Rhumb {
-    name: "rhumb-skiplist",
-    index: IndexKind::Learned,
-    memtable: MemtableKind::SkipList,
-};
+pub static SKIP_LIST: Rhumb =
+    Rhumb { name: "rhumb-skiplist", index: IndexKind::Learned, memtable: MemtableKind::SkipList };
 
 const KEYSPACE: &str = "bench";
 
