@@ -47,6 +47,9 @@ const APPEND_FILL: usize = in_models(13, 3);
 const LINE_NODES_OF_64: usize = 10;
 /// Leading bytes that all words of a new leaf may share: six are left then to tell them apart by.
 const SHARED_BYTES_MAX: u32 = 2;
+/// The same of a leaf that has room for keys above or below: they may share less with those that are
+/// there than those do among each other, and a shorter prefix holds for longer.
+const AHEAD_SHARED_BYTES_MAX: u32 = 5;
 /// The most keys that a new bucket and its nodes hold.
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
 
@@ -180,8 +183,8 @@ pub(crate) fn parts<S: Schema>(
     for (i, (range, room)) in pieces.into_iter().enumerate() {
         let end = if i == last { end } else { u64::MAX };
         let mut build = |range: Range<usize>, room| {
-            let leaf =
-                Builder::<S>::new(&entries[range.clone()], end, prefix).build(arena, room)?;
+            let builder = Builder::<S>::new(&entries[range.clone()], end, prefix, room);
+            let leaf = builder.build(arena, room)?;
             let leaf = Box::new(AnyLeaf::Buckets(*leaf));
             parts.push(Part { first: range.start, leaf });
             Some(())
@@ -233,11 +236,15 @@ fn cuts(range: Range<usize>, count: usize) -> impl Iterator<Item = Range<usize>>
 
 /// Whether the words of entries, which leave `prefix` out, are good enough for a leaf of their own, so
 /// that their keys, which lie elsewhere, need not be read.
-fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8]) -> bool {
+fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool {
     let [first, .., last] = entries else { return false };
     let shared_bytes = (first.word ^ last.word).leading_zeros() / 8;
+    let most = match room {
+        Room::Above(_) | Room::Below(_) => AHEAD_SHARED_BYTES_MAX,
+        Room::Even | Room::Shrunk | Room::Dense => SHARED_BYTES_MAX,
+    };
     S::WIDE
-        && shared_bytes <= SHARED_BYTES_MAX
+        && shared_bytes <= most
         && [first, last].iter().all(|entry| key::<S>(entry).starts_with(prefix))
 }
 
@@ -253,8 +260,8 @@ struct Builder<'a, S> {
 }
 
 impl<'a, S: Schema> Builder<'a, S> {
-    fn new(entries: &'a [Entry], end: u64, known: Option<&'a [u8]>) -> Self {
-        if let Some(prefix) = known.filter(|prefix| tells_apart::<S>(entries, prefix)) {
+    fn new(entries: &'a [Entry], end: u64, known: Option<&'a [u8]>, room: Room) -> Self {
+        if let Some(prefix) = known.filter(|prefix| tells_apart::<S>(entries, prefix, room)) {
             let words = entries.iter().map(|entry| entry.word).collect();
             return Self { entries, words, prefix, end, schema: std::marker::PhantomData };
         }
