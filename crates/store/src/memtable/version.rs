@@ -206,11 +206,19 @@ impl Version {
             new.link(self.older(), self.follow(&self.jump), depth(self));
             return true;
         }
-        // Out of order: no log that the engine wrote brings this about.
-        let Some(newer) = self.last_newer(new.seq) else { return true };
+        // Out of order: no log that the engine wrote brings this about. From now on nothing jumps over
+        // the place, or to a version that is replaced.
+        let mut newer = self;
+        loop {
+            newer.jump.store(ptr::null_mut(), Ordering::Release);
+            match newer.older().filter(|older| older.seq > new.seq) {
+                Some(next) => newer = next,
+                None => break,
+            }
+        }
         let older = newer.older();
         let older = older.filter(|older| older.seq < new.seq).or_else(|| older?.older());
-        new.link(older, older, depth(newer));
+        new.link(older, None, depth(newer));
         newer.next.store(ptr::from_ref(new).cast_mut(), Ordering::Release);
         false
     }

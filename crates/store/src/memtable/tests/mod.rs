@@ -172,7 +172,8 @@ proptest! {
 
 fn mixed(i: u64) -> u64 {
     let x = (i ^ i >> 31).wrapping_mul(0x7FB5_D329_728E_A185);
-    x ^ x >> 27
+    let x = (x ^ x >> 27).wrapping_mul(0x81DA_DEF4_BC2D_D44D);
+    x ^ x >> 33
 }
 
 /// So many keys that leaves are replaced many times, in an order that `key` decides.
