@@ -50,6 +50,7 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
         ("random".into(), numbers(&|i| mix(i + 1))),
         ("sequential".into(), numbers(&|i| i << 20)),
         ("hard".into(), numbers(&hard)),
+        ("runs".into(), numbers(&hard)),
         ("user".into(), texts(&|i| format!("user{:012}", mix(i) % 1_000_000_000_000))),
         (
             "url".into(),
@@ -60,6 +61,8 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
         ),
         ("prefixes".into(), texts(&|i| format!("{}{}", "ab".repeat((mix(i) % 60) as usize), i))),
     ];
+    // "runs" come one after the other.
+    sets.iter_mut().filter(|(name, _)| name == "hard").for_each(|(_, keys)| shuffle(keys));
     let files = std::env::var_os("RHUMB_KEY_FILES").unwrap_or_default();
     for path in std::env::split_paths(&files).filter(|path| path.is_file()) {
         let text = std::fs::read(&path).unwrap();
