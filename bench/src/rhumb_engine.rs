@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use rhumb::{
-    Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions, inspect::Inspector,
-    io::ReadMode,
+    Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode, TableOptions,
+    inspect::Inspector, io::ReadMode,
 };
 
 use crate::subject::{
@@ -13,18 +13,25 @@ use crate::subject::{
     WriteGroup,
 };
 
-/// Rhumb with one kind of index block.
+/// Rhumb with one kind of index block and of memtable.
 #[derive(Debug)]
 pub struct Rhumb {
     name: &'static str,
     index: IndexKind,
+    memtable: MemtableKind,
 }
 
-/// Rhumb as it comes: with learned index blocks.
-pub static LEARNED: Rhumb = Rhumb { name: "rhumb", index: IndexKind::Learned };
+/// Rhumb as it comes: with learned index blocks and memtables.
+pub static LEARNED: Rhumb =
+    Rhumb { name: "rhumb", index: IndexKind::Learned, memtable: MemtableKind::Learned };
 
 /// Rhumb with index blocks that are searched, to show what the models are worth.
-pub static BINARY_SEARCH: Rhumb = Rhumb { name: "rhumb-binary", index: IndexKind::BinarySearch };
+pub static BINARY_SEARCH: Rhumb =
+    Rhumb { name: "rhumb-binary", index: IndexKind::BinarySearch, memtable: MemtableKind::Learned };
+
+/// Rhumb with skip lists for memtables, to show what the learned ones are worth.
+pub static SKIP_LIST: Rhumb =
+    Rhumb { name: "rhumb-skiplist", index: IndexKind::Learned, memtable: MemtableKind::SkipList };
 
 const KEYSPACE: &str = "bench";
 
@@ -58,11 +65,12 @@ impl Engine for Rhumb {
     fn options(&self, tuning: &Tuning) -> String {
         format!(
             "memory budget of {} bytes for cache, pinned index and filters, and two memtables of {} \
-             bytes; {:?} index blocks; blocked Bloom filters of {} bits per key; blocks of {} \
+             bytes ({:?}); {:?} index blocks; blocked Bloom filters of {} bits per key; blocks of {} \
              bytes; compression {}; {} background threads; write-ahead log without sync; direct \
              reads {}",
             Self::budget(tuning),
             tuning.memtable_bytes,
+            self.memtable,
             self.index,
             tuning.filter_bits,
             TableOptions::default().block_bytes,
@@ -84,6 +92,7 @@ impl Engine for Rhumb {
         let db = Database::builder(directory)
             .memory_budget_bytes(Self::budget(tuning))
             .memtable_bytes(tuning.memtable_bytes)
+            .memtable_kind(self.memtable)
             .background_threads(tuning.background_threads as usize)
             .read_mode(if tuning.direct { ReadMode::Direct } else { ReadMode::Buffered })
             .open()?;

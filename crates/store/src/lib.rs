@@ -51,7 +51,7 @@ pub use index::{Index, IndexBuilder, IndexStats, Preset};
 #[cfg(not(any(loom, shuttle)))]
 pub use iter::Iter;
 #[cfg(not(any(loom, shuttle)))]
-pub use options::{DatabaseBuilder, KeyspaceOptions, PersistMode};
+pub use options::{DatabaseBuilder, KeyspaceOptions, MemtableKind, PersistMode};
 #[cfg(not(any(loom, shuttle)))]
 pub use slice::Slice;
 #[cfg(not(any(loom, shuttle)))]

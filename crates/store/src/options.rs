@@ -25,6 +25,16 @@ pub enum PersistMode {
     SyncAll,
 }
 
+/// What memtables are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MemtableKind {
+    /// The index of this crate, which learns where keys are: inserts and lookups take a few steps.
+    #[default]
+    Learned,
+    /// A lock-free skip list: O(log n) steps, whatever the keys.
+    SkipList,
+}
+
 /// How a keyspace keeps its entries. Fixed when the keyspace is created.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyspaceOptions {
@@ -90,6 +100,7 @@ pub(crate) struct DatabaseOptions {
     pub(crate) create_if_missing: bool,
     pub(crate) memory_budget_bytes: u64,
     pub(crate) memtable_bytes: u64,
+    pub(crate) memtable_kind: MemtableKind,
     pub(crate) table_bytes: u64,
     pub(crate) level_one_bytes: u64,
     pub(crate) background_threads: usize,
@@ -117,6 +128,7 @@ impl Default for DatabaseOptions {
             create_if_missing: true,
             memory_budget_bytes: 512 << 20,
             memtable_bytes: 64 << 20,
+            memtable_kind: MemtableKind::default(),
             table_bytes: 64 << 20,
             level_one_bytes: 256 << 20,
             background_threads: 2,
@@ -173,6 +185,12 @@ impl DatabaseBuilder {
     /// are in memory at a time.
     pub fn memtable_bytes(mut self, bytes: u64) -> Self {
         self.options.memtable_bytes = bytes;
+        self
+    }
+
+    /// What memtables are made of. Default [`MemtableKind::Learned`]. Files do not depend on it.
+    pub fn memtable_kind(mut self, kind: MemtableKind) -> Self {
+        self.options.memtable_kind = kind;
         self
     }
 

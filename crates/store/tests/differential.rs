@@ -11,8 +11,8 @@ use std::{
 };
 
 use rhumb::{
-    Compression, Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, Snapshot,
-    TableOptions,
+    Compression, Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode,
+    Snapshot, TableOptions,
 };
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -64,13 +64,15 @@ struct World {
     spaces: BTreeMap<String, (Keyspace, Map)>,
     snapshots: Vec<(Snapshot, Vec<(Keyspace, Map)>)>,
     threads: usize,
+    memtables: MemtableKind,
     checkpoints: u64,
 }
 
 const NAMES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 
-fn open(dir: &Path, threads: usize) -> Database {
+fn open(dir: &Path, threads: usize, memtables: MemtableKind) -> Database {
     Database::builder(dir)
+        .memtable_kind(memtables)
         .memtable_bytes(24 << 10)
         .table_bytes(16 << 10)
         .level_one_bytes(40 << 10)
@@ -83,7 +85,8 @@ fn open(dir: &Path, threads: usize) -> Database {
 impl World {
     fn new(dir: PathBuf, seed: u64) -> Self {
         let threads = (seed % 3) as usize;
-        let db = Some(open(&dir, threads));
+        let memtables = [MemtableKind::Learned, MemtableKind::SkipList][(seed / 3 % 2) as usize];
+        let db = Some(open(&dir, threads, memtables));
         Self {
             dir,
             random: Random(seed),
@@ -91,6 +94,7 @@ impl World {
             spaces: BTreeMap::new(),
             snapshots: Vec::new(),
             threads,
+            memtables,
             checkpoints: 0,
         }
     }
@@ -307,7 +311,7 @@ impl World {
         let path = self.dir.with_extension(format!("checkpoint-{}", self.checkpoints));
         self.checkpoints += 1;
         self.db().checkpoint(&path).expect("checkpoint");
-        let copy = open(&path, 0);
+        let copy = open(&path, 0, self.memtables);
         assert_eq!(copy.keyspace_names(), self.spaces.keys().cloned().collect::<Vec<_>>());
         for (name, (_, map)) in &self.spaces {
             let keyspace = copy.keyspace(name, KeyspaceOptions::default()).expect("keyspace");
@@ -322,7 +326,7 @@ impl World {
         let maps: Vec<(String, Map)> =
             std::mem::take(&mut self.spaces).into_iter().map(|(name, s)| (name, s.1)).collect();
         self.db = None;
-        self.db = Some(open(&self.dir, self.threads));
+        self.db = Some(open(&self.dir, self.threads, self.memtables));
         let names: Vec<String> = maps.iter().map(|(name, _)| name.clone()).collect();
         assert_eq!(self.db().keyspace_names(), names);
         for (name, map) in maps {

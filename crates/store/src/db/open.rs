@@ -30,7 +30,7 @@ use crate::{
     io::{FileLock, FileSystem, ReadMode, retry},
     log::{LogRecord, LogWriter, Recovery, batch::Batch, recover, segment::segment_path},
     memtable::{LogFloor, Memtable},
-    options::{DatabaseBuilder, KeyspaceOptions},
+    options::{DatabaseBuilder, DatabaseOptions, KeyspaceOptions},
     sync::{
         limbo::Limbo,
         primitive::{Arc, AtomicU64, Mutex},
@@ -76,16 +76,17 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &[state.snapshot()])?;
-    let (replayed, recovery) = replay(&*fs, &dir, &state, options.memtable_bytes)?;
+    let (replayed, recovery) = replay(&*fs, &dir, &state, &options)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
     let last_seq = replayed.iter().map(|m| m.last_seq()).fold(state.last_seq, SeqNo::max);
     let core = Arc::new(Core {
         mem: Published::new(
             Arc::new(MemView {
-                active: Arc::new(Memtable::new(
+                active: Arc::new(following(
+                    replayed.last(),
                     Some(LogFloor { segment, lsn: recovery.end }),
-                    options.memtable_bytes,
+                    &options,
                 )),
                 sealed: replayed.into_iter().rev().map(Arc::new).collect(),
             }),
@@ -208,12 +209,24 @@ fn open_trees(
     Ok((trees, keyspaces))
 }
 
+/// The memtable that follows `before`, if there is one.
+fn following(
+    before: Option<&Memtable>,
+    log: Option<LogFloor>,
+    options: &DatabaseOptions,
+) -> Memtable {
+    match before {
+        Some(before) => before.successor(log, options.memtable_bytes),
+        None => Memtable::new(options.memtable_kind, log, options.memtable_bytes),
+    }
+}
+
 /// Replays the log into memtables, one for each segment, oldest first.
 fn replay(
     fs: &dyn FileSystem,
     dir: &Path,
     state: &CatalogState,
-    memtable_bytes: u64,
+    options: &DatabaseOptions,
 ) -> Result<(Vec<Memtable>, Recovery)> {
     let mut memtables: Vec<Memtable> = Vec::new();
     let mut last_segment = None;
@@ -226,7 +239,7 @@ fn replay(
         })?;
         if last_segment != Some(segment) {
             last_segment = Some(segment);
-            memtables.push(Memtable::new(None, memtable_bytes));
+            memtables.push(following(memtables.last(), None, options));
         }
         if let Some(memtable) = memtables.last() {
             insert_record(memtable, &payload, batch.first_seq());

@@ -294,7 +294,8 @@ impl Core {
     /// Seals the active memtable and begins a new one with a new log segment.
     pub(crate) fn seal(&self, state: &mut WriteState) -> Result<()> {
         let floor = self.new_segment(state)?;
-        let active = Arc::new(Memtable::new(Some(floor), self.options.memtable_bytes));
+        let before = Arc::clone(&self.mem.get().active);
+        let active = Arc::new(before.successor(Some(floor), self.options.memtable_bytes));
         self.change_mem(|view| MemView {
             active,
             sealed: std::iter::once(&view.active).chain(&view.sealed).cloned().collect(),

@@ -21,6 +21,7 @@ use crate::{
         segment::{SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SEGMENT_VERSION, segment_path},
     },
     memtable::Memtable,
+    options::MemtableKind,
     types::{FileId, SeqNo},
 };
 
@@ -31,7 +32,7 @@ const LEFT_BROKEN: u32 = 0xdead_dead;
 pub fn log(data: &[u8]) {
     let mut input = Input(data);
     if input.u8() & 1 == 0 {
-        return replay_record(&Memtable::new(None, 1 << 20), &Arc::from(input.rest()));
+        return replay_record(&memtables(), &Arc::from(input.rest()));
     }
     let start = LogStart { segment: FileId::from(input.u8() % 4), lsn: u64::from(input.u16()) };
     let mut segments = Vec::new();
@@ -53,9 +54,14 @@ pub fn log(data: &[u8]) {
     }
 }
 
+/// A memtable of each kind.
+fn memtables() -> [Memtable; 2] {
+    [MemtableKind::Learned, MemtableKind::SkipList].map(|kind| Memtable::new(kind, None, 1 << 20))
+}
+
 /// Replays as an opening does.
 fn replay(fs: &Arc<dyn FileSystem>, start: LogStart) {
-    let memtable = Memtable::new(None, 1 << 20);
+    let memtables = memtables();
     let mut records = 0;
     let mut end = 0;
     let recovered = recover(&**fs, Path::new(DIR), IDENTITY, start, |record| {
@@ -63,7 +69,7 @@ fn replay(fs: &Arc<dyn FileSystem>, start: LogStart) {
         assert!(lsn >= end && lsn >= start.lsn, "records in order");
         end = lsn + (FRAME_HEADER_BYTES + payload.len()) as u64;
         records += 1;
-        replay_record(&memtable, &payload);
+        replay_record(&memtables, &payload);
         Ok(())
     });
     match recovered {
@@ -76,10 +82,14 @@ fn replay(fs: &Arc<dyn FileSystem>, start: LogStart) {
     }
 }
 
-/// Decodes a batch, puts it into a memtable, and finds it there.
-fn replay_record(memtable: &Memtable, payload: &Arc<[u8]>) {
+/// Decodes a batch, puts it into memtables, and finds it there.
+fn replay_record(memtables: &[Memtable], payload: &Arc<[u8]>) {
     let Ok(batch) = Batch::decode(payload) else { return };
     assert_eq!(batch.ops().count(), batch.count() as usize);
+    memtables.iter().for_each(|memtable| insert_and_find(memtable, batch, payload));
+}
+
+fn insert_and_find(memtable: &Memtable, batch: Batch<'_>, payload: &Arc<[u8]>) {
     let after = insert_record(memtable, payload, batch.first_seq());
     assert_eq!(after, batch.first_seq() + u64::from(batch.count()));
     assert!(after <= 1 << 56);

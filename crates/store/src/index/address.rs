@@ -52,6 +52,11 @@ impl Line {
         Self { start, span, slope: slope as u64, up: up as u8, down: down as u8 }
     }
 
+    /// The line that divides the same words among another number of places.
+    pub(crate) fn scaled(&self, places: usize) -> Self {
+        Self::new(self.start, self.start + self.span, places)
+    }
+
     /// The place of a word.
     #[inline(always)]
     pub(crate) fn at(&self, word: u64) -> usize {

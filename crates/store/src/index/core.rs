@@ -28,7 +28,7 @@ use super::{
 };
 use crate::sync::{
     arena::Arena,
-    primitive::{AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering, in_models},
+    primitive::{Arc, AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering, in_models},
 };
 
 /// Counters are spread over so many lines.
@@ -37,7 +37,8 @@ const COUNTERS: usize = in_models(16, 2);
 /// A map from keys to words.
 pub(crate) struct Core<S: Schema> {
     pub(super) root: AtomicPtr<Root>,
-    pub(super) arena: Arena,
+    /// Where leaves lie; maps may share one.
+    pub(super) arena: Arc<Arena>,
     /// What new leaves are made of.
     pub(super) preset: Preset,
     garbage: Garbage<Waste<S>>,
@@ -214,15 +215,28 @@ impl<S: Schema> Piece for Waste<S> {
 
 impl<S: Schema> Core<S> {
     pub(crate) fn new(preset: Preset, trainers: Option<Trainers>) -> Self {
+        Self::within(Arc::new(Arena::packed()), preset, trainers)
+    }
+
+    /// An empty map whose leaves lie in this arena.
+    pub(crate) fn within(arena: Arc<Arena>, preset: Preset, trainers: Option<Trainers>) -> Self {
         simd::detect();
-        let arena = Arena::packed();
         let least = || Bound::new::<S>(Probe::LEAST);
         let leaves = kinds::parts::<S>(preset, &arena, &[], Growth::Even, None, None);
         let leaves = leaves.into_iter().map(|part| (least(), Box::into_raw(part.leaf)));
         let group = Box::into_raw(Branch::new(leaves.collect()));
-        let root = Box::into_raw(Branch::new(vec![(least(), group)]));
+        Self::with_root(arena, preset, trainers, Branch::new(vec![(least(), group)]))
+    }
+
+    /// A map of the leaves that a root leads to.
+    pub(super) fn with_root(
+        arena: Arc<Arena>,
+        preset: Preset,
+        trainers: Option<Trainers>,
+        root: Box<Root>,
+    ) -> Self {
         Self {
-            root: AtomicPtr::new(root),
+            root: AtomicPtr::new(Box::into_raw(root)),
             preset,
             arena,
             garbage: Garbage::new(),
@@ -334,7 +348,7 @@ impl<S: Schema> Core<S> {
                 _ => {}
             }
         }
-        if S::WIDE && is_added {
+        if S::HAS_RECORDS && is_added {
             self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
         }
         if let Some(record) = replaced {
@@ -363,9 +377,11 @@ impl<S: Schema> Core<S> {
                 let cell = cell::<S>(&locked, &spot);
                 let old = cell.load(Ordering::Relaxed);
                 match action {
-                    Action::Set(new) | Action::Update(new) => cell.store(new, Ordering::Release),
+                    Action::Set(new) | Action::Update(new) => {
+                        cell.store(S::succeed(old, new), Ordering::Release);
+                    }
                     Action::Exchange { current, new } if old == current => {
-                        cell.store(new, Ordering::Release);
+                        cell.store(S::succeed(old, new), Ordering::Release);
                     }
                     Action::Remove => {
                         locked.set_present(&spot, false);
@@ -414,13 +430,13 @@ impl<S: Schema> Core<S> {
         let value = slot_value::<S>(probe, new);
         match locked.add(word, value, || leaf.new_node(&self.arena)) {
             Ok(chain) => {
-                if S::WIDE {
+                if S::HAS_RECORDS {
                     self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
                 }
                 Ok(if chain == 0 { None } else { Trigger::after_add(leaf, at, chain) })
             }
             Err(NoRoom) => {
-                if S::WIDE {
+                if S::HAS_RECORDS {
                     // SAFETY: the record was made above and nobody else has seen it.
                     unsafe { record::free(value) };
                 }
@@ -441,11 +457,11 @@ impl<S: Schema> Core<S> {
         guard: &Guard,
     ) -> Option<u64> {
         let slot = locked.value(spot);
-        let record = S::WIDE.then(|| slot.load(Ordering::Relaxed));
-        let value = if S::WIDE { record::new(probe.bytes, new) } else { new };
+        let record = S::HAS_RECORDS.then(|| slot.load(Ordering::Relaxed));
+        let value = slot_value::<S>(probe, new);
         slot.store(value, Ordering::Release);
         locked.set_present(spot, true);
-        if S::WIDE {
+        if S::HAS_RECORDS {
             self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
         }
         record
@@ -510,8 +526,8 @@ fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &Spot<'a>) -> &'a AtomicU64 {
 /// Where the word of the value is that belongs to a slot.
 #[inline(always)]
 pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
-    if S::WIDE {
-        // SAFETY: slots of wide keys hold records, which live as long as the leaf does.
+    if S::HAS_RECORDS {
+        // SAFETY: slots hold records, which live as long as the leaf does.
         unsafe { record::value(cell.load(Ordering::Relaxed)) }
     } else {
         cell
@@ -521,19 +537,23 @@ pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
 /// What a new slot holds of a key and its value.
 #[inline(always)]
 pub(crate) fn slot_value<S: Schema>(probe: Probe<'_>, value: u64) -> u64 {
-    if S::WIDE { record::new(probe.bytes, value) } else { value }
+    if S::HAS_RECORDS { record::new(probe.bytes, value) } else { value }
 }
 
 /// Reads the value behind a slot, if the slot is the key's.
 #[inline(always)]
 pub(crate) fn reader<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> Option<u64> {
     move |slot| {
-        if !S::WIDE {
-            return Some(slot);
+        if !is_same::<S>(probe)(slot) {
+            return None;
         }
-        // SAFETY: slots of wide keys hold records, which live as long as the leaf does, and the
-        // thread is pinned.
-        (is_same::<S>(probe)(slot)).then(|| unsafe { record::value(slot) }.load(Ordering::Acquire))
+        Some(if S::HAS_RECORDS {
+            // SAFETY: slots hold records, which live as long as the leaf does, and the thread is
+            // pinned.
+            unsafe { record::value(slot) }.load(Ordering::Acquire)
+        } else {
+            slot
+        })
     }
 }
 
@@ -549,7 +569,9 @@ impl<S: Schema> Drop for Core<S> {
                 let group = Box::from_raw(group);
                 for leaf in group.children() {
                     let leaf = Box::from_raw(leaf);
-                    free_contents::<S>(&leaf);
+                    if S::IS_OWNER {
+                        free_contents::<S>(&leaf);
+                    }
                     leaf.free(&self.arena);
                 }
             }
@@ -567,14 +589,17 @@ unsafe fn free_contents<S: Schema>(leaf: &AnyLeaf) {
     for Entry { value: slot, .. } in entries {
         // SAFETY: present slots own their record and value; the caller gives them up.
         unsafe {
-            let value = if S::WIDE { record::value(slot).load(Ordering::Relaxed) } else { slot };
+            let value = match S::HAS_RECORDS {
+                true => record::value(slot).load(Ordering::Relaxed),
+                false => slot,
+            };
             S::free_value(value);
-            if S::WIDE {
+            if S::HAS_RECORDS {
                 record::free(slot);
             }
         }
     }
-    if S::WIDE {
+    if S::HAS_RECORDS {
         // SAFETY: slots of removed keys own their record; the caller gives them up.
         leaf.for_each_dead(|slot| unsafe { record::free(slot) });
     }

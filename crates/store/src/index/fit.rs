@@ -38,7 +38,7 @@ const EPSILON: u64 = 32;
 pub(super) type Before<'a> = Option<(&'a AnyLeaf, Trigger)>;
 
 /// Entries of one leaf and their words.
-pub(super) struct Run<'a> {
+pub(crate) struct Run<'a> {
     pub(super) entries: &'a [Entry],
     pub(super) words: &'a [u64],
     pub(super) prefix: &'a [u8],
@@ -55,12 +55,13 @@ impl Run<'_> {
 fn words<S: Schema>(entries: &[Entry]) -> (&[u8], Vec<u64>) {
     let prefix: &[u8] = match entries {
         [first, .., last] if S::WIDE => {
-            let first = key(first);
-            &first[..common_prefix_len(first, key(last))]
+            let first = key::<S>(first);
+            &first[..common_prefix_len(first, key::<S>(last))]
         }
         _ => &[],
     };
-    let word = |entry: &Entry| if S::WIDE { code_at(key(entry), prefix.len()) } else { entry.word };
+    let word =
+        |entry: &Entry| if S::WIDE { code_at(key::<S>(entry), prefix.len()) } else { entry.word };
     (prefix, entries.iter().map(word).collect())
 }
 

@@ -231,6 +231,15 @@ pub(super) fn parts<S: Schema>(
         Preset::Tone => fit::gapped_leaves::<S>(arena, entries),
         Preset::FineStore => fit::bin_leaves::<S>(arena, entries),
         Preset::Loft => fit::slot_leaves::<S>(arena, entries, before),
-        Preset::Auto => plan::parts::<S>(arena, entries, growth, upper),
+        Preset::Auto => {
+            // After removals there may be entries of its neighbour.
+            let prefix = match before {
+                Some((AnyLeaf::Buckets(leaf), trigger)) if trigger != Trigger::Removed => {
+                    Some(leaf.prefix())
+                }
+                _ => None,
+            };
+            plan::parts::<S>(arena, entries, growth, upper, prefix)
+        }
     }
 }

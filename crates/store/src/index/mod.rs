@@ -11,6 +11,7 @@ mod batch;
 mod bulk;
 mod core;
 mod fit;
+mod inherit;
 mod key;
 mod kinds;
 #[cfg(all(test, loom))]
@@ -39,11 +40,15 @@ pub use preset::{IndexBuilder, Preset};
 pub use stats::IndexStats;
 pub use value::{Value, Word};
 
-use self::{
+pub(crate) use self::{
     core::{Action, Core},
-    plan::Entry,
-    raw::epoch::{self, Guard},
+    raw::epoch,
     scan::Scan,
+    schema::{Probe, Schema},
+};
+use self::{
+    plan::Entry,
+    raw::epoch::Guard,
     schema::{Of, into_word, is_word, key_of, value_of, with_probe},
     trainers::Trainers,
 };

@@ -14,7 +14,6 @@ use super::{
     raw::{
         bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
         leaf::{Address, Leaf},
-        record,
     },
     route::Bound,
     schema::{Probe, Schema},
@@ -50,14 +49,19 @@ const DENSE_FILL: usize = in_models(14, 4);
 const APPEND_FILL: usize = in_models(13, 3);
 /// A line is good enough if it needs at most so many overflow nodes for 64 buckets.
 const LINE_NODES_OF_64: usize = 10;
+/// Leading bytes that all words of a new leaf may share: six are left then to tell them apart by.
+const SHARED_BYTES_MAX: u32 = 2;
+/// The same of a leaf that has room for keys above or below: they may share less with those that are
+/// there than those do among each other, and a shorter prefix holds for longer.
+const AHEAD_SHARED_BYTES_MAX: u32 = 5;
 /// The most keys that a new bucket and its nodes hold.
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
 
 /// The key of an entry whose value is a record. The caller holds what keeps it.
-pub(crate) fn key(entry: &Entry) -> &[u8] {
-    // SAFETY: entries of wide keys hold records, which live while the leaf that they came from can
-    // be held; the caller is pinned or has them to itself.
-    unsafe { record::key(entry.value) }
+pub(crate) fn key<S: Schema>(entry: &Entry) -> &[u8] {
+    // SAFETY: what entries of wide keys lead to lives while the leaf that they came from can be held;
+    // the caller is pinned or has them to itself.
+    unsafe { S::key(entry.value) }
 }
 
 /// Appends the present entries of a bucket in ascending order.
@@ -105,11 +109,15 @@ pub(crate) fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>) {
     }
 }
 
-/// Sorts entries by their keys.
+/// Sorts entries of one leaf by their keys.
 #[inline]
 pub(crate) fn sort<S: Schema>(new: &mut [Entry]) {
     if S::WIDE {
-        new.sort_unstable_by(|a, b| key(a).cmp(key(b)));
+        // Words of one leaf are in the order of the keys, which lie elsewhere and need to be looked at
+        // only where words tie.
+        let order =
+            |a: &Entry, b: &Entry| a.word.cmp(&b.word).then_with(|| key::<S>(a).cmp(key::<S>(b)));
+        new.sort_unstable_by(order);
     } else {
         new.sort_unstable_by_key(|entry| entry.word);
     }
@@ -149,12 +157,14 @@ enum Room {
     Below(usize),
 }
 
-/// The leaves of all entries; at least one. `upper` is the lower bound of the leaf behind them.
+/// The leaves of all entries; at least one. `upper` is the lower bound of the leaf behind them. If there
+/// is a `prefix`, the entries' words are those of a leaf whose words leave it out.
 pub(crate) fn parts<S: Schema>(
     arena: &Arena,
     entries: &[Entry],
     growth: Growth,
     upper: Option<&Bound>,
+    prefix: Option<&[u8]>,
 ) -> Vec<Part> {
     let len = entries.len();
     let ahead = len.min(LEAF_TARGET);
@@ -199,7 +209,8 @@ pub(crate) fn parts<S: Schema>(
     for (i, (range, room)) in pieces.into_iter().enumerate() {
         let end = if i == last { end } else { u64::MAX };
         let mut build = |range: Range<usize>, room| {
-            let leaf = Builder::<S>::new(&entries[range.clone()], end).build(arena, room)?;
+            let builder = Builder::<S>::new(&entries[range.clone()], end, prefix, room);
+            let leaf = builder.build(arena, room)?;
             let leaf = Box::new(AnyLeaf::Buckets(*leaf));
             parts.push(Part { first: range.start, leaf });
             Some(())
@@ -249,6 +260,20 @@ fn cuts(range: Range<usize>, count: usize) -> impl Iterator<Item = Range<usize>>
     (0..count).map(move |i| cut(i)..cut(i + 1))
 }
 
+/// Whether the words of entries, which leave `prefix` out, are good enough for a leaf of their own, so
+/// that their keys, which lie elsewhere, need not be read.
+fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool {
+    let [first, .., last] = entries else { return false };
+    let shared_bytes = (first.word ^ last.word).leading_zeros() / 8;
+    let most = match room {
+        Room::Above(_) | Room::Below(_) => AHEAD_SHARED_BYTES_MAX,
+        Room::Even | Room::Shrunk | Room::Dense => SHARED_BYTES_MAX,
+    };
+    S::WIDE
+        && shared_bytes <= most
+        && [first, last].iter().all(|entry| key::<S>(entry).starts_with(prefix))
+}
+
 /// Builds one leaf.
 struct Builder<'a, S> {
     entries: &'a [Entry],
@@ -261,16 +286,20 @@ struct Builder<'a, S> {
 }
 
 impl<'a, S: Schema> Builder<'a, S> {
-    fn new(entries: &'a [Entry], end: u64) -> Self {
+    fn new(entries: &'a [Entry], end: u64, known: Option<&'a [u8]>, room: Room) -> Self {
+        if let Some(prefix) = known.filter(|prefix| tells_apart::<S>(entries, prefix, room)) {
+            let words = entries.iter().map(|entry| entry.word).collect();
+            return Self { entries, words, prefix, end, schema: std::marker::PhantomData };
+        }
         let prefix = match entries {
             [first, .., last] if S::WIDE => {
-                let first = key(first);
-                &first[..common_prefix_len(first, key(last))]
+                let first = key::<S>(first);
+                &first[..common_prefix_len(first, key::<S>(last))]
             }
             _ => &[],
         };
         let words = match S::WIDE {
-            true => entries.iter().map(|entry| code_at(key(entry), prefix.len())).collect(),
+            true => entries.iter().map(|entry| code_at(key::<S>(entry), prefix.len())).collect(),
             false => Vec::new(),
         };
         Self { entries, words, prefix, end, schema: std::marker::PhantomData }
@@ -375,7 +404,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
         // Only byte strings tie so often.
-        let pivots = (0..buckets).map(|bucket| key(&self.entries[first_of(bucket)]).into());
+        let pivots = (0..buckets).map(|bucket| key::<S>(&self.entries[first_of(bucket)]).into());
         let leaf = self.leaf(arena, Address::Whole(pivots.collect()), buckets);
         let ends: Vec<u32> = (1..=buckets).map(|bucket| first_of(bucket) as u32).collect();
         self.fill(arena, leaf, &ends)
@@ -406,6 +435,6 @@ impl<'a, S: Schema> Builder<'a, S> {
     }
 
     fn probe(&self, entry: &'a Entry) -> Probe<'a> {
-        if S::WIDE { Probe::wide(key(entry)) } else { Probe { word: entry.word, bytes: &[] } }
+        if S::WIDE { Probe::wide(key::<S>(entry)) } else { Probe { word: entry.word, bytes: &[] } }
     }
 }

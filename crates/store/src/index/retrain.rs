@@ -173,7 +173,7 @@ impl<S: Schema> Core<S> {
 
     /// Looks at the next leaves in turn and moves the first whose memory is worth giving back: a map that
     /// shrinks would keep many chunks for some leaves each.
-    fn gather(&self, guard: &Guard) {
+    pub(super) fn gather(&self, guard: &Guard) {
         // Others that come meanwhile start at the first leaf.
         let next = self.gathered.lock().take();
         let start = next.as_ref().map_or(Probe::LEAST, Bound::probe);
@@ -328,7 +328,7 @@ impl<S: Schema> Core<S> {
 /// Freezes a leaf, and appends its present entries, in order, and the records of its removed keys.
 fn collect<S: Schema>(leaf: &AnyLeaf, entries: &mut Vec<Entry>, dead: &mut Vec<u64>) {
     leaf.collect::<S>(entries);
-    if S::WIDE {
+    if S::HAS_RECORDS {
         leaf.for_each_dead(|record| dead.push(record));
     }
 }
@@ -336,7 +336,7 @@ fn collect<S: Schema>(leaf: &AnyLeaf, entries: &mut Vec<Entry>, dead: &mut Vec<u
 /// The lower bound of a leaf that starts with this entry.
 pub(super) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
     if S::WIDE {
-        Bound::new::<S>(Probe::wide(plan::key(entry)))
+        Bound::new::<S>(Probe::wide(plan::key::<S>(entry)))
     } else {
         Bound::new::<S>(Probe { word: entry.word, bytes: &[] })
     }

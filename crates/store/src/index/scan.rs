@@ -59,7 +59,7 @@ impl Edge {
     fn exclude<S: Schema>(&mut self, entry: &Entry) {
         (self.is_excluded, self.is_open) = (true, false);
         if S::WIDE {
-            let probe = Probe::wide(plan::key(entry));
+            let probe = Probe::wide(plan::key::<S>(entry));
             self.word = probe.word;
             self.bytes.clear();
             self.bytes.extend_from_slice(probe.bytes);
@@ -77,7 +77,7 @@ impl Edge {
     fn is_below<S: Schema>(&self, entry: &Entry) -> bool {
         if S::WIDE {
             self.is_open || {
-                let key = plan::key(entry);
+                let key = plan::key::<S>(entry);
                 *key > *self.bytes || (!self.is_excluded && *key == *self.bytes)
             }
         } else {
@@ -90,7 +90,7 @@ impl Edge {
     fn is_above<S: Schema>(&self, entry: &Entry) -> bool {
         if S::WIDE {
             self.is_open || {
-                let key = plan::key(entry);
+                let key = plan::key::<S>(entry);
                 *key < *self.bytes || (!self.is_excluded && *key == *self.bytes)
             }
         } else {

@@ -13,8 +13,45 @@ use crate::sync::primitive::Ordering;
 
 /// Keys and values as words.
 pub(crate) trait Schema: Send + Sync + 'static {
-    /// Whether keys are byte strings in records, rather than words.
+    /// Whether keys are byte strings, which slots lead to, rather than words.
     const WIDE: bool;
+
+    /// Whether slots hold records of the index's own, with the key and the word of its value.
+    /// Otherwise they hold that word, and wide keys are reached through it.
+    const HAS_RECORDS: bool = Self::WIDE;
+
+    /// The wide key that what a slot holds leads to.
+    ///
+    /// # Safety
+    /// It was read from a slot of this schema's map, and what it leads to is not freed while the key
+    /// is borrowed.
+    #[allow(unsafe_code, reason = "reads a record")]
+    #[inline(always)]
+    unsafe fn key<'a>(slot: u64) -> &'a [u8] {
+        // SAFETY: such slots hold records, and the caller says that this one lives.
+        unsafe { record::key(slot) }
+    }
+
+    /// Whether what a slot holds leads to this wide key.
+    ///
+    /// # Safety
+    /// As for [`Schema::key`].
+    #[allow(unsafe_code, reason = "reads a record")]
+    #[inline(always)]
+    unsafe fn is_key(slot: u64, key: &[u8]) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { Self::key(slot) == key }
+    }
+
+    /// The word to store where `new` is to take the place of `old`. Called by who alone may write the
+    /// slot, and readers see what it returns only afterwards.
+    #[inline(always)]
+    fn succeed(_old: u64, new: u64) -> u64 {
+        new
+    }
+
+    /// Whether slots own what they lead to, so that it is freed with the map.
+    const IS_OWNER: bool = true;
 
     /// Frees the value that a word stands for, if it stands for one in memory of its own.
     ///

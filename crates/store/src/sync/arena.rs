@@ -10,7 +10,7 @@ use std::{
     ptr::NonNull,
 };
 
-use super::primitive::Mutex;
+use super::primitive::{AtomicBool, AtomicUsize, Mutex, Ordering};
 
 /// Alignment of every block, in bytes.
 pub(crate) const ALIGN: usize = 256;
@@ -30,6 +30,10 @@ const CHUNKS_FOR_SPARE: usize = 32;
 /// Memory of one user. All of it is given back when the arena is dropped.
 pub(crate) struct Arena {
     state: Mutex<State>,
+    /// Bytes of all blocks.
+    used: AtomicUsize,
+    /// Whether memory was ever taken back: until then all that is handed out is as the system gave it.
+    has_released: AtomicBool,
 }
 
 #[derive(Default)]
@@ -91,13 +95,18 @@ unsafe impl Send for Chunk {}
 
 impl Arena {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State::default()) }
+        Self::with(State::default())
     }
 
     /// An arena that keeps blocks together at the lowest addresses, so that chunks become empty when
     /// its user shrinks and moves its blocks. Finding a block takes about a nanosecond for each chunk.
     pub(crate) fn packed() -> Self {
-        Self { state: Mutex::new(State { is_packed: true, ..State::default() }) }
+        Self::with(State { is_packed: true, ..State::default() })
+    }
+
+    fn with(state: State) -> Self {
+        let has_released = AtomicBool::new(false);
+        Self { state: Mutex::new(state), used: AtomicUsize::new(0), has_released }
     }
 
     /// A block of at least `bytes`, aligned to [`ALIGN`]. Its contents are any.
@@ -105,6 +114,7 @@ impl Arena {
     /// Aborts, as every allocation of the language does, if there is no memory.
     pub(crate) fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGN);
+        self.used.fetch_add(bytes, Ordering::Relaxed);
         let mut state = self.state.lock();
         if bytes > SHARED_BYTES_MAX {
             return state.add_chunk(bytes.next_multiple_of(CHUNK_ALIGN));
@@ -125,6 +135,16 @@ impl Arena {
         state.pointer(address)
     }
 
+    /// As [`Arena::allocate`], but zeroed. Memory that was never used need not be touched for that.
+    pub(crate) fn allocate_zeroed(&self, bytes: usize) -> NonNull<u8> {
+        let block = self.allocate(bytes);
+        if self.has_released.load(Ordering::Acquire) {
+            // SAFETY: the block is ours and that long.
+            unsafe { block.write_bytes(0, bytes) };
+        }
+        block
+    }
+
     /// Takes a block back.
     ///
     /// # Safety
@@ -132,6 +152,9 @@ impl Arena {
     pub(crate) unsafe fn release(&self, block: NonNull<u8>, bytes: usize) {
         let bytes = bytes.next_multiple_of(ALIGN);
         let address = block.addr().get();
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        // Before its lock is given up, under which the block may be handed out again.
+        self.has_released.store(true, Ordering::Release);
         let mut state = self.state.lock();
         if bytes > SHARED_BYTES_MAX {
             // SAFETY: the caller says that the block, which is the whole chunk, is unused.
@@ -146,6 +169,11 @@ impl Arena {
             // SAFETY: the whole chunk was free.
             unsafe { state.drop_chunk(address) };
         }
+    }
+
+    /// Bytes of all blocks.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Bytes of all chunks.

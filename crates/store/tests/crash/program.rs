@@ -4,7 +4,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use rhumb::{
-    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions,
+    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode,
+    TableOptions,
     io::{
         ReadMode,
         sim::{CallKind, SimClock, SimFs, SimRng},
@@ -28,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) background_threads: usize,
     pub(crate) read_mode: ReadMode,
     pub(crate) durability: PersistMode,
+    pub(crate) memtable_kind: MemtableKind,
 }
 
 impl Settings {
@@ -45,6 +47,7 @@ impl Settings {
                 1 => PersistMode::SyncAll,
                 _ => PersistMode::Buffer,
             },
+            memtable_kind: [MemtableKind::Learned, MemtableKind::SkipList][rng.index(2)],
         }
     }
 }
@@ -137,6 +140,7 @@ impl Program {
             .clock(Arc::new(SimClock::new()))
             .memory_budget_bytes(1 << 20)
             .memtable_bytes(settings.memtable_bytes)
+            .memtable_kind(settings.memtable_kind)
             .table_bytes(settings.table_bytes)
             .level_one_bytes(settings.level_one_bytes)
             .background_threads(settings.background_threads)

@@ -523,7 +523,7 @@ fn fill<const N: usize>(bin: &Segment<N>, entries: &[Entry]) {
 fn content<S: Schema, const N: usize>(bin: &Segment<N>) -> (Vec<Entry>, Vec<u64>) {
     let (mut entries, mut dead) = (Vec::with_capacity(N), Vec::new());
     bin.append_to(&mut entries);
-    if S::WIDE {
+    if S::HAS_RECORDS {
         bin.for_each_dead_here(&mut |slot| dead.push(slot));
     }
     (entries, dead)

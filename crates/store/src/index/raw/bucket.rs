@@ -83,9 +83,21 @@ impl<const N: usize> Slots<N, Link> {
     /// # Safety
     /// The memory is the caller's, long enough, and aligned.
     pub(crate) unsafe fn make_empty(first: *mut Self, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            first.write_bytes(0, len);
+            Self::make_empty_of_zeroes(first, len);
+        }
+    }
+
+    /// [`Slots::make_empty`] where there are zeroes, which need not be touched.
+    ///
+    /// # Safety
+    /// The memory is the caller's, long enough, aligned and zeroed.
+    pub(crate) unsafe fn make_empty_of_zeroes(first: *mut Self, len: usize) {
         if !IS_MODEL {
-            // SAFETY: the caller's promise; zeroes are what `empty` makes.
-            return unsafe { first.write_bytes(0, len) };
+            // Zeroes are what `empty` makes.
+            return;
         }
         for i in 0..len {
             // SAFETY: the caller's promise.

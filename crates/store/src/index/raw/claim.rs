@@ -77,12 +77,12 @@ impl<'a> Claim<'a> {
         let old = self.is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
             Change::Keep => return Written::unchanged(old),
-            Change::Store(new) if S::WIDE && !self.is_present => {
+            Change::Store(new) if S::HAS_RECORDS && !self.is_present => {
                 self.flip ^= 1 << self.slot;
-                return Written::renewed(record::renew(held, new));
+                return Written::renewed(record::renew::<S>(held, new));
             }
             Change::Store(new) => {
-                cell.store(new, Ordering::Release);
+                cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);
                 self.flip ^= u64::from(!self.is_present) << self.slot;
             }
             Change::Remove => self.flip ^= 1 << self.slot,

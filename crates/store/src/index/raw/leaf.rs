@@ -19,7 +19,6 @@ use super::{
         schema::{Probe, Schema},
     },
     bucket::{Bucket, Node},
-    record,
 };
 use crate::sync::{
     arena::Arena,
@@ -33,6 +32,10 @@ const EXTENTS: usize = in_models(32, 4);
 /// The most overflow nodes of a leaf.
 pub(crate) const NODES_MAX: usize = EXTENT_NODES * EXTENTS;
 const EXTENT_BYTES: usize = EXTENT_NODES * size_of::<Node>();
+
+/// Where a leaf has more overflow nodes for 64 buckets than each of these, the next one like it has
+/// another fifth of its buckets.
+const FULLNESS: [usize; 2] = [3, 10];
 
 /// How a leaf's buckets are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,9 +107,9 @@ impl Leaf {
             Address::Whole(pivots) => (no_line, Mode::Whole, none, pivots),
         };
         let buckets = buckets.max(1);
-        let block = arena.allocate(buckets * size_of::<Bucket>()).cast::<Bucket>();
-        // SAFETY: the block is ours and that long.
-        unsafe { Bucket::make_empty(block.as_ptr(), buckets) };
+        let block = arena.allocate_zeroed(buckets * size_of::<Bucket>()).cast::<Bucket>();
+        // SAFETY: the block is ours, that long, and zeroed.
+        unsafe { Bucket::make_empty_of_zeroes(block.as_ptr(), buckets) };
         Box::new(Self {
             line,
             mode,
@@ -145,6 +148,32 @@ impl Leaf {
             }
             arena.release(self.buckets.cast(), self.len() * size_of::<Bucket>());
         }
+    }
+
+    /// A leaf without keys that is addressed as this one is, with more buckets if this one has many
+    /// overflow nodes.
+    pub(crate) fn like(&self, arena: &Arena) -> Box<Self> {
+        // SAFETY: the blocks are the leaf's own, and so many.
+        let blocks = unsafe { slice::from_raw_parts(self.blocks, self.block_count as usize) };
+        let (address, buckets) = match self.mode {
+            Mode::Line => {
+                let full =
+                    FULLNESS.iter().take_while(|most| self.nodes() * 64 > self.len() * **most);
+                let buckets = self.len() + self.len() * full.count() / 5;
+                (Address::Line(self.line.scaled(buckets)), buckets)
+            }
+            Mode::Pivots => {
+                let pivots = Pivots { top: self.top, blocks: blocks.into() };
+                (Address::Pivots(pivots), self.len())
+            }
+            Mode::Whole => (Address::Whole(self.pivots.clone()), self.len()),
+        };
+        Self::new(arena, address, buckets, &self.prefix, self.built_of as usize)
+    }
+
+    /// Leading bytes that words leave out.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.prefix
     }
 
     /// The number of buckets.
@@ -255,8 +284,8 @@ impl Leaf {
 #[inline(always)]
 pub(crate) fn is_same<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> bool + Copy {
     move |value| {
-        // SAFETY: slots of wide keys hold records, which are freed only when no thread can hold the
-        // leaf; whoever compares holds it.
-        !S::WIDE || unsafe { record::key(value) } == probe.bytes
+        // SAFETY: what slots of wide keys lead to is freed only when no thread can hold the leaf;
+        // whoever compares holds it.
+        !S::WIDE || unsafe { S::is_key(value, probe.bytes) }
     }
 }

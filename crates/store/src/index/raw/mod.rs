@@ -4,7 +4,7 @@
 pub(super) mod bins;
 pub(super) mod bucket;
 mod claim;
-pub(super) mod epoch;
+pub(crate) mod epoch;
 pub(super) mod gapped;
 pub(super) mod garbage;
 mod head;

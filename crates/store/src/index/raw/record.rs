@@ -10,6 +10,7 @@ use std::{
     ptr, slice,
 };
 
+use super::super::schema::Schema;
 use crate::sync::primitive::{AtomicU64, Ordering};
 
 /// The head of a record; the key's bytes follow.
@@ -61,19 +62,19 @@ pub(crate) unsafe fn key<'a>(record: u64) -> &'a [u8] {
     unsafe { slice::from_raw_parts(head.add(1).cast(), (*head).len) }
 }
 
-/// The key of a record that a slot of a leaf holds, for who can reach the leaf.
+/// The wide key of what a slot of a leaf holds, for who can reach the leaf.
 #[inline]
-pub(super) fn key_in_leaf<'a>(record: u64) -> &'a [u8] {
-    // SAFETY: slots of wide keys hold records, which live for as long as anybody can reach their leaf.
-    unsafe { key(record) }
+pub(super) fn key_in_leaf<'a, S: Schema>(slot: u64) -> &'a [u8] {
+    // SAFETY: what slots of wide keys lead to lives for as long as anybody can reach their leaf.
+    unsafe { S::key(slot) }
 }
 
 /// Gives the slot of a removed wide key, for who alone writes it, a new record with this value; returns the
 /// old one. Who has found that in a leaf that was replaced since, or in a scan, takes what it holds for the
 /// value that was removed, and must not see the new value before others do.
-pub(super) fn renew(slot: &AtomicU64, value: u64) -> u64 {
+pub(super) fn renew<S: Schema>(slot: &AtomicU64, value: u64) -> u64 {
     let old = slot.load(Ordering::Relaxed);
-    slot.store(new(key_in_leaf(old), value), Ordering::Release);
+    slot.store(new(key_in_leaf::<S>(old), value), Ordering::Release);
     old
 }
 

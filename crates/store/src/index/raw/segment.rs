@@ -47,7 +47,7 @@ pub(super) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: Pro
     if !S::WIDE || word != sought {
         return word < sought;
     }
-    record::key_in_leaf(value) < probe.bytes
+    record::key_in_leaf::<S>(value) < probe.bytes
 }
 
 impl<const N: usize> Segment<N> {
@@ -116,12 +116,12 @@ impl<const N: usize> Writer<'_, N> {
         let old = is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
             Change::Keep => return Some(Written::unchanged(old)),
-            Change::Store(new) if S::WIDE && !is_present => {
+            Change::Store(new) if S::HAS_RECORDS && !is_present => {
                 self.header |= 1 << slot;
-                return Some(Written::renewed(record::renew(&self.segment.values[slot], new)));
+                return Some(Written::renewed(record::renew::<S>(&self.segment.values[slot], new)));
             }
             Change::Store(new) => {
-                cell.store(new, Ordering::Release);
+                cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);
                 self.header |= 1 << slot;
             }
             Change::Remove => self.header &= !(1 << slot),

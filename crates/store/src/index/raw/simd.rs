@@ -49,6 +49,7 @@ fn has_avx2() -> bool {
 
 /// Eight words of one cache line.
 #[repr(C, align(64))]
+#[derive(Clone, Copy)]
 pub(crate) struct Rung(pub(crate) [u64; 8]);
 
 /// Which of the `N` words behind the one at `first` equal `key`, the first of them being bit 0.

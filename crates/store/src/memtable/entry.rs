@@ -1,0 +1,85 @@
+//! One version of one key, as the rest of the engine sees it, and where it stands in the order.
+
+use rhumb_model::code::code_at;
+
+use crate::{
+    log::batch::BatchOp,
+    slice::Slice,
+    sync::primitive::Arc,
+    types::{Kind, SeqNo, TreeId},
+};
+
+/// What most comparisons need of an entry.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// The first sixteen bytes of the key as two numbers of the same order, so that most
+    /// comparisons touch nothing beyond the entry.
+    pub(super) head: [u64; 2],
+    pub(super) seq: SeqNo,
+    pub(super) tree: TreeId,
+    pub(super) key_len: u32,
+}
+
+impl Place {
+    #[inline]
+    pub(super) fn new(tree: TreeId, key: &[u8], seq: SeqNo) -> Self {
+        let head = [code_at(key, 0), code_at(key, 8)];
+        Self { head, seq, tree, key_len: key.len() as u32 }
+    }
+}
+
+/// One version of one key.
+#[derive(Clone)]
+pub(crate) struct MemEntry {
+    record: Arc<[u8]>,
+    pub(super) place: Place,
+    key_start: u32,
+    value_start: u32,
+    value_len: u32,
+    kind: Kind,
+}
+
+impl MemEntry {
+    /// The version that an operation of `record` makes.
+    #[inline]
+    pub(super) fn new(record: Arc<[u8]>, operation: &BatchOp, seq: SeqNo) -> Self {
+        Self {
+            place: Place::new(operation.tree, operation.key(&record), seq),
+            record,
+            key_start: operation.key_start,
+            value_start: operation.value_start,
+            value_len: operation.value_len,
+            kind: operation.kind,
+        }
+    }
+
+    /// The sub-tree that the key belongs to.
+    pub(crate) fn tree(&self) -> TreeId {
+        self.place.tree
+    }
+
+    /// The user key.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.record[self.key_start as usize..][..self.place.key_len as usize]
+    }
+
+    /// The write that made this version.
+    pub(crate) fn seq(&self) -> SeqNo {
+        self.place.seq
+    }
+
+    /// Value or tombstone.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The value; empty for a tombstone.
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.record[self.value_start as usize..][..self.value_len as usize]
+    }
+
+    /// The value, shared with the record it came in.
+    pub(crate) fn value_slice(&self) -> Slice {
+        Slice::from_shared_range(Arc::clone(&self.record), self.value_start, self.value_len)
+    }
+}

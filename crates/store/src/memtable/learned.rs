@@ -1,0 +1,228 @@
+//! A memtable's entries on the index: for each sub-tree a map from keys to the newest version of each.
+//!
+//! Thread safety: any number of threads may read; readers never wait. Entries are inserted by one
+//! thread at a time.
+
+use std::ops::Bound;
+
+use super::{
+    Limit,
+    entry::MemEntry,
+    trees::Trees,
+    version::{Newest, Version, Versions},
+};
+use crate::{
+    index::{Action, Core, Preset, Probe, Scan, epoch},
+    log::batch::BatchOp,
+    sync::{
+        arena::Arena,
+        primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+    types::{SeqNo, TreeId},
+};
+
+/// What a sub-tree takes outside of the arena, about.
+const TREE_BYTES: usize = 6 << 10;
+
+/// Of so many bytes of leaves and versions one is taken outside of the arena: leaves' heads and what
+/// leads to them.
+const ARENA_BYTES_PER_BYTE: usize = 32;
+
+/// Fewer keys of a sub-tree are no model for the next memtable,
+const INHERITED_MIN: usize = 1024;
+/// and the models of all may reserve one of so many parts of its bytes.
+const INHERITED_PART: usize = 4;
+
+/// The keys of one sub-tree.
+struct Tree {
+    keys: Core<Newest>,
+    has_entries: AtomicBool,
+    order: Order,
+}
+
+/// One of so many inserts is looked at to see in which order keys come.
+const SAMPLED: u32 = 64;
+
+/// In which order keys come.
+#[derive(Default)]
+struct Order {
+    inserts: AtomicU32,
+    /// Of the inserts that were looked at, those of a key above the one looked at before.
+    rising: AtomicU32,
+    /// The word of the version that was looked at last.
+    last: AtomicU64,
+}
+
+impl Order {
+    /// Takes note of a version, which one thread at a time inserts.
+    #[inline]
+    fn note(&self, versions: &Versions, word: u64) {
+        let inserts = self.inserts.load(Ordering::Relaxed);
+        if inserts.is_multiple_of(SAMPLED) {
+            let last = self.last.swap(word, Ordering::Relaxed);
+            if last != 0 && versions.version(last).key() < versions.version(word).key() {
+                self.rising.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.inserts.store(inserts.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether keys come neither in ascending nor in descending order: then the next ones will not be
+    /// where these are.
+    fn is_mixed(&self) -> bool {
+        let looked_at = self.inserts.load(Ordering::Relaxed) / SAMPLED;
+        let rising = self.rising.load(Ordering::Relaxed);
+        (looked_at / 8..=looked_at - looked_at / 8).contains(&rising)
+    }
+}
+
+/// Entries on the index.
+pub(super) struct Learned {
+    trees: Trees<Tree>,
+    versions: Versions,
+    arena: Arc<Arena>,
+    tree_bytes: AtomicUsize,
+}
+
+impl Learned {
+    pub(super) fn new() -> Self {
+        let arena = Arc::new(Arena::packed());
+        Self {
+            trees: Trees::new(),
+            versions: Versions::new(Arc::clone(&arena)),
+            arena,
+            tree_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Without entries, but with the models of `before` for those sub-trees where they will serve.
+    pub(super) fn after(before: &Self, bytes_max: usize) -> Self {
+        let new = Self::new();
+        let guard = epoch::pin();
+        for (id, tree) in before.trees.all() {
+            if tree.keys.len() < INHERITED_MIN || !tree.order.is_mixed() {
+                continue;
+            }
+            if let Some(keys) = tree.keys.like(Arc::clone(&new.arena), &guard) {
+                new.add_tree(id, keys);
+            }
+            if new.bytes() > bytes_max / INHERITED_PART {
+                return Self::new();
+            }
+        }
+        new
+    }
+
+    fn add_tree(&self, id: TreeId, keys: Core<Newest>) -> &Tree {
+        let (has_entries, order) = (AtomicBool::new(false), Order::default());
+        self.tree_bytes.fetch_add(TREE_BYTES, Ordering::Relaxed);
+        self.trees.add(id, Tree { keys, has_entries, order })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let used = self.arena.used_bytes();
+        used + used / ARENA_BYTES_PER_BYTE + self.tree_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        !self.trees.all().iter().any(|(_, tree)| tree.has_entries.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
+        let tree = self.trees.get(operation.tree).unwrap_or_else(|| {
+            let keys = Core::within(Arc::clone(&self.arena), Preset::Auto, None);
+            self.add_tree(operation.tree, keys)
+        });
+        let word = self.versions.add(record, operation, seq);
+        let key = operation.key(record);
+        tree.keys.write(Probe::wide(key), Action::Set(word), &epoch::pin());
+        tree.order.note(&self.versions, word);
+        if !tree.has_entries.load(Ordering::Relaxed) {
+            tree.has_entries.store(true, Ordering::Release);
+        }
+    }
+
+    /// The newest version of a key.
+    #[inline]
+    fn newest(&self, tree: &Tree, key: &[u8]) -> Option<&Version> {
+        let word = tree.keys.get(Probe::wide(key), &epoch::pin())?;
+        Some(self.versions.version(word))
+    }
+
+    pub(super) fn get(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
+        let newest = self.newest(self.trees.get(tree)?, key)?;
+        newest.up_to(seq).map(Version::entry)
+    }
+
+    pub(super) fn contains_tree(&self, tree: TreeId) -> bool {
+        self.trees.get(tree).is_some_and(|tree| tree.has_entries.load(Ordering::Acquire))
+    }
+
+    /// The sub-trees that have entries, ascending.
+    pub(super) fn trees(&self) -> Vec<TreeId> {
+        let mut trees = self.trees.all();
+        trees.retain(|(_, tree)| tree.has_entries.load(Ordering::Acquire));
+        trees.into_iter().map(|(tree, _)| tree).collect()
+    }
+
+    /// Appends the sub-tree's entries from `from` on, at most `most`.
+    pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize, run: &mut Vec<MemEntry>) {
+        let Some(tree) = self.trees.get(tree) else { return };
+        let mut left = most;
+        let mut take = |first: Option<&Version>| {
+            let chain = std::iter::successors(first, |version| version.older()).take(left);
+            let before = run.len();
+            run.extend(chain.map(Version::entry));
+            left -= run.len() - before;
+            left > 0
+        };
+        let up_to = if from.is_excluded { from.seq.checked_sub(1) } else { Some(from.seq) };
+        let rest = up_to.and_then(|seq| self.newest(tree, from.key)?.up_to(seq));
+        if !take(rest) {
+            return;
+        }
+        let behind = Bound::Excluded(Probe::wide(from.key));
+        let mut keys = Scan::new(&tree.keys, behind, Bound::Unbounded);
+        while let Some(entry) = keys.next() {
+            if !take(Some(self.versions.version(entry.value))) {
+                return;
+            }
+        }
+    }
+
+    /// Appends the sub-tree's entries before `before`, the last first; all of them if there is none.
+    pub(super) fn read_back(
+        &self,
+        tree: TreeId,
+        before: Option<Limit<'_>>,
+        most: usize,
+        run: &mut Vec<MemEntry>,
+    ) {
+        let Some(tree) = self.trees.get(tree) else { return };
+        let mut left = most;
+        let mut take = |newest: &Version, newer_than: Option<SeqNo>| {
+            let mut next = newest.oldest_newer(newer_than);
+            while let Some(version) = next.filter(|_| left > 0) {
+                run.push(version.entry());
+                left -= 1;
+                next = newest.oldest_newer(Some(version.seq()));
+            }
+            left > 0
+        };
+        let mut end = Bound::Unbounded;
+        if let Some(before) = before {
+            end = Bound::Excluded(Probe::wide(before.key));
+            if let Some(newest) = self.newest(tree, before.key)
+                && !take(newest, Some(before.seq))
+            {
+                return;
+            }
+        }
+        let mut keys = Scan::new(&tree.keys, Bound::Unbounded, end);
+        while let Some(entry) = keys.next_back() {
+            if !take(self.versions.version(entry.value), None) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! A memtable's entries in a lock-free skip list: the structure that the learned one is compared with.
+//!
+//! Thread safety: any number of threads may read and insert. Entries are never removed, but for one of
+//! the same place, which the newer one replaces.
+
+use std::{borrow::Borrow, cmp::Ordering as Order, ops::Bound};
+
+use crossbeam_skiplist::{SkipList as List, base::Entry};
+
+use super::{
+    Limit,
+    entry::{MemEntry, Place},
+};
+use crate::{
+    log::batch::BatchOp,
+    sync::{
+        epoch,
+        primitive::{Arc, AtomicUsize, Ordering},
+    },
+    types::{SeqNo, TreeId},
+};
+
+/// What an entry takes beyond the bytes of its record: the node with its tower, and the allocator's
+/// rounding. Measured, not exact.
+const ENTRY_BYTES: usize = 128;
+
+/// Bytes of a key that lie in the list's own node.
+const HEAD_BYTES: u32 = 16;
+
+/// Where in the order an entry stands: what searching needs of an entry, without owning one.
+trait Position {
+    fn place(&self) -> &Place;
+    fn key(&self) -> &[u8];
+}
+
+impl Position for MemEntry {
+    #[inline]
+    fn place(&self) -> &Place {
+        &self.place
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.key()
+    }
+}
+
+struct Target<'a> {
+    place: Place,
+    key: &'a [u8],
+}
+
+impl<'a> Target<'a> {
+    fn new(tree: TreeId, key: &'a [u8], seq: SeqNo) -> Self {
+        Self { place: Place::new(tree, key, seq), key }
+    }
+}
+
+impl Position for Target<'_> {
+    #[inline]
+    fn place(&self) -> &Place {
+        &self.place
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+}
+
+/// Sub-tree, key, and newest first.
+#[inline]
+fn compare<A: Position + ?Sized, B: Position + ?Sized>(a: &A, b: &B) -> Order {
+    let (x, y) = (a.place(), b.place());
+    (x.tree, x.head)
+        .cmp(&(y.tree, y.head))
+        .then_with(|| {
+            if x.key_len.max(y.key_len) <= HEAD_BYTES {
+                // The heads are the keys, and zeros behind them: the shorter one is the prefix.
+                x.key_len.cmp(&y.key_len)
+            } else {
+                a.key().cmp(b.key())
+            }
+        })
+        .then_with(|| y.seq.cmp(&x.seq))
+}
+
+impl Ord for dyn Position + '_ {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Order {
+        compare(self, other)
+    }
+}
+
+impl PartialOrd for dyn Position + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn Position + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for dyn Position + '_ {}
+
+impl<'a> Borrow<dyn Position + 'a> for MemEntry {
+    #[inline]
+    fn borrow(&self) -> &(dyn Position + 'a) {
+        self
+    }
+}
+
+impl Ord for MemEntry {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Order {
+        compare(self, other)
+    }
+}
+
+impl PartialOrd for MemEntry {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for MemEntry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for MemEntry {}
+
+/// Entries in a skip list.
+pub(super) struct SkipList {
+    entries: List<MemEntry, ()>,
+    bytes: AtomicUsize,
+}
+
+impl SkipList {
+    pub(super) fn new() -> Self {
+        Self { entries: List::new(epoch::collector()), bytes: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
+        let entry = MemEntry::new(Arc::clone(record), operation, seq);
+        self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
+        let guard = epoch::pin();
+        self.entries.insert(entry, (), &guard).release(&guard);
+    }
+
+    pub(super) fn get(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
+        let target = Target::new(tree, key, seq);
+        let guard = epoch::pin();
+        let found = self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard)?;
+        let entry = found.key();
+        (entry.tree() == tree && entry.key() == key).then(|| entry.clone())
+    }
+
+    pub(super) fn contains_tree(&self, tree: TreeId) -> bool {
+        let target = Target::new(tree, &[], SeqNo::MAX);
+        let guard = epoch::pin();
+        let first = self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard);
+        first.is_some_and(|entry| entry.key().tree() == tree)
+    }
+
+    /// The sub-trees that have entries, ascending.
+    pub(super) fn trees(&self) -> Vec<TreeId> {
+        let mut trees = Vec::new();
+        let guard = epoch::pin();
+        let mut next = Some(0);
+        while let Some(tree) = next {
+            let target = Target::new(tree, &[], SeqNo::MAX);
+            let from = Bound::Included(&target as &dyn Position);
+            let Some(entry) = self.entries.lower_bound(from, &guard) else { break };
+            trees.push(entry.key().tree());
+            next = entry.key().tree().checked_add(1);
+        }
+        trees
+    }
+
+    /// Appends the sub-tree's entries from `from` on, at most `most`.
+    pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize, run: &mut Vec<MemEntry>) {
+        let guard = epoch::pin();
+        let target = Target::new(tree, from.key, from.seq);
+        let bound = match from.is_excluded {
+            true => Bound::Excluded(&target as &dyn Position),
+            false => Bound::Included(&target as &dyn Position),
+        };
+        let range = (bound, Bound::Unbounded);
+        take(tree, self.entries.range::<dyn Position, _>(range, &guard), most, run);
+    }
+
+    /// Appends the sub-tree's entries before `before`, the last first; all of them if there is none.
+    pub(super) fn read_back(
+        &self,
+        tree: TreeId,
+        before: Option<Limit<'_>>,
+        most: usize,
+        run: &mut Vec<MemEntry>,
+    ) {
+        let guard = epoch::pin();
+        let target = match before {
+            Some(before) => Some(Target::new(tree, before.key, before.seq)),
+            // The place before the first entry of the next sub-tree.
+            None => tree.checked_add(1).map(|next| Target::new(next, &[], SeqNo::MAX)),
+        };
+        let end = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));
+        let range = (Bound::Unbounded, end.unwrap_or(Bound::Unbounded));
+        take(tree, self.entries.range::<dyn Position, _>(range, &guard).rev(), most, run);
+    }
+}
+
+fn take<'a: 'g, 'g>(
+    tree: TreeId,
+    entries: impl Iterator<Item = Entry<'a, 'g, MemEntry, ()>>,
+    most: usize,
+    run: &mut Vec<MemEntry>,
+) {
+    let entries = entries.take(most).map(|entry| entry.key().clone());
+    run.extend(entries.take_while(|entry| entry.tree() == tree));
+}

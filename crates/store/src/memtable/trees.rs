@@ -1,0 +1,113 @@
+//! Which sub-trees a memtable has entries of.
+//!
+//! Thread safety: any number of threads may look and add; nothing is taken away. Invariant: a sub-tree
+//! is in the first of its places that was vacant when it came, and places never become vacant, so that
+//! whoever comes to a vacant one knows that it is not there.
+
+use std::sync::OnceLock;
+
+use crate::types::TreeId;
+
+/// Places of the first table, and how many times as many each further one has.
+const FIRST: usize = 16;
+const RATIO: usize = 8;
+/// Places of each table where a sub-tree may be, so that it is found in constant time.
+const PROBES: usize = 4;
+
+/// A map from sub-trees to what belongs to them, which only grows.
+pub(super) struct Trees<T> {
+    first: Table<T>,
+}
+
+struct Table<T> {
+    places: Box<[OnceLock<(TreeId, Box<T>)>]>,
+    next: OnceLock<Box<Table<T>>>,
+}
+
+impl<T> Table<T> {
+    fn new(len: usize) -> Self {
+        Self { places: (0..len).map(|_| OnceLock::new()).collect(), next: OnceLock::new() }
+    }
+
+    /// Where a sub-tree may be; the number of places is a power of two.
+    #[inline]
+    fn places_of(&self, tree: TreeId) -> impl Iterator<Item = &OnceLock<(TreeId, Box<T>)>> {
+        let hash = (u64::from(tree).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
+        (hash..hash + PROBES).map(|at| &self.places[at & (self.places.len() - 1)])
+    }
+}
+
+impl<T> Trees<T> {
+    pub(super) fn new() -> Self {
+        Self { first: Table::new(FIRST) }
+    }
+
+    /// What belongs to a sub-tree. Never waits.
+    #[inline]
+    pub(super) fn get(&self, tree: TreeId) -> Option<&T> {
+        let mut table = &self.first;
+        loop {
+            for place in table.places_of(tree) {
+                let (found, what) = place.get()?;
+                if *found == tree {
+                    return Some(what);
+                }
+            }
+            table = table.next.get()?;
+        }
+    }
+
+    /// Adds what belongs to a sub-tree; returns what does, which is another if somebody was faster.
+    pub(super) fn add(&self, tree: TreeId, what: T) -> &T {
+        let mut what = Some(Box::new(what));
+        let mut table = &self.first;
+        loop {
+            for place in table.places_of(tree) {
+                // There is one left until a place has been filled by this very call, which returns then.
+                if let Some(new) = what.take_if(|_| place.get().is_none())
+                    && let Err((_, lost)) = place.set((tree, new))
+                {
+                    what = Some(lost);
+                }
+                if let Some((_, found)) = place.get().filter(|(found, _)| *found == tree) {
+                    return found;
+                }
+            }
+            table = table.next.get_or_init(|| Box::new(Table::new(table.places.len() * RATIO)));
+        }
+    }
+
+    /// All sub-trees, ascending.
+    pub(super) fn all(&self) -> Vec<(TreeId, &T)> {
+        let mut all = Vec::new();
+        let mut next = Some(&self.first);
+        while let Some(table) = next {
+            let taken = table.places.iter().filter_map(OnceLock::get);
+            all.extend(taken.map(|(tree, what)| (*tree, &**what)));
+            next = table.next.get().map(|next| &**next);
+        }
+        all.sort_unstable_by_key(|(tree, _)| *tree);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_of_sub_trees_are_found_again() {
+        let trees = Trees::new();
+        let numbers = || (0..5_000).map(|i: u32| i.wrapping_mul(97)).chain([u32::MAX]);
+        for tree in numbers() {
+            assert!(trees.get(tree).is_none());
+            assert_eq!(*trees.add(tree, tree), tree);
+        }
+        assert!(numbers().all(|tree| trees.get(tree) == Some(&tree)));
+        assert!(numbers().all(|tree| *trees.add(tree, 7) == tree));
+        assert!(trees.get(1).is_none());
+        let all = trees.all();
+        assert_eq!(all.len(), numbers().count());
+        assert!(all.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+}

@@ -1,0 +1,359 @@
+//! The versions of a memtable's keys: where each lies in its log record, and the chain from a key's
+//! newest version to its oldest.
+//!
+//! Thread safety: any number of threads may read. Versions may be made by any thread; a chain is
+//! changed by one thread at a time, which is the one that holds the lock of its key's bucket.
+//! Invariants:
+//!
+//! 1. Versions and the records that they point into live as long as their [`Versions`].
+//! 2. A chain is sorted, newest first, and `jump` leads from a version to one further on in its chain.
+//! 3. A version is linked to the older ones before it can be reached itself.
+//!
+//! The jumps are those of a list of trees whose sizes are of the form 2^n - 1: from the newest version
+//! to any other it takes O(log n) steps, though nothing but the newest one's links is ever written.
+#![allow(unsafe_code, reason = "versions point into log records, and to each other")]
+
+use std::ptr::{self, NonNull};
+
+use rhumb_model::code::code_at;
+
+use super::entry::MemEntry;
+use crate::{
+    index::Schema,
+    log::batch::BatchOp,
+    sync::{
+        arena::Arena,
+        prefetch::prefetch_address,
+        primitive::{Arc, AtomicPtr, AtomicU32, Mutex, Ordering},
+    },
+    types::{Kind, SeqNo, TreeId},
+};
+
+/// The bits of a word below the alignment of versions: a hash of the key, so that of keys that the
+/// index's eight bytes do not tell apart most need not be read.
+const TAGS: u64 = align_of::<Version>() as u64 - 1;
+
+/// The tag of a key: from its last bytes and those in its middle.
+#[inline(always)]
+fn tag(key: &[u8]) -> u64 {
+    let start = key.len().saturating_sub(8);
+    let mixed = code_at(key, start) ^ code_at(key, start / 2).rotate_left(32) ^ key.len() as u64;
+    mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58 & TAGS
+}
+
+/// Versions of the first block of memory, and of the largest ones.
+const BLOCK_MIN: usize = 4;
+const BLOCK_MAX: usize = 1024;
+/// The memory of versions so far ahead is asked for.
+const AHEAD: usize = 4;
+
+/// One version of one key: one line of memory.
+#[repr(align(64))]
+pub(super) struct Version {
+    seq: SeqNo,
+    /// The first byte of its log record,
+    record: *const u8,
+    /// The next older version.
+    next: AtomicPtr<Version>,
+    /// An older version, most of the time further away.
+    jump: AtomicPtr<Version>,
+    /// How many versions were older when it was linked.
+    depth: AtomicU32,
+    /// and how many there are.
+    record_len: u32,
+    tree: TreeId,
+    key_start: u32,
+    key_len: u32,
+    value_start: u32,
+    value_len: u32,
+    kind: Kind,
+    /// Whether a count of the record goes with this version: with one of each record's.
+    holds_record: bool,
+}
+
+const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Version>() == 64);
+
+impl Version {
+    /// The version behind a word, whatever the word's tag.
+    ///
+    /// # Safety
+    /// The word came from [`Versions::add`], and those versions are not dropped while it is borrowed.
+    #[inline(always)]
+    unsafe fn behind<'a>(word: u64) -> &'a Self {
+        // SAFETY: the word is the address of a version, whose provenance was exposed, and a tag below
+        // its alignment.
+        unsafe { &*ptr::with_exposed_provenance((word & !TAGS) as usize) }
+    }
+
+    /// The write that made it.
+    pub(super) fn seq(&self) -> SeqNo {
+        self.seq
+    }
+
+    fn record(&self) -> *const [u8] {
+        ptr::slice_from_raw_parts(self.record, self.record_len as usize)
+    }
+
+    /// The user key.
+    #[inline(always)]
+    pub(super) fn key(&self) -> &[u8] {
+        // SAFETY: the record lives as long as its versions (invariant 1), and the operation that the
+        // version was made of was decoded from it, so that its key lies within.
+        unsafe {
+            let start = self.record.add(self.key_start as usize);
+            std::slice::from_raw_parts(start, self.key_len as usize)
+        }
+    }
+
+    /// The version as an entry, which shares the record.
+    #[inline]
+    pub(super) fn entry(&self) -> MemEntry {
+        let operation = BatchOp {
+            tree: self.tree,
+            kind: self.kind,
+            key_start: self.key_start,
+            key_len: self.key_len,
+            value_start: self.value_start,
+            value_len: self.value_len,
+        };
+        // SAFETY: `Versions` holds a count of the record, which came from `Arc::into_raw`.
+        let record = unsafe {
+            Arc::increment_strong_count(self.record());
+            Arc::from_raw(self.record())
+        };
+        MemEntry::new(record, &operation, self.seq)
+    }
+
+    /// What a link of the same chain leads to.
+    #[inline]
+    fn follow(&self, link: &AtomicPtr<Self>) -> Option<&Self> {
+        // SAFETY: links lead to versions of the same `Versions`, or nowhere, and those live as long as
+        // this one (invariant 1).
+        unsafe { link.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The next older version.
+    #[inline]
+    pub(super) fn older(&self) -> Option<&Self> {
+        self.follow(&self.next)
+    }
+
+    /// The last version from this one on that is newer than `seq`; none if this one is not.
+    fn last_newer(&self, seq: SeqNo) -> Option<&Self> {
+        if self.seq <= seq {
+            return None;
+        }
+        let mut at = self;
+        loop {
+            let is_newer = |version: &&Self| version.seq > seq;
+            let further = self.follow(&at.jump).filter(is_newer);
+            match further.or_else(|| at.older().filter(is_newer)) {
+                Some(next) => at = next,
+                None => return Some(at),
+            }
+        }
+    }
+
+    /// The newest version from this one on that is not newer than `seq`. O(log n).
+    #[inline]
+    pub(super) fn up_to(&self, seq: SeqNo) -> Option<&Self> {
+        match self.last_newer(seq) {
+            None => Some(self),
+            Some(newer) => newer.older(),
+        }
+    }
+
+    /// The oldest version from this one on that is newer than `seq`; of all if there is no number.
+    /// O(log n).
+    pub(super) fn oldest_newer(&self, seq: Option<SeqNo>) -> Option<&Self> {
+        match seq {
+            Some(seq) => self.last_newer(seq),
+            // No number is 0 but in a log that nothing wrote; such a version is the oldest.
+            None => {
+                self.last_newer(0).map_or(Some(self), |last| Some(last.older().unwrap_or(last)))
+            }
+        }
+    }
+
+    /// Links a version that nobody can reach yet to `next` and what is older.
+    fn link(&self, next: Option<&Self>, jump: Option<&Self>, depth: u32) {
+        let pointer =
+            |to: Option<&Self>| to.map_or(ptr::null_mut(), |to| ptr::from_ref(to).cast_mut());
+        self.next.store(pointer(next), Ordering::Release);
+        self.jump.store(pointer(jump), Ordering::Release);
+        self.depth.store(depth, Ordering::Relaxed);
+    }
+
+    /// Puts `new` into the chain that begins here; says whether it begins with `new` then.
+    fn put(&self, new: &Self) -> bool {
+        let depth = |version: &Self| version.depth.load(Ordering::Relaxed);
+        if new.seq > self.seq {
+            let near = self.follow(&self.jump);
+            let far = near.and_then(|near| Some((near, near.follow(&near.jump)?)));
+            let jump = match far {
+                Some((near, far))
+                    if depth(self).wrapping_sub(depth(near))
+                        == depth(near).wrapping_sub(depth(far)) =>
+                {
+                    far
+                }
+                _ => self,
+            };
+            new.link(Some(self), Some(jump), depth(self).wrapping_add(1));
+            return true;
+        }
+        if new.seq == self.seq {
+            new.link(self.older(), self.follow(&self.jump), depth(self));
+            return true;
+        }
+        // Out of order: no log that the engine wrote brings this about. From now on nothing jumps over
+        // the place, or to a version that is replaced.
+        let mut newer = self;
+        loop {
+            newer.jump.store(ptr::null_mut(), Ordering::Release);
+            match newer.older().filter(|older| older.seq > new.seq) {
+                Some(next) => newer = next,
+                None => break,
+            }
+        }
+        let older = newer.older();
+        let older = older.filter(|older| older.seq < new.seq).or_else(|| older?.older());
+        new.link(older, None, depth(newer));
+        newer.next.store(ptr::from_ref(new).cast_mut(), Ordering::Release);
+        false
+    }
+}
+
+/// How the index knows the keys of a sub-tree: slots hold the newest version of their key.
+pub(super) struct Newest;
+
+impl Schema for Newest {
+    const WIDE: bool = true;
+    const HAS_RECORDS: bool = false;
+    const IS_OWNER: bool = false;
+
+    /// # Safety
+    /// As for every [`Schema`]: the slot's version lives.
+    #[inline(always)]
+    unsafe fn key<'a>(slot: u64) -> &'a [u8] {
+        // SAFETY: slots hold words of versions, and the caller says that this one lives.
+        unsafe { Version::behind(slot) }.key()
+    }
+
+    /// # Safety
+    /// As for every [`Schema`]: the slot's version lives.
+    #[inline(always)]
+    unsafe fn is_key(slot: u64, key: &[u8]) -> bool {
+        // SAFETY: the caller's promise.
+        slot & TAGS == tag(key) && unsafe { Self::key(slot) == key }
+    }
+
+    #[inline(always)]
+    fn succeed(old: u64, new: u64) -> u64 {
+        // SAFETY: the map holds words of versions only, which outlive it.
+        if unsafe { Version::behind(old).put(Version::behind(new)) } { new } else { old }
+    }
+
+    /// # Safety
+    /// None is needed: slots own nothing.
+    unsafe fn free_value(_word: u64) {}
+}
+
+/// All versions of a memtable, and the records that they point into.
+pub(super) struct Versions {
+    state: Mutex<State>,
+    arena: Arc<Arena>,
+}
+
+struct State {
+    /// Memory for the next version, and for how many.
+    free: NonNull<Version>,
+    left: usize,
+    /// The record of the version before.
+    record: *const u8,
+    /// All blocks: where versions lie, and how many have room.
+    blocks: Vec<(NonNull<Version>, usize)>,
+}
+
+// SAFETY: the state owns its memory and its counts of records, which may be given up on any thread.
+unsafe impl Send for State {}
+
+impl Versions {
+    /// None yet; they will lie in this arena, which is given up with them.
+    pub(super) fn new(arena: Arc<Arena>) -> Self {
+        let state =
+            State { free: NonNull::dangling(), left: 0, record: ptr::null(), blocks: Vec::new() };
+        Self { state: Mutex::new(state), arena }
+    }
+
+    /// Makes the version of an operation of `record`, which no chain has yet; the word is for the
+    /// index.
+    #[inline]
+    pub(super) fn add(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) -> u64 {
+        // The key is used without looking again whether it lies in the record.
+        let tag = tag(operation.key(record));
+        let mut state = self.state.lock();
+        let holds_record = state.record != record.as_ptr();
+        if holds_record {
+            state.record = Arc::into_raw(Arc::clone(record)).cast();
+        }
+        let version = Version {
+            seq,
+            record: record.as_ptr(),
+            record_len: record.len() as u32,
+            next: AtomicPtr::new(ptr::null_mut()),
+            jump: AtomicPtr::new(ptr::null_mut()),
+            depth: AtomicU32::new(0),
+            tree: operation.tree,
+            key_start: operation.key_start,
+            key_len: operation.key_len,
+            value_start: operation.value_start,
+            value_len: operation.value_len,
+            kind: operation.kind,
+            holds_record,
+        };
+        if state.left == 0 {
+            let before = state.blocks.last().map_or(BLOCK_MIN / 2, |(_, len)| *len);
+            state.left = (before * 2).min(BLOCK_MAX);
+            state.free = self.arena.allocate(state.left * size_of::<Version>()).cast();
+            let block = (state.free, state.left);
+            state.blocks.push(block);
+        }
+        let place = state.free;
+        // SAFETY: the block has room for `left` versions from here on, which nobody else has.
+        unsafe {
+            place.write(version);
+            state.free = place.add(1);
+        }
+        state.left -= 1;
+        drop(state);
+        // The next ones' lines, so that no write waits for them.
+        prefetch_address(place.as_ptr().wrapping_add(AHEAD));
+        place.as_ptr().expose_provenance() as u64 | tag
+    }
+
+    /// The version behind a word that the index of the same memtable holds.
+    #[inline(always)]
+    pub(super) fn version(&self, word: u64) -> &Version {
+        // SAFETY: only words of these versions are put into the indexes of their memtable, and all
+        // versions live as long as `self`.
+        unsafe { Version::behind(word) }
+    }
+}
+
+impl Drop for Versions {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        let last = state.blocks.len();
+        for (i, (block, len)) in state.blocks.drain(..).enumerate() {
+            let unused = if i + 1 == last { state.left } else { 0 };
+            // SAFETY: so many versions were written to the block, which the arena still has.
+            let versions = unsafe { std::slice::from_raw_parts(block.as_ptr(), len - unused) };
+            for version in versions.iter().filter(|version| version.holds_record) {
+                // SAFETY: the count that goes with the version came from `Arc::into_raw`, and whoever
+                // could reach the version has gone.
+                drop(unsafe { Arc::from_raw(version.record()) });
+            }
+        }
+    }
+}
