@@ -173,7 +173,7 @@ impl<S: Schema> Core<S> {
 
     /// Looks at the next leaves in turn and moves the first whose memory is worth giving back: a map that
     /// shrinks would keep many chunks for some leaves each.
-    fn gather(&self, guard: &Guard) {
+    pub(super) fn gather(&self, guard: &Guard) {
         // Others that come meanwhile start at the first leaf.
         let next = self.gathered.lock().take();
         let start = next.as_ref().map_or(Probe::LEAST, Bound::probe);
