@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 
 use crate::{
     options::Options,
-    rhumb_engine::{BINARY_SEARCH, LEARNED, SKIP_LIST},
+    rhumb_engine::{BINARY_SEARCH, LEARNED, LEARNED_MEMTABLE},
     rhumb_index,
     subject::Engine,
     suite::{
@@ -42,8 +42,8 @@ pub struct EngineCommand {
     /// Workloads [default: all but mixed50]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// Subjects: rhumb, rhumb-binary for index blocks that are searched, and rhumb-skiplist for
-    /// memtables that are skip lists [default: rhumb]
+    /// Subjects: rhumb, rhumb-binary for index blocks that are searched, and rhumb-memtable for
+    /// learned memtables [default: rhumb]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub subjects: Vec<String>,
     /// How to measure.
@@ -84,7 +84,7 @@ pub struct IndexCommand {
 /// # Errors
 /// If an option is out of range, the store fails, or it returns anything but what was written.
 pub fn run(command: BenchCommand) -> Result<()> {
-    let known: [&dyn Engine; 3] = [&LEARNED, &BINARY_SEARCH, &SKIP_LIST];
+    let known: [&dyn Engine; 3] = [&LEARNED, &BINARY_SEARCH, &LEARNED_MEMTABLE];
     match command {
         BenchCommand::Engine(EngineCommand { workloads, mut subjects, options }) => {
             if subjects.is_empty() {

@@ -21,17 +21,20 @@ pub struct Rhumb {
     memtable: MemtableKind,
 }
 
-/// Rhumb as it comes: with learned index blocks and memtables.
+/// Rhumb as it comes: with learned index blocks.
 pub static LEARNED: Rhumb =
-    Rhumb { name: "rhumb", index: IndexKind::Learned, memtable: MemtableKind::Learned };
+    Rhumb { name: "rhumb", index: IndexKind::Learned, memtable: MemtableKind::SkipList };
 
 /// Rhumb with index blocks that are searched, to show what the models are worth.
-pub static BINARY_SEARCH: Rhumb =
-    Rhumb { name: "rhumb-binary", index: IndexKind::BinarySearch, memtable: MemtableKind::Learned };
+pub static BINARY_SEARCH: Rhumb = Rhumb {
+    name: "rhumb-binary",
+    index: IndexKind::BinarySearch,
+    memtable: MemtableKind::SkipList,
+};
 
-/// Rhumb with skip lists for memtables, to show what the learned ones are worth.
-pub static SKIP_LIST: Rhumb =
-    Rhumb { name: "rhumb-skiplist", index: IndexKind::Learned, memtable: MemtableKind::SkipList };
+/// Rhumb with learned memtables, to show what they are worth.
+pub static LEARNED_MEMTABLE: Rhumb =
+    Rhumb { name: "rhumb-memtable", index: IndexKind::Learned, memtable: MemtableKind::Learned };
 
 const KEYSPACE: &str = "bench";
 

@@ -54,6 +54,8 @@ const SHARED_BYTES_MAX: u32 = 2;
 /// The same of a leaf that has room for keys above or below: they may share less with those that are
 /// there than those do among each other, and a shorter prefix holds for longer.
 const AHEAD_SHARED_BYTES_MAX: u32 = 5;
+/// Of so many keys one may tie with another, if a longer prefix is to be had.
+const TIES_OF: usize = 32;
 /// The most keys that a new bucket and its nodes hold.
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
 
@@ -269,8 +271,11 @@ fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool 
         Room::Above(_) | Room::Below(_) => AHEAD_SHARED_BYTES_MAX,
         Room::Even | Room::Shrunk | Room::Dense => SHARED_BYTES_MAX,
     };
+    // A longer prefix would tell some of those apart that tie now.
+    let ties = || entries.windows(2).filter(|pair| pair[0].word == pair[1].word).count();
     S::WIDE
         && shared_bytes <= most
+        && (shared_bytes == 0 || ties() <= entries.len() / TIES_OF)
         && [first, last].iter().all(|entry| key::<S>(entry).starts_with(prefix))
 }
 
