@@ -58,7 +58,7 @@ impl<'a> Limit<'a> {
 /// What a memtable is made of.
 enum Entries {
     Learned(Learned),
-    SkipList(SkipList),
+    SkipList(Box<SkipList>),
 }
 
 /// Evaluates an expression for entries of either kind.
@@ -88,7 +88,7 @@ impl Memtable {
     pub(crate) fn new(kind: MemtableKind, log: Option<LogFloor>, bytes_max: u64) -> Self {
         let entries = match kind {
             MemtableKind::Learned => Entries::Learned(Learned::new()),
-            MemtableKind::SkipList => Entries::SkipList(SkipList::new()),
+            MemtableKind::SkipList => Entries::SkipList(Box::new(SkipList::new())),
         };
         Self::of(entries, log, bytes_max)
     }
@@ -101,7 +101,7 @@ impl Memtable {
                 let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
                 Entries::Learned(Learned::after(before, bytes_max))
             }
-            Entries::SkipList(_) => Entries::SkipList(SkipList::new()),
+            Entries::SkipList(_) => Entries::SkipList(Box::new(SkipList::new())),
         };
         Self::of(entries, log, bytes_max)
     }

@@ -80,18 +80,13 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
     let last_seq = replayed.iter().map(|m| m.last_seq()).fold(state.last_seq, SeqNo::max);
+    let floor = Some(LogFloor { segment, lsn: recovery.end });
+    let view = MemView {
+        active: Arc::new(following(replayed.last(), floor, &options)),
+        sealed: replayed.into_iter().rev().map(Arc::new).collect(),
+    };
     let core = Arc::new(Core {
-        mem: Published::new(
-            Arc::new(MemView {
-                active: Arc::new(following(
-                    replayed.last(),
-                    Some(LogFloor { segment, lsn: recovery.end }),
-                    &options,
-                )),
-                sealed: replayed.into_iter().rev().map(Arc::new).collect(),
-            }),
-            &limbo,
-        ),
+        mem: Published::new(Arc::new(view), &limbo),
         mem_change: Mutex::default(),
         visible: AtomicU64::new(last_seq),
         write: Mutex::new(WriteState { log, sealed_logs: Vec::new(), next_seq: last_seq + 1 }),

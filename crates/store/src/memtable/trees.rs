@@ -19,8 +19,11 @@ pub(super) struct Trees<T> {
     first: Table<T>,
 }
 
+/// A sub-tree and what belongs to it, once there is one.
+type Seat<T> = OnceLock<(TreeId, Box<T>)>;
+
 struct Table<T> {
-    places: Box<[OnceLock<(TreeId, Box<T>)>]>,
+    places: Box<[Seat<T>]>,
     next: OnceLock<Box<Table<T>>>,
 }
 
@@ -31,7 +34,7 @@ impl<T> Table<T> {
 
     /// Where a sub-tree may be; the number of places is a power of two.
     #[inline]
-    fn places_of(&self, tree: TreeId) -> impl Iterator<Item = &OnceLock<(TreeId, Box<T>)>> {
+    fn places_of(&self, tree: TreeId) -> impl Iterator<Item = &Seat<T>> {
         let hash = (u64::from(tree).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
         (hash..hash + PROBES).map(|at| &self.places[at & (self.places.len() - 1)])
     }

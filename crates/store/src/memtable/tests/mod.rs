@@ -17,7 +17,10 @@ use crate::{
 const KINDS: [MemtableKind; 2] = [MemtableKind::Learned, MemtableKind::SkipList];
 
 /// What the entries should be.
-type Model = BTreeMap<(TreeId, Vec<u8>, Reverse<SeqNo>), Option<Vec<u8>>>;
+type Model = BTreeMap<Position, Option<Vec<u8>>>;
+
+/// Where an entry stands.
+type Position = (TreeId, Vec<u8>, Reverse<SeqNo>);
 
 /// A write of one key.
 #[derive(Clone, Debug)]
@@ -51,10 +54,7 @@ fn value_of(entry: &MemEntry) -> Option<Vec<u8>> {
     (entry.kind() == Kind::Value).then(|| entry.value().to_vec())
 }
 
-fn assert_is(
-    entry: Option<&MemEntry>,
-    expected: Option<(&(TreeId, Vec<u8>, Reverse<SeqNo>), &Option<Vec<u8>>)>,
-) {
+fn assert_is(entry: Option<&MemEntry>, expected: Option<(&Position, &Option<Vec<u8>>)>) {
     let found = entry.map(|entry| {
         assert_eq!(&*entry.value_slice(), entry.value());
         ((entry.tree(), entry.key().to_vec(), Reverse(entry.seq())), value_of(entry))
