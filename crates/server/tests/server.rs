@@ -9,20 +9,8 @@ use std::{
     time::Duration,
 };
 
-use common::{Client, Value, config, encode, start};
+use common::{Client, Value, config, encode, start, wait_until};
 use rhumb_server::{Config, Fsync, Limits, Running};
-
-/// Waits until `done`, which the server's background brings about.
-#[track_caller]
-fn wait_until(mut done: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("it does not happen");
-}
 
 #[test]
 fn pipelines_are_answered_in_order() {

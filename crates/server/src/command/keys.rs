@@ -1,9 +1,10 @@
 //! Commands on keys of any type.
 
-use std::{ops::Bound, sync::atomic::Ordering};
+use std::ops::Bound;
 
 use super::{Context, Done, Fault, NO_SUCH_KEY, SYNTAX, integer, is_word};
 use crate::{
+    count,
     db::DATABASES,
     encode::{Entry, Kind, entry::decode_head, member},
     glob,
@@ -198,24 +199,20 @@ pub(super) fn randomkey(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done 
     Ok(())
 }
 
-/// Counts the keys, and those with a time of expiry; ended ones too, as Redis does.
-pub(super) fn count_keys(context: &Context<'_, '_>) -> Result<u64, Fault> {
-    let (mut keys, mut expires) = (0, 0);
-    for pair in context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
-        let (_, value) = pair?;
-        keys += u64::from(is_live(&value, context.txn.now_ms));
-        expires += u64::from(decode_head(&value).is_some_and(|(_, expires, _)| expires != 0));
-    }
-    let db = context.txn.db()?;
-    db.counted_keys.store(keys, Ordering::Relaxed);
-    db.counted_expires.store(expires, Ordering::Relaxed);
-    Ok(keys)
-}
-
-/// `DBSIZE`: counts.
+/// `DBSIZE`: keys that have ended count until they are swept, as in Redis.
 pub(super) fn dbsize(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    let keys = count_keys(context)?;
-    context.out.count(usize::try_from(keys).unwrap_or(usize::MAX));
+    if !context.in_exec {
+        let db = context.txn.db()?;
+        context.out.int(count::keys(&context.server.databases, db)?.keys);
+        return Ok(());
+    }
+    // Under all locks, and with what the transaction has written so far.
+    let mut keys = 0;
+    for pair in context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
+        pair?;
+        keys += 1;
+    }
+    context.out.int(keys);
     Ok(())
 }
 

@@ -11,6 +11,7 @@ mod info;
 mod keys;
 mod lists;
 mod numbers;
+mod object;
 mod ordered;
 mod scan;
 mod server;
@@ -22,9 +23,10 @@ pub(crate) mod transactions;
 mod zset_range;
 mod zsets;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use crate::{
+    config::Fsync,
     db::Databases,
     encode::{Entry, Kind, Meta},
     locks::Held,
@@ -179,7 +181,10 @@ pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
 }
 
 /// The keys among a command's arguments.
-pub(crate) fn keys_of<'a>(command: &Command, args: Args<'a>) -> impl Iterator<Item = &'a [u8]> {
+pub(crate) fn keys_of<'a>(
+    command: &Command,
+    args: Args<'a>,
+) -> impl Iterator<Item = &'a [u8]> + Clone {
     let KeyPlaces { first, last, step } = command.keys;
     let len = args.len();
     let last = if last < 0 { len.saturating_sub(last.unsigned_abs()) } else { last.unsigned_abs() };
@@ -202,6 +207,43 @@ fn lock<'s>(databases: &'s Databases, command: &Command, args: Args<'_>) -> Held
     held
 }
 
+/// Whether a command may join the turn of its worker: it writes keys that it names, takes little
+/// time, and others may share its commit.
+pub(crate) fn may_join(server: &Server, command: &Command) -> bool {
+    command.locking == Locking::Exclusive
+        && !command.flags.has(Flags::SLOW)
+        && server.clients.count() > 1
+        && server.databases.fsync() != Fsync::Always
+}
+
+/// Runs one command in the turn of its worker; what it replies holds if the turn does.
+pub(crate) fn join(
+    server: &Server,
+    session: &mut Session,
+    out: &mut Reply,
+    command: &Command,
+    args: Args<'_>,
+) {
+    let (databases, from, turn) = (&server.databases, out.len(), Arc::clone(&session.turn));
+    let joined = turn.join(databases, keys_of(command, args), args.bytes(), |pending| {
+        let number = databases.number(session.database);
+        let mut txn = Txn::new(databases, number, crate::db::now_ms());
+        std::mem::swap(&mut txn.pending, pending);
+        let session = &mut *session;
+        let mut context = Context { server, session, txn, out: &mut *out, in_exec: false };
+        let done = (command.run)(&mut context, args);
+        std::mem::swap(&mut context.txn.pending, pending);
+        done
+    });
+    match joined {
+        Ok(ticket) => session.note_joined(ticket, from..out.len()),
+        Err(fault) => {
+            out.truncate(from);
+            fault.write(out);
+        }
+    }
+}
+
 /// Runs one command by itself: locks, handler, commit, reply.
 pub(crate) fn execute(
     server: &Server,
@@ -211,6 +253,7 @@ pub(crate) fn execute(
     args: Args<'_>,
 ) {
     let from = out.len();
+    session.turn.close(&server.databases);
     let locks = lock(&server.databases, command, args);
     let txn =
         Txn::new(&server.databases, server.databases.number(session.database), crate::db::now_ms());
