@@ -70,6 +70,11 @@ impl Locks {
         Held::Shared(self.stripes[stripe_of(key)].read())
     }
 
+    /// As [`Locks::shared`], if that is possible without waiting.
+    pub(crate) fn try_shared(&self, key: &[u8]) -> Option<Held<'_>> {
+        self.stripes[stripe_of(key)].try_read().map(Held::Shared)
+    }
+
     /// Locks one key against everyone.
     pub(crate) fn exclusive(&self, key: &[u8]) -> Held<'_> {
         Held::Exclusive(self.stripes[stripe_of(key)].write())

@@ -23,7 +23,7 @@ use crate::{
     txn::{Pending, Txn},
 };
 
-/// A turn is closed once so many commands, or bytes of them, have joined it.
+/// A turn is closed once so many commands have joined it, or so many bytes are pending.
 const COMMANDS_MAX: usize = 512;
 const BYTES_MAX: usize = 1 << 20;
 
@@ -52,7 +52,6 @@ struct Open {
     locks: Gathered,
     pending: Pending,
     commands: usize,
-    bytes: usize,
     outcome: Arc<Outcome>,
 }
 
@@ -67,7 +66,7 @@ impl Open {
 }
 
 impl Turn {
-    /// Runs a command of these keys, so many bytes long, over what the turn has pending.
+    /// Runs a command of these keys over what the turn has pending.
     ///
     /// # Errors
     ///
@@ -76,7 +75,6 @@ impl Turn {
         &self,
         databases: &Databases,
         keys: impl Iterator<Item = &'k [u8]> + Clone,
-        bytes: usize,
         run: impl FnOnce(&mut Pending) -> std::result::Result<(), Fault>,
     ) -> std::result::Result<Ticket, Fault> {
         let mut slot = self.open.lock();
@@ -101,9 +99,8 @@ impl Turn {
             }
         }
         open.commands += 1;
-        open.bytes += bytes;
         let ticket = Ticket(Arc::clone(&open.outcome));
-        if open.commands >= COMMANDS_MAX || open.bytes >= BYTES_MAX {
+        if open.commands >= COMMANDS_MAX || open.pending.bytes >= BYTES_MAX {
             open.close(databases);
         } else {
             *slot = Some(open);

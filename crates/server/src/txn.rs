@@ -43,6 +43,8 @@ pub(crate) type KeyBound = Bound<Vec<u8>>;
 pub(crate) struct Pending {
     writes: Vec<(u8, Space, Writes)>,
     touched: Vec<(u8, Vec<u8>)>,
+    /// Bytes that were written, those included that were written again.
+    pub(crate) bytes: usize,
 }
 
 /// Reads and pending writes.
@@ -84,6 +86,7 @@ impl<'s> Txn<'s> {
 
     pub(crate) fn write(&mut self, space: Space, key: Vec<u8>, value: Option<Vec<u8>>) {
         let number = self.number;
+        self.pending.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
         let pending = &mut self.pending.writes;
         let at = pending.iter().position(|(n, s, _)| (*n, *s) == (number, space));
         let at = at.unwrap_or_else(|| {
@@ -278,7 +281,7 @@ impl<'s> Txn<'s> {
 
     /// Commits what is pending, all or nothing, and says to those who watch what changed.
     pub(crate) fn commit(&mut self) -> Result<()> {
-        let Pending { writes: pending, touched } = std::mem::take(&mut self.pending);
+        let Pending { writes: pending, touched, .. } = std::mem::take(&mut self.pending);
         if pending.is_empty() {
             return Ok(());
         }

@@ -173,7 +173,7 @@ fn encodings_are_those_of_redis() {
         "SET s 012".to_owned(),
         format!("SET s {}", "x".repeat(44)),
         format!("SET s {}", "x".repeat(45)),
-        many("HSET h", 0, 128, &pair),
+        many("HSET h", 0, 512, &pair),
         "HSET h one more".to_owned(),
         format!("HSET h2 f {long}"),
         format!("HSET h3 {long} v"),

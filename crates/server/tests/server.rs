@@ -72,6 +72,33 @@ fn what_was_acknowledged_is_there_after_a_restart() {
 }
 
 #[test]
+fn always_syncs_before_it_acknowledges() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Running::start(Config { fsync: Fsync::Always, ..config(&dir) }).unwrap();
+    let mut client = Client::connect(server.address());
+    let mut other = Client::connect(server.address());
+    let mut syncs = || -> u64 {
+        let text = other.run("INFO engine").text();
+        let line = text.lines().find_map(|line| line.strip_prefix("log_syncs:")).unwrap();
+        line.parse().unwrap()
+    };
+    let commands = ["SET a 1", "MSET a 1 b 2", "SET a 1 EX 100", "INCR n", "RPUSH l x", "DEL a"];
+    for command in commands {
+        let before = syncs();
+        client.run(command);
+        assert!(syncs() > before, "{command}");
+    }
+    client.run("MULTI");
+    client.run("INCR n");
+    let before = syncs();
+    client.run("EXEC");
+    assert!(syncs() > before);
+    let before = syncs();
+    client.run("GET n");
+    assert_eq!(syncs(), before);
+}
+
+#[test]
 fn keys_end_at_their_time_and_leave_nothing() {
     let (_dir, server, mut client) = start();
     client.run("SET a 1 PX 60");

@@ -33,6 +33,7 @@ use crate::{
     resp::{Args, Reply, number},
     server::Server,
     session::Session,
+    turn::Turn,
     txn::Txn,
 };
 
@@ -192,9 +193,22 @@ pub(crate) fn keys_of<'a>(
     places.step_by(step.max(1)).map(move |at| args.at(at))
 }
 
-/// Takes the locks that a command asks for when it is run by itself.
-fn lock<'s>(databases: &'s Databases, command: &Command, args: Args<'_>) -> Held<'s> {
+/// Takes the locks that a command asks for when it is run by itself. The worker's turn is closed
+/// first, unless the command needs none of its locks and waits for no others.
+fn lock<'s>(databases: &'s Databases, turn: &Turn, command: &Command, args: Args<'_>) -> Held<'s> {
     let (locks, is_one) = (&databases.locks, command.keys.last == 1);
+    let is_slow = command.flags.has(Flags::SLOW);
+    match command.locking {
+        Locking::Nothing | Locking::Snapshot if !is_slow => return Held::Nothing,
+        Locking::Shared if is_one => {
+            if let Some(held) = locks.try_shared(args.at(1)) {
+                databases.settle();
+                return held;
+            }
+        }
+        _ => {}
+    }
+    turn.close(databases);
     let held = match command.locking {
         Locking::Nothing | Locking::Snapshot => return Held::Nothing,
         Locking::Everything => locks.everything(),
@@ -225,7 +239,7 @@ pub(crate) fn join(
     args: Args<'_>,
 ) {
     let (databases, from, turn) = (&server.databases, out.len(), Arc::clone(&session.turn));
-    let joined = turn.join(databases, keys_of(command, args), args.bytes(), |pending| {
+    let joined = turn.join(databases, keys_of(command, args), |pending| {
         let number = databases.number(session.database);
         let mut txn = Txn::new(databases, number, crate::db::now_ms());
         std::mem::swap(&mut txn.pending, pending);
@@ -253,8 +267,7 @@ pub(crate) fn execute(
     args: Args<'_>,
 ) {
     let from = out.len();
-    session.turn.close(&server.databases);
-    let locks = lock(&server.databases, command, args);
+    let locks = lock(&server.databases, &session.turn, command, args);
     let txn =
         Txn::new(&server.databases, server.databases.number(session.database), crate::db::now_ms());
     let mut context = Context { server, session, txn, out: &mut *out, in_exec: false };

@@ -7,9 +7,10 @@ use crate::{
     resp::{Args, number::parse_i64},
 };
 
-/// Redis's limits of the short forms: bytes of a string beside its object, members of a listpack and
-/// bytes of each, members of a set of integers.
+/// Redis's limits of the short forms: bytes of a string beside its object; fields of a hash and members of
+/// a sorted set in a listpack, and bytes of each; members of a set of integers.
 const EMBEDDED_BYTES: usize = 44;
+const LISTPACK_FIELDS: u64 = 512;
 const LISTPACK_MEMBERS: u64 = 128;
 const LISTPACK_BYTES: usize = 64;
 const INTSET_MEMBERS: u64 = 512;
@@ -57,7 +58,7 @@ fn encoding(context: &Context<'_, '_>, entry: &Entry) -> Result<&'static str, Fa
         Kind::Hash => {
             let fits =
                 |key: &[u8], value: &[u8]| is_short(member::field_of(key)) && is_short(value);
-            (all(context, &meta, LISTPACK_MEMBERS, fits)?, ["listpack", "hashtable"])
+            (all(context, &meta, LISTPACK_FIELDS, fits)?, ["listpack", "hashtable"])
         }
         Kind::Zset => {
             // The members by themselves come first; as many again follow by their scores.

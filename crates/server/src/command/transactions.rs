@@ -160,6 +160,7 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
     let server = context.server;
+    context.session.turn.close(&server.databases);
     let locks = lock(server, &queue, context.session);
     server.databases.settle();
     // The moment, and the database's keyspaces, are those under the locks.
