@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 use rhumb::Result;
 
 use crate::{
-    db::{Databases, Db},
-    encode::entry::decode_head,
+    db::{Databases, Db, now_ms},
+    encode::{entry::decode_head, member},
+    sweep,
 };
 
 /// How long after it was asked for last the count is kept.
@@ -67,6 +68,8 @@ pub(crate) struct Count {
     expires: AtomicI64,
     /// Held by whoever counts; when it was asked for last.
     asked: Mutex<Instant>,
+    /// Held while keys that have ended are swept, and while those that are not yet are counted.
+    pub(crate) sweeping: Mutex<()>,
 }
 
 impl Default for Count {
@@ -76,6 +79,7 @@ impl Default for Count {
             keys: AtomicI64::new(0),
             expires: AtomicI64::new(0),
             asked: Mutex::new(Instant::now()),
+            sweeping: Mutex::default(),
         }
     }
 }
@@ -122,13 +126,34 @@ impl Count {
     }
 }
 
-/// The database's count; counts, if it is not known: O(keys) then, and holds nobody up meanwhile.
-/// The caller holds no locks.
+/// How many keys the database has that have not ended; counts, if that is not known: O(keys) then, and
+/// holds nobody up meanwhile. The caller holds no locks.
 ///
 /// # Errors
 ///
 /// From the engine.
-pub(crate) fn keys(databases: &Databases, db: &Db) -> Result<Tally> {
+pub(crate) fn live_keys(databases: &Databases, db: &Db) -> Result<i64> {
+    let counted = keys(databases, db)?;
+    let _none_is_swept = db.count.sweeping.lock();
+    let all = db.count.known().unwrap_or(counted);
+    Ok(all.keys - ended_keys(db)?)
+}
+
+/// How many keys have ended and are not yet swept.
+fn ended_keys(db: &Db) -> Result<i64> {
+    let mut ended = 0;
+    for mark in sweep::due(db, now_ms()) {
+        let (mark, _) = mark?;
+        let Some((expires, key)) = member::expiry_of(&mark) else { continue };
+        // A mark may be an old one: a key has one that says the same as its entry.
+        let entry = db.keys.get(key)?;
+        let head = entry.as_deref().and_then(decode_head);
+        ended += i64::from(head.is_some_and(|(_, end, _)| end == expires));
+    }
+    Ok(ended)
+}
+
+fn keys(databases: &Databases, db: &Db) -> Result<Tally> {
     let count = &db.count;
     let mut asked = count.asked.lock();
     *asked = Instant::now();

@@ -43,8 +43,30 @@ pub(crate) type KeyBound = Bound<Vec<u8>>;
 pub(crate) struct Pending {
     writes: Vec<(u8, Space, Writes)>,
     touched: Vec<(u8, Vec<u8>)>,
-    /// Bytes that were written, those included that were written again.
+    /// How often something was written, and its bytes, those included that were written again.
+    count: usize,
     pub(crate) bytes: usize,
+}
+
+/// A place between two commands that leave what they write in the same [`Pending`].
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    count: usize,
+    touched: usize,
+}
+
+impl Pending {
+    /// The place before the command that comes next.
+    pub(crate) fn place(&self) -> Place {
+        Place { count: self.count, touched: self.touched.len() }
+    }
+
+    /// Ends the command that began here: one that wrote nothing has touched nothing.
+    pub(crate) fn end(&mut self, began: Place) {
+        if self.count == began.count {
+            self.touched.truncate(began.touched);
+        }
+    }
 }
 
 /// Reads and pending writes.
@@ -86,6 +108,7 @@ impl<'s> Txn<'s> {
 
     pub(crate) fn write(&mut self, space: Space, key: Vec<u8>, value: Option<Vec<u8>>) {
         let number = self.number;
+        self.pending.count += 1;
         self.pending.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
         let pending = &mut self.pending.writes;
         let at = pending.iter().position(|(n, s, _)| (*n, *s) == (number, space));

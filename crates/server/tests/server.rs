@@ -119,6 +119,26 @@ fn keys_end_at_their_time_and_leave_nothing() {
 }
 
 #[test]
+fn ended_keys_are_absent_before_they_are_swept() {
+    let (_dir, _server, mut client) = start();
+    // More than the sweeper, which comes every tenth of a second, can be ahead of.
+    for n in 0..40 {
+        client.run(&format!("SET k{n} v PX 3"));
+        client.run(&format!("SET m{n} v PX 3"));
+        client.run(&format!("HSET h{n} f v"));
+        client.run(&format!("PEXPIRE h{n} 3"));
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(client.run(&format!("GET k{n}")), Value::Null);
+        assert_eq!(client.run(&format!("MGET m{n} k{n}")), Value::Array(vec![Value::Null; 2]));
+        assert_eq!(client.run(&format!("HGET h{n} f")), Value::Null);
+        assert_eq!(client.run(&format!("EXISTS k{n} m{n} h{n}")), Value::Int(0));
+        assert_eq!(client.run(&format!("RANGECOUNT [k{n} [k{n}")), Value::Int(0));
+        assert_eq!(client.run(&format!("HSET h{n} g w")), Value::Int(1));
+        assert_eq!(client.run(&format!("HGETALL h{n}")), Value::bulks(&["g", "w"]));
+    }
+}
+
+#[test]
 fn a_removed_collection_leaves_no_members() {
     let dir = tempfile::tempdir().unwrap();
     let server = Running::start(config(&dir)).unwrap();

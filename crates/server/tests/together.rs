@@ -158,3 +158,26 @@ fn writes_that_share_a_commit_are_whole() {
     let Value::Array(all) = client.run("ZRANGE board 0 -1") else { panic!("no set") };
     assert_eq!(all.len(), 1200);
 }
+
+#[test]
+fn who_changes_nothing_stops_no_exec() {
+    let (_dir, server, mut client) = start();
+    let mut other = Client::connect(server.address());
+    client.run("SADD s m");
+    client.run("ZADD z 1 m");
+    client.run("WATCH s z");
+    // Commands that change nothing, in one commit with one that does.
+    let lines = ["INCR n", "SADD s m", "ZADD z 1 m", "SREM s absent", "PERSIST s"];
+    let words = |line: &str| encode(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    other.send_raw(&lines.into_iter().flat_map(words).collect::<Vec<_>>()).unwrap();
+    assert!(lines.iter().all(|_| matches!(other.reply(), Some(Value::Int(0..=1)))));
+    client.run("MULTI");
+    client.run("SCARD s");
+    assert_eq!(client.run("EXEC"), Value::Array(vec![Value::Int(1)]));
+    // And one that does.
+    client.run("WATCH s");
+    other.send_raw(&[words("INCR n"), words("SADD s n")].concat()).unwrap();
+    assert!((0..2).all(|_| other.reply().is_some()));
+    client.run("MULTI");
+    assert_eq!(client.run("EXEC"), Value::NullArray);
+}

@@ -199,18 +199,17 @@ pub(super) fn randomkey(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done 
     Ok(())
 }
 
-/// `DBSIZE`: keys that have ended count until they are swept, as in Redis.
+/// `DBSIZE`.
 pub(super) fn dbsize(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     if !context.in_exec {
         let db = context.txn.db()?;
-        context.out.int(count::keys(&context.server.databases, db)?.keys);
+        context.out.int(count::live_keys(&context.server.databases, db)?);
         return Ok(());
     }
     // Under all locks, and with what the transaction has written so far.
     let mut keys = 0;
     for pair in context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
-        pair?;
-        keys += 1;
+        keys += i64::from(is_live(&pair?.1, context.txn.now_ms));
     }
     context.out.int(keys);
     Ok(())

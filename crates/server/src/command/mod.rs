@@ -243,10 +243,12 @@ pub(crate) fn join(
         let number = databases.number(session.database);
         let mut txn = Txn::new(databases, number, crate::db::now_ms());
         std::mem::swap(&mut txn.pending, pending);
+        let place = txn.pending.place();
         let session = &mut *session;
         let mut context = Context { server, session, txn, out: &mut *out, in_exec: false };
         let done = (command.run)(&mut context, args);
         std::mem::swap(&mut context.txn.pending, pending);
+        pending.end(place);
         done
     });
     match joined {

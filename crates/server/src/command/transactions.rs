@@ -175,8 +175,10 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     context.out.array(queue.len());
     context.in_exec = true;
     for (command, args) in queue.commands() {
-        let from = context.out.len();
-        match (command.run)(context, args) {
+        let (from, place) = (context.out.len(), context.txn.pending.place());
+        let done = (command.run)(context, args);
+        context.txn.pending.end(place);
+        match done {
             Ok(()) => {}
             // What it had written by then is unknown: nothing of the transaction happens.
             Err(fault @ Fault::Engine(_)) => return Err(fault),
