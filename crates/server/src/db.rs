@@ -154,6 +154,12 @@ impl Databases {
         self.map[database].load(Ordering::Acquire)
     }
 
+    /// The database that has the keyspaces of this number: to those who watch keys. The caller holds
+    /// a lock, so that no databases are exchanged.
+    pub(crate) fn database_of(&self, number: u8) -> usize {
+        (0..DATABASES).find(|at| self.number(*at) == number).unwrap_or_default()
+    }
+
     /// The keyspaces of a number; made at their first use.
     ///
     /// # Errors

@@ -327,7 +327,7 @@ impl<'s> Txn<'s> {
         batch.commit().inspect_err(|_| databases.forget_counts())?;
         databases.note_commit();
         for (number, key) in touched {
-            databases.watches.touch(number, &key);
+            databases.watches.touch(databases.database_of(number), &key);
         }
         Ok(())
     }

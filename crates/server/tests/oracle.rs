@@ -137,8 +137,12 @@ fn compare(oracle: &Oracle, seed: u64, commands: u64, resp3: bool) {
                 println!("reply {at}, to {command:?}: {:?} and {:?}", ours[at], theirs[at]);
             }
             if pair[0] != pair[1] {
+                // From what is watched on, if something may be.
+                let is_watch = |c: &Vec<Vec<u8>>| c[0].eq_ignore_ascii_case(b"watch");
+                let watch = history.iter().rev().position(is_watch).unwrap_or(0);
+                let len = (watch + 20).clamp(40, 400);
                 let tail: Vec<String> =
-                    history.iter().rev().take(40).rev().map(|c| text(c)).collect();
+                    history.iter().rev().take(len).rev().map(|c| text(c)).collect();
                 panic!(
                     "seed {seed}, RESP{}: after {sent} commands\n{}\n  ours   {:?}\n  theirs {:?}",
                     if resp3 { 3 } else { 2 },

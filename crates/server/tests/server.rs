@@ -235,6 +235,17 @@ fn watched_keys_that_change_or_end_stop_exec() {
         client.run("PING");
         assert_ne!(client.run("EXEC"), Value::NullArray, "{change}: once only");
     }
+    // A key that is in neither of two databases that are exchanged is watched on.
+    client.run("SELECT 0");
+    client.run("WATCH absent");
+    other.run("SWAPDB 0 6");
+    client.run("MULTI");
+    assert_eq!(client.run("EXEC"), Value::Array(vec![]));
+    client.run("WATCH absent");
+    other.run("SWAPDB 0 6");
+    other.run("SET absent 1");
+    client.run("MULTI");
+    assert_eq!(client.run("EXEC"), Value::NullArray);
     client.run("SET k 1 PX 30");
     client.run("WATCH k");
     std::thread::sleep(Duration::from_millis(50));

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use super::{Context, Done, Fault, NO_SUCH_KEY, SYNTAX, integer, is_word};
 use crate::{
     count,
-    db::DATABASES,
+    db::{DATABASES, Db},
     encode::{Entry, Kind, entry::decode_head, member},
     glob,
     random::Random,
@@ -227,6 +227,11 @@ fn check_flush_option(args: Args<'_>) -> Done {
     }
 }
 
+/// Whether there is an entry of this key, even one that has ended.
+fn is_among(db: &Db, key: &[u8]) -> bool {
+    matches!(db.keys.contains_key(key), Ok(true))
+}
+
 fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
     // What an EXEC has written so far comes first; a clearing cannot be taken back.
     context.txn.commit()?;
@@ -234,7 +239,8 @@ fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
         let db = context.server.databases.numbered(*number)?;
         let watches = &context.server.databases.watches;
         if watches.any() {
-            watches.touch_all(*number, |key| matches!(db.keys.contains_key(key), Ok(true)));
+            let database = context.server.databases.database_of(*number);
+            watches.touch_all(database, |key| is_among(db, key));
         }
         context.server.databases.clear(*number)?;
     }
@@ -266,9 +272,15 @@ pub(super) fn swapdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     };
     context.txn.commit()?;
     let databases = &context.server.databases;
+    let dbs = [first, second].map(|database| databases.numbered(databases.number(database)));
+    let [one, other] = dbs;
+    let (one, other) = (one?, other?);
     databases.swap(first, second)?;
-    for number in [databases.number(first), databases.number(second)] {
-        databases.watches.touch_all(number, |_| true);
+    if first != second && databases.watches.any() {
+        for database in [first, second] {
+            let is_touched = |key: &[u8]| is_among(one, key) || is_among(other, key);
+            databases.watches.touch_all(database, is_touched);
+        }
     }
     context.txn.number = databases.number(context.session.database);
     context.out.ok();

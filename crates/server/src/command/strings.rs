@@ -108,7 +108,8 @@ pub(crate) fn submit_run(
 
 fn touch_pairs(databases: &Databases, number: u8, pairs: &Pairs<'_>) {
     if databases.watches.any() {
-        pairs.iter().for_each(|(key, _)| databases.watches.touch(number, key));
+        let database = databases.database_of(number);
+        pairs.iter().for_each(|(key, _)| databases.watches.touch(database, key));
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) fn watch(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     for key in args.iter_from(1) {
-        let watched = (context.txn.number, key.to_vec());
+        let watched = (context.session.database, key.to_vec());
         if context.session.watched.iter().any(|(other, _)| *other == watched) {
             continue;
         }
@@ -142,8 +142,8 @@ fn is_dirty(context: &mut Context<'_, '_>) -> Result<bool, Fault> {
     }
     let here = context.txn.number;
     let mut dirty = false;
-    for ((number, key), was_there) in &context.session.watched {
-        context.txn.number = *number;
+    for ((database, key), was_there) in &context.session.watched {
+        context.txn.number = context.server.databases.number(*database);
         dirty |= *was_there && !context.txn.exists(key)?;
     }
     context.txn.number = here;
