@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Client, Value, config, encode, start, wait_until};
-use rhumb_server::Running;
+use rhumb_server::{Config, Running};
 
 /// A database's count of keys must be what its keys are.
 #[track_caller]
@@ -180,4 +180,29 @@ fn who_changes_nothing_stops_no_exec() {
     assert!((0..2).all(|_| other.reply().is_some()));
     client.run("MULTI");
     assert_eq!(client.run("EXEC"), Value::NullArray);
+}
+
+#[test]
+fn who_reads_to_write_sees_what_was_submitted() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Running::start(Config { threads: 1, ..config(&dir) }).unwrap();
+    let [mut busy, mut setter, mut adder] = [0; 3].map(|_| Client::connect(server.address()));
+    for _ in 0..20 {
+        busy.run(&format!("RPUSH list{}", " element".repeat(100)));
+    }
+    let words = |line: &str| encode(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    for round in 1..=400 {
+        // While the worker is busy, a SET comes in and then one that adds to what it set.
+        busy.send_raw(&words("LRANGE list 0 -1")).unwrap();
+        setter.send_raw(&words(&format!("SET n {round}000"))).unwrap();
+        let lines: &[&str] =
+            if round % 2 == 0 { &["INCR n"] } else { &["MULTI", "INCR n", "EXEC"] };
+        let bytes: Vec<u8> = lines.iter().flat_map(|line| words(line)).collect();
+        adder.send_raw(&bytes).unwrap();
+        assert_eq!(setter.reply(), Some(Value::ok()));
+        assert!(lines.iter().all(|_| adder.reply().is_some()) && busy.reply().is_some());
+        // In either order, but none of the two is lost.
+        let found: u32 = setter.run("GET n").text().parse().unwrap();
+        assert!(found == round * 1000 || found == round * 1000 + 1, "round {round}: {found}");
+    }
 }
