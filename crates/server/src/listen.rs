@@ -159,11 +159,22 @@ async fn drain(server: &Server) {
     }
 }
 
+/// The system keeps so many bytes for a client besides those that are on their way to it: else one that
+/// takes nothing costs megabytes that no limit here counts.
+const UNSENT_BYTES: u32 = 256 << 10;
+
+/// Settings of a client's socket. It serves without them as well.
+pub(crate) fn prepare(socket: &TcpStream) {
+    let _ = socket.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let _ = socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES);
+}
+
 async fn accept_tcp(server: Arc<Server>, listener: TcpListener, assign: Assign) {
     loop {
         match listener.accept().await {
             Ok((socket, from)) => {
-                let _ = socket.set_nodelay(true);
+                prepare(&socket);
                 let to = socket.local_addr().map_or(String::new(), |address| address.to_string());
                 accept(&server, &assign, socket, (from.to_string(), to), refuse_tcp);
             }

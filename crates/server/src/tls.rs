@@ -60,7 +60,7 @@ pub(crate) async fn serve(
             tokio::time::sleep(crate::listen::ACCEPT_PAUSE).await;
             continue;
         };
-        let _ = socket.set_nodelay(true);
+        crate::listen::prepare(&socket);
         let to = socket.local_addr().map_or(String::new(), |address| address.to_string());
         let most = server.limits.read().clients;
         // Past the limit the socket is closed: no error can be said before the handshake.
