@@ -13,9 +13,9 @@ scratch=$(mktemp -d)
 "$binary" serve --data "$scratch/data" --listen "127.0.0.1:$port" --metrics "127.0.0.1:$((port + 1))" \
     --memory 256M >"$scratch/banner" &
 server=$!
-work=
+work=()
 end() {
-    [[ -z $work ]] || kill "$work" 2>/dev/null || true
+    kill "${work[@]}" 2>/dev/null || true
     kill "$server" 2>/dev/null || true
     wait
     rm -rf "$scratch"
@@ -24,8 +24,10 @@ trap end EXIT
 until [[ -s $scratch/banner ]]; do sleep 0.1; done
 
 redis-benchmark -p "$port" -t set -n 1500000 -r 1000000 -d 100 -P 64 -q >/dev/null
-redis-benchmark -p "$port" -t get,set,zadd -n 100000000 -r 1000000 -d 100 -P 4 -q >/dev/null &
-work=$!
+for test in get set zadd; do
+    redis-benchmark -p "$port" -t "$test" -n 100000000 -r 1000000 -d 100 -P 4 -c 10 -q >/dev/null &
+    work+=($!)
+done
 
 # Screenshots are taken when the page has loaded: this one has the status page within it, and goes on loading
 # for so long that there is something to see.
