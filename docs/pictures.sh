@@ -24,8 +24,8 @@ trap end EXIT
 until [[ -s $scratch/banner ]]; do sleep 0.1; done
 
 redis-benchmark -p "$port" -t set -n 1500000 -r 1000000 -d 100 -P 64 -q >/dev/null
-for test in get set zadd; do
-    redis-benchmark -p "$port" -t "$test" -n 100000000 -r 1000000 -d 100 -P 4 -c 10 -q >/dev/null &
+for test in get set; do
+    redis-benchmark -p "$port" -t "$test" -n 100000000 -r 1000000 -d 100 -P 4 -c 25 -q >/dev/null &
     work+=($!)
 done
 
