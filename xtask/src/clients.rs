@@ -23,45 +23,58 @@ Starts `rhumb serve` and runs the smoke programs in clients/, all of them if non
 
   redis-cli redis-benchmark redis-py valkey-py node-redis ioredis go-redis redis-rs jedis";
 
-/// A smoke program: what it needs, how its packages are fetched, how it is run.
+/// A smoke program: what it needs, how its packages are fetched, how it is run, and the command whose
+/// last word says which version of the client that was.
 struct Program {
     name: &'static str,
     tool: &'static str,
     prepare: fn(&Path) -> Result<Vec<Command>>,
     run: fn(&Path, u16) -> Result<()>,
+    version: &'static [&'static str],
 }
 
 const PROGRAMS: [Program; 9] = [
-    Program { name: "redis-cli", tool: "redis-cli", prepare: nothing, run: redis_cli },
+    Program {
+        name: "redis-cli",
+        tool: "redis-cli",
+        prepare: nothing,
+        run: redis_cli,
+        version: &["redis-cli", "--version"],
+    },
     Program {
         name: "redis-benchmark",
         tool: "redis-benchmark",
         prepare: nothing,
         run: redis_benchmark,
+        version: &["redis-benchmark", "--version"],
     },
     Program {
         name: "redis-py",
         tool: "python3",
         prepare: |dir| python(dir, "redis"),
         run: |dir, port| python_run(dir, "redis", port),
+        version: &["environment/bin/python", "-c", "import redis; print(redis.__version__)"],
     },
     Program {
         name: "valkey-py",
         tool: "python3",
         prepare: |dir| python(dir, "valkey"),
         run: |dir, port| python_run(dir, "valkey", port),
+        version: &["environment/bin/python", "-c", "import valkey; print(valkey.__version__)"],
     },
     Program {
         name: "node-redis",
         tool: "npm",
         prepare: npm,
         run: |dir, port| expect(program("node", dir).arg("node-redis.js").arg(port.to_string())),
+        version: &["node", "-p", "require('./node_modules/redis/package.json').version"],
     },
     Program {
         name: "ioredis",
         tool: "npm",
         prepare: npm,
         run: |dir, port| expect(program("node", dir).arg("ioredis.js").arg(port.to_string())),
+        version: &["node", "-p", "require('./node_modules/ioredis/package.json').version"],
     },
     Program {
         name: "go-redis",
@@ -75,6 +88,7 @@ const PROGRAMS: [Program; 9] = [
             Ok(vec![tidy, build])
         },
         run: |dir, port| expect(program("./smoke", dir).arg(port.to_string())),
+        version: &["go", "list", "-m", "github.com/redis/go-redis/v9"],
     },
     Program {
         name: "redis-rs",
@@ -86,6 +100,7 @@ const PROGRAMS: [Program; 9] = [
             Ok(vec![build])
         },
         run: |dir, port| expect(program("target/debug/smoke", dir).arg(port.to_string())),
+        version: &["cargo", "pkgid", "redis"],
     },
     Program {
         name: "jedis",
@@ -100,6 +115,7 @@ const PROGRAMS: [Program; 9] = [
             let path = "target/classes:target/dependency/*";
             expect(program("java", dir).args(["-cp", path, "Smoke", &port.to_string()]))
         },
+        version: &["sh", "-c", "ls target/dependency | grep jedis"],
     },
 ];
 
@@ -126,7 +142,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         let outcome = match why_not(program, &dir)? {
             Some(why) => format!("skipped: {why}"),
             None => match (program.run)(&dir, server.port) {
-                Ok(()) => "ok".to_owned(),
+                Ok(()) => format!("ok, {}", version(program, &dir)?),
                 Err(error) => {
                     failed.push(program.name);
                     format!("FAILED: {error:#}")
@@ -156,6 +172,15 @@ fn why_not(program: &Program, dir: &Path) -> Result<Option<String>> {
         }
     }
     Ok(None)
+}
+
+/// The version of a client that was fetched.
+fn version(of: &Program, dir: &Path) -> Result<String> {
+    let mut command = program(of.version[0], dir);
+    let output = command.args(&of.version[1..]).output();
+    let output = output.with_context(|| format!("cannot run {}", of.version[0]))?;
+    let line = last_line(&output);
+    Ok(line.rsplit([' ', '@', '#']).next().unwrap_or_default().to_owned())
 }
 
 fn last_line(output: &Output) -> String {

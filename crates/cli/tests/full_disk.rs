@@ -55,11 +55,19 @@ fn start(shell: &Shell) -> Option<Server> {
 
 /// Sends a command and reads the first line of its reply, and the value of a bulk string.
 fn call(client: &mut BufReader<TcpStream>, words: &[&str]) -> String {
+    client.get_mut().write_all(encode(words).as_bytes()).expect("the server reads");
+    reply(client)
+}
+
+fn encode(words: &[&str]) -> String {
     let mut text = format!("*{}\r\n", words.len());
     for word in words {
         text += &format!("${}\r\n{word}\r\n", word.len());
     }
-    client.get_mut().write_all(text.as_bytes()).expect("the server reads");
+    text
+}
+
+fn reply(client: &mut BufReader<TcpStream>) -> String {
     let mut line = String::new();
     client.read_line(&mut line).expect("the server replies");
     let line = line.trim_end().to_owned();
@@ -82,6 +90,17 @@ fn value(n: u32) -> String {
     words.collect()
 }
 
+/// Sends commands that share a commit; returns how many of them were acknowledged.
+fn append_thrice(client: &mut BufReader<TcpStream>) -> usize {
+    let one = encode(&["APPEND", "joined", &value(0)]);
+    client.get_mut().write_all(one.repeat(3).as_bytes()).expect("the server reads");
+    let replies: Vec<String> = (0..3).map(|_| reply(client)).collect();
+    for reply in &replies {
+        assert!(reply.starts_with(':') || reply.contains("space"), "{reply}");
+    }
+    replies.iter().filter(|reply| reply.starts_with(':')).count()
+}
+
 #[test]
 fn a_full_disk_stops_writes_until_there_is_room() {
     let shell = Shell::new();
@@ -89,9 +108,13 @@ fn a_full_disk_stops_writes_until_there_is_room() {
         eprintln!("not tried: no disk can be mounted here");
         return;
     };
+    // Writes are committed together only if there are several clients.
+    let _other = TcpStream::connect(&server.address).expect("the server listens");
     let socket = TcpStream::connect(&server.address).expect("the server listens");
     socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out is set");
     let mut client = BufReader::new(socket);
+    let mut appended = append_thrice(&mut client);
+    assert_eq!(appended, 3);
     let mut written = 0;
     let refusal = loop {
         let reply = call(&mut client, &["SET", &format!("key:{written:06}"), &value(written)]);
@@ -102,6 +125,10 @@ fn a_full_disk_stops_writes_until_there_is_room() {
         assert!(written < 4096, "the disk was never full");
     };
     assert!(refusal.starts_with('-') && refusal.contains("space"), "{refusal}");
+    appended += append_thrice(&mut client);
+    assert!(appended < 6, "there was room");
+    let len = |appended: usize| format!(":{}", appended * value(0).len());
+    assert_eq!(call(&mut client, &["STRLEN", "joined"]), len(appended));
     for n in (0..written).step_by(7) {
         assert_eq!(call(&mut client, &["GET", &format!("key:{n:06}")]), value(n));
     }
@@ -114,6 +141,8 @@ fn a_full_disk_stops_writes_until_there_is_room() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(call(&mut client, &["GET", "after"]), "room");
+    appended += append_thrice(&mut client);
+    assert_eq!(call(&mut client, &["STRLEN", "joined"]), len(appended));
     for n in 0..written {
         assert_eq!(call(&mut client, &["GET", &format!("key:{n:06}")]), value(n));
     }

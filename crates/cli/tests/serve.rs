@@ -96,25 +96,30 @@ fn wrong_settings_are_told() {
 }
 
 /// What a writer sends for one of its numbers, and the end of the reply.
-type Way = fn(usize, u64) -> (String, &'static str);
+type Way = fn(usize, u64) -> (String, String);
 
 /// How a client writes the same number to its keys `a` and `b`: what it sends, and the reply.
-const WAYS: [Way; 3] = [
+const WAYS: [Way; 4] = [
     |client, n| {
         let lines = format!("MULTI\r\nSET a{client} {n}\r\nSET b{client} {n}\r\nEXEC");
-        (lines, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n")
+        (lines, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n".to_owned())
     },
-    |client, n| (format!("MSET a{client} {n} b{client} {n}"), "+OK\r\n"),
-    |client, n| (format!("SET b{client} {n}\r\nSET a{client} {n}"), "+OK\r\n+OK\r\n"),
+    |client, n| (format!("MSET a{client} {n} b{client} {n}"), "+OK\r\n".to_owned()),
+    |client, n| (format!("SET b{client} {n}\r\nSET a{client} {n}"), "+OK\r\n+OK\r\n".to_owned()),
+    // With an option: it joins a turn.
+    |client, n| {
+        let set = |key| format!("SET {key}{client} {n} KEEPTTL");
+        (format!("{}\r\n{}", set('b'), set('a')), "+OK\r\n+OK\r\n".to_owned())
+    },
 ];
 
 /// Clients at a time, each of which writes in one of the ways.
-const WRITERS: usize = 6;
+const WRITERS: usize = 8;
 
 /// The number that a client's keys hold, after a kill by which `expected` was acknowledged.
 fn found(server: &Server, client: usize, expected: u64) -> u64 {
     let [a, b] = ["a", "b"].map(|key| number(&mut server.client(), &format!("{key}{client}")));
-    // The two `SET`s of the last way are no batch.
+    // The two commands of the last ways are no batch.
     let is_batch = client % WAYS.len() < 2;
     assert!(a == b || (!is_batch && b == a + 1), "half a batch of client {client}: {a}, {b}");
     let may_be = [expected, expected + 1];

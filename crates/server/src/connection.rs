@@ -21,6 +21,7 @@ use crate::{
     resp::{Frames, Parser, Reply},
     server::Server,
     session::Session,
+    turn::Turn,
 };
 
 /// Bytes that are read at a time; before a password was said.
@@ -80,11 +81,12 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     server: Arc<Server>,
     socket: S,
     info: Arc<ClientInfo>,
+    turn: Arc<Turn>,
 ) {
     let is_open = server.password().is_none();
     let out = Reply::new(server.config.limits.reply_bytes);
     let mut connection = Connection {
-        session: Session::new(Arc::clone(&info), is_open),
+        session: Session::new(Arc::clone(&info), is_open, turn),
         server,
         socket,
         parser: Parser::default(),
@@ -233,6 +235,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 written => sent += written,
             }
         }
+        // TLS takes bytes that it has not sent: nothing would send them while the client waits.
+        let (socket, info) = (&mut self.socket, &self.session.info);
+        let flush = poll_fn(|cx| {
+            let polled = Pin::new(&mut *socket).poll_flush(cx);
+            info.note_stalled(polled.is_pending());
+            polled
+        });
+        flush.await?;
         self.out.clear(SEND_BYTES);
         Ok(())
     }

@@ -18,6 +18,7 @@ use rhumb::{Batch, Database, Error, Keyspace, KeyspaceOptions, PersistMode, Resu
 
 use crate::{
     config::Fsync,
+    count::Count,
     encode::format::{
         FORMAT_VERSION, SYSTEM_CLEARING, SYSTEM_KEYSPACE, SYSTEM_MAP, SYSTEM_NEXT_ID,
         SYSTEM_VERSION,
@@ -49,9 +50,7 @@ pub(crate) struct Db {
     /// Whether a collection may be among the keys: while there is none, a plain `SET` need not look
     /// at what it replaces.
     pub(crate) has_collections: AtomicBool,
-    /// Keys at the last count, and those of them with a time of expiry.
-    pub(crate) counted_keys: AtomicU64,
-    pub(crate) counted_expires: AtomicU64,
+    pub(crate) count: Count,
 }
 
 /// All databases, and what they share.
@@ -155,6 +154,12 @@ impl Databases {
         self.map[database].load(Ordering::Acquire)
     }
 
+    /// The database that has the keyspaces of this number: to those who watch keys. The caller holds
+    /// a lock, so that no databases are exchanged.
+    pub(crate) fn database_of(&self, number: u8) -> usize {
+        (0..DATABASES).find(|at| self.number(*at) == number).unwrap_or_default()
+    }
+
     /// The keyspaces of a number; made at their first use.
     ///
     /// # Errors
@@ -184,8 +189,7 @@ impl Databases {
             members,
             work,
             has_collections: AtomicBool::new(has_collections),
-            counted_keys: AtomicU64::new(0),
-            counted_expires: AtomicU64::new(0),
+            count: Count::default(),
         }))
     }
 
@@ -240,8 +244,7 @@ impl Databases {
         db.work.clear()?;
         self.system.remove(&mark)?;
         db.has_collections.store(false, Ordering::Relaxed);
-        db.counted_keys.store(0, Ordering::Relaxed);
-        db.counted_expires.store(0, Ordering::Relaxed);
+        db.count.clear();
         Ok(())
     }
 
@@ -289,6 +292,7 @@ impl Databases {
         self.submitted.fetch_add(1, Ordering::Relaxed);
         batch.submit().inspect_err(|_| {
             self.submitted.fetch_sub(1, Ordering::Relaxed);
+            self.forget_counts();
         })
     }
 
@@ -302,8 +306,15 @@ impl Databases {
         self.submitted.fetch_sub(1, Ordering::Relaxed);
         if done.is_ok() {
             self.note_commit();
+        } else {
+            self.forget_counts();
         }
         done
+    }
+
+    /// Says that a commit failed, of which the databases' counts may know.
+    pub(crate) fn forget_counts(&self) {
+        self.opened().for_each(|(_, db)| db.count.forget());
     }
 
     /// Commits what other clients have submitted. To be called under the locks of the keys, before

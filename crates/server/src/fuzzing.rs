@@ -65,14 +65,19 @@ pub fn resp(data: &[u8]) {
 static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
     let data = std::env::temp_dir().join(format!("rhumb-fuzz-{}", std::process::id()));
     let config = Config { data, memory_bytes: 16 << 20, fsync: Fsync::No, ..Config::default() };
-    Arc::new(Server::open(config).expect("an empty directory can be opened"))
+    let server = Server::open(config).expect("an empty directory can be opened");
+    // So that there is somebody to share commits with.
+    for _ in 0..2 {
+        server.clients.enter(9, String::new(), String::new());
+    }
+    Arc::new(server)
 });
 
 /// Bytes that a client sends who has said the password.
 pub fn session(data: &[u8]) {
     let server = &*SERVER;
-    let info = Arc::new(ClientInfo::new(1, String::new(), String::new()));
-    let mut session = Session::new(info, true);
+    let info = Arc::new(ClientInfo::new(9, String::new(), String::new()));
+    let mut session = Session::new(info, true, Arc::default());
     let mut out = Reply::new(1 << 20);
     let (mut parser, mut frames, mut input) =
         (Parser::default(), Frames::default(), b"FLUSHALL\r\n".to_vec());

@@ -4,11 +4,11 @@
 //!
 //! | module | for |
 //! | --- | --- |
-//! | `listen`, `http` | sockets, the life of the server, the metrics |
+//! | `listen`, `workers`, `http` | sockets, the life of the server, the metrics |
 //! | `connection` | one connection: bytes in, replies out |
 //! | `session` | one client: commands to replies |
 //! | `command` | what each command does |
-//! | `txn`, `db`, `locks`, `watch` | reads and pending writes, databases, atomicity |
+//! | `turn`, `txn`, `db`, `locks`, `watch`, `count` | reads and pending writes, databases, atomicity |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
 //! | `resp` | the protocol |
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ mod clients;
 mod command;
 mod config;
 mod connection;
+mod count;
 mod db;
 mod encode;
 mod exposition;
@@ -36,8 +37,10 @@ mod session;
 mod sweep;
 #[cfg(feature = "tls")]
 mod tls;
+mod turn;
 mod txn;
 mod watch;
+mod workers;
 
 use std::{fmt, io, net::SocketAddr, sync::Arc};
 
@@ -117,14 +120,14 @@ pub struct Ready {
 ///
 /// [`ServeError`], which says what to do about it.
 pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeError> {
-    let runtime = listen::runtime(config.threads)?;
+    let (runtime, workers) = (listen::runtime()?, workers::Workers::start(config.threads)?);
     let server = Arc::new(server::Server::open(config)?);
     runtime.block_on(async {
         let listeners = listen::bind(&server)?;
         stop_on_signals(&server)?;
         ready(&listeners.ready()?);
         notify::ready();
-        let served = listen::serve(&server, listeners).await;
+        let served = listen::serve(&server, listeners, workers.assign()).await;
         notify::stopping();
         served
     })
@@ -169,14 +172,20 @@ impl Running {
     ///
     /// As [`serve`].
     pub fn start(config: Config) -> Result<Self, ServeError> {
-        let runtime = listen::runtime(config.threads)?;
+        let (runtime, workers) = (listen::runtime()?, workers::Workers::start(config.threads)?);
         let server = Arc::new(server::Server::open(config)?);
         let listeners = runtime.block_on(async { listen::bind(&server) })?;
         let ready = listeners.ready()?;
         let running = Arc::clone(&server);
         let thread = std::thread::Builder::new()
             .name("rhumb-server".to_owned())
-            .spawn(move || runtime.block_on(listen::serve(&running, listeners)))
+            .spawn(move || {
+                let assign = workers.assign();
+                let served = runtime.block_on(listen::serve(&running, listeners, assign));
+                // No connection keeps the data open when this ends.
+                drop(workers);
+                served
+            })
             .map_err(|error| ServeError::thread(&error))?;
         Ok(Self { ready, stop: Stop(server), thread: Some(thread) })
     }

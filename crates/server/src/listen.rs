@@ -16,7 +16,16 @@ use tokio::{
     runtime::{Builder, Runtime},
 };
 
-use crate::{Ready, ServeError, config::Fsync, connection, http, server::Server, sweep};
+use crate::{
+    Ready, ServeError,
+    clients::ClientInfo,
+    config::Fsync,
+    connection, http,
+    server::Server,
+    sweep,
+    turn::Turn,
+    workers::{Assign, Socket},
+};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -51,13 +60,10 @@ impl Listeners {
     }
 }
 
-/// The runtime that serves connections.
-pub(crate) fn runtime(threads: usize) -> io::Result<Runtime> {
+/// The runtime that accepts connections and serves monitors.
+pub(crate) fn runtime() -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
-    if threads > 0 {
-        builder.worker_threads(threads);
-    }
-    builder.thread_name("rhumb-serve").enable_all().build()
+    builder.worker_threads(1).thread_name("rhumb-accept").enable_all().build()
 }
 
 fn bind_tcp(address: SocketAddr) -> Result<TcpListener, ServeError> {
@@ -112,17 +118,22 @@ pub(crate) fn bind(server: &Server) -> Result<Listeners, ServeError> {
 }
 
 /// Serves until the server is asked to end; then drains and syncs.
-pub(crate) async fn serve(server: &Arc<Server>, listeners: Listeners) -> Result<(), ServeError> {
+pub(crate) async fn serve(
+    server: &Arc<Server>,
+    listeners: Listeners,
+    assign: Assign,
+) -> Result<(), ServeError> {
     let background = Background::start(server)?;
     let mut accepting = Vec::new();
     #[cfg(feature = "tls")]
     if let Some((tls, acceptor)) = listeners.tls {
-        accepting.push(tokio::spawn(crate::tls::serve(Arc::clone(server), tls, acceptor)));
+        let serve = crate::tls::serve(Arc::clone(server), tls, acceptor, assign.clone());
+        accepting.push(tokio::spawn(serve));
     }
     let Listeners { tcp, unix, metrics, .. } = listeners;
-    accepting.push(tokio::spawn(accept_tcp(Arc::clone(server), tcp)));
+    accepting.push(tokio::spawn(accept_tcp(Arc::clone(server), tcp, assign.clone())));
     if let Some(unix) = unix {
-        accepting.push(tokio::spawn(accept_unix(Arc::clone(server), unix)));
+        accepting.push(tokio::spawn(accept_unix(Arc::clone(server), unix, assign)));
     }
     if let Some(metrics) = metrics {
         accepting.push(tokio::spawn(http::serve(Arc::clone(server), metrics)));
@@ -148,26 +159,37 @@ async fn drain(server: &Server) {
     }
 }
 
-async fn accept_tcp(server: Arc<Server>, listener: TcpListener) {
+/// The system keeps so many bytes for a client besides those that are on their way to it: else one that
+/// takes nothing costs megabytes that no limit here counts.
+const UNSENT_BYTES: u32 = 256 << 10;
+
+/// Settings of a client's socket. It serves without them as well.
+pub(crate) fn prepare(socket: &TcpStream) {
+    let _ = socket.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let _ = socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES);
+}
+
+async fn accept_tcp(server: Arc<Server>, listener: TcpListener, assign: Assign) {
     loop {
         match listener.accept().await {
             Ok((socket, from)) => {
-                let _ = socket.set_nodelay(true);
+                prepare(&socket);
                 let to = socket.local_addr().map_or(String::new(), |address| address.to_string());
-                accept(&server, socket, from.to_string(), to, refuse_tcp);
+                accept(&server, &assign, socket, (from.to_string(), to), refuse_tcp);
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
-async fn accept_unix(server: Arc<Server>, listener: UnixListener) {
+async fn accept_unix(server: Arc<Server>, listener: UnixListener, assign: Assign) {
     let path = server.config.unix.clone().unwrap_or_default().display().to_string();
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
                 let from = format!("{path}:0");
-                accept(&server, socket, from.clone(), from, refuse_unix);
+                accept(&server, &assign, socket, (from.clone(), from), refuse_unix);
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
@@ -188,16 +210,31 @@ fn refuse_unix(mut socket: UnixStream) {
     });
 }
 
-fn accept<S>(server: &Arc<Server>, socket: S, from: String, to: String, refuse: fn(S))
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-{
+fn accept<S: Socket>(
+    server: &Arc<Server>,
+    assign: &Assign,
+    socket: S,
+    (from, to): (String, String),
+    refuse: fn(S),
+) {
     let most = server.limits.read().clients;
-    match server.clients.enter(most, from, to) {
-        Some(info) => {
-            tokio::spawn(connection::serve(Arc::clone(server), socket, info));
-        }
-        None => refuse(socket),
+    let Some(info) = server.clients.enter(most, from, to) else { return refuse(socket) };
+    let id = info.id;
+    let serving = Arc::clone(server);
+    if assign.serve(socket, |socket, turn| serve_one(serving, socket, info, turn)).is_err() {
+        server.clients.leave(id);
+    }
+}
+
+async fn serve_one<S: Socket>(
+    server: Arc<Server>,
+    socket: io::Result<S>,
+    info: Arc<ClientInfo>,
+    turn: Arc<Turn>,
+) {
+    match socket {
+        Ok(socket) => connection::serve(server, socket, info, turn).await,
+        Err(_) => server.clients.leave(info.id),
     }
 }
 
@@ -235,6 +272,7 @@ fn each_second(server: &Server) {
         server.metrics.end_second();
         let limits = server.limits.read().clone();
         server.clients.end_overdue(&limits);
+        server.databases.opened().for_each(|(_, db)| db.count.lapse());
         if server.databases.fsync() == Fsync::Everysec {
             // A sync that fails stops writes, and every writer is told.
             let _ = server.databases.sync();

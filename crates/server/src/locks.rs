@@ -4,9 +4,12 @@
 //! swapping databases changes nothing here. Rules: (1) a task takes its locks in one call, (2) in
 //! ascending order of stripes, (3) holds them over no `await`, (4) takes no others meanwhile, and
 //! (5) calls `Databases::settle` before it reads: a `SET` may have been submitted under these locks
-//! and be waiting for its commit without them.
+//! and be waiting for its commit without them. A turn (`turn.rs`) holds locks for longer and takes
+//! more meanwhile, but waits for none while it has some.
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+
+use parking_lot::{ArcRwLockWriteGuard, RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// How many stripes. Two unrelated writers meet in one with this chance, and taking all of them
@@ -16,7 +19,21 @@ const STRIPES: usize = 1024;
 /// All stripes.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    stripes: Box<[RwLock<()>]>,
+    stripes: Box<[Arc<RwLock<()>>]>,
+}
+
+/// Stripes that a turn has locked against everyone.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    guards: Vec<ArcRwLockWriteGuard<RawRwLock, ()>>,
+    /// One bit for each stripe.
+    has: [u64; STRIPES / 64],
+}
+
+impl Default for Gathered {
+    fn default() -> Self {
+        Self { guards: Vec::new(), has: [0; STRIPES / 64] }
+    }
 }
 
 /// Locks that are held until this is dropped.
@@ -31,7 +48,7 @@ pub(crate) enum Held<'a> {
 
 impl Default for Locks {
     fn default() -> Self {
-        Self { stripes: (0..STRIPES).map(|_| RwLock::default()).collect() }
+        Self { stripes: (0..STRIPES).map(|_| Arc::default()).collect() }
     }
 }
 
@@ -53,6 +70,11 @@ impl Locks {
         Held::Shared(self.stripes[stripe_of(key)].read())
     }
 
+    /// As [`Locks::shared`], if that is possible without waiting.
+    pub(crate) fn try_shared(&self, key: &[u8]) -> Option<Held<'_>> {
+        self.stripes[stripe_of(key)].try_read().map(Held::Shared)
+    }
+
     /// Locks one key against everyone.
     pub(crate) fn exclusive(&self, key: &[u8]) -> Held<'_> {
         Held::Exclusive(self.stripes[stripe_of(key)].write())
@@ -70,8 +92,38 @@ impl Locks {
         Held::ManyExclusive(stripes.into_iter().map(|at| self.stripes[at].write()).collect())
     }
 
+    /// Adds the locks of some keys, against everyone, to those of a turn. Waits for them if the turn
+    /// has none yet; else says whether all could be had at once.
+    pub(crate) fn gather<'k>(
+        &self,
+        held: &mut Gathered,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> bool {
+        let may_wait = held.guards.is_empty();
+        let mut add = |at: usize| {
+            let (word, bit) = (at / 64, 1 << (at % 64));
+            if held.has[word] & bit != 0 {
+                return true;
+            }
+            let stripe = &self.stripes[at];
+            let guard = if may_wait { Some(stripe.write_arc()) } else { stripe.try_write_arc() };
+            let Some(guard) = guard else { return false };
+            held.guards.push(guard);
+            held.has[word] |= bit;
+            true
+        };
+        let mut keys = keys.peekable();
+        match (keys.next(), keys.peek()) {
+            (None, _) => true,
+            (Some(key), None) => add(stripe_of(key)),
+            (Some(key), Some(_)) => {
+                stripes_of(std::iter::once(key).chain(keys)).into_iter().all(add)
+            }
+        }
+    }
+
     /// Locks every key against everyone.
     pub(crate) fn everything(&self) -> Held<'_> {
-        Held::ManyExclusive(self.stripes.iter().map(RwLock::write).collect())
+        Held::ManyExclusive(self.stripes.iter().map(|stripe| stripe.write()).collect())
     }
 }

@@ -15,8 +15,8 @@ use rhumb::inspect::{Inspector, ModelReport, TableReport};
 /// Points of the picture.
 const POINTS: usize = 240;
 
-/// Segments whose beginnings are shown.
-const SEGMENTS_MAX: usize = 400;
+/// Beginnings of segments that are shown, at most; of more than that, some in even steps.
+const SEGMENTS_MAX: usize = 48;
 
 /// A larger table is not measured, in bytes.
 const TABLE_BYTES_MAX: u64 = 256 << 20;
@@ -83,16 +83,17 @@ fn picture(keyspace: &str, model: &ModelReport) -> String {
         let comma = if dots.is_empty() { "" } else { "," };
         let _ = write!(dots, "{comma}[{x:.5},{},{}]", point.block, point.predicted);
     }
+    let step = model.segments.len().div_ceil(SEGMENTS_MAX).max(1);
     let starts: Vec<String> = model
         .segments
         .iter()
-        .take(SEGMENTS_MAX)
+        .step_by(step)
         .map(|segment| segment.first_block.to_string())
         .collect();
     format!(
         "{{\"keyspace\":\"{keyspace}\",\"table\":{},\"index\":\"{}\",\"entries\":{},\"keys\":{},\
          \"blocks\":{},\"segments\":{},\"index_bytes\":{},\"entries_per_block\":[{},{}],\
-         \"error_blocks_max\":{},\"starts\":[{}],\"points\":[{dots}]}}",
+         \"error_blocks_max\":{},\"starts_step\":{step},\"starts\":[{}],\"points\":[{dots}]}}",
         table.id,
         table.index,
         table.entries,

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -19,6 +20,7 @@ use crate::{
     config::Fsync,
     resp::{Args, Frames, ReadLimits, Reply},
     server::Server,
+    turn::{Ticket, Turn},
     watch::{Mark, WatchedKey},
 };
 
@@ -47,11 +49,22 @@ pub(crate) struct Session {
     /// Writes that wait for their commit, and how many commands they are of: their replies are
     /// written by [`Session::finish_submitted`], before anything else is.
     submitted: Option<(Submitted, usize)>,
+    /// The turns of the worker that serves this client.
+    pub(crate) turn: Arc<Turn>,
+    /// The turns that commands have joined, and the places of their replies.
+    joined: Vec<Joined>,
+}
+
+/// Neighbouring commands that have joined the same turn.
+struct Joined {
+    ticket: Ticket,
+    replies: Range<usize>,
+    commands: usize,
 }
 
 impl Session {
-    /// A client that has just come.
-    pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool) -> Self {
+    /// A client that has just come, of the worker that has these turns.
+    pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool, turn: Arc<Turn>) -> Self {
         info.authenticated.store(authenticated, Ordering::Relaxed);
         Self {
             info,
@@ -63,6 +76,8 @@ impl Session {
             closing: false,
             run_max: RUN_MAX,
             submitted: None,
+            turn,
+            joined: Vec::new(),
         }
     }
 
@@ -125,11 +140,14 @@ impl Session {
             (from..frames.len().min(from + self.run_max)).map(|at| frames.command(buffer, at));
         let first = frames.command(buffer, from);
         if is_set(first) || is_mset(first) {
+            self.finish_joined(server, out);
+            self.turn.close(&server.databases);
             return self.run_sets(server, commands, from..frames.len(), out);
         }
         if !is_get(first) {
             return 0;
         }
+        self.finish_joined(server, out);
         let (databases, database) = (&server.databases, self.database);
         self.note_command(COMMANDS.get);
         if from + 1 == frames.len() {
@@ -196,11 +214,49 @@ impl Session {
 
     /// Whether writes wait for their commit, and their replies with them.
     pub(crate) fn has_submitted(&self) -> bool {
-        self.submitted.is_some()
+        self.submitted.is_some() || !self.joined.is_empty()
+    }
+
+    /// Says that a command has joined a turn, and where its reply is.
+    pub(crate) fn note_joined(&mut self, ticket: Ticket, reply: Range<usize>) {
+        match self.joined.last_mut() {
+            Some(last) if last.ticket.is_with(&ticket) && last.replies.end == reply.start => {
+                last.replies.end = reply.end;
+                last.commands += 1;
+            }
+            _ => self.joined.push(Joined { ticket, replies: reply, commands: 1 }),
+        }
+    }
+
+    /// Closes the turns that commands have joined; if one failed, their replies are errors.
+    fn finish_joined(&mut self, server: &Server, out: &mut Reply) {
+        if self.joined.is_empty() {
+            return;
+        }
+        let joined = std::mem::take(&mut self.joined);
+        let finish = |of: &Joined| self.turn.finish(&server.databases, &of.ticket);
+        let results: Vec<_> = joined.iter().map(finish).collect();
+        if results.iter().all(Result::is_ok) {
+            return;
+        }
+        let first = joined[0].replies.start;
+        let written = out.split_off(first);
+        let mut at = first;
+        for (Joined { replies, commands, .. }, result) in joined.into_iter().zip(results) {
+            let end = if result.is_ok() { replies.end } else { replies.start };
+            out.raw(&written[at - first..end - first]);
+            at = replies.end;
+            if let Err(error) = result {
+                let fault = Fault::from(error);
+                (0..commands).for_each(|_| fault.write(out));
+            }
+        }
+        out.raw(&written[at - first..]);
     }
 
     /// Commits the writes that wait, if nobody has meanwhile, and replies.
     pub(crate) fn finish_submitted(&mut self, server: &Server, out: &mut Reply) {
+        self.finish_joined(server, out);
         let Some((submitted, commands)) = self.submitted.take() else { return };
         match server.databases.finish(submitted) {
             Ok(()) => (0..commands).for_each(|_| out.ok()),
@@ -250,10 +306,18 @@ impl Session {
                 self.info.queued.store(queue.len(), Ordering::Relaxed);
                 out.simple("QUEUED");
             }
-            _ if command.flags.has(Flags::SLOW) => {
-                tokio::task::block_in_place(|| command::execute(server, self, out, command, args));
+            None if command::may_join(server, command) => {
+                command::join(server, self, out, command, args);
             }
-            _ => command::execute(server, self, out, command, args),
+            _ => {
+                // What this client has written before is to be seen.
+                self.finish_joined(server, out);
+                if command.flags.has(Flags::SLOW) {
+                    let run = || command::execute(server, self, out, command, args);
+                    return tokio::task::block_in_place(run);
+                }
+                command::execute(server, self, out, command, args);
+            }
         }
     }
 
@@ -270,6 +334,9 @@ impl Session {
         if let Some((submitted, _)) = self.submitted.take() {
             // Nobody is left to be told.
             let _ = server.databases.finish(submitted);
+        }
+        if !self.joined.is_empty() {
+            self.turn.close(&server.databases);
         }
         transactions::unwatch_all(server, self);
         server.clients.leave(self.info.id);

@@ -44,15 +44,20 @@ pub(crate) fn sweep(server: &Server) -> Result<bool> {
     Ok(more)
 }
 
+/// The marks of times that are over at `now`.
+pub(crate) fn due(db: &Db, now: u64) -> rhumb::Iter {
+    let end = Bound::Excluded(member::expiry(now + 1, &[]));
+    db.work.range((Bound::Included(vec![WORK_EXPIRY]), end))
+}
+
 /// Removes keys whose time is over. Says whether there may be more.
 fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
     let now = now_ms();
-    let due = Bound::Excluded(member::expiry(now + 1, &[]));
-    let range = (Bound::Included(vec![WORK_EXPIRY]), due);
-    let marks: Vec<_> = db.work.range(range).take(CHUNK).collect::<Result<_>>()?;
+    let marks: Vec<_> = due(db, now).take(CHUNK).collect::<Result<_>>()?;
     if marks.is_empty() {
         return Ok(false);
     }
+    let _sweeping = db.count.sweeping.lock();
     let due = || marks.iter().filter_map(|(mark, _)| member::expiry_of(mark));
     let databases: &Databases = &server.databases;
     let _locks = databases.locks.many_exclusive(due().map(|(_, key)| key));

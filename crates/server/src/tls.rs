@@ -3,7 +3,7 @@
 //! A client that does not end its handshake within `limits.handshake-seconds` is closed by the same
 //! watch as one that does not say its password.
 
-use std::{path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{
@@ -20,6 +20,8 @@ use crate::{
     config::{Config, ConfigError},
     connection,
     server::Server,
+    turn::Turn,
+    workers::Assign,
 };
 
 fn unreadable(path: &Path, error: impl std::fmt::Display) -> ConfigError {
@@ -47,18 +49,26 @@ pub(crate) fn acceptor(config: &Config) -> Result<TlsAcceptor, ConfigError> {
 }
 
 /// Accepts until it is aborted.
-pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, acceptor: TlsAcceptor) {
+pub(crate) async fn serve(
+    server: Arc<Server>,
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    assign: Assign,
+) {
     loop {
         let Ok((socket, from)) = listener.accept().await else {
             tokio::time::sleep(crate::listen::ACCEPT_PAUSE).await;
             continue;
         };
-        let _ = socket.set_nodelay(true);
+        crate::listen::prepare(&socket);
         let to = socket.local_addr().map_or(String::new(), |address| address.to_string());
         let most = server.limits.read().clients;
         // Past the limit the socket is closed: no error can be said before the handshake.
-        if let Some(info) = server.clients.enter(most, from.to_string(), to) {
-            tokio::spawn(serve_one(Arc::clone(&server), acceptor.clone(), socket, info));
+        let Some(info) = server.clients.enter(most, from.to_string(), to) else { continue };
+        let (id, serving, acceptor) = (info.id, Arc::clone(&server), acceptor.clone());
+        let serve = |socket, turn| serve_one(serving, acceptor, socket, info, turn);
+        if assign.serve(socket, serve).is_err() {
+            server.clients.leave(id);
         }
     }
 }
@@ -66,16 +76,18 @@ pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, acceptor: 
 async fn serve_one(
     server: Arc<Server>,
     acceptor: TlsAcceptor,
-    socket: TcpStream,
+    socket: io::Result<TcpStream>,
     info: Arc<ClientInfo>,
+    turn: Arc<Turn>,
 ) {
+    let handshake = async { acceptor.accept(socket?).await };
     let stream = tokio::select! {
         biased;
         () = info.killed() => None,
-        stream = acceptor.accept(socket) => stream.ok(),
+        stream = handshake => stream.ok(),
     };
     match stream {
-        Some(stream) => connection::serve(server, stream, info).await,
+        Some(stream) => connection::serve(server, stream, info, turn).await,
         None => server.clients.leave(info.id),
     }
 }

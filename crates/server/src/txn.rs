@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, iter::Peekable, ops::Bound, sync::atomic::Order
 use rhumb::{Error, Keyspace, Result, Slice};
 
 use crate::{
+    count::Tally,
     db::{Databases, Db},
     encode::{Entry, Kind, Meta, entry, member},
 };
@@ -36,6 +37,38 @@ type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 /// One end of a range of keys.
 pub(crate) type KeyBound = Bound<Vec<u8>>;
 
+/// What is to be committed: the writes to each keyspace, and the keys that those who watch them are
+/// to be told of.
+#[derive(Default)]
+pub(crate) struct Pending {
+    writes: Vec<(u8, Space, Writes)>,
+    touched: Vec<(u8, Vec<u8>)>,
+    /// How often something was written, and its bytes, those included that were written again.
+    count: usize,
+    pub(crate) bytes: usize,
+}
+
+/// A place between two commands that leave what they write in the same [`Pending`].
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    count: usize,
+    touched: usize,
+}
+
+impl Pending {
+    /// The place before the command that comes next.
+    pub(crate) fn place(&self) -> Place {
+        Place { count: self.count, touched: self.touched.len() }
+    }
+
+    /// Ends the command that began here: one that wrote nothing has touched nothing.
+    pub(crate) fn end(&mut self, began: Place) {
+        if self.count == began.count {
+            self.touched.truncate(began.touched);
+        }
+    }
+}
+
 /// Reads and pending writes.
 pub(crate) struct Txn<'s> {
     pub(crate) databases: &'s Databases,
@@ -43,8 +76,7 @@ pub(crate) struct Txn<'s> {
     pub(crate) number: u8,
     /// The time of the command: all of it happens at this moment.
     pub(crate) now_ms: u64,
-    pending: Vec<(u8, Space, Writes)>,
-    touched: Vec<(u8, Vec<u8>)>,
+    pub(crate) pending: Pending,
 }
 
 fn damaged() -> Error {
@@ -54,7 +86,7 @@ fn damaged() -> Error {
 impl<'s> Txn<'s> {
     /// Nothing pending.
     pub(crate) fn new(databases: &'s Databases, number: u8, now_ms: u64) -> Self {
-        Self { databases, number, now_ms, pending: Vec::new(), touched: Vec::new() }
+        Self { databases, number, now_ms, pending: Pending::default() }
     }
 
     /// The present database's keyspaces.
@@ -63,7 +95,7 @@ impl<'s> Txn<'s> {
     }
 
     fn writes(&self, space: Space) -> Option<&Writes> {
-        let mut all = self.pending.iter();
+        let mut all = self.pending.writes.iter();
         all.find(|(n, s, _)| (*n, *s) == (self.number, space)).map(|(.., writes)| writes)
     }
 
@@ -76,12 +108,15 @@ impl<'s> Txn<'s> {
 
     pub(crate) fn write(&mut self, space: Space, key: Vec<u8>, value: Option<Vec<u8>>) {
         let number = self.number;
-        let at = self.pending.iter().position(|(n, s, _)| (*n, *s) == (number, space));
+        self.pending.count += 1;
+        self.pending.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+        let pending = &mut self.pending.writes;
+        let at = pending.iter().position(|(n, s, _)| (*n, *s) == (number, space));
         let at = at.unwrap_or_else(|| {
-            self.pending.push((number, space, Writes::new()));
-            self.pending.len() - 1
+            pending.push((number, space, Writes::new()));
+            pending.len() - 1
         });
-        self.pending[at].2.insert(key, value);
+        pending[at].2.insert(key, value);
     }
 
     /// The key's entry, if it is there and has not ended.
@@ -223,7 +258,7 @@ impl<'s> Txn<'s> {
     /// Says that a key changed, to those who watch it.
     pub(crate) fn touch(&mut self, key: &[u8]) {
         if self.databases.watches.any() {
-            self.touched.push((self.number, key.to_vec()));
+            self.pending.touched.push((self.number, key.to_vec()));
         }
     }
 
@@ -269,15 +304,19 @@ impl<'s> Txn<'s> {
 
     /// Commits what is pending, all or nothing, and says to those who watch what changed.
     pub(crate) fn commit(&mut self) -> Result<()> {
-        let pending = std::mem::take(&mut self.pending);
-        let touched = std::mem::take(&mut self.touched);
+        let Pending { writes: pending, touched, .. } = std::mem::take(&mut self.pending);
         if pending.is_empty() {
             return Ok(());
         }
         let databases = self.databases;
         let mut batch = databases.engine.batch().durability(databases.durability());
         for (number, space, writes) in pending {
-            let keyspace = space.of(databases.numbered(number)?);
+            let db = databases.numbered(number)?;
+            let keyspace = space.of(db);
+            if space == Space::Keys && db.count.is_kept() {
+                let change = change_of(db, &writes).inspect_err(|_| databases.forget_counts())?;
+                db.count.change(change);
+            }
             for (key, value) in writes {
                 match value {
                     Some(value) => batch.insert(keyspace, key, value),
@@ -285,13 +324,23 @@ impl<'s> Txn<'s> {
                 }
             }
         }
-        batch.commit()?;
+        batch.commit().inspect_err(|_| databases.forget_counts())?;
         databases.note_commit();
         for (number, key) in touched {
-            databases.watches.touch(number, &key);
+            databases.watches.touch(databases.database_of(number), &key);
         }
         Ok(())
     }
+}
+
+/// What writes to keys will change about their count.
+fn change_of(db: &Db, writes: &Writes) -> Result<Tally> {
+    let mut change = Tally::default();
+    for (key, value) in writes {
+        change.subtract(db.keys.get(key)?.as_deref());
+        change.add(value.as_deref());
+    }
+    Ok(change)
 }
 
 /// The range of the keys that begin with `prefix`.

@@ -14,8 +14,8 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// A watched key: the number of its database's keyspaces, and the key.
-pub(crate) type WatchedKey = (u8, Vec<u8>);
+/// A watched key: its database, and the key.
+pub(crate) type WatchedKey = (usize, Vec<u8>);
 
 /// Set when one of a client's watched keys was written.
 pub(crate) type Mark = Arc<AtomicBool>;
@@ -56,7 +56,7 @@ impl Watches {
     }
 
     /// Marks the clients that watch the key.
-    pub(crate) fn touch(&self, database: u8, key: &[u8]) {
+    pub(crate) fn touch(&self, database: usize, key: &[u8]) {
         let clients = self.clients.lock();
         if let Some(marks) = clients.get(&(database, key.to_vec())) {
             marks.iter().for_each(|mark| mark.store(true, Ordering::Release));
@@ -64,10 +64,10 @@ impl Watches {
     }
 
     /// Marks the clients that watch a key of the database for which `is_touched` holds.
-    pub(crate) fn touch_all(&self, database: u8, mut is_touched: impl FnMut(&[u8]) -> bool) {
+    pub(crate) fn touch_all(&self, database: usize, mut is_touched: impl FnMut(&[u8]) -> bool) {
         let clients = self.clients.lock();
-        for ((number, key), marks) in &*clients {
-            if *number == database && is_touched(key) {
+        for ((of, key), marks) in &*clients {
+            if *of == database && is_touched(key) {
                 marks.iter().for_each(|mark| mark.store(true, Ordering::Release));
             }
         }

@@ -88,6 +88,9 @@ fn text(command: &[Vec<u8>]) -> String {
 /// Compares the replies to a run of commands, in one version of the protocol.
 fn compare(oracle: &Oracle, seed: u64, commands: u64, resp3: bool) {
     let (_dir, server, mut ours) = common::start();
+    // Writes are committed together only if there are several clients.
+    let mut other = Client::connect(server.address());
+    assert_eq!(other.run("PING"), Value::Simple("PONG".into()));
     let mut theirs = Client::connect(oracle.address);
     theirs.run("FLUSHALL");
     if resp3 {
@@ -134,8 +137,12 @@ fn compare(oracle: &Oracle, seed: u64, commands: u64, resp3: bool) {
                 println!("reply {at}, to {command:?}: {:?} and {:?}", ours[at], theirs[at]);
             }
             if pair[0] != pair[1] {
+                // From what is watched on, if something may be.
+                let is_watch = |c: &Vec<Vec<u8>>| c[0].eq_ignore_ascii_case(b"watch");
+                let watch = history.iter().rev().position(is_watch).unwrap_or(0);
+                let len = (watch + 20).clamp(40, 400);
                 let tail: Vec<String> =
-                    history.iter().rev().take(40).rev().map(|c| text(c)).collect();
+                    history.iter().rev().take(len).rev().map(|c| text(c)).collect();
                 panic!(
                     "seed {seed}, RESP{}: after {sent} commands\n{}\n  ours   {:?}\n  theirs {:?}",
                     if resp3 { 3 } else { 2 },
@@ -150,6 +157,53 @@ fn compare(oracle: &Oracle, seed: u64, commands: u64, resp3: bool) {
         }
     }
     server.stop().unwrap();
+}
+
+#[test]
+fn encodings_are_those_of_redis() {
+    let Some(oracle) = Oracle::start() else { return };
+    let (_dir, _server, mut ours) = common::start();
+    let mut theirs = Client::connect(oracle.address);
+    let long = "x".repeat(65);
+    let many = |command: &str, from: usize, to: usize, text: &dyn Fn(usize) -> String| {
+        (from..to).fold(command.to_owned(), |line, n| line + " " + &text(n))
+    };
+    let number = |n: usize| n.to_string();
+    let pair = |n: usize| format!("{n} {n}");
+    let lines = [
+        "SET s 12".to_owned(),
+        "SET s -9223372036854775808".to_owned(),
+        "SET s 9223372036854775808".to_owned(),
+        "SET s 012".to_owned(),
+        format!("SET s {}", "x".repeat(44)),
+        format!("SET s {}", "x".repeat(45)),
+        many("HSET h", 0, 512, &pair),
+        "HSET h one more".to_owned(),
+        format!("HSET h2 f {long}"),
+        format!("HSET h3 {long} v"),
+        format!("HSET h4 {} v", &long[1..]),
+        many("ZADD z", 0, 128, &pair),
+        "ZADD z 1 more".to_owned(),
+        format!("ZADD z2 1 {long}"),
+        format!("ZADD z3 1 {}", &long[1..]),
+        many("SADD m", 0, 512, &number),
+        "SADD m 512".to_owned(),
+        "SADD m2 a".to_owned(),
+        "SADD m3 -1 5 99".to_owned(),
+        "RPUSH l a b".to_owned(),
+        format!("RPUSH l2 {long}"),
+    ];
+    for line in lines {
+        assert_eq!(ours.run(&line), theirs.run(&line), "{line}");
+        let key = line.split(' ').nth(1).unwrap();
+        for question in ["ENCODING", "IDLETIME", "FREQ", "NOSUCH"] {
+            let question = format!("OBJECT {question} {key}");
+            assert_eq!(ours.run(&question), theirs.run(&question), "{line:.40}, {question}");
+        }
+    }
+    for question in ["OBJECT ENCODING absent", "OBJECT ENCODING", "OBJECT", "OBJECT FREQ a b"] {
+        assert_eq!(ours.run(question), theirs.run(question), "{question}");
+    }
 }
 
 #[test]

@@ -9,20 +9,8 @@ use std::{
     time::Duration,
 };
 
-use common::{Client, Value, config, encode, start};
+use common::{Client, Value, config, encode, start, wait_until};
 use rhumb_server::{Config, Fsync, Limits, Running};
-
-/// Waits until `done`, which the server's background brings about.
-#[track_caller]
-fn wait_until(mut done: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("it does not happen");
-}
 
 #[test]
 fn pipelines_are_answered_in_order() {
@@ -84,6 +72,33 @@ fn what_was_acknowledged_is_there_after_a_restart() {
 }
 
 #[test]
+fn always_syncs_before_it_acknowledges() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Running::start(Config { fsync: Fsync::Always, ..config(&dir) }).unwrap();
+    let mut client = Client::connect(server.address());
+    let mut other = Client::connect(server.address());
+    let mut syncs = || -> u64 {
+        let text = other.run("INFO engine").text();
+        let line = text.lines().find_map(|line| line.strip_prefix("log_syncs:")).unwrap();
+        line.parse().unwrap()
+    };
+    let commands = ["SET a 1", "MSET a 1 b 2", "SET a 1 EX 100", "INCR n", "RPUSH l x", "DEL a"];
+    for command in commands {
+        let before = syncs();
+        client.run(command);
+        assert!(syncs() > before, "{command}");
+    }
+    client.run("MULTI");
+    client.run("INCR n");
+    let before = syncs();
+    client.run("EXEC");
+    assert!(syncs() > before);
+    let before = syncs();
+    client.run("GET n");
+    assert_eq!(syncs(), before);
+}
+
+#[test]
 fn keys_end_at_their_time_and_leave_nothing() {
     let (_dir, server, mut client) = start();
     client.run("SET a 1 PX 60");
@@ -101,6 +116,26 @@ fn keys_end_at_their_time_and_leave_nothing() {
     assert_eq!(client.run("MGET kept replaced"), Value::bulks(&["1", "2"]));
     assert_eq!(client.run("TTL kept"), Value::Int(-1));
     server.stop().unwrap();
+}
+
+#[test]
+fn ended_keys_are_absent_before_they_are_swept() {
+    let (_dir, _server, mut client) = start();
+    // More than the sweeper, which comes every tenth of a second, can be ahead of.
+    for n in 0..40 {
+        client.run(&format!("SET k{n} v PX 3"));
+        client.run(&format!("SET m{n} v PX 3"));
+        client.run(&format!("HSET h{n} f v"));
+        client.run(&format!("PEXPIRE h{n} 3"));
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(client.run(&format!("GET k{n}")), Value::Null);
+        assert_eq!(client.run(&format!("MGET m{n} k{n}")), Value::Array(vec![Value::Null; 2]));
+        assert_eq!(client.run(&format!("HGET h{n} f")), Value::Null);
+        assert_eq!(client.run(&format!("EXISTS k{n} m{n} h{n}")), Value::Int(0));
+        assert_eq!(client.run(&format!("RANGECOUNT [k{n} [k{n}")), Value::Int(0));
+        assert_eq!(client.run(&format!("HSET h{n} g w")), Value::Int(1));
+        assert_eq!(client.run(&format!("HGETALL h{n}")), Value::bulks(&["g", "w"]));
+    }
 }
 
 #[test]
@@ -200,6 +235,17 @@ fn watched_keys_that_change_or_end_stop_exec() {
         client.run("PING");
         assert_ne!(client.run("EXEC"), Value::NullArray, "{change}: once only");
     }
+    // A key that is in neither of two databases that are exchanged is watched on.
+    client.run("SELECT 0");
+    client.run("WATCH absent");
+    other.run("SWAPDB 0 6");
+    client.run("MULTI");
+    assert_eq!(client.run("EXEC"), Value::Array(vec![]));
+    client.run("WATCH absent");
+    other.run("SWAPDB 0 6");
+    other.run("SET absent 1");
+    client.run("MULTI");
+    assert_eq!(client.run("EXEC"), Value::NullArray);
     client.run("SET k 1 PX 30");
     client.run("WATCH k");
     std::thread::sleep(Duration::from_millis(50));

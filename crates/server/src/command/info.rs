@@ -3,7 +3,7 @@
 use std::{fmt::Write, sync::atomic::Ordering};
 
 use super::{Context, Done, is_word, server::VERSION};
-use crate::{db::DATABASES, resp::Args, server::Server};
+use crate::{count::Tally, db::DATABASES, resp::Args, server::Server};
 
 type Section = (&'static str, fn(&Server) -> String);
 
@@ -115,14 +115,13 @@ fn replication_section(_server: &Server) -> String {
     lines([("role", "master".to_owned()), ("connected_slaves", "0".to_owned())])
 }
 
-/// Counts as of the last `DBSIZE` or sweep: counting reads every key.
+/// The databases whose keys are counted: counting reads every key, so `DBSIZE` has to ask for it.
 fn keyspace_section(server: &Server) -> String {
     let mut text = String::new();
     for database in 0..DATABASES {
         let number = server.databases.number(database);
         let Some((_, db)) = server.databases.opened().find(|(n, _)| *n == number) else { continue };
-        let keys = db.counted_keys.load(Ordering::Relaxed);
-        let expires = db.counted_expires.load(Ordering::Relaxed);
+        let Some(Tally { keys, expires }) = db.count.known() else { continue };
         if keys > 0 {
             let _ = write!(text, "db{database}:keys={keys},expires={expires},avg_ttl=0\r\n");
         }

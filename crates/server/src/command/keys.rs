@@ -1,10 +1,11 @@
 //! Commands on keys of any type.
 
-use std::{ops::Bound, sync::atomic::Ordering};
+use std::ops::Bound;
 
 use super::{Context, Done, Fault, NO_SUCH_KEY, SYNTAX, integer, is_word};
 use crate::{
-    db::DATABASES,
+    count,
+    db::{DATABASES, Db},
     encode::{Entry, Kind, entry::decode_head, member},
     glob,
     random::Random,
@@ -198,24 +199,19 @@ pub(super) fn randomkey(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done 
     Ok(())
 }
 
-/// Counts the keys, and those with a time of expiry; ended ones too, as Redis does.
-pub(super) fn count_keys(context: &Context<'_, '_>) -> Result<u64, Fault> {
-    let (mut keys, mut expires) = (0, 0);
-    for pair in context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
-        let (_, value) = pair?;
-        keys += u64::from(is_live(&value, context.txn.now_ms));
-        expires += u64::from(decode_head(&value).is_some_and(|(_, expires, _)| expires != 0));
-    }
-    let db = context.txn.db()?;
-    db.counted_keys.store(keys, Ordering::Relaxed);
-    db.counted_expires.store(expires, Ordering::Relaxed);
-    Ok(keys)
-}
-
-/// `DBSIZE`: counts.
+/// `DBSIZE`.
 pub(super) fn dbsize(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    let keys = count_keys(context)?;
-    context.out.count(usize::try_from(keys).unwrap_or(usize::MAX));
+    if !context.in_exec {
+        let db = context.txn.db()?;
+        context.out.int(count::live_keys(&context.server.databases, db)?);
+        return Ok(());
+    }
+    // Under all locks, and with what the transaction has written so far.
+    let mut keys = 0;
+    for pair in context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
+        keys += i64::from(is_live(&pair?.1, context.txn.now_ms));
+    }
+    context.out.int(keys);
     Ok(())
 }
 
@@ -231,6 +227,11 @@ fn check_flush_option(args: Args<'_>) -> Done {
     }
 }
 
+/// Whether there is an entry of this key, even one that has ended.
+fn is_among(db: &Db, key: &[u8]) -> bool {
+    matches!(db.keys.contains_key(key), Ok(true))
+}
+
 fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
     // What an EXEC has written so far comes first; a clearing cannot be taken back.
     context.txn.commit()?;
@@ -238,7 +239,8 @@ fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
         let db = context.server.databases.numbered(*number)?;
         let watches = &context.server.databases.watches;
         if watches.any() {
-            watches.touch_all(*number, |key| matches!(db.keys.contains_key(key), Ok(true)));
+            let database = context.server.databases.database_of(*number);
+            watches.touch_all(database, |key| is_among(db, key));
         }
         context.server.databases.clear(*number)?;
     }
@@ -270,9 +272,15 @@ pub(super) fn swapdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     };
     context.txn.commit()?;
     let databases = &context.server.databases;
+    let dbs = [first, second].map(|database| databases.numbered(databases.number(database)));
+    let [one, other] = dbs;
+    let (one, other) = (one?, other?);
     databases.swap(first, second)?;
-    for number in [databases.number(first), databases.number(second)] {
-        databases.watches.touch_all(number, |_| true);
+    if first != second && databases.watches.any() {
+        for database in [first, second] {
+            let is_touched = |key: &[u8]| is_among(one, key) || is_among(other, key);
+            databases.watches.touch_all(database, is_touched);
+        }
     }
     context.txn.number = databases.number(context.session.database);
     context.out.ok();

@@ -11,6 +11,7 @@ mod info;
 mod keys;
 mod lists;
 mod numbers;
+mod object;
 mod ordered;
 mod scan;
 mod server;
@@ -22,15 +23,17 @@ pub(crate) mod transactions;
 mod zset_range;
 mod zsets;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use crate::{
+    config::Fsync,
     db::Databases,
     encode::{Entry, Kind, Meta},
     locks::Held,
     resp::{Args, Reply, number},
     server::Server,
     session::Session,
+    turn::Turn,
     txn::Txn,
 };
 
@@ -179,7 +182,10 @@ pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
 }
 
 /// The keys among a command's arguments.
-pub(crate) fn keys_of<'a>(command: &Command, args: Args<'a>) -> impl Iterator<Item = &'a [u8]> {
+pub(crate) fn keys_of<'a>(
+    command: &Command,
+    args: Args<'a>,
+) -> impl Iterator<Item = &'a [u8]> + Clone {
     let KeyPlaces { first, last, step } = command.keys;
     let len = args.len();
     let last = if last < 0 { len.saturating_sub(last.unsigned_abs()) } else { last.unsigned_abs() };
@@ -187,9 +193,22 @@ pub(crate) fn keys_of<'a>(command: &Command, args: Args<'a>) -> impl Iterator<It
     places.step_by(step.max(1)).map(move |at| args.at(at))
 }
 
-/// Takes the locks that a command asks for when it is run by itself.
-fn lock<'s>(databases: &'s Databases, command: &Command, args: Args<'_>) -> Held<'s> {
+/// Takes the locks that a command asks for when it is run by itself. The worker's turn is closed
+/// first, unless the command needs none of its locks and waits for no others.
+fn lock<'s>(databases: &'s Databases, turn: &Turn, command: &Command, args: Args<'_>) -> Held<'s> {
     let (locks, is_one) = (&databases.locks, command.keys.last == 1);
+    let is_slow = command.flags.has(Flags::SLOW);
+    match command.locking {
+        Locking::Nothing | Locking::Snapshot if !is_slow => return Held::Nothing,
+        Locking::Shared if is_one => {
+            if let Some(held) = locks.try_shared(args.at(1)) {
+                databases.settle();
+                return held;
+            }
+        }
+        _ => {}
+    }
+    turn.close(databases);
     let held = match command.locking {
         Locking::Nothing | Locking::Snapshot => return Held::Nothing,
         Locking::Everything => locks.everything(),
@@ -202,6 +221,45 @@ fn lock<'s>(databases: &'s Databases, command: &Command, args: Args<'_>) -> Held
     held
 }
 
+/// Whether a command may join the turn of its worker: it writes keys that it names, takes little
+/// time, and others may share its commit.
+pub(crate) fn may_join(server: &Server, command: &Command) -> bool {
+    command.locking == Locking::Exclusive
+        && !command.flags.has(Flags::SLOW)
+        && server.clients.count() > 1
+        && server.databases.fsync() != Fsync::Always
+}
+
+/// Runs one command in the turn of its worker; what it replies holds if the turn does.
+pub(crate) fn join(
+    server: &Server,
+    session: &mut Session,
+    out: &mut Reply,
+    command: &Command,
+    args: Args<'_>,
+) {
+    let (databases, from, turn) = (&server.databases, out.len(), Arc::clone(&session.turn));
+    let joined = turn.join(databases, keys_of(command, args), |pending| {
+        let number = databases.number(session.database);
+        let mut txn = Txn::new(databases, number, crate::db::now_ms());
+        std::mem::swap(&mut txn.pending, pending);
+        let place = txn.pending.place();
+        let session = &mut *session;
+        let mut context = Context { server, session, txn, out: &mut *out, in_exec: false };
+        let done = (command.run)(&mut context, args);
+        std::mem::swap(&mut context.txn.pending, pending);
+        pending.end(place);
+        done
+    });
+    match joined {
+        Ok(ticket) => session.note_joined(ticket, from..out.len()),
+        Err(fault) => {
+            out.truncate(from);
+            fault.write(out);
+        }
+    }
+}
+
 /// Runs one command by itself: locks, handler, commit, reply.
 pub(crate) fn execute(
     server: &Server,
@@ -211,7 +269,7 @@ pub(crate) fn execute(
     args: Args<'_>,
 ) {
     let from = out.len();
-    let locks = lock(&server.databases, command, args);
+    let locks = lock(&server.databases, &session.turn, command, args);
     let txn =
         Txn::new(&server.databases, server.databases.number(session.database), crate::db::now_ms());
     let mut context = Context { server, session, txn, out: &mut *out, in_exec: false };

@@ -13,7 +13,8 @@ use super::{
     integer, is_word,
 };
 use crate::{
-    db::Databases,
+    count::Tally,
+    db::{Databases, Db},
     encode::{Entry, Kind, entry::decode_head, member},
     locks::Held,
     resp::{Args, Reply},
@@ -85,7 +86,7 @@ fn lock_pairs<'s>(databases: &'s Databases, pairs: &Pairs<'_>) -> Held<'s> {
 pub(crate) fn set_run(databases: &Databases, database: usize, pairs: &Pairs<'_>) -> Result<()> {
     let _locks = lock_pairs(databases, pairs);
     let number = databases.number(database);
-    encode_pairs(databases, number, pairs)?.commit()?;
+    encode_pairs(databases, number, pairs)?.commit().inspect_err(|_| databases.forget_counts())?;
     databases.note_commit();
     touch_pairs(databases, number, pairs);
     Ok(())
@@ -107,25 +108,51 @@ pub(crate) fn submit_run(
 
 fn touch_pairs(databases: &Databases, number: u8, pairs: &Pairs<'_>) {
     if databases.watches.any() {
-        pairs.iter().for_each(|(key, _)| databases.watches.touch(number, key));
+        let database = databases.database_of(number);
+        pairs.iter().for_each(|(key, _)| databases.watches.touch(database, key));
     }
 }
 
-/// A batch that sets the pairs. What they replace is looked at only if it may be a collection.
+/// What is to be done about the entries that pairs replace: collections are left to the sweeper, and
+/// the keys are counted.
+fn look_at_replaced(
+    databases: &Databases,
+    db: &Db,
+    pairs: &Pairs<'_>,
+    batch: &mut Batch,
+) -> Result<()> {
+    let mut keys: Vec<&[u8]> = pairs.iter().map(|(key, _)| *key).collect();
+    let is_counted = db.count.is_kept();
+    if is_counted {
+        databases.settle();
+        keys.sort_unstable();
+        keys.dedup();
+    }
+    let replaced = db.keys.multi_get(&keys)?;
+    if is_counted {
+        let mut change = Tally { keys: keys.len() as i64, expires: 0 };
+        replaced.iter().for_each(|before| change.subtract(before.as_deref()));
+        db.count.change(change);
+    }
+    for before in replaced.into_iter().flatten() {
+        if let Some(before) = Entry::decode(before)
+            && before.kind != Kind::String
+            && let Some(meta) = before.meta()
+        {
+            batch.insert(&db.work, member::reclaim(meta.id), []);
+        }
+    }
+    Ok(())
+}
+
+/// A batch that sets the pairs. What they replace is looked at only if it may be a collection, or
+/// the keys are counted.
 fn encode_pairs(databases: &Databases, number: u8, pairs: &Pairs<'_>) -> Result<Batch> {
     let db = databases.numbered(number)?;
     let mut batch = databases.engine.batch().durability(databases.durability());
     let mut value = Vec::with_capacity(pairs.first().map_or(0, |(_, bytes)| bytes.len() + 1));
-    if db.has_collections.load(Ordering::Relaxed) {
-        let keys: Vec<&[u8]> = pairs.iter().map(|(key, _)| *key).collect();
-        for before in db.keys.multi_get(&keys)?.into_iter().flatten() {
-            if let Some(before) = Entry::decode(before)
-                && before.kind != Kind::String
-                && let Some(meta) = before.meta()
-            {
-                batch.insert(&db.work, member::reclaim(meta.id), []);
-            }
-        }
+    if db.has_collections.load(Ordering::Relaxed) || db.count.is_kept() {
+        look_at_replaced(databases, db, pairs, &mut batch)?;
     }
     for (key, bytes) in pairs {
         value.clear();

@@ -88,7 +88,7 @@ pub(super) fn watch(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     for key in args.iter_from(1) {
-        let watched = (context.txn.number, key.to_vec());
+        let watched = (context.session.database, key.to_vec());
         if context.session.watched.iter().any(|(other, _)| *other == watched) {
             continue;
         }
@@ -142,8 +142,8 @@ fn is_dirty(context: &mut Context<'_, '_>) -> Result<bool, Fault> {
     }
     let here = context.txn.number;
     let mut dirty = false;
-    for ((number, key), was_there) in &context.session.watched {
-        context.txn.number = *number;
+    for ((database, key), was_there) in &context.session.watched {
+        context.txn.number = context.server.databases.number(*database);
         dirty |= *was_there && !context.txn.exists(key)?;
     }
     context.txn.number = here;
@@ -160,6 +160,7 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
     let server = context.server;
+    context.session.turn.close(&server.databases);
     let locks = lock(server, &queue, context.session);
     server.databases.settle();
     // The moment, and the database's keyspaces, are those under the locks.
@@ -174,8 +175,10 @@ pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     context.out.array(queue.len());
     context.in_exec = true;
     for (command, args) in queue.commands() {
-        let from = context.out.len();
-        match (command.run)(context, args) {
+        let (from, place) = (context.out.len(), context.txn.pending.place());
+        let done = (command.run)(context, args);
+        context.txn.pending.end(place);
+        match done {
             Ok(()) => {}
             // What it had written by then is unknown: nothing of the transaction happens.
             Err(fault @ Fault::Engine(_)) => return Err(fault),

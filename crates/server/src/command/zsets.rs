@@ -179,11 +179,13 @@ pub(super) fn zincrby(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if score.is_nan() {
         return Err(NOT_A_NUMBER.into());
     }
-    put_score(context, &mut meta, args.at(3), before, score);
+    if before != Some(score) {
+        put_score(context, &mut meta, args.at(3), before, score);
+        context.txn.touch(args.at(1));
+    }
     if before.is_none() {
         context.txn.put_meta(args.at(1), Kind::Zset, &meta, expires);
     }
-    context.txn.touch(args.at(1));
     context.out.double(score);
     Ok(())
 }

@@ -52,9 +52,14 @@ impl Value {
     }
 }
 
+/// What a client speaks through.
+pub(crate) trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
+
 /// A connection to a server.
 pub(crate) struct Client {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     buffer: Vec<u8>,
     at: usize,
 }
@@ -62,10 +67,20 @@ pub(crate) struct Client {
 impl Client {
     /// Connects.
     pub(crate) fn connect(address: SocketAddr) -> Self {
+        Self::over(Self::socket(address))
+    }
+
+    /// A connected socket.
+    pub(crate) fn socket(address: SocketAddr) -> TcpStream {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        Self { stream, buffer: Vec::new(), at: 0 }
+        stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+        stream
+    }
+
+    /// A client that speaks through this.
+    pub(crate) fn over(stream: impl Stream + 'static) -> Self {
+        Self { stream: Box::new(stream), buffer: Vec::new(), at: 0 }
     }
 
     /// Sends bytes as they are.
@@ -187,4 +202,16 @@ pub(crate) fn start() -> (tempfile::TempDir, Running, Client) {
     let server = Running::start(config(&dir)).unwrap();
     let client = Client::connect(server.address());
     (dir, server, client)
+}
+
+/// Waits until `done`, which the server's background brings about.
+#[track_caller]
+pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("it does not happen");
 }

@@ -4,8 +4,8 @@ mod collections;
 
 use super::{
     super::{
-        Handler, connection as c, expiry as e, info, keys as k, numbers as n, ordered as o, scan,
-        server as srv, settings, strings as str, transactions as t,
+        Handler, connection as c, expiry as e, info, keys as k, numbers as n, object, ordered as o,
+        scan, server as srv, settings, strings as str, transactions as t,
     },
     Command, Flags, Group, KeyPlaces, Locking, Part,
 };
@@ -70,6 +70,7 @@ const CLIENT_PARTS: &[Part] = &[
 ];
 const COMMAND_PARTS: &[Part] =
     &[("count", 2), ("docs", -2), ("getkeys", -3), ("info", -2), ("list", 2)];
+const OBJECT_PARTS: &[Part] = &[("encoding", 3), ("freq", 3), ("idletime", 3), ("refcount", 3)];
 const CONFIG_PARTS: &[Part] = &[("get", -3), ("resetstat", 2), ("set", -4)];
 
 /// The same command with its keys elsewhere.
@@ -163,7 +164,7 @@ fn server() -> Vec<Command> {
                 1,
                 READ.and(Flags::SLOW),
                 k::dbsize,
-                ("O(keys)", "Counts the keys of the database"),
+                ("O(1); O(keys) if nobody asked for a while", "Counts the keys of the database"),
             ),
         ),
         all(row(
@@ -228,6 +229,13 @@ fn keys() -> Vec<Command> {
                 "The keys that match a pattern, ascending",
             ),
         )),
+        with_keys(
+            KeyPlaces { first: 2, last: 2, step: 1 },
+            with_parts(
+                OBJECT_PARTS,
+                row("object", -2, READ, object::object, ("O(1)", "How Redis would keep a value")),
+            ),
+        ),
         whole(
             "randomkey",
             1,

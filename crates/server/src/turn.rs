@@ -1,0 +1,130 @@
+//! A turn: what the clients of one worker write between two looks at their sockets is committed
+//! together.
+//!
+//! A command that writes some keys *joins* the turn of its worker: it runs over what those before it
+//! left pending, under locks that the turn keeps, and its reply waits. When all clients whose
+//! commands are here have had their turn, whoever comes back first *closes* it: one commit, and the
+//! locks are free. So the log is written once for all of them, and what each of them changes, such
+//! as the number of a set's members, once as well.
+//!
+//! Rules: (1) a turn that has locks waits for no others: it is closed if it cannot have them at
+//! once; (2) whoever takes locks in another way closes the turn of its worker first; (3) whoever has
+//! joined awaits nothing else before it finishes.
+
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use rhumb::{Error, Result};
+
+use crate::{
+    command::Fault,
+    db::Databases,
+    locks::Gathered,
+    txn::{Pending, Txn},
+};
+
+/// A turn is closed once so many commands have joined it, or so many bytes are pending.
+const COMMANDS_MAX: usize = 512;
+const BYTES_MAX: usize = 1 << 20;
+
+/// What became of a turn, once it is closed.
+type Outcome = OnceLock<Result<()>>;
+
+/// That a command has joined a turn: [`Turn::finish`] says what became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket(Arc<Outcome>);
+
+impl Ticket {
+    /// Whether two commands have joined the same turn.
+    pub(crate) fn is_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// The turns of one worker, one after the other.
+#[derive(Default)]
+pub(crate) struct Turn {
+    open: Mutex<Option<Open>>,
+}
+
+#[derive(Default)]
+struct Open {
+    locks: Gathered,
+    pending: Pending,
+    commands: usize,
+    outcome: Arc<Outcome>,
+}
+
+impl Open {
+    fn close(self, databases: &Databases) {
+        let mut txn = Txn::new(databases, 0, 0);
+        txn.pending = self.pending;
+        // It was not set before: only here, and where nothing is closed.
+        let _ = self.outcome.set(txn.commit());
+        drop(self.locks);
+    }
+}
+
+impl Turn {
+    /// Runs a command of these keys over what the turn has pending.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command, which has not joined then. If the engine failed, nobody has.
+    pub(crate) fn join<'k>(
+        &self,
+        databases: &Databases,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        run: impl FnOnce(&mut Pending) -> std::result::Result<(), Fault>,
+    ) -> std::result::Result<Ticket, Fault> {
+        let mut slot = self.open.lock();
+        let mut open = slot.take().unwrap_or_default();
+        if !databases.locks.gather(&mut open.locks, keys.clone()) {
+            std::mem::take(&mut open).close(databases);
+            databases.locks.gather(&mut open.locks, keys);
+        }
+        databases.settle();
+        match run(&mut open.pending) {
+            Ok(()) => {}
+            Err(Fault::Engine(error)) => {
+                // What the command had left pending is unknown: nothing of the turn happens.
+                let _ = open.outcome.set(Err(error.clone()));
+                return Err(error.into());
+            }
+            Err(fault) => {
+                if open.commands > 0 {
+                    *slot = Some(open);
+                }
+                return Err(fault);
+            }
+        }
+        open.commands += 1;
+        let ticket = Ticket(Arc::clone(&open.outcome));
+        if open.commands >= COMMANDS_MAX || open.pending.bytes >= BYTES_MAX {
+            open.close(databases);
+        } else {
+            *slot = Some(open);
+        }
+        Ok(ticket)
+    }
+
+    /// Commits what is pending, if there is something.
+    pub(crate) fn close(&self, databases: &Databases) {
+        if let Some(open) = self.open.lock().take() {
+            open.close(databases);
+        }
+    }
+
+    /// Sees to it that the turn of a ticket is closed.
+    ///
+    /// # Errors
+    ///
+    /// If nothing of it happened.
+    pub(crate) fn finish(&self, databases: &Databases, ticket: &Ticket) -> Result<()> {
+        if ticket.0.get().is_none() {
+            self.close(databases);
+        }
+        let lost = || Err(Error::InvalidArgument("another command of the turn failed".into()));
+        ticket.0.get().cloned().unwrap_or_else(lost)
+    }
+}

@@ -1,0 +1,130 @@
+//! Workers: the threads that serve connections, each with its own sockets and its own turns.
+//!
+//! A connection stays with the worker that it was given to, so that no thread wakes another one and
+//! all that its clients said between two looks at the sockets is at hand together. A command that
+//! may take long leaves its worker's other connections to a thread that is made for it meanwhile.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+    runtime::{Builder, Handle, Runtime},
+};
+
+use crate::turn::Turn;
+
+/// A socket that can be handed to another thread's events.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static {
+    /// The socket without events.
+    type Bare: Send + 'static;
+
+    /// Takes it from the events of this thread.
+    fn bare(self) -> io::Result<Self::Bare>;
+
+    /// Gives it to the events of the thread that this is called on.
+    fn of(bare: Self::Bare) -> io::Result<Self>;
+}
+
+impl Socket for TcpStream {
+    type Bare = std::net::TcpStream;
+
+    fn bare(self) -> io::Result<Self::Bare> {
+        self.into_std()
+    }
+
+    fn of(bare: Self::Bare) -> io::Result<Self> {
+        Self::from_std(bare)
+    }
+}
+
+impl Socket for UnixStream {
+    type Bare = std::os::unix::net::UnixStream;
+
+    fn bare(self) -> io::Result<Self::Bare> {
+        self.into_std()
+    }
+
+    fn of(bare: Self::Bare) -> io::Result<Self> {
+        Self::from_std(bare)
+    }
+}
+
+/// One worker, as those who accept see it.
+struct Worker {
+    handle: Handle,
+    turn: Arc<Turn>,
+    connections: Arc<AtomicUsize>,
+}
+
+/// All workers. Dropping this ends their threads, and is to be done where waiting is allowed.
+pub(crate) struct Workers {
+    runtimes: Vec<Runtime>,
+}
+
+/// Gives connections to workers.
+#[derive(Clone)]
+pub(crate) struct Assign(Arc<[Worker]>);
+
+impl Workers {
+    /// Starts so many workers; one for each core if none are asked for.
+    pub(crate) fn start(threads: usize) -> io::Result<Self> {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if threads == 0 { cores() } else { threads };
+        let start = |_| {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(1).thread_name("rhumb-serve").enable_all().build()
+        };
+        Ok(Self { runtimes: (0..threads).map(start).collect::<io::Result<_>>()? })
+    }
+
+    /// What connections are given through.
+    pub(crate) fn assign(&self) -> Assign {
+        let worker = |runtime: &Runtime| Worker {
+            handle: runtime.handle().clone(),
+            turn: Arc::default(),
+            connections: Arc::default(),
+        };
+        Assign(self.runtimes.iter().map(worker).collect())
+    }
+}
+
+/// Counts a connection as long as it lives.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Assign {
+    /// Has the worker that has the fewest connections serve this one.
+    ///
+    /// # Errors
+    ///
+    /// If the socket cannot be taken from this thread's events.
+    pub(crate) fn serve<S: Socket, F: Future<Output = ()> + Send + 'static>(
+        &self,
+        socket: S,
+        serve: impl FnOnce(io::Result<S>, Arc<Turn>) -> F + Send + 'static,
+    ) -> io::Result<()> {
+        let bare = socket.bare()?;
+        let fewest = self.0.iter().min_by_key(|w| w.connections.load(Ordering::Relaxed));
+        let Some(worker) = fewest else { return Err(io::Error::other("there are no workers")) };
+        worker.connections.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted(Arc::clone(&worker.connections));
+        let turn = Arc::clone(&worker.turn);
+        worker.handle.spawn(async move {
+            let _counted = counted;
+            serve(S::of(bare), turn).await;
+        });
+        Ok(())
+    }
+}
