@@ -155,8 +155,8 @@ pub(super) const BUGS: [Bug; 26] = [
     Bug {
         name: "a wide key that comes back writes into its old record",
         file: CORE,
-        sound: "        let record = S::WIDE.then(|| slot.load(Ordering::Relaxed));\n",
-        broken: "        if S::WIDE {\n            cell::<S>(locked, spot).store(new, Ordering::Release);\n            locked.set_present(spot, true);\n            return None;\n        }\n        let record = S::WIDE.then(|| slot.load(Ordering::Relaxed));\n",
+        sound: "        let record = S::HAS_RECORDS.then(|| slot.load(Ordering::Relaxed));\n",
+        broken: "        if S::HAS_RECORDS {\n            cell::<S>(locked, spot).store(new, Ordering::Release);\n            locked.set_present(spot, true);\n            return None;\n        }\n        let record = S::HAS_RECORDS.then(|| slot.load(Ordering::Relaxed));\n",
         suite: Models,
         test: "a_wide_key_comes_back",
     },
