@@ -42,6 +42,11 @@ const _: () = assert!(
     "the kind is in a leaf's first line"
 );
 
+/// For each place that a scan reads the memory of this many more is asked for,
+pub(super) const SCAN_STEP: usize = 2;
+/// up to so many ahead.
+pub(super) const SCAN_AHEAD: usize = 12;
+
 /// Evaluates an expression for the leaf of whichever kind.
 macro_rules! each {
     ($leaf:expr, $it:ident => $then:expr) => {
@@ -120,18 +125,16 @@ impl AnyLeaf {
     ) -> usize {
         each!(
             self,
-            leaf => plan::append_run::<S>(leaf, at, last, wanted, ahead, entries),
-            leaf => {
-                let mut at = at;
-                while at <= last && entries.len() < wanted {
-                    leaf.append_sorted::<S>(at, entries);
-                    at += 1;
-                    if at <= last {
-                        leaf.prefetch_place(at);
-                    }
-                }
-                at
-            }
+            leaf => append_run(
+                (at, last, wanted, ahead, entries),
+                |at| Bucket::prefetch_once(leaf.bucket(at)),
+                |at, entries| plan::append_sorted::<S>(leaf.bucket(at), entries)
+            ),
+            leaf => append_run(
+                (at, last, wanted, ahead, entries),
+                |at| leaf.prefetch_place(at),
+                |at, entries| leaf.append_sorted::<S>(at, entries)
+            )
         )
     }
 
@@ -214,6 +217,23 @@ impl AnyLeaf {
         // SAFETY: the caller's promise.
         each!(*self, leaf => unsafe { leaf.free(arena) });
     }
+}
+
+/// [`AnyLeaf::append_run`] by what asks for the memory of a place and what reads it.
+#[inline(always)]
+fn append_run(
+    (mut at, last, wanted, ahead, entries): (usize, usize, usize, &mut usize, &mut Vec<Entry>),
+    prefetch: impl Fn(usize),
+    append: impl Fn(usize, &mut Vec<Entry>),
+) -> usize {
+    while at <= last && entries.len() < wanted {
+        let end = (*ahead + SCAN_STEP).min(at + SCAN_AHEAD).min(last + 1);
+        (*ahead..end).for_each(&prefetch);
+        *ahead = end.max(*ahead);
+        append(at, entries);
+        at += 1;
+    }
+    at
 }
 
 /// The leaves of a preset for all entries; at least one. `upper` is the lower bound of the leaf behind

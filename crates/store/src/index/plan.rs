@@ -31,10 +31,6 @@ const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
 const PIVOT_LEAF_TARGET: usize = in_models(1450, 5);
 /// So many buckets ahead are asked for when a leaf is copied.
 const AHEAD: usize = 8;
-/// For each bucket that a scan reads the memory of this many more is asked for,
-const SCAN_STEP: usize = 2;
-/// up to so many ahead.
-const SCAN_AHEAD: usize = 12;
 /// Leaves of fewer keys are kept in one piece wherever they grow.
 const PIECE_MIN: usize = in_models(1024, 8);
 /// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
@@ -75,28 +71,6 @@ pub(crate) fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>
     let start = entries.len();
     bucket.for_each(|word, value| entries.push(Entry { word, value }));
     sort::<S>(&mut entries[start..]);
-}
-
-/// Appends the present entries of the buckets from `at` to `last` in ascending order until there are
-/// `wanted` or more; returns the first bucket that it did not read. `ahead` is the first bucket whose
-/// memory was not asked for, before and after.
-#[inline]
-pub(crate) fn append_run<S: Schema>(
-    leaf: &Leaf,
-    mut at: usize,
-    last: usize,
-    wanted: usize,
-    ahead: &mut usize,
-    entries: &mut Vec<Entry>,
-) -> usize {
-    while at <= last && entries.len() < wanted {
-        let end = (*ahead + SCAN_STEP).min(at + SCAN_AHEAD).min(last + 1);
-        (*ahead..end).for_each(|at| Bucket::prefetch_once(leaf.bucket(at)));
-        *ahead = end.max(*ahead);
-        append_sorted::<S>(leaf.bucket(at), entries);
-        at += 1;
-    }
-    at
 }
 
 /// Freezes a leaf and appends its present entries in ascending order.

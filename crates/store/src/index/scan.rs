@@ -15,7 +15,7 @@ use std::ops::{Bound as Limit, Range};
 
 use super::{
     core::Core,
-    kinds::AnyLeaf,
+    kinds::{AnyLeaf, SCAN_AHEAD, SCAN_STEP},
     plan::{self, Entry},
     raw::epoch::{self, Guard},
     route::Place,
@@ -27,10 +27,6 @@ use crate::sync::primitive::in_models;
 const LEAVES_PINNED: usize = in_models(32, 2);
 /// So many buckets are asked for when a leaf is entered; a short scan needs no more.
 const FIRST: usize = 4;
-/// For each bucket that is read from above the memory of this many more is asked for,
-const STEP: usize = 2;
-/// up to so many ahead.
-const AHEAD: usize = 12;
 /// Room of a buffer beyond the entries that are wanted: that of a bucket and some nodes.
 const BUFFER: usize = 48;
 /// The most entries that are read at once.
@@ -401,7 +397,7 @@ impl<'m, S: Schema> Scan<'m, S> {
             Some(at) => {
                 self.back.next = if at > self.back.last { Some(at - 1) } else { None };
                 let ahead = self.back.ahead;
-                let end = ahead.saturating_sub(STEP).max((at + 1).saturating_sub(AHEAD));
+                let end = ahead.saturating_sub(SCAN_STEP).max((at + 1).saturating_sub(SCAN_AHEAD));
                 let end = end.max(self.back.last);
                 (end..ahead).rev().for_each(|at| place.leaf.prefetch_once(at));
                 self.back.ahead = end.min(ahead);
