@@ -115,7 +115,7 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Whether to serve other machines without a password.
     pub allow_open: bool,
-    /// Threads that serve connections; 0 for one for each core.
+    /// Threads that serve connections; 0 for one for each core but one, at least one.
     pub threads: usize,
     /// What strangers may take.
     pub limits: Limits,

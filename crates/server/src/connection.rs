@@ -109,6 +109,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         loop {
             self.read().await?;
             let done = self.run_commands().await;
+            // After all clients whose commands are here: what is sent in one go to those who are on
+            // the same machine, or behind the same wire, wakes the other side once and not each time.
+            tokio::task::yield_now().await;
             self.send().await?;
             done?;
             self.settle();

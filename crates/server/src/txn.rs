@@ -362,6 +362,13 @@ pub(crate) struct Directed {
     reverse: bool,
 }
 
+impl Directed {
+    /// As `next`, for a caller who only looks at the pair.
+    fn next_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
+        if self.reverse { self.stored.next_back_with(look) } else { self.stored.next_with(look) }
+    }
+}
+
 impl Iterator for Directed {
     type Item = Result<(Slice, Slice)>;
 
@@ -379,6 +386,19 @@ pub(crate) enum Scan {
         pending: Vec<(Vec<u8>, Option<Vec<u8>>)>,
         reverse: bool,
     },
+}
+
+impl Scan {
+    /// As `next`, for a caller who only looks at the pair: what is stored is not copied.
+    pub(crate) fn next_with<T>(
+        &mut self,
+        look: impl FnOnce(&[u8], &[u8]) -> T,
+    ) -> Option<Result<T>> {
+        match self {
+            Self::Stored(stored) => stored.next_with(look),
+            _ => self.next().map(|pair| pair.map(|(key, value)| look(&key, &value))),
+        }
+    }
 }
 
 impl Iterator for Scan {

@@ -73,10 +73,12 @@ pub(crate) struct Workers {
 pub(crate) struct Assign(Arc<[Worker]>);
 
 impl Workers {
-    /// Starts so many workers; one for each core if none are asked for.
+    /// Starts so many workers. If none are asked for, one for each core but one, which is left to
+    /// flushes, compactions and the system's work for the network: a worker that has to wait for a
+    /// core keeps all its clients waiting.
     pub(crate) fn start(threads: usize) -> io::Result<Self> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if threads == 0 { cores() } else { threads };
+        let threads = if threads == 0 { cores().saturating_sub(1).max(1) } else { threads };
         let start = |_| {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(1).thread_name("rhumb-serve").enable_all().build()

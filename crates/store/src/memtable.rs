@@ -19,12 +19,13 @@ mod trees;
 mod version;
 
 pub(crate) use self::entry::MemEntry;
-use self::{filter::Filter, learned::Learned, skiplist::SkipList};
+use self::{filter::Filter, learned::Learned, skiplist::SkipList, version::Version};
 use crate::{
     log::{Lsn, batch::BatchOp},
     options::MemtableKind,
+    slice::Slice,
     sync::primitive::{Arc, AtomicU64, AtomicUsize, Ordering},
-    types::{FileId, SeqNo, TreeId},
+    types::{FileId, Kind, SeqNo, TreeId},
 };
 
 /// Where the log begins that a memtable needs.
@@ -48,10 +49,6 @@ struct Limit<'a> {
 impl<'a> Limit<'a> {
     fn before(key: &'a [u8], seq: SeqNo) -> Self {
         Self { key, seq, is_excluded: false }
-    }
-
-    fn behind(entry: &'a MemEntry) -> Self {
-        Self { key: entry.key(), seq: entry.seq(), is_excluded: true }
     }
 }
 
@@ -163,31 +160,80 @@ impl Memtable {
         each!(&self.entries, entries => entries.contains_tree(tree))
     }
 
-    /// All entries, in order. Taken in runs, so that nothing is pinned while the caller works.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = MemEntry> + '_ {
-        let trees = each!(&self.entries, entries => entries.trees());
-        trees.into_iter().flat_map(|tree| self.iter_tree(tree))
-    }
-
-    fn iter_tree(&self, tree: TreeId) -> impl Iterator<Item = MemEntry> + '_ {
-        let mut last: Option<MemEntry> = None;
-        let mut run = Vec::new().into_iter();
-        std::iter::from_fn(move || {
-            if run.len() == 0 {
-                let mut next = Vec::with_capacity(REFILL_MAX);
-                let from = last.as_ref().map_or(Limit::before(&[], SeqNo::MAX), Limit::behind);
-                each!(&self.entries, entries => entries.read(tree, from, REFILL_MAX, &mut next));
-                last = next.last().cloned();
-                run = next.into_iter();
-            }
-            run.next()
-        })
+    /// The sub-trees that have entries, ascending.
+    pub(crate) fn trees(&self) -> Vec<TreeId> {
+        each!(&self.entries, entries => entries.trees())
     }
 }
 
 /// How many entries a cursor takes at first, and at most, in one go.
 const REFILL_MIN: usize = 8;
 const REFILL_MAX: usize = 256;
+
+/// The entries that a cursor has taken: clones of what the skip list has, or words of versions, which
+/// live as long as the memtable.
+enum Run {
+    Cloned(Vec<MemEntry>),
+    Versions(Vec<u64>),
+}
+
+impl Run {
+    fn len(&self) -> usize {
+        match self {
+            Self::Cloned(run) => run.len(),
+            Self::Versions(run) => run.len(),
+        }
+    }
+}
+
+/// An entry under a cursor.
+#[derive(Clone, Copy)]
+pub(crate) enum EntryRef<'a> {
+    Cloned(&'a MemEntry),
+    Version(&'a Version),
+}
+
+/// Evaluates an expression for an entry of either kind.
+macro_rules! of {
+    ($entry:expr, $it:ident => $then:expr) => {
+        match $entry {
+            EntryRef::Cloned($it) => $then,
+            EntryRef::Version($it) => $then,
+        }
+    };
+}
+
+impl<'a> EntryRef<'a> {
+    /// The user key.
+    #[inline]
+    pub(crate) fn key(self) -> &'a [u8] {
+        of!(self, entry => entry.key())
+    }
+
+    /// The write that made this version.
+    #[inline]
+    pub(crate) fn seq(self) -> SeqNo {
+        of!(self, entry => entry.seq())
+    }
+
+    /// Value or tombstone.
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        of!(self, entry => entry.kind())
+    }
+
+    /// The value; empty for a tombstone.
+    #[inline]
+    pub(crate) fn value(self) -> &'a [u8] {
+        of!(self, entry => entry.value())
+    }
+
+    /// The value, shared with the record it came in.
+    #[inline]
+    pub(crate) fn value_slice(self) -> Slice {
+        of!(self, entry => entry.value_slice())
+    }
+}
 
 /// A position among one sub-tree's entries of a memtable, moving one way.
 ///
@@ -196,7 +242,7 @@ const REFILL_MAX: usize = 256;
 pub(crate) struct MemCursor {
     table: Arc<Memtable>,
     tree: TreeId,
-    run: Vec<MemEntry>,
+    run: Run,
     at: usize,
     refill: usize,
     forward: bool,
@@ -205,12 +251,28 @@ pub(crate) struct MemCursor {
 impl MemCursor {
     /// A cursor that stands nowhere yet.
     pub(crate) fn new(table: Arc<Memtable>, tree: TreeId) -> Self {
-        Self { table, tree, run: Vec::new(), at: 0, refill: REFILL_MIN, forward: true }
+        let run = match &table.entries {
+            Entries::Learned(_) => Run::Versions(Vec::new()),
+            Entries::SkipList(_) => Run::Cloned(Vec::new()),
+        };
+        Self { table, tree, run, at: 0, refill: REFILL_MIN, forward: true }
+    }
+
+    fn entry_at(&self, at: usize) -> Option<EntryRef<'_>> {
+        match (&self.run, &self.table.entries) {
+            (Run::Cloned(run), _) => run.get(at).map(EntryRef::Cloned),
+            (Run::Versions(run), Entries::Learned(entries)) => {
+                run.get(at).map(|word| EntryRef::Version(entries.version(*word)))
+            }
+            // A cursor's run is of the kind of its memtable.
+            (Run::Versions(_), Entries::SkipList(_)) => None,
+        }
     }
 
     /// The entry under the cursor.
-    pub(crate) fn entry(&self) -> Option<&MemEntry> {
-        self.run.get(self.at)
+    #[inline]
+    pub(crate) fn entry(&self) -> Option<EntryRef<'_>> {
+        self.entry_at(self.at)
     }
 
     /// Moves to the first entry at or after (`key`, `seq`).
@@ -235,24 +297,38 @@ impl MemCursor {
     }
 
     /// Moves one entry on, in the direction of the last seek.
+    #[inline]
     pub(crate) fn advance(&mut self) {
         self.at += 1;
-        if self.at < self.run.len() || self.run.len() < self.refill {
-            return;
+        if self.at >= self.run.len() && self.run.len() >= self.refill {
+            self.go_on();
         }
-        let Some(last) = self.run.pop() else { return };
+    }
+
+    /// Takes the next run, behind the last entry of this one.
+    #[cold]
+    fn go_on(&mut self) {
         self.refill = (self.refill * 4).min(REFILL_MAX);
-        self.fill(Some(Limit { is_excluded: self.forward, ..Limit::behind(&last) }));
+        let run = std::mem::replace(&mut self.run, Run::Cloned(Vec::new()));
+        let last = Self { run, table: Arc::clone(&self.table), ..*self };
+        let Some(entry) = last.entry_at(last.run.len() - 1) else { return };
+        let limit = Limit { key: entry.key(), seq: entry.seq(), is_excluded: self.forward };
+        self.fill(Some(limit));
     }
 
     /// Takes the next run; `limit` is where it begins.
     fn fill(&mut self, limit: Option<Limit<'_>>) {
-        let Self { table, tree, run, refill, .. } = self;
-        run.clear();
+        let Self { tree, refill, forward, .. } = *self;
         self.at = 0;
-        each!(&table.entries, entries => match limit {
-            Some(from) if self.forward => entries.read(*tree, from, *refill, run),
-            before => entries.read_back(*tree, before, *refill, run),
-        });
+        self.run = match &self.table.entries {
+            Entries::Learned(entries) => Run::Versions(match limit {
+                Some(from) if forward => entries.read(tree, from, refill),
+                before => entries.read_back(tree, before, refill),
+            }),
+            Entries::SkipList(entries) => Run::Cloned(match limit {
+                Some(from) if forward => entries.read(tree, from, refill),
+                before => entries.read_back(tree, before, refill),
+            }),
+        };
     }
 }

@@ -48,9 +48,75 @@ impl Kind {
     }
 }
 
+/// Keys are compared by words up to this length: what a call would cost is most of it there.
+const WORDS_MAX: usize = 32;
+
+/// Eight bytes of a key, if it has them, as a number of the same order.
+#[inline(always)]
+fn word(key: &[u8], at: usize) -> Option<u64> {
+    let bytes = key.get(at..at + 8)?;
+    bytes.try_into().map(u64::from_be_bytes).ok()
+}
+
+/// The order of keys: as bytes, a key before those that it begins.
+#[inline]
+#[must_use]
+pub(crate) fn compare_keys(a: &[u8], b: &[u8]) -> Ordering {
+    let mut at = 0;
+    while at < WORDS_MAX {
+        let (Some(x), Some(y)) = (word(a, at), word(b, at)) else { break };
+        if x != y {
+            return x.cmp(&y);
+        }
+        at += 8;
+    }
+    if at > 0 && at < WORDS_MAX && a.len() == b.len() {
+        // The last word of both, of which a part may have been compared.
+        let last = a.len() - 8;
+        return word(a, last).cmp(&word(b, last));
+    }
+    a[at..].cmp(&b[at..])
+}
+
+/// Whether two keys are the same: neighbours mostly differ in their last bytes.
+#[inline]
+#[must_use]
+pub(crate) fn is_same_key(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let last = a.len().saturating_sub(8);
+    word(a, last) == word(b, last) && a[..last] == b[..last] && (last > 0 || a == b)
+}
+
 /// The order of entries everywhere: user keys ascending as bytes, and the newest version of a key
 /// first.
+#[inline]
 #[must_use]
 pub(crate) fn compare_entries(a_key: &[u8], a_seq: SeqNo, b_key: &[u8], b_seq: SeqNo) -> Ordering {
-    a_key.cmp(b_key).then(b_seq.cmp(&a_seq))
+    compare_keys(a_key, b_key).then(b_seq.cmp(&a_seq))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{compare_keys, is_same_key};
+
+    fn keys() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
+        let part = || prop::collection::vec(prop_oneof![Just(0), Just(1), Just(255_u8)], 0..20);
+        (0..45_usize, part(), part()).prop_map(|(shared, a, b)| {
+            let shared = vec![7; shared];
+            ([&shared[..], &a].concat(), [&shared[..], &b].concat())
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn keys_compare_as_bytes((a, b) in keys()) {
+            prop_assert_eq!(compare_keys(&a, &b), a.cmp(&b));
+            prop_assert_eq!(is_same_key(&a, &b), a == b);
+            prop_assert!(is_same_key(&a, &a.clone()));
+        }
+    }
 }

@@ -57,7 +57,7 @@ pub(crate) struct Serve {
     /// Address of the Prometheus metrics and the status page
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// Threads that serve connections [default: one for each core]
+    /// Threads that serve connections [default: one for each core but one]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Serve other machines without a password

@@ -138,15 +138,18 @@ fn write_all(context: &mut Context<'_, '_>, key: &[u8], parts: Parts) -> Done {
         Parts::Fields | Parts::Values => context.out.array(len),
     }
     let Some(meta) = meta else { return Ok(()) };
-    for pair in context.txn.members(&member::prefix(meta.id))? {
-        let (key, value) = pair?;
+    let mut fields = context.txn.members(&member::prefix(meta.id))?;
+    let mut write = |key: &[u8], value: &[u8]| {
         if parts != Parts::Values {
-            context.out.bulk(member::field_of(&key));
+            context.out.bulk(member::field_of(key));
         }
         if parts != Parts::Fields {
-            context.out.bulk(&value);
+            context.out.bulk(value);
         }
-        if context.out.overflowed() {
+        context.out.overflowed()
+    };
+    while let Some(overflowed) = fields.next_with(&mut write) {
+        if overflowed? {
             break;
         }
     }

@@ -256,9 +256,13 @@ pub(super) fn lrange(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return Ok(());
     };
     context.out.array((end - start + 1) as usize);
-    for pair in elements(context, &meta, (start, end), false)? {
-        context.out.bulk(&pair?.1);
-        if context.out.overflowed() {
+    let mut elements = elements(context, &meta, (start, end), false)?;
+    let mut write = |_: &[u8], element: &[u8]| {
+        context.out.bulk(element);
+        context.out.overflowed()
+    };
+    while let Some(overflowed) = elements.next_with(&mut write) {
+        if overflowed? {
             break;
         }
     }

@@ -5,11 +5,9 @@
 
 use std::ops::Bound;
 
-use rhumb::Slice;
-
 use super::{Context, Done, Fault, SYNTAX, connection::positive, is_word, keys::is_live};
 use crate::{
-    encode::{Entry, Kind},
+    encode::{Kind, entry::decode_head},
     resp::Args,
     txn::{KeyBound, Space, Txn, prefix_range},
 };
@@ -78,11 +76,12 @@ fn each_live(
     txn: &Txn<'_>,
     (from, to): (KeyBound, KeyBound),
     reverse: bool,
-    mut each: impl FnMut(&[u8], Slice) -> bool,
+    mut each: impl FnMut(&[u8], &[u8]) -> bool,
 ) -> Done {
-    for pair in txn.scan(Space::Keys, from, to, reverse)? {
-        let (key, value) = pair?;
-        if is_live(&value, txn.now_ms) && !each(&key, value) {
+    let mut pairs = txn.scan(Space::Keys, from, to, reverse)?;
+    let mut go_on = |key: &[u8], value: &[u8]| !is_live(value, txn.now_ms) || each(key, value);
+    while let Some(goes_on) = pairs.next_with(&mut go_on) {
+        if !goes_on? {
             break;
         }
     }
@@ -118,9 +117,9 @@ fn write_range(
     Ok(())
 }
 
-fn write_value(out: &mut crate::resp::Reply, value: Slice) {
-    let entry = Entry::decode(value).filter(|entry| entry.kind == Kind::String);
-    out.bulk_or_null(entry.as_ref().map(Entry::bytes));
+fn write_value(out: &mut crate::resp::Reply, value: &[u8]) {
+    let head = decode_head(value).filter(|(kind, ..)| *kind == Kind::String);
+    out.bulk_or_null(head.map(|(_, _, body)| &value[body..]));
 }
 
 /// `RANGE min max [REV] [LIMIT n] [KEYSONLY]`.
@@ -159,7 +158,7 @@ fn neighbour(context: &mut Context<'_, '_>, args: Args<'_>, reverse: bool) -> Do
     let range = if reverse { (Bound::Unbounded, key) } else { (key, Bound::Unbounded) };
     let mut found = None;
     each_live(&context.txn, range, reverse, |key, value| {
-        found = Some((key.to_vec(), value));
+        found = Some((key.to_vec(), value.to_vec()));
         false
     })?;
     match found {
@@ -169,7 +168,7 @@ fn neighbour(context: &mut Context<'_, '_>, args: Args<'_>, reverse: bool) -> Do
         Some((key, value)) => {
             context.out.array(2);
             context.out.bulk(&key);
-            write_value(context.out, value);
+            write_value(context.out, &value);
         }
     }
     Ok(())

@@ -92,9 +92,13 @@ pub(super) fn smembers(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let meta = context.collection(args.at(1), Kind::Set)?;
     context.out.set(meta.map_or(0, |meta| meta.count as usize));
     let Some(meta) = meta else { return Ok(()) };
-    for pair in context.txn.members(&member::prefix(meta.id))? {
-        context.out.bulk(member::set_member_of(&pair?.0));
-        if context.out.overflowed() {
+    let mut members = context.txn.members(&member::prefix(meta.id))?;
+    let mut write = |key: &[u8], _: &[u8]| {
+        context.out.bulk(member::set_member_of(key));
+        context.out.overflowed()
+    };
+    while let Some(overflowed) = members.next_with(&mut write) {
+        if overflowed? {
             break;
         }
     }

@@ -121,6 +121,7 @@ impl Reply {
             self.overflowed = true;
             return;
         }
+        self.buffer.reserve(bytes.len() + 2);
         self.buffer.extend_from_slice(bytes);
         self.end_line();
     }

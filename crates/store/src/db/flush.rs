@@ -6,7 +6,7 @@ use super::core::{Core, MemView, Tree};
 use crate::{
     compaction::retain::Retain,
     error::Result,
-    memtable::{LogFloor, Memtable},
+    memtable::{LogFloor, MemCursor, Memtable},
     sync::primitive::{Arc, Ordering},
     table::{Table, TableMeta, TableWriter},
     types::{SeqNo, TreeId},
@@ -45,28 +45,30 @@ impl Core {
     /// Writes the entries of every live sub-tree to a table of its own.
     pub(crate) fn write_memtable(
         &self,
-        memtable: &Memtable,
+        memtable: &Arc<Memtable>,
     ) -> Result<Vec<(Arc<Tree>, TableMeta)>> {
         let trees: HashMap<TreeId, Arc<Tree>> = self.catalog.lock().trees.clone();
         let mut retain = Retain::new(self.snapshots.list(), false);
         let mut outputs = Vec::new();
         let mut open: Option<(Arc<Tree>, TableWriter)> = None;
         let result = (|| {
-            for entry in memtable.iter() {
-                if open.as_ref().is_none_or(|(tree, _)| tree.id != entry.tree()) {
-                    finish(&mut open, &mut outputs)?;
-                    retain.next_run();
-                    let Some(tree) = trees.get(&entry.tree()) else { continue };
-                    let writer =
-                        TableWriter::create(&self.tables, self.new_file_id(), &tree.options.table)?;
-                    open = Some((Arc::clone(tree), writer));
+            for id in memtable.trees() {
+                let Some(tree) = trees.get(&id) else { continue };
+                let writer =
+                    TableWriter::create(&self.tables, self.new_file_id(), &tree.options.table)?;
+                let (_, writer) = open.insert((Arc::clone(tree), writer));
+                retain.next_run();
+                let mut cursor = MemCursor::new(Arc::clone(memtable), id);
+                cursor.seek(&[], SeqNo::MAX);
+                while let Some(entry) = cursor.entry() {
+                    if let Some(seq) = retain.judge(entry.key(), entry.seq(), entry.kind()) {
+                        writer.add(entry.key(), seq, entry.kind(), entry.value())?;
+                    }
+                    cursor.advance();
                 }
-                let Some((_, writer)) = &mut open else { continue };
-                if let Some(seq) = retain.judge(entry.key(), entry.seq(), entry.kind()) {
-                    writer.add(entry.key(), seq, entry.kind(), entry.value())?;
-                }
+                finish(&mut open, &mut outputs)?;
             }
-            finish(&mut open, &mut outputs)
+            Ok(())
         })();
         if let Err(error) = result {
             if let Some((_, writer)) = open {

@@ -30,12 +30,8 @@ use crate::{
     },
     table::{Access, TableCursor},
     types::{Kind, SeqNo},
-    version::levels::Levels,
+    version::levels::{Levels, PREFETCHED_KEYS},
 };
-
-/// How many keys of one call have their lines asked for before the first of them is read: as many
-/// misses as a core keeps in flight.
-const PREFETCHED_KEYS: usize = 16;
 
 /// What all handles of a keyspace share.
 pub(crate) struct KeyspaceInner {
@@ -166,7 +162,7 @@ impl Keyspace {
             if some.len() > 1 {
                 let guard = crate::sync::epoch::pin();
                 let levels = self.inner.tree.load(&guard).levels.load(&guard);
-                some.iter().for_each(|key| levels.prefetch(&guard, key.as_ref()));
+                levels.prefetch(&guard, some);
             }
             for key in some {
                 values.push(self.get_at(key.as_ref(), seq)?);

@@ -14,7 +14,7 @@ use crate::{
     error::{Error, Result},
     plan::{drive, point::Found},
     slice::Slice,
-    types::SeqNo,
+    types::{SeqNo, compare_keys},
 };
 use source::{Source, Start};
 use walk::Walk;
@@ -85,55 +85,98 @@ impl Iter {
         Walk::new((self.sources)(), start, self.seq)
     }
 
+    /// Moves the front on; says whether it stands on a key of the range that the back has not
+    /// returned.
     #[inline]
-    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
+    fn move_front(&mut self) -> Result<bool> {
         if self.front.is_none() {
             self.front = Some(self.make_front());
+            self.back_key = self.back.as_ref().map(|back| Slice::copy_from(back.key()));
         }
-        let Some(front) = &mut self.front else { return Ok(None) };
+        let Some(front) = &mut self.front else { return Ok(false) };
         if !drive(front)? {
-            return Ok(None);
+            return Ok(false);
         }
         let key = front.key();
         let inside = match &self.to {
             Bound::Unbounded => true,
-            Bound::Included(to) => *key <= **to,
-            Bound::Excluded(to) => *key < **to,
+            Bound::Included(to) => compare_keys(key, to).is_le(),
+            Bound::Excluded(to) => compare_keys(key, to).is_lt(),
         };
         if !inside || self.back_key.as_ref().is_some_and(|back| *key >= **back) {
-            return Ok(None);
+            return Ok(false);
         }
-        let key = Slice::copy_from(key);
         if self.back.is_some() {
-            self.front_key = Some(key.clone());
+            self.front_key = Some(Slice::copy_from(key));
         }
-        Ok(Some((key, load(front.value())?)))
+        Ok(true)
     }
 
-    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
+    #[inline]
+    fn step_front<T>(&mut self, read: impl FnOnce(&mut Walk) -> Result<T>) -> Result<Option<T>> {
+        if !self.move_front()? {
+            return Ok(None);
+        }
+        self.front.as_mut().map(read).transpose()
+    }
+
+    /// Moves the back on; says whether it stands on a key of the range that the front has not
+    /// returned.
+    fn move_back(&mut self) -> Result<bool> {
         if self.back.is_none() {
             self.back = Some(self.make_back());
             self.front_key = self.front.as_ref().map(|front| Slice::copy_from(front.key()));
         }
-        let Some(back) = &mut self.back else { return Ok(None) };
+        let Some(back) = &mut self.back else { return Ok(false) };
         if !drive(back)? {
-            return Ok(None);
+            return Ok(false);
         }
-        let (key, found) = (Slice::copy_from(back.key()), back.value());
+        let key = back.key();
         let inside = match &self.from {
             Bound::Unbounded => true,
-            Bound::Included(from) => *key >= **from,
-            Bound::Excluded(from) => *key > **from,
+            Bound::Included(from) => compare_keys(key, from).is_ge(),
+            Bound::Excluded(from) => compare_keys(key, from).is_gt(),
         };
         if !inside || self.front_key.as_ref().is_some_and(|front| *key <= **front) {
+            return Ok(false);
+        }
+        if self.front.is_some() {
+            self.back_key = Some(Slice::copy_from(key));
+        }
+        Ok(true)
+    }
+
+    fn step_back<T>(&mut self, read: impl FnOnce(&mut Walk) -> Result<T>) -> Result<Option<T>> {
+        if !self.move_back()? {
             return Ok(None);
         }
-        self.back_key = Some(key.clone());
-        Ok(Some((key, load(found)?)))
+        self.back.as_mut().map(read).transpose()
+    }
+
+    /// As [`Iterator::next`], for a caller who only looks at the pair: nothing is copied or counted,
+    /// but for values that lie outside of their block.
+    #[inline]
+    pub fn next_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
+        if self.ended {
+            return None;
+        }
+        let read = |walk: &mut Walk| look_at(walk, look);
+        let item = self.failure.take().map_or_else(|| self.step_front(read), Err);
+        self.end(item)
+    }
+
+    /// As [`DoubleEndedIterator::next_back`], for a caller who only looks at the pair.
+    pub fn next_back_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
+        if self.ended {
+            return None;
+        }
+        let read = |walk: &mut Walk| look_at(walk, look);
+        let item = self.failure.take().map_or_else(|| self.step_back(read), Err);
+        self.end(item)
     }
 
     #[inline]
-    fn end(&mut self, item: Result<Option<(Slice, Slice)>>) -> Option<Result<(Slice, Slice)>> {
+    fn end<T>(&mut self, item: Result<Option<T>>) -> Option<Result<T>> {
         let item = item.transpose();
         if !matches!(item, Some(Ok(_))) {
             self.ended = true;
@@ -142,6 +185,23 @@ impl Iter {
         }
         item
     }
+}
+
+/// The key and the value that a walk stands on.
+#[inline]
+fn pair(walk: &mut Walk) -> Result<(Slice, Slice)> {
+    let key = Slice::copy_from(walk.key());
+    Ok((key, load(walk.value())?))
+}
+
+/// Shows the key and the value that a walk stands on.
+#[inline]
+fn look_at<T>(walk: &mut Walk, look: impl FnOnce(&[u8], &[u8]) -> T) -> Result<T> {
+    if let Some(value) = walk.value_bytes() {
+        return Ok(look(walk.key(), value));
+    }
+    let value = load(walk.value())?;
+    Ok(look(walk.key(), &value))
 }
 
 /// The smallest key that is larger than `key`.
@@ -178,7 +238,7 @@ impl Iterator for Iter {
         if self.ended {
             return None;
         }
-        let item = self.failure.take().map_or_else(|| self.step_front(), Err);
+        let item = self.failure.take().map_or_else(|| self.step_front(pair), Err);
         self.end(item)
     }
 }
@@ -188,7 +248,7 @@ impl DoubleEndedIterator for Iter {
         if self.ended {
             return None;
         }
-        let item = self.failure.take().map_or_else(|| self.step_back(), Err);
+        let item = self.failure.take().map_or_else(|| self.step_back(pair), Err);
         self.end(item)
     }
 }

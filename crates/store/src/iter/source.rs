@@ -5,7 +5,7 @@
 
 use crate::{
     error::Result,
-    memtable::MemCursor,
+    memtable::{EntryRef, MemCursor},
     plan::BlockRequest,
     slice::Slice,
     sync::primitive::Arc,
@@ -135,7 +135,7 @@ impl Source {
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         match self {
-            Self::Mem(cursor) => cursor.entry().map_or(&[], |entry| entry.key()),
+            Self::Mem(cursor) => cursor.entry().map_or(&[], EntryRef::key),
             _ => self.in_table().map_or(&[], TableCursor::key),
         }
     }
@@ -144,7 +144,7 @@ impl Source {
     #[inline]
     pub(crate) fn seq(&self) -> SeqNo {
         match self {
-            Self::Mem(cursor) => cursor.entry().map_or(0, |entry| entry.seq()),
+            Self::Mem(cursor) => cursor.entry().map_or(0, EntryRef::seq),
             _ => self.in_table().map_or(0, TableCursor::seq),
         }
     }
@@ -153,7 +153,7 @@ impl Source {
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Self::Mem(cursor) => cursor.entry().map_or(Kind::Tombstone, |entry| entry.kind()),
+            Self::Mem(cursor) => cursor.entry().map_or(Kind::Tombstone, EntryRef::kind),
             _ => self.in_table().map_or(Kind::Tombstone, TableCursor::kind),
         }
     }
@@ -162,7 +162,7 @@ impl Source {
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         match self {
-            Self::Mem(cursor) => cursor.entry().map_or(&[], |entry| entry.value()),
+            Self::Mem(cursor) => cursor.entry().map_or(&[], EntryRef::value),
             _ => self.in_table().map_or(&[], TableCursor::value),
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     slice::Slice,
     sync::primitive::Arc,
     table::BlockRef,
-    types::{Kind, SeqNo},
+    types::{Kind, SeqNo, is_same_key},
 };
 
 /// A walk one way over the newest visible version of every key.
@@ -82,6 +82,18 @@ impl Walk {
         self.merge.top().map_or(Found::Nothing, found)
     }
 
+    /// The bytes of that value, if they are at hand.
+    #[inline]
+    pub(crate) fn value_bytes(&self) -> Option<&[u8]> {
+        if !self.forward {
+            return match &self.newest {
+                Found::Value(value) => Some(value),
+                Found::Large(_) | Found::Nothing => None,
+            };
+        }
+        self.merge.top().filter(|entry| entry.kind() == Kind::Value).map(Source::value)
+    }
+
     #[inline]
     fn go_on(&mut self, mut moved: Progress<()>) -> Result<Progress<bool>> {
         loop {
@@ -103,7 +115,7 @@ impl Walk {
         let Some(entry) = self.merge.top() else { return Look::Ended };
         self.place = Place::Past;
         let seq = entry.seq();
-        if seq > self.seq || (self.in_group && *self.group == *entry.key()) {
+        if seq > self.seq || (self.in_group && is_same_key(&self.group, entry.key())) {
             return Look::GoesOn;
         }
         // Number 0 is given to the last version of a key alone: nothing of it can follow.
@@ -118,7 +130,7 @@ impl Walk {
     /// Backward: versions come oldest first, so a key is known once the next one begins.
     fn look_back(&mut self) -> Look {
         let top = self.merge.top();
-        let same = top.is_some_and(|entry| self.in_group && *self.group == *entry.key());
+        let same = top.is_some_and(|entry| self.in_group && is_same_key(&self.group, entry.key()));
         if !same && self.in_group {
             self.in_group = false;
             if !matches!(self.newest, Found::Nothing) {

@@ -165,64 +165,56 @@ impl Learned {
         trees.into_iter().map(|(tree, _)| tree).collect()
     }
 
-    /// Appends the sub-tree's entries from `from` on, at most `most`.
-    pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize, run: &mut Vec<MemEntry>) {
-        let Some(tree) = self.trees.get(tree) else { return };
-        let mut left = most;
-        let mut take = |first: Option<&Version>| {
-            let chain = std::iter::successors(first, |version| version.older()).take(left);
-            let before = run.len();
-            run.extend(chain.map(Version::entry));
-            left -= run.len() - before;
-            left > 0
-        };
+    /// The version behind a word that was read from this.
+    #[inline(always)]
+    pub(super) fn version(&self, word: u64) -> &Version {
+        self.versions.version(word)
+    }
+
+    /// The words of the sub-tree's versions from `from` on, at most `most`.
+    pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize) -> Vec<u64> {
+        let Some(tree) = self.trees.get(tree) else { return Vec::new() };
+        let mut run = Vec::with_capacity(most);
         let up_to = if from.is_excluded { from.seq.checked_sub(1) } else { Some(from.seq) };
-        let rest = up_to.and_then(|seq| self.newest(tree, from.key)?.up_to(seq));
-        if !take(rest) {
-            return;
+        if let Some(first) = up_to.and_then(|seq| self.newest(tree, from.key)?.up_to(seq)) {
+            first.append_chain(most, &mut run);
         }
         let behind = Bound::Excluded(Probe::wide(from.key));
         let mut keys = Scan::new(&tree.keys, behind, Bound::Unbounded);
-        while let Some(entry) = keys.next() {
-            if !take(Some(self.versions.version(entry.value))) {
-                return;
+        while run.len() < most {
+            let entries = keys.next_run(most - run.len());
+            if entries.is_empty() {
+                break;
+            }
+            for entry in entries {
+                self.version(entry.value).append_chain(most, &mut run);
             }
         }
+        run
     }
 
-    /// Appends the sub-tree's entries before `before`, the last first; all of them if there is none.
+    /// The words of the sub-tree's versions before `before`, the last first, at most `most`; the last
+    /// ones of all if there is no such place.
     pub(super) fn read_back(
         &self,
         tree: TreeId,
         before: Option<Limit<'_>>,
         most: usize,
-        run: &mut Vec<MemEntry>,
-    ) {
-        let Some(tree) = self.trees.get(tree) else { return };
-        let mut left = most;
-        let mut take = |newest: &Version, newer_than: Option<SeqNo>| {
-            let mut next = newest.oldest_newer(newer_than);
-            while let Some(version) = next.filter(|_| left > 0) {
-                run.push(version.entry());
-                left -= 1;
-                next = newest.oldest_newer(Some(version.seq()));
-            }
-            left > 0
-        };
+    ) -> Vec<u64> {
+        let Some(tree) = self.trees.get(tree) else { return Vec::new() };
+        let mut run = Vec::with_capacity(most);
         let mut end = Bound::Unbounded;
         if let Some(before) = before {
             end = Bound::Excluded(Probe::wide(before.key));
-            if let Some(newest) = self.newest(tree, before.key)
-                && !take(newest, Some(before.seq))
-            {
-                return;
+            if let Some(newest) = self.newest(tree, before.key) {
+                newest.append_chain_back(Some(before.seq), most, &mut run);
             }
         }
         let mut keys = Scan::new(&tree.keys, Bound::Unbounded, end);
-        while let Some(entry) = keys.next_back() {
-            if !take(self.versions.version(entry.value), None) {
-                return;
-            }
+        while run.len() < most {
+            let Some(entry) = keys.next_back() else { break };
+            self.version(entry.value).append_chain_back(None, most, &mut run);
         }
+        run
     }
 }

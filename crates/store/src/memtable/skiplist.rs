@@ -188,8 +188,8 @@ impl SkipList {
         trees
     }
 
-    /// Appends the sub-tree's entries from `from` on, at most `most`.
-    pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize, run: &mut Vec<MemEntry>) {
+    /// The sub-tree's entries from `from` on, at most `most`.
+    pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize) -> Vec<MemEntry> {
         let guard = epoch::pin();
         let target = Target::new(tree, from.key, from.seq);
         let bound = match from.is_excluded {
@@ -197,17 +197,17 @@ impl SkipList {
             false => Bound::Included(&target as &dyn Position),
         };
         let range = (bound, Bound::Unbounded);
-        take(tree, self.entries.range::<dyn Position, _>(range, &guard), most, run);
+        take(tree, self.entries.range::<dyn Position, _>(range, &guard), most)
     }
 
-    /// Appends the sub-tree's entries before `before`, the last first; all of them if there is none.
+    /// The sub-tree's entries before `before`, the last first, at most `most`; the last ones of all if
+    /// there is no such place.
     pub(super) fn read_back(
         &self,
         tree: TreeId,
         before: Option<Limit<'_>>,
         most: usize,
-        run: &mut Vec<MemEntry>,
-    ) {
+    ) -> Vec<MemEntry> {
         let guard = epoch::pin();
         let target = match before {
             Some(before) => Some(Target::new(tree, before.key, before.seq)),
@@ -216,7 +216,7 @@ impl SkipList {
         };
         let end = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));
         let range = (Bound::Unbounded, end.unwrap_or(Bound::Unbounded));
-        take(tree, self.entries.range::<dyn Position, _>(range, &guard).rev(), most, run);
+        take(tree, self.entries.range::<dyn Position, _>(range, &guard).rev(), most)
     }
 }
 
@@ -224,8 +224,7 @@ fn take<'a: 'g, 'g>(
     tree: TreeId,
     entries: impl Iterator<Item = Entry<'a, 'g, MemEntry, ()>>,
     most: usize,
-    run: &mut Vec<MemEntry>,
-) {
+) -> Vec<MemEntry> {
     let entries = entries.take(most).map(|entry| entry.key().clone());
-    run.extend(entries.take_while(|entry| entry.tree() == tree));
+    entries.take_while(|entry| entry.tree() == tree).collect()
 }

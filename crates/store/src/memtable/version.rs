@@ -21,6 +21,7 @@ use super::entry::MemEntry;
 use crate::{
     index::Schema,
     log::batch::BatchOp,
+    slice::Slice,
     sync::{
         arena::Arena,
         prefetch::prefetch_address,
@@ -49,7 +50,7 @@ const AHEAD: usize = 4;
 
 /// One version of one key: one line of memory.
 #[repr(align(64))]
-pub(super) struct Version {
+pub(crate) struct Version {
     seq: SeqNo,
     /// The first byte of its log record,
     record: *const u8,
@@ -116,12 +117,68 @@ impl Version {
             value_start: self.value_start,
             value_len: self.value_len,
         };
+        MemEntry::new(self.shared_record(), &operation, self.seq)
+    }
+
+    /// The word that leads here.
+    #[inline(always)]
+    fn word(&self) -> u64 {
+        ptr::from_ref(self).expose_provenance() as u64
+    }
+
+    /// Appends the words of this version and the older ones, until the run is as long as said.
+    #[inline]
+    pub(super) fn append_chain(&self, run_end: usize, run: &mut Vec<u64>) {
+        let mut next = Some(self);
+        while let Some(version) = next.filter(|_| run.len() < run_end) {
+            run.push(version.word());
+            next = version.older();
+        }
+    }
+
+    /// Appends the words of those versions from this one on that are newer than `newer_than`, the
+    /// oldest first, until the run is as long as said. O(log n) each.
+    pub(super) fn append_chain_back(
+        &self,
+        newer_than: Option<SeqNo>,
+        run_end: usize,
+        run: &mut Vec<u64>,
+    ) {
+        let mut next = self.oldest_newer(newer_than);
+        while let Some(version) = next.filter(|_| run.len() < run_end) {
+            run.push(version.word());
+            next = self.oldest_newer(Some(version.seq()));
+        }
+    }
+
+    /// Value or tombstone.
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The value; empty for a tombstone.
+    #[inline(always)]
+    pub(super) fn value(&self) -> &[u8] {
+        // SAFETY: as for the key: the record lives as long as its versions (invariant 1), and the
+        // operation that was decoded from it says where in it the value lies.
+        unsafe {
+            let start = self.record.add(self.value_start as usize);
+            std::slice::from_raw_parts(start, self.value_len as usize)
+        }
+    }
+
+    /// The value, shared with the record it came in.
+    pub(super) fn value_slice(&self) -> Slice {
+        Slice::from_shared_range(self.shared_record(), self.value_start, self.value_len)
+    }
+
+    /// The log record.
+    fn shared_record(&self) -> Arc<[u8]> {
         // SAFETY: `Versions` holds a count of the record, which came from `Arc::into_raw`.
-        let record = unsafe {
+        unsafe {
             Arc::increment_strong_count(self.record());
             Arc::from_raw(self.record())
-        };
-        MemEntry::new(record, &operation, self.seq)
+        }
     }
 
     /// What a link of the same chain leads to.

@@ -23,6 +23,7 @@ use super::block::BlockRef;
 use crate::sync::{
     arena::Arena,
     epoch::{EpochSlot, Guard, Loaded, pin},
+    prefetch::prefetch,
     shared_bytes::SharedBytes,
 };
 
@@ -179,6 +180,14 @@ impl TableBlocks {
             loaded.prefetch(0, HEAD_LINES);
             let offset = (offset as usize).saturating_sub(BEFORE_ENTRY_BYTES);
             loaded.prefetch(offset, ENTRY_LINES);
+        }
+    }
+
+    /// Asks for the line that says whether a block is resident.
+    #[inline]
+    pub(crate) fn prefetch_slot(&self, block: u32) {
+        if let Some(slot) = self.slots.get(block as usize) {
+            prefetch(slot);
         }
     }
 

@@ -237,13 +237,32 @@ impl Table {
         }
     }
 
-    /// Asks for all lines that [`Table::lookup`] is likely to read, so that the misses of many
+    /// Asks for the line of the filter that [`Table::lookup`] reads, so that the misses of many
     /// lookups overlap.
     #[inline]
-    pub(crate) fn prefetch(&self, guard: &Guard, key: &[u8], hash: KeyHash) {
+    pub(crate) fn prefetch_filter(&self, hash: KeyHash) {
         self.filter.prefetch(hash);
+    }
+
+    /// Whether the filter lets a key with this hash through.
+    #[inline]
+    pub(crate) fn may_contain(&self, hash: KeyHash) -> bool {
+        self.filter.may_contain(hash)
+    }
+
+    /// Where the key is if it is here: the block, and about how far into its payload in bytes. Asks
+    /// for the block's slot.
+    #[inline]
+    pub(crate) fn predict(&self, key: &[u8]) -> (u32, u32) {
         let (block, part) = self.index.predict(key);
-        self.blocks.prefetch(block, part * self.block_bytes_mean / 64, guard);
+        self.blocks.prefetch_slot(block);
+        (block, part * self.block_bytes_mean / 64)
+    }
+
+    /// Asks for the lines that [`Table::lookup`] is likely to read at a predicted place.
+    #[inline]
+    pub(crate) fn prefetch_place(&self, (block, offset): (u32, u32), guard: &Guard) {
+        self.blocks.prefetch(block, offset, guard);
     }
 
     /// [`Table::lookup`] in the block that it needed.

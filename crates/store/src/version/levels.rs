@@ -128,6 +128,9 @@ impl Level {
     }
 }
 
+/// How many reads are prepared together: as many lines as a core can wait for, about.
+pub(crate) const PREFETCHED_KEYS: usize = 16;
+
 impl Levels {
     /// Levels of these tables; those of level 0 are put in order.
     pub(crate) fn new(mut zero: Vec<Arc<Table>>, sorted: Vec<Level>) -> Self {
@@ -154,11 +157,31 @@ impl Levels {
         inside.then_some(table)
     }
 
-    /// Asks for the lines that a point read of `key` is likely to touch in the sorted levels.
-    pub(crate) fn prefetch(&self, guard: &Guard, key: &[u8]) {
-        let hash = KeyHash::of(key);
-        for table in self.sorted.iter().filter_map(|level| level.table_for(key)) {
-            table.prefetch(guard, key, hash);
+    /// The tables that can hold `key`, newest first.
+    #[inline]
+    fn candidates<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<Table>> {
+        let code = code::code_at(key, 0);
+        let zero = (0..self.zero.len()).filter_map(move |at| self.zero_for(at, key, code));
+        zero.chain(self.sorted.iter().filter_map(|level| level.table_for(key)))
+    }
+
+    /// Asks for the lines that point reads of these keys, at most [`PREFETCHED_KEYS`] of them, are likely
+    /// to touch: step by step, so that the misses of all keys overlap where each step waits for the one
+    /// before it.
+    pub(crate) fn prefetch<K: AsRef<[u8]>>(&self, guard: &Guard, keys: &[K]) {
+        let keys = || keys.iter().take(PREFETCHED_KEYS).map(AsRef::as_ref);
+        for key in keys() {
+            let hash = KeyHash::of(key);
+            self.candidates(key).for_each(|table| table.prefetch_filter(hash));
+        }
+        let mut likely = [None; PREFETCHED_KEYS];
+        for (likely, key) in likely.iter_mut().zip(keys()) {
+            let hash = KeyHash::of(key);
+            let table = self.candidates(key).find(|table| table.may_contain(hash));
+            *likely = table.map(|table| (table, table.predict(key)));
+        }
+        for (table, place) in likely.into_iter().flatten() {
+            table.prefetch_place(place, guard);
         }
     }
 

@@ -50,24 +50,37 @@ fn apply(table: &Memtable, model: &mut Model, writes: &[Write], first: SeqNo) {
     }
 }
 
-fn value_of(entry: &MemEntry) -> Option<Vec<u8>> {
-    (entry.kind() == Kind::Value).then(|| entry.value().to_vec())
-}
-
-fn assert_is(entry: Option<&MemEntry>, expected: Option<(&Position, &Option<Vec<u8>>)>) {
+fn assert_is(
+    tree: TreeId,
+    entry: Option<EntryRef<'_>>,
+    expected: Option<(&Position, &Option<Vec<u8>>)>,
+) {
     let found = entry.map(|entry| {
         assert_eq!(&*entry.value_slice(), entry.value());
-        ((entry.tree(), entry.key().to_vec(), Reverse(entry.seq())), value_of(entry))
+        let value = (entry.kind() == Kind::Value).then(|| entry.value().to_vec());
+        ((tree, entry.key().to_vec(), Reverse(entry.seq())), value)
     });
     assert_eq!(found, expected.map(|(place, value)| (place.clone(), value.clone())));
+}
+
+/// Holds all entries of a memtable against the model.
+fn assert_all(table: &Arc<Memtable>, model: &Model) {
+    let mut expected = model.iter();
+    for tree in table.trees() {
+        let mut cursor = MemCursor::new(Arc::clone(table), tree);
+        cursor.seek(&[], SeqNo::MAX);
+        while let Some(entry) = cursor.entry() {
+            assert_is(tree, Some(entry), expected.next());
+            cursor.advance();
+        }
+    }
+    assert_eq!(expected.next(), None);
 }
 
 /// Holds everything that a memtable answers against the model.
 fn assert_same(table: &Arc<Memtable>, model: &Model, probes: &[(TreeId, Vec<u8>, SeqNo)]) {
     assert_eq!(table.is_empty(), model.is_empty());
-    let all: Vec<MemEntry> = table.iter().collect();
-    assert_eq!(all.len(), model.len());
-    all.iter().zip(model).for_each(|(entry, expected)| assert_is(Some(entry), Some(expected)));
+    assert_all(table, model);
     let trees: std::collections::BTreeSet<TreeId> = model.keys().map(|(tree, ..)| *tree).collect();
     for tree in 0..8 {
         assert_eq!(table.contains_tree(tree), trees.contains(&tree));
@@ -77,24 +90,24 @@ fn assert_same(table: &Arc<Memtable>, model: &Model, probes: &[(TreeId, Vec<u8>,
         let from = || model.range(place.clone()..).take_while(|((t, ..), _)| t == tree);
         let before = || model.range(..place.clone()).rev().take_while(|((t, ..), _)| t == tree);
         let newest = from().next().filter(|((_, k, _), _)| k == key);
-        assert_is(table.get(*tree, key, *seq).as_ref(), newest);
+        assert_is(*tree, table.get(*tree, key, *seq).as_ref().map(EntryRef::Cloned), newest);
         let mut cursor = MemCursor::new(Arc::clone(table), *tree);
         cursor.seek(key, *seq);
         for expected in from() {
-            assert_is(cursor.entry(), Some(expected));
+            assert_is(*tree, cursor.entry(), Some(expected));
             cursor.advance();
         }
         assert!(cursor.entry().is_none());
         cursor.seek_before(key, *seq);
         for expected in before() {
-            assert_is(cursor.entry(), Some(expected));
+            assert_is(*tree, cursor.entry(), Some(expected));
             cursor.advance();
         }
         assert!(cursor.entry().is_none());
         cursor.seek_to_last();
         let last =
             (*tree, Vec::new(), Reverse(SeqNo::MAX))..(tree + 1, Vec::new(), Reverse(SeqNo::MAX));
-        assert_is(cursor.entry(), model.range(last).next_back());
+        assert_is(*tree, cursor.entry(), model.range(last).next_back());
     }
 }
 
@@ -160,12 +173,11 @@ proptest! {
                 for (key, seq) in &writes[..i] {
                     let place = (1, vec![*key], Reverse(*seq));
                     let newest = model.range(place..).next().filter(|((_, k, _), _)| *k == [*key]);
-                    assert_is(table.get(1, &[*key], *seq).as_ref(), newest);
+                    let found = table.get(1, &[*key], *seq);
+                    assert_is(1, found.as_ref().map(EntryRef::Cloned), newest);
                 }
             }
-            let all: Vec<MemEntry> = table.iter().collect();
-            prop_assert_eq!(all.len(), model.len());
-            all.iter().zip(&model).for_each(|(entry, expected)| assert_is(Some(entry), Some(expected)));
+            assert_all(&table, &model);
         }
     }
 }
@@ -207,10 +219,11 @@ fn large_memtables_and_their_successors_are_whole() {
                 for (tree, key, seq) in probes {
                     let place = (tree, key.clone(), Reverse(seq));
                     let newest = model.range(place..).next().filter(|((_, k, _), _)| *k == key);
-                    assert_is(table.get(tree, &key, seq).as_ref(), newest);
+                    let found = table.get(tree, &key, seq);
+                    assert_is(tree, found.as_ref().map(EntryRef::Cloned), newest);
                 }
                 table = Arc::new(table.successor(None, 64 << 20));
-                assert!(table.is_empty() && table.iter().next().is_none());
+                assert!(table.is_empty() && table.trees().is_empty());
                 assert!(!table.contains_tree(5));
             }
         }
@@ -302,7 +315,7 @@ fn readers_see_whole_chains_while_a_writer_writes() {
                             let mut cursor = MemCursor::new(Arc::clone(table), 9);
                             cursor.seek(&key(i), seq);
                             let found = cursor.entry().filter(|entry| entry.key() == key(i));
-                            assert_eq!(found.map(MemEntry::seq), expected);
+                            assert_eq!(found.map(EntryRef::seq), expected);
                             let mut last: Option<(Vec<u8>, Reverse<SeqNo>)> = None;
                             for _ in 0..100 {
                                 let Some(entry) = cursor.entry() else { break };
