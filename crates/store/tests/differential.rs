@@ -11,7 +11,7 @@ use std::{
 };
 
 use rhumb::{
-    Compression, Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode,
+    Compression, Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode, Slice,
     Snapshot, TableOptions,
 };
 
@@ -218,10 +218,12 @@ impl World {
         let mut ours = keyspace.range::<Vec<u8>>(bounds.clone());
         let mut theirs = map.range::<Vec<u8>, _>(bounds);
         for turn in turns.iter().cycle() {
-            let (got, want) = if *turn {
-                (ours.next(), theirs.next())
-            } else {
-                (ours.next_back(), theirs.next_back())
+            let copy = |key: &[u8], value: &[u8]| (Slice::from(key), Slice::from(value));
+            let (got, want) = match (*turn, self.random.below(2)) {
+                (true, 0) => (ours.next(), theirs.next()),
+                (true, _) => (ours.next_with(copy), theirs.next()),
+                (false, 0) => (ours.next_back(), theirs.next_back()),
+                (false, _) => (ours.next_back_with(copy), theirs.next_back()),
             };
             let got = got.transpose().expect("scan");
             let want = want.map(|(k, v)| (k.as_slice(), v.as_slice()));

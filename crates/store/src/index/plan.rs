@@ -31,8 +31,10 @@ const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
 const PIVOT_LEAF_TARGET: usize = in_models(1450, 5);
 /// So many buckets ahead are asked for when a leaf is copied.
 const AHEAD: usize = 8;
-/// Leaves of fewer keys are kept in one piece wherever they grow.
+/// Leaves of fewer keys are kept in one piece wherever they grow,
 const PIECE_MIN: usize = in_models(1024, 8);
+/// unless they grow at an end, and no line says where.
+const PIVOT_PIECE_MIN: usize = PIECE_MIN / 4;
 /// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
 const LINE_FILL_2: usize = in_models(18, 5);
 /// The same where keys are being removed.
@@ -105,10 +107,10 @@ pub(crate) enum Growth {
     Even,
     /// It has shrunk.
     None,
-    /// At its upper end.
-    Above(Range<usize>),
+    /// At its upper end; whether a line addresses its buckets.
+    Above(Range<usize>, bool),
     /// At its lower end.
-    Below(Range<usize>),
+    Below(Range<usize>, bool),
     /// In one place.
     Within(Range<usize>),
 }
@@ -145,14 +147,19 @@ pub(crate) fn parts<S: Schema>(
     let len = entries.len();
     let ahead = len.min(LEAF_TARGET);
     let mut pieces: Vec<(Range<usize>, Room)> = Vec::new();
+    let is_one = |is_regular| len < if is_regular { PIECE_MIN } else { PIVOT_PIECE_MIN };
     match growth {
-        Growth::Above(_) if len < PIECE_MIN => pieces.push((0..len, Room::Above(ahead))),
-        Growth::Below(_) if len < PIECE_MIN => pieces.push((0..len, Room::Below(ahead))),
-        Growth::Above(hot) => {
+        Growth::Above(_, is_regular) if is_one(is_regular) => {
+            pieces.push((0..len, Room::Above(ahead)));
+        }
+        Growth::Below(_, is_regular) if is_one(is_regular) => {
+            pieces.push((0..len, Room::Below(ahead)));
+        }
+        Growth::Above(hot, _) => {
             split(0..hot.start, Room::Dense, &mut pieces);
             pieces.push((hot.start..len, Room::Above(ahead)));
         }
-        Growth::Below(hot) => {
+        Growth::Below(hot, _) => {
             pieces.push((0..hot.end, Room::Below(ahead)));
             split(hot.end..len, Room::Dense, &mut pieces);
         }
@@ -318,10 +325,11 @@ impl<'a, S: Schema> Builder<'a, S> {
             let leaf = self.leaf(arena, Address::Line(line), buckets);
             return Some(self.fill(arena, leaf, &ends));
         }
-        if matches!(room, Room::Dense | Room::Shrunk) {
+        if matches!(room, Room::Shrunk) {
             return self.build(arena, Room::Even);
         }
-        (len <= PIVOT_LEAF_MAX).then(|| self.build_by_pivots(arena))
+        let fill = if matches!(room, Room::Dense) { DENSE_FILL } else { PIVOT_FILL };
+        (len <= PIVOT_LEAF_MAX).then(|| self.build_by_pivots(arena, fill))
     }
 
     /// A line that leaves room for `ahead` keys above or below, as dense as those at that end.
@@ -371,9 +379,9 @@ impl<'a, S: Schema> Builder<'a, S> {
         is_even.then_some(ends)
     }
 
-    fn build_by_pivots(&self, arena: &Arena) -> Box<Leaf> {
+    fn build_by_pivots(&self, arena: &Arena, fill: usize) -> Box<Leaf> {
         let len = self.entries.len();
-        let buckets = len.div_ceil(PIVOT_FILL);
+        let buckets = len.div_ceil(fill);
         let first_of = |bucket: usize| len * bucket / buckets;
         let lowest: Vec<u64> = (0..buckets).map(|bucket| self.word(first_of(bucket))).collect();
         let pivots = Pivots::new(&lowest);

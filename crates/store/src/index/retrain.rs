@@ -363,10 +363,12 @@ fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> 
     let mut here = 0;
     leaf.bucket(at).for_each(|_, _| here += 1);
     let hot = below..below + here;
+    // No line is known for what comes, so that the next replacement is not far: it should be of few.
+    let is_regular = leaf.has_line();
     if hot.end == entries.len() {
-        Growth::Above(hot)
+        Growth::Above(hot, is_regular)
     } else if hot.start == 0 {
-        Growth::Below(hot)
+        Growth::Below(hot, is_regular)
     } else if entries.len() < leaf.built_of as usize + leaf.built_of as usize / 16 {
         Growth::Within(hot)
     } else {

@@ -130,6 +130,11 @@ impl Leaf {
         })
     }
 
+    /// Whether a line says where its buckets are.
+    pub(crate) fn has_line(&self) -> bool {
+        self.mode == Mode::Line
+    }
+
     /// Gives the leaf's memory back, but not the records that its slots point to.
     ///
     /// # Safety

@@ -51,6 +51,7 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
         ("sequential".into(), numbers(&|i| i << 20)),
         ("hard".into(), numbers(&hard)),
         ("runs".into(), numbers(&hard)),
+        ("decimal".into(), texts(&|i| format!("{:020}", i * 1_000_003_919))),
         ("user".into(), texts(&|i| format!("user{:012}", mix(i) % 1_000_000_000_000))),
         (
             "url".into(),
