@@ -34,7 +34,7 @@ const AHEAD: usize = 8;
 /// Leaves of fewer keys are kept in one piece wherever they grow,
 const PIECE_MIN: usize = in_models(1024, 8);
 /// unless they grow at an end, and no line says where.
-const PIVOT_PIECE_MIN: usize = PIECE_MIN / 4;
+const PIVOT_PIECE_MIN: usize = PIECE_MIN / 8;
 /// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
 const LINE_FILL_2: usize = in_models(18, 5);
 /// The same where keys are being removed.
