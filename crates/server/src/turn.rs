@@ -84,6 +84,7 @@ impl Turn {
             databases.locks.gather(&mut open.locks, keys);
         }
         databases.settle();
+        let before = open.pending.place();
         match run(&mut open.pending) {
             Ok(()) => {}
             Err(Fault::Engine(error)) => {
@@ -92,6 +93,8 @@ impl Turn {
                 return Err(error.into());
             }
             Err(fault) => {
+                // Commands say what is wrong before they write.
+                debug_assert_eq!(open.pending.place(), before, "a refused command has written");
                 if open.commands > 0 {
                     *slot = Some(open);
                 }

@@ -49,7 +49,7 @@ pub(crate) struct Pending {
 }
 
 /// A place between two commands that leave what they write in the same [`Pending`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     count: usize,
     touched: usize,
