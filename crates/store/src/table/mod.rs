@@ -17,7 +17,7 @@ use std::{
 };
 
 use crate::{
-    io::{FileSystem, ReadMode},
+    io::{FileSystem, ReadMode, engine::ReadEngine},
     types::{FileId, SeqNo},
 };
 
@@ -59,6 +59,8 @@ pub(crate) struct TableContext {
     pub(crate) dir: PathBuf,
     /// How blocks reach memory.
     pub(crate) read_mode: ReadMode,
+    /// How many of them are read at once.
+    pub(crate) reads: Arc<ReadEngine>,
     /// Where they stay.
     pub(crate) cache: Arc<BlockCache>,
     /// What was done.
