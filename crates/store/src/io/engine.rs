@@ -251,11 +251,6 @@ impl Slot {
 }
 
 impl Pending {
-    /// Whether the result is there.
-    pub(crate) fn is_ready(&self) -> bool {
-        !matches!(*self.0.0.lock(), SlotState::Waiting(_))
-    }
-
     /// Takes the result, or has the context's waker told once it is there. Pending for ever after it
     /// was taken.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<(io::Result<usize>, ReadBuf)> {

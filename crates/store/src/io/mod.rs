@@ -10,7 +10,7 @@
 //! table is complete. Paths are never followed through a symbolic link.
 
 pub mod aligned;
-mod buffers;
+pub(crate) mod buffers;
 pub(crate) mod engine;
 mod pool;
 pub mod queue;

@@ -6,26 +6,27 @@
 
 pub(crate) mod merge;
 pub(crate) mod source;
+pub(crate) mod stream;
 pub(crate) mod walk;
 
 use std::ops::Bound;
 
 use crate::{
     error::{Error, Result},
-    plan::{drive, point::Found},
+    plan::point::Found,
     slice::Slice,
+    table::Access,
     types::SeqNo,
 };
 use source::{Source, Start};
 use walk::Walk;
 
 /// Makes the sources of a walk; called once for each end that is used.
-pub(crate) type Sources = Box<dyn Fn() -> Vec<Source> + Send + Sync>;
+pub(crate) type Sources = Box<dyn Fn(Access) -> Vec<Source> + Send + Sync>;
 
-/// The keys of a range with their values, ascending; descending from its other end.
-///
-/// Every item may fail by itself: after an error the iterator ends.
-pub struct Iter {
+/// The two ends of a range, each a walk towards the other. Whoever drives the walks tells the ends
+/// where they came to stand.
+pub(crate) struct Ends {
     sources: Sources,
     seq: SeqNo,
     from: Bound<Box<[u8]>>,
@@ -38,7 +39,7 @@ pub struct Iter {
     ended: bool,
 }
 
-impl Iter {
+impl Ends {
     pub(crate) fn new(
         sources: Sources,
         seq: SeqNo,
@@ -59,41 +60,46 @@ impl Iter {
         }
     }
 
-    /// An iterator that returns an error and ends.
+    /// Ends of nothing, with an error to return first.
     pub(crate) fn failed(error: Error) -> Self {
-        let nothing = Box::new(Vec::new);
-        let mut iter = Self::new(nothing, 0, Bound::Unbounded, Bound::Unbounded);
-        iter.failure = Some(error);
-        iter
+        let nothing = Box::new(|_| Vec::new());
+        let mut ends = Self::new(nothing, 0, Bound::Unbounded, Bound::Unbounded);
+        ends.failure = Some(error);
+        ends
     }
 
-    fn make_front(&self) -> Walk {
-        let start = match &self.from {
-            Bound::Unbounded => Start::First,
-            Bound::Included(key) => Start::At(key.clone(), SeqNo::MAX),
-            Bound::Excluded(key) => Start::At(successor(key), SeqNo::MAX),
-        };
-        Walk::new((self.sources)(), start, self.seq)
-    }
-
-    fn make_back(&self) -> Walk {
-        let start = match &self.to {
-            Bound::Unbounded => Start::Last,
-            Bound::Included(key) => Start::Before(successor(key), SeqNo::MAX),
-            Bound::Excluded(key) => Start::Before(key.clone(), SeqNo::MAX),
-        };
-        Walk::new((self.sources)(), start, self.seq)
-    }
-
+    /// The walk from the front, to be driven to its next key.
     #[inline]
-    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
-        if self.front.is_none() {
-            self.front = Some(self.make_front());
+    fn front(&mut self, access: Access) -> &mut Walk {
+        self.front.get_or_insert_with(|| {
+            let start = match &self.from {
+                Bound::Unbounded => Start::First,
+                Bound::Included(key) => Start::At(key.clone(), SeqNo::MAX),
+                Bound::Excluded(key) => Start::At(successor(key), SeqNo::MAX),
+            };
+            Walk::new((self.sources)(access), start, self.seq)
+        })
+    }
+
+    /// The walk from the back, to be driven to its next key.
+    fn back(&mut self, access: Access) -> &mut Walk {
+        if self.back.is_none() {
+            self.front_key = self.front.as_ref().map(|front| Slice::copy_from(front.key()));
         }
-        let Some(front) = &mut self.front else { return Ok(None) };
-        if !drive(front)? {
-            return Ok(None);
-        }
+        self.back.get_or_insert_with(|| {
+            let start = match &self.to {
+                Bound::Unbounded => Start::Last,
+                Bound::Included(key) => Start::Before(successor(key), SeqNo::MAX),
+                Bound::Excluded(key) => Start::Before(key.clone(), SeqNo::MAX),
+            };
+            Walk::new((self.sources)(access), start, self.seq)
+        })
+    }
+
+    /// What the walk from the front stands on, if the other has not been there.
+    #[inline]
+    fn take_front(&mut self, stands: bool) -> Option<(Slice, Found)> {
+        let front = self.front.as_mut().filter(|_| stands)?;
         let key = front.key();
         let inside = match &self.to {
             Bound::Unbounded => true,
@@ -101,24 +107,18 @@ impl Iter {
             Bound::Excluded(to) => *key < **to,
         };
         if !inside || self.back_key.as_ref().is_some_and(|back| *key >= **back) {
-            return Ok(None);
+            return None;
         }
         let key = Slice::copy_from(key);
         if self.back.is_some() {
             self.front_key = Some(key.clone());
         }
-        Ok(Some((key, load(front.value())?)))
+        Some((key, front.value()))
     }
 
-    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
-        if self.back.is_none() {
-            self.back = Some(self.make_back());
-            self.front_key = self.front.as_ref().map(|front| Slice::copy_from(front.key()));
-        }
-        let Some(back) = &mut self.back else { return Ok(None) };
-        if !drive(back)? {
-            return Ok(None);
-        }
+    /// What the walk from the back stands on, if the other has not been there.
+    fn take_back(&mut self, stands: bool) -> Option<(Slice, Found)> {
+        let back = self.back.as_mut().filter(|_| stands)?;
         let (key, found) = (Slice::copy_from(back.key()), back.value());
         let inside = match &self.from {
             Bound::Unbounded => true,
@@ -126,14 +126,15 @@ impl Iter {
             Bound::Excluded(from) => *key > **from,
         };
         if !inside || self.front_key.as_ref().is_some_and(|front| *key <= **front) {
-            return Ok(None);
+            return None;
         }
         self.back_key = Some(key.clone());
-        Ok(Some((key, load(found)?)))
+        Some((key, found))
     }
 
+    /// Ends both walks after the last item or an error.
     #[inline]
-    fn end(&mut self, item: Result<Option<(Slice, Slice)>>) -> Option<Result<(Slice, Slice)>> {
+    fn note<T>(&mut self, item: Result<Option<T>>) -> Option<Result<T>> {
         let item = item.transpose();
         if !matches!(item, Some(Ok(_))) {
             self.ended = true;
@@ -141,6 +142,29 @@ impl Iter {
             self.back = None;
         }
         item
+    }
+}
+
+/// The keys of a range with their values, ascending; descending from its other end.
+///
+/// Every item may fail by itself: after an error the iterator ends. What comes next is read ahead,
+/// more of it the longer the iterator goes on.
+pub struct Iter(Ends);
+
+impl Iter {
+    pub(crate) fn new(ends: Ends) -> Self {
+        Self(ends)
+    }
+
+    #[inline]
+    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let stands = self.0.front(Access::Cached).drive()?;
+        self.0.take_front(stands).map(|(key, found)| Ok((key, load(found)?))).transpose()
+    }
+
+    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let stands = self.0.back(Access::Cached).drive()?;
+        self.0.take_back(stands).map(|(key, found)| Ok((key, load(found)?))).transpose()
     }
 }
 
@@ -175,21 +199,21 @@ impl Iterator for Iter {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
+        if self.0.ended {
             return None;
         }
-        let item = self.failure.take().map_or_else(|| self.step_front(), Err);
-        self.end(item)
+        let item = self.0.failure.take().map_or_else(|| self.step_front(), Err);
+        self.0.note(item)
     }
 }
 
 impl DoubleEndedIterator for Iter {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.ended {
+        if self.0.ended {
             return None;
         }
-        let item = self.failure.take().map_or_else(|| self.step_back(), Err);
-        self.end(item)
+        let item = self.0.failure.take().map_or_else(|| self.step_back(), Err);
+        self.0.note(item)
     }
 }
 
@@ -197,6 +221,6 @@ impl std::iter::FusedIterator for Iter {}
 
 impl std::fmt::Debug for Iter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Iter").field("seq", &self.seq).finish_non_exhaustive()
+        f.debug_struct("Iter").field("seq", &self.0.seq).finish_non_exhaustive()
     }
 }
