@@ -147,8 +147,27 @@ pub trait Session {
         Ok(())
     }
 
+    /// Reads several keys, each by a read of its own and `depth` of them at a time, as far as the
+    /// engine can; each is answered once, in any order.
+    fn get_overlapped(
+        &mut self,
+        keys: &[&[u8]],
+        depth: usize,
+        on_answer: OnAnswer<'_>,
+    ) -> Result<()> {
+        for (number, some) in keys.chunks(depth).enumerate() {
+            self.multi_get(some, &mut |i, value| on_answer(number * depth + i, value))?;
+        }
+        Ok(())
+    }
+
     /// Visits entries in ascending order from the first that is not less than `from`.
     fn scan(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()>;
+
+    /// The same through the engine's asynchronous interface, if it has one.
+    fn scan_overlapped(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
+        self.scan(from, on_entry)
+    }
 
     /// Writes all of `group`, visible to every session that is refreshed afterwards.
     fn write(&mut self, group: &WriteGroup) -> Result<()>;

@@ -108,6 +108,7 @@ pub(crate) struct DatabaseOptions {
     pub(crate) background_threads: usize,
     pub(crate) read_mode: ReadMode,
     pub(crate) read_engine: ReadEngineKind,
+    pub(crate) read_ahead: bool,
     pub(crate) durability: PersistMode,
 }
 
@@ -137,6 +138,7 @@ impl Default for DatabaseOptions {
             background_threads: 2,
             read_mode: ReadMode::Buffered,
             read_engine: ReadEngineKind::Kernel,
+            read_ahead: true,
             durability: PersistMode::Buffer,
         }
     }
@@ -229,6 +231,13 @@ impl DatabaseBuilder {
     /// [`DatabaseBuilder::background_threads`] each is done by the thread that asks for it.
     pub fn read_engine(mut self, kind: ReadEngineKind) -> Self {
         self.options.read_engine = kind;
+        self
+    }
+
+    /// Whether scans read blocks before they come to them: more of them the longer a scan goes on, up
+    /// to a mebibyte. Default: yes. Without, scans that end soon read no byte in vain.
+    pub fn read_ahead(mut self, ahead: bool) -> Self {
+        self.options.read_ahead = ahead;
         self
     }
 

@@ -30,7 +30,7 @@ use crate::{
         primitive::{Arc, AtomicBool, Mutex},
         published::Published,
     },
-    table::TableCursor,
+    table::{Access, TableCursor},
     types::{Kind, SeqNo},
     version::levels::Levels,
 };
@@ -341,7 +341,7 @@ impl Keyspace {
         let seq = seq.unwrap_or_else(|| self.core().visible_seq());
         let handle = Arc::clone(&self.handle);
         let sources = Box::new(move |access| {
-            let _open = &handle;
+            let access = if handle.core.options.read_ahead { access } else { Access::Blocks };
             let mut sources = Vec::with_capacity(levels.zero.len() + levels.sorted.len() + 3);
             for memtable in view.all().filter(|memtable| memtable.contains_tree(tree)) {
                 sources.push(Source::Mem(MemCursor::new(Arc::clone(memtable), tree)));

@@ -319,7 +319,7 @@ impl TableCursor {
         let guard = pin();
         let blocks = self.table.blocks();
         let loaded = match self.ahead.access() {
-            Access::Cached | Access::Overlapped => blocks.get(number, &guard),
+            Access::Blocks | Access::Cached | Access::Overlapped => blocks.get(number, &guard),
             Access::Sequential => blocks.peek(number, &guard),
         };
         if let Some(loaded) = loaded {

@@ -37,6 +37,8 @@ const PIECES_AHEAD: usize = 3;
 /// How far a cursor reads ahead, and what becomes of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
+    /// Block by block. Blocks are taken from the cache and stay there.
+    Blocks,
     /// From nothing ahead at first to much in the end. Blocks are taken from the cache, and those of
     /// short walks stay there.
     Cached,
@@ -52,7 +54,7 @@ impl Access {
     /// How many pages the first piece has; it has at least those of the block that is wanted.
     fn first_pages(self) -> u32 {
         match self {
-            Self::Cached => 1,
+            Self::Blocks | Self::Cached => 1,
             Self::Overlapped => (20 << 10) / PAGE_BYTES as u32,
             Self::Sequential => PAGES_MAX,
         }
@@ -186,7 +188,9 @@ impl ReadAhead {
     fn add(&mut self, first: u32, last: u32) {
         let piece = Piece { first, count: last - first + 1, state: PieceState::Wanted };
         self.pieces.push_back(piece);
-        self.pages = (self.pages * GROWTH).min(PAGES_MAX);
+        if self.access != Access::Blocks {
+            self.pages = (self.pages * GROWTH).min(PAGES_MAX);
+        }
     }
 
     /// What is wanted and not begun, if it is little enough for a caller that waits to read it.
