@@ -12,7 +12,7 @@ fn dropped_futures_lose_no_buffer_and_disturb_no_other_read() {
         let (mut map, mut random) = (Map::new(), Random(number as u64 + 100));
         change(&keyspace, &mut map, &mut random, 6_000);
         db.flush().expect("flush");
-        for _ in 0..rounds(2_000) {
+        for _ in 0..rounds(600) {
             let keys = some_keys(&map, &mut random, 40);
             let times = random.below(4);
             if let Some(values) = poll_some(keyspace.multi_get_async(&keys), times) {
@@ -41,7 +41,7 @@ fn a_scan_goes_on_where_a_dropped_future_left_it() {
         let (mut map, mut random) = (Map::new(), Random(number as u64 + 200));
         change(&keyspace, &mut map, &mut random, 6_000);
         db.flush().expect("flush");
-        for round in 0..rounds(4) {
+        for round in 0..rounds(2) {
             let forward = round % 2 == 0;
             let mut iter = keyspace.iter_async();
             let mut expected = map.iter();

@@ -59,10 +59,10 @@ impl Random {
     }
 
     fn value(&mut self) -> Vec<u8> {
-        let len = match self.below(400) {
+        let len = match self.below(2_000) {
             0 => u64::from(LARGE_BYTES) + self.below(2_500_000),
-            1..=3 => u64::from(LARGE_BYTES) + self.below(9_000),
-            4..=50 => 1_000 + self.below(3_000),
+            1..=9 => u64::from(LARGE_BYTES) + self.below(9_000),
+            10..=200 => 1_000 + self.below(3_000),
             _ => self.below(150),
         };
         let first = self.next();
