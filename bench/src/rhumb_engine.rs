@@ -1,6 +1,6 @@
 //! Rhumb as a subject, through its public interface only.
 
-use std::path::Path;
+use std::{cell::RefCell, path::Path};
 
 use anyhow::Result;
 use rhumb::{
@@ -12,8 +12,8 @@ use rhumb::{
 use crate::{
     overlap,
     subject::{
-        Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnValue, Session, Store,
-        Tuning, WriteGroup,
+        Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnEntryOf, OnValue, Session,
+        Store, Tuning, WriteGroup,
     },
 };
 
@@ -217,6 +217,34 @@ impl Session for RhumbSession<'_> {
             }
         }
         Ok(())
+    }
+
+    fn scans_overlapped(
+        &mut self,
+        starts: &[&[u8]],
+        depth: usize,
+        on_entry: OnEntryOf<'_>,
+    ) -> Result<()> {
+        let on_entry = RefCell::new(on_entry);
+        let scans = starts.iter().enumerate().map(|(i, start)| {
+            let (mut range, on_entry) = (self.keyspace.range_async(*start..), &on_entry);
+            async move {
+                while let Some(entry) = range.next().await {
+                    let (key, value) = entry?;
+                    if !on_entry.borrow_mut()(i, &key, &value)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        });
+        let mut result = Ok(());
+        overlap::join(scans, depth, |_, ended: Result<()>| {
+            if result.is_ok() {
+                result = ended;
+            }
+        });
+        result
     }
 
     fn write(&mut self, group: &WriteGroup) -> Result<()> {

@@ -39,7 +39,8 @@ pub enum AsyncWorkload {
     MultiGet,
     /// 32 asynchronous reads at a time.
     Get,
-    /// Asynchronous scans of 100 entries from any key, one at a time; beside it the synchronous ones.
+    /// Asynchronous scans of 100 entries from any key, 32 at a time; beside it one at a time, and
+    /// the synchronous ones.
     Range,
     /// All entries in order.
     Scan,
@@ -219,26 +220,29 @@ impl Subject<'_> {
         let name = self.engine.name();
         let seed = seed ^ ((workload as u64) << 32);
         if workload != AsyncWorkload::Scan {
-            self.perform(workload, true, store, !seed, true)?;
+            self.perform(workload, Manner::Named, store, !seed, true)?;
         }
-        let measured = self.perform(workload, true, store, seed, false)?;
+        let measured = self.perform(workload, Manner::Named, store, seed, false)?;
         report.add(name, workload.name(), 1, Sample::rate(&measured, workload.unit()));
-        if workload == AsyncWorkload::Range || workload == AsyncWorkload::Scan {
-            let other = self.perform(workload, false, store, seed ^ 1, false)?;
-            let other_name = match workload {
-                AsyncWorkload::Range => "range_sync_cold",
-                _ => "scan_async_cold",
-            };
+        let others: &[(&str, Manner)] = match workload {
+            AsyncWorkload::MultiGet | AsyncWorkload::Get => &[],
+            AsyncWorkload::Range => {
+                &[("range_alone_cold", Manner::Alone), ("range_sync_cold", Manner::Other)]
+            }
+            AsyncWorkload::Scan => &[("scan_async_cold", Manner::Other)],
+        };
+        for (other_name, manner) in others {
+            let other = self.perform(workload, *manner, store, seed ^ 1, false)?;
             report.add(name, other_name, 1, Sample::rate(&other, workload.unit()));
         }
         Ok(())
     }
 
-    /// Performs a workload; where it has two interfaces, by the one it is named for or by the other.
+    /// Performs a workload in one of the manners that it has.
     fn perform(
         &self,
         workload: AsyncWorkload,
-        is_named: bool,
+        manner: Manner,
         store: &dyn Store,
         seed: u64,
         is_warm_up: bool,
@@ -249,16 +253,28 @@ impl Subject<'_> {
             true => environment::drop_file_caches(&self.directory),
             false => Ok(()),
         };
-        drive(&self.course(seed, is_warm_up), &mut on_tick, |worker| match (workload, is_named) {
+        drive(&self.course(seed, is_warm_up), &mut on_tick, |worker| match (workload, manner) {
             (AsyncWorkload::MultiGet, _) => multi_get(&field, worker, DRAWS_SLOW),
             (AsyncWorkload::Get, _) => get_overlapped(&field, worker),
-            (AsyncWorkload::Range, true) => range_overlapped(&field, worker),
-            (AsyncWorkload::Range, false) => seek(&field, worker),
-            (AsyncWorkload::Scan, true) => scan(&field, worker),
-            (AsyncWorkload::Scan, false) => scan_overlapped(&field, worker),
+            (AsyncWorkload::Range, Manner::Named) => ranges_overlapped(&field, worker),
+            (AsyncWorkload::Range, Manner::Alone) => range_alone(&field, worker),
+            (AsyncWorkload::Range, Manner::Other) => seek(&field, worker),
+            (AsyncWorkload::Scan, Manner::Named) => scan(&field, worker),
+            (AsyncWorkload::Scan, _) => scan_async(&field, worker),
         })
         .with_context(|| workload.name())
     }
+}
+
+/// In which of its forms a workload is performed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// The one that it is named for.
+    Named,
+    /// One operation at a time.
+    Alone,
+    /// Through the synchronous interface where it is named for the other, and the reverse.
+    Other,
 }
 
 /// Where the larger files of a store are: in its directory or in one below it.
@@ -316,7 +332,50 @@ fn get_some(
     Ok(())
 }
 
-fn range_overlapped(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
+fn ranges_overlapped(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
+    let contents = field.contents;
+    let draws = Draws::random(contents, DRAWS_SLOW, &mut worker.rng);
+    let mut session = field.store.session()?;
+    let mut starts = Vec::with_capacity(RUN_KEYS);
+    worker.begin();
+    loop {
+        for first in (0..draws.len()).step_by(RUN_KEYS) {
+            if !worker.goes_on() {
+                return Ok(());
+            }
+            starts.clear();
+            starts.extend((first..draws.len().min(first + RUN_KEYS)).map(|i| draws.get(i).1));
+            let ranks = &draws.ranks[first..first + starts.len()];
+            worker.time(starts.len() as u64, || {
+                scan_some(contents, session.as_mut(), &starts, ranks)
+            })?;
+        }
+    }
+}
+
+/// Visits 100 records from each start, and verifies that they and no others come.
+fn scan_some(
+    contents: &Contents<'_>,
+    session: &mut dyn Session,
+    starts: &[&[u8]],
+    ranks: &[u32],
+) -> Result<()> {
+    let count = contents.len() as u32;
+    let mut next = ranks.to_vec();
+    let end = |i: usize| ranks[i].saturating_add(SEEK_ENTRIES).min(count);
+    session.scans_overlapped(starts, DEPTH, &mut |i, key, value| {
+        if contents.key(next[i]) != key {
+            bail!("a scan came to key {}, which is not the next", key.escape_ascii());
+        }
+        contents.verify(next[i], key, value, contents.lowest(next[i]))?;
+        next[i] += 1;
+        Ok(next[i] < end(i))
+    })?;
+    ensure!((0..next.len()).all(|i| next[i] == end(i)), "a scan ended early");
+    Ok(())
+}
+
+fn range_alone(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
     let contents = field.contents;
     let draws = Draws::random(contents, DRAWS_SLOW, &mut worker.rng);
     let mut session = field.store.session()?;
@@ -335,7 +394,7 @@ fn range_overlapped(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
     }
 }
 
-fn scan_overlapped(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
+fn scan_async(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
     let mut session = field.store.session()?;
     let count = field.contents.len() as u32;
     worker.begin();

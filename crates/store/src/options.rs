@@ -235,7 +235,7 @@ impl DatabaseBuilder {
     }
 
     /// Whether scans read blocks before they come to them: more of them the longer a scan goes on, up
-    /// to a mebibyte. Default: yes. Without, scans that end soon read no byte in vain.
+    /// to two mebibytes of each table that takes part. Default: yes. Without, scans that end soon read no byte in vain.
     pub fn read_ahead(mut self, ahead: bool) -> Self {
         self.options.read_ahead = ahead;
         self

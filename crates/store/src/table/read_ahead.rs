@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How many pages the pieces of a long walk have.
-const PAGES_MAX: u32 = (256 << 10) / PAGE_BYTES as u32;
+const PAGES_MAX: u32 = (512 << 10) / PAGE_BYTES as u32;
 /// Pieces are this many times as large as the ones before, up to [`PAGES_MAX`].
 const GROWTH: u32 = 4;
 /// How many pieces of a long walk are asked for beyond the one that it is in.

@@ -12,7 +12,7 @@ fn dropped_futures_lose_no_buffer_and_disturb_no_other_read() {
         let (mut map, mut random) = (Map::new(), Random(number as u64 + 100));
         change(&keyspace, &mut map, &mut random, 6_000);
         db.flush().expect("flush");
-        for _ in 0..rounds(600) {
+        for _ in 0..rounds(150) {
             let keys = some_keys(&map, &mut random, 40);
             let times = random.below(4);
             if let Some(values) = poll_some(keyspace.multi_get_async(&keys), times) {

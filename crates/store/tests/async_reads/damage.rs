@@ -34,10 +34,10 @@ fn damage_is_an_error_and_never_a_wrong_value() {
         keyspace.compact().expect("compact");
         drop((keyspace, db));
         let mut found = 0;
-        for _ in 0..rounds(6) {
+        for _ in 0..rounds(3) {
             let (file, at) = damage_one(&path, &mut random);
             let (db, keyspace) = open(&path, way);
-            for _ in 0..30 {
+            for _ in 0..10 {
                 let keys = some_keys(&map, &mut random, 64);
                 let right = |key: &Vec<u8>, value: Option<&[u8]>| {
                     assert!(value == map.get(key).map(Vec::as_slice), "a wrong value, unnoticed");
