@@ -9,7 +9,7 @@ use crate::{
     rhumb_index,
     subject::Engine,
     suite::{
-        self, async_reads, engine,
+        self, engine,
         index::{self, IndexOptions},
         ycsb,
     },
@@ -123,8 +123,8 @@ pub fn run(command: BenchCommand) -> Result<()> {
             }
             let known: [&dyn Engine; 3] = [&LEARNED, &THREADS, &PLAIN];
             let engines = suite::choose(&subjects, &known)?;
-            let workloads = async_reads::choose_workloads(&workloads)?;
-            async_reads::run(&engines, &workloads, &options)?.print(options.run.json)
+            let workloads = suite::async_reads::choose_workloads(&workloads)?;
+            suite::async_reads::run(&engines, &workloads, &options)?.print(options.run.json)
         }
         BenchCommand::Ycsb(YcsbCommand { workload, options }) => {
             let workloads = ycsb::choose_workloads(&workload)?;

@@ -18,7 +18,7 @@ pub mod options;
 pub mod overlap;
 pub mod progress;
 pub mod random;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "rhumb", target_os = "linux"))]
 pub mod raw_disk;
 pub mod report;
 #[cfg(feature = "rhumb")]

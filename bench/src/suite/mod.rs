@@ -1,6 +1,6 @@
 //! The suites: which workloads run in which order, on which state of the stores.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "rhumb", target_os = "linux"))]
 pub mod async_reads;
 pub mod engine;
 pub mod index;

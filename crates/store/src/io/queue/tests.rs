@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
 };
 
 use proptest::prelude::*;
