@@ -45,17 +45,19 @@ fn a_scan_goes_on_where_a_dropped_future_left_it() {
             let forward = round % 2 == 0;
             let mut iter = keyspace.iter_async();
             let mut expected = map.iter();
-            let mut dropped = 0;
+            let (mut dropped, mut in_a_row) = (0, 0);
             loop {
-                let times = random.below(3);
+                // A value of many parts is begun anew each time, and has to be waited for in the end.
+                let times = random.below(3) + in_a_row;
                 let item = match forward {
                     true => poll_some(iter.next(), times),
                     false => poll_some(iter.next_back(), times),
                 };
                 let Some(item) = item else {
-                    dropped += 1;
+                    (dropped, in_a_row) = (dropped + 1, in_a_row + 1);
                     continue;
                 };
+                in_a_row = 0;
                 let next = if forward { expected.next() } else { expected.next_back() };
                 match (item.transpose().expect("an entry"), next) {
                     (None, None) => break,
