@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 
 use crate::{
     options::Options,
-    rhumb_engine::{BINARY_SEARCH, LEARNED, LEARNED_MEMTABLE},
+    rhumb_engine::{BINARY_SEARCH, LEARNED, LEARNED_MEMTABLE, PLAIN, THREADS},
     rhumb_index,
     subject::Engine,
     suite::{
@@ -23,6 +23,12 @@ pub enum BenchCommand {
     /// Workloads: fillseq fillrandom readrandom readmissing seek100 scan multiget readrandom_cold
     /// multiget_cold mixed90 mixed50 overwrite. A store is loaded first where a workload needs it.
     Engine(EngineCommand),
+    /// Read many keys at once, asynchronously and in scans, with little in the cache
+    ///
+    /// Workloads: multiget_cold get_async_cold range_cold scan_cold. Beside them stands what the disk
+    /// itself gives on the same files.
+    #[cfg(target_os = "linux")]
+    Async(AsyncCommand),
     /// Run the core workloads of YCSB
     ///
     /// a: half updates. b: 5% updates. c: reads. d: reads of the latest, 5% inserts. e: scans, 5%
@@ -44,6 +50,22 @@ pub struct EngineCommand {
     pub workloads: Vec<String>,
     /// Subjects: rhumb, rhumb-binary for index blocks that are searched, and rhumb-memtable for
     /// learned memtables [default: rhumb]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub subjects: Vec<String>,
+    /// How to measure.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// What `rhumb bench async` takes.
+#[cfg(target_os = "linux")]
+#[derive(Args, Debug)]
+pub struct AsyncCommand {
+    /// Workloads [default: all]
+    #[arg(value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// Subjects: rhumb, rhumb-threads where threads read instead of the kernel's queue, and
+    /// rhumb-plain without read-ahead [default: rhumb]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub subjects: Vec<String>,
     /// How to measure.
@@ -93,6 +115,16 @@ pub fn run(command: BenchCommand) -> Result<()> {
             let engines = suite::choose(&subjects, &known)?;
             let workloads = engine::choose_workloads(&workloads)?;
             engine::run(&engines, &workloads, &options)?.print(options.run.json)
+        }
+        #[cfg(target_os = "linux")]
+        BenchCommand::Async(AsyncCommand { workloads, mut subjects, options }) => {
+            if subjects.is_empty() {
+                subjects.push(LEARNED.name().to_owned());
+            }
+            let known: [&dyn Engine; 3] = [&LEARNED, &THREADS, &PLAIN];
+            let engines = suite::choose(&subjects, &known)?;
+            let workloads = suite::async_reads::choose_workloads(&workloads)?;
+            suite::async_reads::run(&engines, &workloads, &options)?.print(options.run.json)
         }
         BenchCommand::Ycsb(YcsbCommand { workload, options }) => {
             let workloads = ycsb::choose_workloads(&workload)?;

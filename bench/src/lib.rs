@@ -4,7 +4,7 @@
 //! workloads on the same keys, verifies every byte they return, and reports medians. Nothing here
 //! may favour a subject: what differs between them is written in their own adapters and stated in
 //! the environment line.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod choose;
 #[cfg(feature = "rhumb")]
@@ -15,8 +15,11 @@ pub mod drive;
 pub mod environment;
 pub mod keys;
 pub mod options;
+pub mod overlap;
 pub mod progress;
 pub mod random;
+#[cfg(all(feature = "rhumb", target_os = "linux"))]
+pub mod raw_disk;
 pub mod report;
 #[cfg(feature = "rhumb")]
 pub mod rhumb_engine;

@@ -1,16 +1,20 @@
 //! Rhumb as a subject, through its public interface only.
 
-use std::path::Path;
+use std::{cell::RefCell, path::Path};
 
 use anyhow::Result;
 use rhumb::{
     Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode, TableOptions,
-    inspect::Inspector, io::ReadMode,
+    inspect::Inspector,
+    io::{ReadEngineKind, ReadMode},
 };
 
-use crate::subject::{
-    Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnValue, Session, Store, Tuning,
-    WriteGroup,
+use crate::{
+    overlap,
+    subject::{
+        Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnEntryOf, OnValue, Session,
+        Store, Tuning, WriteGroup,
+    },
 };
 
 /// Rhumb with one kind of index block and of memtable.
@@ -19,22 +23,36 @@ pub struct Rhumb {
     name: &'static str,
     index: IndexKind,
     memtable: MemtableKind,
+    reads: ReadEngineKind,
+    reads_ahead: bool,
 }
 
+/// What most subjects are.
+const USUAL: Rhumb = Rhumb {
+    name: "rhumb",
+    index: IndexKind::Learned,
+    memtable: MemtableKind::SkipList,
+    reads: ReadEngineKind::Kernel,
+    reads_ahead: true,
+};
+
 /// Rhumb as it comes: with learned index blocks.
-pub static LEARNED: Rhumb =
-    Rhumb { name: "rhumb", index: IndexKind::Learned, memtable: MemtableKind::SkipList };
+pub static LEARNED: Rhumb = USUAL;
 
 /// Rhumb with index blocks that are searched, to show what the models are worth.
-pub static BINARY_SEARCH: Rhumb = Rhumb {
-    name: "rhumb-binary",
-    index: IndexKind::BinarySearch,
-    memtable: MemtableKind::SkipList,
-};
+pub static BINARY_SEARCH: Rhumb =
+    Rhumb { name: "rhumb-binary", index: IndexKind::BinarySearch, ..USUAL };
 
 /// Rhumb with learned memtables, to show what they are worth.
 pub static LEARNED_MEMTABLE: Rhumb =
-    Rhumb { name: "rhumb-memtable", index: IndexKind::Learned, memtable: MemtableKind::Learned };
+    Rhumb { name: "rhumb-memtable", memtable: MemtableKind::Learned, ..USUAL };
+
+/// Rhumb whose reads that overlap are done by threads, as where the kernel refuses its queue.
+pub static THREADS: Rhumb =
+    Rhumb { name: "rhumb-threads", reads: ReadEngineKind::Threads, ..USUAL };
+
+/// Rhumb whose scans read no block before they come to it.
+pub static PLAIN: Rhumb = Rhumb { name: "rhumb-plain", reads_ahead: false, ..USUAL };
 
 const KEYSPACE: &str = "bench";
 
@@ -70,7 +88,7 @@ impl Engine for Rhumb {
             "memory budget of {} bytes for cache, pinned index and filters, and two memtables of {} \
              bytes ({:?}); {:?} index blocks; blocked Bloom filters of {} bits per key; blocks of {} \
              bytes; compression {}; {} background threads; write-ahead log without sync; direct \
-             reads {}",
+             reads {}, {}; read-ahead {}",
             Self::budget(tuning),
             tuning.memtable_bytes,
             self.memtable,
@@ -80,6 +98,8 @@ impl Engine for Rhumb {
             tuning.compression.name(),
             tuning.background_threads,
             tuning.direct,
+            self.reads.name(),
+            self.reads_ahead,
         )
     }
 
@@ -97,6 +117,8 @@ impl Engine for Rhumb {
             .memtable_bytes(tuning.memtable_bytes)
             .memtable_kind(self.memtable)
             .background_threads(tuning.background_threads as usize)
+            .read_engine(self.reads)
+            .read_ahead(self.reads_ahead)
             .read_mode(if tuning.direct { ReadMode::Direct } else { ReadMode::Buffered })
             .open()?;
         let keyspace = db.keyspace(KEYSPACE, self.keyspace_options(tuning))?;
@@ -167,6 +189,62 @@ impl Session for RhumbSession<'_> {
             }
         }
         Ok(())
+    }
+
+    fn get_overlapped(
+        &mut self,
+        keys: &[&[u8]],
+        depth: usize,
+        on_answer: OnAnswer<'_>,
+    ) -> Result<()> {
+        let reads = keys.iter().map(|key| self.keyspace.get_async(key));
+        let mut result = Ok(());
+        overlap::join(reads, depth, |i, value| {
+            let answered = value.map_err(Into::into).and_then(|v| on_answer(i, v.as_deref()));
+            if result.is_ok() {
+                result = answered;
+            }
+        });
+        result
+    }
+
+    fn scan_overlapped(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
+        let mut range = self.keyspace.range_async(from..);
+        while let Some(entry) = overlap::block_on(range.next()) {
+            let (key, value) = entry?;
+            if !on_entry(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn scans_overlapped(
+        &mut self,
+        starts: &[&[u8]],
+        depth: usize,
+        on_entry: OnEntryOf<'_>,
+    ) -> Result<()> {
+        let on_entry = RefCell::new(on_entry);
+        let scans = starts.iter().enumerate().map(|(i, start)| {
+            let (mut range, on_entry) = (self.keyspace.range_async(*start..), &on_entry);
+            async move {
+                while let Some(entry) = range.next().await {
+                    let (key, value) = entry?;
+                    if !on_entry.borrow_mut()(i, &key, &value)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        });
+        let mut result = Ok(());
+        overlap::join(scans, depth, |_, ended: Result<()>| {
+            if result.is_ok() {
+                result = ended;
+            }
+        });
+        result
     }
 
     fn write(&mut self, group: &WriteGroup) -> Result<()> {

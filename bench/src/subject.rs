@@ -127,6 +127,10 @@ pub type OnAnswer<'a> = &'a mut dyn FnMut(usize, Option<&[u8]>) -> Result<()>;
 /// Called with each entry of a scan; the scan ends when it says `false`.
 pub type OnEntry<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool>;
 
+/// Called with the place of a scan among many and each of its entries; the scan ends when it says
+/// `false`.
+pub type OnEntryOf<'a> = &'a mut dyn FnMut(usize, &[u8], &[u8]) -> Result<bool>;
+
 /// One thread's way into a store.
 pub trait Session {
     /// Reads one key, and says whether it was there.
@@ -147,8 +151,41 @@ pub trait Session {
         Ok(())
     }
 
+    /// Reads several keys, each by a read of its own and `depth` of them at a time, as far as the
+    /// engine can; each is answered once, in any order.
+    fn get_overlapped(
+        &mut self,
+        keys: &[&[u8]],
+        depth: usize,
+        on_answer: OnAnswer<'_>,
+    ) -> Result<()> {
+        for (number, some) in keys.chunks(depth).enumerate() {
+            self.multi_get(some, &mut |i, value| on_answer(number * depth + i, value))?;
+        }
+        Ok(())
+    }
+
     /// Visits entries in ascending order from the first that is not less than `from`.
     fn scan(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()>;
+
+    /// The same through the engine's asynchronous interface, if it has one.
+    fn scan_overlapped(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
+        self.scan(from, on_entry)
+    }
+
+    /// Scans from each of `starts`, `depth` of them at a time as far as the engine can; each ends when
+    /// `on_entry`, which is told the place of its start, says `false`.
+    fn scans_overlapped(
+        &mut self,
+        starts: &[&[u8]],
+        _depth: usize,
+        on_entry: OnEntryOf<'_>,
+    ) -> Result<()> {
+        for (i, start) in starts.iter().enumerate() {
+            self.scan(start, &mut |key, value| on_entry(i, key, value))?;
+        }
+        Ok(())
+    }
 
     /// Writes all of `group`, visible to every session that is refreshed afterwards.
     fn write(&mut self, group: &WriteGroup) -> Result<()>;

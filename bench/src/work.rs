@@ -8,7 +8,7 @@ use crate::{
     contents::{Contents, Writer},
     drive::{Course, Measured, OnTick, Worker, run},
     random::Rng,
-    subject::{Session, Store},
+    subject::{OnEntry, Session, Store},
 };
 
 /// Keys in one multi-get.
@@ -25,7 +25,7 @@ const OVERWRITE_TIMES: u32 = 10;
 const DRAWS: usize = 1 << 20;
 
 /// As [`DRAWS`], for keys that are slow to make or to read.
-const DRAWS_SLOW: usize = 1 << 18;
+pub(crate) const DRAWS_SLOW: usize = 1 << 18;
 
 /// Draws for each record at most: small sets need no long preparation.
 const DRAWS_PER_RECORD: usize = 16;
@@ -237,8 +237,8 @@ pub fn warm_up(field: &Field<'_>) -> Result<()> {
 
 /// Records drawn ahead of the clock, with their keys side by side, so that the harness itself
 /// never waits for memory.
-struct Draws {
-    ranks: Vec<u32>,
+pub(crate) struct Draws {
+    pub(crate) ranks: Vec<u32>,
     keys: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -253,7 +253,7 @@ impl Draws {
         draws
     }
 
-    fn random(contents: &Contents<'_>, count: usize, rng: &mut Rng) -> Self {
+    pub(crate) fn random(contents: &Contents<'_>, count: usize, rng: &mut Rng) -> Self {
         let n = contents.len();
         let count = Self::count_for(n, count);
         Self::new(contents, (0..count).map(|_| rng.below(n as u64) as u32).collect())
@@ -275,12 +275,12 @@ impl Draws {
     }
 
     #[inline]
-    fn get(&self, i: usize) -> (u32, &[u8]) {
+    pub(crate) fn get(&self, i: usize) -> (u32, &[u8]) {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         (self.ranks[i], &self.keys[start..self.ends[i]])
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ranks.len()
     }
 }
@@ -351,7 +351,7 @@ fn read_missing(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
     }
 }
 
-fn seek(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
+pub(crate) fn seek(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
     let contents = field.contents;
     let draws = Draws::random(contents, DRAWS_SLOW, &mut worker.rng);
     let mut session = field.store.session()?;
@@ -376,8 +376,18 @@ fn scan_between(
     first: u32,
     end: u32,
 ) -> Result<()> {
+    scan_by(contents, first, end, |on_entry| session.scan(from, on_entry))
+}
+
+/// Verifies that what `scan` visits are the records `first..end` and no others.
+pub(crate) fn scan_by(
+    contents: &Contents<'_>,
+    first: u32,
+    end: u32,
+    scan: impl FnOnce(OnEntry<'_>) -> Result<()>,
+) -> Result<()> {
     let mut next = first;
-    session.scan(from, &mut |key, value| {
+    scan(&mut |key, value| {
         if contents.key(next) != key {
             let expected = contents.key(next).escape_ascii();
             bail!("a scan came to key {}, not {expected}", key.escape_ascii());
@@ -405,7 +415,7 @@ fn scan_all(contents: &Contents<'_>, session: &mut dyn Session) -> Result<()> {
     Ok(())
 }
 
-fn scan(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
+pub(crate) fn scan(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
     let mut session = field.store.session()?;
     worker.begin();
     loop {
@@ -417,7 +427,7 @@ fn scan(field: &Field<'_>, worker: &mut Worker<'_>) -> Result<()> {
     }
 }
 
-fn multi_get(field: &Field<'_>, worker: &mut Worker<'_>, count: usize) -> Result<()> {
+pub(crate) fn multi_get(field: &Field<'_>, worker: &mut Worker<'_>, count: usize) -> Result<()> {
     let contents = field.contents;
     let draws = Draws::random(contents, count, &mut worker.rng);
     let mut session = field.store.session()?;

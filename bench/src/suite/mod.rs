@@ -1,5 +1,7 @@
 //! The suites: which workloads run in which order, on which state of the stores.
 
+#[cfg(all(feature = "rhumb", target_os = "linux"))]
+pub mod async_reads;
 pub mod engine;
 pub mod index;
 pub mod ycsb;

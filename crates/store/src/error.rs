@@ -52,6 +52,8 @@ pub struct IoFailure {
     pub operation: &'static str,
     /// The file or directory it was done to.
     pub path: PathBuf,
+    /// Where in the file, in bytes from its start, for what has a place.
+    pub offset: Option<u64>,
     /// What the operating system said.
     pub source: io::Error,
 }
@@ -72,7 +74,19 @@ pub struct Corruption {
 impl Error {
     /// Wraps an error of the operating system with what was being done and to which path.
     pub fn io(operation: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
-        Self::Io(Arc::new(IoFailure { operation, path: path.as_ref().to_owned(), source }))
+        let path = path.as_ref().to_owned();
+        Self::Io(Arc::new(IoFailure { operation, path, offset: None, source }))
+    }
+
+    /// [`Error::io`] for what was being done at `offset` of the file.
+    pub fn io_at(
+        operation: &'static str,
+        path: impl AsRef<Path>,
+        offset: u64,
+        source: io::Error,
+    ) -> Self {
+        let (path, offset) = (path.as_ref().to_owned(), Some(offset));
+        Self::Io(Arc::new(IoFailure { operation, path, offset, source }))
     }
 
     /// Reports damage at `offset` of `path`.
@@ -104,7 +118,11 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(e) => write!(f, "cannot {} {}: {}", e.operation, e.path.display(), e.source),
+            Self::Io(e) => {
+                write!(f, "cannot {} {}", e.operation, e.path.display())?;
+                e.offset.map_or(Ok(()), |offset| write!(f, " at offset {offset}"))?;
+                write!(f, ": {}", e.source)
+            }
             Self::Corrupt(c) => write!(
                 f,
                 "{} is damaged at offset {}: expected {}, found {}",

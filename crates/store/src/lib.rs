@@ -49,7 +49,7 @@ pub use db::{Batch, Database, Keyspace, KeyspaceStats, LevelStats, Snapshot, Sta
 pub use error::{Corruption, Error, Result};
 pub use index::{Index, IndexBuilder, IndexStats, Preset};
 #[cfg(not(any(loom, shuttle)))]
-pub use iter::Iter;
+pub use iter::{Iter, stream::AsyncIter};
 #[cfg(not(any(loom, shuttle)))]
 pub use options::{DatabaseBuilder, KeyspaceOptions, MemtableKind, PersistMode};
 #[cfg(not(any(loom, shuttle)))]

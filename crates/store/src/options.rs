@@ -8,7 +8,7 @@ use std::{
 use crate::{
     db::Database,
     error::{Error, Result},
-    io::{Clock, FileSystem, ReadMode, StdFs, SystemClock},
+    io::{Clock, FileSystem, ReadEngineKind, ReadMode, StdFs, SystemClock},
     sync::primitive::Arc,
     table::{Compression, IndexKind, TableOptions},
 };
@@ -107,6 +107,8 @@ pub(crate) struct DatabaseOptions {
     pub(crate) level_one_bytes: u64,
     pub(crate) background_threads: usize,
     pub(crate) read_mode: ReadMode,
+    pub(crate) read_engine: ReadEngineKind,
+    pub(crate) read_ahead: bool,
     pub(crate) durability: PersistMode,
 }
 
@@ -135,6 +137,8 @@ impl Default for DatabaseOptions {
             level_one_bytes: 256 << 20,
             background_threads: 2,
             read_mode: ReadMode::Buffered,
+            read_engine: ReadEngineKind::Kernel,
+            read_ahead: true,
             durability: PersistMode::Buffer,
         }
     }
@@ -218,6 +222,22 @@ impl DatabaseBuilder {
     /// How blocks that are not cached are read. Default [`ReadMode::Buffered`].
     pub fn read_mode(mut self, mode: ReadMode) -> Self {
         self.options.read_mode = mode;
+        self
+    }
+
+    /// How reads are done that go on at the same time: those of many keys, asynchronous ones and what
+    /// scans read ahead. Default [`ReadEngineKind::Kernel`]; where the kernel refuses, threads do them.
+    /// [`Stats::read_engine`](crate::Stats::read_engine) says which it is. Without
+    /// [`DatabaseBuilder::background_threads`] each is done by the thread that asks for it.
+    pub fn read_engine(mut self, kind: ReadEngineKind) -> Self {
+        self.options.read_engine = kind;
+        self
+    }
+
+    /// Whether scans read blocks before they come to them: more of them the longer a scan goes on, up
+    /// to two mebibytes of each table that takes part. Default: yes. Without, scans that end soon read no byte in vain.
+    pub fn read_ahead(mut self, ahead: bool) -> Self {
+        self.options.read_ahead = ahead;
         self
     }
 

@@ -13,15 +13,17 @@ use crate::{
     error::{Error, Result},
     inspect::{Explanation, explain},
     iter::{
-        Iter, load, prefix_end,
+        Ends, Iter, load, prefix_end,
         source::{LevelCursor, Source},
     },
     log::batch::BatchBuilder,
     memtable::MemCursor,
     options::KeyspaceOptions,
     plan::{
-        drive,
-        point::{Found, PointRead},
+        BlockRequest, Plan, Progress, drive,
+        drivers::drive_many,
+        many::ManyReads,
+        point::{Found, KeptRead, PointRead},
     },
     slice::Slice,
     sync::{
@@ -157,18 +159,32 @@ impl Keyspace {
         keys: &[K],
         seq: Option<SeqNo>,
     ) -> Result<Vec<Option<Slice>>> {
-        let mut values = Vec::with_capacity(keys.len());
-        for some in keys.chunks(PREFETCHED_KEYS) {
+        let mut reads = self.begin_many(keys, seq)?;
+        drive_many(&self.core().tables.reads, &mut reads)?;
+        reads.into_found().into_iter().map(|found| found.map(load).transpose()).collect()
+    }
+
+    /// Begins the reads of many keys: what is in memory is found, and what is not is known.
+    pub(crate) fn begin_many<'k, K: AsRef<[u8]>>(
+        &self,
+        keys: &'k [K],
+        seq: Option<SeqNo>,
+    ) -> Result<ManyReads<'k>> {
+        let mut reads = ManyReads::new(keys.len());
+        for (chunk, some) in keys.chunks(PREFETCHED_KEYS).enumerate() {
             if some.len() > 1 {
                 let guard = crate::sync::epoch::pin();
                 let levels = self.inner.tree.load(&guard).levels.load(&guard);
                 levels.prefetch(&guard, some);
             }
-            for key in some {
-                values.push(self.get_at(key.as_ref(), seq)?);
+            for (at, key) in (chunk * PREFETCHED_KEYS..).zip(some) {
+                match self.begin_at(key.as_ref(), seq)? {
+                    Begun::Found(found) => reads.settle(at, found),
+                    Begun::Needs(read, request) => reads.add(at, read, request),
+                }
             }
         }
-        Ok(values)
+        Ok(reads)
     }
 
     #[inline]
@@ -183,6 +199,43 @@ impl Keyspace {
     /// before they are loaded.
     #[inline]
     pub(crate) fn find_at(&self, key: &[u8], seq: Option<SeqNo>) -> Result<Option<Found>> {
+        self.read_at(
+            key,
+            seq,
+            |levels, guard, seq| {
+                let found = drive(&mut PointRead::new(&**levels, guard, key, seq))?;
+                Ok((!matches!(found, Found::Nothing)).then_some(found))
+            },
+            |found| found,
+        )
+    }
+
+    /// [`Keyspace::find_at`] as far as memory goes.
+    pub(crate) fn begin_at<'k>(&self, key: &'k [u8], seq: Option<SeqNo>) -> Result<Begun<'k>> {
+        self.read_at(
+            key,
+            seq,
+            |levels, guard, seq| {
+                let mut read = PointRead::new(&**levels, guard, key, seq);
+                Ok(match read.step()? {
+                    Progress::Done(Found::Nothing) => Begun::Found(None),
+                    Progress::Done(found) => Begun::Found(Some(found)),
+                    Progress::Need(request) => Begun::Needs(read.keep(Arc::clone(levels)), request),
+                })
+            },
+            Begun::Found,
+        )
+    }
+
+    /// Reads `key` in the memtables, and if it is in none, has `in_tables` read it in the levels.
+    #[inline]
+    fn read_at<T>(
+        &self,
+        key: &[u8],
+        seq: Option<SeqNo>,
+        in_tables: impl FnOnce(&Arc<Levels>, &Guard, SeqNo) -> Result<T>,
+        in_memory: impl FnOnce(Option<Found>) -> T,
+    ) -> Result<T> {
         let guard = crate::sync::epoch::pin();
         // The memtables before the levels: a flush goes the other way.
         let view = self.core().mem.load(&guard);
@@ -191,17 +244,14 @@ impl Keyspace {
         for memtable in view.all() {
             if let Some(entry) = memtable.get(tree.id, key, seq) {
                 let value = (entry.kind() == Kind::Value).then(|| entry.value_slice());
-                return Ok(value.map(Found::Value));
+                return Ok(in_memory(value.map(Found::Value)));
             }
         }
         let levels = match &retired {
             Some(levels) => levels,
             None => tree.levels.load(&guard),
         };
-        match drive(&mut PointRead::new(&**levels, &guard, key, seq))? {
-            Found::Nothing => Ok(None),
-            found => Ok(Some(found)),
-        }
+        in_tables(levels, &guard, seq)
     }
 
     /// How a read of `key` comes to its answer: memtables, tables, filters, models, blocks. Reads
@@ -268,12 +318,12 @@ impl Keyspace {
         self.iter_at(Bound::Included(prefix.into()), to, None)
     }
 
-    pub(crate) fn iter_at(
-        &self,
-        from: Bound<Box<[u8]>>,
-        to: Bound<Box<[u8]>>,
-        seq: Option<SeqNo>,
-    ) -> Iter {
+    pub(crate) fn iter_at(&self, from: KeyBound, to: KeyBound, seq: Option<SeqNo>) -> Iter {
+        Iter::new(self.ends_at(from, to, seq))
+    }
+
+    /// The ends of a range as they are now, or as a snapshot sees them.
+    pub(crate) fn ends_at(&self, from: KeyBound, to: KeyBound, seq: Option<SeqNo>) -> Ends {
         let guard = crate::sync::epoch::pin();
         let view = self.core().mem.get();
         let (tree, levels) = match self.tree_at(seq, &guard) {
@@ -281,29 +331,29 @@ impl Keyspace {
                 let levels = retired.unwrap_or_else(|| tree.levels.get());
                 (tree.id, levels)
             }
-            Err(error) => return Iter::failed(error),
+            Err(error) => return Ends::failed(error),
         };
         // Last: everything that the structures above have dropped is older than this.
         let seq = seq.unwrap_or_else(|| self.core().visible_seq());
         let handle = Arc::clone(&self.handle);
-        let sources = Box::new(move || {
-            let _open = &handle;
+        let sources = Box::new(move |access| {
+            let access = if handle.core.options.read_ahead { access } else { Access::Blocks };
             let mut sources = Vec::with_capacity(levels.zero.len() + levels.sorted.len() + 3);
             for memtable in view.all().filter(|memtable| memtable.contains_tree(tree)) {
                 sources.push(Source::Mem(MemCursor::new(Arc::clone(memtable), tree)));
             }
             for table in &levels.zero {
-                sources.push(Source::Table(TableCursor::new(Arc::clone(table), Access::Cached)));
+                sources.push(Source::Table(TableCursor::new(Arc::clone(table), access)));
             }
             for level in 1..levels.depth() {
                 if !levels.tables(level).is_empty() {
-                    let cursor = LevelCursor::new(Arc::clone(&levels), level, Access::Cached);
+                    let cursor = LevelCursor::new(Arc::clone(&levels), level, access);
                     sources.push(Source::Level(cursor));
                 }
             }
             sources
         });
-        Iter::new(sources, seq, from, to)
+        Ends::new(sources, seq, from, to)
     }
 
     /// The smallest key with its value.
@@ -359,6 +409,14 @@ impl Keyspace {
         let tree = self.live_tree()?;
         self.core().ingest(&tree, entries.into_iter())
     }
+}
+
+/// How far a read came in memory.
+pub(crate) enum Begun<'k> {
+    /// To its end.
+    Found(Option<Found>),
+    /// To where it needs this block.
+    Needs(KeptRead<'k>, BlockRequest),
 }
 
 /// A sub-tree, borrowed while a guard is held or kept.

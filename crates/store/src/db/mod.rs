@@ -1,5 +1,6 @@
 //! The database: handles, keyspaces, writes, snapshots, and what runs in the background.
 
+mod async_reads;
 mod background;
 mod batch;
 mod checkpoint;

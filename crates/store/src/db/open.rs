@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    io::{FileLock, FileSystem, ReadMode, retry},
+    io::{FileLock, FileSystem, ReadMode, engine::ReadEngine, retry},
     log::{LogRecord, LogWriter, Recovery, batch::Batch, recover, segment::segment_path},
     memtable::{LogFloor, Memtable},
     options::{DatabaseBuilder, DatabaseOptions, KeyspaceOptions},
@@ -68,6 +68,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         fs: Arc::clone(&fs),
         dir: dir.clone(),
         read_mode: options.read_mode,
+        reads: Arc::new(ReadEngine::new(&fs, options.read_engine, options.background_threads == 0)),
         cache: BlockCache::new(options.memory_budget_bytes / 2),
         counters: Arc::new(TableCounters::default()),
     });

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::core::{Core, Tree};
-use crate::version::levels::Levels;
+use crate::{io::ReadEngineKind, version::levels::Levels};
 
 /// What a database holds and did since it was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,6 +37,10 @@ pub struct Stats {
     pub block_reads: u64,
     /// Bytes read from files for blocks.
     pub block_read_bytes: u64,
+    /// How reads are done that go on at the same time.
+    pub read_engine: ReadEngineKind,
+    /// Buffers that such reads are filling, or that iterators have not used up.
+    pub read_buffers: u64,
     /// Entries written, tombstones included.
     pub written_entries: u64,
     /// Syncs of the log.
@@ -126,6 +130,8 @@ impl Core {
             memory_budget_bytes: self.options.memory_budget_bytes,
             block_reads: get(&tables.block_reads),
             block_read_bytes: get(&tables.read_bytes),
+            read_engine: self.tables.reads.kind(),
+            read_buffers: self.tables.reads.buffers_in_use(),
             written_entries: get(&counters.written_entries),
             log_syncs: get(&counters.log_syncs),
             flushes: get(&counters.flushes),

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use super::{DIR, IDENTITY, file_system, log, manifest, table};
 use crate::{
-    io::{FileSystem, ReadMode, read_exact_at},
+    io::{FileSystem, ReadMode, engine::ReadEngine, read_exact_at},
     log::{LogWriter, batch::BatchBuilder, segment::SegmentHeader},
     options::KeyspaceOptions,
     table::{
@@ -125,6 +125,7 @@ fn context(fs: &Arc<dyn FileSystem>) -> Arc<TableContext> {
         fs: Arc::clone(fs),
         dir: DIR.into(),
         read_mode: ReadMode::Buffered,
+        reads: ReadEngine::inline(fs),
         cache: BlockCache::new(0),
         counters: Arc::new(TableCounters::default()),
     })

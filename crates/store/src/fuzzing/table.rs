@@ -13,7 +13,7 @@ use super::{DIR, Input, file_system, overwrite, u32_at, u64_at};
 use crate::{
     error::Error,
     inspect::Inspector,
-    io::{FileSystem, ReadMode},
+    io::{FileSystem, ReadMode, engine::ReadEngine},
     sync::epoch::pin,
     table::{
         Access, BlockCache, KeyHash, Lookup, PAGE_BYTES, Step, Table, TableContext, TableCounters,
@@ -248,6 +248,7 @@ pub(super) fn walk(file: &[u8], keys: &[&[u8]], shift: SeqNo) {
         fs: Arc::clone(&fs),
         dir: DIR.into(),
         read_mode: ReadMode::Buffered,
+        reads: ReadEngine::inline(&fs),
         cache: BlockCache::new(64 << 10),
         counters: Arc::new(TableCounters::default()),
     });

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::report::TableReport;
 use crate::{
     error::{Error, Result},
-    io::{FileSystem, ReadMode},
+    io::{FileSystem, ReadMode, engine::ReadEngine},
     sync::primitive::Arc,
     table::{
         BlockCache, BlockRef, IndexKind, Table, TableContext, TableCounters, block::BlockView,
@@ -23,6 +23,7 @@ pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext>
         fs: Arc::clone(fs),
         dir: dir.to_owned(),
         read_mode: ReadMode::Buffered,
+        reads: ReadEngine::inline(fs),
         cache: BlockCache::new(CACHE_BYTES),
         counters: Arc::new(TableCounters::default()),
     })

@@ -10,10 +10,19 @@
 //! table is complete. Paths are never followed through a symbolic link.
 
 pub mod aligned;
+pub(crate) mod buffers;
+pub(crate) mod engine;
+mod pool;
+pub mod queue;
 #[cfg(feature = "sim")]
 pub mod sim;
 #[cfg(unix)]
 pub mod std_fs;
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+))]
+mod uring;
 
 use std::{
     fmt,
@@ -23,7 +32,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
+
 pub use aligned::AlignedBuf;
+pub use queue::{
+    QueueUse, QueueWaker, ReadDone, ReadEngineKind, ReadQueue, ReadRequest, read_full,
+};
 #[cfg(unix)]
 pub use std_fs::StdFs;
 
@@ -66,6 +81,16 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
     /// Takes the exclusive lock of the file `path`, creating it if need be, and writes `holder`
     /// into it. `Err(WouldBlock)` if another holds it. The lock is released on drop.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>>;
+    /// A queue that does up to `depth` reads of this file system's files at once.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or the system refuses it: threads then do the reads by
+    /// [`ReadableFile::read_at`].
+    fn read_queue(&self, depth: u32, used: QueueUse) -> io::Result<Box<dyn ReadQueue>> {
+        let _ = (depth, used);
+        Err(ErrorKind::Unsupported.into())
+    }
 }
 
 /// A held lock; released when dropped.
@@ -106,6 +131,11 @@ pub trait ReadableFile: fmt::Debug + Send + Sync {
     fn is_direct(&self) -> bool {
         false
     }
+    /// The open file's number, if it is one of the operating system's.
+    #[cfg(unix)]
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Time, as the engine sees it.
@@ -143,25 +173,6 @@ pub fn write_all(file: &mut dyn WritableFile, path: &Path, mut bytes: &[u8]) -> 
     Ok(())
 }
 
-/// Fills `buf` from `offset` as far as the file goes, and says how far that was.
-pub fn read_full_at(
-    file: &dyn ReadableFile,
-    path: &Path,
-    buf: &mut [u8],
-    offset: u64,
-) -> Result<usize> {
-    let mut done = 0;
-    while done < buf.len() {
-        match file.read_at(&mut buf[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(Error::io("read", path, e)),
-        }
-    }
-    Ok(done)
-}
-
 /// Fills `buf` from `offset`, or reports the file as damaged if it ends before.
 pub fn read_exact_at(
     file: &dyn ReadableFile,
@@ -169,11 +180,22 @@ pub fn read_exact_at(
     buf: &mut [u8],
     offset: u64,
 ) -> Result<()> {
-    let n = read_full_at(file, path, buf, offset)?;
-    if n == buf.len() {
+    let result = read_full(file, buf, offset);
+    check_read(path, offset, buf.len(), result)
+}
+
+/// Judges what became of a read of `len` bytes from `offset`.
+pub(crate) fn check_read(
+    path: &Path,
+    offset: u64,
+    len: usize,
+    result: io::Result<usize>,
+) -> Result<()> {
+    let n = result.map_err(|e| Error::io_at("read", path, offset, e))?;
+    if n == len {
         return Ok(());
     }
-    Err(Error::corrupt(path, offset, format!("{} bytes", buf.len()), format!("{n} before the end")))
+    Err(Error::corrupt(path, offset, format!("{len} bytes"), format!("{n} before the end")))
 }
 
 /// Retries a call that a signal interrupted, and names what failed.

@@ -8,7 +8,7 @@ use std::{
     fs::{DirBuilder, File},
     io::{self, ErrorKind, Write},
     os::{
-        fd::OwnedFd,
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::{DirBuilderExt, FileExt},
     },
     path::{Path, PathBuf},
@@ -20,6 +20,11 @@ use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use super::{
     AlignedBuf, DIRECT_ALIGN, FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile,
 };
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+))]
+use super::{QueueUse, ReadQueue};
 
 /// Access rights of created files: the user reads and writes.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -127,6 +132,14 @@ impl FileSystem for StdFs {
         file.write_all(holder.as_bytes())?;
         Ok(Box::new(StdLock { _file: file }))
     }
+
+    #[cfg(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+    ))]
+    fn read_queue(&self, depth: u32, used: QueueUse) -> io::Result<Box<dyn ReadQueue>> {
+        Ok(Box::new(super::uring::UringQueue::new(depth, used)?))
+    }
 }
 
 /// The operating system releases the lock when the file is closed.
@@ -184,6 +197,10 @@ impl ReadableFile for BufferedReadable {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
 }
 
 /// Whether the file system cannot do direct reads, or not of these pieces.
@@ -240,6 +257,10 @@ impl ReadableFile for DirectReadable {
     fn is_direct(&self) -> bool {
         true
     }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
 }
 
 #[cfg(test)]
@@ -247,7 +268,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
-    use crate::io::{read_exact_at, read_full_at, write_all};
+    use crate::io::{read_exact_at, read_full, write_all};
 
     fn mode_of(path: &Path) -> u32 {
         std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
@@ -359,11 +380,11 @@ mod tests {
         let reader = StdFs.open(&path, ReadMode::Direct).unwrap();
         assert_eq!(reader.len().unwrap(), 20_000);
         let mut buf = AlignedBuf::new(24_576);
-        let n = read_full_at(reader.as_ref(), &path, &mut buf, 0).unwrap();
+        let n = read_full(reader.as_ref(), &mut buf, 0).unwrap();
         assert_eq!(&buf[..n], bytes);
         for (offset, len) in [(0, 1), (1, 4096), (4095, 2), (8192, 5000), (19_999, 10)] {
             let mut buf = vec![0; len];
-            let n = read_full_at(reader.as_ref(), &path, &mut buf, offset).unwrap();
+            let n = read_full(reader.as_ref(), &mut buf, offset).unwrap();
             let start = offset as usize;
             assert_eq!(buf[..n], bytes[start..(start + len).min(bytes.len())]);
         }

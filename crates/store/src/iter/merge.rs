@@ -1,11 +1,15 @@
 //! Merges sorted sources into one sorted walk over all their entries, versions included.
 
-use std::cmp::Ordering;
+use std::{
+    cmp::Ordering,
+    task::{Context, Poll},
+};
 
 use super::source::{Source, Start};
 use crate::{
     error::Result,
-    plan::{BlockRequest, Progress},
+    plan::{Progress, drivers::read_many},
+    sync::primitive::Arc,
     table::{BlockRef, Step},
     types::compare_entries,
 };
@@ -23,10 +27,12 @@ pub(crate) struct Merge {
 }
 
 enum Phase {
-    /// Sources before this one have been started.
-    Starting(usize),
-    /// This source was moved and waits for a block.
-    Moving,
+    /// Nothing was begun.
+    Fresh,
+    /// The sources were started, and these wait for a block each. The last one's turn is next.
+    Starting(Vec<(usize, u32)>),
+    /// The first source was moved and waits for this block.
+    Moving(u32),
     /// The walk stands on an entry, or at its end.
     Standing,
 }
@@ -35,35 +41,50 @@ impl Merge {
     /// A walk over `sources` from `start`; it stands nowhere before [`Merge::begin`].
     pub(crate) fn new(sources: Vec<Source>, start: Start) -> Self {
         let order = Vec::with_capacity(sources.len());
-        Self { sources, order, start, phase: Phase::Starting(0) }
+        Self { sources, order, start, phase: Phase::Fresh }
     }
 
-    /// Goes to the first entry.
+    /// Goes to the first entry. All sources are started before the first is waited for, so that what
+    /// they need can be read at once. Where a block is waited for already, asks for it again.
     pub(crate) fn begin(&mut self) -> Result<Progress<()>> {
-        while let Phase::Starting(at) = self.phase {
-            if at == self.sources.len() {
-                self.sort();
-                break;
+        if matches!(self.phase, Phase::Fresh) {
+            let mut waiting = Vec::new();
+            for (at, source) in self.sources.iter_mut().enumerate() {
+                if let Step::Need(block) = source.start(&self.start)? {
+                    waiting.push((at, block));
+                }
             }
-            match self.sources[at].start(&self.start)? {
-                Step::Ready => self.phase = Phase::Starting(at + 1),
-                Step::Need(block) => return Ok(self.need(at, block)),
+            self.phase = Phase::Starting(waiting);
+        }
+        Ok(self.go_on_starting())
+    }
+
+    fn go_on_starting(&mut self) -> Progress<()> {
+        let Phase::Starting(waiting) = &self.phase else { return Progress::Done(()) };
+        match waiting.last() {
+            Some((at, block)) => self.need(*at, *block),
+            None => {
+                self.sort();
+                Progress::Done(())
             }
         }
-        Ok(Progress::Done(()))
     }
 
-    /// Goes to the next entry. Does nothing at the end.
+    /// Goes to the next entry. Does nothing at the end. Where a block is waited for already, asks for
+    /// it again.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<Progress<()>> {
         let Some(&top) = self.order.first() else { return Ok(Progress::Done(())) };
+        if let Phase::Moving(block) = self.phase {
+            return Ok(self.need(top, block));
+        }
         match self.sources[top].advance(self.start.is_forward())? {
             Step::Ready => {
                 self.settle_top();
                 Ok(Progress::Done(()))
             }
             Step::Need(block) => {
-                self.phase = Phase::Moving;
+                self.phase = Phase::Moving(block);
                 Ok(self.need(top, block))
             }
         }
@@ -72,15 +93,16 @@ impl Merge {
     /// Takes the block that was asked for and goes on.
     pub(crate) fn resume(&mut self, block: BlockRef) -> Result<Progress<()>> {
         let forward = self.start.is_forward();
-        match self.phase {
-            Phase::Starting(at) => match self.sources[at].resume(block, forward)? {
-                Step::Ready => {
-                    self.phase = Phase::Starting(at + 1);
-                    self.begin()
+        match &mut self.phase {
+            Phase::Starting(waiting) => {
+                let Some((at, wanted)) = waiting.last_mut() else { return Ok(Progress::Done(())) };
+                match self.sources[*at].resume(block, forward)? {
+                    Step::Ready => drop(waiting.pop()),
+                    Step::Need(block) => *wanted = block,
                 }
-                Step::Need(block) => Ok(self.need(at, block)),
-            },
-            Phase::Moving => {
+                Ok(self.go_on_starting())
+            }
+            Phase::Moving(wanted) => {
                 let top = self.order[0];
                 match self.sources[top].resume(block, forward)? {
                     Step::Ready => {
@@ -88,25 +110,77 @@ impl Merge {
                         self.settle_top();
                         Ok(Progress::Done(()))
                     }
-                    Step::Need(block) => Ok(self.need(top, block)),
+                    Step::Need(block) => {
+                        *wanted = block;
+                        Ok(self.need(top, block))
+                    }
                 }
             }
-            Phase::Standing => Ok(Progress::Done(())),
+            Phase::Fresh | Phase::Standing => Ok(Progress::Done(())),
         }
     }
 
-    /// Ends one move with synchronous reads, as the sources' access says: compactions read far ahead
-    /// and leave the cache alone.
+    /// Ends one move in the calling thread.
     pub(crate) fn drive(&mut self, mut progress: Progress<()>) -> Result<()> {
-        while let Progress::Need(BlockRequest { block, .. }) = progress {
-            let source = match self.phase {
-                Phase::Starting(at) => at,
-                Phase::Moving | Phase::Standing => self.order[0],
-            };
-            let Some(block) = self.sources[source].fetch(block)? else { break };
+        while let Progress::Need(_) = progress {
+            let Some(block) = self.fetch()? else { break };
             progress = self.resume(block)?;
         }
         Ok(())
+    }
+
+    /// Who waits for which block; the last one's turn is next.
+    fn waiting(&self) -> Vec<(usize, u32)> {
+        match &self.phase {
+            Phase::Starting(waiting) => waiting.clone(),
+            Phase::Moving(block) => vec![(self.order[0], *block)],
+            Phase::Fresh | Phase::Standing => Vec::new(),
+        }
+    }
+
+    /// Waits for the block that was asked for. What several sources need at the start is read at once.
+    pub(crate) fn fetch(&mut self) -> Result<Option<BlockRef>> {
+        let waiting = self.waiting();
+        if waiting.len() > 1 {
+            self.read_together(&waiting)?;
+        }
+        let Some((at, block)) = waiting.last() else { return Ok(None) };
+        let cursor = self.sources[*at].table_cursor();
+        cursor.map(|cursor| cursor.fetch(*block)).transpose()
+    }
+
+    /// Reads the first pieces of several sources with one queue.
+    fn read_together(&mut self, waiting: &[(usize, u32)]) -> Result<()> {
+        let mut wanted = Vec::new();
+        for (at, block) in waiting {
+            let Some(cursor) = self.sources[*at].table_cursor() else { continue };
+            cursor.want(*block)?;
+            wanted.extend(cursor.small_part().map(|part| (*at, part)));
+        }
+        let Some(engine) = wanted.first().and_then(|(at, _)| self.sources[*at].table()) else {
+            return Ok(());
+        };
+        let engine = Arc::clone(engine.reads());
+        let parts = wanted.into_iter();
+        for (at, result, bytes) in read_many(&engine, parts) {
+            if let Some(cursor) = self.sources[at].table_cursor() {
+                cursor.put_small(result, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has all that is needed begun, and takes the block that was asked for once it is there.
+    pub(crate) fn poll_fetch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<BlockRef>>> {
+        let waiting = self.waiting();
+        for (at, block) in &waiting {
+            let Some(cursor) = self.sources[*at].table_cursor() else { continue };
+            cursor.want(*block)?;
+            cursor.start();
+        }
+        let Some((at, block)) = waiting.last() else { return Poll::Ready(Ok(None)) };
+        let Some(cursor) = self.sources[*at].table_cursor() else { return Poll::Ready(Ok(None)) };
+        cursor.poll_fetch(*block, cx).map_ok(Some)
     }
 
     /// The source that holds the entry under the walk; `None` at the end.

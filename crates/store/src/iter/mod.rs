@@ -6,26 +6,27 @@
 
 pub(crate) mod merge;
 pub(crate) mod source;
+pub(crate) mod stream;
 pub(crate) mod walk;
 
 use std::ops::Bound;
 
 use crate::{
     error::{Error, Result},
-    plan::{drive, point::Found},
+    plan::point::Found,
     slice::Slice,
+    table::Access,
     types::{SeqNo, compare_keys},
 };
 use source::{Source, Start};
 use walk::Walk;
 
 /// Makes the sources of a walk; called once for each end that is used.
-pub(crate) type Sources = Box<dyn Fn() -> Vec<Source> + Send + Sync>;
+pub(crate) type Sources = Box<dyn Fn(Access) -> Vec<Source> + Send + Sync>;
 
-/// The keys of a range with their values, ascending; descending from its other end.
-///
-/// Every item may fail by itself: after an error the iterator ends.
-pub struct Iter {
+/// The two ends of a range, each a walk towards the other. Whoever drives the walks tells the ends
+/// where they came to stand.
+pub(crate) struct Ends {
     sources: Sources,
     seq: SeqNo,
     from: Bound<Box<[u8]>>,
@@ -38,7 +39,7 @@ pub struct Iter {
     ended: bool,
 }
 
-impl Iter {
+impl Ends {
     pub(crate) fn new(
         sources: Sources,
         seq: SeqNo,
@@ -59,44 +60,50 @@ impl Iter {
         }
     }
 
-    /// An iterator that returns an error and ends.
+    /// Ends of nothing, with an error to return first.
     pub(crate) fn failed(error: Error) -> Self {
-        let nothing = Box::new(Vec::new);
-        let mut iter = Self::new(nothing, 0, Bound::Unbounded, Bound::Unbounded);
-        iter.failure = Some(error);
-        iter
+        let nothing = Box::new(|_| Vec::new());
+        let mut ends = Self::new(nothing, 0, Bound::Unbounded, Bound::Unbounded);
+        ends.failure = Some(error);
+        ends
     }
 
-    fn make_front(&self) -> Walk {
-        let start = match &self.from {
-            Bound::Unbounded => Start::First,
-            Bound::Included(key) => Start::At(key.clone(), SeqNo::MAX),
-            Bound::Excluded(key) => Start::At(successor(key), SeqNo::MAX),
-        };
-        Walk::new((self.sources)(), start, self.seq)
-    }
-
-    fn make_back(&self) -> Walk {
-        let start = match &self.to {
-            Bound::Unbounded => Start::Last,
-            Bound::Included(key) => Start::Before(successor(key), SeqNo::MAX),
-            Bound::Excluded(key) => Start::Before(key.clone(), SeqNo::MAX),
-        };
-        Walk::new((self.sources)(), start, self.seq)
-    }
-
-    /// Moves the front on; says whether it stands on a key of the range that the back has not
-    /// returned.
+    /// The walk from the front, to be driven to its next key.
     #[inline]
-    fn move_front(&mut self) -> Result<bool> {
+    fn front(&mut self, access: Access) -> &mut Walk {
         if self.front.is_none() {
-            self.front = Some(self.make_front());
             self.back_key = self.back.as_ref().map(|back| Slice::copy_from(back.key()));
         }
-        let Some(front) = &mut self.front else { return Ok(false) };
-        if !drive(front)? {
-            return Ok(false);
+        self.front.get_or_insert_with(|| {
+            let start = match &self.from {
+                Bound::Unbounded => Start::First,
+                Bound::Included(key) => Start::At(key.clone(), SeqNo::MAX),
+                Bound::Excluded(key) => Start::At(successor(key), SeqNo::MAX),
+            };
+            Walk::new((self.sources)(access), start, self.seq)
+        })
+    }
+
+    /// The walk from the back, to be driven to its next key.
+    fn back(&mut self, access: Access) -> &mut Walk {
+        if self.back.is_none() {
+            self.front_key = self.front.as_ref().map(|front| Slice::copy_from(front.key()));
         }
+        self.back.get_or_insert_with(|| {
+            let start = match &self.to {
+                Bound::Unbounded => Start::Last,
+                Bound::Included(key) => Start::Before(successor(key), SeqNo::MAX),
+                Bound::Excluded(key) => Start::Before(key.clone(), SeqNo::MAX),
+            };
+            Walk::new((self.sources)(access), start, self.seq)
+        })
+    }
+
+    /// Whether the walk from the front, if it stands at all, stands on a key of the range where the
+    /// other has not been.
+    #[inline]
+    fn note_front(&mut self, stands: bool) -> bool {
+        let Some(front) = self.front.as_ref().filter(|_| stands) else { return false };
         let key = front.key();
         let inside = match &self.to {
             Bound::Unbounded => true,
@@ -104,33 +111,18 @@ impl Iter {
             Bound::Excluded(to) => compare_keys(key, to).is_lt(),
         };
         if !inside || self.back_key.as_ref().is_some_and(|back| *key >= **back) {
-            return Ok(false);
+            return false;
         }
         if self.back.is_some() {
             self.front_key = Some(Slice::copy_from(key));
         }
-        Ok(true)
+        true
     }
 
-    #[inline]
-    fn step_front<T>(&mut self, read: impl FnOnce(&mut Walk) -> Result<T>) -> Result<Option<T>> {
-        if !self.move_front()? {
-            return Ok(None);
-        }
-        self.front.as_mut().map(read).transpose()
-    }
-
-    /// Moves the back on; says whether it stands on a key of the range that the front has not
-    /// returned.
-    fn move_back(&mut self) -> Result<bool> {
-        if self.back.is_none() {
-            self.back = Some(self.make_back());
-            self.front_key = self.front.as_ref().map(|front| Slice::copy_from(front.key()));
-        }
-        let Some(back) = &mut self.back else { return Ok(false) };
-        if !drive(back)? {
-            return Ok(false);
-        }
+    /// Whether the walk from the back, if it stands at all, stands on a key of the range where the
+    /// other has not been.
+    fn note_back(&mut self, stands: bool) -> bool {
+        let Some(back) = self.back.as_ref().filter(|_| stands) else { return false };
         let key = back.key();
         let inside = match &self.from {
             Bound::Unbounded => true,
@@ -138,45 +130,33 @@ impl Iter {
             Bound::Excluded(from) => compare_keys(key, from).is_gt(),
         };
         if !inside || self.front_key.as_ref().is_some_and(|front| *key <= **front) {
-            return Ok(false);
+            return false;
         }
         if self.front.is_some() {
             self.back_key = Some(Slice::copy_from(key));
         }
-        Ok(true)
+        true
     }
 
-    fn step_back<T>(&mut self, read: impl FnOnce(&mut Walk) -> Result<T>) -> Result<Option<T>> {
-        if !self.move_back()? {
-            return Ok(None);
-        }
-        self.back.as_mut().map(read).transpose()
-    }
-
-    /// As [`Iterator::next`], for a caller who only looks at the pair: nothing is copied or counted,
-    /// but for values that lie outside of their block.
-    #[inline]
-    pub fn next_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
-        if self.ended {
+    /// What the walk from the front stands on, if the other has not been there.
+    fn take_front(&mut self, stands: bool) -> Option<(Slice, Found)> {
+        if !self.note_front(stands) {
             return None;
         }
-        let read = |walk: &mut Walk| look_at(walk, look);
-        let item = self.failure.take().map_or_else(|| self.step_front(read), Err);
-        self.end(item)
+        self.front.as_mut().map(|front| (Slice::copy_from(front.key()), front.value()))
     }
 
-    /// As [`DoubleEndedIterator::next_back`], for a caller who only looks at the pair.
-    pub fn next_back_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
-        if self.ended {
+    /// What the walk from the back stands on, if the other has not been there.
+    fn take_back(&mut self, stands: bool) -> Option<(Slice, Found)> {
+        if !self.note_back(stands) {
             return None;
         }
-        let read = |walk: &mut Walk| look_at(walk, look);
-        let item = self.failure.take().map_or_else(|| self.step_back(read), Err);
-        self.end(item)
+        self.back.as_mut().map(|back| (Slice::copy_from(back.key()), back.value()))
     }
 
+    /// Ends both walks after the last item or an error.
     #[inline]
-    fn end<T>(&mut self, item: Result<Option<T>>) -> Option<Result<T>> {
+    fn note<T>(&mut self, item: Result<Option<T>>) -> Option<Result<T>> {
         let item = item.transpose();
         if !matches!(item, Some(Ok(_))) {
             self.ended = true;
@@ -184,6 +164,57 @@ impl Iter {
             self.back = None;
         }
         item
+    }
+}
+
+/// The keys of a range with their values, ascending; descending from its other end.
+///
+/// Every item may fail by itself: after an error the iterator ends. What comes next is read ahead,
+/// more of it the longer the iterator goes on.
+pub struct Iter(Ends);
+
+impl Iter {
+    pub(crate) fn new(ends: Ends) -> Self {
+        Self(ends)
+    }
+
+    #[inline]
+    fn step_front<T>(&mut self, read: impl FnOnce(&mut Walk) -> Result<T>) -> Result<Option<T>> {
+        let stands = self.0.front(Access::Cached).drive()?;
+        if !self.0.note_front(stands) {
+            return Ok(None);
+        }
+        self.0.front.as_mut().map(read).transpose()
+    }
+
+    fn step_back<T>(&mut self, read: impl FnOnce(&mut Walk) -> Result<T>) -> Result<Option<T>> {
+        let stands = self.0.back(Access::Cached).drive()?;
+        if !self.0.note_back(stands) {
+            return Ok(None);
+        }
+        self.0.back.as_mut().map(read).transpose()
+    }
+
+    /// As [`Iterator::next`], for a caller who only looks at the pair: nothing is copied or counted,
+    /// but for values that lie outside of their block.
+    #[inline]
+    pub fn next_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
+        if self.0.ended {
+            return None;
+        }
+        let read = |walk: &mut Walk| look_at(walk, look);
+        let item = self.0.failure.take().map_or_else(|| self.step_front(read), Err);
+        self.0.note(item)
+    }
+
+    /// As [`DoubleEndedIterator::next_back`], for a caller who only looks at the pair.
+    pub fn next_back_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
+        if self.0.ended {
+            return None;
+        }
+        let read = |walk: &mut Walk| look_at(walk, look);
+        let item = self.0.failure.take().map_or_else(|| self.step_back(read), Err);
+        self.0.note(item)
     }
 }
 
@@ -235,21 +266,21 @@ impl Iterator for Iter {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
+        if self.0.ended {
             return None;
         }
-        let item = self.failure.take().map_or_else(|| self.step_front(pair), Err);
-        self.end(item)
+        let item = self.0.failure.take().map_or_else(|| self.step_front(pair), Err);
+        self.0.note(item)
     }
 }
 
 impl DoubleEndedIterator for Iter {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.ended {
+        if self.0.ended {
             return None;
         }
-        let item = self.failure.take().map_or_else(|| self.step_back(pair), Err);
-        self.end(item)
+        let item = self.0.failure.take().map_or_else(|| self.step_back(pair), Err);
+        self.0.note(item)
     }
 }
 
@@ -257,6 +288,6 @@ impl std::iter::FusedIterator for Iter {}
 
 impl std::fmt::Debug for Iter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Iter").field("seq", &self.seq).finish_non_exhaustive()
+        f.debug_struct("Iter").field("seq", &self.0.seq).finish_non_exhaustive()
     }
 }

@@ -92,14 +92,13 @@ impl Source {
         self.table().map(|table| BlockRequest { table: Arc::clone(table), block })
     }
 
-    /// Reads a block that the source asked for, as its cursor's access says.
-    pub(crate) fn fetch(&mut self, block: u32) -> Result<Option<BlockRef>> {
-        let cursor = match self {
+    /// The cursor that asks for blocks, unless the source is a memtable or exhausted.
+    pub(crate) fn table_cursor(&mut self) -> Option<&mut TableCursor> {
+        match self {
             Self::Mem(_) => None,
             Self::Table(cursor) => Some(cursor),
             Self::Level(level) => level.cursor.as_mut(),
-        };
-        cursor.map(|cursor| cursor.fetch(block)).transpose()
+        }
     }
 
     /// The table under the cursor, unless it is a memtable.
@@ -204,9 +203,13 @@ impl LevelCursor {
     }
 
     fn open(&mut self, at: usize) -> Option<&mut TableCursor> {
-        let table = self.levels.tables(self.level).get(at);
+        let table = self.levels.tables(self.level).get(at).map(Arc::clone);
         self.at = at;
-        self.cursor = table.map(|table| TableCursor::new(Arc::clone(table), self.access));
+        self.cursor = match (self.cursor.take(), table) {
+            (_, None) => None,
+            (Some(before), Some(table)) => Some(before.following(table)),
+            (None, Some(table)) => Some(TableCursor::new(table, self.access)),
+        };
         self.cursor.as_mut()
     }
 

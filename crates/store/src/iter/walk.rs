@@ -1,5 +1,7 @@
 //! From versions to keys: a walk over what one reader may see.
 
+use std::future::poll_fn;
+
 use super::{
     merge::Merge,
     source::{Source, Start},
@@ -92,6 +94,35 @@ impl Walk {
             };
         }
         self.merge.top().filter(|entry| entry.kind() == Kind::Value).map(Source::value)
+    }
+
+    /// Goes to the next key, waiting in the calling thread; says whether there is one.
+    #[inline]
+    pub(crate) fn drive(&mut self) -> Result<bool> {
+        let mut progress = self.step()?;
+        loop {
+            match progress {
+                Progress::Done(stands) => return Ok(stands),
+                Progress::Need(_) => match self.merge.fetch()? {
+                    Some(block) => progress = self.resume(block)?,
+                    None => return Ok(false),
+                },
+            }
+        }
+    }
+
+    /// [`Walk::drive`] without a thread that waits. May be dropped and begun again.
+    pub(crate) async fn drive_async(&mut self) -> Result<bool> {
+        let mut progress = self.step()?;
+        loop {
+            match progress {
+                Progress::Done(stands) => return Ok(stands),
+                Progress::Need(_) => match poll_fn(|cx| self.merge.poll_fetch(cx)).await? {
+                    Some(block) => progress = self.resume(block)?,
+                    None => return Ok(false),
+                },
+            }
+        }
     }
 
     #[inline]

@@ -3,6 +3,8 @@
 //! A plan does no I/O and never waits. Whoever drives it fetches the blocks that it asks for: the
 //! synchronous driver here with one `pread` at a time, others with many requests in flight.
 
+pub(crate) mod drivers;
+pub(crate) mod many;
 pub(crate) mod point;
 
 use crate::{

@@ -2,22 +2,23 @@
 
 use std::ops::Deref;
 
-use crate::sync::epoch::Guard;
-
 use rhumb_model::code;
 
 use super::{BlockRequest, Plan, Progress};
 use crate::{
     error::Result,
     slice::Slice,
-    sync::primitive::Arc,
+    sync::{
+        epoch::{Guard, pin},
+        primitive::Arc,
+    },
     table::{BlockRef, KeyHash, Lookup, Table},
     types::SeqNo,
     version::levels::Levels,
 };
 
 /// What a point read found.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Found {
     /// No version of the key, or a tombstone.
     Nothing,
@@ -28,16 +29,41 @@ pub(crate) enum Found {
 }
 
 /// A value that lies outside its table's blocks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LargeRef {
     pub(crate) table: Arc<Table>,
     pub(crate) pointer: Slice,
 }
 
+/// Where a read gets the epoch guard that it looks at resident blocks with.
+pub(crate) trait Pinned {
+    /// Acts with a guard.
+    fn with<T>(&self, act: impl FnOnce(&Guard) -> T) -> T;
+}
+
+impl Pinned for &Guard {
+    #[inline]
+    fn with<T>(&self, act: impl FnOnce(&Guard) -> T) -> T {
+        act(self)
+    }
+}
+
+/// Pins anew for each step: for a read that outlives the moment and may change threads.
+pub(crate) struct EachStep;
+
+impl Pinned for EachStep {
+    fn with<T>(&self, act: impl FnOnce(&Guard) -> T) -> T {
+        act(&pin())
+    }
+}
+
+/// A point read that keeps what it reads alive.
+pub(crate) type KeptRead<'a> = PointRead<'a, Arc<Levels>, EachStep>;
+
 /// A point read of one key in one sub-tree's tables.
-pub(crate) struct PointRead<'a, V: Deref<Target = Levels>> {
+pub(crate) struct PointRead<'a, V: Deref<Target = Levels>, G: Pinned> {
     levels: V,
-    guard: &'a Guard,
+    guard: G,
     key: &'a [u8],
     hash: KeyHash,
     seq: SeqNo,
@@ -45,11 +71,18 @@ pub(crate) struct PointRead<'a, V: Deref<Target = Levels>> {
     next: usize,
 }
 
-impl<'a, V: Deref<Target = Levels>> PointRead<'a, V> {
+impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
     /// A read of the newest version of `key` that is not newer than `seq`.
     #[inline]
-    pub(crate) fn new(levels: V, guard: &'a Guard, key: &'a [u8], seq: SeqNo) -> Self {
+    pub(crate) fn new(levels: V, guard: G, key: &'a [u8], seq: SeqNo) -> Self {
         Self { levels, guard, key, hash: KeyHash::of(key), seq, next: 0 }
+    }
+
+    /// The same read from where it is, kept for longer; `levels` are those it reads.
+    pub(crate) fn keep(self, levels: Arc<Levels>) -> KeptRead<'a> {
+        debug_assert!(std::ptr::eq(&*self.levels, &*levels), "another moment's levels");
+        let Self { key, hash, seq, next, .. } = self;
+        PointRead { levels, guard: EachStep, key, hash, seq, next }
     }
 
     /// The candidate number `at`; `None` past the last, `Some(None)` where a level has none.
@@ -81,7 +114,7 @@ impl<'a, V: Deref<Target = Levels>> PointRead<'a, V> {
     }
 }
 
-impl<V: Deref<Target = Levels>> Plan for PointRead<'_, V> {
+impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
     type Output = Found;
 
     #[inline]
@@ -90,7 +123,9 @@ impl<V: Deref<Target = Levels>> Plan for PointRead<'_, V> {
             let at = self.next;
             let Some(candidate) = self.candidate(at) else { break };
             let lookup = match candidate {
-                Some(table) => table.lookup(self.guard, self.key, self.hash, self.seq)?,
+                Some(table) => {
+                    self.guard.with(|guard| table.lookup(guard, self.key, self.hash, self.seq))?
+                }
                 None => Lookup::Absent,
             };
             self.next += 1;

@@ -8,34 +8,27 @@
 //! stands on stays readable whatever the cache does. After an error it is invalid until it is
 //! moved by a seek, `first` or `last`.
 
-use std::sync::Arc;
+use std::{
+    io,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use super::{
     block::{BlockRef, BlockView, Damaged, Shape, Target},
-    file::{Scratch, with_scratch},
-    format::PAGE_BYTES,
+    read_ahead::{Access, ReadAhead},
     reader::Table,
 };
 use crate::{
     error::Result,
-    io::AlignedBuf,
+    io::{
+        buffers::ReadBuf,
+        engine::{ReadPart, block_on},
+    },
     slice::Slice,
     sync::epoch::pin,
     types::{Kind, SeqNo},
 };
-
-/// How much a sequential cursor reads at once, in pages.
-const READ_AHEAD_PAGES: u32 = (256 << 10) / PAGE_BYTES as u32;
-
-/// How a cursor uses the block cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Blocks are taken from the cache and stay there.
-    Cached,
-    /// For reading much of a table once: blocks that happen to be resident are used, and others
-    /// are read 256 KiB at a time and not kept.
-    Sequential,
-}
 
 /// How a move of a cursor went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +71,6 @@ struct Standing {
 /// Stands on one entry of a table, or on none.
 pub(crate) struct TableCursor {
     table: Arc<Table>,
-    access: Access,
     goal: Goal,
     /// The target of a seek.
     target: Vec<u8>,
@@ -87,17 +79,7 @@ pub(crate) struct TableCursor {
     wanted: u32,
     standing: Option<Standing>,
     key: Vec<u8>,
-    read_ahead: ReadAhead,
-}
-
-/// A stretch of the data area in memory.
-#[derive(Debug, Default)]
-struct ReadAhead {
-    pages: AlignedBuf,
-    /// The first page in it.
-    first: u32,
-    /// How many pages are valid.
-    count: u32,
+    ahead: ReadAhead,
 }
 
 impl TableCursor {
@@ -105,15 +87,20 @@ impl TableCursor {
     pub(crate) fn new(table: Arc<Table>, access: Access) -> Self {
         Self {
             table,
-            access,
             goal: Goal::First,
             target: Vec::new(),
             target_seq: 0,
             wanted: 0,
             standing: None,
             key: Vec::new(),
-            read_ahead: ReadAhead::default(),
+            ahead: ReadAhead::new(access),
         }
+    }
+
+    /// A cursor of the table beside this one's, for a walk that goes on there.
+    pub(crate) fn following(&self, table: Arc<Table>) -> Self {
+        let ahead = self.ahead.following();
+        Self { ahead, ..Self::new(table, self.ahead.access()) }
     }
 
     /// Moves to the first entry at or after (`key`, `seq`) in the order of entries: the newest
@@ -190,12 +177,51 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Reads a block that the cursor asked for, as its access says.
+    /// Sees to it that a block that the cursor asked for comes into memory at some time, with what
+    /// is likely to be wanted after it.
+    pub(crate) fn want(&mut self, number: u32) -> Result<()> {
+        let backward = matches!(self.goal, Goal::Last | Goal::SeekBefore);
+        self.ahead.want(&self.table, number, backward)
+    }
+
+    /// Brings in a block that the cursor asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Corrupt`], [`crate::Error::Io`].
     pub(crate) fn fetch(&mut self, number: u32) -> Result<BlockRef> {
-        match self.access {
-            Access::Cached => self.table.read_block(number, true),
-            Access::Sequential => self.read_around(number),
-        }
+        self.want(number)?;
+        self.ahead.read_small(&self.table)?;
+        block_on(|cx| self.poll_fetch(number, cx))
+    }
+
+    /// Has what is wanted begun.
+    pub(crate) fn start(&mut self) {
+        self.ahead.start(&self.table);
+    }
+
+    /// [`TableCursor::fetch`] of a block that is [wanted](TableCursor::want), without waiting.
+    pub(crate) fn poll_fetch(
+        &mut self,
+        number: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<BlockRef>> {
+        self.ahead.start(&self.table);
+        self.ahead.poll_block(&self.table, number, cx)
+    }
+
+    /// What is wanted and little, for a caller that does many small reads at once.
+    pub(crate) fn small_part(&self) -> Option<ReadPart> {
+        self.ahead.small_part(&self.table)
+    }
+
+    /// Takes what became of [`TableCursor::small_part`].
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Corrupt`], [`crate::Error::Io`].
+    pub(crate) fn put_small(&mut self, result: io::Result<usize>, bytes: ReadBuf) -> Result<()> {
+        self.ahead.put_small(&self.table, result, bytes)
     }
 
     /// Whether the cursor stands on an entry. The rest may be asked only then.
@@ -292,15 +318,15 @@ impl TableCursor {
     fn obtain(&mut self, number: u32) -> Result<Option<BlockRef>> {
         let guard = pin();
         let blocks = self.table.blocks();
-        let loaded = match self.access {
-            Access::Cached => blocks.get(number, &guard),
+        let loaded = match self.ahead.access() {
+            Access::Blocks | Access::Cached | Access::Overlapped => blocks.get(number, &guard),
             Access::Sequential => blocks.peek(number, &guard),
         };
         if let Some(loaded) = loaded {
             return Ok(Some(BlockRef::from_shared(loaded.share())));
         }
         drop(guard);
-        self.read_ahead.block(&self.table, number)
+        self.ahead.block(&self.table, number)
     }
 
     /// Pursues the goal in a block; returns the block to go on with, if it is another.
@@ -366,16 +392,6 @@ impl TableCursor {
         self.standing = None;
         self.key.clear();
     }
-
-    /// Reads a block with what is likely to be wanted after it.
-    fn read_around(&mut self, number: u32) -> Result<BlockRef> {
-        let backward = matches!(self.goal, Goal::Last | Goal::SeekBefore);
-        self.read_ahead.fill(&self.table, number, backward)?;
-        match self.read_ahead.block(&self.table, number)? {
-            Some(block) => Ok(block),
-            None => self.table.read_block(number, false),
-        }
-    }
 }
 
 /// Moves within a block: decodes entry `position` and assembles its key, copying only what
@@ -412,39 +428,4 @@ fn stand(standing: &mut Standing, key: &mut Vec<u8>, position: usize) -> Result<
     standing.value_start = entry.value_start;
     standing.value_len = entry.value_len;
     Ok(true)
-}
-
-impl ReadAhead {
-    /// The block if it lies within the stretch.
-    fn block(&self, table: &Table, number: u32) -> Result<Option<BlockRef>> {
-        if self.count == 0 {
-            return Ok(None);
-        }
-        let address = table.address(number)?;
-        let end = self.first + self.count;
-        if address.first_page < self.first || address.last_page >= end {
-            return Ok(None);
-        }
-        let start = (address.first_page - self.first) as usize * PAGE_BYTES;
-        let len = (address.last_page - address.first_page + 1) as usize * PAGE_BYTES;
-        let pages = &self.pages[start..start + len];
-        with_scratch(|Scratch { frame, raw, .. }| {
-            table.unpack(number, address, pages, frame, raw, false).map(Some)
-        })
-    }
-
-    /// Reads the stretch that starts with the block, or that ends with it.
-    fn fill(&mut self, table: &Table, number: u32, backward: bool) -> Result<()> {
-        let address = table.address(number)?;
-        let (mut first, mut last) = (address.first_page, address.last_page);
-        if backward {
-            first = first.min(last.saturating_sub(READ_AHEAD_PAGES - 1));
-        } else {
-            last = last.max(first.saturating_add(READ_AHEAD_PAGES - 1)).min(table.data_pages() - 1);
-        }
-        self.count = 0;
-        table.read_pages(first, last, &mut self.pages)?;
-        (self.first, self.count) = (first, last - first + 1);
-        Ok(())
-    }
 }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use crate::{
-    io::{FileSystem, ReadMode},
+    io::{FileSystem, ReadMode, engine::ReadEngine},
     types::{FileId, SeqNo},
 };
 
@@ -33,6 +33,7 @@ mod hash;
 pub(crate) mod index_block;
 mod options;
 pub(crate) mod pages;
+mod read_ahead;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -44,10 +45,12 @@ pub use index_block::IndexKind;
 pub use options::{Compression, TableOptions};
 
 pub(crate) use cache::BlockCache;
-pub(crate) use cursor::{Access, Step, TableCursor};
+pub(crate) use cursor::{Step, TableCursor};
 pub(crate) use format::PAGE_BYTES;
 pub(crate) use hash::KeyHash;
+pub(crate) use read_ahead::Access;
 pub(crate) use reader::{Lookup, Table};
+pub(crate) use values::VALUE_PART_BYTES;
 pub(crate) use writer::TableWriter;
 
 /// What all tables of a database share.
@@ -59,6 +62,8 @@ pub(crate) struct TableContext {
     pub(crate) dir: PathBuf,
     /// How blocks reach memory.
     pub(crate) read_mode: ReadMode,
+    /// How many of them are read at once.
+    pub(crate) reads: Arc<ReadEngine>,
     /// Where they stay.
     pub(crate) cache: Arc<BlockCache>,
     /// What was done.

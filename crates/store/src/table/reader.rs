@@ -29,11 +29,15 @@ use super::{
     index_block::{BlockAddress, Index},
     pages::extract_frame,
     table_path, value_path,
-    values::{ValueFile, ValuePointer},
+    values::{LargeRead, ValueFile, ValuePointer},
 };
 use crate::{
     error::{Error, Result},
-    io::{AlignedBuf, ReadableFile, read_exact_at, retry},
+    io::{
+        AlignedBuf, ReadableFile, check_read,
+        engine::{ReadEngine, ReadPart},
+        read_exact_at, retry,
+    },
     slice::Slice,
     sync::epoch::Guard,
     types::{FileId, Kind, SeqNo},
@@ -322,6 +326,17 @@ impl Table {
         Ok(Slice::from_shared(self.value_file()?.read(pointer)?))
     }
 
+    /// A read of the value that an entry's pointer names, for a caller that reads its parts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the pointer is damaged.
+    pub(crate) fn begin_large(&self, pointer: &[u8]) -> Result<LargeRead<'_>> {
+        let pointer = self.value_pointer(pointer)?;
+        TableCounters::add(&self.ctx.counters.large_value_reads, 1);
+        self.value_file()?.begin(pointer)
+    }
+
     /// Decodes the pointer to a large value.
     pub(crate) fn value_pointer(&self, bytes: &[u8]) -> Result<ValuePointer> {
         ValuePointer::decode(bytes).ok_or_else(|| {
@@ -369,6 +384,52 @@ impl Table {
         TableCounters::add(&counters.reads, 1);
         TableCounters::add(&counters.read_bytes, len as u64);
         read_exact_at(&*self.file, &self.path, pages, u64::from(first) * PAGE_BYTES as u64)
+    }
+
+    /// What a read of pages `first..=last`, which lie within the data area, is to read.
+    pub(crate) fn pages_part(&self, first: u32, last: u32) -> ReadPart {
+        let len = (last - first + 1) as usize * PAGE_BYTES;
+        let counters = &self.ctx.counters;
+        TableCounters::add(&counters.reads, 1);
+        TableCounters::add(&counters.read_bytes, len as u64);
+        let offset = u64::from(first) * PAGE_BYTES as u64;
+        ReadPart { file: Arc::clone(&self.file), offset, len }
+    }
+
+    /// Judges what became of a read of pages from `first` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], and [`Error::Corrupt`] if the file ends within them.
+    pub(crate) fn check_pages(
+        &self,
+        first: u32,
+        pages: &[u8],
+        result: std::io::Result<usize>,
+    ) -> Result<()> {
+        check_read(&self.path, u64::from(first) * PAGE_BYTES as u64, pages.len(), result)
+    }
+
+    /// Takes a block out of pages that begin with page `first` and hold all of it, verified; it stays
+    /// in memory as long as the cache sees fit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the block is damaged.
+    pub(crate) fn keep_block(&self, block: u32, first: u32, pages: &[u8]) -> Result<BlockRef> {
+        let address = self.address(block)?;
+        let start = (address.first_page - first) as usize * PAGE_BYTES;
+        let end = (address.last_page + 1 - first) as usize * PAGE_BYTES;
+        let contents = with_scratch(|Scratch { frame, raw, .. }| {
+            self.unpack(block, address, &pages[start..end], frame, raw, true)
+        })?;
+        self.blocks.insert(block, &contents);
+        Ok(contents)
+    }
+
+    /// How the reads of the table's database are done.
+    pub(crate) fn reads(&self) -> &Arc<ReadEngine> {
+        &self.ctx.reads
     }
 
     /// Takes a block out of its pages, verifies and unfolds it; `stays` says whether it is for the

@@ -1,14 +1,22 @@
 //! Values too large for blocks: kept in a file beside the table, one after the other, each found
 //! and verified by the pointer that its entry holds.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::{file::read_range, format::POINTER_BYTES};
 use crate::{
     error::{Error, Result},
-    io::{DIRECT_ALIGN, FileSystem, ReadableFile, WritableFile, retry, write_all},
+    io::{
+        DIRECT_ALIGN, FileSystem, ReadableFile, WritableFile, check_read, engine::ReadPart, retry,
+        write_all,
+    },
+    slice::Slice,
     types::VALUE_BYTES_MAX,
 };
 
@@ -130,20 +138,36 @@ impl ValueWriter {
 /// Reads the file of large values.
 #[derive(Debug)]
 pub(crate) struct ValueFile {
-    pub(crate) file: std::sync::Arc<dyn ReadableFile>,
+    pub(crate) file: Arc<dyn ReadableFile>,
     pub(crate) path: PathBuf,
     pub(crate) len: u64,
 }
 
 impl ValueFile {
     /// The value that `pointer` names, verified.
-    pub(crate) fn read(&self, pointer: ValuePointer) -> Result<std::sync::Arc<[u8]>> {
+    pub(crate) fn read(&self, pointer: ValuePointer) -> Result<Arc<[u8]>> {
         let len = self.check(pointer)?;
-        let mut value: std::sync::Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-        let bytes = std::sync::Arc::get_mut(&mut value).expect("nobody else has it yet");
+        let mut value: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+        let bytes = Arc::get_mut(&mut value).expect("nobody else has it yet");
         read_range(&*self.file, &self.path, pointer.offset, bytes)?;
         self.verify(pointer, xxh3_64(bytes))?;
         Ok(value)
+    }
+
+    /// A read of the value that `pointer` names, for a caller that reads its parts.
+    pub(crate) fn begin(&self, pointer: ValuePointer) -> Result<LargeRead<'_>> {
+        let len = self.check(pointer)?;
+        let start = pointer.offset - pointer.offset % DIRECT_ALIGN as u64;
+        // Within the file, whose length is a multiple too.
+        let end = (pointer.offset + pointer.len).next_multiple_of(DIRECT_ALIGN as u64);
+        Ok(LargeRead {
+            file: self,
+            pointer,
+            value: Vec::with_capacity(len),
+            start,
+            end,
+            arrived: start,
+        })
     }
 
     /// Checks that the value lies within the file and is not longer than any value may be, before
@@ -164,6 +188,49 @@ impl ValueFile {
 
     fn verify(&self, pointer: ValuePointer, checksum: u64) -> Result<()> {
         verify(&self.path, pointer, checksum)
+    }
+}
+
+/// How much of a large value is read at once, in bytes: a multiple of [`DIRECT_ALIGN`].
+pub(crate) const VALUE_PART_BYTES: usize = 1 << 20;
+
+/// A large value that is read in parts, which arrive in order.
+pub(crate) struct LargeRead<'a> {
+    file: &'a ValueFile,
+    pointer: ValuePointer,
+    value: Vec<u8>,
+    /// The pages about the value, in bytes of the file.
+    start: u64,
+    end: u64,
+    /// How far the parts that have arrived go.
+    arrived: u64,
+}
+
+impl LargeRead<'_> {
+    /// The part that begins `begun` bytes behind the start; `None` behind the last.
+    pub(crate) fn part(&self, begun: usize) -> Option<ReadPart> {
+        let offset = self.start + begun as u64;
+        let left = usize::try_from(self.end.checked_sub(offset)?).unwrap_or(usize::MAX);
+        let (file, len) = (Arc::clone(&self.file.file), left.min(VALUE_PART_BYTES));
+        (len > 0).then_some(ReadPart { file, offset, len })
+    }
+
+    /// Takes the next part.
+    pub(crate) fn put(&mut self, result: io::Result<usize>, bytes: &[u8]) -> Result<()> {
+        check_read(&self.file.path, self.arrived, bytes.len(), result)?;
+        let skipped = self.pointer.offset.saturating_sub(self.arrived);
+        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        let missing = usize::try_from(self.pointer.len).unwrap_or(usize::MAX) - self.value.len();
+        let bytes_of_value = bytes.get(skipped..).unwrap_or_default();
+        self.value.extend_from_slice(&bytes_of_value[..missing.min(bytes_of_value.len())]);
+        self.arrived += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The value, verified.
+    pub(crate) fn finish(self) -> Result<Slice> {
+        self.file.verify(self.pointer, xxh3_64(&self.value))?;
+        Ok(Slice::from_shared(self.value.into()))
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    io::{ReadMode, StdFs},
+    io::{FileSystem, ReadEngineKind, ReadMode, StdFs, engine::ReadEngine},
     sync::epoch::pin,
     types::{FileId, Kind, SeqNo},
 };
@@ -41,10 +41,12 @@ impl Fixture {
 
     fn with_mode(cache_bytes: u64, read_mode: ReadMode) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let fs: Arc<dyn FileSystem> = Arc::new(StdFs);
         let ctx = Arc::new(TableContext {
-            fs: Arc::new(StdFs),
             dir: dir.path().to_owned(),
             read_mode,
+            reads: Arc::new(ReadEngine::new(&fs, ReadEngineKind::Kernel, false)),
+            fs,
             cache: BlockCache::new(cache_bytes),
             counters: Arc::new(TableCounters::default()),
         });

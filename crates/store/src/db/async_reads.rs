@@ -1,0 +1,147 @@
+//! Reads for callers that wait without a thread.
+//!
+//! No executor is asked for and none is started: a future here is woken by the database's own thread
+//! once its bytes are there, whoever polls it. What is in memory is answered without suspending.
+
+use std::ops::{Bound, RangeBounds};
+
+use super::{
+    keyspace::{Begun, Keyspace, owned_bounds},
+    snapshot::Snapshot,
+};
+use crate::{
+    error::Result,
+    iter::{prefix_end, stream::AsyncIter},
+    plan::{
+        Progress,
+        drivers::{drive_async, drive_many_async, load_async},
+        point::Found,
+    },
+    slice::Slice,
+    types::SeqNo,
+};
+
+impl Keyspace {
+    /// [`Keyspace::get`] that suspends where it would wait for the disk. The future may be dropped at
+    /// any time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub async fn get_async(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.get_async_at(key.as_ref(), None).await
+    }
+
+    /// [`Keyspace::multi_get`] that suspends where it would wait for the disk: all blocks that are not
+    /// in memory are asked for at once, up to 64 reads at a time. The future may be dropped at any time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub async fn multi_get_async<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        self.multi_get_async_at(keys, None).await
+    }
+
+    /// [`Keyspace::range`] for callers that wait without a thread.
+    pub fn range_async<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> AsyncIter {
+        let (from, to) = owned_bounds(&range);
+        AsyncIter::new(self.ends_at(from, to, None))
+    }
+
+    /// [`Keyspace::iter`] for callers that wait without a thread.
+    #[must_use]
+    pub fn iter_async(&self) -> AsyncIter {
+        AsyncIter::new(self.ends_at(Bound::Unbounded, Bound::Unbounded, None))
+    }
+
+    /// [`Keyspace::prefix`] for callers that wait without a thread.
+    pub fn prefix_async(&self, prefix: impl AsRef<[u8]>) -> AsyncIter {
+        self.prefix_async_at(prefix.as_ref(), None)
+    }
+
+    fn prefix_async_at(&self, prefix: &[u8], seq: Option<SeqNo>) -> AsyncIter {
+        let to = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        AsyncIter::new(self.ends_at(Bound::Included(prefix.into()), to, seq))
+    }
+
+    async fn get_async_at(&self, key: &[u8], seq: Option<SeqNo>) -> Result<Option<Slice>> {
+        let found = match self.begin_at(key, seq)? {
+            Begun::Found(None) => return Ok(None),
+            Begun::Found(Some(found)) => found,
+            Begun::Needs(mut read, request) => {
+                drive_async(&mut read, Progress::Need(request)).await?
+            }
+        };
+        match found {
+            Found::Nothing => Ok(None),
+            found => load_async(found).await.map(Some),
+        }
+    }
+
+    async fn multi_get_async_at<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        seq: Option<SeqNo>,
+    ) -> Result<Vec<Option<Slice>>> {
+        let mut reads = self.begin_many(keys, seq)?;
+        drive_many_async(&self.core().tables.reads, &mut reads).await?;
+        let mut values = Vec::with_capacity(keys.len());
+        for found in reads.into_found() {
+            values.push(match found {
+                Some(found) => Some(load_async(found).await?),
+                None => None,
+            });
+        }
+        Ok(values)
+    }
+}
+
+impl Snapshot {
+    /// [`Snapshot::get`] that suspends where it would wait for the disk.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub async fn get_async(
+        &self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<Slice>> {
+        keyspace.get_async_at(key.as_ref(), Some(self.sequence_number())).await
+    }
+
+    /// [`Snapshot::multi_get`] that suspends where it would wait for the disk.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub async fn multi_get_async<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+    ) -> Result<Vec<Option<Slice>>> {
+        keyspace.multi_get_async_at(keys, Some(self.sequence_number())).await
+    }
+
+    /// [`Snapshot::range`] for callers that wait without a thread.
+    pub fn range_async<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) -> AsyncIter {
+        let (from, to) = owned_bounds(&range);
+        AsyncIter::new(keyspace.ends_at(from, to, Some(self.sequence_number())))
+    }
+
+    /// [`Snapshot::iter`] for callers that wait without a thread.
+    #[must_use]
+    pub fn iter_async(&self, keyspace: &Keyspace) -> AsyncIter {
+        let seq = Some(self.sequence_number());
+        AsyncIter::new(keyspace.ends_at(Bound::Unbounded, Bound::Unbounded, seq))
+    }
+
+    /// [`Snapshot::prefix`] for callers that wait without a thread.
+    pub fn prefix_async(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> AsyncIter {
+        keyspace.prefix_async_at(prefix.as_ref(), Some(self.sequence_number()))
+    }
+}

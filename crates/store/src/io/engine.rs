@@ -1,0 +1,461 @@
+//! Reads that go on while their callers do something else, or wait for many at once.
+//!
+//! A caller that waits for its own reads borrows a queue ([`ReadEngine::borrow_queue`]) and does them
+//! without another thread. A caller that does not wait hands its reads over ([`ReadEngine::start`]); the
+//! *reaper*, a thread with a queue of its own, begins them and tells each caller's waker when its bytes
+//! are there. The reaper is started by the first such read, waits in the kernel only while reads are in
+//! flight, and sleeps otherwise.
+//!
+//! Buffers belong to the queue until the read has ended, never to a caller: a caller may drop a
+//! [`Pending`] read at any time, and nobody can take the memory of a read away.
+//!
+//! Lock order: a slot's lock and the mailbox's are each held alone, and no caller's code runs under
+//! either.
+
+use std::{
+    io,
+    task::{Context, Poll, Wake, Waker},
+};
+
+use super::{
+    FileSystem, QueueUse, ReadDone, ReadEngineKind, ReadQueue, ReadRequest, ReadableFile,
+    buffers::{Buffers, ReadBuf},
+    pool::ReadPool,
+    queue::QueueWaker,
+    read_full,
+};
+use crate::sync::primitive::{Arc, Condvar, Mutex, thread};
+
+/// How many reads one borrowed queue does at once.
+pub(crate) const BORROWED_DEPTH: u32 = 64;
+/// How many reads the reaper does at once.
+const REAPER_DEPTH: u32 = 256;
+/// How many threads read where the kernel has no queue.
+const THREADS_MAX: usize = 32;
+/// How many queues are kept for the next borrowers.
+const KEPT_QUEUES_MAX: usize = 16;
+
+/// A part of a file to read.
+#[derive(Debug)]
+pub(crate) struct ReadPart {
+    pub(crate) file: Arc<dyn ReadableFile>,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+}
+
+/// Does the reads of a database that go on at the same time.
+pub(crate) struct ReadEngine {
+    fs: Arc<dyn FileSystem>,
+    kind: ReadEngineKind,
+    /// Reads are done where they are asked for, so that a run is repeatable.
+    is_inline: bool,
+    pool: Arc<ReadPool>,
+    kept: Mutex<Vec<Box<dyn ReadQueue>>>,
+    mailbox: Arc<Mailbox>,
+    reaper: Mutex<Option<thread::JoinHandle<()>>>,
+    buffers: Arc<Buffers>,
+}
+
+impl ReadEngine {
+    /// An engine of the kind that is wanted, or by threads where the kernel refuses. With `is_inline`
+    /// every read is done by the thread that asks for it, when it asks.
+    pub(crate) fn new(fs: &Arc<dyn FileSystem>, wanted: ReadEngineKind, is_inline: bool) -> Self {
+        let first = match wanted {
+            ReadEngineKind::Kernel if !is_inline => {
+                fs.read_queue(BORROWED_DEPTH, QueueUse::InTurns).ok()
+            }
+            _ => None,
+        };
+        Self {
+            fs: Arc::clone(fs),
+            kind: first.as_ref().map_or(ReadEngineKind::Threads, |_| ReadEngineKind::Kernel),
+            is_inline,
+            pool: Arc::new(ReadPool::new(if is_inline { 0 } else { THREADS_MAX })),
+            kept: Mutex::new(first.into_iter().collect()),
+            mailbox: Arc::default(),
+            reaper: Mutex::default(),
+            buffers: Arc::default(),
+        }
+    }
+
+    /// An engine without threads, for the tools that read files one place at a time.
+    pub(crate) fn inline(fs: &Arc<dyn FileSystem>) -> Arc<Self> {
+        Arc::new(Self::new(fs, ReadEngineKind::Threads, true))
+    }
+
+    /// How reads are done.
+    pub(crate) fn kind(&self) -> ReadEngineKind {
+        self.kind
+    }
+
+    /// Buffers that are being read into or still looked at.
+    pub(crate) fn buffers_in_use(&self) -> u64 {
+        self.buffers.lent()
+    }
+
+    /// A buffer to read into.
+    pub(crate) fn lend_buffer(&self, len: usize) -> ReadBuf {
+        self.buffers.lend(len)
+    }
+
+    /// A queue for the caller's own reads.
+    pub(crate) fn borrow_queue(&self) -> BorrowedQueue<'_> {
+        let kept = self.kept.lock().pop();
+        let queue = kept.unwrap_or_else(|| self.make_queue(BORROWED_DEPTH, QueueUse::InTurns));
+        BorrowedQueue { engine: self, queue: Some(queue), done: Vec::new() }
+    }
+
+    fn make_queue(&self, depth: u32, used: QueueUse) -> Box<dyn ReadQueue> {
+        make_queue(&*self.fs, self.kind, &self.pool, depth, used)
+    }
+
+    /// Begins a read.
+    pub(crate) fn start(&self, part: ReadPart) -> Pending {
+        let mut pending = Vec::with_capacity(1);
+        self.start_all(std::iter::once(part), &mut pending);
+        pending.pop().expect("one for each part")
+    }
+
+    /// Begins many reads; appends them to `pending` in the same order.
+    pub(crate) fn start_all(
+        &self,
+        parts: impl Iterator<Item = ReadPart>,
+        pending: &mut Vec<Pending>,
+    ) {
+        if self.is_inline {
+            pending.extend(parts.map(|ReadPart { file, offset, len }| {
+                let mut buffer = self.buffers.lend(len);
+                let result = read_full(&*file, &mut buffer, offset);
+                Pending(Arc::new(Slot(Mutex::new(SlotState::Done(result, buffer)))))
+            }));
+            return;
+        }
+        let letters = parts.map(|ReadPart { file, offset, len }| {
+            let slot = Arc::new(Slot(Mutex::new(SlotState::Waiting(None))));
+            pending.push(Pending(Arc::clone(&slot)));
+            Letter { file, offset, buffer: self.buffers.lend(len), slot }
+        });
+        if self.mailbox.put(letters) {
+            self.start_reaper();
+        }
+    }
+
+    /// Starts the reaper. Where no thread can be had, the caller does what is in the mailbox.
+    #[cold]
+    fn start_reaper(&self) {
+        let (fs, pool, kind) = (Arc::clone(&self.fs), Arc::clone(&self.pool), self.kind);
+        let mailbox = Arc::clone(&self.mailbox);
+        let run = move || {
+            let queue = make_queue(&*fs, kind, &pool, REAPER_DEPTH, QueueUse::OneThread);
+            Reaper::new(queue, Arc::clone(&pool), mailbox).run();
+        };
+        match thread::Builder::new().name("rhumb-reaper".into()).spawn(run) {
+            Ok(thread) => *self.reaper.lock() = Some(thread),
+            Err(_) => {
+                for letter in self.mailbox.give_up_reaper() {
+                    letter.perform();
+                }
+            }
+        }
+    }
+}
+
+fn make_queue(
+    fs: &dyn FileSystem,
+    kind: ReadEngineKind,
+    pool: &ReadPool,
+    depth: u32,
+    used: QueueUse,
+) -> Box<dyn ReadQueue> {
+    let own = match kind {
+        ReadEngineKind::Kernel => fs.read_queue(depth, used).ok(),
+        ReadEngineKind::Threads => None,
+    };
+    own.unwrap_or_else(|| Box::new(pool.queue()))
+}
+
+impl Drop for ReadEngine {
+    fn drop(&mut self) {
+        self.mailbox.close();
+        if let Some(reaper) = self.reaper.get_mut().take()
+            // A waker may have dropped the last handle: a thread cannot wait for itself.
+            && reaper.thread().id() != thread::current().id()
+        {
+            let _ = reaper.join();
+        }
+    }
+}
+
+/// A queue that its borrower has to itself; goes back when it is dropped.
+pub(crate) struct BorrowedQueue<'a> {
+    engine: &'a ReadEngine,
+    queue: Option<Box<dyn ReadQueue>>,
+    done: Vec<ReadDone>,
+}
+
+impl BorrowedQueue<'_> {
+    /// The queue.
+    pub(crate) fn queue(&mut self) -> &mut dyn ReadQueue {
+        &mut **self.queue.as_mut().expect("taken only when it is dropped")
+    }
+
+    /// Waits until a read has ended, and takes those that have.
+    pub(crate) fn wait(&mut self) -> std::vec::Drain<'_, ReadDone> {
+        let mut done = std::mem::take(&mut self.done);
+        self.queue().wait(&mut done);
+        self.done = done;
+        self.done.drain(..)
+    }
+}
+
+impl Drop for BorrowedQueue<'_> {
+    fn drop(&mut self) {
+        let Some(mut queue) = self.queue.take() else { return };
+        // The next borrower must not meet this one's reads.
+        while queue.pending() > 0 {
+            queue.wait(&mut self.done);
+            self.done.clear();
+        }
+        let mut kept = self.engine.kept.lock();
+        if kept.len() < KEPT_QUEUES_MAX {
+            kept.push(queue);
+        }
+    }
+}
+
+/// A read that was begun. Dropping it gives the result up and nothing else: the read ends by itself.
+#[derive(Debug)]
+pub(crate) struct Pending(Arc<Slot>);
+
+/// Where the reaper leaves a result.
+#[derive(Debug)]
+struct Slot(Mutex<SlotState>);
+
+#[derive(Debug)]
+enum SlotState {
+    /// Nothing yet, and whom to wake.
+    Waiting(Option<Waker>),
+    /// What became of the read.
+    Done(io::Result<usize>, ReadBuf),
+    /// The result was taken.
+    Taken,
+}
+
+impl Slot {
+    fn complete(&self, result: io::Result<usize>, buffer: ReadBuf) {
+        let before = std::mem::replace(&mut *self.0.lock(), SlotState::Done(result, buffer));
+        if let SlotState::Waiting(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+}
+
+impl Pending {
+    /// Takes the result, or has the context's waker told once it is there. Pending for ever after it
+    /// was taken.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<(io::Result<usize>, ReadBuf)> {
+        let mut state = self.0.0.lock();
+        match std::mem::replace(&mut *state, SlotState::Taken) {
+            SlotState::Done(result, buffer) => Poll::Ready((result, buffer)),
+            SlotState::Waiting(waker) => {
+                let waker = match waker {
+                    Some(waker) if waker.will_wake(cx.waker()) => waker,
+                    _ => cx.waker().clone(),
+                };
+                *state = SlotState::Waiting(Some(waker));
+                Poll::Pending
+            }
+            SlotState::Taken => Poll::Pending,
+        }
+    }
+}
+
+/// Wakes a thread that waits.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Polls until it is ready, and lets this thread sleep in between.
+pub(crate) fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+    std::thread_local! {
+        static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+    }
+    WAKER.with(|waker| {
+        let mut cx = Context::from_waker(waker);
+        loop {
+            if let Poll::Ready(result) = poll(&mut cx) {
+                return result;
+            }
+            thread::park();
+        }
+    })
+}
+
+/// A read on its way to the reaper.
+struct Letter {
+    file: Arc<dyn ReadableFile>,
+    offset: u64,
+    buffer: ReadBuf,
+    slot: Arc<Slot>,
+}
+
+impl Letter {
+    /// Whether nobody waits for the result any more.
+    fn is_unwanted(&self) -> bool {
+        Arc::strong_count(&self.slot) == 1
+    }
+
+    /// Does the read here.
+    fn perform(mut self) {
+        let result = read_full(&*self.file, &mut self.buffer, self.offset);
+        self.slot.complete(result, self.buffer);
+    }
+}
+
+/// Between callers and the reaper.
+#[derive(Default)]
+struct Mailbox {
+    state: Mutex<MailState>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct MailState {
+    letters: Vec<Letter>,
+    reaper: ReaperPlace,
+    waker: Option<Arc<dyn QueueWaker>>,
+    closed: bool,
+}
+
+/// Where the reaper is, as far as callers have to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ReaperPlace {
+    /// There is none.
+    #[default]
+    Nowhere,
+    /// It looks into the mailbox before it waits again.
+    Awake,
+    /// It waits for the mailbox.
+    Asleep,
+    /// It waits for its queue, and nobody has woken it.
+    InQueue,
+}
+
+impl Mailbox {
+    /// Puts letters in, and sees to it that they are read. True if the caller has to start the reaper.
+    fn put(&self, letters: impl Iterator<Item = Letter>) -> bool {
+        // Made before the lock is taken.
+        let letters: Vec<Letter> = letters.collect();
+        let mut state = self.state.lock();
+        state.letters.extend(letters);
+        match std::mem::replace(&mut state.reaper, ReaperPlace::Awake) {
+            ReaperPlace::Nowhere => return true,
+            ReaperPlace::Awake => {}
+            ReaperPlace::Asleep => {
+                drop(state);
+                self.filled.notify_one();
+            }
+            ReaperPlace::InQueue => {
+                let waker = state.waker.clone();
+                drop(state);
+                waker.iter().for_each(|waker| waker.wake());
+            }
+        }
+        false
+    }
+
+    /// Takes the letters back: there is no reaper.
+    fn give_up_reaper(&self) -> Vec<Letter> {
+        let mut state = self.state.lock();
+        state.reaper = ReaperPlace::Nowhere;
+        std::mem::take(&mut state.letters)
+    }
+
+    /// Takes what is in the mailbox; waits for it if the reaper has nothing else to do. False if it
+    /// should end.
+    fn take(&self, letters: &mut Vec<Letter>, is_busy: bool) -> bool {
+        let mut state = self.state.lock();
+        while state.letters.is_empty() && !is_busy {
+            if state.closed {
+                return false;
+            }
+            state.reaper = ReaperPlace::Asleep;
+            self.filled.wait(&mut state);
+        }
+        std::mem::swap(&mut state.letters, letters);
+        // It goes to its queue next.
+        state.reaper = ReaperPlace::InQueue;
+        true
+    }
+
+    /// Notes that the reaper looks into the mailbox again without being woken.
+    fn note_awake(&self) {
+        self.state.lock().reaper = ReaperPlace::Awake;
+    }
+
+    fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        drop(state);
+        self.filled.notify_one();
+    }
+}
+
+/// Begins the reads of the mailbox and hands their results out.
+struct Reaper {
+    queue: Box<dyn ReadQueue>,
+    mailbox: Arc<Mailbox>,
+    /// By token.
+    flights: Vec<Option<(ReadBuf, Arc<Slot>)>>,
+    free: Vec<usize>,
+}
+
+impl Reaper {
+    fn new(mut queue: Box<dyn ReadQueue>, pool: Arc<ReadPool>, mailbox: Arc<Mailbox>) -> Self {
+        let waker = queue.waker().unwrap_or_else(|_| {
+            // No descriptor is left for the kernel's way of waking.
+            queue = Box::new(pool.queue());
+            queue.waker().expect("a pool needs no descriptor")
+        });
+        mailbox.state.lock().waker = Some(waker);
+        Self { queue, mailbox, flights: Vec::new(), free: Vec::new() }
+    }
+
+    fn run(&mut self) {
+        let (mut letters, mut done) = (Vec::new(), Vec::new());
+        while self.mailbox.take(&mut letters, self.queue.pending() > 0) {
+            letters.drain(..).for_each(|letter| self.begin(letter));
+            self.queue.wait(&mut done);
+            self.mailbox.note_awake();
+            done.drain(..).for_each(|done| self.end(done));
+        }
+    }
+
+    fn begin(&mut self, letter: Letter) {
+        if letter.is_unwanted() {
+            return;
+        }
+        let Letter { file, offset, mut buffer, slot } = letter;
+        let bytes = buffer.take();
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.flights.push(None);
+            self.flights.len() - 1
+        });
+        self.flights[token] = Some((buffer, slot));
+        self.queue.push(ReadRequest { file, offset, buffer: bytes, token: token as u64 });
+    }
+
+    fn end(&mut self, done: ReadDone) {
+        let ReadDone { token, buffer: bytes, result } = done;
+        let token = usize::try_from(token).expect("it was made from one");
+        if let Some((mut buffer, slot)) = self.flights[token].take() {
+            self.free.push(token);
+            buffer.put(bytes);
+            slot.complete(result, buffer);
+        }
+    }
+}

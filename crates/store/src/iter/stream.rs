@@ -1,0 +1,103 @@
+//! Iteration without a thread that waits.
+
+use super::Ends;
+use crate::{
+    error::Result,
+    plan::{drivers::load_async, point::Found},
+    slice::Slice,
+    table::Access,
+};
+
+/// The keys of a range with their values, from both ends, for callers that wait without a thread.
+///
+/// It depends on no executor, and may be used under any. Every item may fail by itself: after an error
+/// it ends. A future of [`AsyncIter::next`] may be dropped: the next call goes on where it was, and
+/// no item is lost; only a large value that was being read is begun again. What comes next is read ahead, more of it the longer it goes on.
+///
+/// ```
+/// # async fn sum(users: &rhumb::Keyspace) -> rhumb::Result<usize> {
+/// let mut bytes = 0;
+/// let mut range = users.range_async("a".."m");
+/// while let Some((_name, value)) = range.next().await.transpose()? {
+///     bytes += value.len();
+/// }
+/// # Ok(bytes)
+/// # }
+/// ```
+pub struct AsyncIter {
+    ends: Ends,
+    /// What an end came to stand on, while its value is being read.
+    front: Option<(Slice, Found)>,
+    back: Option<(Slice, Found)>,
+}
+
+impl AsyncIter {
+    pub(crate) fn new(ends: Ends) -> Self {
+        Self { ends, front: None, back: None }
+    }
+
+    /// The next key with its value, ascending; `None` behind the last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if a block is damaged, [`Error::Io`](crate::Error::Io),
+    /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped).
+    pub async fn next(&mut self) -> Option<Result<(Slice, Slice)>> {
+        if self.ends.ended {
+            return None;
+        }
+        let item = match self.ends.failure.take() {
+            Some(error) => Err(error),
+            None => self.step_front().await,
+        };
+        self.ends.note(item)
+    }
+
+    /// The next key with its value from the other end, descending; `None` before the first.
+    ///
+    /// # Errors
+    ///
+    /// As [`AsyncIter::next`].
+    pub async fn next_back(&mut self) -> Option<Result<(Slice, Slice)>> {
+        if self.ends.ended {
+            return None;
+        }
+        let item = match self.ends.failure.take() {
+            Some(error) => Err(error),
+            None => self.step_back().await,
+        };
+        self.ends.note(item)
+    }
+
+    async fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
+        if self.front.is_none() {
+            let stands = self.ends.front(Access::Overlapped).drive_async().await?;
+            self.front = self.ends.take_front(stands);
+        }
+        let item = finish(&self.front).await;
+        self.front = None;
+        item
+    }
+
+    async fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
+        if self.back.is_none() {
+            let stands = self.ends.back(Access::Overlapped).drive_async().await?;
+            self.back = self.ends.take_back(stands);
+        }
+        let item = finish(&self.back).await;
+        self.back = None;
+        item
+    }
+}
+
+/// Reads the value of an item that an end stands on.
+async fn finish(item: &Option<(Slice, Found)>) -> Result<Option<(Slice, Slice)>> {
+    let Some((key, found)) = item else { return Ok(None) };
+    Ok(Some((key.clone(), load_async(found.clone()).await?)))
+}
+
+impl std::fmt::Debug for AsyncIter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AsyncIter").field("seq", &self.ends.seq).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,213 @@
+//! Drivers: they fetch what plans ask for, many reads at a time, waiting in the calling thread or as a
+//! future.
+
+use std::{collections::VecDeque, future::poll_fn, io, task::Poll};
+
+use super::{
+    BlockRequest, Plan, Progress,
+    many::{Fetch, ManyReads},
+};
+use crate::{
+    error::Result,
+    io::{
+        ReadRequest,
+        buffers::ReadBuf,
+        engine::{BORROWED_DEPTH, BorrowedQueue, Pending, ReadEngine, ReadPart},
+        read_full,
+    },
+    plan::point::Found,
+    slice::Slice,
+    table::{BlockRef, VALUE_PART_BYTES},
+};
+
+/// How many parts of a large value are read at once.
+const VALUE_PARTS_AHEAD: usize = 4;
+/// How many reads of one call go on at once.
+const DEPTH: usize = BORROWED_DEPTH as usize;
+
+/// Drives reads of many keys with a queue of the calling thread.
+pub(crate) fn drive_many(engine: &ReadEngine, reads: &mut ManyReads<'_>) -> Result<()> {
+    while let Some(first) = reads.next_fetch()? {
+        let Some(second) = reads.next_fetch()? else {
+            // One read needs no queue.
+            let (result, pages) = read_here(engine, &first.part());
+            reads.arrive(&first, result, &pages)?;
+            continue;
+        };
+        let mut begun = vec![second, first];
+        let mut reader = Together::new(engine);
+        loop {
+            while reader.pending() < DEPTH {
+                let Some(fetch) =
+                    begun.pop().map_or_else(|| reads.next_fetch(), |f| Ok(Some(f)))?
+                else {
+                    break;
+                };
+                reader.begin(fetch.part(), fetch);
+            }
+            if reader.pending() == 0 {
+                break;
+            }
+            for (fetch, result, pages) in reader.wait() {
+                reads.arrive(&fetch, result, &pages)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Does some reads at once with a queue of the calling thread; each comes back with what it is for.
+pub(crate) fn read_many<T>(
+    engine: &ReadEngine,
+    mut parts: impl Iterator<Item = (T, ReadPart)>,
+) -> Vec<(T, io::Result<usize>, ReadBuf)> {
+    let Some((first, part)) = parts.next() else { return Vec::new() };
+    let Some((second, second_part)) = parts.next() else {
+        let (result, bytes) = read_here(engine, &part);
+        return vec![(first, result, bytes)];
+    };
+    let mut reader = Together::new(engine);
+    reader.begin(part, first);
+    reader.begin(second_part, second);
+    parts.for_each(|(what, part)| reader.begin(part, what));
+    let mut all = Vec::new();
+    while reader.pending() > 0 {
+        all.extend(reader.wait());
+    }
+    all
+}
+
+/// Reads of the calling thread, each with what it is for.
+struct Together<'a, T> {
+    engine: &'a ReadEngine,
+    borrowed: BorrowedQueue<'a>,
+    flights: Vec<Option<(T, ReadBuf)>>,
+    free: Vec<usize>,
+}
+
+impl<'a, T> Together<'a, T> {
+    fn new(engine: &'a ReadEngine) -> Self {
+        let borrowed = engine.borrow_queue();
+        Self { engine, borrowed, flights: Vec::with_capacity(DEPTH), free: Vec::new() }
+    }
+
+    fn pending(&mut self) -> usize {
+        self.borrowed.queue().pending()
+    }
+
+    fn begin(&mut self, part: ReadPart, what: T) {
+        let ReadPart { file, offset, len } = part;
+        let mut bytes = self.engine.lend_buffer(len);
+        let buffer = bytes.take();
+        let at = self.free.pop().unwrap_or(self.flights.len());
+        if at == self.flights.len() {
+            self.flights.push(None);
+        }
+        self.flights[at] = Some((what, bytes));
+        self.borrowed.queue().push(ReadRequest { file, offset, buffer, token: at as u64 });
+    }
+
+    /// Waits until some have ended.
+    fn wait(&mut self) -> impl Iterator<Item = (T, io::Result<usize>, ReadBuf)> {
+        let Self { borrowed, flights, free, .. } = self;
+        borrowed.wait().filter_map(|done| {
+            let at = usize::try_from(done.token).expect("it was made from one");
+            let (what, mut bytes) = flights[at].take()?;
+            free.push(at);
+            bytes.put(done.buffer);
+            Some((what, done.result, bytes))
+        })
+    }
+}
+
+/// Reads in the calling thread.
+fn read_here(engine: &ReadEngine, part: &ReadPart) -> (io::Result<usize>, ReadBuf) {
+    let mut buffer = engine.lend_buffer(part.len);
+    let result = read_full(&*part.file, &mut buffer, part.offset);
+    (result, buffer)
+}
+
+/// Waits for a read without a thread.
+async fn ended(pending: Pending) -> (io::Result<usize>, ReadBuf) {
+    poll_fn(|cx| pending.poll(cx)).await
+}
+
+/// Brings a block into memory without a thread that waits.
+pub(crate) async fn fetch_block(request: &BlockRequest) -> Result<BlockRef> {
+    let BlockRequest { table, block } = request;
+    let address = table.address(*block)?;
+    let part = table.pages_part(address.first_page, address.last_page);
+    let (result, pages) = ended(table.reads().start(part)).await;
+    table.check_pages(address.first_page, &pages, result)?;
+    table.keep_block(*block, address.first_page, &pages)
+}
+
+/// Drives a plan from where it stopped, without a thread that waits.
+pub(crate) async fn drive_async<P: Plan>(
+    plan: &mut P,
+    mut progress: Progress<P::Output>,
+) -> Result<P::Output> {
+    loop {
+        match progress {
+            Progress::Done(output) => return Ok(output),
+            Progress::Need(request) => {
+                let block = fetch_block(&request).await?;
+                progress = plan.resume(block)?;
+            }
+        }
+    }
+}
+
+/// [`drive_many`] without a thread that waits.
+pub(crate) async fn drive_many_async(engine: &ReadEngine, reads: &mut ManyReads<'_>) -> Result<()> {
+    let mut fetches: Vec<Fetch> = Vec::new();
+    let mut flying: Vec<Pending> = Vec::new();
+    loop {
+        let begun = flying.len();
+        while fetches.len() < DEPTH
+            && let Some(fetch) = reads.next_fetch()?
+        {
+            fetches.push(fetch);
+        }
+        engine.start_all(fetches[begun..].iter().map(Fetch::part), &mut flying);
+        if flying.is_empty() {
+            return Ok(());
+        }
+        let arrived = poll_fn(|cx| {
+            let mut arrived = Vec::new();
+            let mut at = 0;
+            while at < flying.len() {
+                if let Poll::Ready((result, pages)) = flying[at].poll(cx) {
+                    flying.swap_remove(at);
+                    arrived.push((fetches.swap_remove(at), result, pages));
+                } else {
+                    at += 1;
+                }
+            }
+            if arrived.is_empty() { Poll::Pending } else { Poll::Ready(arrived) }
+        })
+        .await;
+        for (fetch, result, pages) in arrived {
+            reads.arrive(&fetch, result, &pages)?;
+        }
+    }
+}
+
+/// [`crate::iter::load`] without a thread that waits: some parts of a large value are read at a time.
+pub(crate) async fn load_async(found: Found) -> Result<Slice> {
+    let Found::Large(large) = found else { return crate::iter::load(found) };
+    let mut value = large.table.begin_large(&large.pointer)?;
+    let engine = large.table.reads();
+    let (mut flying, mut begun) = (VecDeque::new(), 0);
+    loop {
+        while flying.len() < VALUE_PARTS_AHEAD
+            && let Some(part) = value.part(begun)
+        {
+            begun += VALUE_PART_BYTES;
+            flying.push_back(engine.start(part));
+        }
+        let Some(pending) = flying.pop_front() else { return value.finish() };
+        let (result, bytes) = ended(pending).await;
+        value.put(result, &bytes)?;
+    }
+}

@@ -1,0 +1,345 @@
+//! What a cursor has of its table's file in memory, or on its way there: *pieces*, runs of pages one
+//! after another in the direction of the walk. The further a walk goes without a pause, the larger they
+//! become, and once they are large the next ones are asked for before they are needed.
+//!
+//! Waits for nothing: it says what is to be read ([`ReadAhead::want`]), and has large pieces begun by
+//! the engine. Whoever drives the cursor decides how the first ones come, and waits.
+
+use std::{
+    collections::VecDeque,
+    io,
+    task::{Context, Poll},
+};
+
+use super::{
+    block::BlockRef,
+    file::{Scratch, with_scratch},
+    format::PAGE_BYTES,
+    index_block::BlockAddress,
+    reader::Table,
+};
+use crate::{
+    error::Result,
+    io::{
+        buffers::ReadBuf,
+        engine::{Pending, ReadPart},
+        read_full,
+    },
+};
+
+/// How many pages the pieces of a long walk have.
+const PAGES_MAX: u32 = (512 << 10) / PAGE_BYTES as u32;
+/// Pieces are this many times as large as the ones before, up to [`PAGES_MAX`].
+const GROWTH: u32 = 4;
+/// How many pieces of a long walk are asked for beyond the one that it is in.
+const PIECES_AHEAD: usize = 3;
+
+/// How far a cursor reads ahead, and what becomes of the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Block by block. Blocks are taken from the cache and stay there.
+    Blocks,
+    /// From nothing ahead at first to much in the end. Blocks are taken from the cache, and those of
+    /// short walks stay there.
+    Cached,
+    /// The same, with some pages ahead from the start: for walks whose every read goes through other
+    /// threads, and that overlap with others.
+    Overlapped,
+    /// For reading much of a table once: blocks that happen to be resident are used, much is read
+    /// ahead, and nothing is kept.
+    Sequential,
+}
+
+impl Access {
+    /// How many pages the first piece has; it has at least those of the block that is wanted.
+    fn first_pages(self) -> u32 {
+        match self {
+            Self::Blocks | Self::Cached => 1,
+            Self::Overlapped => (20 << 10) / PAGE_BYTES as u32,
+            Self::Sequential => PAGES_MAX,
+        }
+    }
+}
+
+/// The pieces of one cursor.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    access: Access,
+    /// In the direction of the walk, without gaps.
+    pieces: VecDeque<Piece>,
+    backward: bool,
+    /// How many pages the next piece has.
+    pages: u32,
+}
+
+/// A run of pages.
+#[derive(Debug)]
+struct Piece {
+    first: u32,
+    count: u32,
+    state: PieceState,
+}
+
+#[derive(Debug)]
+enum PieceState {
+    /// Nobody reads it yet.
+    Wanted,
+    /// On its way.
+    Flying(Pending),
+    Here(ReadBuf),
+}
+
+impl Piece {
+    fn end(&self) -> u32 {
+        self.first + self.count
+    }
+
+    fn overlaps(&self, address: BlockAddress) -> bool {
+        self.first <= address.last_page && address.first_page < self.end()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.state {
+            PieceState::Here(bytes) => bytes,
+            _ => &[],
+        }
+    }
+}
+
+impl ReadAhead {
+    /// Nothing, at the beginning of a walk.
+    pub(crate) fn new(access: Access) -> Self {
+        Self { access, pieces: VecDeque::new(), backward: false, pages: access.first_pages() }
+    }
+
+    /// Nothing, in a walk that comes from a neighbouring table.
+    pub(crate) fn following(&self) -> Self {
+        Self { access: self.access, pieces: VecDeque::new(), backward: false, pages: self.pages }
+    }
+
+    /// How the cursor uses the cache.
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The pages that the pieces span: the first, and the one behind the last.
+    fn span(&self) -> Option<(u32, u32)> {
+        let (front, back) = (self.pieces.front()?, self.pieces.back()?);
+        Some((front.first.min(back.first), front.end().max(back.end())))
+    }
+
+    fn covers(&self, address: BlockAddress) -> bool {
+        self.span().is_some_and(|(lo, hi)| lo <= address.first_page && address.last_page < hi)
+    }
+
+    /// Sees to it that the pages of block `number` are in memory, on their way, or wanted.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Corrupt`] if there is no such block.
+    pub(crate) fn want(&mut self, table: &Table, number: u32, backward: bool) -> Result<()> {
+        let address = table.address(number)?;
+        if self.backward == backward && self.covers(address) {
+            return Ok(());
+        }
+        let goes_on = self.backward == backward
+            && self.span().is_some_and(|(lo, hi)| {
+                if backward {
+                    address.first_page < lo && (lo..=hi).contains(&(address.last_page + 1))
+                } else {
+                    address.last_page >= hi && (lo..=hi).contains(&address.first_page)
+                }
+            });
+        if !goes_on {
+            // The first piece keeps the size that a walk from a neighbouring table has.
+            if !self.pieces.is_empty() {
+                self.pages = self.access.first_pages();
+            }
+            self.pieces.clear();
+            self.backward = backward;
+        }
+        let Some((first, last)) = self.next_pages(table, Some(address)) else { return Ok(()) };
+        self.add(first, last);
+        Ok(())
+    }
+
+    /// The pages of the next piece, which reaches to `address` if that is given; `None` at the end of
+    /// the table.
+    fn next_pages(&self, table: &Table, address: Option<BlockAddress>) -> Option<(u32, u32)> {
+        let more = self.pages - 1;
+        if self.backward {
+            let last = match self.span() {
+                Some((lo, _)) => lo.checked_sub(1)?,
+                None => address?.last_page,
+            };
+            let first = last.saturating_sub(more);
+            return Some((address.map_or(first, |address| first.min(address.first_page)), last));
+        }
+        let first = match self.span() {
+            Some((_, hi)) => hi,
+            None => address?.first_page,
+        };
+        let end = table.data_pages();
+        let last = first.saturating_add(more).min(end - 1);
+        let last = address.map_or(last, |address| last.max(address.last_page));
+        (first < end).then_some((first, last))
+    }
+
+    fn add(&mut self, first: u32, last: u32) {
+        let piece = Piece { first, count: last - first + 1, state: PieceState::Wanted };
+        self.pieces.push_back(piece);
+        if self.access != Access::Blocks {
+            self.pages = (self.pages * GROWTH).min(PAGES_MAX);
+        }
+    }
+
+    /// What is wanted and not begun, if it is little enough for a caller that waits to read it.
+    pub(crate) fn small_part(&self, table: &Table) -> Option<ReadPart> {
+        let piece = self.pieces.back()?;
+        let is_small = matches!(piece.state, PieceState::Wanted) && piece.count < PAGES_MAX;
+        is_small.then(|| table.pages_part(piece.first, piece.end() - 1))
+    }
+
+    /// Takes what became of [`ReadAhead::small_part`].
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Io`], [`crate::Error::Corrupt`].
+    pub(crate) fn put_small(
+        &mut self,
+        table: &Table,
+        result: io::Result<usize>,
+        bytes: ReadBuf,
+    ) -> Result<()> {
+        let Some(piece) = self.pieces.back_mut() else { return Ok(()) };
+        let checked = table.check_pages(piece.first, &bytes, result);
+        piece.state = PieceState::Here(bytes);
+        if checked.is_err() {
+            self.pieces.clear();
+        }
+        checked
+    }
+
+    /// Reads in the calling thread what is wanted, if it is little.
+    pub(crate) fn read_small(&mut self, table: &Table) -> Result<()> {
+        let Some(part) = self.small_part(table) else { return Ok(()) };
+        let mut bytes = table.reads().lend_buffer(part.len);
+        let result = read_full(&*part.file, &mut bytes, part.offset);
+        self.put_small(table, result, bytes)
+    }
+
+    /// Has the engine begin what is wanted, and in a long walk what comes after it.
+    pub(crate) fn start(&mut self, table: &Table) {
+        while self.is_long() && self.pieces.len() <= PIECES_AHEAD {
+            let Some((first, last)) = self.next_pages(table, None) else { break };
+            self.add(first, last);
+        }
+        for piece in &mut self.pieces {
+            if matches!(piece.state, PieceState::Wanted) {
+                let part = table.pages_part(piece.first, piece.end() - 1);
+                piece.state = PieceState::Flying(table.reads().start(part));
+            }
+        }
+    }
+
+    /// Whether pieces have become as large as they get.
+    fn is_long(&self) -> bool {
+        self.pieces.back().is_some_and(|piece| piece.count >= PAGES_MAX)
+    }
+
+    /// Waits for the pieces that hold block `number`, and takes it out of them.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Io`], [`crate::Error::Corrupt`]. Nothing is in memory then.
+    pub(crate) fn poll_block(
+        &mut self,
+        table: &Table,
+        number: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<BlockRef>> {
+        match self.poll_pieces(table, number, cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(error)) => {
+                self.pieces.clear();
+                return Poll::Ready(Err(error));
+            }
+            Poll::Ready(Ok(())) => {}
+        }
+        let block = self.block(table, number).transpose();
+        // Not in any piece, though its pages were wanted: the walk was turned round meanwhile.
+        Poll::Ready(block.unwrap_or_else(|| table.read_block(number, true)))
+    }
+
+    fn poll_pieces(
+        &mut self,
+        table: &Table,
+        number: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<()>> {
+        let address = table.address(number)?;
+        for piece in self.pieces.iter_mut().filter(|piece| piece.overlaps(address)) {
+            if let PieceState::Flying(pending) = &piece.state {
+                let Poll::Ready((result, bytes)) = pending.poll(cx) else { return Poll::Pending };
+                table.check_pages(piece.first, &bytes, result)?;
+                piece.state = PieceState::Here(bytes);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The block, if all its pages are here. In a long walk, asks for more where less is left.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Corrupt`] if it is damaged.
+    pub(crate) fn block(&mut self, table: &Table, number: u32) -> Result<Option<BlockRef>> {
+        if self.pieces.is_empty() {
+            return Ok(None);
+        }
+        let address = table.address(number)?;
+        if !self.covers(address) {
+            return Ok(None);
+        }
+        while self.pieces.front().is_some_and(|piece| !piece.overlaps(address)) {
+            self.pieces.pop_front();
+        }
+        if self.pieces.len() <= PIECES_AHEAD && self.is_long() {
+            self.start(table);
+        }
+        let parts = self.pieces.iter().take_while(|piece| piece.overlaps(address));
+        if parts.clone().any(|piece| piece.bytes().is_empty()) {
+            return Ok(None);
+        }
+        let keeps = self.access != Access::Sequential && self.pieces[0].count < PAGES_MAX;
+        with_scratch(|Scratch { pages, frame, raw }| {
+            let piece = &self.pieces[0];
+            let is_whole = piece.first <= address.first_page && address.last_page < piece.end();
+            let bytes = if is_whole {
+                page_range(piece, address)
+            } else {
+                let len = (address.last_page - address.first_page + 1) as usize * PAGE_BYTES;
+                pages.resize_for(len);
+                for piece in parts {
+                    let from = piece.first.max(address.first_page);
+                    let at = (from - address.first_page) as usize * PAGE_BYTES;
+                    let bytes = page_range(piece, address);
+                    pages[at..at + bytes.len()].copy_from_slice(bytes);
+                }
+                &**pages
+            };
+            let contents = table.unpack(number, address, bytes, frame, raw, keeps)?;
+            if keeps {
+                table.blocks().insert(number, &contents);
+            }
+            Ok(Some(contents))
+        })
+    }
+}
+
+/// The pages of a block that a piece holds.
+fn page_range(piece: &Piece, address: BlockAddress) -> &[u8] {
+    let from = address.first_page.saturating_sub(piece.first) as usize * PAGE_BYTES;
+    let to = (address.last_page + 1).min(piece.end()) - piece.first;
+    &piece.bytes()[from..to as usize * PAGE_BYTES]
+}

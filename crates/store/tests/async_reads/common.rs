@@ -1,0 +1,167 @@
+//! Databases to read from, and what they must answer.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    path::Path,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+};
+
+use rhumb::{
+    Compression, Database, DatabaseBuilder, Keyspace, KeyspaceOptions, TableOptions,
+    io::{ReadEngineKind, ReadMode},
+};
+
+pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Values longer than this lie in files of their own.
+const LARGE_BYTES: u32 = 6 << 10;
+
+/// How reads are done, in every way there is.
+pub(crate) const WAYS: [(ReadEngineKind, ReadMode); 4] = [
+    (ReadEngineKind::Kernel, ReadMode::Direct),
+    (ReadEngineKind::Kernel, ReadMode::Buffered),
+    (ReadEngineKind::Threads, ReadMode::Direct),
+    (ReadEngineKind::Threads, ReadMode::Buffered),
+];
+
+/// How many rounds to make.
+pub(crate) fn rounds(usual: u64) -> u64 {
+    std::env::var("RHUMB_ASYNC_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// A small generator, so that a seed gives the same run everywhere.
+#[derive(Clone)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub(crate) fn key(&mut self) -> Vec<u8> {
+        match self.below(3) {
+            0 => self.below(6_000).to_be_bytes().to_vec(),
+            1 => format!("user{:05}", self.below(6_000)).into_bytes(),
+            _ => format!("a/path/that/many/keys/share/{:04}", self.below(3_000)).into_bytes(),
+        }
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let len = match self.below(2_000) {
+            0 => u64::from(LARGE_BYTES) + self.below(2_500_000),
+            1..=9 => u64::from(LARGE_BYTES) + self.below(9_000),
+            10..=200 => 1_000 + self.below(3_000),
+            _ => self.below(150),
+        };
+        let first = self.next();
+        (0..len).map(|i| (first.wrapping_add(i).wrapping_mul(0x9E37_79B9) >> 16) as u8).collect()
+    }
+}
+
+/// What all databases here have in common: little memory, and many tables.
+pub(crate) fn builder(path: &Path) -> DatabaseBuilder {
+    Database::builder(path)
+        .memtable_bytes(256 << 10)
+        .table_bytes(512 << 10)
+        .level_one_bytes(1 << 20)
+        .memory_budget_bytes(1 << 20)
+}
+
+pub(crate) fn open(path: &Path, way: (ReadEngineKind, ReadMode)) -> (Database, Keyspace) {
+    let db = builder(path).read_engine(way.0).read_mode(way.1).open().expect("open");
+    let table = TableOptions {
+        block_bytes: 1024,
+        large_value_bytes: LARGE_BYTES,
+        compression: Compression::None,
+        ..TableOptions::default()
+    };
+    let keyspace = db.keyspace("k", KeyspaceOptions { table }).expect("keyspace");
+    (db, keyspace)
+}
+
+/// Writes, overwrites and removes `count` random keys.
+pub(crate) fn change(keyspace: &Keyspace, map: &mut Map, random: &mut Random, count: u64) {
+    for _ in 0..count {
+        let key = random.key();
+        if random.below(5) == 0 {
+            keyspace.remove(&key).expect("remove");
+            map.remove(&key);
+        } else {
+            let value = random.value();
+            keyspace.insert(&key, &value).expect("insert");
+            map.insert(key, value);
+        }
+    }
+}
+
+/// Keys of which most are there, some twice.
+pub(crate) fn some_keys(map: &Map, random: &mut Random, count: u64) -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..count {
+        let key = random.key();
+        keys.push(match random.below(10) {
+            0 if !keys.is_empty() => keys[random.below(keys.len() as u64) as usize].clone(),
+            1 => key,
+            _ => map.range(key.clone()..).next().map_or(key, |(key, _)| key.clone()),
+        });
+    }
+    keys
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future, with no executor at all.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+/// Polls a future at most `times` and drops it; its output if it came so far.
+pub(crate) fn poll_some<F: Future>(future: F, times: u64) -> Option<F::Output> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    for time in 0..times {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        if time + 1 < times {
+            thread::park_timeout(std::time::Duration::from_micros(50 * (time + 1)));
+        }
+    }
+    None
+}
+
+/// Waits until no buffer is in use any more: a lost one would never come back.
+pub(crate) fn await_no_buffers(db: &Database) {
+    let begun = std::time::Instant::now();
+    while db.stats().read_buffers > 0 {
+        assert!(begun.elapsed().as_secs() < 60, "{} buffers are lost", db.stats().read_buffers);
+        thread::yield_now();
+    }
+}

@@ -1,0 +1,76 @@
+//! Many callers at once: threads that read the same cold keys, and tasks of an executor.
+
+use std::thread;
+
+use crate::common::{
+    Map, Random, WAYS, await_no_buffers, block_on, change, open, rounds, some_keys,
+};
+
+#[test]
+fn callers_that_ask_for_the_same_blocks_leave_one_of_each() {
+    for (number, way) in WAYS.into_iter().enumerate() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("db");
+        let (db, keyspace) = open(&path, way);
+        let (mut map, mut random) = (Map::new(), Random(number as u64 + 400));
+        change(&keyspace, &mut map, &mut random, 5_000);
+        db.flush().expect("flush");
+        let map = &map;
+        for _ in 0..rounds(10) {
+            let keys = some_keys(map, &mut random, 100);
+            thread::scope(|scope| {
+                for caller in 0..4 {
+                    let (keyspace, keys) = (&keyspace, &keys);
+                    scope.spawn(move || {
+                        let values = match caller % 2 {
+                            0 => keyspace.multi_get(keys),
+                            _ => block_on(keyspace.multi_get_async(keys)),
+                        };
+                        for (key, value) in keys.iter().zip(values.expect("values")) {
+                            assert!(value.as_deref() == map.get(key).map(Vec::as_slice));
+                        }
+                    });
+                }
+            });
+            // Background threads may drop tables with their blocks, which are no evictions.
+            let stats = db.stats();
+            assert!(stats.cache_blocks <= stats.cache_inserts - stats.cache_evictions);
+            assert!(stats.cache_bytes <= stats.cache_capacity_bytes);
+        }
+        await_no_buffers(&db);
+    }
+}
+
+#[test]
+fn tasks_of_an_executor_read_side_by_side() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
+    let runtime = runtime.expect("a runtime");
+    for (number, way) in WAYS.into_iter().enumerate() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (db, keyspace) = open(&dir.path().join("db"), way);
+        let (mut map, mut random) = (Map::new(), Random(number as u64 + 500));
+        change(&keyspace, &mut map, &mut random, 5_000);
+        db.flush().expect("flush");
+        let tasks: Vec<_> = (0..64)
+            .map(|task| {
+                let keys = some_keys(&map, &mut random, 50);
+                let (keyspace, map) = (keyspace.clone(), map.clone());
+                runtime.spawn(async move {
+                    for key in &keys {
+                        let value = keyspace.get_async(key).await.expect("get_async");
+                        assert!(value.as_deref() == map.get(key).map(Vec::as_slice));
+                    }
+                    let mut iter = keyspace.range_async(keys[0].clone()..);
+                    for (key, value) in map.range(keys[0].clone()..).take(20 * task) {
+                        let item = iter.next().await.expect("more").expect("an entry");
+                        assert!(item.0 == *key && item.1 == *value);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            runtime.block_on(task).expect("a task");
+        }
+        await_no_buffers(&db);
+    }
+}
