@@ -7,7 +7,7 @@ use super::{
     retain::Retain,
 };
 use crate::{
-    db::core::{Catalog, Core, Tree},
+    db::core::{Core, Tree},
     error::{Error, Result},
     iter::{
         merge::Merge,
@@ -23,10 +23,9 @@ impl Core {
     /// Does the compaction that is needed most; says whether any was.
     pub(crate) fn compact_most_needed(&self) -> Result<bool> {
         let mut due: Vec<(f64, usize, Arc<Tree>)> = {
-            let catalog = self.catalog.lock();
-            catalog
-                .trees
-                .values()
+            let trees = self.trees.lock();
+            trees
+                .live()
                 .filter_map(|tree| {
                     let urgent = picker::most_urgent(&tree.levels.get(), &self.options);
                     urgent.map(|(level, score)| (score, level, Arc::clone(tree)))
@@ -194,7 +193,7 @@ impl Core {
         let add: Vec<_> = added.into_iter().map(|table| (job.output_level, table)).collect();
         let levels = tree.levels.get().edited(&job.input_ids(), &add);
         tree.levels.store(Arc::new(levels));
-        self.note_zero_tables(&catalog);
+        self.note_zero_tables();
         drop(catalog);
         if !moved {
             job.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
@@ -203,8 +202,10 @@ impl Core {
     }
 
     /// Remembers how far compactions are behind, for the throttle.
-    pub(crate) fn note_zero_tables(&self, catalog: &Catalog) {
-        let most = catalog.trees.values().map(|tree| tree.levels.get().zero.len()).max();
+    pub(crate) fn note_zero_tables(&self) {
+        let guard = crate::sync::epoch::pin();
+        let trees = self.trees.lock();
+        let most = trees.live().map(|tree| tree.levels.load(&guard).zero.len()).max();
         self.work.zero_tables_max.store(most.unwrap_or(0), Ordering::Relaxed);
     }
 }

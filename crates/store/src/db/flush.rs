@@ -1,7 +1,5 @@
 //! Flushes: a sealed memtable becomes one table of level 0 in every sub-tree that it touches.
 
-use std::collections::HashMap;
-
 use super::core::{Core, MemView, Tree};
 use crate::{
     compaction::retain::Retain,
@@ -9,7 +7,7 @@ use crate::{
     memtable::{LogFloor, Memtable},
     sync::primitive::{Arc, Ordering},
     table::{Table, TableMeta, TableWriter},
-    types::{SeqNo, TreeId},
+    types::TreeId,
     version::edit::Edit,
 };
 
@@ -22,7 +20,7 @@ impl Core {
         let next = view.sealed.iter().rev().nth(1).unwrap_or(&view.active);
         let floor = next.log();
         let outputs = self.write_memtable(memtable)?;
-        self.install_flush(outputs, floor, memtable.last_seq())?;
+        self.install_flush(outputs, floor, memtable)?;
         self.change_mem(|view| MemView {
             active: Arc::clone(&view.active),
             sealed: view.sealed.iter().filter(|m| !Arc::ptr_eq(m, memtable)).cloned().collect(),
@@ -42,24 +40,31 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes the entries of every live sub-tree to a table of its own.
+    /// Writes the entries of every sub-tree to a table of its own; of dropped ones only those that
+    /// snapshots may read.
     pub(crate) fn write_memtable(
         &self,
         memtable: &Memtable,
     ) -> Result<Vec<(Arc<Tree>, TableMeta)>> {
-        let trees: HashMap<TreeId, Arc<Tree>> = self.catalog.lock().trees.clone();
-        let mut retain = Retain::new(self.snapshots.list(), false);
+        let snapshots = self.snapshots.list();
+        let has_snapshots = !snapshots.is_empty();
+        let mut retain = Retain::new(snapshots, false);
+        // The sub-tree of the entries at hand, if they are kept.
+        let mut at: Option<(TreeId, Option<Arc<Tree>>)> = None;
         let mut outputs = Vec::new();
         let mut open: Option<(Arc<Tree>, TableWriter)> = None;
         let result = (|| {
             for entry in memtable.iter() {
-                if open.as_ref().is_none_or(|(tree, _)| tree.id != entry.tree()) {
+                if at.as_ref().is_none_or(|(id, _)| *id != entry.tree()) {
                     finish(&mut open, &mut outputs)?;
                     retain.next_run();
-                    let Some(tree) = trees.get(&entry.tree()) else { continue };
-                    let writer =
-                        TableWriter::create(&self.tables, self.new_file_id(), &tree.options.table)?;
-                    open = Some((Arc::clone(tree), writer));
+                    let tree = self.trees.lock().get(entry.tree(), has_snapshots);
+                    if let Some(tree) = &tree {
+                        let (id, options) = (self.new_file_id(), &tree.options.table);
+                        let writer = TableWriter::create(&self.tables, id, options)?;
+                        open = Some((Arc::clone(tree), writer));
+                    }
+                    at = Some((entry.tree(), tree));
                 }
                 let Some((_, writer)) = &mut open else { continue };
                 if let Some(seq) = retain.judge(entry.key(), entry.seq(), entry.kind()) {
@@ -86,7 +91,7 @@ impl Core {
         &self,
         outputs: Vec<(Arc<Tree>, TableMeta)>,
         floor: Option<LogFloor>,
-        last_seq: SeqNo,
+        memtable: &Memtable,
     ) -> Result<()> {
         let mut opened = Vec::with_capacity(outputs.len());
         for (tree, meta) in outputs {
@@ -94,29 +99,25 @@ impl Core {
             opened.push((tree, Table::open(&self.tables, meta)?));
         }
         let mut catalog = self.catalog.lock();
-        // A sub-tree may have been dropped while its table was written.
-        let (live, dead): (Vec<_>, Vec<_>) =
-            opened.into_iter().partition(|(tree, _)| !tree.dropped.load(Ordering::Acquire));
-        for (_, table) in dead {
-            table.mark_obsolete();
+        let mut edits = self.edits_of_created(&catalog.state, &memtable.created());
+        for (tree, table) in &opened {
+            // One that was dropped, maybe just now, is read by snapshots alone: the manifest does not
+            // hear of its table, which goes with the last of them.
+            if tree.dropped.load(Ordering::Acquire) {
+                table.mark_obsolete();
+                continue;
+            }
+            edits.push(Edit::AddTable { tree: tree.id, level: 0, meta: table.meta().clone() });
         }
-        let mut edits: Vec<Edit> = live
-            .iter()
-            .map(|(tree, table)| Edit::AddTable {
-                tree: tree.id,
-                level: 0,
-                meta: table.meta().clone(),
-            })
-            .collect();
         let floor = floor.map(|LogFloor { segment, lsn }| Edit::LogFloor { segment, lsn });
         edits.extend(floor);
-        edits.push(Edit::LastSeq { seq: last_seq.max(catalog.state.last_seq) });
+        edits.push(Edit::LastSeq { seq: memtable.last_seq().max(catalog.state.last_seq) });
         catalog.commit(self, edits)?;
-        for (tree, table) in live {
+        for (tree, table) in opened {
             let levels = tree.levels.get().edited(&[], &[(0, table)]);
             tree.levels.store(Arc::new(levels));
         }
-        self.note_zero_tables(&catalog);
+        self.note_zero_tables();
         Ok(())
     }
 

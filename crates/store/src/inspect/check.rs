@@ -16,7 +16,7 @@ use crate::{
     error::{Error, Result},
     io::FileSystem,
     log::{
-        batch::Batch,
+        creation::Payload,
         recover,
         segment::{parse_segment_name, segment_path},
     },
@@ -161,7 +161,7 @@ impl Checker<'_, '_> {
         let recovered =
             recover(&**self.fs, self.dir, state.identity, state.log_start(), |record| {
                 records += 1;
-                Batch::decode(&record.payload).map(drop).map_err(|fault| {
+                Payload::decode(&record.payload).map(drop).map_err(|fault| {
                     let path = segment_path(self.dir, record.segment);
                     let expected =
                         format!("{} in the record at place {}", fault.expected, record.lsn);

@@ -208,7 +208,7 @@ pub enum RecordContent {
         /// The place in the log.
         synced: u64,
     },
-    /// Changes to the set of files, in words.
+    /// Changes to the set of files, or new partitions, in words.
     Edits(Vec<String>),
     /// Bytes that are no record.
     Damaged(String),

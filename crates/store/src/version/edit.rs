@@ -9,6 +9,7 @@
 
 use crate::{
     log::{Lsn, segment::BASE_LSN_MAX},
+    partition::NAME_BYTES_MAX,
     table::TableMeta,
     types::{FileId, KEY_BYTES_MAX, SEQ_END, SeqNo, TreeId},
 };
@@ -90,6 +91,29 @@ pub(crate) enum Edit {
     LastSeq {
         /// The number.
         seq: SeqNo,
+    },
+    /// A new partition with an empty sub-tree.
+    CreatePartition {
+        /// The sub-tree of its keyspace.
+        root: TreeId,
+        /// Its name; no other partition of the keyspace has it.
+        name: Box<[u8]>,
+        /// Its sub-tree; never used before.
+        tree: TreeId,
+    },
+    /// The partition, its sub-tree and all tables of it are gone.
+    DropPartition {
+        /// The sub-tree of its keyspace.
+        root: TreeId,
+        /// Its name.
+        name: Box<[u8]>,
+    },
+    /// A partition is gone that the manifest does not know: its creation is in the log.
+    Bury {
+        /// Its sub-tree.
+        tree: TreeId,
+        /// No later segment holds its creation.
+        segment: FileId,
     },
 }
 
@@ -211,6 +235,22 @@ impl Encoder {
                 self.u8(9);
                 self.u64(*seq);
             }
+            Edit::CreatePartition { root, name, tree } => {
+                self.u8(10);
+                self.u32(*root);
+                self.string(name);
+                self.u32(*tree);
+            }
+            Edit::DropPartition { root, name } => {
+                self.u8(11);
+                self.u32(*root);
+                self.string(name);
+            }
+            Edit::Bury { tree, segment } => {
+                self.u8(12);
+                self.u32(*tree);
+                self.u64(*segment);
+            }
         }
     }
 
@@ -327,8 +367,22 @@ impl<'a> Decoder<'a> {
                 keyspace: self.u32("the next keyspace")?,
             },
             9 => Edit::LastSeq { seq: self.u64_to(SEQ_END - 1, "a number below 2^56")? },
-            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 9" }),
+            10 => Edit::CreatePartition {
+                root: self.u32("a sub-tree")?,
+                name: self.partition_name()?,
+                tree: self.u32("a sub-tree")?,
+            },
+            11 => Edit::DropPartition {
+                root: self.u32("a sub-tree")?,
+                name: self.partition_name()?,
+            },
+            12 => Edit::Bury { tree: self.u32("a sub-tree")?, segment: self.file_id()? },
+            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 12" }),
         })
+    }
+
+    fn partition_name(&mut self) -> Result<Box<[u8]>, EditFault> {
+        Ok(self.string(NAME_BYTES_MAX, "a partition's name of up to 255 bytes")?.into())
     }
 
     fn create_keyspace(&mut self) -> Result<Edit, EditFault> {
