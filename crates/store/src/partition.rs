@@ -182,7 +182,7 @@ impl Router {
     pub(crate) fn name_of<'a>(&'a self, key: &'a [u8]) -> Cow<'a, [u8]> {
         match self {
             Self::None => Cow::Borrowed(&[]),
-            Self::Ordered(ordered) => Cow::Borrowed(ordered.name_of(key)),
+            Self::Ordered(ordered) => Cow::Borrowed(ordered.name_of(key).unwrap_or_default()),
             Self::Function(function) => Cow::Owned(function(key)),
         }
     }
@@ -200,11 +200,11 @@ impl Router {
 }
 
 impl Partitioning {
-    /// The name of the partition of `key`, unless a function says it. Larger keys have equal or larger
+    /// The name of the partition of `key`; none where a function says it. Larger keys have equal or larger
     /// names: what is kept of a key is a beginning of it, and a longer one of two keys that begin with
     /// the same delimited part keeps no more than that part.
     #[inline]
-    fn name_of<'a>(&'a self, key: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn name_of<'a>(&'a self, key: &'a [u8]) -> Option<&'a [u8]> {
         let len = match self {
             Self::PrefixLength(len) => usize::from(*len),
             Self::Delimiter(byte) => {
@@ -213,11 +213,12 @@ impl Partitioning {
             }
             Self::SplitPoints(points) => {
                 let after = points.partition_point(|point| **point <= *key);
-                return after.checked_sub(1).map_or(&[], |at| &points[at]);
+                return Some(after.checked_sub(1).map_or(&[], |at| &points[at]));
             }
-            Self::None | Self::Function(_) => 0,
+            Self::None => 0,
+            Self::Function(_) => return None,
         };
-        &key[..key.len().min(len)]
+        Some(&key[..key.len().min(len)])
     }
 }
 
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn names_are_what_the_documents_say() {
-        let name = |partitioning: Partitioning, key: &[u8]| partitioning.name_of(key).to_vec();
+        let name = |partitioning: Partitioning, key: &[u8]| partitioning.name_of(key).unwrap().to_vec();
         assert_eq!(name(Partitioning::PrefixLength(3), b"abcd"), b"abc");
         assert_eq!(name(Partitioning::PrefixLength(3), b"ab"), b"ab");
         assert_eq!(name(Partitioning::Delimiter(b'/'), b"t/a/b"), b"t/");

@@ -115,7 +115,7 @@ impl World {
         }
         let partitions = match self.random.below(8) {
             0 => Partitioning::PrefixLength(5),
-            1 => Partitioning::PrefixLength(8),
+            1 => Partitioning::PrefixLength(7),
             2 => Partitioning::Delimiter(b'0'),
             3 => Partitioning::SplitPoints(vec![b"a".to_vec(), b"user03".to_vec(), vec![b'x'; 9]]),
             4 => Partitioning::Function("by-last-byte".to_owned()),

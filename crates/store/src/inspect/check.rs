@@ -20,12 +20,14 @@ use crate::{
         recover,
         segment::{parse_segment_name, segment_path},
     },
+    options::KeyspaceOptions,
+    partition::Partitioning,
     sync::primitive::Arc,
     table::{
         BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, parse_table_name, table_path,
         value_path,
     },
-    types::{Kind, SeqNo, compare_entries},
+    types::{Kind, SeqNo, TreeId, compare_entries},
     version::{
         manifest::{CURRENT_NAME, Manifest, manifest_path},
         state::CatalogState,
@@ -124,29 +126,55 @@ impl Checker<'_, '_> {
     /// Checks all that the manifest names.
     fn check_catalog(&mut self, state: &CatalogState) {
         for keyspace in state.keyspaces.values() {
-            let mut levels: Vec<Vec<&TableMeta>> = Vec::new();
-            for (level, meta) in state.tables_of(keyspace.tree) {
-                levels.resize_with(levels.len().max(level + 1), Vec::new);
-                levels[level].push(meta);
-            }
-            for tables in levels.iter_mut().skip(1) {
-                tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
-                for pair in tables.windows(2) {
-                    if pair[0].largest >= pair[1].smallest {
-                        let path = table_path(self.dir, pair[1].id);
-                        self.note(
-                            path,
-                            None,
-                            format!("overlaps table {} of its level", pair[0].id),
-                        );
-                    }
+            self.check_tree(state, keyspace.tree);
+            let partitioning = KeyspaceOptions::decode(&keyspace.options).map(|o| o.partitions);
+            for (name, tree) in state.partitions_of(keyspace.tree) {
+                self.check_tree(state, tree);
+                if let Ok(partitioning) = &partitioning {
+                    self.check_membership(state, partitioning, name, tree);
                 }
-            }
-            for meta in levels.into_iter().flatten() {
-                self.check_table(meta.id, Some(meta));
             }
         }
         self.check_log(state);
+    }
+
+    /// Checks the tables of a sub-tree.
+    fn check_tree(&mut self, state: &CatalogState, tree: TreeId) {
+        let mut levels: Vec<Vec<&TableMeta>> = Vec::new();
+        for (level, meta) in state.tables_of(tree) {
+            levels.resize_with(levels.len().max(level + 1), Vec::new);
+            levels[level].push(meta);
+        }
+        for tables in levels.iter_mut().skip(1) {
+            tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+            for pair in tables.windows(2) {
+                if pair[0].largest >= pair[1].smallest {
+                    let path = table_path(self.dir, pair[1].id);
+                    self.note(path, None, format!("overlaps table {} of its level", pair[0].id));
+                }
+            }
+        }
+        for meta in levels.into_iter().flatten() {
+            self.check_table(meta.id, Some(meta));
+        }
+    }
+
+    /// Checks that the keys of a partition's tables belong to it. Names are in the order of keys, so the
+    /// ends of a table speak for all of it; what a caller's function says is not known here.
+    fn check_membership(
+        &mut self,
+        state: &CatalogState,
+        partitioning: &Partitioning,
+        name: &[u8],
+        tree: TreeId,
+    ) {
+        let is_foreign = |key: &[u8]| partitioning.name_of(key).is_some_and(|of| of != name);
+        for (_, meta) in state.tables_of(tree) {
+            if is_foreign(&meta.smallest) || is_foreign(&meta.largest) {
+                let what = format!("keys that do not belong to partition {:?}", name.escape_ascii());
+                self.note(table_path(self.dir, meta.id), None, what);
+            }
+        }
     }
 
     /// Checks every table of the directory by itself: nothing is known of which are in use.

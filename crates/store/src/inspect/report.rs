@@ -32,6 +32,19 @@ pub struct KeyspaceReport {
     pub name: String,
     /// The levels down to the deepest that holds a table; the first is level 0.
     pub levels: Vec<LevelReport>,
+    /// Its partitions, by name; those that were flushed at least once. The levels of a keyspace that has
+    /// some are empty.
+    pub partitions: Vec<PartitionReport>,
+}
+
+/// A partition and its levels.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PartitionReport {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// As those of a keyspace.
+    pub levels: Vec<LevelReport>,
 }
 
 /// One level of a keyspace.
