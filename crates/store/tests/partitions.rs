@@ -135,16 +135,14 @@ fn creations_and_drops_survive_a_kill() {
         (|_, k| assert!(k.drop_partition("c/").unwrap()), &["b/2", "d/1"]),
         (|_, k| k.clear().unwrap(), &[]),
     ];
-    let mut fs = new_disk();
-    for reopen_after in 0..=acts.len() {
-        // With and without an opening in between, which flushes what it replays.
-        fs = fs.kill();
+    // With and without an opening in between, which flushes what it replays.
+    for (reopened_at, killed_after) in (0..=acts.len()).flat_map(|at| (1..=acts.len()).map(move |n| (at, n))) {
+        let fs = new_disk();
         let db = builder(&fs).open().unwrap();
-        let _ = db.drop_keyspace("k").unwrap();
         let keyspace = db.keyspace("k", by_tenant()).unwrap();
         let mut open = Some((db, keyspace));
-        for (number, (act, expected)) in acts.iter().enumerate() {
-            if number == reopen_after {
+        for (number, (act, expected)) in acts.iter().take(killed_after).enumerate() {
+            if number == reopened_at {
                 drop(open.take());
                 let db = builder(&fs).open().unwrap();
                 let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -153,17 +151,20 @@ fn creations_and_drops_survive_a_kill() {
             let (db, keyspace) = open.as_ref().unwrap();
             act(db, keyspace);
             assert_eq!(keys(keyspace.iter()), *expected, "after {number}");
-            let killed = fs.kill();
-            let again = builder(&killed).open().unwrap();
-            let found = again.keyspace("k", KeyspaceOptions::default()).unwrap();
-            assert_eq!(keys(found.iter()), *expected, "killed after {number}");
-            let listed: Vec<_> = expected.iter().map(|key| key[..2].to_owned()).collect();
-            assert_eq!(names(&found), listed, "killed after {number}");
-            drop((found, again));
-            // And once more, from what that opening left.
-            let again = builder(&killed.kill()).open().unwrap();
-            let found = again.keyspace("k", KeyspaceOptions::default()).unwrap();
-            assert_eq!(keys(found.iter()), *expected, "killed twice after {number}");
+        }
+        let expected = acts[killed_after - 1].1;
+        let listed: Vec<_> = expected.iter().map(|key| key[..2].to_owned()).collect();
+        // And once more, from what that opening left.
+        let mut fs = fs;
+        for times in 1..3 {
+            fs = fs.kill();
+            drop(open.take());
+            let db = builder(&fs).open().unwrap();
+            let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+            let case = format!("opened at {reopened_at}, killed after {killed_after}, {times} times");
+            assert_eq!(keys(keyspace.iter()), *expected, "{case}");
+            assert_eq!(names(&keyspace), listed, "{case}");
+            open = Some((db, keyspace));
         }
     }
 }
