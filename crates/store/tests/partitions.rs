@@ -4,7 +4,9 @@
 use std::{path::Path, sync::Arc};
 
 use rhumb::{
-    Database, DatabaseBuilder, Error, Keyspace, KeyspaceOptions, Partitioning, PersistMode,
+    Compression, Database, DatabaseBuilder, Error, Keyspace, KeyspaceOptions, Partitioning,
+    PersistMode, TableOptions,
+    inspect::Inspector,
     io::sim::SimFs,
 };
 
@@ -313,4 +315,52 @@ fn writers_and_droppers_do_not_disturb_each_other() {
     let db = Database::builder(dir.path().join("db")).open().unwrap();
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     assert_eq!(keyspace.iter().count(), 6_000);
+}
+
+/// The files of the database whose names end so.
+fn files(fs: &SimFs, end: &str) -> usize {
+    let files = fs.files(Path::new("/db"));
+    files.iter().filter(|path| path.to_string_lossy().ends_with(end)).count()
+}
+
+#[test]
+fn a_flush_of_many_small_partitions_writes_one_file_which_goes_with_the_last_of_them() {
+    let fs = new_disk();
+    let db = builder(&fs).open().unwrap();
+    let table = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    let keyspace = db.keyspace("k", KeyspaceOptions { table, ..by_tenant() }).unwrap();
+    let name = |i: u32| format!("{i:03}/");
+    for i in 0..500 {
+        keyspace.insert(name(i) + "key", [i as u8; 50]).unwrap();
+    }
+    // One that is large has a file of its own.
+    for i in 0..8_000_u32 {
+        keyspace.insert(format!("large/{i}"), [i as u8; 50]).unwrap();
+    }
+    db.flush().unwrap();
+    assert_eq!((files(&fs, ".set"), files(&fs, ".sst")), (1, 1));
+    let infos = keyspace.partitions();
+    assert!(infos.iter().all(|info| info.tables == 1 && info.file_bytes >= 8_192));
+    assert!(Inspector::with_file_system(Arc::new(fs.clone())).database("/db").is_ok());
+    db.checkpoint("/copy").unwrap();
+    // Most of the file is dead: what is left of it moves out, and it goes.
+    for i in 0..400 {
+        keyspace.drop_partition(name(i)).unwrap();
+    }
+    keyspace.insert("large/0", "x").unwrap();
+    let begun = std::time::Instant::now();
+    while files(&fs, ".set") > 0 {
+        assert!(begun.elapsed().as_secs() < 60, "{} shared files", files(&fs, ".set"));
+        keyspace.insert("large/1", "x").unwrap();
+    }
+    let left: Vec<String> = (400..500).map(|i| name(i) + "key").collect();
+    assert_eq!(keys(keyspace.range(..="499/~".to_owned())), left);
+    drop((keyspace, db));
+    let checked = Inspector::with_file_system(Arc::new(fs.clone())).check("/db", &mut |_, _| {});
+    assert!(checked.unwrap().is_sound());
+    let copy = Database::builder("/copy").file_system(Arc::new(fs.clone()));
+    let copy = copy.background_threads(0).open().unwrap();
+    let keyspace = copy.keyspace("k", KeyspaceOptions::default()).unwrap();
+    assert_eq!(keyspace.partitions().len(), 501);
+    assert_eq!(keyspace.iter().filter(|pair| pair.is_ok()).count(), 8_500);
 }

@@ -1,6 +1,6 @@
 //! What to compact next.
 //!
-//! Level 0 is due when it holds four tables, deeper levels when they outgrow their size. A table
+//! Level 0 is due when it holds four tables, or one in a shared file that is mostly dead; deeper levels when they outgrow their size. A table
 //! that overlaps nothing below moves down without being read.
 
 use crate::{
@@ -26,7 +26,12 @@ pub(crate) struct Job {
 /// How urgent each level is; above 1 it is due.
 pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions) -> Vec<f64> {
     let mut target = options.level_one_bytes as f64;
-    let mut scores = vec![levels.zero.len() as f64 / ZERO_TABLES_TRIGGER as f64];
+    let mut zero = levels.zero.len() as f64 / ZERO_TABLES_TRIGGER as f64;
+    if levels.zero.iter().any(|table| table.is_in_sparse_file()) {
+        // What others left behind in the file is given back once its last tables have moved out.
+        zero = zero.max(1.0);
+    }
+    let mut scores = vec![zero];
     for level in levels.sorted.iter().take(LEVELS_MAX - 2) {
         scores.push(level.bytes() as f64 / target);
         target *= LEVEL_RATIO as f64;
@@ -71,7 +76,8 @@ fn pick_zero(levels: &Levels) -> Option<Vec<Arc<Table>>> {
 fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
     let (smallest, largest) = key_range(&inputs);
     let below = levels.sorted.get(level).map_or(&[][..], |l| l.overlapping(smallest, largest));
-    let is_move = inputs.len() == 1 && below.is_empty();
+    // A table that shares its file leaves it on the way down.
+    let is_move = below.is_empty() && matches!(&inputs[..], [one] if one.meta().place.is_none());
     let output_level = level + 1;
     // The tables below reach further than those that they overlap.
     let (below_smallest, below_largest) = key_range(below);

@@ -133,7 +133,7 @@ impl Core {
                         &self.tables,
                         self.new_file_id(),
                         &tree.options.table,
-                    )?),
+                    )),
                 };
                 match (entry.kind(), entry.table()) {
                     (Kind::LargeValue, Some(source)) => {

@@ -64,6 +64,7 @@ pub(crate) struct Tree {
     pub(crate) id: TreeId,
     /// The partition's name; empty for the sub-tree of a keyspace.
     pub(crate) name: Box<[u8]>,
+    pub(crate) is_partition: bool,
     pub(crate) options: Arc<KeyspaceOptions>,
     pub(crate) levels: Published<Levels>,
     /// The partitions of a keyspace that has some: its own levels stay empty then.
@@ -96,6 +97,7 @@ impl Tree {
         Arc::new(Self {
             id,
             name,
+            is_partition: true,
             options,
             levels: Published::new(Arc::new(levels), limbo),
             partitions: None,
@@ -118,6 +120,7 @@ impl Tree {
         Arc::new(Self {
             id,
             name: Box::default(),
+            is_partition: false,
             options,
             levels: Published::new(Arc::new(levels), limbo),
             partitions: is_partitioned.then(|| Published::new(Arc::new(partitions), limbo)),

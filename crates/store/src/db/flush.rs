@@ -1,4 +1,5 @@
-//! Flushes: a sealed memtable becomes one table of level 0 in every sub-tree that it touches.
+//! Flushes: a sealed memtable becomes one table of level 0 in every sub-tree that it touches. Small
+//! tables of partitions share a file, so that thousands of them cost one sync.
 
 use super::core::{Core, MemView, Tree};
 use crate::{
@@ -6,7 +7,7 @@ use crate::{
     error::Result,
     memtable::{LogFloor, Memtable},
     sync::primitive::{Arc, Ordering},
-    table::{Table, TableMeta, TableWriter},
+    table::{SharedWriter, Table, TableMeta, TableWriter},
     types::TreeId,
     version::edit::Edit,
 };
@@ -52,16 +53,17 @@ impl Core {
         // The sub-tree of the entries at hand, if they are kept.
         let mut at: Option<(TreeId, Option<Arc<Tree>>)> = None;
         let mut outputs = Vec::new();
+        let mut shared = None;
         let mut open: Option<(Arc<Tree>, TableWriter)> = None;
         let result = (|| {
             for entry in memtable.iter() {
                 if at.as_ref().is_none_or(|(id, _)| *id != entry.tree()) {
-                    finish(&mut open, &mut outputs)?;
+                    self.finish_table(&mut open, &mut shared, &mut outputs)?;
                     retain.next_run();
                     let tree = self.trees.lock().get(entry.tree(), has_snapshots);
                     if let Some(tree) = &tree {
                         let (id, options) = (self.new_file_id(), &tree.options.table);
-                        let writer = TableWriter::create(&self.tables, id, options)?;
+                        let writer = TableWriter::create(&self.tables, id, options);
                         open = Some((Arc::clone(tree), writer));
                     }
                     at = Some((entry.tree(), tree));
@@ -71,7 +73,8 @@ impl Core {
                     writer.add(entry.key(), seq, entry.kind(), entry.value())?;
                 }
             }
-            finish(&mut open, &mut outputs)
+            self.finish_table(&mut open, &mut shared, &mut outputs)?;
+            shared.take().map_or(Ok(()), SharedWriter::finish)
         })();
         if let Err(error) = result {
             if let Some((_, writer)) = open {
@@ -84,6 +87,25 @@ impl Core {
             self.sync_dir()?;
         }
         Ok(outputs)
+    }
+
+    /// Finishes the open table, if there is one: small ones of partitions in a file for all of them.
+    fn finish_table(
+        &self,
+        open: &mut Option<(Arc<Tree>, TableWriter)>,
+        shared: &mut Option<SharedWriter>,
+        outputs: &mut Vec<(Arc<Tree>, TableMeta)>,
+    ) -> Result<()> {
+        let Some((tree, writer)) = open.take() else { return Ok(()) };
+        let meta = match tree.is_partition {
+            false => writer.finish()?,
+            true => writer.finish_into(|| match shared {
+                Some(shared) => Ok(shared),
+                none => Ok(none.insert(SharedWriter::create(&self.tables, self.new_file_id())?)),
+            })?,
+        };
+        outputs.push((tree, meta));
+        Ok(())
     }
 
     /// Makes flushed tables part of their sub-trees, durably, and then visible.
@@ -128,22 +150,12 @@ impl Core {
     }
 
     pub(crate) fn remove_table_files(&self, meta: &TableMeta) {
-        self.remove_file(&crate::table::table_path(&self.dir, meta.id));
+        // A shared file is named by several: the first to come removes it.
+        self.remove_file(&crate::table::home_path(&self.dir, meta));
         if meta.value_file_bytes > 0 {
             self.remove_file(&crate::table::value_path(&self.dir, meta.id));
         }
     }
-}
-
-/// Finishes the open table, if there is one.
-fn finish(
-    open: &mut Option<(Arc<Tree>, TableWriter)>,
-    outputs: &mut Vec<(Arc<Tree>, TableMeta)>,
-) -> Result<()> {
-    if let Some((tree, writer)) = open.take() {
-        outputs.push((tree, writer.finish()?));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

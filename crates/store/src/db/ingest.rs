@@ -143,7 +143,7 @@ impl Core {
                 Some(writer) => writer,
                 open => {
                     let (id, options) = (self.new_file_id(), &inner.options.table);
-                    open.insert(TableWriter::create(&self.tables, id, options)?)
+                    open.insert(TableWriter::create(&self.tables, id, options))
                 }
             };
             writer.add(key, 0, Kind::Value, value)?;

@@ -290,7 +290,7 @@ impl Keyspace {
         for tree in self.inner.tree.get().with_partitions() {
             match self.core().compact_all(&tree) {
                 // A partition that was dropped meanwhile is compact.
-                Err(_) if tree.dropped.load(Ordering::Acquire) && !tree.name.is_empty() => {}
+                Err(_) if tree.dropped.load(Ordering::Acquire) && tree.is_partition => {}
                 result => result?,
             }
         }

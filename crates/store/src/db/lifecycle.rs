@@ -158,6 +158,8 @@ impl Core {
         drop(state);
         // What was kept for snapshots goes unless there are any that are older than the drop.
         self.release_retired();
+        // Files that partitions share may have become mostly dead.
+        self.work.wake();
     }
 
     /// Lets go of retired sub-trees that no snapshot sees any more.

@@ -42,7 +42,7 @@ use crate::{
         primitive::{Arc, AtomicU32, AtomicU64, Mutex},
         published::Published,
     },
-    table::{BlockCache, Table, TableContext, TableCounters, table_path, value_path},
+    table::{BlockCache, Table, TableContext, TableCounters, home_path, value_path},
     types::{FileId, SeqNo, TreeId},
     version::{
         edit::{Edit, FILE_ID_END},
@@ -76,6 +76,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         read_mode: options.read_mode,
         cache: BlockCache::new(options.memory_budget_bytes / 2),
         counters: Arc::new(TableCounters::default()),
+        shared: Arc::default(),
     });
     let limbo = Arc::default();
     let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &limbo)?;
@@ -336,7 +337,7 @@ impl Core {
             let catalog = self.catalog.lock();
             known.insert(catalog.manifest.path().to_owned());
             for meta in catalog.state.tables() {
-                known.insert(table_path(&self.dir, meta.id));
+                known.insert(home_path(&self.dir, meta));
                 known.insert(value_path(&self.dir, meta.id));
             }
         }
@@ -355,7 +356,7 @@ impl Core {
 /// that is not the database's. No file of the database has a number that leaves no next one.
 fn file_number(name: &str) -> Option<FileId> {
     let digits = match name.split_once('.') {
-        Some((digits, "sst" | "val" | "log")) => digits,
+        Some((digits, "sst" | "set" | "val" | "log")) => digits,
         _ => name.strip_prefix("MANIFEST-")?,
     };
     digits.parse().ok().filter(|id| *id < FILE_ID_END)

@@ -127,6 +127,7 @@ fn context(fs: &Arc<dyn FileSystem>) -> Arc<TableContext> {
         read_mode: ReadMode::Buffered,
         cache: BlockCache::new(0),
         counters: Arc::new(TableCounters::default()),
+        shared: Arc::default(),
     })
 }
 
@@ -147,7 +148,7 @@ fn table_file(index: IndexKind, compression: Compression, shape: u8, count: u32)
         large_value_bytes: 300,
         ..TableOptions::default()
     };
-    let mut writer = TableWriter::create(&context(&fs), table::ID, &options).expect("no faults");
+    let mut writer = TableWriter::create(&context(&fs), table::ID, &options);
     for (i, key) in keys(shape, count).iter().enumerate() {
         let value = vec![b'x'; if i % 17 == 5 { 400 } else { 15 }];
         writer.add(key, 9, Kind::Value, &value).expect("keys ascend");
@@ -227,7 +228,8 @@ fn logs() -> Vec<Vec<u8>> {
 
 fn edits() -> Vec<VersionEdit> {
     let meta = |id: u64| TableMeta {
-        id,
+        place: None,
+            id,
         file_bytes: 8192,
         value_file_bytes: 0,
         entries: 10,

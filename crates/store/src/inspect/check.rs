@@ -4,7 +4,10 @@
 //! the damage allows. What is read here is what the engine would read, by the same code; on top of
 //! that, every key is looked up where the index says it is.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use super::{
     OnProgress, file_bytes, list,
@@ -24,10 +27,10 @@ use crate::{
     partition::Partitioning,
     sync::primitive::Arc,
     table::{
-        BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, parse_table_name, table_path,
-        value_path,
+        BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, TablePlace, home_path,
+        parse_table_name, table_path, value_path,
     },
-    types::{Kind, SeqNo, TreeId, compare_entries},
+    types::{FileId, Kind, SeqNo, TreeId, compare_entries},
     version::{
         manifest::{CURRENT_NAME, Manifest, manifest_path},
         state::CatalogState,
@@ -60,6 +63,7 @@ pub(super) fn check(
         context: context(fs, dir),
         report: CheckReport::default(),
         bytes_total,
+        shared: HashSet::new(),
         on_progress,
     };
     match Manifest::recover(&**fs, dir) {
@@ -92,6 +96,8 @@ struct Checker<'a, 'p> {
     report: CheckReport,
     /// Bytes of all files of the directory.
     bytes_total: u64,
+    /// The shared files that were counted.
+    shared: HashSet<FileId>,
     on_progress: OnProgress<'p>,
 }
 
@@ -123,6 +129,13 @@ impl Checker<'_, '_> {
         (self.on_progress)(self.report.bytes.min(self.bytes_total), self.bytes_total);
     }
 
+    /// Counts a table in a file that it shares with others.
+    fn note_part(&mut self, place: TablePlace, bytes: u64) {
+        self.report.files += u64::from(self.shared.insert(place.file));
+        self.report.bytes += bytes;
+        (self.on_progress)(self.report.bytes.min(self.bytes_total), self.bytes_total);
+    }
+
     /// Checks all that the manifest names.
     fn check_catalog(&mut self, state: &CatalogState) {
         for keyspace in state.keyspaces.values() {
@@ -149,7 +162,7 @@ impl Checker<'_, '_> {
             tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
             for pair in tables.windows(2) {
                 if pair[0].largest >= pair[1].smallest {
-                    let path = table_path(self.dir, pair[1].id);
+                    let path = home_path(self.dir, pair[1]);
                     self.note(path, None, format!("overlaps table {} of its level", pair[0].id));
                 }
             }
@@ -172,7 +185,7 @@ impl Checker<'_, '_> {
         for (_, meta) in state.tables_of(tree) {
             if is_foreign(&meta.smallest) || is_foreign(&meta.largest) {
                 let what = format!("keys that do not belong to partition {:?}", name.escape_ascii());
-                self.note(table_path(self.dir, meta.id), None, what);
+                self.note(home_path(self.dir, meta), None, what);
             }
         }
     }
@@ -216,7 +229,8 @@ impl Checker<'_, '_> {
 
     /// Checks the table `id`, which should be as `meta` says.
     fn check_table(&mut self, id: u64, meta: Option<&TableMeta>) {
-        let path = table_path(self.dir, id);
+        let path =
+            meta.map_or_else(|| table_path(self.dir, id), |meta| home_path(self.dir, meta));
         let opened = match meta {
             Some(meta) => Ok(meta.clone()),
             None => Table::read_meta(&self.context, id),
@@ -247,7 +261,10 @@ impl Checker<'_, '_> {
         }
         self.report.entries += walk.entries;
         self.report.tables += 1;
-        self.note_file(&path);
+        match table.meta().place {
+            None => self.note_file(&path),
+            Some(place) => self.note_part(place, table.meta().file_bytes),
+        }
         if table.meta().value_file_bytes > 0 {
             self.note_file(&value_path(self.dir, id));
         }

@@ -1,6 +1,9 @@
 //! Describes a database from its manifest and the ends of its tables.
 
-use std::{collections::HashSet, path::Path};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use super::{
     file_bytes, list,
@@ -12,7 +15,7 @@ use crate::{
     io::FileSystem,
     log::segment::parse_segment_name,
     sync::primitive::Arc,
-    table::{Table, TableContext, TableMeta, parse_table_name, table_path},
+    table::{Table, TableContext, TableMeta, home_path, parse_table_name},
     types::TreeId,
     version::{
         manifest::{Manifest, manifest_path},
@@ -74,7 +77,7 @@ fn tree_levels(
         match Table::open(ctx, meta.clone()) {
             Ok(table) => levels[level].tables.push(describe(&table)),
             Err(error) => report.problems.push(Problem {
-                path: table_path(&report.path, meta.id),
+                path: home_path(&report.path, meta),
                 offset: None,
                 what: error.to_string(),
             }),
@@ -88,6 +91,8 @@ fn tree_levels(
 
 fn add_files(report: &mut DatabaseReport, fs: &dyn FileSystem, state: &CatalogState) -> Result<()> {
     let live: HashSet<u64> = state.tables().map(|meta| meta.id).collect();
+    let homes: HashSet<PathBuf> =
+        state.tables().map(|meta| home_path(&report.path, meta)).collect();
     for path in list(fs, &report.path)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some(id) = parse_segment_name(&name) {
@@ -102,6 +107,7 @@ fn add_files(report: &mut DatabaseReport, fs: &dyn FileSystem, state: &CatalogSt
         let table = name.replace(".val", ".sst");
         let is_leftover = match parse_table_name(&table) {
             Some(id) => !live.contains(&id),
+            None if name.ends_with(".set") => !homes.contains(&path),
             None => name.starts_with("MANIFEST-") && path != report.manifest,
         };
         if is_leftover {

@@ -25,6 +25,7 @@ pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext>
         read_mode: ReadMode::Buffered,
         cache: BlockCache::new(CACHE_BYTES),
         counters: Arc::new(TableCounters::default()),
+        shared: Arc::default(),
     })
 }
 

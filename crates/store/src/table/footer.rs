@@ -230,7 +230,8 @@ fn decode_fields(bytes: &mut &[u8], id: FileId, file_bytes: u64) -> Option<(Tabl
     };
     let (smallest, largest) = (key()?, key()?);
     let meta = TableMeta {
-        id,
+        place: None,
+            id,
         file_bytes,
         value_file_bytes,
         entries,

@@ -10,7 +10,7 @@
 use crate::{
     log::{Lsn, segment::BASE_LSN_MAX},
     partition::NAME_BYTES_MAX,
-    table::TableMeta,
+    table::{TableMeta, TablePlace},
     types::{FileId, KEY_BYTES_MAX, SEQ_END, SeqNo, TreeId},
 };
 
@@ -209,9 +209,13 @@ impl Encoder {
                 self.u32(*new);
             }
             Edit::AddTable { tree, level, meta } => {
-                self.u8(5);
+                self.u8(if meta.place.is_some() { 13 } else { 5 });
                 self.u32(*tree);
                 self.u8(*level);
+                if let Some(TablePlace { file, offset }) = meta.place {
+                    self.u64(file);
+                    self.u64(offset);
+                }
                 self.table(meta);
             }
             Edit::RemoveTable { tree, level, id } => {
@@ -350,7 +354,7 @@ impl<'a> Decoder<'a> {
             5 => Edit::AddTable {
                 tree: self.u32("a sub-tree")?,
                 level: self.level()?,
-                meta: self.table()?,
+                meta: self.table(None)?,
             },
             6 => Edit::RemoveTable {
                 tree: self.u32("a sub-tree")?,
@@ -376,8 +380,17 @@ impl<'a> Decoder<'a> {
                 root: self.u32("a sub-tree")?,
                 name: self.partition_name()?,
             },
+            13 => Edit::AddTable {
+                tree: self.u32("a sub-tree")?,
+                level: self.level()?,
+                meta: {
+                    let file = self.file_id()?;
+                    let place = TablePlace { file, offset: self.u64("a place in a file")? };
+                    self.table(Some(place))?
+                },
+            },
             12 => Edit::Bury { tree: self.u32("a sub-tree")?, segment: self.file_id()? },
-            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 12" }),
+            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 13" }),
         })
     }
 
@@ -396,9 +409,10 @@ impl<'a> Decoder<'a> {
         Ok(Edit::CreateKeyspace { id, name: name.to_owned(), options: options.to_vec(), tree })
     }
 
-    fn table(&mut self) -> Result<TableMeta, EditFault> {
+    fn table(&mut self, place: Option<TablePlace>) -> Result<TableMeta, EditFault> {
         let start = self.offset;
         let meta = TableMeta {
+            place,
             id: self.file_id()?,
             file_bytes: self.u64("a file length")?,
             value_file_bytes: self.u64("a file length")?,

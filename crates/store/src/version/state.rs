@@ -313,7 +313,8 @@ impl CatalogState {
             state.levels.resize_with(level + 1, BTreeMap::new);
         }
         state.levels[level].insert(meta.id, Arc::new(meta.clone()));
-        self.next_file = self.next_file.max(meta.id.saturating_add(1));
+        let last = meta.place.map_or(meta.id, |place| place.file.max(meta.id));
+        self.next_file = self.next_file.max(last.saturating_add(1));
         Ok(())
     }
 

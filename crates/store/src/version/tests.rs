@@ -20,7 +20,8 @@ fn dir() -> &'static Path {
 
 fn meta(id: u64) -> TableMeta {
     TableMeta {
-        id,
+        place: None,
+            id,
         file_bytes: 4096 * id,
         value_file_bytes: id,
         entries: 10 + id,
