@@ -99,13 +99,21 @@ impl Core {
         let Some((tree, writer)) = open.take() else { return Ok(()) };
         let meta = match tree.is_partition {
             false => writer.finish()?,
-            true => writer.finish_into(|| match shared {
-                Some(shared) => Ok(shared),
-                none => Ok(none.insert(SharedWriter::create(&self.tables, self.new_file_id())?)),
-            })?,
+            true => writer.finish_into(|| self.shared_writer(shared))?,
         };
         outputs.push((tree, meta));
         Ok(())
+    }
+
+    /// The writer of the file that small tables share, made if there is none.
+    pub(crate) fn shared_writer<'w>(
+        &self,
+        shared: &'w mut Option<SharedWriter>,
+    ) -> Result<&'w mut SharedWriter> {
+        match shared {
+            Some(shared) => Ok(shared),
+            none => Ok(none.insert(SharedWriter::create(&self.tables, self.new_file_id())?)),
+        }
     }
 
     /// Makes flushed tables part of their sub-trees, durably, and then visible.
