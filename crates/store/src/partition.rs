@@ -254,7 +254,8 @@ mod tests {
 
     #[test]
     fn names_are_what_the_documents_say() {
-        let name = |partitioning: Partitioning, key: &[u8]| partitioning.name_of(key).unwrap().to_vec();
+        let name =
+            |partitioning: Partitioning, key: &[u8]| partitioning.name_of(key).unwrap().to_vec();
         assert_eq!(name(Partitioning::PrefixLength(3), b"abcd"), b"abc");
         assert_eq!(name(Partitioning::PrefixLength(3), b"ab"), b"ab");
         assert_eq!(name(Partitioning::Delimiter(b'/'), b"t/a/b"), b"t/");

@@ -5,9 +5,7 @@ use std::{path::Path, sync::Arc};
 
 use rhumb::{
     Compression, Database, DatabaseBuilder, Error, Keyspace, KeyspaceOptions, Partitioning,
-    PersistMode, TableOptions,
-    inspect::Inspector,
-    io::sim::SimFs,
+    PersistMode, TableOptions, inspect::Inspector, io::sim::SimFs,
 };
 
 fn partitioned(partitions: Partitioning) -> KeyspaceOptions {
@@ -133,12 +131,17 @@ fn creations_and_drops_survive_a_kill() {
         (|_, k| assert!(k.drop_partition("b/").unwrap()), &[]),
         (|_, k| k.insert("b/2", "x").unwrap(), &["b/2"]),
         // In the manifest by an ingestion, and in the log.
-        (|_, k| assert_eq!(k.ingest([("c/1", "x"), ("d/1", "x")]).unwrap(), 2), &["b/2", "c/1", "d/1"]),
+        (
+            |_, k| assert_eq!(k.ingest([("c/1", "x"), ("d/1", "x")]).unwrap(), 2),
+            &["b/2", "c/1", "d/1"],
+        ),
         (|_, k| assert!(k.drop_partition("c/").unwrap()), &["b/2", "d/1"]),
         (|_, k| k.clear().unwrap(), &[]),
     ];
     // With and without an opening in between, which flushes what it replays.
-    for (reopened_at, killed_after) in (0..=acts.len()).flat_map(|at| (1..=acts.len()).map(move |n| (at, n))) {
+    for (reopened_at, killed_after) in
+        (0..=acts.len()).flat_map(|at| (1..=acts.len()).map(move |n| (at, n)))
+    {
         let fs = new_disk();
         let db = builder(&fs).open().unwrap();
         let keyspace = db.keyspace("k", by_tenant()).unwrap();
@@ -163,7 +166,8 @@ fn creations_and_drops_survive_a_kill() {
             drop(open.take());
             let db = builder(&fs).open().unwrap();
             let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
-            let case = format!("opened at {reopened_at}, killed after {killed_after}, {times} times");
+            let case =
+                format!("opened at {reopened_at}, killed after {killed_after}, {times} times");
             assert_eq!(keys(keyspace.iter()), *expected, "{case}");
             assert_eq!(names(&keyspace), listed, "{case}");
             open = Some((db, keyspace));

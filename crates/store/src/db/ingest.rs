@@ -242,11 +242,7 @@ impl Core {
 }
 
 /// The manifest edits of partitions that are in the log alone: their tables are in the manifest.
-fn edits_of_unknown(
-    state: &CatalogState,
-    inner: &KeyspaceInner,
-    trees: &[Arc<Tree>],
-) -> Vec<Edit> {
+fn edits_of_unknown(state: &CatalogState, inner: &KeyspaceInner, trees: &[Arc<Tree>]) -> Vec<Edit> {
     let root = inner.tree.get().id;
     let unknown = trees.iter().filter(|tree| !state.has_tree(tree.id));
     unknown

@@ -55,8 +55,7 @@ impl Core {
         };
         catalog.commit(self, vec![create])?;
         let none = PartitionMap::default();
-        let tree =
-            Tree::root(tree_id, Arc::new(options), Levels::default(), none, 0, &self.limbo);
+        let tree = Tree::root(tree_id, Arc::new(options), Levels::default(), none, 0, &self.limbo);
         let inner = KeyspaceInner::new(id, name.into(), Arc::clone(&tree), router, &self.limbo);
         self.trees.lock().add(tree);
         catalog.keyspaces.insert(Arc::clone(&inner.name), Arc::clone(&inner));

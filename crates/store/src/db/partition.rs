@@ -105,11 +105,7 @@ impl Core {
 
     /// The manifest edits of the partitions that were created in a memtable's time and are still there.
     /// The caller holds the catalog, whose `state` may know some already.
-    pub(super) fn edits_of_created(
-        &self,
-        state: &CatalogState,
-        created: &[Creation],
-    ) -> Vec<Edit> {
+    pub(super) fn edits_of_created(&self, state: &CatalogState, created: &[Creation]) -> Vec<Edit> {
         let trees = self.trees.lock();
         created
             .iter()

@@ -30,12 +30,7 @@ impl Keyspace {
             .map_or_else(Iter::failed, |(sources, seq)| Iter::new(sources, seq, from, to))
     }
 
-    fn scan(
-        &self,
-        from: &KeyBound,
-        to: &KeyBound,
-        seq: Option<SeqNo>,
-    ) -> Result<(Sources, SeqNo)> {
+    fn scan(&self, from: &KeyBound, to: &KeyBound, seq: Option<SeqNo>) -> Result<(Sources, SeqNo)> {
         let view = self.core().mem.get();
         let Some((root, map)) = self.held_at(seq)? else { return Ok((Box::new(Vec::new), 0)) };
         if root.partitions.is_none() {
@@ -80,12 +75,7 @@ impl Keyspace {
     }
 
     /// The sources of one sub-tree.
-    fn scan_one(
-        &self,
-        view: Arc<MemView>,
-        tree: &Tree,
-        seq: Option<SeqNo>,
-    ) -> (Sources, SeqNo) {
+    fn scan_one(&self, view: Arc<MemView>, tree: &Tree, seq: Option<SeqNo>) -> (Sources, SeqNo) {
         let (id, levels) = (tree.id, tree.levels.get());
         // Last: everything that the structures above have dropped is older than this.
         let seq = seq.unwrap_or_else(|| self.core().visible_seq());
@@ -116,9 +106,7 @@ impl Keyspace {
         };
         let scan = Arc::new(PartitionScan { snapshot, view, map: held, first, last });
         let sources: Sources = if self.inner.router.is_ordered() {
-            Box::new(move || {
-                vec![Source::Partitions(PartitionCursor::new(Arc::clone(&scan)))]
-            })
+            Box::new(move || vec![Source::Partitions(PartitionCursor::new(Arc::clone(&scan)))])
         } else {
             Box::new(move || scan.all_sources())
         };

@@ -5,11 +5,18 @@ use std::{path::Path, sync::Arc};
 use super::{DIR, IDENTITY, file_system, log, manifest, table};
 use crate::{
     io::{FileSystem, ReadMode, read_exact_at},
-    log::{LogWriter, batch::BatchBuilder, segment::SegmentHeader},
+    log::{
+        LogWriter,
+        batch::BatchBuilder,
+        creation::{Creation, encode_creations},
+        segment::SegmentHeader,
+    },
     options::KeyspaceOptions,
+    partition::Partitioning,
     table::{
         BlockCache, Compression, IndexKind, KeyHash, TableContext, TableCounters, TableMeta,
-        TableOptions, TableWriter, block::BlockBuilder, index_block::IndexBuilder, table_path,
+        TableOptions, TablePlace, TableWriter, block::BlockBuilder, index_block::IndexBuilder,
+        table_path,
     },
     types::Kind,
     version::{
@@ -220,16 +227,18 @@ fn logs() -> Vec<Vec<u8>> {
     let at = 5 + segments[0].len() + 2 + 72;
     torn[at..at + 4].copy_from_slice(&[0xad, 0xde, 0xad, 0xde]);
     let record = [vec![0], batch(5, 3)].concat();
+    let created = Creation { root: 1, tree: 300, name: b"name".as_slice().into() };
+    let creations = [vec![0], encode_creations(&[created.clone(), created])].concat();
     let mut repaired = segments[0][2..].to_vec();
     log::repair(&mut repaired, 1);
     assert_eq!(repaired, segments[0][2..], "what is whole is left as it is");
-    vec![whole, alone, torn, record]
+    vec![whole, alone, torn, record, creations]
 }
 
 fn edits() -> Vec<VersionEdit> {
     let meta = |id: u64| TableMeta {
         place: None,
-            id,
+        id,
         file_bytes: 8192,
         value_file_bytes: 0,
         entries: 10,
@@ -267,7 +276,24 @@ fn edits() -> Vec<VersionEdit> {
             Edit::LastSeq { seq: 77 },
         ]
         .into(),
+        vec![
+            Edit::CreatePartition { root: 3, name: b"a".as_slice().into(), tree: 5 },
+            Edit::CreatePartition { root: 3, name: b"b".as_slice().into(), tree: 6 },
+            Edit::AddTable {
+                tree: 6,
+                level: 0,
+                meta: TableMeta { place: Some(TablePlace { file: 13, offset: 8192 }), ..meta(12) },
+            },
+            Edit::DropPartition { root: 3, name: b"a".as_slice().into() },
+            Edit::Bury { tree: 5, segment: 11 },
+        ]
+        .into(),
     ]
+}
+
+/// Encoded options of a keyspace with partitions.
+fn partitioned(partitions: Partitioning) -> Vec<u8> {
+    KeyspaceOptions { partitions, ..KeyspaceOptions::default() }.encode()
 }
 
 fn manifests() -> Vec<Vec<u8>> {
@@ -289,5 +315,9 @@ fn manifests() -> Vec<Vec<u8>> {
         [&[3], &current[..]].concat(),
         [&[4], line].concat(),
         [vec![5], KeyspaceOptions::default().encode()].concat(),
+        [vec![5], partitioned(Partitioning::Delimiter(b'/'))].concat(),
+        [vec![5], partitioned(Partitioning::SplitPoints(vec![b"a".to_vec(), b"b".to_vec()]))]
+            .concat(),
+        [vec![5], partitioned(Partitioning::Function("f".to_owned()))].concat(),
     ]
 }

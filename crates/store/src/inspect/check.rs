@@ -184,7 +184,8 @@ impl Checker<'_, '_> {
         let is_foreign = |key: &[u8]| partitioning.name_of(key).is_some_and(|of| of != name);
         for (_, meta) in state.tables_of(tree) {
             if is_foreign(&meta.smallest) || is_foreign(&meta.largest) {
-                let what = format!("keys that do not belong to partition {:?}", name.escape_ascii());
+                let what =
+                    format!("keys that do not belong to partition {:?}", name.escape_ascii());
                 self.note(home_path(self.dir, meta), None, what);
             }
         }
@@ -229,8 +230,7 @@ impl Checker<'_, '_> {
 
     /// Checks the table `id`, which should be as `meta` says.
     fn check_table(&mut self, id: u64, meta: Option<&TableMeta>) {
-        let path =
-            meta.map_or_else(|| table_path(self.dir, id), |meta| home_path(self.dir, meta));
+        let path = meta.map_or_else(|| table_path(self.dir, id), |meta| home_path(self.dir, meta));
         let opened = match meta {
             Some(meta) => Ok(meta.clone()),
             None => Table::read_meta(&self.context, id),

@@ -77,7 +77,9 @@ fn describe(edit: &Edit) -> String {
             format!("drop partition \"{}\" of sub-tree {root}", shortened(name))
         }
         Edit::Bury { tree, segment } => {
-            format!("the log's creation of sub-tree {tree}, up to segment {segment}, does not count")
+            format!(
+                "the log's creation of sub-tree {tree}, up to segment {segment}, does not count"
+            )
         }
     }
 }

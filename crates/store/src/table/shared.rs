@@ -102,7 +102,11 @@ pub(crate) struct SharedPart {
 
 impl SharedPart {
     /// Opens the part that `meta` describes, which lies at `place`, and counts it as in use.
-    pub(crate) fn open(ctx: &TableContext, meta: &TableMeta, place: TablePlace) -> Result<Arc<Self>> {
+    pub(crate) fn open(
+        ctx: &TableContext,
+        meta: &TableMeta,
+        place: TablePlace,
+    ) -> Result<Arc<Self>> {
         let shared = ctx.shared.get(ctx, place)?;
         let (offset, len) = (place.offset, meta.file_bytes);
         if !offset.is_multiple_of(PAGE_BYTES as u64)

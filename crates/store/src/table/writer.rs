@@ -99,7 +99,7 @@ impl TableWriter {
             cost: CostEstimate::new(options.restart_interval),
             meta: TableMeta {
                 place: None,
-            id,
+                id,
                 file_bytes: 0,
                 value_file_bytes: 0,
                 entries: 0,

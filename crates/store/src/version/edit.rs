@@ -376,10 +376,9 @@ impl<'a> Decoder<'a> {
                 name: self.partition_name()?,
                 tree: self.u32("a sub-tree")?,
             },
-            11 => Edit::DropPartition {
-                root: self.u32("a sub-tree")?,
-                name: self.partition_name()?,
-            },
+            11 => {
+                Edit::DropPartition { root: self.u32("a sub-tree")?, name: self.partition_name()? }
+            }
             13 => Edit::AddTable {
                 tree: self.u32("a sub-tree")?,
                 level: self.level()?,

@@ -226,7 +226,8 @@ impl CatalogState {
     /// Removes a keyspace's sub-tree with those of its partitions.
     fn remove_trees(&mut self, root: TreeId) {
         self.trees.remove(&root);
-        let names: Vec<Arc<[u8]>> = self.partitions_of(root).map(|(name, _)| name.clone()).collect();
+        let names: Vec<Arc<[u8]>> =
+            self.partitions_of(root).map(|(name, _)| name.clone()).collect();
         for name in names {
             if let Some(tree) = self.partitions.remove(&(root, name)) {
                 self.trees.remove(&tree);
@@ -235,10 +236,7 @@ impl CatalogState {
     }
 
     /// The partitions of the keyspace whose sub-tree is `root`, in the order of their names.
-    pub(crate) fn partitions_of(
-        &self,
-        root: TreeId,
-    ) -> impl Iterator<Item = (&Arc<[u8]>, TreeId)> {
+    pub(crate) fn partitions_of(&self, root: TreeId) -> impl Iterator<Item = (&Arc<[u8]>, TreeId)> {
         let from = (root, Arc::from([]));
         let all = self.partitions.range(from..).take_while(move |((of, _), _)| *of == root);
         all.map(|((_, name), tree)| (name, *tree))

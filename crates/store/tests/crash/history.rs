@@ -17,17 +17,37 @@ pub(crate) enum Change {
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Write(Change),
-    Batch { changes: Vec<Change>, durability: Option<PersistMode> },
+    Batch {
+        changes: Vec<Change>,
+        durability: Option<PersistMode>,
+    },
     Persist(PersistMode),
     Flush,
-    Compact { keyspace: usize },
-    Clear { keyspace: usize },
-    Drop { keyspace: usize },
+    Compact {
+        keyspace: usize,
+    },
+    Clear {
+        keyspace: usize,
+    },
+    Drop {
+        keyspace: usize,
+    },
     /// The partition of a key.
-    DropPartition { keyspace: usize, key: Vec<u8> },
-    Ingest { keyspace: usize, entries: Vec<(Vec<u8>, Vec<u8>)> },
-    Checkpoint { number: usize },
-    Get { keyspace: usize, key: Vec<u8> },
+    DropPartition {
+        keyspace: usize,
+        key: Vec<u8>,
+    },
+    Ingest {
+        keyspace: usize,
+        entries: Vec<(Vec<u8>, Vec<u8>)>,
+    },
+    Checkpoint {
+        number: usize,
+    },
+    Get {
+        keyspace: usize,
+        key: Vec<u8>,
+    },
     Reopen,
 }
 

@@ -1,8 +1,6 @@
 //! Shows a database and its tables.
 
-use rhumb::inspect::{
-    DatabaseReport, KeyspaceReport, LevelReport, PartitionReport, TableReport,
-};
+use rhumb::inspect::{DatabaseReport, KeyspaceReport, LevelReport, PartitionReport, TableReport};
 use serde_json::{Value as Json, json};
 
 use crate::{
