@@ -2,6 +2,7 @@
 
 pub mod engine;
 pub mod index;
+pub mod readafterdelete;
 pub mod ycsb;
 
 use std::path::{Path, PathBuf};

@@ -44,10 +44,11 @@ pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions) -> Vec<f64> {
     scores
 }
 
-/// Whether a partition is so small that all of it is merged at once, together with others like it.
-pub(crate) fn is_small(levels: &Levels) -> bool {
+/// Whether a partition is so small that all of it is merged at once, together with others like it. What
+/// comes of that is not due again: it fits level 1.
+pub(crate) fn is_small(levels: &Levels, options: &DatabaseOptions) -> bool {
     let bytes: u64 = levels.all().map(|(_, table)| table.meta().total_bytes()).sum();
-    bytes <= SMALL_BYTES_MAX
+    bytes < SMALL_BYTES_MAX.min(options.level_one_bytes)
 }
 
 /// The most urgent level that is due, with its score.

@@ -34,7 +34,9 @@ impl Core {
         };
         // Ties are broken, so that a run without a pool is repeatable.
         due.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.id.cmp(&b.2.id)));
-        let is_small = |tree: &Arc<Tree>| tree.is_partition && picker::is_small(&tree.levels.get());
+        let is_small = |tree: &Arc<Tree>| {
+            tree.is_partition && picker::is_small(&tree.levels.get(), &self.options)
+        };
         if due.first().is_some_and(|(.., first)| is_small(first)) {
             let small: Vec<_> = due.iter().map(|(.., tree)| tree).filter(|t| is_small(t)).collect();
             if self.compact_small(&small)? {

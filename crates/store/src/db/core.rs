@@ -170,9 +170,15 @@ impl Trees {
         self.ghosts.insert(tree.id, Arc::downgrade(tree));
     }
 
-    /// The sub-tree `id`, unless nobody reads it any more; a dropped one only snapshots read.
-    pub(crate) fn get(&self, id: TreeId, has_snapshots: bool) -> Option<Arc<Tree>> {
-        let ghost = || self.ghosts.get(&id).filter(|_| has_snapshots)?.upgrade();
+    /// The sub-tree `id` unless it was dropped.
+    pub(crate) fn get(&self, id: TreeId) -> Option<&Arc<Tree>> {
+        self.live.get(&id)
+    }
+
+    /// The sub-tree `id`, unless nobody reads it any more; a dropped one only `snapshots` read. They are
+    /// asked once it is known to be dropped: those that see it were there before.
+    pub(crate) fn get_read(&self, id: TreeId, snapshots: &Snapshots) -> Option<Arc<Tree>> {
+        let ghost = || self.ghosts.get(&id).filter(|_| snapshots.count() > 0)?.upgrade();
         self.live.get(&id).cloned().or_else(ghost)
     }
 

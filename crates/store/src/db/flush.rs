@@ -47,9 +47,7 @@ impl Core {
         &self,
         memtable: &Memtable,
     ) -> Result<Vec<(Arc<Tree>, TableMeta)>> {
-        let snapshots = self.snapshots.list();
-        let has_snapshots = !snapshots.is_empty();
-        let mut retain = Retain::new(snapshots, false);
+        let mut retain = Retain::new(self.snapshots.list(), false);
         // The sub-tree of the entries at hand, if they are kept.
         let mut at: Option<(TreeId, Option<Arc<Tree>>)> = None;
         let mut outputs = Vec::new();
@@ -60,7 +58,7 @@ impl Core {
                 if at.as_ref().is_none_or(|(id, _)| *id != entry.tree()) {
                     self.finish_table(&mut open, &mut shared, &mut outputs)?;
                     retain.next_run();
-                    let tree = self.trees.lock().get(entry.tree(), has_snapshots);
+                    let tree = self.trees.lock().get_read(entry.tree(), &self.snapshots);
                     if let Some(tree) = &tree {
                         let (id, options) = (self.new_file_id(), &tree.options.table);
                         let writer = TableWriter::create(&self.tables, id, options);

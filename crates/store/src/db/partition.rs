@@ -109,7 +109,7 @@ impl Core {
         let trees = self.trees.lock();
         created
             .iter()
-            .filter(|new| !state.has_tree(new.tree) && trees.get(new.tree, false).is_some())
+            .filter(|new| !state.has_tree(new.tree) && trees.get(new.tree).is_some())
             .map(|Creation { root, tree, name }| Edit::CreatePartition {
                 root: *root,
                 name: name.clone(),
