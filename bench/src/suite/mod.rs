@@ -2,6 +2,7 @@
 
 pub mod engine;
 pub mod index;
+#[cfg(feature = "rhumb")]
 pub mod readafterdelete;
 pub mod ycsb;
 

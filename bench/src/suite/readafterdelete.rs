@@ -128,6 +128,21 @@ fn bytes(bytes: u64) -> Sample {
     Sample::plain(bytes as f64, "bytes")
 }
 
+/// A key by chance, of a partition that is dropped or of one that stays.
+fn draw(rng: &mut Rng, keys: usize, dead: bool) -> (u32, usize) {
+    let partition = rng.below(u64::from(PARTITIONS / 2)) as u32 * 2 + u32::from(!dead);
+    (partition, rng.below(keys as u64) as usize)
+}
+
+type Pair = rhumb::Result<(rhumb::Slice, rhumb::Slice)>;
+
+/// The key of an entry, once its value is known to be right.
+fn key_of(options: &Options, pair: Pair) -> Result<Vec<u8>> {
+    let (key, value) = pair?;
+    ensure!(is_value(&key, &value, options.value_size), "a wrong value of {key:?}");
+    Ok(key.to_vec())
+}
+
 /// Reads what is dropped or will be, and what stays.
 fn read(
     options: &Options,
@@ -136,73 +151,47 @@ fn read(
     subject: &str,
     report: &mut Report,
 ) -> Result<()> {
-    let mut rng = Rng::new(options.run.seed);
-    let mut draw = |dead: bool| {
-        let partition = rng.below(u64::from(PARTITIONS / 2)) as u32 * 2 + u32::from(!dead);
-        (partition, rng.below(keys as u64) as usize)
-    };
+    let (mut rng, time) = (Rng::new(options.run.seed), options.run.time());
     let is_after = subject == AFTER;
-    let entry =
-        |pair: Option<rhumb::Result<(rhumb::Slice, rhumb::Slice)>>| -> Result<Option<Vec<u8>>> {
-            let Some((key, value)) = pair.transpose()? else { return Ok(None) };
-            ensure!(is_value(&key, &value, options.value_size), "a wrong value of {key:?}");
-            Ok(Some(key.to_vec()))
-        };
-    let time = options.run.time();
-    report.add(
-        subject,
-        "seek_dead",
-        1,
-        rate(time, || {
-            let (partition, number) = draw(true);
-            let found = entry(keyspace.range(key(partition, number)..).next())?;
-            let expected = if is_after { key(partition + 1, 0) } else { key(partition, number) };
-            ensure!(
-                found.as_deref() == Some(expected.as_bytes()),
-                "{found:?} instead of {expected}"
-            );
-            Ok(())
-        })?,
-    );
-    report.add(
-        subject,
-        "scan_dead",
-        1,
-        rate(time, || {
-            let (partition, _) = draw(true);
-            let mut found = 0;
-            for pair in keyspace.prefix(name(partition)).take(SCAN_ENTRIES) {
-                found += usize::from(entry(Some(pair))?.is_some());
-            }
-            ensure!(found == if is_after { 0 } else { SCAN_ENTRIES.min(keys) }, "{found} entries");
-            Ok(())
-        })?,
-    );
-    report.add(
-        subject,
-        "scan_live",
-        1,
-        rate(time, || {
-            let (partition, number) = draw(false);
-            for pair in keyspace.range(key(partition, number)..).take(SCAN_ENTRIES) {
-                entry(Some(pair))?;
-            }
-            Ok(())
-        })?,
-    );
-    report.add(
-        subject,
-        "get_live",
-        1,
-        rate(time, || {
-            let (partition, number) = draw(false);
-            let key = key(partition, number);
-            let value = keyspace.get(&key)?;
-            let is_right = value.is_some_and(|v| is_value(key.as_bytes(), &v, options.value_size));
-            ensure!(is_right, "a wrong value of {key}");
-            Ok(())
-        })?,
-    );
+    let seek_dead = rate(time, || {
+        let (partition, number) = draw(&mut rng, keys, true);
+        let first = keyspace.range(key(partition, number)..).next();
+        let found = first.map(|pair| key_of(options, pair)).transpose()?;
+        let expected = if is_after { key(partition + 1, 0) } else { key(partition, number) };
+        ensure!(found.as_deref() == Some(expected.as_bytes()), "{found:?}, not {expected}");
+        Ok(())
+    })?;
+    let scan_dead = rate(time, || {
+        let (partition, _) = draw(&mut rng, keys, true);
+        let mut found = 0;
+        for pair in keyspace.prefix(name(partition)).take(SCAN_ENTRIES) {
+            key_of(options, pair)?;
+            found += 1;
+        }
+        ensure!(found == if is_after { 0 } else { SCAN_ENTRIES.min(keys) }, "{found} entries");
+        Ok(())
+    })?;
+    let scan_live = rate(time, || {
+        let (partition, number) = draw(&mut rng, keys, false);
+        for pair in keyspace.range(key(partition, number)..).take(SCAN_ENTRIES) {
+            key_of(options, pair)?;
+        }
+        Ok(())
+    })?;
+    let get_live = rate(time, || {
+        let (partition, number) = draw(&mut rng, keys, false);
+        let key = key(partition, number);
+        let value = keyspace.get(&key)?;
+        let is_right = value.is_some_and(|v| is_value(key.as_bytes(), &v, options.value_size));
+        ensure!(is_right, "a wrong value of {key}");
+        Ok(())
+    })?;
+    let samples = [seek_dead, scan_dead, scan_live, get_live];
+    for (workload, sample) in
+        ["seek_dead", "scan_dead", "scan_live", "get_live"].iter().zip(samples)
+    {
+        report.add(subject, workload, 1, sample);
+    }
     Ok(())
 }
 

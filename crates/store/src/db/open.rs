@@ -64,9 +64,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let last_file = names.iter().filter_map(|name| file_number(name)).max().unwrap_or(0);
     let recovered = Manifest::recover(&*fs, &dir)?;
     if recovered.is_none() && !options.create_if_missing {
-        return Err(Error::InvalidArgument(
-            format!("there is no database in {}", dir.display()).into(),
-        ));
+        return Err(no_database(&dir));
     }
     let mut state = recovered.map(|recovered| recovered.state).unwrap_or_default();
     let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
@@ -87,7 +85,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &limbo)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
-    let last_seq = replayed.iter().map(|m| m.last_seq()).fold(state.last_seq, SeqNo::max);
+    let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
     let floor = Some(LogFloor { segment, lsn: recovery.end });
     let view = MemView {
         active: Arc::new(following(replayed.last(), floor, &options)),
@@ -139,9 +137,7 @@ fn prepare_directory(fs: &dyn FileSystem, dir: &Path, create: bool) -> Result<()
         Ok(names) if is_database(&names) => return Ok(()),
         _ if create => {}
         _ => {
-            return Err(Error::InvalidArgument(
-                format!("there is no database in {}", dir.display()).into(),
-            ));
+            return Err(no_database(dir));
         }
     }
     retry("create directory", dir, || fs.create_dir_all(dir))?;
@@ -155,6 +151,10 @@ fn prepare_directory(fs: &dyn FileSystem, dir: &Path, create: bool) -> Result<()
         }
     }
     Ok(())
+}
+
+fn no_database(dir: &Path) -> Error {
+    Error::InvalidArgument(format!("there is no database in {}", dir.display()).into())
 }
 
 /// Takes the lock, or says who has it.

@@ -239,6 +239,14 @@ impl Encoder {
                 self.u8(9);
                 self.u64(*seq);
             }
+            Edit::CreatePartition { .. } | Edit::DropPartition { .. } | Edit::Bury { .. } => {
+                self.partition_edit(edit);
+            }
+        }
+    }
+
+    fn partition_edit(&mut self, edit: &Edit) {
+        match edit {
             Edit::CreatePartition { root, name, tree } => {
                 self.u8(10);
                 self.u32(*root);
@@ -255,6 +263,7 @@ impl Encoder {
                 self.u32(*tree);
                 self.u64(*segment);
             }
+            _ => {}
         }
     }
 
