@@ -11,7 +11,7 @@ use crate::{
     suite::{
         self, engine,
         index::{self, IndexOptions},
-        ycsb,
+        readafterdelete, ycsb,
     },
 };
 
@@ -34,6 +34,13 @@ pub enum BenchCommand {
     /// a: half updates. b: 5% updates. c: reads. d: reads of the latest, 5% inserts. e: scans, 5%
     /// inserts. f: half read-modify-writes.
     Ycsb(YcsbCommand),
+    /// Drop every second of ten partitions, and read before and after
+    ///
+    /// Workloads: drop seek_dead scan_dead scan_live get_live space, and with 10, 1000 and 10000
+    /// partitions of one entry create, idle (bytes that each takes) and scan10. --keys are those of one
+    /// partition [default: 300000].
+    #[command(name = "readafterdelete")]
+    ReadAfterDelete(ReadAfterDeleteCommand),
     /// Look up, scan and insert 64-bit keys in the in-memory index
     ///
     /// Workloads: lookup lookup_zipf batch64 scan100 mixed95 mixed50 insert dynamic, and by name
@@ -84,6 +91,14 @@ pub struct YcsbCommand {
     pub options: Options,
 }
 
+/// What `rhumb bench readafterdelete` takes.
+#[derive(Args, Debug)]
+pub struct ReadAfterDeleteCommand {
+    /// How to measure.
+    #[command(flatten)]
+    pub options: Options,
+}
+
 /// What `rhumb bench index` takes.
 #[derive(Args, Debug)]
 pub struct IndexCommand {
@@ -129,6 +144,9 @@ pub fn run(command: BenchCommand) -> Result<()> {
         BenchCommand::Ycsb(YcsbCommand { workload, options }) => {
             let workloads = ycsb::choose_workloads(&workload)?;
             ycsb::run(&[&LEARNED], &workloads, &options)?.print(options.run.json)
+        }
+        BenchCommand::ReadAfterDelete(ReadAfterDeleteCommand { options }) => {
+            readafterdelete::run(&options)?.print(options.run.json)
         }
         BenchCommand::Index(IndexCommand { preset, workload, poison, options }) => {
             let names: Vec<_> = preset.iter().map(|name| rhumb_index::subject_name(name)).collect();

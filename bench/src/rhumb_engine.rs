@@ -68,7 +68,7 @@ impl Rhumb {
             filter_bits_per_key: u8::try_from(tuning.filter_bits).unwrap_or(u8::MAX),
             ..TableOptions::default()
         };
-        KeyspaceOptions { table }
+        KeyspaceOptions { table, ..KeyspaceOptions::default() }
     }
 
     /// Two memtables come on top of the cache, as they do for the others, and what the engine

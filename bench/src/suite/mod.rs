@@ -4,6 +4,8 @@
 pub mod async_reads;
 pub mod engine;
 pub mod index;
+#[cfg(feature = "rhumb")]
+pub mod readafterdelete;
 pub mod ycsb;
 
 use std::path::{Path, PathBuf};

@@ -30,6 +30,8 @@ pub(crate) mod memtable;
 #[cfg(not(any(loom, shuttle)))]
 pub mod options;
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) mod partition;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod plan;
 #[cfg(not(any(loom, shuttle)))]
 pub mod slice;
@@ -44,7 +46,9 @@ pub(crate) mod varint;
 pub(crate) mod version;
 
 #[cfg(not(any(loom, shuttle)))]
-pub use db::{Batch, Database, Keyspace, KeyspaceStats, LevelStats, Snapshot, Stats, Submitted};
+pub use db::{
+    Batch, Database, Keyspace, KeyspaceStats, LevelStats, PartitionInfo, Snapshot, Stats, Submitted,
+};
 #[cfg(not(any(loom, shuttle)))]
 pub use error::{Corruption, Error, Result};
 pub use index::{Index, IndexBuilder, IndexStats, Preset};
@@ -52,6 +56,8 @@ pub use index::{Index, IndexBuilder, IndexStats, Preset};
 pub use iter::{Iter, stream::AsyncIter};
 #[cfg(not(any(loom, shuttle)))]
 pub use options::{DatabaseBuilder, KeyspaceOptions, MemtableKind, PersistMode};
+#[cfg(not(any(loom, shuttle)))]
+pub use partition::Partitioning;
 #[cfg(not(any(loom, shuttle)))]
 pub use slice::Slice;
 #[cfg(not(any(loom, shuttle)))]

@@ -21,10 +21,10 @@ mod version;
 pub(crate) use self::entry::MemEntry;
 use self::{filter::Filter, learned::Learned, skiplist::SkipList, version::Version};
 use crate::{
-    log::{Lsn, batch::BatchOp},
+    log::{Lsn, batch::BatchOp, creation::Creation},
     options::MemtableKind,
     slice::Slice,
-    sync::primitive::{Arc, AtomicU64, AtomicUsize, Ordering},
+    sync::primitive::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering},
     types::{FileId, Kind, SeqNo, TreeId},
 };
 
@@ -68,6 +68,9 @@ macro_rules! each {
     };
 }
 
+/// What a new partition takes besides its name, here and among the sub-trees, about.
+const CREATION_BYTES: usize = 512;
+
 /// A sorted set of entries that grows until it is sealed and flushed.
 pub(crate) struct Memtable {
     entries: Entries,
@@ -76,6 +79,9 @@ pub(crate) struct Memtable {
     bytes: AtomicUsize,
     last_seq: AtomicU64,
     log: Option<LogFloor>,
+    /// Partitions that came into being in the log records of these entries: the flush that gives the
+    /// records up makes them durable.
+    created: Mutex<Vec<Creation>>,
 }
 
 impl Memtable {
@@ -111,6 +117,7 @@ impl Memtable {
             filter,
             last_seq: AtomicU64::new(0),
             log,
+            created: Mutex::default(),
         }
     }
 
@@ -124,9 +131,9 @@ impl Memtable {
         self.bytes.load(Ordering::Relaxed) + each!(&self.entries, entries => entries.bytes())
     }
 
-    /// Whether nothing was inserted.
+    /// Whether nothing was inserted, and no partition created.
     pub(crate) fn is_empty(&self) -> bool {
-        each!(&self.entries, entries => entries.is_empty())
+        self.created.lock().is_empty() && each!(&self.entries, entries => entries.is_empty())
     }
 
     /// The newest sequence number inserted; 0 when empty.
@@ -137,6 +144,18 @@ impl Memtable {
     /// Accounts for a record whose operations are about to be inserted.
     pub(crate) fn charge_record(&self, record: &Arc<[u8]>) {
         self.bytes.fetch_add(record.len() + 32, Ordering::Relaxed);
+    }
+
+    /// Takes note of new partitions.
+    pub(crate) fn add_created(&self, creations: &[Creation]) {
+        let bytes: usize = creations.iter().map(|new| new.name.len() + CREATION_BYTES).sum();
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.created.lock().extend_from_slice(creations);
+    }
+
+    /// The partitions that were created in this memtable's time, in order.
+    pub(crate) fn created(&self) -> Vec<Creation> {
+        self.created.lock().clone()
     }
 
     /// Inserts one operation of `record`. O(log n).

@@ -9,6 +9,7 @@ use crate::{
     db::Database,
     error::{Error, Result},
     io::{Clock, FileSystem, ReadEngineKind, ReadMode, StdFs, SystemClock},
+    partition::{Functions, Partitioning},
     sync::primitive::Arc,
     table::{Compression, IndexKind, TableOptions},
 };
@@ -42,10 +43,16 @@ pub enum MemtableKind {
 pub struct KeyspaceOptions {
     /// How its tables are written.
     pub table: TableOptions,
+    /// Into which parts its keys are divided.
+    pub partitions: Partitioning,
 }
 
-/// Version of the encoded keyspace options.
-const OPTIONS_VERSION: u8 = 1;
+/// Version of the encoded options of a keyspace without partitions, and of one with them.
+const PLAIN_VERSION: u8 = 1;
+const PARTITIONED_VERSION: u8 = 2;
+
+/// Bytes of the encoded options of either version before what is said of partitions.
+const TABLE_OPTIONS_BYTES: usize = 13;
 
 impl KeyspaceOptions {
     /// Refuses values that are out of bounds, by name.
@@ -55,29 +62,38 @@ impl KeyspaceOptions {
         if *table != table.clamped() {
             return refuse(format!("table options are out of their documented bounds: {table:?}"));
         }
-        Ok(())
+        self.partitions.check().or_else(refuse)
     }
 
     /// The options as the manifest keeps them; `docs/format/manifest.md` has the bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let table = &self.table;
-        let mut bytes = vec![OPTIONS_VERSION, table.index.to_byte(), table.compression.byte()];
+        let version = match self.partitions {
+            Partitioning::None => PLAIN_VERSION,
+            _ => PARTITIONED_VERSION,
+        };
+        let mut bytes = vec![version, table.index.to_byte(), table.compression.byte()];
         bytes.extend([table.filter_bits_per_key, table.restart_interval]);
         bytes.extend(table.block_bytes.to_le_bytes());
         bytes.extend(table.large_value_bytes.to_le_bytes());
+        self.partitions.encode(&mut bytes);
         bytes
     }
 
     /// Reads what [`KeyspaceOptions::encode`] wrote; the error says what was expected and found.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let Ok([version, index, compression, filter_bits_per_key, restart_interval, rest @ ..]) =
-            <[u8; 13]>::try_from(bytes)
-        else {
-            return Err(format!("keyspace options of {} bytes instead of 13", bytes.len()));
+        let Some((&table, behind)) = bytes.split_first_chunk::<TABLE_OPTIONS_BYTES>() else {
+            return Err(format!("keyspace options of {} bytes", bytes.len()));
         };
-        if version != OPTIONS_VERSION {
-            return Err(format!("keyspace options of version {version}"));
-        }
+        let [version, index, compression, filter_bits_per_key, restart_interval, rest @ ..] = table;
+        let partitions = match version {
+            PLAIN_VERSION if behind.is_empty() => Partitioning::None,
+            PLAIN_VERSION => {
+                return Err(format!("keyspace options of {} bytes instead of 13", bytes.len()));
+            }
+            PARTITIONED_VERSION => Partitioning::decode(behind)?,
+            _ => return Err(format!("keyspace options of version {version}")),
+        };
         let word =
             |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
         let options = Self {
@@ -90,6 +106,7 @@ impl KeyspaceOptions {
                 block_bytes: word(0),
                 large_value_bytes: word(4),
             },
+            partitions,
         };
         options.check().map_err(|error| error.to_string())?;
         Ok(options)
@@ -159,6 +176,7 @@ impl Default for DatabaseOptions {
 pub struct DatabaseBuilder {
     pub(crate) path: PathBuf,
     pub(crate) options: DatabaseOptions,
+    pub(crate) functions: Functions,
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -168,6 +186,7 @@ impl DatabaseBuilder {
         Self {
             path: path.to_owned(),
             options: DatabaseOptions::default(),
+            functions: Functions::default(),
             fs: Arc::new(StdFs),
             clock: Arc::new(SystemClock),
         }
@@ -247,6 +266,19 @@ impl DatabaseBuilder {
         self
     }
 
+    /// Registers a function from keys to names of partitions, for keyspaces that are divided by
+    /// [`Partitioning::Function`] of this name. It must say the same of a key for as long as the
+    /// keyspace lives: a key of which it says something else is not found. A write of a key whose name
+    /// has over 255 bytes is refused.
+    pub fn partition_function(
+        mut self,
+        name: &str,
+        function: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.0.insert(name.to_owned(), Arc::new(function));
+        self
+    }
+
     /// The file system to use.
     pub fn file_system(mut self, fs: Arc<dyn FileSystem>) -> Self {
         self.fs = fs;
@@ -265,7 +297,8 @@ impl DatabaseBuilder {
     ///
     /// [`Error::Locked`] if another process has it open; [`Error::Corrupt`] if files that were
     /// made durable are damaged; [`Error::Io`] from the file system;
-    /// [`Error::InvalidArgument`] for settings that contradict each other.
+    /// [`Error::InvalidArgument`] for settings that contradict each other, or where a keyspace is divided
+    /// by a function that was not registered.
     pub fn open(self) -> Result<Database> {
         let options = &self.options;
         if options.memtable_bytes == 0 || options.table_bytes == 0 || options.level_one_bytes == 0 {

@@ -17,7 +17,8 @@ use std::{
 };
 
 use rhumb::{
-    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions,
+    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, Partitioning, PersistMode,
+    TableOptions,
     error::IoFailure,
     inspect::{CheckReport, Inspector},
     io::{FileSystem, sim::SimFs, write_all},
@@ -60,15 +61,16 @@ fn open(fs: &SimFs) -> rhumb::Result<Database> {
 fn options(name: &str) -> KeyspaceOptions {
     let table =
         TableOptions { block_bytes: 512, large_value_bytes: 1000, ..TableOptions::default() };
-    KeyspaceOptions {
-        table: match name {
-            "learned" => table,
-            _ => TableOptions {
+    match name {
+        "learned" => KeyspaceOptions { table, ..KeyspaceOptions::default() },
+        _ => KeyspaceOptions {
+            table: TableOptions {
                 index: IndexKind::BinarySearch,
                 compression: Compression::None,
                 filter_bits_per_key: 0,
                 ..table
             },
+            partitions: Partitioning::PrefixLength(5),
         },
     }
 }

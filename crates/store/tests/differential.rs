@@ -11,8 +11,8 @@ use std::{
 };
 
 use rhumb::{
-    Compression, Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode, Slice,
-    Snapshot, TableOptions,
+    Compression, Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, Partitioning,
+    PersistMode, Slice, Snapshot, TableOptions,
 };
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -78,6 +78,7 @@ fn open(dir: &Path, threads: usize, memtables: MemtableKind) -> Database {
         .level_one_bytes(40 << 10)
         .memory_budget_bytes(1 << 20)
         .background_threads(threads)
+        .partition_function("by-last-byte", |key| vec![key.last().copied().unwrap_or(0) % 5])
         .open()
         .expect("open")
 }
@@ -112,7 +113,15 @@ impl World {
         if self.random.below(2) == 0 {
             table.compression = Compression::None;
         }
-        KeyspaceOptions { table }
+        let partitions = match self.random.below(8) {
+            0 => Partitioning::PrefixLength(5),
+            1 => Partitioning::PrefixLength(7),
+            2 => Partitioning::Delimiter(b'0'),
+            3 => Partitioning::SplitPoints(vec![b"a".to_vec(), b"user03".to_vec(), vec![b'x'; 9]]),
+            4 => Partitioning::Function("by-last-byte".to_owned()),
+            _ => Partitioning::None,
+        };
+        KeyspaceOptions { table, partitions }
     }
 
     fn name(&mut self) -> String {
@@ -140,7 +149,8 @@ impl World {
             920..=949 => self.check_snapshot(),
             950..=959 => drop(self.snapshots.pop()),
             960..=966 => self.drop_space(),
-            967..=972 => self.clear_space(),
+            967..=968 => self.clear_space(),
+            969..=972 => self.drop_partition(),
             973..=982 => self.ingest(),
             983..=987 => self.compact(),
             988..=991 => self.db().flush().expect("flush"),
@@ -291,6 +301,47 @@ impl World {
         map.clear();
         batch.commit().expect("commit");
         map.insert(b"after".to_vec(), b"clear".to_vec());
+    }
+
+    /// Drops the partition of a key by chance, with a batch and an iterator begun before it.
+    fn drop_partition(&mut self) {
+        let name = self.space();
+        let key = self.random.key();
+        let mut batch = self.db().batch();
+        let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
+        let partition = keyspace.partition_of(&key);
+        let is_partitioned = keyspace.options().partitions != Partitioning::None;
+        let infos = keyspace.partitions();
+        assert!(infos.is_sorted_by(|a, b| a.name < b.name));
+        for key in map.keys().filter(|_| is_partitioned) {
+            let name = keyspace.partition_of(key);
+            assert!(infos.binary_search_by(|info| info.name.cmp(&name)).is_ok(), "{key:?}");
+        }
+        batch.insert(keyspace, &key, b"after the drop");
+        let before = map.clone();
+        let mut open = keyspace.iter();
+        let (begun, begun_back) = (open.next(), open.next_back());
+        let was_there = keyspace.drop_partition(&partition).expect("drop");
+        assert_eq!(was_there, infos.iter().any(|info| info.name == partition));
+        if is_partitioned {
+            map.retain(|key, _| keyspace.partition_of(key) != partition);
+        }
+        assert_same(keyspace.iter(), map);
+        // The iterator goes on over what was there when it was made.
+        let mut expected = before.into_iter();
+        let same = |got: Option<rhumb::Result<_>>, want: Option<(Vec<u8>, Vec<u8>)>| {
+            let got = got.transpose().expect("scan");
+            let got = got.map(|(k, v): (rhumb::Slice, rhumb::Slice)| (k.to_vec(), v.to_vec()));
+            assert_eq!(got, want);
+        };
+        same(begun, expected.next());
+        same(begun_back, expected.next_back());
+        while expected.len() > 0 {
+            same(open.next(), expected.next());
+        }
+        same(open.next(), None);
+        batch.commit().expect("commit");
+        map.insert(key, b"after the drop".to_vec());
     }
 
     fn ingest(&mut self) {

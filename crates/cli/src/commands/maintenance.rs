@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rhumb::KeyspaceOptions;
 use serde_json::json;
 
 use super::open::{DatabaseArg, KeyspaceArg};
@@ -101,11 +102,13 @@ impl Checkpoint {
 const DROP_EXAMPLES: &str = "\
 Examples:
   rhumb drop users --yes
+  rhumb drop orders --partition tenant-7/ --yes
 
 The keyspace and its entries are gone when the command ends, whatever their number: no entry is
-visited. The database and its other keyspaces stay.";
+visited. The database and its other keyspaces stay. With --partition, one partition goes and the
+rest of the keyspace stays; `rhumb inspect` lists the partitions.";
 
-/// Remove a keyspace and all its entries
+/// Remove a keyspace, or a partition of it, with all its entries
 #[derive(Debug, Args)]
 #[command(after_help = DROP_EXAMPLES)]
 pub(crate) struct Drop {
@@ -114,6 +117,9 @@ pub(crate) struct Drop {
     /// Say that it is meant: there is no way back
     #[arg(long)]
     yes: bool,
+    /// Remove this partition alone
+    #[arg(long, value_name = "NAME")]
+    partition: Option<String>,
     /// The keyspace
     #[arg(value_name = "KEYSPACE")]
     keyspace: String,
@@ -131,10 +137,23 @@ impl Drop {
             )));
         }
         if !self.yes {
+            let what = match &self.partition {
+                Some(partition) => format!("partition {partition:?} of "),
+                None => String::new(),
+            };
             return Err(Failure::Usage(format!(
-                "this removes every entry of keyspace {:?}: add --yes if that is meant",
+                "this removes every entry of {what}keyspace {:?}: add --yes if that is meant",
                 self.keyspace
             )));
+        }
+        if let Some(partition) = &self.partition {
+            let keyspace = db.keyspace(&self.keyspace, KeyspaceOptions::default())?;
+            if !keyspace.drop_partition(partition)? {
+                let name = &self.keyspace;
+                let what = format!("there is no partition {partition:?} in keyspace {name:?}");
+                return Err(Failure::failed(what));
+            }
+            return out.line(format!("dropped {partition} of {}", self.keyspace));
         }
         db.drop_keyspace(&self.keyspace)?;
         out.line(format!("dropped {}", self.keyspace))

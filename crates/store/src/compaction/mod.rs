@@ -2,4 +2,5 @@
 
 pub(crate) mod picker;
 pub(crate) mod retain;
+mod small;
 pub(crate) mod worker;

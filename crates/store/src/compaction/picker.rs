@@ -1,7 +1,8 @@
 //! What to compact next.
 //!
-//! Level 0 is due when it holds four tables, deeper levels when they outgrow their size. A table
-//! that overlaps nothing below moves down without being read.
+//! Level 0 is due when it holds four tables, deeper levels when they outgrow their size, and any level that
+//! has a table in a shared file that is mostly dead. A table that overlaps nothing below moves down
+//! without being read. Small partitions are merged whole.
 
 use crate::{
     options::{DatabaseOptions, LEVEL_RATIO, ZERO_TABLES_TRIGGER},
@@ -10,6 +11,9 @@ use crate::{
     types::FileId,
     version::levels::{LEVELS_MAX, Levels},
 };
+
+/// The most bytes of a partition that is compacted with others.
+const SMALL_BYTES_MAX: u64 = 256 << 10;
 
 /// A compaction to do.
 pub(crate) struct Job {
@@ -26,12 +30,25 @@ pub(crate) struct Job {
 /// How urgent each level is; above 1 it is due.
 pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions) -> Vec<f64> {
     let mut target = options.level_one_bytes as f64;
-    let mut scores = vec![levels.zero.len() as f64 / ZERO_TABLES_TRIGGER as f64];
+    // What others left behind in a shared file is given back once its last tables have moved out.
+    let in_sparse = |tables: &[Arc<Table>]| match tables.iter().any(|t| t.is_in_sparse_file()) {
+        true => 1.0,
+        false => 0.0_f64,
+    };
+    let zero = levels.zero.len() as f64 / ZERO_TABLES_TRIGGER as f64;
+    let mut scores = vec![zero.max(in_sparse(&levels.zero))];
     for level in levels.sorted.iter().take(LEVELS_MAX - 2) {
-        scores.push(level.bytes() as f64 / target);
+        scores.push((level.bytes() as f64 / target).max(in_sparse(level.tables())));
         target *= LEVEL_RATIO as f64;
     }
     scores
+}
+
+/// Whether a partition is so small that all of it is merged at once, together with others like it. What
+/// comes of that is not due again: it fits level 1.
+pub(crate) fn is_small(levels: &Levels, options: &DatabaseOptions) -> bool {
+    let bytes: u64 = levels.all().map(|(_, table)| table.meta().total_bytes()).sum();
+    bytes < SMALL_BYTES_MAX.min(options.level_one_bytes)
 }
 
 /// The most urgent level that is due, with its score.
@@ -50,7 +67,9 @@ pub(crate) fn pick(levels: &Levels, level: usize, cursor: &[u8]) -> Option<Job> 
     } else {
         let sorted = levels.sorted.get(level - 1)?;
         let tables = sorted.tables();
-        let next = tables.partition_point(|t| *t.meta().largest <= *cursor);
+        let sparse = tables.iter().position(|table| table.is_in_sparse_file());
+        let next = || tables.partition_point(|t| *t.meta().largest <= *cursor);
+        let next = sparse.unwrap_or_else(next);
         vec![Arc::clone(tables.get(next).or_else(|| tables.first())?)]
     };
     Some(job(levels, level, inputs))
@@ -71,7 +90,8 @@ fn pick_zero(levels: &Levels) -> Option<Vec<Arc<Table>>> {
 fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
     let (smallest, largest) = key_range(&inputs);
     let below = levels.sorted.get(level).map_or(&[][..], |l| l.overlapping(smallest, largest));
-    let is_move = inputs.len() == 1 && below.is_empty();
+    // A table that shares its file leaves it on the way down.
+    let is_move = below.is_empty() && matches!(&inputs[..], [one] if one.meta().place.is_none());
     let output_level = level + 1;
     // The tables below reach further than those that they overlap.
     let (below_smallest, below_largest) = key_range(below);
@@ -92,15 +112,19 @@ fn key_range(tables: &[Arc<Table>]) -> (&[u8], &[u8]) {
 
 /// A compaction of everything into the deepest level in use; `None` if it is all there and clean.
 pub(crate) fn pick_all(levels: &Levels) -> Option<Job> {
-    let output_level = (levels.depth().max(2)) - 1;
-    let inputs: Vec<(usize, Arc<Table>)> =
-        levels.all().map(|(level, table)| (level, Arc::clone(table))).collect();
+    let job = pick_whole(levels);
     // A table whose entries all have one number holds one version of each key.
-    let clean = inputs.iter().all(|(level, table)| {
+    let clean = job.inputs.iter().all(|(level, table)| {
         let meta = table.meta();
-        *level == output_level && meta.tombstones == 0 && meta.seq_min == meta.seq_max
+        *level == job.output_level && meta.tombstones == 0 && meta.seq_min == meta.seq_max
     });
-    (!clean).then_some(Job { output_level, inputs, is_move: false, deepest: true })
+    (!clean).then_some(job)
+}
+
+/// A compaction of everything into the deepest level in use, whatever it looks like.
+pub(crate) fn pick_whole(levels: &Levels) -> Job {
+    let inputs = levels.all().map(|(level, table)| (level, Arc::clone(table))).collect();
+    Job { output_level: levels.depth().max(2) - 1, inputs, is_move: false, deepest: true }
 }
 
 impl Job {

@@ -7,7 +7,7 @@ use super::{
     retain::Retain,
 };
 use crate::{
-    db::core::{Catalog, Core, Tree},
+    db::core::{Core, Tree},
     error::{Error, Result},
     iter::{
         merge::Merge,
@@ -23,10 +23,9 @@ impl Core {
     /// Does the compaction that is needed most; says whether any was.
     pub(crate) fn compact_most_needed(&self) -> Result<bool> {
         let mut due: Vec<(f64, usize, Arc<Tree>)> = {
-            let catalog = self.catalog.lock();
-            catalog
-                .trees
-                .values()
+            let trees = self.trees.lock();
+            trees
+                .live()
                 .filter_map(|tree| {
                     let urgent = picker::most_urgent(&tree.levels.get(), &self.options);
                     urgent.map(|(level, score)| (score, level, Arc::clone(tree)))
@@ -35,6 +34,15 @@ impl Core {
         };
         // Ties are broken, so that a run without a pool is repeatable.
         due.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.id.cmp(&b.2.id)));
+        let is_small = |tree: &Arc<Tree>| {
+            tree.is_partition && picker::is_small(&tree.levels.get(), &self.options)
+        };
+        if due.first().is_some_and(|(.., first)| is_small(first)) {
+            let small: Vec<_> = due.iter().map(|(.., tree)| tree).filter(|t| is_small(t)).collect();
+            if self.compact_small(&small)? {
+                return Ok(true);
+            }
+        }
         let mut failure = None;
         for (_, level, tree) in due {
             let Some(mut state) = tree.compaction.try_lock() else { continue };
@@ -78,20 +86,25 @@ impl Core {
         if !outputs.is_empty() {
             self.sync_dir()?;
         }
-        let opened: Result<Vec<Arc<Table>>> =
-            outputs.iter().map(|meta| Table::open(&self.tables, meta.clone())).collect();
+        let opened = self.open_outputs(job, &outputs)?;
+        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        self.install_compaction(tree, job, Some(opened))
+    }
+
+    /// Opens the outputs of a compaction, and counts what it read and wrote.
+    pub(super) fn open_outputs(&self, job: &Job, outputs: &[TableMeta]) -> Result<Vec<Arc<Table>>> {
         let written: u64 = outputs.iter().map(|meta| meta.file_bytes).sum();
         self.counters.compacted_read_bytes.fetch_add(job.input_bytes(), Ordering::Relaxed);
         self.counters.compacted_written_bytes.fetch_add(written, Ordering::Relaxed);
-        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-        self.install_compaction(tree, job, Some(opened?))
+        outputs.iter().map(|meta| Table::open(&self.tables, meta.clone())).collect()
     }
 
     /// Writes the merged inputs to new tables. On failure, removes what was written.
     fn merge_tables(&self, tree: &Tree, job: &Job) -> Result<Vec<TableMeta>> {
         let mut outputs = Vec::new();
         let mut open = None;
-        let result = self.merge_into(tree, job, &mut open, &mut outputs);
+        let mut finish = TableWriter::finish;
+        let result = self.merge_into(tree, job, &mut open, &mut finish, &mut outputs);
         if let Err(error) = result {
             if let Some(writer) = open {
                 TableWriter::abandon(writer);
@@ -104,11 +117,13 @@ impl Core {
         Ok(outputs)
     }
 
-    fn merge_into(
+    /// Merges the inputs into tables that `finish` ends.
+    pub(super) fn merge_into(
         &self,
         tree: &Tree,
         job: &Job,
         open: &mut Option<TableWriter>,
+        finish: &mut dyn FnMut(TableWriter) -> Result<TableMeta>,
         outputs: &mut Vec<TableMeta>,
     ) -> Result<()> {
         let mut merge = Merge::new(sources(job), Start::First);
@@ -125,7 +140,7 @@ impl Core {
             let cut = open.as_ref().is_some_and(|w| w.bytes_estimate() >= self.options.table_bytes)
                 && !retain.is_same_key(entry.key());
             if cut && let Some(writer) = open.take() {
-                outputs.push(writer.finish()?);
+                outputs.push(finish(writer)?);
             }
             if let Some(seq) = retain.judge(entry.key(), entry.seq(), entry.kind()) {
                 let writer = match open {
@@ -134,7 +149,7 @@ impl Core {
                         &self.tables,
                         self.new_file_id(),
                         &tree.options.table,
-                    )?),
+                    )),
                 };
                 match (entry.kind(), entry.table()) {
                     (Kind::LargeValue, Some(source)) => {
@@ -147,7 +162,7 @@ impl Core {
             merge.drive(moved)?;
         }
         if let Some(writer) = open.take() {
-            outputs.push(writer.finish()?);
+            outputs.push(finish(writer)?);
         }
         Ok(())
     }
@@ -175,26 +190,11 @@ impl Core {
             added.iter().for_each(|table| table.mark_obsolete());
             return Ok(());
         }
-        let level = |level: usize| u8::try_from(level).unwrap_or(u8::MAX);
-        let mut edits: Vec<Edit> = job
-            .inputs
-            .iter()
-            .map(|(from, table)| Edit::RemoveTable {
-                tree: tree.id,
-                level: level(*from),
-                id: table.meta().id,
-            })
-            .collect();
-        edits.extend(added.iter().map(|table| Edit::AddTable {
-            tree: tree.id,
-            level: level(job.output_level),
-            meta: table.meta().clone(),
-        }));
-        catalog.commit(self, edits)?;
+        catalog.commit(self, edits_of(tree, job, &added))?;
         let add: Vec<_> = added.into_iter().map(|table| (job.output_level, table)).collect();
         let levels = tree.levels.get().edited(&job.input_ids(), &add);
         tree.levels.store(Arc::new(levels));
-        self.note_zero_tables(&catalog);
+        self.note_zero_tables();
         drop(catalog);
         if !moved {
             job.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
@@ -203,10 +203,28 @@ impl Core {
     }
 
     /// Remembers how far compactions are behind, for the throttle.
-    pub(crate) fn note_zero_tables(&self, catalog: &Catalog) {
-        let most = catalog.trees.values().map(|tree| tree.levels.get().zero.len()).max();
+    pub(crate) fn note_zero_tables(&self) {
+        let guard = crate::sync::epoch::pin();
+        let trees = self.trees.lock();
+        let most = trees.live().map(|tree| tree.levels.load(&guard).zero.len()).max();
         self.work.zero_tables_max.store(most.unwrap_or(0), Ordering::Relaxed);
     }
+}
+
+/// The manifest edits that put `added` in the place of a compaction's inputs.
+pub(super) fn edits_of(tree: &Tree, job: &Job, added: &[Arc<Table>]) -> Vec<Edit> {
+    let level = |level: usize| u8::try_from(level).unwrap_or(u8::MAX);
+    let removed = job.inputs.iter().map(|(from, table)| Edit::RemoveTable {
+        tree: tree.id,
+        level: level(*from),
+        id: table.meta().id,
+    });
+    let added = added.iter().map(|table| Edit::AddTable {
+        tree: tree.id,
+        level: level(job.output_level),
+        meta: table.meta().clone(),
+    });
+    removed.chain(added).collect()
 }
 
 /// The inputs as sorted sources: each table of level 0 alone, deeper levels as one walk each.

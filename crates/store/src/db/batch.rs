@@ -1,6 +1,6 @@
 //! Write batches: several operations that happen together or not at all.
 
-use std::{fmt, sync::atomic::Ordering};
+use std::{collections::HashMap, fmt};
 
 use super::{
     Handle,
@@ -11,6 +11,7 @@ use crate::{
     error::{Error, Result},
     log::batch::{self, BatchBuilder},
     options::PersistMode,
+    partition::Router,
     sync::primitive::Arc,
     types::{Kind, TreeId},
 };
@@ -22,10 +23,22 @@ use crate::{
 pub struct Batch {
     handle: Arc<Handle>,
     builder: BatchBuilder,
-    /// The keyspaces written to, with the sub-trees that the operations name.
-    targets: Vec<(Arc<KeyspaceInner>, TreeId)>,
+    /// The keyspaces written to.
+    targets: Vec<Target>,
+    /// Stands for the next partition that is still to be created; the numbers of sub-trees begin at the
+    /// other end.
+    next_stand_in: TreeId,
     durability: PersistMode,
     refused: Option<Error>,
+}
+
+/// A keyspace that a batch writes to, with the sub-trees that the operations name.
+struct Target {
+    inner: Arc<KeyspaceInner>,
+    /// That of the keyspace.
+    tree: TreeId,
+    /// Those of its partitions, by name.
+    partitions: HashMap<Box<[u8]>, TreeId>,
 }
 
 impl Batch {
@@ -35,6 +48,7 @@ impl Batch {
             handle,
             builder: BatchBuilder::new(),
             targets: Vec::new(),
+            next_stand_in: TreeId::MAX,
             durability,
             refused: None,
         }
@@ -67,47 +81,74 @@ impl Batch {
                     format!("keyspace {:?} belongs to another database", keyspace.name()).into(),
                 ));
             }
-            let tree = self.target(keyspace)?;
+            let tree = self.target(keyspace, key)?;
             self.builder.push(tree, kind, key, value)
         })();
         self.refused = pushed.err();
     }
 
-    fn target(&mut self, keyspace: &Keyspace) -> Result<TreeId> {
-        let known = self.targets.iter().find(|(inner, _)| Arc::ptr_eq(inner, &keyspace.inner));
-        if let Some((_, tree)) = known {
+    /// The sub-tree that an operation on `key` names.
+    fn target(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<TreeId> {
+        let inner = &keyspace.inner;
+        let known = self.targets.iter().position(|target| Arc::ptr_eq(&target.inner, inner));
+        let at = match known {
+            Some(at) => at,
+            None => {
+                inner.check_live()?;
+                let (inner, tree) = (Arc::clone(inner), inner.tree.get().id);
+                self.targets.push(Target { inner, tree, partitions: HashMap::new() });
+                self.targets.len() - 1
+            }
+        };
+        let target = &mut self.targets[at];
+        if !inner.router.has_partitions() {
+            return Ok(target.tree);
+        }
+        let name = inner.router.name_of(key);
+        if let Some(tree) = target.partitions.get(&*name) {
             return Ok(*tree);
         }
-        let tree = keyspace.live_tree()?.id;
-        self.targets.push((Arc::clone(&keyspace.inner), tree));
+        Router::check_name(&name)?;
+        let tree = inner.tree_of(key).unwrap_or_else(|| {
+            self.next_stand_in -= 1;
+            self.next_stand_in + 1
+        });
+        target.partitions.insert(name.into(), tree);
         Ok(tree)
     }
 
-    /// The encoded operations, meant for the sub-trees of now: a keyspace may have been cleared
-    /// since its operations were added.
+    /// The encoded operations, meant for the sub-trees of now: a keyspace may have been cleared, or a
+    /// partition dropped, since its operations were added. Partitions that are not there are created.
     fn encode(mut self) -> Result<Vec<u8>> {
         if let Some(refused) = self.refused.take() {
             return Err(refused);
         }
-        let mut moved = Vec::new();
-        for (inner, tree) in &self.targets {
-            if inner.dropped.load(Ordering::Acquire) {
-                return Err(Error::KeyspaceDropped(Arc::clone(&inner.name)));
+        let mut moved = HashMap::new();
+        for target in &self.targets {
+            target.inner.check_live()?;
+            let root = target.inner.tree.get();
+            if root.partitions.is_none() {
+                moved.extend((root.id != target.tree).then_some((target.tree, root.id)));
+                continue;
             }
-            let now = inner.tree.get().id;
-            if now != *tree {
-                moved.push((*tree, now));
+            let map = root.partition_map();
+            let is_same = |name: &[u8], tree| map.get(name).is_some_and(|now| now.id == tree);
+            let others = target.partitions.iter().filter(|(name, tree)| !is_same(name, **tree));
+            let (names, trees): (Vec<&[u8]>, Vec<TreeId>) =
+                others.map(|(name, tree)| (&**name, *tree)).unzip();
+            if !names.is_empty() {
+                let now = self.handle.core.create_partitions(&target.inner, &names)?;
+                moved.extend(trees.into_iter().zip(now.iter().map(|tree| tree.id)));
             }
-        }
-        if moved.is_empty() {
-            return Ok(self.builder.finish());
         }
         let record = self.builder.finish();
+        if moved.is_empty() {
+            return Ok(record);
+        }
         let mut builder = BatchBuilder::with_capacity(record.len());
         let ops = batch::Batch::decode(&record).map(|batch| batch.ops());
         for op in ops.into_iter().flatten() {
-            let to = moved.iter().find(|(from, _)| *from == op.tree);
-            let tree = to.map_or(op.tree, |(_, now)| *now);
+            let tree = moved.get(&op.tree).copied().unwrap_or(op.tree);
             builder.push(tree, op.kind, op.key(&record), op.value(&record))?;
         }
         Ok(builder.finish())

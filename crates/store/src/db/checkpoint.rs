@@ -1,13 +1,13 @@
 //! Checkpoints: a second database that shares this one's tables by hard links.
 
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 use super::core::Core;
 use crate::{
     error::{Error, Result},
     io::retry,
     sync::primitive::Ordering,
-    table::{TableMeta, table_path, value_path},
+    table::{home_path, value_path},
     version::{edit::Edit, edit::VersionEdit, manifest::Manifest},
 };
 
@@ -26,8 +26,15 @@ impl Core {
         self.flush()?;
         // While the catalog is held, no table of its state can be removed.
         let catalog = self.catalog.lock();
+        let mut linked = HashSet::new();
         for meta in catalog.state.tables() {
-            self.link_table(meta, target)?;
+            // A file that several tables share is linked once.
+            if meta.place.is_none_or(|place| linked.insert(place.file)) {
+                self.link(&home_path(&self.dir, meta), &home_path(target, meta))?;
+            }
+            if meta.value_file_bytes > 0 {
+                self.link(&value_path(&self.dir, meta.id), &value_path(target, meta.id))?;
+            }
         }
         let manifest_id = self.new_file_id();
         // The copy has no log: no segment that exists is at or above its floor.
@@ -50,12 +57,7 @@ impl Core {
         retry("sync directory", parent, || self.fs.sync_dir(parent))
     }
 
-    fn link_table(&self, meta: &TableMeta, target: &Path) -> Result<()> {
-        let link = |from: &Path, to: &Path| retry("link", to, || self.fs.hard_link(from, to));
-        link(&table_path(&self.dir, meta.id), &table_path(target, meta.id))?;
-        if meta.value_file_bytes > 0 {
-            link(&value_path(&self.dir, meta.id), &value_path(target, meta.id))?;
-        }
-        Ok(())
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        retry("link", to, || self.fs.hard_link(from, to))
     }
 }

@@ -1,6 +1,7 @@
 //! What all handles of an open database share.
 //!
-//! Lock order: `write`, then `catalog`, then `mem_change`, then `snapshots`, then the work queue's.
+//! Lock order: `write`, then `catalog`, then a keyspace's `retired`, then `trees`, then `mem_change`, then
+//! `snapshots`, then the work queue's.
 //! Readers take none of them: they load `mem`, then the sub-tree's levels, in that order. A flush
 //! publishes its tables before it takes its memtable away, so that no reader misses an entry.
 
@@ -20,10 +21,11 @@ use crate::{
     log::{LogWriter, segment::segment_path},
     memtable::Memtable,
     options::{DatabaseOptions, KeyspaceOptions},
+    partition::{Functions, PartitionMap, Partitioning},
     sync::{
         epoch,
         limbo::Limbo,
-        primitive::{Arc, AtomicBool, AtomicU64, Mutex, Ordering},
+        primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering},
         published::Published,
     },
     table::TableContext,
@@ -57,14 +59,19 @@ impl MemView {
     }
 }
 
-/// A sub-tree: the levels that hold one keyspace's entries.
+/// A sub-tree: the levels that hold the entries of one keyspace, or of one partition of it.
 pub(crate) struct Tree {
     pub(crate) id: TreeId,
-    pub(crate) options: KeyspaceOptions,
+    /// The partition's name; empty for the sub-tree of a keyspace.
+    pub(crate) name: Box<[u8]>,
+    pub(crate) is_partition: bool,
+    pub(crate) options: Arc<KeyspaceOptions>,
     pub(crate) levels: Published<Levels>,
+    /// The partitions of a keyspace that has some: its own levels stay empty then.
+    pub(crate) partitions: Option<Published<PartitionMap>>,
     /// Held by whoever rearranges the levels below level 0; there is one at a time.
     pub(crate) compaction: Mutex<CompactionState>,
-    /// Set once, when the sub-tree is dropped: nothing may be added to it any more.
+    /// Set once, when the sub-tree is dropped: only snapshots read it then.
     pub(crate) dropped: AtomicBool,
     /// Reads at an older sequence number belong to an earlier sub-tree of the keyspace.
     pub(crate) since: SeqNo,
@@ -78,24 +85,63 @@ pub(crate) struct CompactionState {
 }
 
 impl Tree {
+    /// The sub-tree of a partition.
     pub(crate) fn new(
         id: TreeId,
-        options: KeyspaceOptions,
+        name: Box<[u8]>,
+        options: Arc<KeyspaceOptions>,
         levels: Levels,
         since: SeqNo,
         limbo: &Arc<Limbo>,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
+            name,
+            is_partition: true,
             options,
             levels: Published::new(Arc::new(levels), limbo),
+            partitions: None,
             compaction: Mutex::default(),
             dropped: AtomicBool::new(false),
             since,
         })
     }
 
-    /// Gives up all files of a dropped sub-tree; they go when the last reader lets go of them.
+    /// The sub-tree of a keyspace; one with partitions begins with those of `partitions`.
+    pub(crate) fn root(
+        id: TreeId,
+        options: Arc<KeyspaceOptions>,
+        levels: Levels,
+        partitions: PartitionMap,
+        since: SeqNo,
+        limbo: &Arc<Limbo>,
+    ) -> Arc<Self> {
+        let is_partitioned = options.partitions != Partitioning::None;
+        Arc::new(Self {
+            id,
+            name: Box::default(),
+            is_partition: false,
+            options,
+            levels: Published::new(Arc::new(levels), limbo),
+            partitions: is_partitioned.then(|| Published::new(Arc::new(partitions), limbo)),
+            compaction: Mutex::default(),
+            dropped: AtomicBool::new(false),
+            since,
+        })
+    }
+
+    /// The partitions of this moment; none for a sub-tree without.
+    pub(crate) fn partition_map(&self) -> Arc<PartitionMap> {
+        self.partitions.as_ref().map(Published::get).unwrap_or_default()
+    }
+
+    /// This sub-tree and those of its partitions.
+    pub(crate) fn with_partitions(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        std::iter::once(self).chain(self.partition_map().iter()).cloned().collect()
+    }
+
+    /// Gives up all files of a dropped sub-tree; they go when the last reader lets go of them. The
+    /// caller holds the catalog, so that no flush or compaction adds to the levels meanwhile.
     pub(crate) fn discard(&self) {
         self.dropped.store(true, Ordering::Release);
         for (_, table) in self.levels.get().all() {
@@ -104,12 +150,49 @@ impl Tree {
     }
 }
 
-/// The keyspaces, the sub-trees and the manifest that remembers them.
+/// All sub-trees of an open database.
+#[derive(Default)]
+pub(crate) struct Trees {
+    live: HashMap<TreeId, Arc<Tree>>,
+    /// Dropped ones that snapshots may still read: what memtables hold of them goes to tables, too.
+    ghosts: HashMap<TreeId, Weak<Tree>>,
+}
+
+impl Trees {
+    pub(crate) fn add(&mut self, tree: Arc<Tree>) {
+        self.live.insert(tree.id, tree);
+    }
+
+    /// A sub-tree is dropped: it stays known for as long as somebody reads it.
+    pub(crate) fn bury(&mut self, tree: &Arc<Tree>) {
+        self.live.remove(&tree.id);
+        self.ghosts.retain(|_, ghost| ghost.strong_count() > 0);
+        self.ghosts.insert(tree.id, Arc::downgrade(tree));
+    }
+
+    /// The sub-tree `id` unless it was dropped.
+    pub(crate) fn get(&self, id: TreeId) -> Option<&Arc<Tree>> {
+        self.live.get(&id)
+    }
+
+    /// The sub-tree `id`, unless nobody reads it any more; a dropped one only `snapshots` read. They are
+    /// asked once it is known to be dropped: those that see it were there before.
+    pub(crate) fn get_read(&self, id: TreeId, snapshots: &Snapshots) -> Option<Arc<Tree>> {
+        let ghost = || self.ghosts.get(&id).filter(|_| snapshots.count() > 0)?.upgrade();
+        self.live.get(&id).cloned().or_else(ghost)
+    }
+
+    /// All that were not dropped.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Arc<Tree>> {
+        self.live.values()
+    }
+}
+
+/// The keyspaces and the manifest that remembers them.
 pub(crate) struct Catalog {
     pub(crate) state: CatalogState,
     pub(crate) manifest: Manifest,
     pub(crate) keyspaces: HashMap<Arc<str>, Arc<KeyspaceInner>>,
-    pub(crate) trees: HashMap<TreeId, Arc<Tree>>,
 }
 
 /// This part of the budget is left to the allocator: fragments between what is in use.
@@ -133,6 +216,10 @@ pub(crate) struct Core {
     pub(crate) write: Mutex<WriteState>,
     pub(crate) queue: Mutex<Vec<Arc<Pending>>>,
     pub(crate) catalog: Mutex<Catalog>,
+    pub(crate) trees: Mutex<Trees>,
+    /// The number of the next sub-tree.
+    pub(crate) next_tree: AtomicU32,
+    pub(crate) functions: Functions,
     pub(crate) snapshots: Snapshots,
     pub(crate) work: Work,
     pub(crate) counters: Counters,
@@ -155,6 +242,11 @@ impl Core {
     /// A number for a new file.
     pub(crate) fn new_file_id(&self) -> FileId {
         self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for a new sub-tree.
+    pub(crate) fn new_tree_id(&self) -> TreeId {
+        self.next_tree.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The newest sequence number that reads may see.
@@ -267,7 +359,7 @@ impl Catalog {
     fn next_ids(&self, core: &Core) -> Edit {
         Edit::NextIds {
             file: core.next_file.load(Ordering::Relaxed) + RESERVED_FILES,
-            tree: self.state.next_tree,
+            tree: core.next_tree.load(Ordering::Relaxed),
             keyspace: self.state.next_keyspace,
         }
     }

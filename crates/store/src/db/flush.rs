@@ -1,6 +1,5 @@
-//! Flushes: a sealed memtable becomes one table of level 0 in every sub-tree that it touches.
-
-use std::collections::HashMap;
+//! Flushes: a sealed memtable becomes one table of level 0 in every sub-tree that it touches. Small
+//! tables of partitions share a file, so that thousands of them cost one sync.
 
 use super::core::{Core, MemView, Tree};
 use crate::{
@@ -8,8 +7,8 @@ use crate::{
     error::Result,
     memtable::{LogFloor, MemCursor, Memtable},
     sync::primitive::{Arc, Ordering},
-    table::{Table, TableMeta, TableWriter},
-    types::{SeqNo, TreeId},
+    table::{SharedWriter, Table, TableMeta, TableWriter},
+    types::SeqNo,
     version::edit::Edit,
 };
 
@@ -22,7 +21,7 @@ impl Core {
         let next = view.sealed.iter().rev().nth(1).unwrap_or(&view.active);
         let floor = next.log();
         let outputs = self.write_memtable(memtable)?;
-        self.install_flush(outputs, floor, memtable.last_seq())?;
+        self.install_flush(outputs, floor, memtable)?;
         self.change_mem(|view| MemView {
             active: Arc::clone(&view.active),
             sealed: view.sealed.iter().filter(|m| !Arc::ptr_eq(m, memtable)).cloned().collect(),
@@ -42,21 +41,22 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes the entries of every live sub-tree to a table of its own.
+    /// Writes the entries of every sub-tree to a table of its own; of dropped ones only those that
+    /// snapshots may read.
     pub(crate) fn write_memtable(
         &self,
         memtable: &Arc<Memtable>,
     ) -> Result<Vec<(Arc<Tree>, TableMeta)>> {
-        let trees: HashMap<TreeId, Arc<Tree>> = self.catalog.lock().trees.clone();
         let mut retain = Retain::new(self.snapshots.list(), false);
         let mut outputs = Vec::new();
+        let mut shared = None;
         let mut open: Option<(Arc<Tree>, TableWriter)> = None;
         let result = (|| {
             for id in memtable.trees() {
-                let Some(tree) = trees.get(&id) else { continue };
-                let writer =
-                    TableWriter::create(&self.tables, self.new_file_id(), &tree.options.table)?;
-                let (_, writer) = open.insert((Arc::clone(tree), writer));
+                let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
+                let (file, options) = (self.new_file_id(), &tree.options.table);
+                let writer = TableWriter::create(&self.tables, file, options);
+                let (_, writer) = open.insert((Arc::clone(&tree), writer));
                 retain.next_run();
                 let mut cursor = MemCursor::new(Arc::clone(memtable), id);
                 cursor.seek(&[], SeqNo::MAX);
@@ -66,9 +66,9 @@ impl Core {
                     }
                     cursor.advance();
                 }
-                finish(&mut open, &mut outputs)?;
+                self.finish_table(&mut open, &mut shared, &mut outputs)?;
             }
-            Ok(())
+            shared.take().map_or(Ok(()), SharedWriter::finish)
         })();
         if let Err(error) = result {
             if let Some((_, writer)) = open {
@@ -83,12 +83,39 @@ impl Core {
         Ok(outputs)
     }
 
+    /// Finishes the open table, if there is one: small ones of partitions in a file for all of them.
+    fn finish_table(
+        &self,
+        open: &mut Option<(Arc<Tree>, TableWriter)>,
+        shared: &mut Option<SharedWriter>,
+        outputs: &mut Vec<(Arc<Tree>, TableMeta)>,
+    ) -> Result<()> {
+        let Some((tree, writer)) = open.take() else { return Ok(()) };
+        let meta = match tree.is_partition {
+            false => writer.finish()?,
+            true => writer.finish_into(|| self.shared_writer(shared))?,
+        };
+        outputs.push((tree, meta));
+        Ok(())
+    }
+
+    /// The writer of the file that small tables share, made if there is none.
+    pub(crate) fn shared_writer<'w>(
+        &self,
+        shared: &'w mut Option<SharedWriter>,
+    ) -> Result<&'w mut SharedWriter> {
+        match shared {
+            Some(shared) => Ok(shared),
+            none => Ok(none.insert(SharedWriter::create(&self.tables, self.new_file_id())?)),
+        }
+    }
+
     /// Makes flushed tables part of their sub-trees, durably, and then visible.
     pub(crate) fn install_flush(
         &self,
         outputs: Vec<(Arc<Tree>, TableMeta)>,
         floor: Option<LogFloor>,
-        last_seq: SeqNo,
+        memtable: &Memtable,
     ) -> Result<()> {
         let mut opened = Vec::with_capacity(outputs.len());
         for (tree, meta) in outputs {
@@ -96,29 +123,25 @@ impl Core {
             opened.push((tree, Table::open(&self.tables, meta)?));
         }
         let mut catalog = self.catalog.lock();
-        // A sub-tree may have been dropped while its table was written.
-        let (live, dead): (Vec<_>, Vec<_>) =
-            opened.into_iter().partition(|(tree, _)| !tree.dropped.load(Ordering::Acquire));
-        for (_, table) in dead {
-            table.mark_obsolete();
+        let mut edits = self.edits_of_created(&catalog.state, &memtable.created());
+        for (tree, table) in &opened {
+            // One that was dropped, maybe just now, is read by snapshots alone: the manifest does not
+            // hear of its table, which goes with the last of them.
+            if tree.dropped.load(Ordering::Acquire) {
+                table.mark_obsolete();
+                continue;
+            }
+            edits.push(Edit::AddTable { tree: tree.id, level: 0, meta: table.meta().clone() });
         }
-        let mut edits: Vec<Edit> = live
-            .iter()
-            .map(|(tree, table)| Edit::AddTable {
-                tree: tree.id,
-                level: 0,
-                meta: table.meta().clone(),
-            })
-            .collect();
         let floor = floor.map(|LogFloor { segment, lsn }| Edit::LogFloor { segment, lsn });
         edits.extend(floor);
-        edits.push(Edit::LastSeq { seq: last_seq.max(catalog.state.last_seq) });
+        edits.push(Edit::LastSeq { seq: memtable.last_seq().max(catalog.state.last_seq) });
         catalog.commit(self, edits)?;
-        for (tree, table) in live {
+        for (tree, table) in opened {
             let levels = tree.levels.get().edited(&[], &[(0, table)]);
             tree.levels.store(Arc::new(levels));
         }
-        self.note_zero_tables(&catalog);
+        self.note_zero_tables();
         Ok(())
     }
 
@@ -129,22 +152,12 @@ impl Core {
     }
 
     pub(crate) fn remove_table_files(&self, meta: &TableMeta) {
-        self.remove_file(&crate::table::table_path(&self.dir, meta.id));
+        // A shared file is named by several: the first to come removes it.
+        self.remove_file(&crate::table::home_path(&self.dir, meta));
         if meta.value_file_bytes > 0 {
             self.remove_file(&crate::table::value_path(&self.dir, meta.id));
         }
     }
-}
-
-/// Finishes the open table, if there is one.
-fn finish(
-    open: &mut Option<(Arc<Tree>, TableWriter)>,
-    outputs: &mut Vec<(Arc<Tree>, TableMeta)>,
-) -> Result<()> {
-    if let Some((tree, writer)) = open.take() {
-        outputs.push((tree, writer.finish()?));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,52 +3,114 @@
 //! The tables are written with number 0 in every entry; the ingestion's own number is given to
 //! the whole table when it is put in place, so that no snapshot sees half of it.
 
-use std::sync::atomic::Ordering;
+use std::{collections::HashMap, sync::atomic::Ordering};
 
-use super::core::{Core, Tree};
+use super::{
+    core::{Core, Tree},
+    keyspace::KeyspaceInner,
+};
 use crate::{
     error::{Error, Result},
     log::batch::check_entry,
+    memtable::Memtable,
     options::{LEVEL_RATIO, PersistMode},
+    partition::Router,
     sync::primitive::Arc,
     table::{Table, TableMeta, TableWriter},
     types::Kind,
     version::{
         edit::Edit,
         levels::{LEVELS_MAX, Levels},
+        state::CatalogState,
     },
 };
 
+/// How many tables are written at a time, where neighbouring keys are in different partitions.
+const OPEN_MAX: usize = 64;
+
+/// The tables of one partition, or of a keyspace without.
+struct Output {
+    name: Box<[u8]>,
+    open: Option<TableWriter>,
+    metas: Vec<TableMeta>,
+}
+
+/// The tables that are being written.
+#[derive(Default)]
+struct Outputs {
+    all: Vec<Output>,
+    by_name: HashMap<Box<[u8]>, usize>,
+    /// The output of the entry before.
+    at: usize,
+    open: usize,
+}
+
+impl Outputs {
+    /// The output for the partition `name`. Where names come in order each is written to its end.
+    fn of(&mut self, name: &[u8]) -> Result<&mut Output> {
+        if self.all.get(self.at).is_none_or(|output| *output.name != *name) {
+            if self.open >= OPEN_MAX {
+                self.finish()?;
+            }
+            self.at = match self.by_name.get(name) {
+                Some(at) => *at,
+                None => {
+                    let name: Box<[u8]> = name.into();
+                    self.by_name.insert(name.clone(), self.all.len());
+                    self.all.push(Output { name, open: None, metas: Vec::new() });
+                    self.all.len() - 1
+                }
+            };
+        }
+        self.open += usize::from(self.all[self.at].open.is_none());
+        Ok(&mut self.all[self.at])
+    }
+
+    /// Finishes all tables.
+    fn finish(&mut self) -> Result<()> {
+        self.open = 0;
+        for output in &mut self.all {
+            if let Some(writer) = output.open.take() {
+                output.metas.push(writer.finish()?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all that was written.
+    fn abandon(self, core: &Core) {
+        for output in self.all {
+            output.metas.iter().for_each(|meta| core.remove_table_files(meta));
+            if let Some(writer) = output.open {
+                writer.abandon();
+            }
+        }
+    }
+}
+
 impl Core {
-    /// Adds sorted entries to a sub-tree, all at once; returns their number.
+    /// Adds sorted entries to a keyspace, all at once; returns their number.
     pub(crate) fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
-        tree: &Arc<Tree>,
+        inner: &KeyspaceInner,
         entries: impl Iterator<Item = (K, V)>,
     ) -> Result<u64> {
         self.check_running()?;
-        let mut metas = Vec::new();
-        let mut open = None;
-        let written = self.write_sorted(tree, entries, &mut open, &mut metas);
-        if written.is_err()
-            && let Some(writer) = open
-        {
-            TableWriter::abandon(writer);
-        }
-        let result = written.and_then(|count| {
-            if !metas.is_empty() {
+        let mut outputs = Outputs::default();
+        let written = self.write_sorted(inner, entries, &mut outputs).and_then(|count| {
+            if count > 0 {
                 self.sync_dir()?;
             }
             Ok(count)
         });
-        match result {
+        match written {
             Ok(0) => Ok(0),
             Ok(count) => {
-                self.install_ingested(tree, metas)?;
+                self.install_ingested(inner, outputs.all)?;
                 Ok(count)
             }
             Err(error) => {
-                metas.iter().for_each(|meta| self.remove_table_files(meta));
+                outputs.abandon(self);
                 Err(error)
             }
         }
@@ -56,10 +118,9 @@ impl Core {
 
     fn write_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
-        tree: &Tree,
+        inner: &KeyspaceInner,
         entries: impl Iterator<Item = (K, V)>,
-        open: &mut Option<TableWriter>,
-        metas: &mut Vec<TableMeta>,
+        outputs: &mut Outputs,
     ) -> Result<u64> {
         let mut last: Option<Vec<u8>> = None;
         let mut count = 0;
@@ -71,14 +132,18 @@ impl Core {
                     format!("entries to ingest must ascend: entry {count} does not").into(),
                 ));
             }
-            if let Some(writer) = open.take_if(|w| w.bytes_estimate() >= self.options.table_bytes) {
-                metas.push(writer.finish()?);
+            let name = inner.router.name_of(key);
+            Router::check_name(&name)?;
+            let output = outputs.of(&name)?;
+            let is_full = |w: &mut TableWriter| w.bytes_estimate() >= self.options.table_bytes;
+            if let Some(writer) = output.open.take_if(is_full) {
+                output.metas.push(writer.finish()?);
             }
-            let writer = match open {
+            let writer = match &mut output.open {
                 Some(writer) => writer,
-                None => {
-                    let id = self.new_file_id();
-                    open.insert(TableWriter::create(&self.tables, id, &tree.options.table)?)
+                open => {
+                    let (id, options) = (self.new_file_id(), &inner.options.table);
+                    open.insert(TableWriter::create(&self.tables, id, options))
                 }
             };
             writer.add(key, 0, Kind::Value, value)?;
@@ -87,62 +152,67 @@ impl Core {
             last.extend_from_slice(key);
             count += 1;
         }
-        if let Some(writer) = open.take() {
-            metas.push(writer.finish()?);
-        }
+        outputs.finish()?;
         Ok(count)
     }
 
-    /// Numbers the tables and makes them part of the sub-tree.
-    fn install_ingested(&self, tree: &Arc<Tree>, mut metas: Vec<TableMeta>) -> Result<()> {
+    /// Numbers the tables and makes them part of their sub-trees.
+    fn install_ingested(&self, inner: &KeyspaceInner, outputs: Vec<Output>) -> Result<()> {
+        let names: Vec<&[u8]> = outputs.iter().map(|output| &*output.name).collect();
+        let trees = self.create_partitions(inner, &names)?;
         let mut state = self.write.lock();
         self.check_running()?;
-        // Reads take the first version that they meet, memtables first: older writes to this
-        // sub-tree must not lie above the ingested ones.
-        if self.mem.get().active.contains_tree(tree.id) {
+        // Reads take the first version that they meet, memtables first: older writes to these
+        // sub-trees must not lie above the ingested ones.
+        let holds_any = |memtable: &Memtable| trees.iter().any(|t| memtable.contains_tree(t.id));
+        if holds_any(&self.mem.get().active) {
             self.seal(&mut state)?;
         }
-        if self.mem.get().sealed.iter().any(|memtable| memtable.contains_tree(tree.id)) {
+        if self.mem.get().sealed.iter().any(|memtable| holds_any(memtable)) {
             self.wait_for_sealed(0)?;
         }
         // While a compaction runs, the place below level 0 may be about to be filled.
-        let alone = tree.compaction.try_lock();
+        let alone: Vec<_> = trees.iter().map(|tree| tree.compaction.try_lock()).collect();
         let seq = state.next_seq;
-        for meta in &mut metas {
-            // Every entry was written with number 0; the table shifts them all by the difference.
-            (meta.seq_min, meta.seq_max) = (seq, seq);
+        let mut opened: Vec<(&Arc<Tree>, usize, Arc<Table>)> = Vec::new();
+        for ((tree, output), alone) in trees.iter().zip(outputs).zip(&alone) {
+            let metas = output.metas;
+            let level = match alone {
+                Some(_) => self.ingest_level(&tree.levels.get(), &metas),
+                None => 0,
+            };
+            for mut meta in metas {
+                // Every entry was written with number 0; the table shifts them all by the difference.
+                (meta.seq_min, meta.seq_max) = (seq, seq);
+                opened.push((tree, level, Table::open(&self.tables, meta)?));
+            }
         }
-        let opened: Vec<Arc<Table>> = metas
-            .iter()
-            .map(|meta| Table::open(&self.tables, meta.clone()))
-            .collect::<Result<_>>()?;
         // What is ingested is durable at once, so what was written before it must be.
         self.sync_logs(&mut state, PersistMode::SyncData)?;
         let mut catalog = self.catalog.lock();
-        if tree.dropped.load(Ordering::Acquire) {
-            opened.iter().for_each(|table| table.mark_obsolete());
-            return Err(Error::InvalidArgument("the keyspace was dropped or cleared".into()));
+        if trees.iter().any(|tree| tree.dropped.load(Ordering::Acquire)) {
+            opened.iter().for_each(|(.., table)| table.mark_obsolete());
+            return Err(Error::InvalidArgument(
+                "the keyspace, or a partition of it, was dropped or cleared".into(),
+            ));
         }
-        let levels = tree.levels.get();
-        let level = if alone.is_some() { self.ingest_level(&levels, &metas) } else { 0 };
-        let mut edits: Vec<Edit> = metas
-            .into_iter()
-            .map(|meta| Edit::AddTable {
-                tree: tree.id,
-                level: u8::try_from(level).unwrap_or(0),
-                meta,
-            })
-            .collect();
+        let mut edits = edits_of_unknown(&catalog.state, inner, &trees);
+        edits.extend(opened.iter().map(|(tree, level, table)| Edit::AddTable {
+            tree: tree.id,
+            level: u8::try_from(*level).unwrap_or(0),
+            meta: table.meta().clone(),
+        }));
         edits.push(Edit::LastSeq { seq });
         catalog.commit(self, edits)?;
-        let add: Vec<_> = opened.into_iter().map(|table| (level, table)).collect();
-        tree.levels.store(Arc::new(levels.edited(&[], &add)));
+        for tree in &trees {
+            let new = opened.iter().filter(|(of, ..)| Arc::ptr_eq(of, tree));
+            let add: Vec<_> = new.map(|(_, level, table)| (*level, Arc::clone(table))).collect();
+            tree.levels.store(Arc::new(tree.levels.get().edited(&[], &add)));
+        }
         state.next_seq += 1;
         self.visible.store(seq, Ordering::Release);
-        self.note_zero_tables(&catalog);
-        drop(catalog);
-        drop(state);
-        drop(alone);
+        self.note_zero_tables();
+        drop((catalog, state, alone));
         self.balance_memory();
         self.work.wake();
         Ok(())
@@ -169,4 +239,13 @@ impl Core {
         }
         LEVELS_MAX - 1
     }
+}
+
+/// The manifest edits of partitions that are in the log alone: their tables are in the manifest.
+fn edits_of_unknown(state: &CatalogState, inner: &KeyspaceInner, trees: &[Arc<Tree>]) -> Vec<Edit> {
+    let root = inner.tree.get().id;
+    let unknown = trees.iter().filter(|tree| !state.has_tree(tree.id));
+    unknown
+        .map(|tree| Edit::CreatePartition { root, name: tree.name.clone(), tree: tree.id })
+        .collect()
 }

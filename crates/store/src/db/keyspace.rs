@@ -12,13 +12,10 @@ use super::{Handle, core::Core, core::Tree};
 use crate::{
     error::{Error, Result},
     inspect::{Explanation, explain},
-    iter::{
-        Ends, Iter, load, prefix_end,
-        source::{LevelCursor, Source},
-    },
+    iter::{Iter, load, prefix_end},
     log::batch::BatchBuilder,
-    memtable::MemCursor,
     options::KeyspaceOptions,
+    partition::{PartitionMap, Router},
     plan::{
         BlockRequest, Plan, Progress, drive,
         drivers::drive_many,
@@ -30,7 +27,6 @@ use crate::{
         primitive::{Arc, AtomicBool, Mutex},
         published::Published,
     },
-    table::{Access, TableCursor},
     types::{Kind, SeqNo},
     version::levels::{Levels, PREFETCHED_KEYS},
 };
@@ -39,19 +35,20 @@ use crate::{
 pub(crate) struct KeyspaceInner {
     pub(crate) id: u32,
     pub(crate) name: Arc<str>,
-    pub(crate) options: KeyspaceOptions,
+    pub(crate) options: Arc<KeyspaceOptions>,
+    pub(crate) router: Router,
     /// Replaced when the keyspace is cleared.
     pub(crate) tree: Published<Tree>,
     pub(crate) dropped: AtomicBool,
-    /// Sub-trees that were cleared or dropped while a snapshot was alive; oldest first.
+    /// What the keyspace held before each clearing, and before each drop of a partition, that a live
+    /// snapshot does not see; oldest first.
     pub(crate) retired: Mutex<Vec<Retired>>,
 }
 
-/// A sub-tree that only snapshots read.
+/// What a keyspace held, for snapshots.
 pub(crate) struct Retired {
-    pub(crate) tree: Arc<Tree>,
-    /// Its last levels; they keep its files.
-    pub(crate) levels: Arc<Levels>,
+    pub(crate) root: Arc<Tree>,
+    pub(crate) partitions: Arc<PartitionMap>,
     /// Snapshots from this number on do not see it.
     pub(crate) until: SeqNo,
 }
@@ -83,19 +80,6 @@ impl Keyspace {
         &self.handle.core
     }
 
-    fn check_live(&self) -> Result<()> {
-        if self.inner.dropped.load(Ordering::Acquire) {
-            return Err(Error::KeyspaceDropped(Arc::clone(&self.inner.name)));
-        }
-        Ok(())
-    }
-
-    /// The present sub-tree, to write to.
-    pub(crate) fn live_tree(&self) -> Result<Arc<Tree>> {
-        self.check_live()?;
-        Ok(self.inner.tree.get())
-    }
-
     /// Sets the value of `key`. O(log n) in memory, and one append to the log.
     ///
     /// # Errors
@@ -118,8 +102,11 @@ impl Keyspace {
     }
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
-        self.check_live()?;
-        let tree = self.inner.tree.load(&crate::sync::epoch::pin()).id;
+        self.inner.check_live()?;
+        let tree = match self.inner.tree_of(key) {
+            Some(tree) => tree,
+            None => self.core().create_partition_of(&self.inner, key)?,
+        };
         let mut builder = BatchBuilder::with_capacity(key.len() + value.len() + 16);
         builder.push(tree, kind, key, value)?;
         self.core().commit(builder.finish(), 1, self.core().options.durability)
@@ -174,8 +161,7 @@ impl Keyspace {
         for (chunk, some) in keys.chunks(PREFETCHED_KEYS).enumerate() {
             if some.len() > 1 {
                 let guard = crate::sync::epoch::pin();
-                let levels = self.inner.tree.load(&guard).levels.load(&guard);
-                levels.prefetch(&guard, some);
+                self.prefetch(some, seq, &guard)?;
             }
             for (at, key) in (chunk * PREFETCHED_KEYS..).zip(some) {
                 match self.begin_at(key.as_ref(), seq)? {
@@ -185,6 +171,29 @@ impl Keyspace {
             }
         }
         Ok(reads)
+    }
+
+    /// Asks for the lines that reads of these keys are likely to touch: of all at once where they lie in
+    /// one sub-tree.
+    fn prefetch<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        seq: Option<SeqNo>,
+        guard: &Guard,
+    ) -> Result<()> {
+        if self.inner.router.is_whole() {
+            let Some(first) = keys.first() else { return Ok(()) };
+            if let Some(tree) = self.tree_at(first.as_ref(), seq, guard)? {
+                tree.levels.load(guard).prefetch(guard, keys);
+            }
+            return Ok(());
+        }
+        for key in keys.chunks(1) {
+            if let Some(tree) = self.tree_at(key[0].as_ref(), seq, guard)? {
+                tree.levels.load(guard).prefetch(guard, key);
+            }
+        }
+        Ok(())
     }
 
     #[inline]
@@ -239,7 +248,7 @@ impl Keyspace {
         let guard = crate::sync::epoch::pin();
         // The memtables before the levels: a flush goes the other way.
         let view = self.core().mem.load(&guard);
-        let (tree, retired) = self.tree_at(seq, &guard)?;
+        let Some(tree) = self.tree_at(key, seq, &guard)? else { return Ok(in_memory(None)) };
         let seq = seq.unwrap_or(SeqNo::MAX);
         for memtable in view.all() {
             if let Some(entry) = memtable.get(tree.id, key, seq) {
@@ -247,11 +256,7 @@ impl Keyspace {
                 return Ok(in_memory(value.map(Found::Value)));
             }
         }
-        let levels = match &retired {
-            Some(levels) => levels,
-            None => tree.levels.load(&guard),
-        };
-        in_tables(levels, &guard, seq)
+        in_tables(tree.levels.load(&guard), &guard, seq)
     }
 
     /// How a read of `key` comes to its answer: memtables, tables, filters, models, blocks. Reads
@@ -261,41 +266,43 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
-        self.check_live()?;
         let guard = crate::sync::epoch::pin();
-        let view = self.core().mem.get();
-        let tree = self.inner.tree.load(&guard);
-        explain(view.all(), tree.id, &tree.levels.get(), key.as_ref(), SeqNo::MAX)
+        let (view, key) = (self.core().mem.get(), key.as_ref());
+        let tree = self.tree_at(key, None, &guard)?;
+        // A partition that is not there is explained like one that is empty.
+        let (id, levels) = tree.map_or_else(Default::default, |tree| (tree.id, tree.levels.get()));
+        explain(view.all(), id, &levels, key, SeqNo::MAX)
     }
 
-    /// The sub-tree that holds what a reader sees, with its last levels if it was cleared.
+    /// The sub-tree that holds what a reader sees of `key`; none if its partition is not there, or the
+    /// keyspace is younger than the snapshot.
     #[inline]
     fn tree_at<'g>(
         &'g self,
+        key: &[u8],
         seq: Option<SeqNo>,
         guard: &'g Guard,
-    ) -> Result<(TreeRef<'g>, Option<Arc<Levels>>)> {
-        let Some(seq) = seq else {
-            self.check_live()?;
-            return Ok((TreeRef::Current(self.inner.tree.load(guard)), None));
-        };
-        let tree = self.inner.tree.load(guard);
-        if tree.since <= seq {
-            return Ok((TreeRef::Current(tree), None));
+    ) -> Result<Option<TreeRef<'g>>> {
+        if seq.is_none() {
+            self.inner.check_live()?;
         }
-        let retired = self.inner.retired.lock();
-        match retired.iter().rev().find(|r| r.tree.since <= seq) {
-            Some(Retired { tree, levels, .. }) => {
-                Ok((TreeRef::Retired(Arc::clone(tree)), Some(Arc::clone(levels))))
+        let root = self.inner.tree.load(guard);
+        let seq = seq.unwrap_or(SeqNo::MAX);
+        if root.since <= seq {
+            let Some(partitions) = &root.partitions else {
+                return Ok(Some(TreeRef::Current(root)));
+            };
+            let map = partitions.load(guard);
+            if map.since <= seq {
+                return Ok(map.get(&self.inner.router.name_of(key)).map(TreeRef::Current));
             }
-            // The keyspace is younger than the snapshot: an empty map.
-            None => Ok((TreeRef::Retired(self.empty_tree()), Some(Arc::default()))),
         }
-    }
-
-    fn empty_tree(&self) -> Arc<Tree> {
-        let (options, levels) = (self.inner.options.clone(), Levels::default());
-        Tree::new(0, options, levels, 0, &self.handle.core.limbo)
+        let Some((root, map)) = self.inner.retired_at(seq) else { return Ok(None) };
+        if root.partitions.is_none() {
+            return Ok(Some(TreeRef::Retired(root)));
+        }
+        let tree = map.get(&self.inner.router.name_of(key));
+        Ok(tree.map(|tree| TreeRef::Retired(Arc::clone(tree))))
     }
 
     /// The keys of a range with their values, from both ends. The iterator sees the keyspace as it
@@ -316,44 +323,6 @@ impl Keyspace {
         let prefix = prefix.as_ref();
         let to = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
         self.iter_at(Bound::Included(prefix.into()), to, None)
-    }
-
-    pub(crate) fn iter_at(&self, from: KeyBound, to: KeyBound, seq: Option<SeqNo>) -> Iter {
-        Iter::new(self.ends_at(from, to, seq))
-    }
-
-    /// The ends of a range as they are now, or as a snapshot sees them.
-    pub(crate) fn ends_at(&self, from: KeyBound, to: KeyBound, seq: Option<SeqNo>) -> Ends {
-        let guard = crate::sync::epoch::pin();
-        let view = self.core().mem.get();
-        let (tree, levels) = match self.tree_at(seq, &guard) {
-            Ok((tree, retired)) => {
-                let levels = retired.unwrap_or_else(|| tree.levels.get());
-                (tree.id, levels)
-            }
-            Err(error) => return Ends::failed(error),
-        };
-        // Last: everything that the structures above have dropped is older than this.
-        let seq = seq.unwrap_or_else(|| self.core().visible_seq());
-        let handle = Arc::clone(&self.handle);
-        let sources = Box::new(move |access| {
-            let access = if handle.core.options.read_ahead { access } else { Access::Blocks };
-            let mut sources = Vec::with_capacity(levels.zero.len() + levels.sorted.len() + 3);
-            for memtable in view.all().filter(|memtable| memtable.contains_tree(tree)) {
-                sources.push(Source::Mem(MemCursor::new(Arc::clone(memtable), tree)));
-            }
-            for table in &levels.zero {
-                sources.push(Source::Table(TableCursor::new(Arc::clone(table), access)));
-            }
-            for level in 1..levels.depth() {
-                if !levels.tables(level).is_empty() {
-                    let cursor = LevelCursor::new(Arc::clone(&levels), level, access);
-                    sources.push(Source::Level(cursor));
-                }
-            }
-            sources
-        });
-        Ends::new(sources, seq, from, to)
     }
 
     /// The smallest key with its value.
@@ -382,8 +351,15 @@ impl Keyspace {
     /// [`Error::Io`], [`Error::Corrupt`], [`Error::KeyspaceDropped`].
     pub fn compact(&self) -> Result<()> {
         self.core().flush()?;
-        let tree = self.live_tree()?;
-        self.core().compact_all(&tree)
+        self.inner.check_live()?;
+        for tree in self.inner.tree.get().with_partitions() {
+            match self.core().compact_all(&tree) {
+                // A partition that was dropped meanwhile is compact.
+                Err(_) if tree.dropped.load(Ordering::Acquire) && tree.is_partition => {}
+                result => result?,
+            }
+        }
+        Ok(())
     }
 
     /// Removes all keys at once: in constant time, and without tombstones.
@@ -406,8 +382,8 @@ impl Keyspace {
         &self,
         entries: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
-        let tree = self.live_tree()?;
-        self.core().ingest(&tree, entries.into_iter())
+        self.inner.check_live()?;
+        self.core().ingest(&self.inner, entries.into_iter())
     }
 }
 
@@ -434,6 +410,23 @@ impl std::ops::Deref for TreeRef<'_> {
             Self::Current(tree) => tree,
             Self::Retired(tree) => tree,
         }
+    }
+}
+
+impl KeyspaceInner {
+    /// Refuses a keyspace that was dropped.
+    pub(crate) fn check_live(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(Error::KeyspaceDropped(Arc::clone(&self.name)));
+        }
+        Ok(())
+    }
+
+    /// What snapshots at `seq` see where the keyspace was changed since; none if it is younger.
+    pub(crate) fn retired_at(&self, seq: SeqNo) -> Option<(Arc<Tree>, Arc<PartitionMap>)> {
+        let retired = self.retired.lock();
+        let seen = retired.iter().find(|retired| seq < retired.until)?;
+        Some((Arc::clone(&seen.root), Arc::clone(&seen.partitions)))
     }
 }
 

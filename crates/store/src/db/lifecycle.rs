@@ -1,20 +1,22 @@
 //! The life of keyspaces, and the end of the database.
 //!
-//! Creating, clearing and dropping are manifest edits: they are durable when the call returns, and
+//! Creating, clearing and dropping keyspaces are manifest edits: they are durable when the call returns, and
 //! a log record of a sub-tree that the manifest does not know is never replayed.
 
 use std::sync::{Weak, atomic::Ordering};
 
 use super::{
-    core::{Core, Tree},
+    core::{Catalog, Core, Tree},
     keyspace::{KeyspaceInner, Retired},
+    write::WriteState,
 };
 use crate::{
     error::{Error, Result},
     options::{KeyspaceOptions, PersistMode},
+    partition::{PartitionMap, Router},
     sync::{
         limbo::Limbo,
-        primitive::{Arc, AtomicBool, Mutex},
+        primitive::{Arc, AtomicBool, Mutex, MutexGuard},
         published::Published,
     },
     types::SeqNo,
@@ -37,14 +39,14 @@ impl Core {
             ));
         }
         options.check()?;
+        let router = Router::new(&options.partitions, &self.functions)?;
         let mut catalog = self.catalog.lock();
         if let Some(inner) = catalog.keyspaces.get(name) {
             return Ok(Arc::clone(inner));
         }
         self.check_running()?;
-        let (id, tree_id) = (catalog.state.next_keyspace, catalog.state.next_tree);
+        let (id, tree_id) = (catalog.state.next_keyspace, self.new_tree_id());
         catalog.state.next_keyspace += 1;
-        catalog.state.next_tree += 1;
         let create = Edit::CreateKeyspace {
             id,
             name: name.to_owned(),
@@ -52,9 +54,10 @@ impl Core {
             tree: tree_id,
         };
         catalog.commit(self, vec![create])?;
-        let tree = Tree::new(tree_id, options, Levels::default(), 0, &self.limbo);
-        let inner = KeyspaceInner::new(id, name.into(), Arc::clone(&tree), &self.limbo);
-        catalog.trees.insert(tree_id, tree);
+        let none = PartitionMap::default();
+        let tree = Tree::root(tree_id, Arc::new(options), Levels::default(), none, 0, &self.limbo);
+        let inner = KeyspaceInner::new(id, name.into(), Arc::clone(&tree), router, &self.limbo);
+        self.trees.lock().add(tree);
         catalog.keyspaces.insert(Arc::clone(&inner.name), Arc::clone(&inner));
         Ok(inner)
     }
@@ -74,22 +77,10 @@ impl Core {
         Err(Error::KeyspaceDropped(Arc::clone(&inner.name)))
     }
 
-    /// Takes a keyspace's sub-tree away, and gives it a new one unless the keyspace is dropped.
-    /// Says whether the keyspace was there.
+    /// Takes a keyspace's sub-tree away, with those of its partitions, and gives it a new one unless the
+    /// keyspace is dropped. Says whether the keyspace was there.
     fn retire_tree(&self, inner: &Arc<KeyspaceInner>, drop_keyspace: bool) -> Result<bool> {
-        let mut state = self.write.lock();
-        self.check_running()?;
-        let has_snapshots = self.snapshots.count() > 0;
-        if has_snapshots && !self.mem.get().active.is_empty() {
-            // Snapshots will read the old sub-tree from its tables alone.
-            self.seal(&mut state)?;
-        }
-        if has_snapshots {
-            self.wait_for_sealed(0)?;
-        }
-        // The change is durable at once, so what was written before it must be: after a crash
-        // the state is that of a moment, never a later change without an earlier write.
-        self.sync_logs(&mut state, PersistMode::SyncData)?;
+        let mut state = self.lock_to_drop()?;
         let mut catalog = self.catalog.lock();
         if inner.dropped.load(Ordering::Acquire) {
             return Ok(false);
@@ -97,8 +88,7 @@ impl Core {
         // The change takes a number of its own, so that snapshots are before or after it.
         let at = state.next_seq;
         let old = inner.tree.get();
-        let new_id = catalog.state.next_tree;
-        catalog.state.next_tree += 1;
+        let new_id = self.new_tree_id();
         let edit = if drop_keyspace {
             Edit::DropKeyspace { id: inner.id }
         } else {
@@ -107,31 +97,68 @@ impl Core {
         let last_seq = Edit::LastSeq { seq: at };
         catalog.commit(self, vec![edit, last_seq])?;
         state.next_seq += 1;
-        catalog.trees.remove(&old.id);
-        let (options, levels) = (inner.options.clone(), Levels::default());
-        let new = Tree::new(new_id, options, levels, at, &self.limbo);
+        let (options, none) = (Arc::clone(&inner.options), PartitionMap::default());
+        let new = Tree::root(new_id, options, Levels::default(), none, at, &self.limbo);
         if drop_keyspace {
             catalog.keyspaces.remove(&inner.name);
             inner.dropped.store(true, Ordering::Release);
         } else {
-            catalog.trees.insert(new_id, Arc::clone(&new));
+            self.trees.lock().add(Arc::clone(&new));
         }
-        if has_snapshots {
-            let levels = old.levels.get();
-            inner.retired.lock().push(Retired { tree: Arc::clone(&old), levels, until: at });
-            self.retiring.lock().push(Arc::downgrade(inner));
-        }
+        let gone = old.with_partitions();
+        self.keep_for_snapshots(inner, &old, at);
         inner.tree.store(new);
-        self.visible.store(at, Ordering::Release);
-        old.discard();
-        self.note_zero_tables(&catalog);
-        drop(catalog);
-        drop(state);
-        // A snapshot may have been dropped in between.
-        self.release_retired();
-        drop(old);
+        self.end_drop(state, catalog, &gone, at);
+        drop((old, gone));
         self.reclaim();
         Ok(true)
+    }
+
+    /// Takes the write lock for a change that is durable when it returns and takes writes away.
+    ///
+    /// So what was written before must be durable: after a crash the state is that of a moment, never
+    /// a later change without an earlier write. Most of it is synced before anyone waits for the lock.
+    pub(super) fn lock_to_drop(&self) -> Result<MutexGuard<'_, WriteState>> {
+        self.persist(PersistMode::SyncData)?;
+        let mut state = self.write.lock();
+        self.check_running()?;
+        self.sync_logs(&mut state, PersistMode::SyncData)?;
+        Ok(state)
+    }
+
+    /// Keeps what a keyspace holds now for snapshots from before number `at`.
+    pub(super) fn keep_for_snapshots(
+        &self,
+        inner: &Arc<KeyspaceInner>,
+        root: &Arc<Tree>,
+        until: SeqNo,
+    ) {
+        let partitions = root.partition_map();
+        inner.retired.lock().push(Retired { root: Arc::clone(root), partitions, until });
+        self.retiring.lock().push(Arc::downgrade(inner));
+    }
+
+    /// Makes the drop of the sub-trees `gone` at number `at` visible, and gives up their files.
+    pub(super) fn end_drop(
+        &self,
+        state: MutexGuard<'_, WriteState>,
+        catalog: MutexGuard<'_, Catalog>,
+        gone: &[Arc<Tree>],
+        at: SeqNo,
+    ) {
+        {
+            let mut trees = self.trees.lock();
+            gone.iter().for_each(|tree| trees.bury(tree));
+        }
+        self.visible.store(at, Ordering::Release);
+        gone.iter().for_each(|tree| tree.discard());
+        self.note_zero_tables();
+        drop(catalog);
+        drop(state);
+        // What was kept for snapshots goes unless there are any that are older than the drop.
+        self.release_retired();
+        // Files that partitions share may have become mostly dead.
+        self.work.wake();
     }
 
     /// Lets go of retired sub-trees that no snapshot sees any more.
@@ -141,12 +168,17 @@ impl Core {
             return;
         }
         let oldest = self.snapshots.list().first().copied().unwrap_or(SeqNo::MAX);
+        let mut released = Vec::new();
         retiring.retain(|inner| {
             let Some(inner) = Weak::upgrade(inner) else { return false };
             let mut retired = inner.retired.lock();
-            retired.retain(|r| oldest < r.until);
+            let kept = retired.iter().position(|r| oldest < r.until).unwrap_or(retired.len());
+            released.extend(retired.drain(..kept));
             !retired.is_empty()
         });
+        drop(retiring);
+        // Their files go now, under no lock.
+        drop(released);
     }
 
     /// Ends the database: the pool stops, the memtable goes to tables, the log is closed.
@@ -187,11 +219,18 @@ impl Core {
 
 impl KeyspaceInner {
     /// A keyspace that holds `tree`.
-    pub(crate) fn new(id: u32, name: Arc<str>, tree: Arc<Tree>, limbo: &Arc<Limbo>) -> Arc<Self> {
+    pub(crate) fn new(
+        id: u32,
+        name: Arc<str>,
+        tree: Arc<Tree>,
+        router: Router,
+        limbo: &Arc<Limbo>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
             name,
-            options: tree.options.clone(),
+            options: Arc::clone(&tree.options),
+            router,
             tree: Published::new(tree, limbo),
             dropped: AtomicBool::new(false),
             retired: Mutex::default(),

@@ -11,6 +11,8 @@ mod ingest;
 mod keyspace;
 mod lifecycle;
 mod open;
+mod partition;
+mod scan;
 mod snapshot;
 mod stats;
 mod write;
@@ -26,6 +28,7 @@ pub(crate) use write::insert_record;
 
 pub use batch::{Batch, Submitted};
 pub use keyspace::Keyspace;
+pub use partition::PartitionInfo;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
 

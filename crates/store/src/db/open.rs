@@ -19,7 +19,7 @@ use std::{
 
 use super::{
     background::Work,
-    core::{Catalog, Core, MemView, RESERVED_FILES, Tree},
+    core::{Catalog, Core, MemView, RESERVED_FILES, Tree, Trees},
     counters::Counters,
     keyspace::KeyspaceInner,
     snapshot::Snapshots,
@@ -28,15 +28,21 @@ use super::{
 use crate::{
     error::{Error, Result},
     io::{FileLock, FileSystem, ReadMode, engine::ReadEngine, retry},
-    log::{LogRecord, LogWriter, Recovery, batch::Batch, recover, segment::segment_path},
+    log::{
+        LogRecord, LogWriter, Recovery,
+        creation::{Creation, Payload},
+        recover,
+        segment::segment_path,
+    },
     memtable::{LogFloor, Memtable},
     options::{DatabaseBuilder, DatabaseOptions, KeyspaceOptions},
+    partition::{Functions, PartitionMap, Router},
     sync::{
         limbo::Limbo,
-        primitive::{Arc, AtomicU64, Mutex},
+        primitive::{Arc, AtomicU32, AtomicU64, Mutex},
         published::Published,
     },
-    table::{BlockCache, Table, TableContext, TableCounters, table_path, value_path},
+    table::{BlockCache, Table, TableContext, TableCounters, home_path, value_path},
     types::{FileId, SeqNo, TreeId},
     version::{
         edit::{Edit, FILE_ID_END},
@@ -51,16 +57,14 @@ const LOCK_NAME: &str = "LOCK";
 
 /// Opens the database that the builder describes.
 pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
-    let DatabaseBuilder { path: dir, options, fs, clock } = builder;
+    let DatabaseBuilder { path: dir, options, functions, fs, clock } = builder;
     prepare_directory(&*fs, &dir, options.create_if_missing)?;
     let lock = take_lock(&*fs, &dir)?;
     let names = retry("list", &dir, || fs.list(&dir))?;
     let last_file = names.iter().filter_map(|name| file_number(name)).max().unwrap_or(0);
     let recovered = Manifest::recover(&*fs, &dir)?;
     if recovered.is_none() && !options.create_if_missing {
-        return Err(Error::InvalidArgument(
-            format!("there is no database in {}", dir.display()).into(),
-        ));
+        return Err(no_database(&dir));
     }
     let mut state = recovered.map(|recovered| recovered.state).unwrap_or_default();
     let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
@@ -71,16 +75,18 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         reads: Arc::new(ReadEngine::new(&fs, options.read_engine, options.background_threads == 0)),
         cache: BlockCache::new(options.memory_budget_bytes / 2),
         counters: Arc::new(TableCounters::default()),
+        shared: Arc::default(),
     });
     let limbo = Arc::default();
-    let (trees, keyspaces) = open_trees(&tables, &state, &dir, &limbo)?;
+    let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &limbo)?;
     state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &[state.snapshot()])?;
     let (replayed, recovery) = replay(&*fs, &dir, &state, &options)?;
+    let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &limbo)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
-    let last_seq = replayed.iter().map(|m| m.last_seq()).fold(state.last_seq, SeqNo::max);
+    let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
     let floor = Some(LogFloor { segment, lsn: recovery.end });
     let view = MemView {
         active: Arc::new(following(replayed.last(), floor, &options)),
@@ -95,7 +101,10 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         log_floor: AtomicU64::new(state.log_floor),
         old_logs: Mutex::default(),
         limbo,
-        catalog: Mutex::new(Catalog { state, manifest, keyspaces, trees }),
+        catalog: Mutex::new(Catalog { state, manifest, keyspaces }),
+        trees: Mutex::new(trees),
+        next_tree: AtomicU32::new(next_tree),
+        functions,
         snapshots: Snapshots::default(),
         work: Work::default(),
         counters: Counters::default(),
@@ -129,9 +138,7 @@ fn prepare_directory(fs: &dyn FileSystem, dir: &Path, create: bool) -> Result<()
         Ok(names) if is_database(&names) => return Ok(()),
         _ if create => {}
         _ => {
-            return Err(Error::InvalidArgument(
-                format!("there is no database in {}", dir.display()).into(),
-            ));
+            return Err(no_database(dir));
         }
     }
     retry("create directory", dir, || fs.create_dir_all(dir))?;
@@ -145,6 +152,10 @@ fn prepare_directory(fs: &dyn FileSystem, dir: &Path, create: bool) -> Result<()
         }
     }
     Ok(())
+}
+
+fn no_database(dir: &Path) -> Error {
+    Error::InvalidArgument(format!("there is no database in {}", dir.display()).into())
 }
 
 /// Takes the lock, or says who has it.
@@ -168,7 +179,6 @@ pub(crate) fn take_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileL
     })
 }
 
-type Trees = HashMap<TreeId, Arc<Tree>>;
 type Keyspaces = HashMap<Arc<str>, Arc<KeyspaceInner>>;
 
 /// Opens the tables of every keyspace.
@@ -176,33 +186,88 @@ fn open_trees(
     tables: &Arc<TableContext>,
     state: &CatalogState,
     manifest: &Path,
+    functions: &Functions,
     limbo: &Arc<Limbo>,
 ) -> Result<(Trees, Keyspaces)> {
-    let (mut trees, mut keyspaces) = (Trees::new(), Keyspaces::new());
+    let (mut trees, mut keyspaces) = (Trees::default(), Keyspaces::new());
     for keyspace in state.keyspaces.values() {
         let options = KeyspaceOptions::decode(&keyspace.options).map_err(|found| {
             Error::corrupt(manifest, 0, format!("options of keyspace {:?}", keyspace.name), found)
         })?;
-        let mut zero = Vec::new();
-        let mut sorted: Vec<Vec<Arc<Table>>> = Vec::new();
-        for (level, meta) in state.tables_of(keyspace.tree) {
-            let table = Table::open(tables, meta.clone())?;
-            match level.checked_sub(1) {
-                None => zero.push(table),
-                Some(i) => {
-                    sorted.resize_with(sorted.len().max(i + 1), Vec::new);
-                    sorted[i].push(table);
-                }
-            }
+        let router = Router::new(&options.partitions, functions).map_err(|error| {
+            let name = &keyspace.name;
+            Error::InvalidArgument(format!("keyspace {name:?} has {error}").into())
+        })?;
+        let options = Arc::new(options);
+        let mut partitions = Vec::new();
+        for (name, id) in state.partitions_of(keyspace.tree) {
+            let levels = open_levels(tables, state, id)?;
+            let tree = Tree::new(id, (**name).into(), Arc::clone(&options), levels, 0, limbo);
+            trees.add(Arc::clone(&tree));
+            partitions.push(tree);
         }
-        let levels = Levels::new(zero, sorted.into_iter().map(Level::new).collect());
-        let tree = Tree::new(keyspace.tree, options, levels, 0, limbo);
+        if !partitions.is_empty() && !router.has_partitions() {
+            let name = &keyspace.name;
+            let found = format!("{} partitions", partitions.len());
+            return Err(Error::corrupt(manifest, 0, format!("none in keyspace {name:?}"), found));
+        }
+        let levels = open_levels(tables, state, keyspace.tree)?;
+        let map = PartitionMap::default().with(&partitions);
+        let tree = Tree::root(keyspace.tree, options, levels, map, 0, limbo);
         let name = keyspace.name.as_str().into();
-        let inner = KeyspaceInner::new(keyspace.id, name, tree.clone(), limbo);
-        trees.insert(tree.id, tree);
+        let inner = KeyspaceInner::new(keyspace.id, name, tree.clone(), router, limbo);
+        trees.add(tree);
         keyspaces.insert(Arc::clone(&inner.name), inner);
     }
     Ok((trees, keyspaces))
+}
+
+/// Opens the tables of a sub-tree.
+fn open_levels(tables: &Arc<TableContext>, state: &CatalogState, tree: TreeId) -> Result<Levels> {
+    let mut zero = Vec::new();
+    let mut sorted: Vec<Vec<Arc<Table>>> = Vec::new();
+    for (level, meta) in state.tables_of(tree) {
+        let table = Table::open(tables, meta.clone())?;
+        match level.checked_sub(1) {
+            None => zero.push(table),
+            Some(i) => {
+                sorted.resize_with(sorted.len().max(i + 1), Vec::new);
+                sorted[i].push(table);
+            }
+        }
+    }
+    Ok(Levels::new(zero, sorted.into_iter().map(Level::new).collect()))
+}
+
+/// Adds the partitions that were created in the log; returns the number of the next sub-tree.
+fn add_created(
+    replayed: &[Memtable],
+    state: &CatalogState,
+    keyspaces: &Keyspaces,
+    trees: &mut Trees,
+    dir: &Path,
+    limbo: &Arc<Limbo>,
+) -> Result<TreeId> {
+    let mut next_tree = state.next_tree;
+    for Creation { root, tree, name } in replayed.iter().flat_map(Memtable::created) {
+        next_tree = next_tree.max(tree.saturating_add(1));
+        // Of a keyspace or partition that was cleared or dropped, or already in the manifest.
+        let inner = keyspaces.values().find(|inner| inner.tree.get().id == root);
+        let Some(inner) = inner.filter(|_| !state.is_buried(tree) && !state.has_tree(tree)) else {
+            continue;
+        };
+        let root = inner.tree.get();
+        let map = root.partition_map();
+        let (Some(partitions), None) = (&root.partitions, map.get(&name)) else {
+            let what = format!("no second creation of partition \"{}\"", name.escape_ascii());
+            return Err(Error::corrupt(dir, 0, what, "one in the log"));
+        };
+        let (options, levels) = (Arc::clone(&root.options), Levels::default());
+        let tree = Tree::new(tree, name, options, levels, 0, limbo);
+        partitions.store(Arc::new(map.with(&[Arc::clone(&tree)])));
+        trees.add(tree);
+    }
+    Ok(next_tree)
 }
 
 /// The memtable that follows `before`, if there is one.
@@ -228,7 +293,7 @@ fn replay(
     let mut last_segment = None;
     let recovery = recover(fs, dir, state.identity, state.log_start(), |record| {
         let LogRecord { lsn, segment, payload } = record;
-        let batch = Batch::decode(&payload).map_err(|fault| {
+        let read = Payload::decode(&payload).map_err(|fault| {
             let at =
                 format!("{} at byte {} of the record at place {lsn}", fault.expected, fault.offset);
             Error::corrupt(segment_path(dir, segment), 0, at, "something else")
@@ -238,7 +303,12 @@ fn replay(
             memtables.push(following(memtables.last(), None, options));
         }
         if let Some(memtable) = memtables.last() {
-            insert_record(memtable, &payload, batch.first_seq());
+            match read {
+                Payload::Creations(created) => memtable.add_created(&created),
+                Payload::Batch(batch) => {
+                    insert_record(memtable, &payload, batch.first_seq());
+                }
+            }
         }
         Ok(())
     })?;
@@ -268,7 +338,7 @@ impl Core {
             let catalog = self.catalog.lock();
             known.insert(catalog.manifest.path().to_owned());
             for meta in catalog.state.tables() {
-                known.insert(table_path(&self.dir, meta.id));
+                known.insert(home_path(&self.dir, meta));
                 known.insert(value_path(&self.dir, meta.id));
             }
         }
@@ -287,7 +357,7 @@ impl Core {
 /// that is not the database's. No file of the database has a number that leaves no next one.
 fn file_number(name: &str) -> Option<FileId> {
     let digits = match name.split_once('.') {
-        Some((digits, "sst" | "val" | "log")) => digits,
+        Some((digits, "sst" | "set" | "val" | "log")) => digits,
         _ => name.strip_prefix("MANIFEST-")?,
     };
     digits.parse().ok().filter(|id| *id < FILE_ID_END)

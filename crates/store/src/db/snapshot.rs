@@ -62,8 +62,13 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
+        Self::at(handle, None)
+    }
+
+    /// A snapshot at the number of another that is alive; of now without one.
+    pub(crate) fn at(handle: Arc<Handle>, seq: Option<SeqNo>) -> Self {
         let core = &handle.core;
-        let seq = core.snapshots.add(|| core.visible_seq());
+        let seq = core.snapshots.add(|| seq.unwrap_or_else(|| core.visible_seq()));
         Self { handle, seq }
     }
 

@@ -13,7 +13,7 @@ pub struct Stats {
     pub keyspaces: Vec<KeyspaceStats>,
     /// The number of the last visible write.
     pub sequence_number: u64,
-    /// Live snapshots.
+    /// Live snapshots; an iterator over several partitions counts as one.
     pub snapshots: u64,
     /// Memory of all memtables, in bytes.
     pub memtable_bytes: u64,
@@ -67,12 +67,14 @@ pub struct Stats {
     pub delay_ns_total: u64,
 }
 
-/// What a keyspace holds.
+/// What a keyspace holds, with all its partitions.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
+    /// Its partitions; 0 for a keyspace without.
+    pub partitions: u64,
     /// Entries in tables; overwritten versions and tombstones that are not yet compacted away
     /// count too.
     pub entries: u64,
@@ -149,25 +151,27 @@ impl Core {
 }
 
 fn keyspace_stats(name: String, tree: &Tree) -> KeyspaceStats {
-    let levels = tree.levels.get();
-    let mut stats = KeyspaceStats { name, ..KeyspaceStats::default() };
-    for (_, table) in levels.all() {
+    let partitions = tree.partition_map();
+    let mut stats =
+        KeyspaceStats { name, partitions: partitions.len() as u64, ..KeyspaceStats::default() };
+    add_levels(&mut stats, &tree.levels.get());
+    partitions.iter().for_each(|tree| add_levels(&mut stats, &tree.levels.get()));
+    stats
+}
+
+fn add_levels(stats: &mut KeyspaceStats, levels: &Levels) {
+    let depth = stats.levels.len().max(levels.depth());
+    stats.levels.resize_with(depth, LevelStats::default);
+    for (level, table) in levels.all() {
         let meta = table.meta();
         stats.entries += meta.entries;
         stats.tombstones += meta.tombstones;
         stats.raw_bytes += meta.raw_bytes;
-        stats.file_bytes += table.meta().total_bytes();
+        stats.file_bytes += meta.total_bytes();
         stats.pinned_bytes += table.pinned_bytes();
-    }
-    stats.levels = (0..levels.depth()).map(|level| level_stats(&levels, level)).collect();
-    stats
-}
-
-fn level_stats(levels: &Levels, level: usize) -> LevelStats {
-    let tables = levels.tables(level);
-    LevelStats {
-        tables: tables.len() as u64,
-        entries: tables.iter().map(|table| table.meta().entries).sum(),
-        file_bytes: tables.iter().map(|table| table.meta().total_bytes()).sum(),
+        let level = &mut stats.levels[level];
+        level.tables += 1;
+        level.entries += meta.entries;
+        level.file_bytes += meta.total_bytes();
     }
 }

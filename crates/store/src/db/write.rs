@@ -165,7 +165,7 @@ impl Core {
     }
 
     /// Hands the records to the log with one call of the operating system.
-    fn log_records(&self, state: &mut WriteState, records: &[Arc<[u8]>]) -> Result<()> {
+    pub(super) fn log_records(&self, state: &mut WriteState, records: &[Arc<[u8]>]) -> Result<()> {
         if state.log.is_closed() {
             // A failed write could not be cut off: the next segment's header voids it.
             self.new_segment(state)?;

@@ -16,6 +16,7 @@ use crate::{
     log::{
         LogRecord, LogStart,
         batch::Batch,
+        creation::{Payload, encode_creations},
         frame::{FRAME_HEADER_BYTES, FrameHeader, FrameSeed},
         recover,
         segment::{SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SEGMENT_VERSION, segment_path},
@@ -84,7 +85,14 @@ fn replay(fs: &Arc<dyn FileSystem>, start: LogStart) {
 
 /// Decodes a batch, puts it into memtables, and finds it there.
 fn replay_record(memtables: &[Memtable], payload: &Arc<[u8]>) {
-    let Ok(batch) = Batch::decode(payload) else { return };
+    let batch = match Payload::decode(payload) {
+        Ok(Payload::Batch(batch)) => batch,
+        Ok(Payload::Creations(created)) => {
+            assert_eq!(encode_creations(&created), **payload, "creations have one encoding");
+            return memtables.iter().for_each(|memtable| memtable.add_created(&created));
+        }
+        Err(_) => return,
+    };
     assert_eq!(batch.ops().count(), batch.count() as usize);
     memtables.iter().for_each(|memtable| insert_and_find(memtable, batch, payload));
 }

@@ -83,9 +83,13 @@ fn check_state(state: &CatalogState) {
     assert_eq!(again, *state);
     let mut tables = 0;
     for keyspace in state.keyspaces.values() {
-        for (level, meta) in state.tables_of(keyspace.tree) {
-            assert!(level < 64 && meta.smallest <= meta.largest && meta.id < state.next_file);
-            tables += 1;
+        let partitions = state.partitions_of(keyspace.tree).map(|(_, tree)| tree);
+        for tree in std::iter::once(keyspace.tree).chain(partitions) {
+            assert!(state.has_tree(tree) && !state.is_buried(tree) && tree < state.next_tree);
+            for (level, meta) in state.tables_of(tree) {
+                assert!(level < 64 && meta.smallest <= meta.largest && meta.id < state.next_file);
+                tables += 1;
+            }
         }
         check_options(&keyspace.options);
     }

@@ -5,11 +5,18 @@ use std::{path::Path, sync::Arc};
 use super::{DIR, IDENTITY, file_system, log, manifest, table};
 use crate::{
     io::{FileSystem, ReadMode, engine::ReadEngine, read_exact_at},
-    log::{LogWriter, batch::BatchBuilder, segment::SegmentHeader},
+    log::{
+        LogWriter,
+        batch::BatchBuilder,
+        creation::{Creation, encode_creations},
+        segment::SegmentHeader,
+    },
     options::KeyspaceOptions,
+    partition::Partitioning,
     table::{
         BlockCache, Compression, IndexKind, KeyHash, TableContext, TableCounters, TableMeta,
-        TableOptions, TableWriter, block::BlockBuilder, index_block::IndexBuilder, table_path,
+        TableOptions, TablePlace, TableWriter, block::BlockBuilder, index_block::IndexBuilder,
+        table_path,
     },
     types::Kind,
     version::{
@@ -128,6 +135,7 @@ fn context(fs: &Arc<dyn FileSystem>) -> Arc<TableContext> {
         reads: ReadEngine::inline(fs),
         cache: BlockCache::new(0),
         counters: Arc::new(TableCounters::default()),
+        shared: Arc::default(),
     })
 }
 
@@ -148,7 +156,7 @@ fn table_file(index: IndexKind, compression: Compression, shape: u8, count: u32)
         large_value_bytes: 300,
         ..TableOptions::default()
     };
-    let mut writer = TableWriter::create(&context(&fs), table::ID, &options).expect("no faults");
+    let mut writer = TableWriter::create(&context(&fs), table::ID, &options);
     for (i, key) in keys(shape, count).iter().enumerate() {
         let value = vec![b'x'; if i % 17 == 5 { 400 } else { 15 }];
         writer.add(key, 9, Kind::Value, &value).expect("keys ascend");
@@ -220,14 +228,17 @@ fn logs() -> Vec<Vec<u8>> {
     let at = 5 + segments[0].len() + 2 + 72;
     torn[at..at + 4].copy_from_slice(&[0xad, 0xde, 0xad, 0xde]);
     let record = [vec![0], batch(5, 3)].concat();
+    let created = Creation { root: 1, tree: 300, name: b"name".as_slice().into() };
+    let creations = [vec![0], encode_creations(&[created.clone(), created])].concat();
     let mut repaired = segments[0][2..].to_vec();
     log::repair(&mut repaired, 1);
     assert_eq!(repaired, segments[0][2..], "what is whole is left as it is");
-    vec![whole, alone, torn, record]
+    vec![whole, alone, torn, record, creations]
 }
 
 fn edits() -> Vec<VersionEdit> {
     let meta = |id: u64| TableMeta {
+        place: None,
         id,
         file_bytes: 8192,
         value_file_bytes: 0,
@@ -266,7 +277,24 @@ fn edits() -> Vec<VersionEdit> {
             Edit::LastSeq { seq: 77 },
         ]
         .into(),
+        vec![
+            Edit::CreatePartition { root: 3, name: b"a".as_slice().into(), tree: 5 },
+            Edit::CreatePartition { root: 3, name: b"b".as_slice().into(), tree: 6 },
+            Edit::AddTable {
+                tree: 6,
+                level: 0,
+                meta: TableMeta { place: Some(TablePlace { file: 13, offset: 8192 }), ..meta(12) },
+            },
+            Edit::DropPartition { root: 3, name: b"a".as_slice().into() },
+            Edit::Bury { tree: 5, segment: 11 },
+        ]
+        .into(),
     ]
+}
+
+/// Encoded options of a keyspace with partitions.
+fn partitioned(partitions: Partitioning) -> Vec<u8> {
+    KeyspaceOptions { partitions, ..KeyspaceOptions::default() }.encode()
 }
 
 fn manifests() -> Vec<Vec<u8>> {
@@ -288,5 +316,9 @@ fn manifests() -> Vec<Vec<u8>> {
         [&[3], &current[..]].concat(),
         [&[4], line].concat(),
         [vec![5], KeyspaceOptions::default().encode()].concat(),
+        [vec![5], partitioned(Partitioning::Delimiter(b'/'))].concat(),
+        [vec![5], partitioned(Partitioning::SplitPoints(vec![b"a".to_vec(), b"b".to_vec()]))]
+            .concat(),
+        [vec![5], partitioned(Partitioning::Function("f".to_owned()))].concat(),
     ]
 }

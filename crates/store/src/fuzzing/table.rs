@@ -251,6 +251,7 @@ pub(super) fn walk(file: &[u8], keys: &[&[u8]], shift: SeqNo) {
         reads: ReadEngine::inline(&fs),
         cache: BlockCache::new(64 << 10),
         counters: Arc::new(TableCounters::default()),
+        shared: Arc::default(),
     });
     let meta = match Table::read_meta(&ctx, ID) {
         Ok(meta) => meta,

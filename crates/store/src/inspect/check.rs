@@ -4,7 +4,10 @@
 //! the damage allows. What is read here is what the engine would read, by the same code; on top of
 //! that, every key is looked up where the index says it is.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use super::{
     OnProgress, file_bytes, list,
@@ -16,16 +19,18 @@ use crate::{
     error::{Error, Result},
     io::FileSystem,
     log::{
-        batch::Batch,
+        creation::Payload,
         recover,
         segment::{parse_segment_name, segment_path},
     },
+    options::KeyspaceOptions,
+    partition::Partitioning,
     sync::primitive::Arc,
     table::{
-        BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, parse_table_name, table_path,
-        value_path,
+        BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, TablePlace, home_path,
+        parse_table_name, table_path, value_path,
     },
-    types::{Kind, SeqNo, compare_entries},
+    types::{FileId, Kind, SeqNo, TreeId, compare_entries},
     version::{
         manifest::{CURRENT_NAME, Manifest, manifest_path},
         state::CatalogState,
@@ -58,6 +63,7 @@ pub(super) fn check(
         context: context(fs, dir),
         report: CheckReport::default(),
         bytes_total,
+        shared: HashSet::new(),
         on_progress,
     };
     match Manifest::recover(&**fs, dir) {
@@ -90,6 +96,8 @@ struct Checker<'a, 'p> {
     report: CheckReport,
     /// Bytes of all files of the directory.
     bytes_total: u64,
+    /// The shared files that were counted.
+    shared: HashSet<FileId>,
     on_progress: OnProgress<'p>,
 }
 
@@ -121,32 +129,66 @@ impl Checker<'_, '_> {
         (self.on_progress)(self.report.bytes.min(self.bytes_total), self.bytes_total);
     }
 
+    /// Counts a table in a file that it shares with others.
+    fn note_part(&mut self, place: TablePlace, bytes: u64) {
+        self.report.files += u64::from(self.shared.insert(place.file));
+        self.report.bytes += bytes;
+        (self.on_progress)(self.report.bytes.min(self.bytes_total), self.bytes_total);
+    }
+
     /// Checks all that the manifest names.
     fn check_catalog(&mut self, state: &CatalogState) {
         for keyspace in state.keyspaces.values() {
-            let mut levels: Vec<Vec<&TableMeta>> = Vec::new();
-            for (level, meta) in state.tables_of(keyspace.tree) {
-                levels.resize_with(levels.len().max(level + 1), Vec::new);
-                levels[level].push(meta);
-            }
-            for tables in levels.iter_mut().skip(1) {
-                tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
-                for pair in tables.windows(2) {
-                    if pair[0].largest >= pair[1].smallest {
-                        let path = table_path(self.dir, pair[1].id);
-                        self.note(
-                            path,
-                            None,
-                            format!("overlaps table {} of its level", pair[0].id),
-                        );
-                    }
+            self.check_tree(state, keyspace.tree);
+            let partitioning = KeyspaceOptions::decode(&keyspace.options).map(|o| o.partitions);
+            for (name, tree) in state.partitions_of(keyspace.tree) {
+                self.check_tree(state, tree);
+                if let Ok(partitioning) = &partitioning {
+                    self.check_membership(state, partitioning, name, tree);
                 }
-            }
-            for meta in levels.into_iter().flatten() {
-                self.check_table(meta.id, Some(meta));
             }
         }
         self.check_log(state);
+    }
+
+    /// Checks the tables of a sub-tree.
+    fn check_tree(&mut self, state: &CatalogState, tree: TreeId) {
+        let mut levels: Vec<Vec<&TableMeta>> = Vec::new();
+        for (level, meta) in state.tables_of(tree) {
+            levels.resize_with(levels.len().max(level + 1), Vec::new);
+            levels[level].push(meta);
+        }
+        for tables in levels.iter_mut().skip(1) {
+            tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+            for pair in tables.windows(2) {
+                if pair[0].largest >= pair[1].smallest {
+                    let path = home_path(self.dir, pair[1]);
+                    self.note(path, None, format!("overlaps table {} of its level", pair[0].id));
+                }
+            }
+        }
+        for meta in levels.into_iter().flatten() {
+            self.check_table(meta.id, Some(meta));
+        }
+    }
+
+    /// Checks that the keys of a partition's tables belong to it. Names are in the order of keys, so the
+    /// ends of a table speak for all of it; what a caller's function says is not known here.
+    fn check_membership(
+        &mut self,
+        state: &CatalogState,
+        partitioning: &Partitioning,
+        name: &[u8],
+        tree: TreeId,
+    ) {
+        let is_foreign = |key: &[u8]| partitioning.name_of(key).is_some_and(|of| of != name);
+        for (_, meta) in state.tables_of(tree) {
+            if is_foreign(&meta.smallest) || is_foreign(&meta.largest) {
+                let what =
+                    format!("keys that do not belong to partition {:?}", name.escape_ascii());
+                self.note(home_path(self.dir, meta), None, what);
+            }
+        }
     }
 
     /// Checks every table of the directory by itself: nothing is known of which are in use.
@@ -161,7 +203,7 @@ impl Checker<'_, '_> {
         let recovered =
             recover(&**self.fs, self.dir, state.identity, state.log_start(), |record| {
                 records += 1;
-                Batch::decode(&record.payload).map(drop).map_err(|fault| {
+                Payload::decode(&record.payload).map(drop).map_err(|fault| {
                     let path = segment_path(self.dir, record.segment);
                     let expected =
                         format!("{} in the record at place {}", fault.expected, record.lsn);
@@ -188,7 +230,7 @@ impl Checker<'_, '_> {
 
     /// Checks the table `id`, which should be as `meta` says.
     fn check_table(&mut self, id: u64, meta: Option<&TableMeta>) {
-        let path = table_path(self.dir, id);
+        let path = meta.map_or_else(|| table_path(self.dir, id), |meta| home_path(self.dir, meta));
         let opened = match meta {
             Some(meta) => Ok(meta.clone()),
             None => Table::read_meta(&self.context, id),
@@ -219,7 +261,10 @@ impl Checker<'_, '_> {
         }
         self.report.entries += walk.entries;
         self.report.tables += 1;
-        self.note_file(&path);
+        match table.meta().place {
+            None => self.note_file(&path),
+            Some(place) => self.note_part(place, table.meta().file_bytes),
+        }
         if table.meta().value_file_bytes > 0 {
             self.note_file(&value_path(self.dir, id));
         }

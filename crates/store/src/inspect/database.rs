@@ -1,10 +1,13 @@
 //! Describes a database from its manifest and the ends of its tables.
 
-use std::{collections::HashSet, path::Path};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use super::{
     file_bytes, list,
-    report::{DatabaseReport, KeyspaceReport, LevelReport, Problem},
+    report::{DatabaseReport, KeyspaceReport, LevelReport, PartitionReport, Problem},
     table::{context, describe},
 };
 use crate::{
@@ -12,7 +15,8 @@ use crate::{
     io::FileSystem,
     log::segment::parse_segment_name,
     sync::primitive::Arc,
-    table::{Table, TableMeta, parse_table_name, table_path},
+    table::{Table, TableContext, TableMeta, home_path, parse_table_name},
+    types::TreeId,
     version::{
         manifest::{Manifest, manifest_path},
         state::CatalogState,
@@ -46,29 +50,49 @@ fn add_keyspaces(report: &mut DatabaseReport, fs: &Arc<dyn FileSystem>, state: &
     let mut keyspaces: Vec<_> = state.keyspaces.values().collect();
     keyspaces.sort_by(|a, b| a.name.cmp(&b.name));
     for keyspace in keyspaces {
-        let mut levels: Vec<LevelReport> = Vec::new();
-        let mut tables: Vec<(usize, &TableMeta)> = state.tables_of(keyspace.tree).collect();
-        tables.sort_by(|(_, a), (_, b)| a.smallest.cmp(&b.smallest).then(a.id.cmp(&b.id)));
-        for (level, meta) in tables {
-            levels.resize_with(levels.len().max(level + 1), LevelReport::default);
-            match Table::open(&ctx, meta.clone()) {
-                Ok(table) => levels[level].tables.push(describe(&table)),
-                Err(error) => report.problems.push(Problem {
-                    path: table_path(&report.path, meta.id),
-                    offset: None,
-                    what: error.to_string(),
-                }),
-            }
-        }
-        if let Some(zero) = levels.first_mut() {
-            zero.tables.sort_by_key(|table| std::cmp::Reverse((table.seqs.1, table.id)));
-        }
-        report.keyspaces.push(KeyspaceReport { name: keyspace.name.clone(), levels });
+        let levels = tree_levels(report, &ctx, state, keyspace.tree);
+        let partitions = state
+            .partitions_of(keyspace.tree)
+            .map(|(name, tree)| PartitionReport {
+                name: name.to_vec(),
+                levels: tree_levels(report, &ctx, state, tree),
+            })
+            .collect();
+        report.keyspaces.push(KeyspaceReport { name: keyspace.name.clone(), levels, partitions });
     }
+}
+
+/// Describes the tables of a sub-tree, level by level.
+fn tree_levels(
+    report: &mut DatabaseReport,
+    ctx: &Arc<TableContext>,
+    state: &CatalogState,
+    tree: TreeId,
+) -> Vec<LevelReport> {
+    let mut levels: Vec<LevelReport> = Vec::new();
+    let mut tables: Vec<(usize, &TableMeta)> = state.tables_of(tree).collect();
+    tables.sort_by(|(_, a), (_, b)| a.smallest.cmp(&b.smallest).then(a.id.cmp(&b.id)));
+    for (level, meta) in tables {
+        levels.resize_with(levels.len().max(level + 1), LevelReport::default);
+        match Table::open(ctx, meta.clone()) {
+            Ok(table) => levels[level].tables.push(describe(&table)),
+            Err(error) => report.problems.push(Problem {
+                path: home_path(&report.path, meta),
+                offset: None,
+                what: error.to_string(),
+            }),
+        }
+    }
+    if let Some(zero) = levels.first_mut() {
+        zero.tables.sort_by_key(|table| std::cmp::Reverse((table.seqs.1, table.id)));
+    }
+    levels
 }
 
 fn add_files(report: &mut DatabaseReport, fs: &dyn FileSystem, state: &CatalogState) -> Result<()> {
     let live: HashSet<u64> = state.tables().map(|meta| meta.id).collect();
+    let homes: HashSet<PathBuf> =
+        state.tables().map(|meta| home_path(&report.path, meta)).collect();
     for path in list(fs, &report.path)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some(id) = parse_segment_name(&name) {
@@ -83,6 +107,7 @@ fn add_files(report: &mut DatabaseReport, fs: &dyn FileSystem, state: &CatalogSt
         let table = name.replace(".val", ".sst");
         let is_leftover = match parse_table_name(&table) {
             Some(id) => !live.contains(&id),
+            None if name.ends_with(".set") => !homes.contains(&path),
             None => name.starts_with("MANIFEST-") && path != report.manifest,
         };
         if is_leftover {

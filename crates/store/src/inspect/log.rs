@@ -6,8 +6,17 @@ use super::report::{LogReport, RecordContent, RecordReport};
 use crate::{
     error::Result,
     io::FileSystem,
-    log::reader::{FrameState, inspect_segment},
+    log::{
+        creation::Creation,
+        reader::{FrameState, inspect_segment},
+    },
 };
+
+/// A creation in words.
+fn describe(creation: &Creation) -> String {
+    let Creation { root, tree, name } = creation;
+    format!("create partition \"{}\" of sub-tree {root} with sub-tree {tree}", name.escape_ascii())
+}
 
 /// Lists the segment in the file `path`.
 pub(super) fn report(fs: &dyn FileSystem, path: &Path) -> Result<LogReport> {
@@ -19,6 +28,9 @@ pub(super) fn report(fs: &dyn FileSystem, path: &Path) -> Result<LogReport> {
         let content = match frame.state {
             FrameState::Batch { first_seq, ops, .. } => {
                 RecordContent::Batch { first_seq, operations: ops }
+            }
+            FrameState::Creations(creations) => {
+                RecordContent::Edits(creations.iter().map(describe).collect())
             }
             FrameState::Mark { synced } => RecordContent::Mark { synced },
             FrameState::NotABatch { offset, expected } => {

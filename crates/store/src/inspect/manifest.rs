@@ -69,6 +69,18 @@ fn describe(edit: &Edit) -> String {
             format!("next numbers: file {file}, sub-tree {tree}, keyspace {keyspace}")
         }
         Edit::LastSeq { seq } => format!("last write {seq}"),
+        Edit::CreatePartition { root, name, tree } => {
+            let name = shortened(name);
+            format!("create partition \"{name}\" of sub-tree {root} with sub-tree {tree}")
+        }
+        Edit::DropPartition { root, name } => {
+            format!("drop partition \"{}\" of sub-tree {root}", shortened(name))
+        }
+        Edit::Bury { tree, segment } => {
+            format!(
+                "the log's creation of sub-tree {tree}, up to segment {segment}, does not count"
+            )
+        }
     }
 }
 

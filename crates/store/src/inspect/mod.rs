@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 
 pub use report::{
     Answer, CheckReport, DatabaseReport, Explanation, KeyspaceReport, LevelReport, LogReport,
-    ManifestReport, ModelReport, Point, Problem, RecordContent, RecordReport, SegmentReport,
-    SegmentStep, TableReport, TableStep,
+    ManifestReport, ModelReport, PartitionReport, Point, Problem, RecordContent, RecordReport,
+    SegmentReport, SegmentStep, TableReport, TableStep,
 };
 
 pub(crate) use explain::explain;

@@ -32,6 +32,19 @@ pub struct KeyspaceReport {
     pub name: String,
     /// The levels down to the deepest that holds a table; the first is level 0.
     pub levels: Vec<LevelReport>,
+    /// Its partitions, by name; those that were flushed at least once. The levels of a keyspace that has
+    /// some are empty.
+    pub partitions: Vec<PartitionReport>,
+}
+
+/// A partition and its levels.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PartitionReport {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// As those of a keyspace.
+    pub levels: Vec<LevelReport>,
 }
 
 /// One level of a keyspace.
@@ -208,7 +221,7 @@ pub enum RecordContent {
         /// The place in the log.
         synced: u64,
     },
-    /// Changes to the set of files, in words.
+    /// Changes to the set of files, or new partitions, in words.
     Edits(Vec<String>),
     /// Bytes that are no record.
     Damaged(String),

@@ -26,6 +26,7 @@ pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext>
         reads: ReadEngine::inline(fs),
         cache: BlockCache::new(CACHE_BYTES),
         counters: Arc::new(TableCounters::default()),
+        shared: Arc::default(),
     })
 }
 

@@ -15,6 +15,7 @@ fn no_progress(_: u64, _: u64) {}
 fn options(index: IndexKind) -> KeyspaceOptions {
     KeyspaceOptions {
         table: TableOptions { index, large_value_bytes: 4096, ..TableOptions::default() },
+        ..KeyspaceOptions::default()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     error::Result,
     plan::{Progress, drivers::read_many},
     sync::primitive::Arc,
-    table::{BlockRef, Step},
+    table::{BlockRef, Step, TableCursor},
     types::compare_entries,
 };
 
@@ -136,6 +136,12 @@ impl Merge {
             Phase::Moving(block) => vec![(self.order[0], *block)],
             Phase::Fresh | Phase::Standing => Vec::new(),
         }
+    }
+
+    /// The cursor whose block was asked for.
+    pub(crate) fn waiting_cursor(&mut self) -> Option<&mut TableCursor> {
+        let (at, _) = *self.waiting().last()?;
+        self.sources[at].table_cursor()
     }
 
     /// Waits for the block that was asked for. What several sources need at the start is read at once.

@@ -5,6 +5,7 @@
 //! away under it. It keeps the memory and the files of that moment alive until it is dropped.
 
 pub(crate) mod merge;
+pub(crate) mod partitions;
 pub(crate) mod source;
 pub(crate) mod stream;
 pub(crate) mod walk;

@@ -10,6 +10,7 @@
 //! being synced.
 
 pub(crate) mod batch;
+pub(crate) mod creation;
 pub(crate) mod frame;
 pub(crate) mod reader;
 pub(crate) mod recovery;

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     Lsn,
-    batch::Batch,
+    creation::{Creation, Payload},
     frame::{FRAME_HEADER_BYTES, FrameHeader, FrameSeed, unchecked_synced},
     segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, parse_segment_name},
 };
@@ -235,6 +235,8 @@ pub(crate) enum FrameState {
         /// Everything before this place was durable when it was written.
         synced: Lsn,
     },
+    /// A whole record that creates partitions.
+    Creations(Vec<Creation>),
     /// A note of what is durable.
     Mark {
         /// Everything before this place was durable when it was written.
@@ -308,12 +310,13 @@ fn describe(header: FrameHeader, payload: &[u8]) -> FrameState {
     if header.is_mark() {
         return FrameState::Mark { synced: header.synced };
     }
-    match Batch::decode(payload) {
-        Ok(batch) => FrameState::Batch {
+    match Payload::decode(payload) {
+        Ok(Payload::Batch(batch)) => FrameState::Batch {
             first_seq: batch.first_seq(),
             ops: batch.count(),
             synced: header.synced,
         },
+        Ok(Payload::Creations(creations)) => FrameState::Creations(creations),
         Err(fault) => FrameState::NotABatch { offset: fault.offset, expected: fault.expected },
     }
 }

@@ -12,7 +12,7 @@ pub(crate) use std::{
 };
 
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use parking_lot::{Condvar, Mutex};
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 
 #[cfg(any(loom, shuttle))]
 pub(crate) use super::modelled::*;

@@ -230,6 +230,7 @@ fn decode_fields(bytes: &mut &[u8], id: FileId, file_bytes: u64) -> Option<(Tabl
     };
     let (smallest, largest) = (key()?, key()?);
     let meta = TableMeta {
+        place: None,
         id,
         file_bytes,
         value_file_bytes,

@@ -35,6 +35,7 @@ mod options;
 pub(crate) mod pages;
 mod read_ahead;
 mod reader;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -50,6 +51,8 @@ pub(crate) use format::PAGE_BYTES;
 pub(crate) use hash::KeyHash;
 pub(crate) use read_ahead::Access;
 pub(crate) use reader::{Lookup, Table};
+pub use shared::TablePlace;
+pub(crate) use shared::{SharedFiles, SharedWriter, home_path};
 pub(crate) use values::VALUE_PART_BYTES;
 pub(crate) use writer::TableWriter;
 
@@ -68,6 +71,8 @@ pub(crate) struct TableContext {
     pub(crate) cache: Arc<BlockCache>,
     /// What was done.
     pub(crate) counters: Arc<TableCounters>,
+    /// Files that several tables lie in.
+    pub(crate) shared: Arc<SharedFiles>,
 }
 
 /// What the tables of a database did since it was opened. Nothing here is counted by a read that
@@ -99,7 +104,9 @@ impl TableCounters {
 pub struct TableMeta {
     /// The number in the names of its files.
     pub id: FileId,
-    /// Length of the table file in bytes.
+    /// Where it lies in a file that it shares with other tables; none if it has its own.
+    pub place: Option<TablePlace>,
+    /// Length of the table file in bytes, or of the table's part of a shared one.
     pub file_bytes: u64,
     /// Length of the file of large values in bytes; 0 if there is none.
     pub value_file_bytes: u64,

@@ -14,7 +14,8 @@ use super::format::{
 };
 use crate::{
     error::{Error, Result},
-    io::{WritableFile, write_all},
+    io::{FileSystem, WritableFile, retry, write_all},
+    sync::primitive::Arc,
     types::FileId,
 };
 
@@ -80,7 +81,9 @@ impl FrameHeader {
 
 /// Writes the data area, and then whatever follows it.
 pub(crate) struct PageWriter {
-    file: Box<dyn WritableFile>,
+    fs: Arc<dyn FileSystem>,
+    /// Created with the first bytes that it gets.
+    file: Option<Box<dyn WritableFile>>,
     path: PathBuf,
     /// Pages not yet handed to the file; the last one may be open.
     buffer: Vec<u8>,
@@ -93,9 +96,15 @@ pub(crate) struct PageWriter {
 }
 
 impl PageWriter {
-    /// Writes to `file`, which is empty and named `path`.
-    pub(crate) fn new(file: Box<dyn WritableFile>, path: PathBuf) -> Self {
-        Self { file, path, buffer: Vec::new(), open: None, first: PAGE_NO_FRAME, written: 0 }
+    /// Writes to a new file `path`.
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, path: PathBuf) -> Self {
+        let (buffer, file) = (Vec::new(), None);
+        Self { fs, file, path, buffer, open: None, first: PAGE_NO_FRAME, written: 0 }
+    }
+
+    /// Everything that was written, if it is so little that there is no file yet.
+    pub(crate) fn unwritten(&self) -> Option<&[u8]> {
+        self.file.is_none().then_some(&self.buffer)
     }
 
     /// Bytes of the file so far.
@@ -137,12 +146,13 @@ impl PageWriter {
     /// Hands everything to the file and makes it durable.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.flush()?;
-        crate::io::retry("fdatasync", &self.path, || self.file.sync_data())
+        let Some(file) = &mut self.file else { return Ok(()) };
+        retry("fdatasync", &self.path, || file.sync_data())
     }
 
-    /// The file's path.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// The file's path, once there is a file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|_| &*self.path)
     }
 
     fn put_in_pages(&mut self, mut bytes: &[u8]) -> Result<()> {
@@ -179,7 +189,11 @@ impl PageWriter {
     }
 
     fn flush(&mut self) -> Result<()> {
-        write_all(&mut *self.file, &self.path, &self.buffer)?;
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(retry("create", &self.path, || self.fs.create(&self.path))?),
+        };
+        write_all(&mut **file, &self.path, &self.buffer)?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())

@@ -28,11 +28,12 @@ use super::{
     hash::KeyHash,
     index_block::{BlockAddress, Index},
     pages::extract_frame,
+    shared::{SharedPart, home_path},
     table_path, value_path,
     values::{LargeRead, ValueFile, ValuePointer},
 };
 use crate::{
-    error::{Error, Result},
+    error::{Corruption, Error, Result},
     io::{
         AlignedBuf, ReadableFile, check_read,
         engine::{ReadEngine, ReadPart},
@@ -67,6 +68,8 @@ pub(crate) struct Table {
     meta: TableMeta,
     path: PathBuf,
     file: Arc<dyn ReadableFile>,
+    /// That file, if the table shares it.
+    part: Option<Arc<SharedPart>>,
     values: Option<ValueFile>,
     data_pages: u32,
     index: Index,
@@ -100,10 +103,17 @@ impl Table {
     /// [`Error::Corrupt`] if the file is damaged or not the one described, [`Error::Unsupported`]
     /// if its format is unknown, [`Error::Io`].
     pub(crate) fn open(ctx: &Arc<TableContext>, meta: TableMeta) -> Result<Arc<Self>> {
-        let path = table_path(&ctx.dir, meta.id);
-        let parts = load(ctx, &path, meta.id)?;
+        let path = home_path(&ctx.dir, &meta);
+        let part = meta.place.map(|place| SharedPart::open(ctx, &meta, place)).transpose()?;
+        let file = match &part {
+            Some(part) => Arc::clone(part) as Arc<dyn ReadableFile>,
+            None => retry("open", &path, || ctx.fs.open(&path, ctx.read_mode))?,
+        };
+        let base = part.as_ref().map_or(0, |part| part.offset());
+        let parts = load(file, &path, meta.id).map_err(|error| behind(error, base))?;
         let shift = meta.seq_min.saturating_sub(parts.meta.seq_min);
         let described = TableMeta {
+            place: meta.place,
             seq_min: parts.meta.seq_min + shift,
             seq_max: parts.meta.seq_max.saturating_add(shift),
             ..parts.meta.clone()
@@ -111,7 +121,7 @@ impl Table {
         if described != meta {
             return Err(Error::corrupt(
                 &path,
-                parts.footer.properties.offset,
+                base + parts.footer.properties.offset,
                 format!("the table described as {meta:?}"),
                 format!("{:?}", parts.meta),
             ));
@@ -125,6 +135,7 @@ impl Table {
             meta,
             path,
             file: parts.file,
+            part,
             values,
             data_pages: parts.footer.data_pages,
             index: parts.index,
@@ -142,7 +153,9 @@ impl Table {
     ///
     /// As [`Table::open`].
     pub(crate) fn read_meta(ctx: &TableContext, id: FileId) -> Result<TableMeta> {
-        Ok(load(ctx, &table_path(&ctx.dir, id), id)?.meta)
+        let path = table_path(&ctx.dir, id);
+        let file = retry("open", &path, || ctx.fs.open(&path, ctx.read_mode))?;
+        Ok(load(file, &path, id)?.meta)
     }
 
     /// What describes the table.
@@ -184,7 +197,17 @@ impl Table {
     /// such block.
     pub(crate) fn block_offset(&self, block: u32) -> u64 {
         let page = self.address(block).map_or(0, |address| address.first_page);
-        u64::from(page) * PAGE_BYTES as u64
+        self.base() + u64::from(page) * PAGE_BYTES as u64
+    }
+
+    /// Where the table begins in its file.
+    fn base(&self) -> u64 {
+        self.part.as_ref().map_or(0, |part| part.offset())
+    }
+
+    /// Whether the table lies in a shared file that is mostly dead.
+    pub(crate) fn is_in_sparse_file(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.file().is_sparse())
     }
 
     /// Bytes of memory that the table takes while it is open, without its resident blocks.
@@ -195,7 +218,11 @@ impl Table {
 
     /// Nothing refers to the table any more: its files are removed when the last reader lets go.
     pub(crate) fn mark_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Relaxed);
+        if !self.obsolete.swap(true, Ordering::Relaxed)
+            && let Some(part) = &self.part
+        {
+            part.note_dead();
+        }
     }
 
     /// What the table says of `key` to a reader at `seq`, as far as it is known in memory. Never
@@ -443,7 +470,7 @@ impl Table {
         raw: &mut Vec<u8>,
         stays: bool,
     ) -> Result<BlockRef> {
-        let start = u64::from(address.first_page) * PAGE_BYTES as u64;
+        let start = self.base() + u64::from(address.first_page) * PAGE_BYTES as u64;
         let damaged = |expected, found| Error::corrupt(&self.path, start, expected, found);
         let header = extract_frame(pages, address.nth, frame).map_err(|bad| {
             let found = format!("none for block {block}");
@@ -505,7 +532,13 @@ impl Drop for Table {
                 TableCounters::add(&self.ctx.counters.removals_failed, 1);
             }
         };
-        remove(&self.path);
+        match &self.part {
+            None => remove(&self.path),
+            Some(part) if part.release().is_err() => {
+                TableCounters::add(&self.ctx.counters.removals_failed, 1);
+            }
+            Some(_) => {}
+        }
         if let Some(values) = &self.values {
             remove(&values.path);
         }
@@ -551,8 +584,7 @@ fn open_values(ctx: &TableContext, meta: &TableMeta) -> Result<Option<ValueFile>
 }
 
 /// Reads and verifies everything of a table but its data.
-fn load(ctx: &TableContext, path: &Path, id: FileId) -> Result<Parts> {
-    let file = retry("open", path, || ctx.fs.open(path, ctx.read_mode))?;
+fn load(file: Arc<dyn ReadableFile>, path: &Path, id: FileId) -> Result<Parts> {
     let file_bytes = retry("stat", path, || file.len())?;
     if file_bytes < TABLE_BYTES_MIN || !file_bytes.is_multiple_of(PAGE_BYTES as u64) {
         let found = format!("{file_bytes} bytes");
@@ -593,6 +625,17 @@ fn load(ctx: &TableContext, path: &Path, id: FileId) -> Result<Parts> {
     let (meta, written) = decode_properties(properties, id, file_bytes)
         .map_err(|bad| Error::corrupt(path, footer.properties.offset, bad.expected, bad.found))?;
     Ok(Parts { file, footer, index, filter, meta, written })
+}
+
+/// An error in a table that begins at `base` of its file: places are counted from the file's start.
+fn behind(error: Error, base: u64) -> Error {
+    match error {
+        Error::Corrupt(damage) => {
+            let Corruption { path, offset, expected, found } = Arc::unwrap_or_clone(damage);
+            Error::corrupt(path, base + offset, expected, found)
+        }
+        other => other,
+    }
 }
 
 fn footer_error(path: &Path, offset: u64, error: FooterError) -> Error {

@@ -21,12 +21,13 @@ use super::{
     index_block::IndexBuilder,
     pages::{FrameHeader, PageWriter},
     reader::Table,
+    shared::SharedWriter,
     table_path, value_path,
     values::ValueWriter,
 };
 use crate::{
     error::{Error, Result},
-    io::{FileSystem, retry},
+    io::FileSystem,
     types::{FileId, KEY_BYTES_MAX, Kind, SeqNo, VALUE_BYTES_MAX, compare_entries},
     varint,
 };
@@ -72,19 +73,15 @@ pub(crate) struct TableWriter {
 }
 
 impl TableWriter {
-    /// Starts table `id`. Options out of bounds are taken as the nearest within.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`] if the file cannot be created.
-    pub(crate) fn create(ctx: &TableContext, id: FileId, options: &TableOptions) -> Result<Self> {
+    /// Starts table `id`. Options out of bounds are taken as the nearest within. The file is created with
+    /// the first 256 KiB, or at the end.
+    pub(crate) fn create(ctx: &TableContext, id: FileId, options: &TableOptions) -> Self {
         let options = options.clamped();
         let path = table_path(&ctx.dir, id);
-        let file = retry("create", &path, || ctx.fs.create(&path))?;
-        Ok(Self {
+        Self {
             fs: Arc::clone(&ctx.fs),
             id,
-            out: PageWriter::new(file, path),
+            out: PageWriter::new(Arc::clone(&ctx.fs), path),
             value_path: value_path(&ctx.dir, id),
             values: None,
             index: IndexBuilder::new(options.index, options.block_bytes),
@@ -101,6 +98,7 @@ impl TableWriter {
             last_seq: 0,
             cost: CostEstimate::new(options.restart_interval),
             meta: TableMeta {
+                place: None,
                 id,
                 file_bytes: 0,
                 value_file_bytes: 0,
@@ -115,7 +113,7 @@ impl TableWriter {
             keys: 0,
             options,
             finished: false,
-        })
+        }
     }
 
     /// Adds an entry, which must be after the last one in the order of entries. A value longer
@@ -177,6 +175,33 @@ impl TableWriter {
     ///
     /// [`Error::InvalidArgument`] if nothing was added; [`Error::Io`]. The files are removed then.
     pub(crate) fn finish(mut self) -> Result<TableMeta> {
+        self.write_rest()?;
+        self.out.sync()?;
+        self.finished = true;
+        Ok(self.meta.clone())
+    }
+
+    /// As [`TableWriter::finish`], but a table of less than 256 KiB goes to the end of a file that it
+    /// shares, which `shared` makes if need be, and which the caller makes durable.
+    ///
+    /// # Errors
+    ///
+    /// As [`TableWriter::finish`], and those of `shared`.
+    pub(crate) fn finish_into<'w>(
+        mut self,
+        shared: impl FnOnce() -> Result<&'w mut SharedWriter>,
+    ) -> Result<TableMeta> {
+        self.write_rest()?;
+        match self.out.unwritten() {
+            Some(bytes) => self.meta.place = Some(shared()?.append(bytes)?),
+            None => self.out.sync()?,
+        }
+        self.finished = true;
+        Ok(self.meta.clone())
+    }
+
+    /// Writes all that is still in memory.
+    fn write_rest(&mut self) -> Result<()> {
         if self.meta.entries == 0 {
             return Err(Error::InvalidArgument("a table has at least one entry".into()));
         }
@@ -192,10 +217,8 @@ impl TableWriter {
         self.meta.largest = self.last_key.as_slice().into();
         let data_pages = self.out.finish_data()?;
         self.write_tail(data_pages)?;
-        self.out.sync()?;
         self.meta.file_bytes = self.out.len();
-        self.finished = true;
-        Ok(self.meta.clone())
+        Ok(())
     }
 
     /// Removes what was written. So does dropping the writer.
@@ -369,7 +392,9 @@ impl Drop for TableWriter {
             return;
         }
         // Best effort: what stays is an unreferenced file, which the next open removes.
-        let _ = self.fs.remove_file(self.out.path());
+        if let Some(path) = self.out.path() {
+            let _ = self.fs.remove_file(path);
+        }
         if self.values.take().is_some() || self.meta.value_file_bytes > 0 {
             let _ = self.fs.remove_file(&self.value_path);
         }

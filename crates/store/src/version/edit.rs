@@ -9,7 +9,8 @@
 
 use crate::{
     log::{Lsn, segment::BASE_LSN_MAX},
-    table::TableMeta,
+    partition::NAME_BYTES_MAX,
+    table::{TableMeta, TablePlace},
     types::{FileId, KEY_BYTES_MAX, SEQ_END, SeqNo, TreeId},
 };
 
@@ -90,6 +91,29 @@ pub(crate) enum Edit {
     LastSeq {
         /// The number.
         seq: SeqNo,
+    },
+    /// A new partition with an empty sub-tree.
+    CreatePartition {
+        /// The sub-tree of its keyspace.
+        root: TreeId,
+        /// Its name; no other partition of the keyspace has it.
+        name: Box<[u8]>,
+        /// Its sub-tree; never used before.
+        tree: TreeId,
+    },
+    /// The partition, its sub-tree and all tables of it are gone.
+    DropPartition {
+        /// The sub-tree of its keyspace.
+        root: TreeId,
+        /// Its name.
+        name: Box<[u8]>,
+    },
+    /// A partition is gone that the manifest does not know: its creation is in the log.
+    Bury {
+        /// Its sub-tree.
+        tree: TreeId,
+        /// No later segment holds its creation.
+        segment: FileId,
     },
 }
 
@@ -185,9 +209,13 @@ impl Encoder {
                 self.u32(*new);
             }
             Edit::AddTable { tree, level, meta } => {
-                self.u8(5);
+                self.u8(if meta.place.is_some() { 13 } else { 5 });
                 self.u32(*tree);
                 self.u8(*level);
+                if let Some(TablePlace { file, offset }) = meta.place {
+                    self.u64(file);
+                    self.u64(offset);
+                }
                 self.table(meta);
             }
             Edit::RemoveTable { tree, level, id } => {
@@ -211,6 +239,31 @@ impl Encoder {
                 self.u8(9);
                 self.u64(*seq);
             }
+            Edit::CreatePartition { .. } | Edit::DropPartition { .. } | Edit::Bury { .. } => {
+                self.partition_edit(edit);
+            }
+        }
+    }
+
+    fn partition_edit(&mut self, edit: &Edit) {
+        match edit {
+            Edit::CreatePartition { root, name, tree } => {
+                self.u8(10);
+                self.u32(*root);
+                self.string(name);
+                self.u32(*tree);
+            }
+            Edit::DropPartition { root, name } => {
+                self.u8(11);
+                self.u32(*root);
+                self.string(name);
+            }
+            Edit::Bury { tree, segment } => {
+                self.u8(12);
+                self.u32(*tree);
+                self.u64(*segment);
+            }
+            _ => {}
         }
     }
 
@@ -310,7 +363,7 @@ impl<'a> Decoder<'a> {
             5 => Edit::AddTable {
                 tree: self.u32("a sub-tree")?,
                 level: self.level()?,
-                meta: self.table()?,
+                meta: self.table(None)?,
             },
             6 => Edit::RemoveTable {
                 tree: self.u32("a sub-tree")?,
@@ -327,8 +380,30 @@ impl<'a> Decoder<'a> {
                 keyspace: self.u32("the next keyspace")?,
             },
             9 => Edit::LastSeq { seq: self.u64_to(SEQ_END - 1, "a number below 2^56")? },
-            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 9" }),
+            10 => Edit::CreatePartition {
+                root: self.u32("a sub-tree")?,
+                name: self.partition_name()?,
+                tree: self.u32("a sub-tree")?,
+            },
+            11 => {
+                Edit::DropPartition { root: self.u32("a sub-tree")?, name: self.partition_name()? }
+            }
+            13 => Edit::AddTable {
+                tree: self.u32("a sub-tree")?,
+                level: self.level()?,
+                meta: {
+                    let file = self.file_id()?;
+                    let place = TablePlace { file, offset: self.u64("a place in a file")? };
+                    self.table(Some(place))?
+                },
+            },
+            12 => Edit::Bury { tree: self.u32("a sub-tree")?, segment: self.file_id()? },
+            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 13" }),
         })
+    }
+
+    fn partition_name(&mut self) -> Result<Box<[u8]>, EditFault> {
+        Ok(self.string(NAME_BYTES_MAX, "a partition's name of up to 255 bytes")?.into())
     }
 
     fn create_keyspace(&mut self) -> Result<Edit, EditFault> {
@@ -342,9 +417,10 @@ impl<'a> Decoder<'a> {
         Ok(Edit::CreateKeyspace { id, name: name.to_owned(), options: options.to_vec(), tree })
     }
 
-    fn table(&mut self) -> Result<TableMeta, EditFault> {
+    fn table(&mut self, place: Option<TablePlace>) -> Result<TableMeta, EditFault> {
         let start = self.offset;
         let meta = TableMeta {
+            place,
             id: self.file_id()?,
             file_bytes: self.u64("a file length")?,
             value_file_bytes: self.u64("a file length")?,

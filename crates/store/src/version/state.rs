@@ -37,13 +37,18 @@ struct TreeState {
 
 /// What all edits so far add up to.
 ///
-/// Cloning costs O(keyspaces), not O(tables).
+/// Cloning costs O(keyspaces + partitions), not O(tables).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CatalogState {
     /// The database's random number.
     pub(crate) identity: u64,
     /// The keyspaces by number.
     pub(crate) keyspaces: BTreeMap<u32, Arc<KeyspaceState>>,
+    /// The sub-trees of partitions, by the sub-tree of the keyspace and the partition's name.
+    partitions: BTreeMap<(TreeId, Arc<[u8]>), TreeId>,
+    /// Sub-trees of dropped partitions whose creation the log may still hold, with the last segment that
+    /// may.
+    buried: BTreeMap<TreeId, FileId>,
     trees: BTreeMap<TreeId, Arc<TreeState>>,
     /// The first log segment that is needed.
     pub(crate) log_floor: FileId,
@@ -72,6 +77,8 @@ impl CatalogState {
         Self {
             identity: 0,
             keyspaces: BTreeMap::new(),
+            partitions: BTreeMap::new(),
+            buried: BTreeMap::new(),
             trees: BTreeMap::new(),
             log_floor: 0,
             log_lsn: 0,
@@ -102,6 +109,12 @@ impl CatalogState {
                 options: keyspace.options.clone(),
                 tree: keyspace.tree,
             });
+        }
+        for ((root, name), tree) in &self.partitions {
+            edits.push(Edit::CreatePartition { root: *root, name: (**name).into(), tree: *tree });
+        }
+        for (&tree, &segment) in &self.buried {
+            edits.push(Edit::Bury { tree, segment });
         }
         for (&tree, state) in &self.trees {
             for (level, tables) in (0..).zip(&state.levels) {
@@ -154,7 +167,7 @@ impl CatalogState {
             Edit::DropKeyspace { id } => {
                 let keyspace =
                     self.keyspaces.remove(id).ok_or_else(|| format!("no keyspace {id}"))?;
-                self.trees.remove(&keyspace.tree);
+                self.remove_trees(keyspace.tree);
                 Ok(())
             }
             Edit::ReplaceTree { keyspace, old, new } => self.replace_tree(*keyspace, *old, *new),
@@ -162,6 +175,7 @@ impl CatalogState {
             Edit::RemoveTable { tree, level, id } => self.remove_table(*tree, *level, *id),
             Edit::LogFloor { segment, lsn } => {
                 advance(&mut self.log_floor, *segment, "the log's floor")?;
+                self.buried.retain(|_, last| *last >= *segment);
                 advance(&mut self.log_lsn, *lsn, "the place of the log's floor")
             }
             Edit::NextIds { file, tree, keyspace } => {
@@ -170,6 +184,9 @@ impl CatalogState {
                 advance(&mut self.next_keyspace, *keyspace, "the next keyspace")
             }
             Edit::LastSeq { seq } => advance(&mut self.last_seq, *seq, "the last sequence number"),
+            Edit::CreatePartition { root, name, tree } => self.create_partition(*root, name, *tree),
+            Edit::DropPartition { root, name } => self.drop_partition(*root, name),
+            Edit::Bury { tree, segment } => self.bury(*tree, *segment),
         }
     }
 
@@ -202,11 +219,73 @@ impl CatalogState {
         }
         Arc::make_mut(state).tree = new;
         self.add_tree(new)?;
-        self.trees.remove(&old);
+        self.remove_trees(old);
+        Ok(())
+    }
+
+    /// Removes a keyspace's sub-tree with those of its partitions.
+    fn remove_trees(&mut self, root: TreeId) {
+        self.trees.remove(&root);
+        let names: Vec<Arc<[u8]>> =
+            self.partitions_of(root).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            if let Some(tree) = self.partitions.remove(&(root, name)) {
+                self.trees.remove(&tree);
+            }
+        }
+    }
+
+    /// The partitions of the keyspace whose sub-tree is `root`, in the order of their names.
+    pub(crate) fn partitions_of(&self, root: TreeId) -> impl Iterator<Item = (&Arc<[u8]>, TreeId)> {
+        let from = (root, Arc::from([]));
+        let all = self.partitions.range(from..).take_while(move |((of, _), _)| *of == root);
+        all.map(|((_, name), tree)| (name, *tree))
+    }
+
+    /// Whether there is a sub-tree of this number.
+    pub(crate) fn has_tree(&self, tree: TreeId) -> bool {
+        self.trees.contains_key(&tree)
+    }
+
+    /// Whether a partition with this sub-tree was dropped whose creation the log may still hold.
+    pub(crate) fn is_buried(&self, tree: TreeId) -> bool {
+        self.buried.contains_key(&tree)
+    }
+
+    fn create_partition(&mut self, root: TreeId, name: &[u8], tree: TreeId) -> Result<(), String> {
+        if !self.keyspaces.values().any(|keyspace| keyspace.tree == root) {
+            return Err(format!("a partition of no keyspace, under sub-tree {root}"));
+        }
+        self.add_tree(tree)?;
+        if self.partitions.insert((root, name.into()), tree).is_some() {
+            return Err(format!("a second partition {:?}", name.escape_ascii().to_string()));
+        }
+        Ok(())
+    }
+
+    fn drop_partition(&mut self, root: TreeId, name: &[u8]) -> Result<(), String> {
+        let tree = self.partitions.remove(&(root, name.into())).ok_or_else(|| {
+            format!("no partition \"{}\" under sub-tree {root}", name.escape_ascii())
+        })?;
+        self.trees.remove(&tree);
+        Ok(())
+    }
+
+    fn bury(&mut self, tree: TreeId, segment: FileId) -> Result<(), String> {
+        if self.trees.contains_key(&tree) {
+            return Err(format!("sub-tree {tree} buried alive"));
+        }
+        self.next_tree = self.next_tree.max(tree.saturating_add(1));
+        if segment >= self.log_floor {
+            self.buried.insert(tree, segment);
+        }
         Ok(())
     }
 
     fn add_tree(&mut self, tree: TreeId) -> Result<(), String> {
+        if self.is_buried(tree) {
+            return Err(format!("the buried sub-tree {tree}"));
+        }
         if self.trees.insert(tree, Arc::default()).is_some() {
             return Err(format!("a second sub-tree {tree}"));
         }
@@ -232,7 +311,8 @@ impl CatalogState {
             state.levels.resize_with(level + 1, BTreeMap::new);
         }
         state.levels[level].insert(meta.id, Arc::new(meta.clone()));
-        self.next_file = self.next_file.max(meta.id.saturating_add(1));
+        let last = meta.place.map_or(meta.id, |place| place.file.max(meta.id));
+        self.next_file = self.next_file.max(last.saturating_add(1));
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     log::test_fs::{Rng, TestFs},
-    table::TableMeta,
+    table::{TableMeta, TablePlace},
 };
 
 fn dir() -> &'static Path {
@@ -20,6 +20,7 @@ fn dir() -> &'static Path {
 
 fn meta(id: u64) -> TableMeta {
     TableMeta {
+        place: None,
         id,
         file_bytes: 4096 * id,
         value_file_bytes: id,
@@ -37,9 +38,9 @@ fn keyspace(id: u32, tree: u32) -> Edit {
     Edit::CreateKeyspace { id, name: format!("space {id}"), options: vec![id as u8; 3], tree }
 }
 
-/// Edits of every kind.
-fn every_edit() -> VersionEdit {
-    VersionEdit::from(vec![
+/// Edits of every kind but those of partitions.
+fn edits() -> Vec<Edit> {
+    vec![
         Edit::Identity { identity: 0x1122_3344_5566_7788 },
         keyspace(1, 1),
         keyspace(2, 2),
@@ -51,7 +52,29 @@ fn every_edit() -> VersionEdit {
         Edit::LogFloor { segment: 11, lsn: 1 << 40 },
         Edit::NextIds { file: 12, tree: 5, keyspace: 4 },
         Edit::LastSeq { seq: 77 },
-    ])
+    ]
+}
+
+/// Edits of every kind.
+fn every_edit() -> VersionEdit {
+    let of_partitions = vec![
+        partition(3, b"one", 6),
+        partition(3, b"", 7),
+        Edit::AddTable { tree: 6, level: 0, meta: shared_meta(13) },
+        Edit::AddTable { tree: 7, level: 0, meta: shared_meta(14) },
+        Edit::DropPartition { root: 3, name: b"one".as_slice().into() },
+        Edit::Bury { tree: 6, segment: 12 },
+    ];
+    VersionEdit::from([edits(), of_partitions].concat())
+}
+
+fn partition(root: u32, name: &[u8], tree: u32) -> Edit {
+    Edit::CreatePartition { root, name: name.into(), tree }
+}
+
+/// A table in a file that it shares.
+fn shared_meta(id: u64) -> TableMeta {
+    TableMeta { place: Some(TablePlace { file: 30, offset: 4096 * id }), ..meta(id) }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -79,6 +102,70 @@ fn golden_bytes_of_edits() {
     let expected = expected.concat();
     let bytes = VersionEdit::from(edits).encode();
     assert_eq!(hex(&bytes), expected);
+}
+
+#[test]
+fn golden_bytes_of_edits_of_partitions() {
+    let edits = vec![
+        partition(1, b"ab", 2),
+        Edit::DropPartition { root: 1, name: b"ab".as_slice().into() },
+        Edit::Bury { tree: 2, segment: 5 },
+        Edit::AddTable { tree: 2, level: 0, meta: shared_meta(1) },
+    ];
+    let expected = [
+        "04000000",
+        "0a0100000002000000616202000000",
+        "0b01000000020000006162",
+        "0c020000000500000000000000",
+        "0d0200000000",
+        "1e000000000000000010000000000000",
+        "01000000000000000010000000000000010000000000000",
+        "00b000000000000000300000000000000",
+        "010000000000000008000000000000006400000000000000",
+        "080000000000000000000001080000000000000000000002",
+    ];
+    let bytes = VersionEdit::from(edits).encode();
+    assert_eq!(hex(&bytes), expected.concat());
+}
+
+#[test]
+fn partitions_come_and_go_with_their_keyspace_and_the_log() {
+    let mut state = CatalogState::blank();
+    let mut apply = |edits: Vec<Edit>| state.apply(&edits.into()).map(|()| state.clone());
+    let begun = apply(vec![
+        keyspace(1, 1),
+        keyspace(2, 2),
+        partition(1, b"a", 3),
+        partition(1, b"b", 4),
+        partition(2, b"a", 5),
+        Edit::AddTable { tree: 4, level: 0, meta: shared_meta(9) },
+    ]);
+    let begun = begun.unwrap();
+    assert!(begun.partitions_of(1).map(|(name, tree)| (name[0], tree)).eq([(b'a', 3), (b'b', 4)]));
+    assert!(begun.partitions_of(2).map(|(name, tree)| (name[0], tree)).eq([(b'a', 5)]));
+    assert_eq!((begun.next_tree, begun.next_file), (6, 31));
+    for refused in [
+        partition(1, b"a", 9),
+        partition(1, b"c", 4),
+        partition(7, b"a", 9),
+        Edit::DropPartition { root: 1, name: b"c".as_slice().into() },
+        Edit::Bury { tree: 4, segment: 1 },
+    ] {
+        assert!(apply(vec![refused.clone()]).is_err(), "{refused:?}");
+    }
+    let cleared = apply(vec![Edit::ReplaceTree { keyspace: 1, old: 1, new: 10 }]).unwrap();
+    assert_eq!(cleared.partitions_of(1).count() + cleared.tables().count(), 0);
+    assert!(!cleared.has_tree(3) && !cleared.has_tree(4) && cleared.has_tree(5));
+    let buried = apply(vec![Edit::Bury { tree: 11, segment: 20 }]).unwrap();
+    assert!(buried.is_buried(11) && buried.next_tree == 12);
+    assert!(apply(vec![partition(10, b"a", 11)]).is_err(), "what is buried stays so");
+    let mut again = CatalogState::blank();
+    again.apply(&buried.snapshot()).unwrap();
+    assert_eq!(again, buried);
+    let at = |segment| vec![Edit::LogFloor { segment, lsn: 0 }];
+    assert!(apply(at(20)).unwrap().is_buried(11));
+    assert!(!apply(at(21)).unwrap().is_buried(11));
+    assert!(!apply(vec![Edit::Bury { tree: 11, segment: 20 }]).unwrap().is_buried(11));
 }
 
 #[test]
@@ -115,7 +202,7 @@ fn every_edit_is_read_back_and_no_part_of_it_is() {
 #[test]
 fn contradictions_are_refused_and_change_nothing() {
     let mut state = CatalogState::blank();
-    state.apply(&every_edit()).unwrap();
+    state.apply(&edits().into()).unwrap();
     let setup = vec![keyspace(5, 8), Edit::AddTable { tree: 8, level: 1, meta: meta(20) }];
     state.apply(&setup.into()).unwrap();
     let before = state.clone();

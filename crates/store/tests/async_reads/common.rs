@@ -87,7 +87,9 @@ pub(crate) fn open(path: &Path, way: (ReadEngineKind, ReadMode)) -> (Database, K
         compression: Compression::None,
         ..TableOptions::default()
     };
-    let keyspace = db.keyspace("k", KeyspaceOptions { table }).expect("keyspace");
+    let keyspace = db
+        .keyspace("k", KeyspaceOptions { table, ..KeyspaceOptions::default() })
+        .expect("keyspace");
     (db, keyspace)
 }
 

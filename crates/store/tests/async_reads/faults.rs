@@ -22,7 +22,9 @@ fn cold(fs: &SimFs, threads: usize) -> (Database, Keyspace) {
     assert_eq!(db.stats().read_engine, ReadEngineKind::Threads);
     let table =
         TableOptions { block_bytes: 1024, large_value_bytes: 6 << 10, ..Default::default() };
-    let keyspace = db.keyspace("k", KeyspaceOptions { table }).expect("keyspace");
+    let keyspace = db
+        .keyspace("k", KeyspaceOptions { table, ..KeyspaceOptions::default() })
+        .expect("keyspace");
     (db, keyspace)
 }
 

@@ -17,15 +17,37 @@ pub(crate) enum Change {
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Write(Change),
-    Batch { changes: Vec<Change>, durability: Option<PersistMode> },
+    Batch {
+        changes: Vec<Change>,
+        durability: Option<PersistMode>,
+    },
     Persist(PersistMode),
     Flush,
-    Compact { keyspace: usize },
-    Clear { keyspace: usize },
-    Drop { keyspace: usize },
-    Ingest { keyspace: usize, entries: Vec<(Vec<u8>, Vec<u8>)> },
-    Checkpoint { number: usize },
-    Get { keyspace: usize, key: Vec<u8> },
+    Compact {
+        keyspace: usize,
+    },
+    Clear {
+        keyspace: usize,
+    },
+    Drop {
+        keyspace: usize,
+    },
+    /// The partition of a key.
+    DropPartition {
+        keyspace: usize,
+        key: Vec<u8>,
+    },
+    Ingest {
+        keyspace: usize,
+        entries: Vec<(Vec<u8>, Vec<u8>)>,
+    },
+    Checkpoint {
+        number: usize,
+    },
+    Get {
+        keyspace: usize,
+        key: Vec<u8>,
+    },
     Reopen,
 }
 
@@ -126,7 +148,8 @@ impl History {
             350..362 => Step::Flush,
             362..370 => Step::Compact { keyspace: self.keyspace() },
             370..376 => Step::Clear { keyspace: self.keyspace() },
-            376..384 => Step::Drop { keyspace: self.keyspace() },
+            376..379 => Step::Drop { keyspace: self.keyspace() },
+            379..384 => Step::DropPartition { keyspace: self.keyspace(), key: self.key() },
             384..392 => self.ingest(),
             392..394 => Step::Checkpoint { number: self.steps },
             394..400 => Step::Reopen,

@@ -4,8 +4,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use rhumb::{
-    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode,
-    TableOptions,
+    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, Partitioning,
+    PersistMode, TableOptions,
     io::{
         ReadMode,
         sim::{CallKind, SimClock, SimFs, SimRng},
@@ -77,7 +77,12 @@ fn keyspace_options(keyspace: usize) -> KeyspaceOptions {
             ..defaults
         },
     };
-    KeyspaceOptions { table }
+    let partitions = match keyspace {
+        0 => Partitioning::None,
+        1 => Partitioning::PrefixLength(7),
+        _ => Partitioning::Delimiter(b'0'),
+    };
+    KeyspaceOptions { table, partitions }
 }
 
 /// A program and the database that it has open.
@@ -251,6 +256,7 @@ impl Program {
                 let effects = vec![Effect::Empty { keyspace: *keyspace }];
                 self.finish(open.clear(), effects, PersistMode::SyncAll)?;
             }
+            Step::DropPartition { keyspace, key } => self.drop_partition(*keyspace, key)?,
             Step::Drop { keyspace } => return self.drop_keyspace(*keyspace),
             Step::Ingest { keyspace, entries } => self.ingest(*keyspace, entries)?,
             Step::Checkpoint { number } => {
@@ -364,6 +370,23 @@ impl Program {
             Err(Error::KeyspaceDropped(_)) => Ok(()),
             other => Err(format!("a write to a dropped keyspace returned {other:?}")),
         })
+    }
+
+    fn drop_partition(&mut self, keyspace: usize, key: &[u8]) -> Result<(), Error> {
+        let open = self.keyspace(keyspace)?;
+        let name = open.partition_of(key);
+        let now = self.oracle.now();
+        let is_partitioned = open.options().partitions != Partitioning::None;
+        let keys = now[keyspace].keys().filter(|key| open.partition_of(key) == name);
+        let effects = keys.map(|key| Effect::Remove { keyspace, key: key.clone() });
+        let effects: Vec<Effect> = effects.filter(|_| is_partitioned).collect();
+        // Where there is no such partition nothing is made durable.
+        let mode = match open.partitions().iter().any(|info| info.name == name) {
+            true => PersistMode::SyncAll,
+            false => PersistMode::Buffer,
+        };
+        self.finish(open.drop_partition(&name), effects, mode)?;
+        Ok(())
     }
 
     fn ingest(&mut self, keyspace: usize, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! Shows a database and its tables.
 
-use rhumb::inspect::{DatabaseReport, KeyspaceReport, LevelReport, TableReport};
+use rhumb::inspect::{DatabaseReport, KeyspaceReport, LevelReport, PartitionReport, TableReport};
 use serde_json::{Value as Json, json};
 
 use crate::{
@@ -33,6 +33,9 @@ pub(super) fn print(report: &DatabaseReport, form: Form, out: &mut Output) -> Ou
 
 fn print_keyspace(keyspace: &KeyspaceReport, form: Form, out: &mut Output) -> Outcome {
     out.line(format!("keyspace   {}", keyspace.name))?;
+    if !keyspace.partitions.is_empty() {
+        return print_partitions(keyspace, form, out);
+    }
     if keyspace.levels.iter().all(|level| level.tables.is_empty()) {
         return out.line("  no tables: its entries, if it has any, are in the log");
     }
@@ -61,6 +64,36 @@ fn print_keyspace(keyspace: &KeyspaceReport, form: Form, out: &mut Output) -> Ou
         out.line(format!("keys from {} to {}", form.show(smallest), form.show(largest)))?;
     }
     Ok(())
+}
+
+/// How many partitions of a keyspace are listed; the JSON form has them all.
+const PARTITIONS_SHOWN: usize = 50;
+
+fn print_partitions(keyspace: &KeyspaceReport, form: Form, out: &mut Output) -> Outcome {
+    let tables = |partition: &PartitionReport| {
+        partition.levels.iter().flat_map(|level| level.tables.clone()).collect::<Vec<_>>()
+    };
+    let mut rows = Columns::new(&["partition", "tables", "size", "entries", "tombstones"]);
+    let cells = |name: String, tables: &[TableReport]| {
+        let sum = |of: fn(&TableReport) -> u64| tables.iter().map(of).sum::<u64>();
+        vec![
+            name,
+            tables.len().to_string(),
+            bytes(sum(|table| table.file_bytes + table.value_file_bytes)),
+            grouped(sum(|table| table.entries)),
+            grouped(sum(|table| table.tombstones)),
+        ]
+    };
+    let mut all = Vec::new();
+    for (number, partition) in keyspace.partitions.iter().enumerate() {
+        let tables = tables(partition);
+        if number < PARTITIONS_SHOWN {
+            rows.row(cells(form.show(&partition.name), &tables));
+        }
+        all.extend(tables);
+    }
+    rows.row(cells(format!("all {}", keyspace.partitions.len()), &all));
+    rows.write(out)
 }
 
 fn level_cells(number: usize, level: &LevelReport) -> Vec<String> {
@@ -138,10 +171,17 @@ pub(super) fn print_table(table: &TableReport, form: Form, out: &mut Output) -> 
 pub(super) fn to_json(report: &DatabaseReport, form: Form) -> Json {
     let log = report.log.iter().map(|(path, bytes)| json!({ "path": path, "bytes": bytes }));
     let keyspaces = report.keyspaces.iter().map(|keyspace| {
-        let levels = keyspace.levels.iter().map(|level| {
-            level.tables.iter().map(|table| table_json(table, form)).collect::<Vec<_>>()
+        let partitions = keyspace.partitions.iter().map(|partition| {
+            let mut object = json!({ "levels": levels_json(&partition.levels, form) });
+            let (name, shown) = form.to_json("name", &partition.name);
+            object[name] = shown;
+            object
         });
-        json!({ "name": keyspace.name, "levels": levels.collect::<Vec<_>>() })
+        json!({
+            "name": keyspace.name,
+            "levels": levels_json(&keyspace.levels, form),
+            "partitions": partitions.collect::<Vec<_>>(),
+        })
     });
     json!({
         "path": report.path,
@@ -152,6 +192,11 @@ pub(super) fn to_json(report: &DatabaseReport, form: Form) -> Json {
         "leftover_files": report.leftover_files,
         "problems": report.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
+}
+
+fn levels_json(levels: &[LevelReport], form: Form) -> Vec<Vec<Json>> {
+    let tables = |level: &LevelReport| level.tables.iter().map(|t| table_json(t, form)).collect();
+    levels.iter().map(tables).collect()
 }
 
 /// A table as an object.

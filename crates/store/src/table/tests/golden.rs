@@ -17,7 +17,7 @@ fn write(fixture: &Fixture) -> TableMeta {
         restart_interval: 2,
         large_value_bytes: 200,
     };
-    let mut writer = TableWriter::create(&fixture.ctx, 9, &options).unwrap();
+    let mut writer = TableWriter::create(&fixture.ctx, 9, &options);
     writer.add(b"pelican", 300, Kind::Value, b"lands").unwrap();
     writer.add(b"pelicans", 7, Kind::Value, b"1").unwrap();
     writer.add(b"plover", 6, Kind::Tombstone, b"").unwrap();

@@ -30,7 +30,7 @@ fn tables(fixture: &Fixture, index: IndexKind, entries: u64) -> Vec<Arc<Table>> 
     let mut value = [7; 100];
     let mut tables = Vec::new();
     for (id, chunk) in (1..).zip(keys.chunks(TABLE_ENTRIES)) {
-        let mut writer = TableWriter::create(&fixture.ctx, id, &options).unwrap();
+        let mut writer = TableWriter::create(&fixture.ctx, id, &options);
         for (key, number) in chunk {
             value[..8].copy_from_slice(&number.to_le_bytes());
             writer.add(key, *number, Kind::Value, &value).unwrap();

@@ -49,6 +49,7 @@ impl Fixture {
             fs,
             cache: BlockCache::new(cache_bytes),
             counters: Arc::new(TableCounters::default()),
+            shared: Arc::default(),
         });
         Self { ctx, _dir: dir }
     }
@@ -58,7 +59,7 @@ impl Fixture {
     }
 
     fn write(&self, id: FileId, options: &TableOptions, model: &Model) -> TableMeta {
-        let mut writer = TableWriter::create(&self.ctx, id, options).unwrap();
+        let mut writer = TableWriter::create(&self.ctx, id, options);
         for ((key, Reverse(seq)), value) in model {
             match value {
                 Some(value) => writer.add(key, *seq, Kind::Value, value).unwrap(),

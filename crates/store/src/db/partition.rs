@@ -1,0 +1,203 @@
+//! The life of partitions: created by a log record, made durable at the latest by the flush that gives
+//! the record up, dropped by a manifest edit.
+//!
+//! Creations and drops hold the write lock, so that in the log a partition's creation lies before its
+//! first write, and a dropped partition is never created again: a drop *buries* the sub-tree's number in
+//! the manifest until the segment that may hold its creation is given up.
+
+use std::sync::atomic::Ordering;
+
+use super::{
+    core::{Core, Tree},
+    keyspace::{Keyspace, KeyspaceInner},
+    write::WriteState,
+};
+use crate::{
+    error::{Error, Result},
+    log::creation::{Creation, encode_creations},
+    partition::{PartitionMap, Router},
+    sync::{epoch, primitive::Arc},
+    types::TreeId,
+    version::{edit::Edit, levels::Levels, state::CatalogState},
+};
+
+/// What a partition holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartitionInfo {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Bytes of its files.
+    pub file_bytes: u64,
+    /// Its tables.
+    pub tables: u64,
+    /// Entries in tables; overwritten versions and tombstones that are not yet compacted away count
+    /// too, and what was not flushed yet does not.
+    pub entries: u64,
+}
+
+impl Core {
+    /// The sub-trees of the partitions `names` of a keyspace, in the order of the names, which all
+    /// differ; for a keyspace without partitions its own. Those that are not there are created. One append to the log for all, and no sync.
+    pub(crate) fn create_partitions(
+        &self,
+        inner: &KeyspaceInner,
+        names: &[&[u8]],
+    ) -> Result<Vec<Arc<Tree>>> {
+        names.iter().try_for_each(|name| Router::check_name(name))?;
+        let mut state = self.write.lock();
+        self.check_running()?;
+        if inner.dropped.load(Ordering::Acquire) {
+            return Err(Error::KeyspaceDropped(Arc::clone(&inner.name)));
+        }
+        let root = inner.tree.get();
+        if root.partitions.is_none() {
+            return Ok(names.iter().map(|_| Arc::clone(&root)).collect());
+        }
+        let map = root.partition_map();
+        let created: Vec<Creation> = names
+            .iter()
+            .filter(|name| map.get(name).is_none())
+            .map(|name| Creation { root: root.id, tree: self.new_tree_id(), name: (*name).into() })
+            .collect();
+        let map = match created.is_empty() {
+            true => map,
+            false => self.log_creations(&mut state, &root, &map, &created)?,
+        };
+        Ok(names.iter().filter_map(|name| map.get(name)).cloned().collect())
+    }
+
+    /// The sub-tree of the partition of `key`, created if it is not there.
+    #[cold]
+    pub(crate) fn create_partition_of(&self, inner: &KeyspaceInner, key: &[u8]) -> Result<TreeId> {
+        let trees = self.create_partitions(inner, &[&inner.router.name_of(key)])?;
+        // There is one sub-tree for each name.
+        Ok(trees.first().map_or(0, |tree| tree.id))
+    }
+
+    /// Logs new partitions and makes them known; returns all that there are.
+    fn log_creations(
+        &self,
+        state: &mut WriteState,
+        root: &Tree,
+        map: &PartitionMap,
+        created: &[Creation],
+    ) -> Result<Arc<PartitionMap>> {
+        self.log_records(state, &[Arc::from(encode_creations(created))])?;
+        self.mem.get().active.add_created(created);
+        let new: Vec<Arc<Tree>> = created
+            .iter()
+            .map(|Creation { tree, name, .. }| {
+                let (options, levels) = (Arc::clone(&root.options), Levels::default());
+                Tree::new(*tree, name.clone(), options, levels, 0, &self.limbo)
+            })
+            .collect();
+        {
+            let mut trees = self.trees.lock();
+            new.iter().for_each(|tree| trees.add(Arc::clone(tree)));
+        }
+        let map = Arc::new(map.with(&new));
+        if let Some(partitions) = &root.partitions {
+            partitions.store(Arc::clone(&map));
+        }
+        Ok(map)
+    }
+
+    /// The manifest edits of the partitions that were created in a memtable's time and are still there.
+    /// The caller holds the catalog, whose `state` may know some already.
+    pub(super) fn edits_of_created(&self, state: &CatalogState, created: &[Creation]) -> Vec<Edit> {
+        let trees = self.trees.lock();
+        created
+            .iter()
+            .filter(|new| !state.has_tree(new.tree) && trees.get(new.tree).is_some())
+            .map(|Creation { root, tree, name }| Edit::CreatePartition {
+                root: *root,
+                name: name.clone(),
+                tree: *tree,
+            })
+            .collect()
+    }
+
+    /// Drops a partition; says whether it was there.
+    pub(crate) fn drop_partition(&self, inner: &Arc<KeyspaceInner>, name: &[u8]) -> Result<bool> {
+        if inner.tree.get().partition_map().get(name).is_none() {
+            return inner.check_live().map(|()| false);
+        }
+        let mut state = self.lock_to_drop()?;
+        let mut catalog = self.catalog.lock();
+        inner.check_live()?;
+        let root = inner.tree.get();
+        let (Some(partitions), map) = (&root.partitions, root.partition_map()) else {
+            return Ok(false);
+        };
+        let Some(tree) = map.get(name) else { return Ok(false) };
+        // The drop takes a number of its own, so that snapshots are before or after it.
+        let at = state.next_seq;
+        let mut edits = vec![Edit::LastSeq { seq: at }];
+        if catalog.state.has_tree(tree.id) {
+            edits.push(Edit::DropPartition { root: root.id, name: name.into() });
+        }
+        // Its creation is in no later segment than this, and must not be replayed.
+        edits.push(Edit::Bury { tree: tree.id, segment: state.log.header().id });
+        catalog.commit(self, edits)?;
+        state.next_seq += 1;
+        self.keep_for_snapshots(inner, &root, at);
+        partitions.store(Arc::new(map.without(name, tree.id, at)));
+        let gone = [Arc::clone(tree)];
+        self.end_drop(state, catalog, &gone, at);
+        drop((map, gone));
+        self.reclaim();
+        Ok(true)
+    }
+}
+
+impl KeyspaceInner {
+    /// The sub-tree that takes writes of `key`; none where its partition is still to be created.
+    #[inline]
+    pub(crate) fn tree_of(&self, key: &[u8]) -> Option<TreeId> {
+        let guard = epoch::pin();
+        let root = self.tree.load(&guard);
+        let Some(partitions) = &root.partitions else { return Some(root.id) };
+        partitions.load(&guard).get(&self.router.name_of(key)).map(|tree| tree.id)
+    }
+}
+
+impl Keyspace {
+    /// The name of the partition that `key` belongs to, whether it is there or not; empty for a keyspace
+    /// without partitions.
+    #[must_use]
+    pub fn partition_of(&self, key: impl AsRef<[u8]>) -> Vec<u8> {
+        self.inner.router.name_of(key.as_ref()).into_owned()
+    }
+
+    /// The partitions, in the order of their names: those that were written to since they were last
+    /// dropped. O(partitions + tables).
+    #[must_use]
+    pub fn partitions(&self) -> Vec<PartitionInfo> {
+        let map = self.inner.tree.get().partition_map();
+        map.iter().map(|tree| info(tree)).collect()
+    }
+
+    /// Drops the partition `name` with all its keys, durably, and frees its space: one edit of the
+    /// manifest, whatever it holds, after a sync of what was written before. Says whether it was there;
+    /// a later write into it creates it anew. Snapshots and iterators made before go on seeing it, and
+    /// keep its files until they are gone. [`Keyspace::partition_of`] says the name for a key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], [`Error::KeyspaceDropped`], [`Error::WritesStopped`].
+    pub fn drop_partition(&self, name: impl AsRef<[u8]>) -> Result<bool> {
+        self.core().drop_partition(&self.inner, name.as_ref())
+    }
+}
+
+fn info(tree: &Tree) -> PartitionInfo {
+    let levels = tree.levels.get();
+    let mut info = PartitionInfo { name: tree.name.to_vec(), ..PartitionInfo::default() };
+    for (_, table) in levels.all() {
+        info.file_bytes += table.meta().total_bytes();
+        info.tables += 1;
+        info.entries += table.meta().entries;
+    }
+    info
+}

@@ -1,0 +1,131 @@
+//! From a range of keys to an iterator: which sub-trees it may meet, and what it holds.
+//!
+//! A scan that stays in one sub-tree loads its structures first and the number last. One that goes over
+//! several partitions loads their levels as it comes to them, so it registers its number first, as a
+//! snapshot does.
+
+use std::ops::Bound;
+
+use super::{
+    core::{MemView, Tree},
+    keyspace::{KeyBound, Keyspace},
+    snapshot::Snapshot,
+};
+use crate::{
+    error::{Error, Result},
+    iter::{
+        Ends, Iter, Sources,
+        partitions::{PartitionCursor, PartitionScan, add_sources},
+        source::Source,
+    },
+    partition::PartitionMap,
+    sync::primitive::Arc,
+    table::Access,
+    types::SeqNo,
+};
+
+impl Keyspace {
+    /// The keys between two bounds with their values, of now or at a live snapshot's number.
+    pub(crate) fn iter_at(&self, from: KeyBound, to: KeyBound, seq: Option<SeqNo>) -> Iter {
+        Iter::new(self.ends_at(from, to, seq))
+    }
+
+    /// The ends of a range as they are now, or as a snapshot sees them.
+    pub(crate) fn ends_at(&self, from: KeyBound, to: KeyBound, seq: Option<SeqNo>) -> Ends {
+        self.scan(&from, &to, seq)
+            .map_or_else(Ends::failed, |(sources, seq)| Ends::new(sources, seq, from, to))
+    }
+
+    /// How the walks of a scan read whose caller would read like this.
+    fn access(&self, access: Access) -> Access {
+        if self.core().options.read_ahead { access } else { Access::Blocks }
+    }
+
+    fn scan(&self, from: &KeyBound, to: &KeyBound, seq: Option<SeqNo>) -> Result<(Sources, SeqNo)> {
+        let view = self.core().mem.get();
+        let Some((root, map)) = self.held_at(seq)? else {
+            return Ok((Box::new(|_| Vec::new()), 0));
+        };
+        if root.partitions.is_none() {
+            return Ok(self.scan_one(view, &root, seq));
+        }
+        let (first, last) = (self.partition_at(from), self.partition_at(to));
+        if self.inner.router.is_ordered() {
+            let place = map.at_or_after(first.as_deref().unwrap_or_default());
+            let is_inside = |tree: &&Arc<Tree>| last.as_ref().is_none_or(|to| *tree.name <= **to);
+            let Some(tree) = map.at(place).filter(is_inside) else {
+                return Ok((Box::new(|_| Vec::new()), 0));
+            };
+            if map.at(map.after(place)).filter(is_inside).is_none() {
+                return Ok(self.scan_one(view, tree, seq));
+            }
+        }
+        self.scan_many(first, last, seq)
+    }
+
+    /// What the keyspace holds, now or at a snapshot's number; none if it is younger than that.
+    fn held_at(&self, seq: Option<SeqNo>) -> Result<Option<(Arc<Tree>, Arc<PartitionMap>)>> {
+        if seq.is_none() {
+            self.inner.check_live()?;
+        }
+        let seq = seq.unwrap_or(SeqNo::MAX);
+        let root = self.inner.tree.get();
+        let map = root.partition_map();
+        if root.since <= seq && map.since <= seq {
+            return Ok(Some((root, map)));
+        }
+        Ok(self.inner.retired_at(seq))
+    }
+
+    /// The name of the partition that a bound lies in.
+    fn partition_at(&self, bound: &KeyBound) -> Option<Box<[u8]>> {
+        match bound {
+            Bound::Included(key) | Bound::Excluded(key) => {
+                Some(self.inner.router.name_of(key).into())
+            }
+            Bound::Unbounded => None,
+        }
+    }
+
+    /// The sources of one sub-tree.
+    fn scan_one(&self, view: Arc<MemView>, tree: &Tree, seq: Option<SeqNo>) -> (Sources, SeqNo) {
+        let (id, levels) = (tree.id, tree.levels.get());
+        // Last: everything that the structures above have dropped is older than this.
+        let seq = seq.unwrap_or_else(|| self.core().visible_seq());
+        let this = self.clone();
+        let sources = Box::new(move |access| {
+            let mut sources = Vec::with_capacity(levels.zero.len() + levels.sorted.len() + 3);
+            add_sources(&view, id, &levels, this.access(access), &mut sources);
+            sources
+        });
+        (sources, seq)
+    }
+
+    /// The sources of several partitions.
+    fn scan_many(
+        &self,
+        first: Option<Box<[u8]>>,
+        last: Option<Box<[u8]>>,
+        seq: Option<SeqNo>,
+    ) -> Result<(Sources, SeqNo)> {
+        let snapshot = Snapshot::at(Arc::clone(&self.handle), seq);
+        let seq = snapshot.sequence_number();
+        let view = self.core().mem.get();
+        let held = match self.held_at(Some(seq))? {
+            Some((_, map)) => map,
+            // The keyspace was dropped and is gone for this number too.
+            None => return Err(Error::KeyspaceDropped(Arc::clone(&self.inner.name))),
+        };
+        let scan = Arc::new(PartitionScan { snapshot, view, map: held, first, last });
+        let this = self.clone();
+        let sources: Sources = if self.inner.router.is_ordered() {
+            Box::new(move |access| {
+                let cursor = PartitionCursor::new(Arc::clone(&scan), this.access(access));
+                vec![Source::Partitions(cursor)]
+            })
+        } else {
+            Box::new(move |access| scan.all_sources(this.access(access)))
+        };
+        Ok((sources, seq))
+    }
+}

@@ -1,0 +1,219 @@
+//! Files that several small tables share, so that a flush of thousands of partitions writes one file
+//! and syncs once.
+//!
+//! A shared file is the tables' own bytes, one table after another; each is whole pages, so that its
+//! place is a multiple of a page. The manifest says which table lies where. The file goes when the last
+//! table in it is obsolete; until then the space of the others is counted, so that compactions know
+//! which files are mostly dead.
+//!
+//! Thread safety: a [`SharedFile`] is immutable but for its counts.
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Weak,
+};
+
+use super::{TableContext, TableMeta, format::PAGE_BYTES};
+use crate::{
+    error::{Error, Result},
+    io::{FileSystem, ReadableFile, WritableFile, retry, write_all},
+    sync::primitive::{Arc, AtomicU64, Mutex, Ordering},
+    types::FileId,
+};
+
+/// Where a table lies that shares a file with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TablePlace {
+    /// The number in the file's name.
+    pub file: FileId,
+    /// Where the table begins in it, in bytes: a multiple of a page.
+    pub offset: u64,
+}
+
+/// The path of the shared file `id`.
+pub(crate) fn shared_path(dir: &Path, id: FileId) -> PathBuf {
+    dir.join(format!("{id:06}.set"))
+}
+
+/// The path of the file that holds a table.
+pub(crate) fn home_path(dir: &Path, meta: &TableMeta) -> PathBuf {
+    match meta.place {
+        Some(place) => shared_path(dir, place.file),
+        None => super::table_path(dir, meta.id),
+    }
+}
+
+/// An open shared file.
+#[derive(Debug)]
+pub(crate) struct SharedFile {
+    fs: Arc<dyn FileSystem>,
+    path: PathBuf,
+    file: Arc<dyn ReadableFile>,
+    bytes: u64,
+    /// Tables in it that are not obsolete, and their bytes.
+    tables: AtomicU64,
+    live_bytes: AtomicU64,
+}
+
+/// The shared files that are open.
+#[derive(Debug, Default)]
+pub(crate) struct SharedFiles(Mutex<HashMap<FileId, Weak<SharedFile>>>);
+
+impl SharedFiles {
+    /// The file that holds a table at `place`.
+    fn get(&self, ctx: &TableContext, place: TablePlace) -> Result<Arc<SharedFile>> {
+        let mut open = self.0.lock();
+        if let Some(file) = open.get(&place.file).and_then(Weak::upgrade) {
+            return Ok(file);
+        }
+        open.retain(|_, file| file.strong_count() > 0);
+        let path = shared_path(&ctx.dir, place.file);
+        let file = retry("open", &path, || ctx.fs.open(&path, ctx.read_mode))?;
+        let bytes = retry("stat", &path, || file.len())?;
+        let shared = Arc::new(SharedFile {
+            fs: Arc::clone(&ctx.fs),
+            path,
+            file,
+            bytes,
+            tables: AtomicU64::new(0),
+            live_bytes: AtomicU64::new(0),
+        });
+        open.insert(place.file, Arc::downgrade(&shared));
+        Ok(shared)
+    }
+}
+
+impl SharedFile {
+    /// Whether less than half of the file is of tables that are in use.
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.live_bytes.load(Ordering::Relaxed) < self.bytes / 2
+    }
+}
+
+/// A table's part of a shared file; as a file it begins with the table and ends with it.
+#[derive(Debug)]
+pub(crate) struct SharedPart {
+    shared: Arc<SharedFile>,
+    offset: u64,
+    len: u64,
+}
+
+impl SharedPart {
+    /// Opens the part that `meta` describes, which lies at `place`, and counts it as in use.
+    pub(crate) fn open(
+        ctx: &TableContext,
+        meta: &TableMeta,
+        place: TablePlace,
+    ) -> Result<Arc<Self>> {
+        let shared = ctx.shared.get(ctx, place)?;
+        let (offset, len) = (place.offset, meta.file_bytes);
+        if !offset.is_multiple_of(PAGE_BYTES as u64)
+            || offset.checked_add(len).is_none_or(|end| end > shared.bytes)
+        {
+            let expected = format!("{len} bytes of table {}", meta.id);
+            let found = format!("a file of {} bytes", shared.bytes);
+            return Err(Error::corrupt(&shared.path, offset, expected, found));
+        }
+        shared.tables.fetch_add(1, Ordering::Relaxed);
+        shared.live_bytes.fetch_add(len, Ordering::Relaxed);
+        Ok(Arc::new(Self { shared, offset, len }))
+    }
+
+    /// The file that it is part of.
+    pub(crate) fn file(&self) -> &SharedFile {
+        &self.shared
+    }
+
+    /// Where it begins in the file.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The table is obsolete: its bytes are dead. Called once.
+    pub(crate) fn note_dead(&self) {
+        self.shared.live_bytes.fetch_sub(self.len, Ordering::Relaxed);
+    }
+
+    /// Nobody reads the obsolete table any more: removes the file after the last of its tables.
+    pub(crate) fn release(&self) -> io::Result<()> {
+        if self.shared.tables.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return Ok(());
+        }
+        self.shared.fs.remove_file(&self.shared.path)
+    }
+}
+
+impl ReadableFile for SharedPart {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = buf.len().min(left);
+        if len == 0 {
+            return Ok(0);
+        }
+        self.shared.file.read_at(&mut buf[..len], self.offset + offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.len)
+    }
+
+    fn is_direct(&self) -> bool {
+        self.shared.file.is_direct()
+    }
+}
+
+/// Writes a shared file; what is dropped before [`SharedWriter::finish`] is removed.
+pub(crate) struct SharedWriter {
+    fs: Arc<dyn FileSystem>,
+    id: FileId,
+    path: PathBuf,
+    file: Box<dyn WritableFile>,
+    bytes: u64,
+    is_finished: bool,
+}
+
+impl SharedWriter {
+    /// Starts the shared file `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the file cannot be created.
+    pub(crate) fn create(ctx: &TableContext, id: FileId) -> Result<Self> {
+        let path = shared_path(&ctx.dir, id);
+        let file = retry("create", &path, || ctx.fs.create(&path))?;
+        let fs = Arc::clone(&ctx.fs);
+        Ok(Self { fs, id, path, file, bytes: 0, is_finished: false })
+    }
+
+    /// Appends a whole table; returns where it lies.
+    pub(crate) fn append(&mut self, table: &[u8]) -> Result<TablePlace> {
+        let place = TablePlace { file: self.id, offset: self.bytes };
+        write_all(&mut *self.file, &self.path, table)?;
+        self.bytes += table.len() as u64;
+        Ok(place)
+    }
+
+    /// Makes the file durable; the caller makes its name durable.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        retry("fdatasync", &self.path, || self.file.sync_data())?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for SharedWriter {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // Best effort: what stays is an unreferenced file, which the next open removes.
+            let _ = self.fs.remove_file(&self.path);
+        }
+    }
+}
+
+impl fmt::Debug for SharedWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedWriter").field("path", &self.path).finish_non_exhaustive()
+    }
+}
