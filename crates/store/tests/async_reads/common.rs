@@ -11,7 +11,7 @@ use std::{
 };
 
 use rhumb::{
-    Compression, Database, DatabaseBuilder, Keyspace, KeyspaceOptions, TableOptions,
+    Compression, Database, DatabaseBuilder, Keyspace, KeyspaceOptions, Partitioning, TableOptions,
     io::{ReadEngineKind, ReadMode},
 };
 
@@ -87,9 +87,13 @@ pub(crate) fn open(path: &Path, way: (ReadEngineKind, ReadMode)) -> (Database, K
         compression: Compression::None,
         ..TableOptions::default()
     };
-    let keyspace = db
-        .keyspace("k", KeyspaceOptions { table, ..KeyspaceOptions::default() })
-        .expect("keyspace");
+    // Scans over several partitions too, which open one after another.
+    let cuts = [&8_u64.to_be_bytes()[..], b"a/path/that/many/keys/share/1", b"user03"];
+    let partitions = match way.1 {
+        ReadMode::Buffered => Partitioning::None,
+        ReadMode::Direct => Partitioning::SplitPoints(cuts.map(<[u8]>::to_vec).to_vec()),
+    };
+    let keyspace = db.keyspace("k", KeyspaceOptions { table, partitions }).expect("keyspace");
     (db, keyspace)
 }
 
