@@ -12,7 +12,8 @@ use crate::{
 ///
 /// It depends on no executor, and may be used under any. Every item may fail by itself: after an error
 /// it ends. A future of [`AsyncIter::next`] may be dropped: the next call goes on where it was, and
-/// no item is lost; only a large value that was being read is begun again. What comes next is read ahead, more of it the longer it goes on.
+/// no item is lost; only a large value that was being read is begun again. What comes next is read
+/// ahead, more of it the longer it goes on.
 ///
 /// ```
 /// # async fn sum(users: &rhumb::Keyspace) -> rhumb::Result<usize> {
