@@ -248,10 +248,6 @@ impl DatabaseBuilder {
     /// scans read ahead. Default [`ReadEngineKind::Kernel`]; where the kernel refuses, threads do them.
     /// [`Stats::read_engine`](crate::Stats::read_engine) says which it is. Without
     /// [`DatabaseBuilder::background_threads`] each is done by the thread that asks for it.
-    ///
-    /// A queue of the kernel that is closed, as at the end of a database, may interrupt once, some
-    /// milliseconds later, a call of the system that a thread which used it is waiting in: a read of a
-    /// socket with a time-out then returns `Interrupted`, and is to be tried again. Threads do not.
     pub fn read_engine(mut self, kind: ReadEngineKind) -> Self {
         self.options.read_engine = kind;
         self

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::{Read, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
@@ -118,14 +118,7 @@ impl Client {
 
     fn fill(&mut self) -> Option<()> {
         let mut chunk = [0; 65536];
-        let read = loop {
-            match self.stream.read(&mut chunk) {
-                // A queue of the kernel that a database has closed may interrupt a thread that used it.
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                read => break read,
-            }
-        };
-        match read {
+        match self.stream.read(&mut chunk) {
             Ok(0) | Err(_) => None,
             Ok(len) => {
                 self.buffer.extend_from_slice(&chunk[..len]);

@@ -99,6 +99,8 @@ impl Shared {
                 job.perform();
                 state = self.state.lock();
             } else if state.closed {
+                // A queue that outlives its pool starts another for what it is given yet.
+                state.threads -= 1;
                 return;
             } else {
                 state.idle += 1;

@@ -8,12 +8,18 @@
 //! 3. The ring is not dropped before the last read has ended; if the kernel should refuse to say so,
 //!    the buffers are leaked.
 //!
+//! A ring that is closed interrupts, some milliseconds later, whatever call of the system the threads
+//! that used it are waiting in then. So the rings that callers' own threads use are not closed: the next
+//! queue gets them, of whatever database. (All but those that end in a wait for the bell; the engine
+//! makes none such.)
+//!
 //! May not be used for anything but reads.
 #![allow(unsafe_code, reason = "the kernel reads into memory that the ring's entries point to")]
 
 use std::{
     collections::VecDeque,
     io,
+    mem::ManuallyDrop,
     os::fd::{AsRawFd, OwnedFd},
     time::Duration,
 };
@@ -28,7 +34,7 @@ use super::{
     AlignedBuf, DIRECT_ALIGN, ReadableFile,
     queue::{QueueUse, QueueWaker, ReadDone, ReadQueue, ReadRequest, read_full},
 };
-use crate::sync::primitive::{Arc, thread};
+use crate::sync::primitive::{Arc, Mutex, thread};
 
 /// Names the entry that waits for the bell; no flight has this number.
 const BELL: u32 = u32::MAX;
@@ -41,9 +47,26 @@ const FAREWELLS_MAX: u32 = 1 << 20;
 /// The event of a bell that was rung (`POLLIN`).
 const POLL_IN: u32 = 1;
 
+/// How many rings are kept for the next queues.
+const SPARE_MAX: usize = 64;
+
+/// Rings of queues that were used in turns, for the next ones.
+static SPARE: Mutex<Vec<SpareRing>> = Mutex::new(Vec::new());
+
+/// A ring that no queue has.
+struct SpareRing {
+    ring: IoUring,
+    depth: u32,
+    /// The process that made it: a copy of it that was forked does not have the ring's memory.
+    process: u32,
+}
+
 /// A queue of reads in the kernel.
 pub(crate) struct UringQueue {
-    ring: IoUring,
+    ring: ManuallyDrop<IoUring>,
+    depth: u32,
+    /// Whether one thread alone has used the ring.
+    is_of_one: bool,
     /// Reads that the kernel knows or that stand in the ring for it.
     flights: Vec<Option<Flight>>,
     /// Numbers of flights that are free.
@@ -105,6 +128,23 @@ fn judge(result: i32, done: usize, len: usize, is_direct: bool) -> Next {
     }
 }
 
+impl SpareRing {
+    /// A ring of this depth that another queue has left.
+    fn take(depth: u32) -> Option<IoUring> {
+        let (mut spare, process) = (SPARE.lock(), std::process::id());
+        let at = spare.iter().position(|of| of.depth == depth && of.process == process)?;
+        Some(spare.swap_remove(at).ring)
+    }
+
+    /// Leaves a ring in which nothing goes on for the next queue; closes it if there are enough.
+    fn keep(ring: IoUring, depth: u32) {
+        let mut spare = SPARE.lock();
+        if spare.len() < SPARE_MAX {
+            spare.push(Self { ring, depth, process: std::process::id() });
+        }
+    }
+}
+
 impl UringQueue {
     /// A queue of up to `depth` reads at a time.
     ///
@@ -114,7 +154,10 @@ impl UringQueue {
     pub(crate) fn new(depth: u32, used: QueueUse) -> io::Result<Self> {
         let plain = || IoUring::builder().dontfork().build(depth);
         let ring = match used {
-            QueueUse::InTurns => plain()?,
+            QueueUse::InTurns => match SpareRing::take(depth) {
+                Some(ring) => ring,
+                None => plain()?,
+            },
             // Results are then made out when this thread waits, and not by interrupting it.
             QueueUse::OneThread => IoUring::builder()
                 .dontfork()
@@ -124,7 +167,9 @@ impl UringQueue {
                 .or_else(|_| plain())?,
         };
         Ok(Self {
-            ring,
+            ring: ManuallyDrop::new(ring),
+            depth,
+            is_of_one: used == QueueUse::OneThread,
             flights: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             backlog: VecDeque::new(),
@@ -292,6 +337,26 @@ impl UringQueue {
         done.extend(self.backlog.drain(..).map(ReadRequest::perform));
     }
 
+    /// Waits for the end of all reads; leaks the buffers of those that the kernel says nothing of.
+    fn await_all(&mut self) {
+        self.backlog.clear();
+        let mut done = Vec::new();
+        for _ in 0..FAREWELLS_MAX {
+            if self.in_flight() == 0 {
+                return;
+            }
+            self.enter(1);
+            if self.refused {
+                self.read_untaken(&mut done);
+            }
+            self.take_results(&mut done);
+        }
+        // The kernel does not say that it is done with them (3).
+        std::mem::forget(std::mem::take(&mut self.flights));
+        std::mem::take(&mut self.free);
+        self.refused = true;
+    }
+
     /// Begins what can be begun.
     fn begin(&mut self, done: &mut Vec<ReadDone>) {
         if self.refused { self.read_untaken(done) } else { self.stage_all(done) }
@@ -336,20 +401,13 @@ impl ReadQueue for UringQueue {
 
 impl Drop for UringQueue {
     fn drop(&mut self) {
-        self.backlog.clear();
-        let mut done = Vec::new();
-        for _ in 0..FAREWELLS_MAX {
-            if self.in_flight() == 0 {
-                return;
-            }
-            self.enter(1);
-            if self.refused {
-                self.read_untaken(&mut done);
-            }
-            self.take_results(&mut done);
+        self.await_all();
+        // SAFETY: the ring is taken here alone, and the queue is not used after this.
+        let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
+        let is_idle = self.in_flight() == 0 && self.staged.is_empty() && !self.bell_armed;
+        if is_idle && !self.is_of_one && !self.refused {
+            SpareRing::keep(ring, self.depth);
         }
-        // The kernel does not say that it is done with them (3).
-        std::mem::forget(std::mem::take(&mut self.flights));
     }
 }
 
