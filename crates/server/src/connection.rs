@@ -111,6 +111,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let done = self.run_commands().await;
             // After all clients whose commands are here: what is sent in one go to those who are on
             // the same machine, or behind the same wire, wakes the other side once and not each time.
+            // (Also after writes, which let the others go first before: that costs 15% otherwise.)
             tokio::task::yield_now().await;
             self.send().await?;
             done?;

@@ -166,6 +166,12 @@ impl Memtable {
         each!(&self.entries, entries => entries.insert(record, operation, seq));
     }
 
+    /// Asks for what a read of the key touches first.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: &[u8]) {
+        self.filter.prefetch(key);
+    }
+
     /// The newest version of `key` that is not newer than `seq`. O(log n).
     pub(crate) fn get(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
         if !self.filter.may_contain(key) {

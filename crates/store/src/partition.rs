@@ -172,11 +172,6 @@ impl Router {
         !matches!(self, Self::None)
     }
 
-    /// Whether there are no partitions.
-    pub(crate) fn is_whole(&self) -> bool {
-        matches!(self, Self::None)
-    }
-
     /// Whether partitions are ranges of keys, in the order of their names.
     pub(crate) fn is_ordered(&self) -> bool {
         !matches!(self, Self::Function(_))

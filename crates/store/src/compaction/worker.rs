@@ -10,7 +10,7 @@ use crate::{
     db::core::{Core, Tree},
     error::{Error, Result},
     iter::{
-        merge::Merge,
+        merge::{Inputs, Merge},
         source::{LevelCursor, Source, Start},
     },
     sync::primitive::Arc,
@@ -126,7 +126,7 @@ impl Core {
         finish: &mut dyn FnMut(TableWriter) -> Result<TableMeta>,
         outputs: &mut Vec<TableMeta>,
     ) -> Result<()> {
-        let mut merge = Merge::new(sources(job), Start::First);
+        let mut merge = Merge::new(Inputs::Sources(sources(job)), Start::First);
         let mut retain = Retain::new(self.snapshots.list(), job.deepest);
         let begun = merge.begin()?;
         merge.drive(begun)?;

@@ -65,7 +65,7 @@ impl Keyspace {
     }
 
     async fn get_async_at(&self, key: &[u8], seq: Option<SeqNo>) -> Result<Option<Slice>> {
-        let found = match self.begin_at(key, seq)? {
+        let found = match self.begin_at(key, seq, None)? {
             Begun::Found(None) => return Ok(None),
             Begun::Found(Some(found)) => found,
             Begun::Needs(mut read, request) => {

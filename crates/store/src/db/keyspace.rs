@@ -28,7 +28,10 @@ use crate::{
         published::Published,
     },
     types::{Kind, SeqNo},
-    version::levels::{Levels, PREFETCHED_KEYS},
+    version::{
+        levels::Levels,
+        prepare::{Hint, PREPARED_READS, prepare},
+    },
 };
 
 /// What all handles of a keyspace share.
@@ -158,13 +161,11 @@ impl Keyspace {
         seq: Option<SeqNo>,
     ) -> Result<ManyReads<'k>> {
         let mut reads = ManyReads::new(keys.len());
-        for (chunk, some) in keys.chunks(PREFETCHED_KEYS).enumerate() {
-            if some.len() > 1 {
-                let guard = crate::sync::epoch::pin();
-                self.prefetch(some, seq, &guard)?;
-            }
-            for (at, key) in (chunk * PREFETCHED_KEYS..).zip(some) {
-                match self.begin_at(key.as_ref(), seq)? {
+        for (chunk, some) in keys.chunks(PREPARED_READS).enumerate() {
+            let guard = crate::sync::epoch::pin();
+            let hints = if some.len() > 1 { self.prepare(some, seq, &guard)? } else { [None; _] };
+            for ((at, key), hint) in (chunk * PREPARED_READS..).zip(some).zip(&hints) {
+                match self.begin_at(key.as_ref(), seq, hint.as_ref())? {
                     Begun::Found(found) => reads.settle(at, found),
                     Begun::Needs(read, request) => reads.add(at, read, request),
                 }
@@ -173,27 +174,26 @@ impl Keyspace {
         Ok(reads)
     }
 
-    /// Asks for the lines that reads of these keys are likely to touch: of all at once where they lie in
-    /// one sub-tree.
-    fn prefetch<K: AsRef<[u8]>>(
-        &self,
+    /// Asks for the lines that reads of these keys are likely to touch, and says where they begin.
+    fn prepare<'g, K: AsRef<[u8]>>(
+        &'g self,
         keys: &[K],
         seq: Option<SeqNo>,
-        guard: &Guard,
-    ) -> Result<()> {
-        if self.inner.router.is_whole() {
-            let Some(first) = keys.first() else { return Ok(()) };
-            if let Some(tree) = self.tree_at(first.as_ref(), seq, guard)? {
-                tree.levels.load(guard).prefetch(guard, keys);
-            }
-            return Ok(());
+        guard: &'g Guard,
+    ) -> Result<[Option<Hint<'g>>; PREPARED_READS]> {
+        let view = self.core().mem.load(guard);
+        for memtable in view.all() {
+            keys.iter().for_each(|key| memtable.prefetch(key.as_ref()));
         }
-        for key in keys.chunks(1) {
-            if let Some(tree) = self.tree_at(key[0].as_ref(), seq, guard)? {
-                tree.levels.load(guard).prefetch(guard, key);
+        let mut levels = [None; PREPARED_READS];
+        for (levels, key) in levels.iter_mut().zip(keys) {
+            // What a snapshot sees of a keyspace that was changed since is read without.
+            if let Some(TreeRef::Current(tree)) = self.tree_at(key.as_ref(), seq, guard)? {
+                *levels = Some(&**tree.levels.load(guard));
             }
         }
-        Ok(())
+        let reads = levels.iter().zip(keys).map(|(levels, key)| Some(((*levels)?, key.as_ref())));
+        Ok(prepare(guard, reads))
     }
 
     #[inline]
@@ -220,12 +220,17 @@ impl Keyspace {
     }
 
     /// [`Keyspace::find_at`] as far as memory goes.
-    pub(crate) fn begin_at<'k>(&self, key: &'k [u8], seq: Option<SeqNo>) -> Result<Begun<'k>> {
+    pub(crate) fn begin_at<'k>(
+        &self,
+        key: &'k [u8],
+        seq: Option<SeqNo>,
+        hint: Option<&Hint<'_>>,
+    ) -> Result<Begun<'k>> {
         self.read_at(
             key,
             seq,
             |levels, guard, seq| {
-                let mut read = PointRead::new(&**levels, guard, key, seq);
+                let mut read = PointRead::prepared(&**levels, guard, key, seq, hint);
                 Ok(match read.step()? {
                     Progress::Done(Found::Nothing) => Begun::Found(None),
                     Progress::Done(found) => Begun::Found(Some(found)),

@@ -15,8 +15,8 @@ use crate::{
     error::{Error, Result},
     iter::{
         Ends, Iter, Sources,
-        partitions::{PartitionCursor, PartitionScan, add_sources},
-        source::Source,
+        merge::Inputs,
+        partitions::{PartitionScan, PartitionWalk, add_sources},
     },
     partition::PartitionMap,
     sync::primitive::Arc,
@@ -44,7 +44,7 @@ impl Keyspace {
     fn scan(&self, from: &KeyBound, to: &KeyBound, seq: Option<SeqNo>) -> Result<(Sources, SeqNo)> {
         let view = self.core().mem.get();
         let Some((root, map)) = self.held_at(seq)? else {
-            return Ok((Box::new(|_| Vec::new()), 0));
+            return Ok((nothing(), 0));
         };
         if root.partitions.is_none() {
             return Ok(self.scan_one(view, &root, seq));
@@ -54,7 +54,7 @@ impl Keyspace {
             let place = map.at_or_after(first.as_deref().unwrap_or_default());
             let is_inside = |tree: &&Arc<Tree>| last.as_ref().is_none_or(|to| *tree.name <= **to);
             let Some(tree) = map.at(place).filter(is_inside) else {
-                return Ok((Box::new(|_| Vec::new()), 0));
+                return Ok((nothing(), 0));
             };
             if map.at(map.after(place)).filter(is_inside).is_none() {
                 return Ok(self.scan_one(view, tree, seq));
@@ -96,7 +96,7 @@ impl Keyspace {
         let sources = Box::new(move |access| {
             let mut sources = Vec::with_capacity(levels.zero.len() + levels.sorted.len() + 3);
             add_sources(&view, id, &levels, this.access(access), &mut sources);
-            sources
+            Inputs::Sources(sources)
         });
         (sources, seq)
     }
@@ -120,12 +120,16 @@ impl Keyspace {
         let this = self.clone();
         let sources: Sources = if self.inner.router.is_ordered() {
             Box::new(move |access| {
-                let cursor = PartitionCursor::new(Arc::clone(&scan), this.access(access));
-                vec![Source::Partitions(cursor)]
+                Inputs::Partitions(PartitionWalk::new(Arc::clone(&scan), this.access(access)))
             })
         } else {
-            Box::new(move |access| scan.all_sources(this.access(access)))
+            Box::new(move |access| Inputs::Sources(scan.all_sources(this.access(access))))
         };
         Ok((sources, seq))
     }
+}
+
+/// What a scan reads that can meet nothing.
+fn nothing() -> Sources {
+    Box::new(|_| Inputs::Sources(Vec::new()))
 }

@@ -1,18 +1,30 @@
-//! Merges sorted sources into one sorted walk over all their entries, versions included.
+//! Merges sorted sources into one sorted walk over all their entries, versions included; and where a
+//! keyspace has partitions, goes through the sources of one after another.
 
 use std::{
     cmp::Ordering,
     task::{Context, Poll},
 };
 
-use super::source::{Source, Start};
+use super::{
+    partitions::PartitionWalk,
+    source::{Source, Start},
+};
 use crate::{
     error::Result,
     plan::{Progress, drivers::read_many},
     sync::primitive::Arc,
-    table::{BlockRef, Step, TableCursor},
+    table::{BlockRef, Step},
     types::compare_entries,
 };
+
+/// What a merge goes through.
+pub(crate) enum Inputs {
+    /// These, merged.
+    Sources(Vec<Source>),
+    /// Those of each partition, merged, one partition after another.
+    Partitions(PartitionWalk),
+}
 
 /// A merge of sources, one way.
 ///
@@ -22,8 +34,12 @@ use crate::{
 pub(crate) struct Merge {
     sources: Vec<Source>,
     order: Vec<usize>,
+    forward: bool,
+    /// Where the walk through these sources begins.
     start: Start,
     phase: Phase,
+    /// The partitions behind these sources.
+    partitions: Option<PartitionWalk>,
 }
 
 enum Phase {
@@ -38,51 +54,73 @@ enum Phase {
 }
 
 impl Merge {
-    /// A walk over `sources` from `start`; it stands nowhere before [`Merge::begin`].
-    pub(crate) fn new(sources: Vec<Source>, start: Start) -> Self {
+    /// A walk over `inputs` from `start`; it stands nowhere before [`Merge::begin`].
+    pub(crate) fn new(inputs: Inputs, start: Start) -> Self {
+        let forward = start.is_forward();
+        let (sources, partitions) = match inputs {
+            Inputs::Sources(sources) => (sources, None),
+            Inputs::Partitions(mut walk) => {
+                (walk.next_sources(forward).unwrap_or_default(), Some(walk))
+            }
+        };
         let order = Vec::with_capacity(sources.len());
-        Self { sources, order, start, phase: Phase::Fresh }
+        Self { sources, order, forward, start, phase: Phase::Fresh, partitions }
     }
 
     /// Goes to the first entry. All sources are started before the first is waited for, so that what
     /// they need can be read at once. Where a block is waited for already, asks for it again.
     pub(crate) fn begin(&mut self) -> Result<Progress<()>> {
         if matches!(self.phase, Phase::Fresh) {
-            let mut waiting = Vec::new();
-            for (at, source) in self.sources.iter_mut().enumerate() {
-                if let Step::Need(block) = source.start(&self.start)? {
-                    waiting.push((at, block));
-                }
-            }
-            self.phase = Phase::Starting(waiting);
+            self.start_sources()?;
         }
-        Ok(self.go_on_starting())
+        self.go_on_starting()
     }
 
-    fn go_on_starting(&mut self) -> Progress<()> {
-        let Phase::Starting(waiting) = &self.phase else { return Progress::Done(()) };
-        match waiting.last() {
-            Some((at, block)) => self.need(*at, *block),
-            None => {
-                self.sort();
-                Progress::Done(())
+    fn start_sources(&mut self) -> Result<()> {
+        let mut waiting = Vec::new();
+        for (at, source) in self.sources.iter_mut().enumerate() {
+            if let Step::Need(block) = source.start(&self.start)? {
+                waiting.push((at, block));
             }
         }
+        self.phase = Phase::Starting(waiting);
+        Ok(())
+    }
+
+    /// Stands on the first entry once no source waits, if there is one in this partition or behind it.
+    fn go_on_starting(&mut self) -> Result<Progress<()>> {
+        while let Phase::Starting(waiting) = &self.phase {
+            if let Some((at, block)) = waiting.last() {
+                return Ok(self.need(*at, *block));
+            }
+            self.sort();
+            if !self.order.is_empty() || !self.open_partition()? {
+                break;
+            }
+        }
+        Ok(Progress::Done(()))
+    }
+
+    /// Starts the sources of the next partition; false if there is none.
+    fn open_partition(&mut self) -> Result<bool> {
+        let next = self.partitions.as_mut().and_then(|walk| walk.next_sources(self.forward));
+        let Some(sources) = next else { return Ok(false) };
+        self.sources = sources;
+        self.start = if self.forward { Start::First } else { Start::Last };
+        self.start_sources()?;
+        Ok(true)
     }
 
     /// Goes to the next entry. Does nothing at the end. Where a block is waited for already, asks for
     /// it again.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<Progress<()>> {
-        let Some(&top) = self.order.first() else { return Ok(Progress::Done(())) };
+        let Some(&top) = self.order.first() else { return self.go_on_starting() };
         if let Phase::Moving(block) = self.phase {
             return Ok(self.need(top, block));
         }
-        match self.sources[top].advance(self.start.is_forward())? {
-            Step::Ready => {
-                self.settle_top();
-                Ok(Progress::Done(()))
-            }
+        match self.sources[top].advance(self.forward)? {
+            Step::Ready => self.settle_top(),
             Step::Need(block) => {
                 self.phase = Phase::Moving(block);
                 Ok(self.need(top, block))
@@ -92,7 +130,7 @@ impl Merge {
 
     /// Takes the block that was asked for and goes on.
     pub(crate) fn resume(&mut self, block: BlockRef) -> Result<Progress<()>> {
-        let forward = self.start.is_forward();
+        let forward = self.forward;
         match &mut self.phase {
             Phase::Starting(waiting) => {
                 let Some((at, wanted)) = waiting.last_mut() else { return Ok(Progress::Done(())) };
@@ -100,15 +138,14 @@ impl Merge {
                     Step::Ready => drop(waiting.pop()),
                     Step::Need(block) => *wanted = block,
                 }
-                Ok(self.go_on_starting())
+                self.go_on_starting()
             }
             Phase::Moving(wanted) => {
                 let top = self.order[0];
                 match self.sources[top].resume(block, forward)? {
                     Step::Ready => {
                         self.phase = Phase::Standing;
-                        self.settle_top();
-                        Ok(Progress::Done(()))
+                        self.settle_top()
                     }
                     Step::Need(block) => {
                         *wanted = block;
@@ -136,12 +173,6 @@ impl Merge {
             Phase::Moving(block) => vec![(self.order[0], *block)],
             Phase::Fresh | Phase::Standing => Vec::new(),
         }
-    }
-
-    /// The cursor whose block was asked for.
-    pub(crate) fn waiting_cursor(&mut self) -> Option<&mut TableCursor> {
-        let (at, _) = *self.waiting().last()?;
-        self.sources[at].table_cursor()
     }
 
     /// Waits for the block that was asked for. What several sources need at the start is read at once.
@@ -215,14 +246,14 @@ impl Merge {
     fn compare(&self, a: usize, b: usize) -> Ordering {
         let (a, b) = (&self.sources[a], &self.sources[b]);
         let order = compare_entries(a.key(), a.seq(), b.key(), b.seq());
-        if self.start.is_forward() { order } else { order.reverse() }
+        if self.forward { order } else { order.reverse() }
     }
 
+    /// Puts the source that was moved in its place.
     #[inline]
-    fn settle_top(&mut self) {
+    fn settle_top(&mut self) -> Result<Progress<()>> {
         if !self.sources[self.order[0]].is_valid() {
-            self.order.remove(0);
-            return;
+            return self.leave_top();
         }
         let mut at = 0;
         while at + 1 < self.order.len()
@@ -231,5 +262,16 @@ impl Merge {
             self.order.swap(at, at + 1);
             at += 1;
         }
+        Ok(Progress::Done(()))
+    }
+
+    /// Leaves out the first source, which has ended.
+    #[cold]
+    fn leave_top(&mut self) -> Result<Progress<()>> {
+        self.order.remove(0);
+        if !self.order.is_empty() || !self.open_partition()? {
+            return Ok(Progress::Done(()));
+        }
+        self.go_on_starting()
     }
 }

@@ -19,11 +19,12 @@ use crate::{
     table::Access,
     types::{SeqNo, compare_keys},
 };
-use source::{Source, Start};
+use merge::Inputs;
+use source::Start;
 use walk::Walk;
 
-/// Makes the sources of a walk; called once for each end that is used.
-pub(crate) type Sources = Box<dyn Fn(Access) -> Vec<Source> + Send + Sync>;
+/// Makes what a walk goes through; called once for each end that is used.
+pub(crate) type Sources = Box<dyn Fn(Access) -> Inputs + Send + Sync>;
 
 /// The two ends of a range, each a walk towards the other. Whoever drives the walks tells the ends
 /// where they came to stand.
@@ -63,7 +64,7 @@ impl Ends {
 
     /// Ends of nothing, with an error to return first.
     pub(crate) fn failed(error: Error) -> Self {
-        let nothing = Box::new(|_| Vec::new());
+        let nothing = Box::new(|_| Inputs::Sources(Vec::new()));
         let mut ends = Self::new(nothing, 0, Bound::Unbounded, Bound::Unbounded);
         ends.failure = Some(error);
         ends
@@ -72,31 +73,29 @@ impl Ends {
     /// The walk from the front, to be driven to its next key.
     #[inline]
     fn front(&mut self, access: Access) -> &mut Walk {
-        if self.front.is_none() {
-            self.back_key = self.back.as_ref().map(|back| Slice::copy_from(back.key()));
-        }
-        self.front.get_or_insert_with(|| {
-            let start = match &self.from {
+        let Self { sources, seq, from, front, back, back_key, .. } = self;
+        front.get_or_insert_with(|| {
+            *back_key = back.as_ref().map(|back| Slice::copy_from(back.key()));
+            let start = match from {
                 Bound::Unbounded => Start::First,
                 Bound::Included(key) => Start::At(key.clone(), SeqNo::MAX),
                 Bound::Excluded(key) => Start::At(successor(key), SeqNo::MAX),
             };
-            Walk::new((self.sources)(access), start, self.seq)
+            Walk::new(sources(access), start, *seq)
         })
     }
 
     /// The walk from the back, to be driven to its next key.
     fn back(&mut self, access: Access) -> &mut Walk {
-        if self.back.is_none() {
-            self.front_key = self.front.as_ref().map(|front| Slice::copy_from(front.key()));
-        }
-        self.back.get_or_insert_with(|| {
-            let start = match &self.to {
+        let Self { sources, seq, to, front, back, front_key, .. } = self;
+        back.get_or_insert_with(|| {
+            *front_key = front.as_ref().map(|front| Slice::copy_from(front.key()));
+            let start = match to {
                 Bound::Unbounded => Start::Last,
                 Bound::Included(key) => Start::Before(successor(key), SeqNo::MAX),
                 Bound::Excluded(key) => Start::Before(key.clone(), SeqNo::MAX),
             };
-            Walk::new((self.sources)(access), start, self.seq)
+            Walk::new(sources(access), start, *seq)
         })
     }
 

@@ -4,18 +4,13 @@
 //! the same whether there are ten of them or ten thousand. Their levels are loaded as the walk comes to
 //! them: the snapshot that the scan holds keeps what it may see in all of them until then.
 
-use super::{
-    merge::Merge,
-    source::{LevelCursor, Source, Start},
-};
+use super::source::{LevelCursor, Source};
 use crate::{
     db::{Snapshot, core::MemView},
-    error::Result,
     memtable::MemCursor,
     partition::{PartitionMap, Place},
-    plan::Progress,
     sync::primitive::Arc,
-    table::{Access, BlockRef, Step, Table, TableCursor},
+    table::{Access, TableCursor},
     types::TreeId,
     version::levels::Levels,
 };
@@ -85,101 +80,48 @@ impl PartitionScan {
     }
 }
 
-/// A position among the entries of several partitions, moving one way.
-pub(crate) struct PartitionCursor {
+/// The partitions that a walk has not come to, the next one's first. It goes one way.
+pub(crate) struct PartitionWalk {
     scan: Arc<PartitionScan>,
     access: Access,
-    forward: bool,
-    /// The partition after the one that `merge` walks through.
-    next: Option<Place>,
-    merge: Option<Merge>,
-    /// The table whose block the walk waits for.
-    waiting: Option<Arc<Table>>,
+    place: WalkPlace,
 }
 
-impl PartitionCursor {
-    /// A cursor that stands nowhere yet.
+/// Where a walk through partitions is.
+enum WalkPlace {
+    Before,
+    At(Place),
+    End,
+}
+
+impl PartitionWalk {
+    /// All of them.
     pub(crate) fn new(scan: Arc<PartitionScan>, access: Access) -> Self {
-        Self { scan, access, forward: true, next: None, merge: None, waiting: None }
+        Self { scan, access, place: WalkPlace::Before }
     }
 
-    /// Goes to the first entry of the walk.
-    pub(crate) fn start(&mut self, start: &Start) -> Result<Step> {
-        self.forward = start.is_forward();
-        self.next = self.scan.begin(self.forward);
-        self.open(start.clone());
-        let progress = self.merge.as_mut().map_or(Ok(Progress::Done(())), Merge::begin)?;
-        self.settle(progress)
-    }
-
-    /// Goes to the next entry.
-    #[inline]
-    pub(crate) fn advance(&mut self) -> Result<Step> {
-        let Some(merge) = &mut self.merge else { return Ok(Step::Ready) };
-        let progress = merge.advance()?;
-        if matches!(progress, Progress::Done(())) && merge.top().is_some() {
-            return Ok(Step::Ready);
-        }
-        self.settle(progress)
-    }
-
-    /// Takes the block that was asked for and goes on.
-    pub(crate) fn resume(&mut self, block: BlockRef) -> Result<Step> {
-        let Some(merge) = &mut self.merge else { return Ok(Step::Ready) };
-        let progress = merge.resume(block)?;
-        self.settle(progress)
-    }
-
-    /// The source that holds the entry under the cursor.
-    #[inline]
-    pub(crate) fn top(&self) -> Option<&Source> {
-        self.merge.as_ref()?.top()
-    }
-
-    /// The cursor that asks for a block.
-    pub(crate) fn table_cursor(&mut self) -> Option<&mut TableCursor> {
-        self.merge.as_mut()?.waiting_cursor()
-    }
-
-    /// The table whose block was asked for.
-    pub(crate) fn waiting(&self) -> Option<&Arc<Table>> {
-        self.waiting.as_ref()
-    }
-
-    /// Moves on to the neighbouring partitions until an entry or a wanted block turns up.
-    fn settle(&mut self, mut progress: Progress<()>) -> Result<Step> {
-        loop {
-            if let Progress::Need(request) = progress {
-                self.waiting = Some(request.table);
-                return Ok(Step::Need(request.block));
-            }
-            if self.merge.as_ref().is_none_or(|merge| merge.top().is_some()) {
-                return Ok(Step::Ready);
-            }
-            self.open(if self.forward { Start::First } else { Start::Last });
-            progress = self.merge.as_mut().map_or(Ok(Progress::Done(())), Merge::begin)?;
-        }
-    }
-
-    /// Opens the next partition that has any source; none at the end of the range.
-    fn open(&mut self, start: Start) {
-        self.merge = None;
-        let scan = Arc::clone(&self.scan);
-        while let Some(place) = self.next {
-            let Some(tree) = scan.map.at(place).filter(|tree| scan.is_inside(&tree.name)) else {
-                self.next = None;
-                return;
+    /// The sources of the next partition that has any; none at the end of the range.
+    pub(crate) fn next_sources(&mut self, forward: bool) -> Option<Vec<Source>> {
+        let scan = &self.scan;
+        let mut next = match self.place {
+            WalkPlace::Before => scan.begin(forward),
+            WalkPlace::At(place) => Some(place),
+            WalkPlace::End => None,
+        };
+        let mut sources = Vec::new();
+        while sources.is_empty() {
+            let inside = next.and_then(|place| {
+                let tree = scan.map.at(place).filter(|tree| scan.is_inside(&tree.name))?;
+                Some((place, tree))
+            });
+            let Some((place, tree)) = inside else {
+                self.place = WalkPlace::End;
+                return None;
             };
-            self.next = match self.forward {
-                true => Some(scan.map.after(place)),
-                false => scan.map.before(place),
-            };
-            let mut sources = Vec::new();
             add_sources(&scan.view, tree.id, &tree.levels.get(), self.access, &mut sources);
-            if !sources.is_empty() {
-                self.merge = Some(Merge::new(sources, start));
-                return;
-            }
+            next = if forward { Some(scan.map.after(place)) } else { scan.map.before(place) };
         }
+        self.place = next.map_or(WalkPlace::End, WalkPlace::At);
+        Some(sources)
     }
 }

@@ -1,9 +1,8 @@
-//! Sorted sources of entries: a memtable, a table, a whole level of tables, or several partitions.
+//! Sorted sources of entries: a memtable, a table, or a whole level of tables.
 //!
 //! A source moves one way, the way it was started. It does no I/O: where it needs a block that is
 //! not in memory it says which, and goes on when it gets it.
 
-use super::partitions::PartitionCursor;
 use crate::{
     error::Result,
     memtable::{EntryRef, MemCursor},
@@ -40,7 +39,6 @@ pub(crate) enum Source {
     Mem(MemCursor),
     Table(TableCursor),
     Level(LevelCursor),
-    Partitions(PartitionCursor),
 }
 
 impl Source {
@@ -58,7 +56,6 @@ impl Source {
             }
             Self::Table(cursor) => start_table(cursor, start),
             Self::Level(cursor) => cursor.start(start),
-            Self::Partitions(cursor) => cursor.start(start),
         }
     }
 
@@ -78,7 +75,6 @@ impl Source {
                 }
             }
             Self::Level(cursor) => cursor.advance(forward),
-            Self::Partitions(cursor) => cursor.advance(),
         }
     }
 
@@ -88,24 +84,18 @@ impl Source {
             Self::Mem(_) => Ok(Step::Ready),
             Self::Table(cursor) => cursor.resume(block),
             Self::Level(cursor) => cursor.resume(block, forward),
-            Self::Partitions(cursor) => cursor.resume(block),
         }
     }
 
     /// The request for `block` of the table that the source stands in.
     pub(crate) fn request(&self, block: u32) -> Option<BlockRequest> {
-        let table = match self {
-            Self::Partitions(cursor) => cursor.waiting(),
-            _ => self.table(),
-        };
-        table.map(|table| BlockRequest { table: Arc::clone(table), block })
+        self.table().map(|table| BlockRequest { table: Arc::clone(table), block })
     }
 
     /// The cursor that asks for blocks, unless the source is a memtable or exhausted.
     pub(crate) fn table_cursor(&mut self) -> Option<&mut TableCursor> {
         match self {
             Self::Mem(_) => None,
-            Self::Partitions(cursor) => cursor.table_cursor(),
             Self::Table(cursor) => Some(cursor),
             Self::Level(level) => level.cursor.as_mut(),
         }
@@ -118,7 +108,6 @@ impl Source {
             Self::Mem(_) => None,
             Self::Table(cursor) => Some(cursor.table()),
             Self::Level(cursor) => cursor.cursor.as_ref().map(TableCursor::table),
-            Self::Partitions(cursor) => cursor.top().and_then(Self::table),
         }
     }
 
@@ -129,7 +118,6 @@ impl Source {
             Self::Mem(_) => None,
             Self::Table(cursor) => Some(cursor),
             Self::Level(cursor) => cursor.cursor.as_ref(),
-            Self::Partitions(cursor) => cursor.top().and_then(Self::in_table),
         }
     }
 
@@ -138,7 +126,6 @@ impl Source {
     pub(crate) fn is_valid(&self) -> bool {
         match self {
             Self::Mem(cursor) => cursor.entry().is_some(),
-            Self::Partitions(cursor) => cursor.top().is_some(),
             _ => self.in_table().is_some_and(TableCursor::is_valid),
         }
     }
@@ -148,7 +135,6 @@ impl Source {
     pub(crate) fn key(&self) -> &[u8] {
         match self {
             Self::Mem(cursor) => cursor.entry().map_or(&[], EntryRef::key),
-            Self::Partitions(cursor) => cursor.top().map_or(&[], Self::key),
             _ => self.in_table().map_or(&[], TableCursor::key),
         }
     }
@@ -158,7 +144,6 @@ impl Source {
     pub(crate) fn seq(&self) -> SeqNo {
         match self {
             Self::Mem(cursor) => cursor.entry().map_or(0, EntryRef::seq),
-            Self::Partitions(cursor) => cursor.top().map_or(0, Self::seq),
             _ => self.in_table().map_or(0, TableCursor::seq),
         }
     }
@@ -168,7 +153,6 @@ impl Source {
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Mem(cursor) => cursor.entry().map_or(Kind::Tombstone, EntryRef::kind),
-            Self::Partitions(cursor) => cursor.top().map_or(Kind::Tombstone, Self::kind),
             _ => self.in_table().map_or(Kind::Tombstone, TableCursor::kind),
         }
     }
@@ -178,7 +162,6 @@ impl Source {
     pub(crate) fn value(&self) -> &[u8] {
         match self {
             Self::Mem(cursor) => cursor.entry().map_or(&[], EntryRef::value),
-            Self::Partitions(cursor) => cursor.top().map_or(&[], Self::value),
             _ => self.in_table().map_or(&[], TableCursor::value),
         }
     }
@@ -189,9 +172,6 @@ impl Source {
         match self {
             Self::Mem(cursor) => {
                 cursor.entry().map_or_else(|| Slice::copy_from(&[]), |e| e.value_slice())
-            }
-            Self::Partitions(cursor) => {
-                cursor.top().map_or_else(|| Slice::copy_from(&[]), Self::value_slice)
             }
             _ => self.in_table().map_or_else(|| Slice::copy_from(&[]), TableCursor::value_slice),
         }

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 
 use super::{
-    merge::Merge,
+    merge::{Inputs, Merge},
     source::{Source, Start},
 };
 use crate::{
@@ -52,11 +52,11 @@ enum Look {
 }
 
 impl Walk {
-    /// A walk over `sources` from `start`, of versions not newer than `seq`.
-    pub(crate) fn new(sources: Vec<Source>, start: Start, seq: SeqNo) -> Self {
+    /// A walk over `inputs` from `start`, of versions not newer than `seq`.
+    pub(crate) fn new(inputs: Inputs, start: Start, seq: SeqNo) -> Self {
         let forward = start.is_forward();
         Self {
-            merge: Merge::new(sources, start),
+            merge: Merge::new(inputs, start),
             forward,
             seq,
             place: Place::Before,

@@ -6,7 +6,10 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::sync::primitive::{AtomicU64, Ordering};
+use crate::sync::{
+    prefetch::prefetch,
+    primitive::{AtomicU64, Ordering},
+};
 
 /// Bits that a key sets.
 const PROBES: u32 = 4;
@@ -52,6 +55,12 @@ impl Filter {
         if word.load(Ordering::Relaxed) & bits != bits {
             word.fetch_or(bits, Ordering::Relaxed);
         }
+    }
+
+    /// Asks for the word of a key.
+    #[inline]
+    pub(super) fn prefetch(&self, key: &[u8]) {
+        prefetch(self.place(key).0);
     }
 
     /// Whether the key may have been added; `false` is certain.

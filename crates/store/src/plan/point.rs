@@ -14,7 +14,7 @@ use crate::{
     },
     table::{BlockRef, KeyHash, Lookup, Table},
     types::SeqNo,
-    version::levels::Levels,
+    version::{levels::Levels, prepare::Hint},
 };
 
 /// What a point read found.
@@ -69,30 +69,44 @@ pub(crate) struct PointRead<'a, V: Deref<Target = Levels>, G: Pinned> {
     seq: SeqNo,
     /// The next candidate: tables of level 0 first, then one per deeper level.
     next: usize,
+    /// The block to look into of that candidate, whose filter was asked.
+    block: Option<u32>,
 }
 
 impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
     /// A read of the newest version of `key` that is not newer than `seq`.
     #[inline]
     pub(crate) fn new(levels: V, guard: G, key: &'a [u8], seq: SeqNo) -> Self {
-        Self { levels, guard, key, hash: KeyHash::of(key), seq, next: 0 }
+        Self { levels, guard, key, hash: KeyHash::of(key), seq, next: 0, block: None }
+    }
+
+    /// The same, from where it was prepared to begin if that was in these levels.
+    #[inline]
+    pub(crate) fn prepared(
+        levels: V,
+        guard: G,
+        key: &'a [u8],
+        seq: SeqNo,
+        hint: Option<&Hint<'_>>,
+    ) -> Self {
+        let Some(hint) = hint.filter(|hint| std::ptr::eq(hint.levels, &*levels)) else {
+            return Self::new(levels, guard, key, seq);
+        };
+        let Hint { hash, candidate, block, .. } = *hint;
+        Self { levels, guard, key, hash, seq, next: candidate, block: Some(block) }
     }
 
     /// The same read from where it is, kept for longer; `levels` are those it reads.
     pub(crate) fn keep(self, levels: Arc<Levels>) -> KeptRead<'a> {
         debug_assert!(std::ptr::eq(&*self.levels, &*levels), "another moment's levels");
-        let Self { key, hash, seq, next, .. } = self;
-        PointRead { levels, guard: EachStep, key, hash, seq, next }
+        let Self { key, hash, seq, next, block, .. } = self;
+        PointRead { levels, guard: EachStep, key, hash, seq, next, block }
     }
 
     /// The candidate number `at`; `None` past the last, `Some(None)` where a level has none.
     #[inline]
     fn candidate(&self, at: usize) -> Option<Option<&Arc<Table>>> {
-        let zero = self.levels.zero.len();
-        if at < zero {
-            return Some(self.levels.zero_for(at, self.key, code::code_at(self.key, 0)));
-        }
-        self.levels.sorted.get(at - zero).map(|level| level.table_for(self.key))
+        self.levels.candidate(at, self.key, code::code_at(self.key, 0))
     }
 
     /// Judges what the candidate `at` answered: `None` to go on to the next.
@@ -122,12 +136,15 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
         loop {
             let at = self.next;
             let Some(candidate) = self.candidate(at) else { break };
+            let (block, Self { key, hash, seq, .. }) = (self.block, &*self);
             let lookup = match candidate {
-                Some(table) => {
-                    self.guard.with(|guard| table.lookup(guard, self.key, self.hash, self.seq))?
-                }
+                Some(table) => self.guard.with(|guard| match block {
+                    Some(block) => table.lookup_at(guard, block, key, *hash, *seq),
+                    None => table.lookup(guard, key, *hash, *seq),
+                })?,
                 None => Lookup::Absent,
             };
+            self.block = None;
             self.next += 1;
             if let Some(progress) = self.settle(lookup, at) {
                 return Ok(progress);

@@ -183,6 +183,14 @@ impl TableBlocks {
         }
     }
 
+    /// Asks for the head of the block, if it is resident.
+    #[inline]
+    pub(crate) fn prefetch_head(&self, block: u32, guard: &Guard) {
+        if let Some(loaded) = self.peek(block, guard) {
+            loaded.prefetch(0, HEAD_LINES);
+        }
+    }
+
     /// Asks for the line that says whether a block is resident.
     #[inline]
     pub(crate) fn prefetch_slot(&self, block: u32) {

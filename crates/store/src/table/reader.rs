@@ -40,27 +40,11 @@ use crate::{
         read_exact_at, retry,
     },
     slice::Slice,
-    sync::epoch::Guard,
-    types::{FileId, Kind, SeqNo},
+    types::{FileId, SeqNo},
 };
 
 /// What is read of the end of a file before it is known how much is needed.
 const TAIL_BYTES: u64 = 64 << 10;
-
-/// What a table says of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Lookup {
-    /// Nothing that the reader sees.
-    Absent,
-    /// It was removed by the write of this number.
-    Tombstone(SeqNo),
-    /// Its value, as of the write of this number.
-    Value(SeqNo, Slice),
-    /// The pointer to its value ([`Table::read_large`]), as of the write of this number.
-    Large(SeqNo, Slice),
-    /// Unknown until this block is in memory ([`Table::read_block`], [`Table::lookup_in`]).
-    Need(u32),
-}
 
 /// An open table. Its index and filter stay in memory; its blocks come and go.
 pub(crate) struct Table {
@@ -73,12 +57,12 @@ pub(crate) struct Table {
     values: Option<ValueFile>,
     data_pages: u32,
     index: Index,
-    filter: Filter,
+    pub(super) filter: Filter,
     blocks: TableBlocks,
     written: Written,
     obsolete: AtomicBool,
     /// About the length of a block's payload.
-    block_bytes_mean: u32,
+    pub(super) block_bytes_mean: u32,
     /// How much higher the entries are numbered than the file says.
     seq_shift: SeqNo,
 }
@@ -222,104 +206,6 @@ impl Table {
             && let Some(part) = &self.part
         {
             part.note_dead();
-        }
-    }
-
-    /// What the table says of `key` to a reader at `seq`, as far as it is known in memory. Never
-    /// waits and never allocates: a value of up to 22 bytes is copied, a longer one shares its
-    /// block. `hash` is that of `key`. O(log segments), then one block.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`] if the block is malformed.
-    #[inline]
-    pub(crate) fn lookup(
-        &self,
-        guard: &Guard,
-        key: &[u8],
-        hash: KeyHash,
-        seq: SeqNo,
-    ) -> Result<Lookup> {
-        if seq < self.meta.seq_min {
-            return Ok(Lookup::Absent);
-        }
-        // The filter's line is asked for before it is needed: its miss overlaps the model's work.
-        self.filter.prefetch(hash);
-        let (block, part) = self.index.predict(key);
-        if !self.filter.may_contain(hash) {
-            return Ok(Lookup::Absent);
-        }
-        // The model says about where the entry is: its lines come together with the block's head.
-        self.blocks.prefetch(block, part * self.block_bytes_mean / 64, guard);
-        // Not below 0, as no entry is numbered below `seq_min`.
-        let seq = seq - self.seq_shift;
-        let Some(loaded) = self.blocks.get(block, guard) else { return Ok(Lookup::Need(block)) };
-        let found = BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq));
-        match found {
-            Ok(None) => Ok(Lookup::Absent),
-            Ok(Some(found)) if found.kind == Kind::Tombstone => {
-                Ok(Lookup::Tombstone(found.seq + self.seq_shift))
-            }
-            Ok(Some(found)) => {
-                let value = loaded_slice(&loaded, found.value_start, found.value_len);
-                Ok(value_lookup(found.kind, found.seq + self.seq_shift, value))
-            }
-            Err(damaged) => Err(self.damaged_block(block, damaged)),
-        }
-    }
-
-    /// Asks for the line of the filter that [`Table::lookup`] reads, so that the misses of many
-    /// lookups overlap.
-    #[inline]
-    pub(crate) fn prefetch_filter(&self, hash: KeyHash) {
-        self.filter.prefetch(hash);
-    }
-
-    /// Whether the filter lets a key with this hash through.
-    #[inline]
-    pub(crate) fn may_contain(&self, hash: KeyHash) -> bool {
-        self.filter.may_contain(hash)
-    }
-
-    /// Where the key is if it is here: the block, and about how far into its payload in bytes. Asks
-    /// for the block's slot.
-    #[inline]
-    pub(crate) fn predict(&self, key: &[u8]) -> (u32, u32) {
-        let (block, part) = self.index.predict(key);
-        self.blocks.prefetch_slot(block);
-        (block, part * self.block_bytes_mean / 64)
-    }
-
-    /// Asks for the lines that [`Table::lookup`] is likely to read at a predicted place.
-    #[inline]
-    pub(crate) fn prefetch_place(&self, (block, offset): (u32, u32), guard: &Guard) {
-        self.blocks.prefetch(block, offset, guard);
-    }
-
-    /// [`Table::lookup`] in the block that it needed.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`] if the block is malformed.
-    pub(crate) fn lookup_in(
-        &self,
-        block: &BlockRef,
-        key: &[u8],
-        hash: KeyHash,
-        seq: SeqNo,
-    ) -> Result<Lookup> {
-        let seq = seq.saturating_sub(self.seq_shift);
-        let found = BlockView::parse(block.bytes()).and_then(|view| view.find(key, hash, seq));
-        match found {
-            Ok(None) => Ok(Lookup::Absent),
-            Ok(Some(found)) if found.kind == Kind::Tombstone => {
-                Ok(Lookup::Tombstone(found.seq + self.seq_shift))
-            }
-            Ok(Some(found)) => {
-                let value = block.slice(found.value_start, found.value_len);
-                Ok(value_lookup(found.kind, found.seq + self.seq_shift, value))
-            }
-            Err(damaged) => Err(self.damaged_block(self.index.locate(key), damaged)),
         }
     }
 
@@ -548,23 +434,6 @@ impl Drop for Table {
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Table").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-/// A value out of a resident block: small ones are copied, others share the block.
-#[inline]
-fn loaded_slice(loaded: &crate::sync::epoch::Loaded<'_>, start: usize, len: usize) -> Slice {
-    if len <= BlockRef::COPY_BYTES_MAX {
-        return Slice::copy_from(&loaded[start..start + len]);
-    }
-    BlockRef::from_shared(loaded.share()).into_slice(start, len)
-}
-
-#[inline]
-fn value_lookup(kind: Kind, seq: SeqNo, value: Slice) -> Lookup {
-    match kind {
-        Kind::LargeValue => Lookup::Large(seq, value),
-        _ => Lookup::Value(seq, value),
     }
 }
 

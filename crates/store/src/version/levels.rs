@@ -6,11 +6,7 @@
 
 use rhumb_model::{code, search};
 
-use crate::{
-    sync::{epoch::Guard, primitive::Arc},
-    table::{KeyHash, Table},
-    types::FileId,
-};
+use crate::{sync::primitive::Arc, table::Table, types::FileId};
 
 /// How many levels a sub-tree has at most.
 pub(crate) const LEVELS_MAX: usize = 7;
@@ -128,9 +124,6 @@ impl Level {
     }
 }
 
-/// How many reads are prepared together: as many lines as a core can wait for, about.
-pub(crate) const PREFETCHED_KEYS: usize = 16;
-
 impl Levels {
     /// Levels of these tables; those of level 0 are put in order.
     pub(crate) fn new(mut zero: Vec<Arc<Table>>, sorted: Vec<Level>) -> Self {
@@ -146,7 +139,7 @@ impl Levels {
 
     /// The table number `at` of level 0 if it can hold `key`, whose code is `code`.
     #[inline]
-    pub(crate) fn zero_for(&self, at: usize, key: &[u8], code: u64) -> Option<&Arc<Table>> {
+    fn zero_for(&self, at: usize, key: &[u8], code: u64) -> Option<&Arc<Table>> {
         let (low, high) = self.zero_codes[at];
         let table = &self.zero[at];
         let inside = low < code && code < high
@@ -157,31 +150,19 @@ impl Levels {
         inside.then_some(table)
     }
 
-    /// The tables that can hold `key`, newest first.
+    /// The table that a read of `key`, whose code is `code`, looks into as its number `at`: those of
+    /// level 0 first, then one of each deeper level. `None` past the last, `Some(None)` where there is
+    /// none that can hold the key.
     #[inline]
-    fn candidates<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<Table>> {
-        let code = code::code_at(key, 0);
-        let zero = (0..self.zero.len()).filter_map(move |at| self.zero_for(at, key, code));
-        zero.chain(self.sorted.iter().filter_map(|level| level.table_for(key)))
-    }
-
-    /// Asks for the lines that point reads of these keys, at most [`PREFETCHED_KEYS`] of them, are likely
-    /// to touch: step by step, so that the misses of all keys overlap where each step waits for the one
-    /// before it.
-    pub(crate) fn prefetch<K: AsRef<[u8]>>(&self, guard: &Guard, keys: &[K]) {
-        let keys = || keys.iter().take(PREFETCHED_KEYS).map(AsRef::as_ref);
-        for key in keys() {
-            let hash = KeyHash::of(key);
-            self.candidates(key).for_each(|table| table.prefetch_filter(hash));
-        }
-        let mut likely = [None; PREFETCHED_KEYS];
-        for (likely, key) in likely.iter_mut().zip(keys()) {
-            let hash = KeyHash::of(key);
-            let table = self.candidates(key).find(|table| table.may_contain(hash));
-            *likely = table.map(|table| (table, table.predict(key)));
-        }
-        for (table, place) in likely.into_iter().flatten() {
-            table.prefetch_place(place, guard);
+    pub(crate) fn candidate(
+        &self,
+        at: usize,
+        key: &[u8],
+        code: u64,
+    ) -> Option<Option<&Arc<Table>>> {
+        match at.checked_sub(self.zero.len()) {
+            None => Some(self.zero_for(at, key, code)),
+            Some(at) => self.sorted.get(at).map(|level| level.table_for(key)),
         }
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod edit;
 pub(crate) mod levels;
 pub(crate) mod manifest;
+pub(crate) mod prepare;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ mod builder;
 pub(crate) mod view;
 
 pub(crate) use builder::BlockBuilder;
-pub(crate) use view::{BlockView, Damaged, Shape, Target};
+pub(crate) use view::{BlockView, Damaged, Found, Shape, Target};
 
 /// A data block in memory: shared, immutable, its payload behind one pointer.
 #[derive(Clone)]

@@ -251,6 +251,24 @@ impl Index {
         }
     }
 
+    /// The first half of [`Index::locate`]: the segment of `key`, whose line is asked for.
+    #[inline]
+    pub(crate) fn approach(&self, key: &[u8]) -> usize {
+        match &self.kind {
+            Kind::Learned(index) => index.approach(key),
+            Kind::BinarySearch(_) => 0,
+        }
+    }
+
+    /// The second half: the one block that can hold `key`, which [`Index::approach`] gave this segment.
+    #[inline]
+    pub(crate) fn locate_in(&self, segment: usize, key: &[u8]) -> u32 {
+        match &self.kind {
+            Kind::Learned(index) => index.locate_in(segment, key),
+            Kind::BinarySearch(index) => index.locate(key),
+        }
+    }
+
     /// Where to look for the first entry at or above `key`, which need not be there.
     #[inline]
     pub(crate) fn seek(&self, key: &[u8]) -> SeekHint {

@@ -25,6 +25,7 @@ use self::{
     separators::Separators,
 };
 use super::{BlockAddress, IndexExplanation, SegmentInfo, starts::Starts};
+use crate::sync::prefetch::prefetch;
 
 /// Segments whose fields are packed together.
 const GROUP: usize = 64;
@@ -184,7 +185,21 @@ impl LearnedIndex {
 
     #[inline]
     pub(super) fn locate(&self, key: &[u8]) -> u32 {
-        match self.segment_and_next(self.segment_of(key)) {
+        self.locate_in(self.segment_of(key), key)
+    }
+
+    /// The segment of `key`, whose line is asked for.
+    #[inline]
+    pub(super) fn approach(&self, key: &[u8]) -> usize {
+        let segment = self.segment_of(key);
+        self.segments.get(segment).into_iter().for_each(prefetch);
+        segment
+    }
+
+    /// [`LearnedIndex::locate`] in the segment of `key`.
+    #[inline]
+    pub(super) fn locate_in(&self, segment: usize, key: &[u8]) -> u32 {
+        match self.segment_and_next(segment) {
             Some((segment, next)) => segment.block_of(next, key),
             None => 0,
         }

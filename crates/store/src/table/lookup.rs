@@ -1,0 +1,186 @@
+//! Point reads of a table: from a key to what the table says of it.
+//!
+//! Thread safety: lookups may run at any time. They pin nothing themselves, and take no lock and no
+//! count until they have found a value to return.
+
+use super::{
+    block::{BlockRef, BlockView, Found},
+    hash::KeyHash,
+    reader::Table,
+};
+use crate::{
+    error::Result,
+    slice::Slice,
+    sync::epoch::Guard,
+    types::{Kind, SeqNo},
+};
+
+/// What a table says of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// Nothing that the reader sees.
+    Absent,
+    /// It was removed by the write of this number.
+    Tombstone(SeqNo),
+    /// Its value, as of the write of this number.
+    Value(SeqNo, Slice),
+    /// The pointer to its value ([`Table::read_large`]), as of the write of this number.
+    Large(SeqNo, Slice),
+    /// Unknown until this block is in memory ([`Table::read_block`], [`Table::lookup_in`]).
+    Need(u32),
+}
+
+impl Table {
+    /// What the table says of `key` to a reader at `seq`, as far as it is known in memory. Never
+    /// waits and never allocates: a value of up to 22 bytes is copied, a longer one shares its
+    /// block. `hash` is that of `key`. O(log segments), then one block.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the block is malformed.
+    #[inline]
+    pub(crate) fn lookup(
+        &self,
+        guard: &Guard,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Result<Lookup> {
+        if seq < self.meta().seq_min {
+            return Ok(Lookup::Absent);
+        }
+        // The filter's line is asked for before it is needed: its miss overlaps the model's work.
+        self.filter.prefetch(hash);
+        let (block, part) = self.index().predict(key);
+        if !self.filter.may_contain(hash) {
+            return Ok(Lookup::Absent);
+        }
+        // The model says about where the entry is: its lines come together with the block's head.
+        self.blocks().prefetch(block, part * self.block_bytes_mean / 64, guard);
+        self.find_in(guard, block, key, hash, seq)
+    }
+
+    /// [`Table::lookup`] where the filter has let the key through and its block is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the block is malformed.
+    #[inline]
+    pub(crate) fn lookup_at(
+        &self,
+        guard: &Guard,
+        block: u32,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Result<Lookup> {
+        if seq < self.meta().seq_min {
+            return Ok(Lookup::Absent);
+        }
+        self.find_in(guard, block, key, hash, seq)
+    }
+
+    /// Finds a key that is not newer than an entry of this table at least, if its block is resident.
+    #[inline]
+    fn find_in(
+        &self,
+        guard: &Guard,
+        block: u32,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Result<Lookup> {
+        // Not below 0, as no entry is numbered below `seq_min`.
+        let seq = seq - self.seq_shift();
+        let Some(loaded) = self.blocks().get(block, guard) else { return Ok(Lookup::Need(block)) };
+        let found = BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq));
+        found
+            .map(|found| self.tell(found, |start, len| loaded_slice(&loaded, start, len)))
+            .map_err(|damaged| self.damaged_block(block, damaged))
+    }
+
+    /// Asks for the line of the filter that [`Table::lookup`] reads, so that the misses of many
+    /// lookups overlap.
+    #[inline]
+    pub(crate) fn prefetch_filter(&self, hash: KeyHash) {
+        self.filter.prefetch(hash);
+    }
+
+    /// Whether the filter lets a key with this hash through.
+    #[inline]
+    pub(crate) fn may_contain(&self, hash: KeyHash) -> bool {
+        self.filter.may_contain(hash)
+    }
+
+    /// The segment of the index that the key belongs to. Asks for what [`Table::locate_in`] reads.
+    #[inline]
+    pub(crate) fn approach(&self, key: &[u8]) -> usize {
+        self.index().approach(key)
+    }
+
+    /// The block that holds the key if it is here; the key belongs to this segment. Asks for the
+    /// block's slot.
+    #[inline]
+    pub(crate) fn locate_in(&self, segment: usize, key: &[u8]) -> u32 {
+        let block = self.index().locate_in(segment, key);
+        self.blocks().prefetch_slot(block);
+        block
+    }
+
+    /// Asks for the lines of the block's directory, if it is resident.
+    #[inline]
+    pub(crate) fn prefetch_directory(&self, block: u32, guard: &Guard) {
+        self.blocks().prefetch_head(block, guard);
+    }
+
+    /// Asks for the lines of the entry that is likely to be that of a key with this hash, once the
+    /// directory is here, if the block is resident.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, block: u32, hash: KeyHash, guard: &Guard) {
+        if let Some(loaded) = self.blocks().peek(block, guard)
+            && let Ok(view) = BlockView::parse(&loaded)
+        {
+            view.prefetch_likely(hash);
+        }
+    }
+
+    /// [`Table::lookup`] in the block that it needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the block is malformed.
+    pub(crate) fn lookup_in(
+        &self,
+        block: &BlockRef,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Result<Lookup> {
+        let seq = seq.saturating_sub(self.seq_shift());
+        let found = BlockView::parse(block.bytes()).and_then(|view| view.find(key, hash, seq));
+        found
+            .map(|found| self.tell(found, |start, len| block.slice(start, len)))
+            .map_err(|damaged| self.damaged_block(self.index().locate(key), damaged))
+    }
+
+    /// What was found in a block, as an answer.
+    #[inline]
+    fn tell(&self, found: Option<Found>, value: impl FnOnce(usize, usize) -> Slice) -> Lookup {
+        let Some(found) = found else { return Lookup::Absent };
+        let seq = found.seq + self.seq_shift();
+        match found.kind {
+            Kind::Tombstone => Lookup::Tombstone(seq),
+            Kind::Value => Lookup::Value(seq, value(found.value_start, found.value_len)),
+            Kind::LargeValue => Lookup::Large(seq, value(found.value_start, found.value_len)),
+        }
+    }
+}
+
+/// A value out of a resident block: small ones are copied, others share the block.
+#[inline]
+fn loaded_slice(loaded: &crate::sync::epoch::Loaded<'_>, start: usize, len: usize) -> Slice {
+    if len <= BlockRef::COPY_BYTES_MAX {
+        return Slice::copy_from(&loaded[start..start + len]);
+    }
+    BlockRef::from_shared(loaded.share()).into_slice(start, len)
+}

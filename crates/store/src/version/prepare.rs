@@ -1,0 +1,71 @@
+//! Prepares point reads of many keys together: each step asks for the lines of memory that the next one
+//! needs of all of them, so that their misses overlap where one read alone would wait for each.
+//!
+//! It changes nothing but time. What it learns on the way is handed on, so that the reads begin there.
+
+use rhumb_model::code;
+
+use super::levels::Levels;
+use crate::{
+    sync::epoch::Guard,
+    table::{KeyHash, Table},
+};
+
+/// How many reads are prepared together: as many lines as a core can wait for, about.
+pub(crate) const PREPARED_READS: usize = 16;
+
+/// Where a point read begins.
+#[derive(Clone, Copy)]
+pub(crate) struct Hint<'g> {
+    /// The levels that this is said of.
+    pub(crate) levels: &'g Levels,
+    pub(crate) hash: KeyHash,
+    /// The number of the first table that may hold the key, as [`Levels::candidate`] counts.
+    pub(crate) candidate: usize,
+    /// The block of that table that holds it if any does.
+    pub(crate) block: u32,
+}
+
+/// Asks for the lines that point reads of these keys, at most [`PREPARED_READS`] of them, are likely to
+/// touch in these levels. Says where each begins.
+pub(crate) fn prepare<'g, 'k>(
+    guard: &Guard,
+    reads: impl Iterator<Item = Option<(&'g Levels, &'k [u8])>>,
+) -> [Option<Hint<'g>>; PREPARED_READS] {
+    let mut keys = [None; PREPARED_READS];
+    for (place, read) in keys.iter_mut().zip(reads) {
+        *place = read.map(|(levels, key)| (levels, key, KeyHash::of(key)));
+    }
+    for (levels, key, hash) in keys.iter().flatten() {
+        candidates(levels, key).for_each(|(_, table)| table.prefetch_filter(*hash));
+    }
+    let first = keys.map(|read| {
+        let (levels, key, hash) = read?;
+        let (at, table) = candidates(levels, key).find(|(_, table)| table.may_contain(hash))?;
+        Some((at, table, table.approach(key)))
+    });
+    let hints = std::array::from_fn(|at| {
+        let (levels, key, hash) = keys[at]?;
+        // Where no table has it, the read begins behind them all.
+        let nowhere = (levels.zero.len() + levels.sorted.len(), 0);
+        let found = first[at].map(|(at, table, segment)| (at, table.locate_in(segment, key)));
+        let (candidate, block) = found.unwrap_or(nowhere);
+        Some(Hint { levels, hash, candidate, block })
+    });
+    let likely = || first.iter().zip(&hints).filter_map(|(at, hint)| Some(((*at)?.1, (*hint)?)));
+    for (table, Hint { block, .. }) in likely() {
+        table.prefetch_directory(block, guard);
+    }
+    for (table, Hint { block, hash, .. }) in likely() {
+        table.prefetch_entry(block, hash, guard);
+    }
+    hints
+}
+
+/// The tables that can hold a key, newest first, each with its number.
+#[inline]
+fn candidates<'g>(levels: &'g Levels, key: &[u8]) -> impl Iterator<Item = (usize, &'g Table)> {
+    let code = code::code_at(key, 0);
+    (0..levels.zero.len() + levels.sorted.len())
+        .filter_map(move |at| Some((at, &**levels.candidate(at, key, code)??)))
+}
