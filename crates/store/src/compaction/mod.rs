@@ -3,4 +3,5 @@
 pub(crate) mod picker;
 pub(crate) mod retain;
 mod small;
+mod warm;
 pub(crate) mod worker;

@@ -96,7 +96,10 @@ impl Core {
         let written: u64 = outputs.iter().map(|meta| meta.file_bytes).sum();
         self.counters.compacted_read_bytes.fetch_add(job.input_bytes(), Ordering::Relaxed);
         self.counters.compacted_written_bytes.fetch_add(written, Ordering::Relaxed);
-        outputs.iter().map(|meta| Table::open(&self.tables, meta.clone())).collect()
+        let open = |meta: &TableMeta| Table::open(&self.tables, meta.clone());
+        let opened = outputs.iter().map(open).collect::<Result<Vec<_>>>()?;
+        self.warm_outputs(job, &opened);
+        Ok(opened)
     }
 
     /// Writes the merged inputs to new tables. On failure, removes what was written.

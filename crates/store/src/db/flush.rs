@@ -120,7 +120,9 @@ impl Core {
         let mut opened = Vec::with_capacity(outputs.len());
         for (tree, meta) in outputs {
             self.counters.flushed_bytes.fetch_add(meta.file_bytes, Ordering::Relaxed);
-            opened.push((tree, Table::open(&self.tables, meta)?));
+            let table = Table::open(&self.tables, meta)?;
+            self.warm_flushed(&tree.levels.get(), &table);
+            opened.push((tree, table));
         }
         let mut catalog = self.catalog.lock();
         let mut edits = self.edits_of_created(&catalog.state, &memtable.created());

@@ -221,6 +221,16 @@ impl TableBlocks {
         }
     }
 
+    /// How many blocks are resident. O(blocks).
+    pub(crate) fn resident_count(&self) -> usize {
+        self.slots.iter().filter(|slot| !slot.is_empty()).count()
+    }
+
+    /// Whether the cache has room for so many bytes of blocks without another's going.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
+        self.cache.resident_bytes() + bytes <= self.cache.capacity()
+    }
+
     /// Bytes of memory that the slots take.
     pub(crate) fn slot_bytes(&self) -> usize {
         size_of_val(&*self.slots)

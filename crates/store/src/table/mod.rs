@@ -40,6 +40,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 mod values;
+mod warm;
 mod writer;
 
 pub use block::BlockRef;
