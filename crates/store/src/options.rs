@@ -332,3 +332,28 @@ impl fmt::Debug for DatabaseBuilder {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coding_and_training_share_a_byte_with_the_kind_of_index() {
+        let usual = KeyspaceOptions::default().encode();
+        assert_eq!(usual[..2], [PLAIN_VERSION, 1]);
+        for string_coding in StringCoding::ALL {
+            for training in Training::ALL {
+                let table = TableOptions { string_coding, training, ..TableOptions::default() };
+                let options = KeyspaceOptions { table, ..KeyspaceOptions::default() };
+                let bytes = options.encode();
+                let byte = 1 | string_coding.to_byte() << 4 | training.to_byte() << 6;
+                assert_eq!((bytes[1], &bytes[2..]), (byte, &usual[2..]));
+                assert_eq!(KeyspaceOptions::decode(&bytes), Ok(options));
+            }
+        }
+        for byte in [0, 3, 0x31, 0xc1] {
+            let bytes = [&[PLAIN_VERSION, byte], &usual[2..]].concat();
+            assert!(KeyspaceOptions::decode(&bytes).is_err(), "{byte:#x}");
+        }
+    }
+}

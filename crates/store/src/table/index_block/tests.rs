@@ -455,7 +455,7 @@ fn golden_bytes_of_coded_keys() {
     code.extend([0, 0, 0, 0, 0, 0, 0b1111_1110, 1].iter().chain(&[0; 24]));
     code.extend([1, 0xcc, 0xcc, 0xcc, 0xcc]);
     let columns: [&[u8]; 8] =
-        [&[0, 0], &[1, 0], &[1, 0], &[2, 0], &[6, 0], &[23, 0], &[61, 0], &[1, 0]];
+        [&[0, 0], &[1, 0], &[1, 0], &[2, 0], &[38, 0], &[23, 0], &[61, 0], &[1, 0]];
     let expected = [&[3, 1], &code[..], &[1], &columns.concat()[..], b"k", &[0b0111]].concat();
     assert_eq!(coded.encoded, expected);
     coded.check(&[b"k".to_vec(), b"k/".to_vec(), b"k44".to_vec(), b"ka".to_vec()]);

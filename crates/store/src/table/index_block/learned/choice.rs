@@ -73,10 +73,10 @@ impl Codes {
             let bytes = bytes_with(&self.newest);
             if bytes < least {
                 (least, best) = (bytes, self.newest.clone());
-            }
-            // It does here about what it did where it was trained.
-            if bytes == least && bytes * self.promised.1 <= self.promised.0 * keys / 4 * 5 {
-                return best;
+                // It does here about what it did where it was trained.
+                if bytes * self.promised.1 <= self.promised.0 * keys / 4 * 5 {
+                    return best;
+                }
             }
         }
         if self.pause > 0 {
