@@ -197,8 +197,10 @@ mod tests {
         assert_eq!(train(&few, false), Err(Trained::NotWanted));
         assert_eq!(train(&even(5000), true), Err(Trained::TimedOut));
         // Runs of keys whose codes are used up long before the keys differ.
-        let byte =
-            |run: u64, j: u64| ((run * 64 + j).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+        let byte = |run: u64, j: u64| {
+            let mixed = (run * 64 + j).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 56) as u8
+        };
         let key = |i: u64| (0..40).map(|j| byte(i / 10, j)).chain([(i % 10) as u8]).collect();
         let mut wild: Vec<Vec<u8>> = (0..2000).map(key).collect();
         wild.sort();
