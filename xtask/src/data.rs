@@ -24,7 +24,7 @@ const SEED: u64 = 42;
 const USAGE: &str = "\
 usage: cargo xtask data [--force] [--keys N] [NAME…]
 
-Makes key sets in data/, all of them if none is named; those that are there stay unless forced.
+Makes key sets in data/, all but Debian's if none is named; those that are there stay unless forced.
 
   npm-names    every package name on npm, one a line, sorted (from all-the-package-names)
   debian-paths every file of the packages that are installed here, sorted (from dpkg-query)
@@ -129,6 +129,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     if sets.is_empty() {
         sets = DataSet::all();
+        sets.retain(|set| !matches!(set, DataSet::DebianPaths | DataSet::DebianUrls));
     }
     let directory = root()?.join("data");
     fs::create_dir_all(&directory).context("cannot create data/")?;
