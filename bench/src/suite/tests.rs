@@ -41,6 +41,25 @@ fn sound_stores_pass_and_every_line_is_reported() {
     assert_eq!(text.lines().count(), 1 + 6 * 2 * 2 + 6 * 2, "{text}");
 }
 
+#[cfg(feature = "rhumb")]
+#[test]
+fn models_are_measured_with_every_way_and_code() {
+    let options = options(&["--repeat=1", "--encoding=decimal", "--data=sequential"]);
+    let report = super::models::run(&options).expect("sound");
+    for way in ["rhumb", "rhumb-coded", "rhumb-plain", "rhumb-binary"] {
+        for workload in ["compact", "index", "index_memory", "get", "blocks_read"] {
+            assert!(report.value(way, workload, 1).is_some(), "{way} {workload}");
+        }
+        let blocks = report.value(way, "blocks_read", 1).expect("measured");
+        assert!(blocks <= 1.0, "{way} reads {blocks} blocks for a key");
+    }
+    for code in ["plain8", "by-position", "by-previous"] {
+        assert_eq!(report.value(code, "distinct", 1), Some(100.0), "{code}");
+    }
+    assert_eq!(report.value("rhumb-coded", "coded_segments", 1), Some(100.0));
+    assert_eq!(report.value("rhumb-plain", "codes", 1), Some(0.0));
+}
+
 #[test]
 fn every_fault_is_caught() {
     for fault in Fault::ALL {

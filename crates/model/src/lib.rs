@@ -8,6 +8,7 @@
 //! * [`lpa`] fits least-squares lines by probing, for what is published with them.
 //! * [`segment`] is what a fit yields: a [`Line`] and the [`Window`] around its prediction.
 //! * [`search`] finishes a lookup inside a window.
+//! * [`string_code`] does so for text, by what the keys are made of.
 //! * [`codec`] writes models as bytes and reads them back from bytes that may be damaged.
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,8 @@ pub mod lpa;
 pub mod pla;
 pub mod search;
 pub mod segment;
+pub mod string_code;
 
 pub use pla::Fitter;
 pub use segment::{Line, Segment, Window};
+pub use string_code::StringCode;

@@ -61,4 +61,4 @@ pub use partition::Partitioning;
 #[cfg(not(any(loom, shuttle)))]
 pub use slice::Slice;
 #[cfg(not(any(loom, shuttle)))]
-pub use table::{Compression, IndexKind, TableOptions};
+pub use table::{Compression, IndexKind, StringCoding, TableOptions, Training};

@@ -11,7 +11,7 @@ use crate::{
     io::{Clock, FileSystem, ReadEngineKind, ReadMode, StdFs, SystemClock},
     partition::{Functions, Partitioning},
     sync::primitive::Arc,
-    table::{Compression, IndexKind, TableOptions},
+    table::{Compression, IndexKind, StringCoding, TableOptions, Training},
 };
 
 /// What an acknowledged write survives.
@@ -51,6 +51,11 @@ pub struct KeyspaceOptions {
 const PLAIN_VERSION: u8 = 1;
 const PARTITIONED_VERSION: u8 = 2;
 
+/// The bits of the index's byte that say how keys are coded and when models are trained, two each,
+/// begin here; both are 0 by default, so that options without them mean what they meant.
+const CODING_SHIFT: u8 = 4;
+const TRAINING_SHIFT: u8 = 6;
+
 /// Bytes of the encoded options of either version before what is said of partitions.
 const TABLE_OPTIONS_BYTES: usize = 13;
 
@@ -72,7 +77,10 @@ impl KeyspaceOptions {
             Partitioning::None => PLAIN_VERSION,
             _ => PARTITIONED_VERSION,
         };
-        let mut bytes = vec![version, table.index.to_byte(), table.compression.byte()];
+        let index = table.index.to_byte()
+            | table.string_coding.to_byte() << CODING_SHIFT
+            | table.training.to_byte() << TRAINING_SHIFT;
+        let mut bytes = vec![version, index, table.compression.byte()];
         bytes.extend([table.filter_bits_per_key, table.restart_interval]);
         bytes.extend(table.block_bytes.to_le_bytes());
         bytes.extend(table.large_value_bytes.to_le_bytes());
@@ -98,7 +106,11 @@ impl KeyspaceOptions {
             |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
         let options = Self {
             table: TableOptions {
-                index: IndexKind::from_byte(index).ok_or(format!("index kind {index}"))?,
+                index: IndexKind::from_byte(index & 0xf).ok_or(format!("index kind {index}"))?,
+                string_coding: StringCoding::from_byte(index >> CODING_SHIFT & 3)
+                    .ok_or(format!("index kind {index}"))?,
+                training: Training::from_byte(index >> TRAINING_SHIFT)
+                    .ok_or(format!("index kind {index}"))?,
                 compression: Compression::from_byte(compression)
                     .ok_or(format!("compression {compression}, which this build cannot read"))?,
                 filter_bits_per_key,
@@ -314,5 +326,30 @@ impl fmt::Debug for DatabaseBuilder {
             .field("path", &self.path)
             .field("options", &self.options)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coding_and_training_share_a_byte_with_the_kind_of_index() {
+        let usual = KeyspaceOptions::default().encode();
+        assert_eq!(usual[..2], [PLAIN_VERSION, 1]);
+        for string_coding in StringCoding::ALL {
+            for training in Training::ALL {
+                let table = TableOptions { string_coding, training, ..TableOptions::default() };
+                let options = KeyspaceOptions { table, ..KeyspaceOptions::default() };
+                let bytes = options.encode();
+                let byte = 1 | string_coding.to_byte() << 4 | training.to_byte() << 6;
+                assert_eq!((bytes[1], &bytes[2..]), (byte, &usual[2..]));
+                assert_eq!(KeyspaceOptions::decode(&bytes), Ok(options));
+            }
+        }
+        for byte in [0, 3, 0x31, 0xc1] {
+            let bytes = [&[PLAIN_VERSION, byte], &usual[2..]].concat();
+            assert!(KeyspaceOptions::decode(&bytes).is_err(), "{byte:#x}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use std::{
 
 use rhumb::{
     Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, Partitioning, PersistMode,
-    TableOptions,
+    StringCoding, TableOptions,
     error::IoFailure,
     inspect::{CheckReport, Inspector},
     io::{FileSystem, sim::SimFs, write_all},
@@ -59,8 +59,12 @@ fn open(fs: &SimFs) -> rhumb::Result<Database> {
 
 /// Keyspaces that between them have every kind of index, block and value.
 fn options(name: &str) -> KeyspaceOptions {
-    let table =
-        TableOptions { block_bytes: 512, large_value_bytes: 1000, ..TableOptions::default() };
+    let table = TableOptions {
+        block_bytes: 512,
+        large_value_bytes: 1000,
+        string_coding: StringCoding::On,
+        ..TableOptions::default()
+    };
     match name {
         "learned" => KeyspaceOptions { table, ..KeyspaceOptions::default() },
         _ => KeyspaceOptions {

@@ -12,7 +12,7 @@ use std::{
 
 use rhumb::{
     Compression, Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, Partitioning,
-    PersistMode, Slice, Snapshot, TableOptions,
+    PersistMode, Slice, Snapshot, StringCoding, TableOptions, Training,
 };
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -110,6 +110,8 @@ impl World {
         if self.random.below(2) == 0 {
             table.index = IndexKind::BinarySearch;
         }
+        table.string_coding = StringCoding::ALL[self.random.below(3) as usize];
+        table.training = Training::ALL[self.random.below(3) as usize];
         if self.random.below(2) == 0 {
             table.compression = Compression::None;
         }

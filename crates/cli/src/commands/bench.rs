@@ -11,6 +11,7 @@ Examples:
   rhumb bench engine readrandom multiget --keys 5000000 --threads 1,2
   rhumb bench engine readrandom --data npm-names --subjects rhumb,rhumb-binary
   rhumb bench engine fillrandom fillseq readwhilewriting --subjects rhumb,rhumb-memtable
+  rhumb bench models --data npm-names --quick
   rhumb bench ycsb --workload a,c --seconds 10 --json
   rhumb bench index --workload lookup,mixed50 --keys 10000000 --threads 1,2 --verify
   rhumb bench index --workload insert --data hard --sample 1 --plot inserts.svg

@@ -146,6 +146,10 @@ fn engine_section(server: &Server) -> String {
         ("log_syncs", stats.log_syncs.to_string()),
         ("flushes", stats.flushes.to_string()),
         ("compactions", stats.compactions.to_string()),
+        ("tables_trained", stats.tables_trained.to_string()),
+        ("tables_untrained", stats.tables_untrained.to_string()),
+        ("tables_trained_reading", stats.tables_trained_reading.to_string()),
+        ("trainings_refused", stats.trainings_refused.to_string()),
         ("stall_ns_max", stats.stall_ns_max.to_string()),
         ("failure", stats.failure.unwrap_or_default()),
     ])

@@ -14,7 +14,7 @@ use crate::{
         source::{LevelCursor, Source, Start},
     },
     sync::primitive::Arc,
-    table::{Access, Table, TableCursor, TableMeta, TableWriter},
+    table::{Access, IndexKind, Table, TableCursor, TableMeta, TableWriter},
     types::Kind,
     version::{edit::Edit, levels::Level, levels::Levels},
 };
@@ -131,6 +131,7 @@ impl Core {
     ) -> Result<()> {
         let mut merge = Merge::new(Inputs::Sources(sources(job)), Start::First);
         let mut retain = Retain::new(self.snapshots.list(), job.deepest);
+        let options = tree.options.table.with_writers(0);
         let begun = merge.begin()?;
         merge.drive(begun)?;
         let mut seen = 0_u64;
@@ -148,11 +149,11 @@ impl Core {
             if let Some(seq) = retain.judge(entry.key(), entry.seq(), entry.kind()) {
                 let writer = match open {
                     Some(writer) => writer,
-                    None => open.insert(TableWriter::create(
-                        &self.tables,
-                        self.new_file_id(),
-                        &tree.options.table,
-                    )),
+                    None => {
+                        self.counters.note_table(options.index == IndexKind::Learned);
+                        let id = self.new_file_id();
+                        open.insert(TableWriter::create(&self.tables, id, &options))
+                    }
                 };
                 match (entry.kind(), entry.table()) {
                     (Kind::LargeValue, Some(source)) => {

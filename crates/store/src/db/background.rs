@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::core::Core;
+use super::{core::Core, training::IDLE_ENTRIES_MAX};
 use crate::{
     error::{Error, Result},
     options::{ZERO_TABLES_SLOW, ZERO_TABLES_SLOWEST},
@@ -147,6 +147,8 @@ impl Work {
 /// What each thread of the pool does. It holds the database only while it works, so that dropping
 /// the last handle closes it.
 fn run(weak: &Weak<Core>) {
+    // What was visible when the last wait began, if nobody called for work meanwhile.
+    let mut quiet_since = None;
     loop {
         let Some(core) = weak.upgrade() else { return };
         if core.work.is_shut_down() {
@@ -157,11 +159,19 @@ fn run(weak: &Weak<Core>) {
         let was_busy = core.run_job();
         core.reclaim();
         if was_busy {
+            quiet_since = None;
             continue;
         }
+        let visible = core.visible_seq();
+        let is_idle = quiet_since.is_some_and(|before| visible - before <= IDLE_ENTRIES_MAX);
+        if is_idle && core.train_one() {
+            continue;
+        }
+        quiet_since = None;
         let mut calls = core.work.calls.lock();
         if *calls == seen && !core.work.is_shut_down() {
-            core.work.wanted.wait_for(&mut calls, RETRY_AFTER);
+            let waited = core.work.wanted.wait_for(&mut calls, RETRY_AFTER);
+            quiet_since = waited.timed_out().then_some(visible);
         }
     }
 }
@@ -210,7 +220,7 @@ impl Core {
     /// Without a pool, does all background work now. What fails is tried again by the next write.
     pub(crate) fn run_inline(&self) {
         if self.options.background_threads == 0 {
-            while self.run_job() {}
+            while self.run_job() || self.train_one() {}
             self.reclaim();
             self.balance_memory();
         }

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use crate::sync::primitive::AtomicU64;
+use crate::sync::primitive::{AtomicU64, AtomicUsize};
 
 /// Counts since the database was opened.
 #[derive(Default)]
@@ -16,12 +16,32 @@ pub(crate) struct Counters {
     pub(crate) compacted_written_bytes: AtomicU64,
     pub(crate) failed_jobs: AtomicU64,
     pub(crate) failed_removals: AtomicU64,
+    /// The most writers that one commit served since the last flush.
+    pub(crate) writers: AtomicUsize,
+    pub(crate) tables_trained: AtomicU64,
+    pub(crate) tables_untrained: AtomicU64,
+    pub(crate) tables_trained_reading: AtomicU64,
+    pub(crate) trainings_refused: AtomicU64,
     pub(crate) stall_ns_max: AtomicU64,
     pub(crate) stall_ns_total: AtomicU64,
     pub(crate) delay_ns_total: AtomicU64,
 }
 
 impl Counters {
+    /// Notes that a commit serves so many writers. Called under the write lock.
+    #[inline]
+    pub(crate) fn note_writers(&self, writers: usize) {
+        if writers > self.writers.load(Ordering::Relaxed) {
+            self.writers.store(writers, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a flush or a compaction wrote a table, with a model or without.
+    pub(crate) fn note_table(&self, is_trained: bool) {
+        let counter = if is_trained { &self.tables_trained } else { &self.tables_untrained };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Notes that a writer waited for a flush.
     pub(crate) fn note_stall(&self, waited: Duration) {
         let ns = nanoseconds(waited);

@@ -7,7 +7,7 @@ use crate::{
     error::Result,
     memtable::{LogFloor, MemCursor, Memtable},
     sync::primitive::{Arc, Ordering},
-    table::{SharedWriter, Table, TableMeta, TableWriter},
+    table::{IndexKind, SharedWriter, Table, TableMeta, TableWriter},
     types::SeqNo,
     version::edit::Edit,
 };
@@ -51,11 +51,13 @@ impl Core {
         let mut outputs = Vec::new();
         let mut shared = None;
         let mut open: Option<(Arc<Tree>, TableWriter)> = None;
+        let writers = self.counters.writers.swap(0, Ordering::Relaxed);
         let result = (|| {
             for id in memtable.trees() {
                 let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
-                let (file, options) = (self.new_file_id(), &tree.options.table);
-                let writer = TableWriter::create(&self.tables, file, options);
+                let options = tree.options.table.with_writers(writers);
+                self.counters.note_table(options.index == IndexKind::Learned);
+                let writer = TableWriter::create(&self.tables, self.new_file_id(), &options);
                 let (_, writer) = open.insert((Arc::clone(&tree), writer));
                 retain.next_run();
                 let mut cursor = MemCursor::new(Arc::clone(memtable), id);

@@ -142,8 +142,8 @@ impl Core {
             let writer = match &mut output.open {
                 Some(writer) => writer,
                 open => {
-                    let (id, options) = (self.new_file_id(), &inner.options.table);
-                    open.insert(TableWriter::create(&self.tables, id, options))
+                    let options = inner.options.table.with_writers(0);
+                    open.insert(TableWriter::create(&self.tables, self.new_file_id(), &options))
                 }
             };
             writer.add(key, 0, Kind::Value, value)?;

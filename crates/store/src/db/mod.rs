@@ -15,6 +15,7 @@ mod partition;
 mod scan;
 mod snapshot;
 mod stats;
+mod training;
 mod write;
 
 use std::{

@@ -59,6 +59,14 @@ pub struct Stats {
     pub failed_jobs: u64,
     /// Why background work fails at present.
     pub failure: Option<String>,
+    /// Tables that flushes and compactions wrote with a model.
+    pub tables_trained: u64,
+    /// Tables that they wrote without: the keyspace has no models, or writers were many.
+    pub tables_untrained: u64,
+    /// Tables that were written without a model and got one since.
+    pub tables_trained_reading: u64,
+    /// Tables for which that was refused: the model would have been poor, or took too long.
+    pub trainings_refused: u64,
     /// The longest time that one write waited for the background, in nanoseconds.
     pub stall_ns_max: u64,
     /// The time that writes waited for flushes, in nanoseconds.
@@ -86,6 +94,8 @@ pub struct KeyspaceStats {
     pub file_bytes: u64,
     /// Memory of its pinned index and filter blocks, in bytes.
     pub pinned_bytes: u64,
+    /// Tables that lookups find the block in by a model, trained while writing or since.
+    pub tables_with_model: u64,
     /// Its levels, from level 0.
     pub levels: Vec<LevelStats>,
 }
@@ -143,6 +153,10 @@ impl Core {
             compacted_written_bytes: get(&counters.compacted_written_bytes),
             failed_jobs: get(&counters.failed_jobs),
             failure: self.work.failure().map(|error| error.to_string()),
+            tables_trained: get(&counters.tables_trained),
+            tables_untrained: get(&counters.tables_untrained),
+            tables_trained_reading: get(&counters.tables_trained_reading),
+            trainings_refused: get(&counters.trainings_refused),
             stall_ns_max: get(&counters.stall_ns_max),
             stall_ns_total: get(&counters.stall_ns_total),
             delay_ns_total: get(&counters.delay_ns_total),
@@ -169,6 +183,7 @@ fn add_levels(stats: &mut KeyspaceStats, levels: &Levels) {
         stats.raw_bytes += meta.raw_bytes;
         stats.file_bytes += meta.total_bytes();
         stats.pinned_bytes += table.pinned_bytes();
+        stats.tables_with_model += u64::from(table.index().has_model());
         let level = &mut stats.levels[level];
         level.tables += 1;
         level.entries += meta.entries;

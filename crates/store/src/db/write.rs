@@ -107,6 +107,7 @@ impl Core {
     /// Commits everything queued, in groups.
     fn commit_queued(&self, state: &mut WriteState) {
         let queued = std::mem::take(&mut *self.queue.lock());
+        self.counters.note_writers(queued.len());
         let mut rest = &queued[..];
         while !rest.is_empty() {
             let mut bytes = 0;

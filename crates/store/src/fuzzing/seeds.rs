@@ -14,9 +14,9 @@ use crate::{
     options::KeyspaceOptions,
     partition::Partitioning,
     table::{
-        BlockCache, Compression, IndexKind, KeyHash, TableContext, TableCounters, TableMeta,
-        TableOptions, TablePlace, TableWriter, block::BlockBuilder, index_block::IndexBuilder,
-        table_path,
+        BlockCache, Compression, IndexKind, KeyHash, StringCoding, TableContext, TableCounters,
+        TableMeta, TableOptions, TablePlace, TableWriter, block::BlockBuilder,
+        index_block::IndexBuilder, table_path,
     },
     types::Kind,
     version::{
@@ -92,9 +92,18 @@ fn blocks() -> Vec<Vec<u8>> {
     shapes.map(seed).to_vec()
 }
 
+/// A kind of index, and how its keys are coded.
+type Way = (IndexKind, StringCoding);
+
+const WAYS: [Way; 3] = [
+    (IndexKind::Learned, StringCoding::Off),
+    (IndexKind::Learned, StringCoding::On),
+    (IndexKind::BinarySearch, StringCoding::Off),
+];
+
 /// An index block, and over how many blocks and pages.
-fn index_of(kind: IndexKind, keys: &[Vec<u8>], block_bytes: u32) -> (Vec<u8>, u16, u16) {
-    let mut builder = IndexBuilder::new(kind, block_bytes);
+fn index_of((kind, coding): Way, keys: &[Vec<u8>], block_bytes: u32) -> (Vec<u8>, u16, u16) {
+    let mut builder = IndexBuilder::new(kind, coding, block_bytes);
     let mut cuts = Vec::new();
     for key in keys {
         builder.push(key, key.len() + 20, &mut cuts);
@@ -114,10 +123,10 @@ fn index_of(kind: IndexKind, keys: &[Vec<u8>], block_bytes: u32) -> (Vec<u8>, u1
 
 fn indexes() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    for kind in [IndexKind::Learned, IndexKind::BinarySearch] {
+    for way in WAYS {
         for (shape, count) in [(0, 0), (0, 1), (0, 60), (1, 100), (2, 150), (3, 300)] {
             let keys = keys(shape, count);
-            let (bytes, blocks, pages) = index_of(kind, &keys, 200);
+            let (bytes, blocks, pages) = index_of(way, &keys, 200);
             let probes: Vec<u8> = keys.iter().step_by(40).flat_map(|key| short(key)).collect();
             let head = [blocks.to_le_bytes(), pages.to_le_bytes()].concat();
             let probe_count = keys.len().div_ceil(40) as u8;

@@ -104,6 +104,10 @@ pub struct TableReport {
     pub index_bytes: u64,
     /// Bytes of the index in memory.
     pub index_resident_bytes: u64,
+    /// Codes that were trained for the keys of the model.
+    pub codes: u32,
+    /// Segments whose keys are numbered by them; the others take eight bytes of the key.
+    pub coded_segments: u32,
     /// Segments of the model; 0 for an index without a model.
     pub segments: u32,
 }

@@ -50,6 +50,7 @@ pub(super) fn describe(table: &Table) -> TableReport {
         IndexKind::Learned => u32::try_from(index.segment_count()).unwrap_or(u32::MAX),
         IndexKind::BinarySearch => 0,
     };
+    let coding = index.coding().unwrap_or_default();
     TableReport {
         path: table.path().to_owned(),
         id: meta.id,
@@ -70,6 +71,8 @@ pub(super) fn describe(table: &Table) -> TableReport {
         index: index_name(index.kind()),
         index_bytes: index.encoded_bytes() as u64,
         index_resident_bytes: index.resident_bytes() as u64,
+        codes: u32::try_from(coding.codes).unwrap_or(u32::MAX),
+        coded_segments: u32::try_from(coding.trained_segments).unwrap_or(u32::MAX),
         segments,
     }
 }

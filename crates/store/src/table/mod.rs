@@ -44,13 +44,14 @@ mod warm;
 mod writer;
 
 pub use block::BlockRef;
-pub use index_block::IndexKind;
-pub use options::{Compression, TableOptions};
+pub use index_block::{IndexKind, StringCoding};
+pub use options::{Compression, TableOptions, Training};
 
 pub(crate) use cache::BlockCache;
 pub(crate) use cursor::{Step, TableCursor};
 pub(crate) use format::PAGE_BYTES;
 pub(crate) use hash::KeyHash;
+pub(crate) use index_block::Trained;
 pub(crate) use lookup::Lookup;
 pub(crate) use read_ahead::Access;
 pub(crate) use reader::Table;

@@ -3,7 +3,7 @@
 
 use super::{
     format::{COMPRESSION_LZ4, COMPRESSION_NONE},
-    index_block::IndexKind,
+    index_block::{IndexKind, StringCoding},
 };
 
 /// How the blocks of a table are compressed. A block that does not become at least an eighth
@@ -44,11 +44,52 @@ impl Compression {
     }
 }
 
+/// When tables of kind [`IndexKind::Learned`] get their models.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Training {
+    /// While they are written.
+    #[default]
+    Always,
+    /// While they are written by compactions, and by flushes when writers are few. A table that is
+    /// flushed in a busy time has a binary-search index; a model over it is trained in the background
+    /// once writes are rare, if a good one can be had. It stays in memory, and with the table until
+    /// that is compacted or the database is closed.
+    Adaptive,
+    /// Never: all tables are written with binary-search indexes.
+    Never,
+}
+
+impl Training {
+    /// All ways, in the order of their bytes.
+    pub const ALL: [Self; 3] = [Self::Always, Self::Adaptive, Self::Never];
+
+    /// The number that stands for this in options.
+    pub(crate) fn to_byte(self) -> u8 {
+        match self {
+            Self::Always => 0,
+            Self::Adaptive => 1,
+            Self::Never => 2,
+        }
+    }
+
+    /// What `byte` stands for, if anything.
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
+}
+
+/// How many writers at a time are too many to train in a flush.
+const WRITERS_MANY: usize = 4;
+
 /// How the tables of a keyspace are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableOptions {
     /// How the block of a key is found.
     pub index: IndexKind,
+    /// What numbers a learned index makes of keys. Default [`StringCoding::Auto`].
+    pub string_coding: StringCoding,
+    /// When models are trained. Default [`Training::Always`].
+    pub training: Training,
     /// About how many bytes of entries a block holds before compression. A block is what one read
     /// brings into memory. 64 to 4 MiB; default 4096.
     pub block_bytes: u32,
@@ -69,6 +110,8 @@ impl Default for TableOptions {
     fn default() -> Self {
         Self {
             index: IndexKind::default(),
+            string_coding: StringCoding::default(),
+            training: Training::default(),
             block_bytes: 4096,
             compression: Compression::default(),
             filter_bits_per_key: 10,
@@ -79,10 +122,35 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
+    /// Whether a flush that so many writers contend with trains models. Compactions do unless nothing
+    /// does: with `writers` 0.
+    pub(crate) fn trains(&self, writers: usize) -> bool {
+        self.index == IndexKind::Learned
+            && match self.training {
+                Training::Always => true,
+                Training::Adaptive => writers < WRITERS_MANY,
+                Training::Never => false,
+            }
+    }
+
+    /// The options of a table that is written when so many writers are at work: see
+    /// [`TableOptions::trains`].
+    pub(crate) fn with_writers(&self, writers: usize) -> Self {
+        let index = if self.trains(writers) { IndexKind::Learned } else { IndexKind::BinarySearch };
+        Self { index, ..self.clone() }
+    }
+
+    /// Whether a table that was written without a model may be given one.
+    pub(crate) fn trains_while_reading(&self) -> bool {
+        self.index == IndexKind::Learned && self.training == Training::Adaptive
+    }
+
     /// The same options with every number within its bounds.
     pub(crate) fn clamped(&self) -> Self {
         Self {
             index: self.index,
+            string_coding: self.string_coding,
+            training: self.training,
             block_bytes: self.block_bytes.clamp(64, 4 << 20),
             compression: self.compression,
             filter_bits_per_key: self.filter_bits_per_key.min(32),

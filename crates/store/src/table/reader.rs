@@ -26,7 +26,7 @@ use super::{
         SECTION_PROPERTIES, TABLE_BYTES_MIN,
     },
     hash::KeyHash,
-    index_block::{BlockAddress, Index},
+    index_block::{BlockAddress, Index, Trained},
     pages::extract_frame,
     shared::{SharedPart, home_path},
     table_path, value_path,
@@ -165,6 +165,17 @@ impl Table {
     /// The table's index.
     pub(crate) fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// Trains a model of a table that was written without one; see [`Trained`].
+    pub(crate) fn train(&self, is_late: impl Fn() -> bool) -> Trained {
+        let before = self.pinned_bytes();
+        let outcome = self.index.train(is_late);
+        if outcome == Trained::Published {
+            let added = self.pinned_bytes().saturating_sub(before);
+            self.ctx.counters.pinned_bytes.fetch_add(added, Ordering::Relaxed);
+        }
+        outcome
     }
 
     /// Bytes of the filter in memory.

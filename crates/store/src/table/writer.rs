@@ -84,7 +84,7 @@ impl TableWriter {
             out: PageWriter::new(Arc::clone(&ctx.fs), path),
             value_path: value_path(&ctx.dir, id),
             values: None,
-            index: IndexBuilder::new(options.index, options.block_bytes),
+            index: IndexBuilder::new(options.index, options.string_coding, options.block_bytes),
             filter: FilterBuilder::new(options.filter_bits_per_key),
             compressor: Compressor::new(options.compression),
             block: BlockBuilder::new(options.restart_interval),
@@ -349,7 +349,8 @@ impl TableWriter {
 
     /// Writes what follows the data area.
     fn write_tail(&mut self, data_pages: u32) -> Result<()> {
-        let index = std::mem::replace(&mut self.index, IndexBuilder::new(self.options.index, 1));
+        let unused = IndexBuilder::new(self.options.index, self.options.string_coding, 1);
+        let index = std::mem::replace(&mut self.index, unused);
         let mut encoded_index = Vec::new();
         index.encode(data_pages, &mut encoded_index);
         let written = Written {

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use rhumb::{
     Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, Partitioning,
-    PersistMode, TableOptions,
+    PersistMode, StringCoding, TableOptions, Training,
     io::{
         ReadMode,
         sim::{CallKind, SimClock, SimFs, SimRng},
@@ -69,7 +69,13 @@ fn keyspace_options(keyspace: usize) -> KeyspaceOptions {
     let defaults = TableOptions::default();
     let table = match keyspace {
         0 => defaults,
-        1 => TableOptions { block_bytes: 256, large_value_bytes: 800, ..defaults },
+        1 => TableOptions {
+            block_bytes: 256,
+            large_value_bytes: 800,
+            string_coding: StringCoding::On,
+            training: Training::Adaptive,
+            ..defaults
+        },
         _ => TableOptions {
             index: IndexKind::BinarySearch,
             compression: Compression::None,

@@ -153,8 +153,15 @@ pub(super) fn print_table(table: &TableReport, form: Form, out: &mut Output) -> 
             0 => String::new(),
             segments => format!(", {} segments", grouped(segments.into())),
         };
+        let codes = match table.codes {
+            0 => String::new(),
+            codes => format!(
+                " ({} with trained codes, of which there are {codes})",
+                grouped(table.coded_segments.into())
+            ),
+        };
         format!(
-            "{}{segments}, {} ({:.4} bytes a key), {} in memory",
+            "{}{segments}{codes}, {} ({:.4} bytes a key), {} in memory",
             table.index,
             bytes(table.index_bytes),
             table.index_bytes_per_key(),
@@ -222,6 +229,8 @@ pub(super) fn table_json(table: &TableReport, form: Form) -> Json {
         "index_resident_bytes": table.index_resident_bytes,
         "index_bytes_per_key": table.index_bytes_per_key(),
         "segments": table.segments,
+        "codes": table.codes,
+        "coded_segments": table.coded_segments,
     });
     for (name, key) in [("smallest", &table.smallest), ("largest", &table.largest)] {
         let (name, key) = form.to_json(name, key);

@@ -3,9 +3,14 @@
 //! It is the rival that the learned index is measured against and the fallback from it, so it is
 //! neither squeezed nor slowed: what is in memory is what is in the file, compared in place.
 
+use std::sync::OnceLock;
+
 use rhumb_model::{code, codec, codec::Reader, search};
 
-use super::{BlockAddress, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES};
+use super::{
+    BINARY_SEARCH, BlockAddress, PAGE_BYTES, PAGE_PAYLOAD_BYTES,
+    overlay::{Overlay, Trained},
+};
 
 /// Cuts blocks at a size and collects their separators and handles.
 #[derive(Debug)]
@@ -68,7 +73,7 @@ impl BinarySearchBuilder {
 
     pub(super) fn encode(self, out: &mut Vec<u8>) {
         debug_assert_eq!(self.handles.len(), self.separator_ends.len());
-        out.push(IndexKind::BinarySearch.to_byte());
+        out.push(BINARY_SEARCH);
         let mut entry = Vec::new();
         let mut offsets = Vec::with_capacity(self.handles.len());
         let mut begin = 0;
@@ -92,6 +97,8 @@ pub(super) struct BinarySearchIndex {
     bytes: Box<[u8]>,
     blocks: u32,
     data_pages: u32,
+    /// The model that was trained while the table was read; none if that was refused.
+    overlay: OnceLock<Option<Overlay>>,
 }
 
 /// One entry, as it lies in the block.
@@ -128,7 +135,7 @@ impl BinarySearchIndex {
                 bytes.len()
             ));
         }
-        let index = Self { bytes: bytes.into(), blocks, data_pages };
+        let index = Self { bytes: bytes.into(), blocks, data_pages, overlay: OnceLock::new() };
         index.validate()?;
         Ok(index)
     }
@@ -194,6 +201,38 @@ impl BinarySearchIndex {
 
     #[inline]
     pub(super) fn locate(&self, key: &[u8]) -> u32 {
+        if let Some(Some(overlay)) = self.overlay.get() {
+            let separator = |i: usize| self.separator(i as u32);
+            if let Some(block) = overlay.locate(key, self.blocks as usize, separator) {
+                return block as u32;
+            }
+        }
+        self.search(key)
+    }
+
+    /// Trains a model once, and publishes it: readers search until then, and go on if it is refused.
+    pub(super) fn train(&self, is_late: impl Fn() -> bool) -> Trained {
+        if self.overlay.get().is_some() {
+            return Trained::NotWanted;
+        }
+        let separator = |i: usize| self.separator(i as u32);
+        let result = Overlay::train(self.blocks as usize, separator, is_late);
+        let outcome = result.as_ref().map_or_else(|refusal| *refusal, |_| Trained::Published);
+        match self.overlay.set(result.ok()) {
+            Ok(()) => outcome,
+            Err(_) => Trained::NotWanted,
+        }
+    }
+
+    /// The segments of the model that was trained while reading; `None` if nothing was tried yet.
+    pub(super) fn overlay_segments(&self) -> Option<Option<usize>> {
+        let overlay = self.overlay.get()?;
+        Some(overlay.as_ref().map(Overlay::segment_count))
+    }
+
+    /// [`BinarySearchIndex::locate`] among all separators.
+    #[inline]
+    fn search(&self, key: &[u8]) -> u32 {
         let above =
             search::partition_point(0, self.blocks as usize, |i| self.separator(i as u32) <= key);
         above.saturating_sub(1) as u32
@@ -215,7 +254,8 @@ impl BinarySearchIndex {
     }
 
     pub(super) fn resident_bytes(&self) -> usize {
-        self.bytes.len()
+        let overlay = self.overlay.get().and_then(Option::as_ref);
+        self.bytes.len() + overlay.map_or(0, Overlay::resident_bytes)
     }
 }
 

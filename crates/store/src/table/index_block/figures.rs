@@ -1,14 +1,14 @@
 //! Prints what indexes take and how fast they answer; checks nothing but that they answer right.
 //!
 //! `cargo test --release -p rhumb --lib -- --ignored --nocapture index_figures`. The data sets of
-//! real keys are read from the directory that `RHUMB_DATA` names, where there are any: `names.txt`
-//! (sorted lines) and `ipv4.bin` (sorted u64, little endian).
+//! real keys are read from the directory that `RHUMB_DATA` names, where there are any: `names.txt`,
+//! `urls.txt` and `paths.txt` (sorted lines), and `ipv4.bin` (sorted u64, little endian).
 
 use std::{hint::black_box, time::Instant};
 
 use rhumb_model::code;
 
-use super::{Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES};
+use super::{Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding};
 
 const TABLE_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: u32 = 4096;
@@ -66,10 +66,13 @@ struct Totals {
     locate_all_ns: f64,
 }
 
+/// A kind of index, and how its keys are coded.
+type Way = (IndexKind, StringCoding);
+
 /// Builds one table from `from` on; yields where it ends.
-fn one_table(keys: &Keys, kind: IndexKind, from: usize, totals: &mut Totals) -> usize {
+fn one_table(keys: &Keys, way: Way, from: usize, totals: &mut Totals) -> usize {
     let begun = Instant::now();
-    let mut builder = IndexBuilder::new(kind, BLOCK_BYTES);
+    let mut builder = IndexBuilder::new(way.0, way.1, BLOCK_BYTES);
     let mut cuts = Vec::new();
     let mut costs = Vec::new();
     let mut total = 0;
@@ -142,17 +145,21 @@ fn best_locate_ns(index: &Index, keys: &Keys) -> f64 {
 
 fn measure(name: &str, keys: &Keys) {
     let mut per_key = Vec::new();
-    for kind in [IndexKind::BinarySearch, IndexKind::Learned] {
+    let learned = StringCoding::ALL.map(|coding| (IndexKind::Learned, coding));
+    let binary = (IndexKind::BinarySearch, StringCoding::Off);
+    for way in std::iter::once(binary).chain(learned) {
         let mut totals = Totals::default();
         let mut from = 0;
         while from < keys.ends.len() {
-            from = one_table(keys, kind, from, &mut totals);
+            from = one_table(keys, way, from, &mut totals);
         }
         let t = &totals;
         let by = |a: u64, b: u64| a as f64 / b.max(1) as f64;
         per_key.push(by(t.index_bytes, t.keys));
         println!(
-            "{name:10} {kind:12?} {:8} keys {:2} tables | index {:.4} B/key, {:.2} B/block, resident {:.2} B/block | {} blocks, {:.1} a segment, {} empty, mean {:.0}, met {:.0}, max {} B | build {:.0} ns/key, locate {:.1} ns hot, {:.1} ns random",
+            "{name:10} {:12?} {:4?} {:8} keys {:2} tables | index {:.4} B/key, {:.2} B/block, resident {:.2} B/block | {} blocks, {:.1} a segment, {} empty, mean {:.0}, met {:.0}, max {} B | build {:.0} ns/key, locate {:.1} ns hot, {:.1} ns random",
+            way.0,
+            way.1,
             t.keys,
             t.tables,
             by(t.index_bytes, t.keys),
@@ -169,7 +176,9 @@ fn measure(name: &str, keys: &Keys) {
             t.locate_all_ns,
         );
     }
-    println!("{name:10} learned is 1/{:.1} of binary search", per_key[0] / per_key[1]);
+    let ratios: Vec<_> =
+        per_key[1..].iter().map(|bytes| format!("1/{:.1}", per_key[0] / bytes)).collect();
+    println!("{name:10} learned is {} of binary search", ratios.join(", "));
 }
 
 #[test]
@@ -185,12 +194,33 @@ fn index_figures() {
     let mut numbers: Vec<u64> = (0..6_000_000).map(|_| random.next()).collect();
     numbers.sort_unstable();
     measure("uniform64", &Keys::new(7, numbers.iter().map(|n| n.to_be_bytes())));
+    let mut of_form = |form: fn(u64) -> String| {
+        let mut keys: Vec<_> = (0..2_000_000).map(|_| form(random.next())).collect();
+        keys.sort_unstable();
+        keys
+    };
+    measure("decimal", &Keys::new(7, of_form(|n| format!("user:{:010}", n % 4_000_000_000))));
+    measure("hex", &Keys::new(7, of_form(|n| format!("{n:016x}"))));
+    let date = |n: u64| {
+        let (day, second) = (n % 336, n >> 32);
+        format!(
+            "2026-{:02}-{:02}T{:05}.{:04}",
+            day / 28,
+            day % 28,
+            second % 86_400,
+            n >> 20 & 0xfff
+        )
+    };
+    measure("dates", &Keys::new(7, of_form(date)));
     let Some(dir) = std::env::var_os("RHUMB_DATA").map(std::path::PathBuf::from) else { return };
     if let Ok(bytes) = std::fs::read(dir.join("ipv4.bin")) {
         let key = |b: &[u8]| b.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)).to_be_bytes();
         measure("ipv4", &Keys::new(7, bytes.chunks(8).map(key)));
     }
-    if let Ok(bytes) = std::fs::read(dir.join("names.txt")) {
-        measure("names", &Keys::new(7, bytes.split(|b| *b == b'\n')));
+    for name in ["names", "urls", "paths"] {
+        if let Ok(bytes) = std::fs::read(dir.join(format!("{name}.txt"))) {
+            let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+            measure(name, &Keys::new(7, lines));
+        }
     }
 }

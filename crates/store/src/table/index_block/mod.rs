@@ -10,6 +10,7 @@
 
 mod binary_search;
 mod learned;
+mod overlay;
 mod starts;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod tests;
 
 use rhumb_model::codec::Reader;
 
+pub(crate) use self::overlay::Trained;
 use self::{
     binary_search::{BinarySearchBuilder, BinarySearchIndex},
     learned::{LearnedBuilder, LearnedIndex},
@@ -40,7 +42,7 @@ pub enum IndexKind {
 }
 
 impl IndexKind {
-    /// The byte that stands for this kind in files.
+    /// The byte that stands for this kind in options.
     #[must_use]
     pub fn to_byte(self) -> u8 {
         match self {
@@ -53,6 +55,45 @@ impl IndexKind {
     #[must_use]
     pub fn from_byte(byte: u8) -> Option<Self> {
         [Self::Learned, Self::BinarySearch].into_iter().find(|kind| kind.to_byte() == byte)
+    }
+}
+
+/// The first byte of an index block: learned with plain codes, binary search, learned with trained codes.
+const LEARNED: u8 = 1;
+const BINARY_SEARCH: u8 = 2;
+const CODED: u8 = 3;
+
+/// What numbers a learned index makes of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StringCoding {
+    /// Eight bytes of the key, or where a trained code saves a third of the index at least, that code;
+    /// chosen for every few MiB of entries. A trained code costs a lookup some 20 ns.
+    #[default]
+    Auto,
+    /// Always trained codes.
+    On,
+    /// Always eight bytes of the key.
+    Off,
+}
+
+impl StringCoding {
+    /// All ways, in the order of their bytes.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::On, Self::Off];
+
+    /// The number that stands for this in options.
+    #[must_use]
+    pub(crate) fn to_byte(self) -> u8 {
+        match self {
+            Self::Auto => 0,
+            Self::On => 1,
+            Self::Off => 2,
+        }
+    }
+
+    /// What `byte` stands for, if anything.
+    #[must_use]
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
     }
 }
 
@@ -104,6 +145,15 @@ pub(crate) struct IndexExplanation {
     pub(crate) segment_blocks: (u32, u32),
 }
 
+/// How a learned index makes numbers of keys, for inspection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IndexCoding {
+    /// Codes that were trained.
+    pub(crate) codes: usize,
+    /// Segments whose keys are numbered by one of them; the others have the eight plain bytes.
+    pub(crate) trained_segments: usize,
+}
+
 /// A segment of an index, for inspection and plots.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SegmentInfo {
@@ -132,9 +182,9 @@ pub(crate) enum IndexBuilder {
 
 impl IndexBuilder {
     /// A builder that aims at blocks of `block_bytes`, before compression.
-    pub(crate) fn new(kind: IndexKind, block_bytes: u32) -> Self {
+    pub(crate) fn new(kind: IndexKind, coding: StringCoding, block_bytes: u32) -> Self {
         match kind {
-            IndexKind::Learned => Self::Learned(Box::new(LearnedBuilder::new(block_bytes))),
+            IndexKind::Learned => Self::Learned(Box::new(LearnedBuilder::new(block_bytes, coding))),
             IndexKind::BinarySearch => {
                 Self::BinarySearch(Box::new(BinarySearchBuilder::new(block_bytes)))
             }
@@ -146,7 +196,7 @@ impl IndexBuilder {
     /// An entry with the key of the last one (an older version) goes to the same block. Appends to
     /// `cuts` the entry counts of the blocks that are now decided, in order; together they cover
     /// the first of the undecided entries. A count of 0 is an empty block. With a learned index,
-    /// up to about 4 MiB of entries (or 8 MiB of keys) stay undecided.
+    /// up to about 4 MiB of entries (or 8 MiB of keys) stay undecided: with codes, all of them.
     pub(crate) fn push(&mut self, key: &[u8], bytes: usize, cuts: &mut Vec<u32>) {
         match self {
             Self::Learned(builder) => builder.push(key, bytes, cuts),
@@ -207,14 +257,17 @@ impl Index {
     pub(crate) fn decode(bytes: &[u8], block_count: u32, data_pages: u32) -> Result<Self, String> {
         let mut reader = Reader::new(bytes);
         let kind = reader.u8("an index kind").map_err(|e| e.to_string())?;
-        let kind = match IndexKind::from_byte(kind) {
-            Some(IndexKind::Learned) => {
-                Kind::Learned(LearnedIndex::decode(&mut reader, block_count, data_pages)?)
-            }
-            Some(IndexKind::BinarySearch) => {
+        let kind = match kind {
+            LEARNED | CODED => Kind::Learned(LearnedIndex::decode(
+                &mut reader,
+                kind == CODED,
+                block_count,
+                data_pages,
+            )?),
+            BINARY_SEARCH => {
                 Kind::BinarySearch(BinarySearchIndex::decode(&mut reader, block_count, data_pages)?)
             }
-            None => return Err(format!("expected an index kind of 1 or 2, found {kind}")),
+            _ => return Err(format!("expected an index kind of 1 to 3, found {kind}")),
         };
         Ok(Self { kind, block_count, encoded_bytes: bytes.len() })
     }
@@ -305,6 +358,38 @@ impl Index {
         match &self.kind {
             Kind::Learned(index) => index.segment_count(),
             Kind::BinarySearch(_) => self.block_count as usize,
+        }
+    }
+
+    /// Trains a model of an index that was written without one, and publishes it; see [`Trained`].
+    pub(crate) fn train(&self, is_late: impl Fn() -> bool) -> Trained {
+        match &self.kind {
+            Kind::Learned(_) => Trained::NotWanted,
+            Kind::BinarySearch(index) => index.train(is_late),
+        }
+    }
+
+    /// Whether the index was written without a model and nobody tried to train one yet.
+    pub(crate) fn is_untried(&self) -> bool {
+        match &self.kind {
+            Kind::Learned(_) => false,
+            Kind::BinarySearch(index) => index.overlay_segments().is_none(),
+        }
+    }
+
+    /// Whether lookups follow a model, be it trained when the table was written or since.
+    pub(crate) fn has_model(&self) -> bool {
+        match &self.kind {
+            Kind::Learned(_) => true,
+            Kind::BinarySearch(index) => index.overlay_segments().flatten().is_some(),
+        }
+    }
+
+    /// How keys become numbers; nothing with binary search.
+    pub(crate) fn coding(&self) -> Option<IndexCoding> {
+        match &self.kind {
+            Kind::Learned(index) => Some(index.coding()),
+            Kind::BinarySearch(_) => None,
         }
     }
 

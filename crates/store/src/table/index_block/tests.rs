@@ -4,11 +4,17 @@
 use proptest::prelude::*;
 
 use super::{
-    BlockAddress, Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES,
+    BlockAddress, Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding,
     learned::BLOCK_COST_FACTOR_MAX,
 };
 
-const KINDS: [IndexKind; 2] = [IndexKind::Learned, IndexKind::BinarySearch];
+/// A kind of index, and how its keys are coded.
+type Way = (IndexKind, StringCoding);
+
+const LEARNED: Way = (IndexKind::Learned, StringCoding::Off);
+const CODED: Way = (IndexKind::Learned, StringCoding::On);
+const SEARCHED: Way = (IndexKind::BinarySearch, StringCoding::Off);
+const WAYS: [Way; 4] = [LEARNED, CODED, (IndexKind::Learned, StringCoding::Auto), SEARCHED];
 const FRAME_BYTES: u64 = 17;
 
 /// Sorted distinct keys, each with the sizes of its versions.
@@ -28,8 +34,9 @@ struct Built {
 }
 
 /// Builds an index as a table writer does, checking the cuts as they come.
-fn build(kind: IndexKind, block_bytes: u32, units: Units) -> Built {
-    let mut builder = IndexBuilder::new(kind, block_bytes);
+fn build(way: Way, block_bytes: u32, units: Units) -> Built {
+    let (kind, coding) = way;
+    let mut builder = IndexBuilder::new(kind, coding, block_bytes);
     let (mut cuts, mut sizes) = (Vec::new(), Vec::new());
     for (key, versions) in &units {
         for bytes in versions {
@@ -193,8 +200,8 @@ fn check_both(block_bytes: u32, keys: impl IntoIterator<Item = (Vec<u8>, Vec<usi
     let mut probes: Vec<_> =
         units.iter().step_by(sample).flat_map(|(key, _)| neighbours(key)).collect();
     probes.extend([vec![], vec![0], vec![0xff; 30]]);
-    let [learned, _] = KINDS.map(|kind| {
-        let built = build(kind, block_bytes, units.clone());
+    let [learned, ..] = WAYS.map(|way| {
+        let built = build(way, block_bytes, units.clone());
         if built.blocks > 0 {
             built.check(&probes);
         }
@@ -214,7 +221,13 @@ fn mix(i: u64) -> u64 {
 
 #[test]
 fn kinds_have_stable_bytes() {
-    assert_eq!(KINDS.map(IndexKind::to_byte), [1, 2]);
+    assert_eq!([IndexKind::Learned, IndexKind::BinarySearch].map(IndexKind::to_byte), [1, 2]);
+    assert_eq!(StringCoding::ALL.map(StringCoding::to_byte), [0, 1, 2]);
+    assert_eq!(
+        StringCoding::ALL.map(|way| StringCoding::from_byte(way.to_byte()).unwrap()),
+        StringCoding::ALL
+    );
+    assert_eq!(StringCoding::from_byte(3), None);
     for byte in 0..=255 {
         assert!(IndexKind::from_byte(byte).is_none_or(|kind| kind.to_byte() == byte));
     }
@@ -223,8 +236,8 @@ fn kinds_have_stable_bytes() {
 
 #[test]
 fn no_entries() {
-    for kind in KINDS {
-        let built = build(kind, 4096, Vec::new());
+    for way in WAYS {
+        let built = build(way, 4096, Vec::new());
         assert_eq!(
             (built.blocks, built.index.locate(b"k"), built.index.seek(b"k").block),
             (0, 0, 0)
@@ -319,7 +332,12 @@ fn gaps_of_all_scales() {
 
 #[test]
 fn what_is_undecided_is_bounded() {
-    let mut builder = IndexBuilder::new(IndexKind::Learned, 4096);
+    for (kind, coding) in [LEARNED, CODED] {
+        check_bound(IndexBuilder::new(kind, coding, 4096));
+    }
+}
+
+fn check_bound(mut builder: IndexBuilder) {
     let (mut cuts, mut decided, mut pushed) = (Vec::new(), 0u64, 0u64);
     for i in 0..300_000u64 {
         builder.push(&i.to_be_bytes(), 100, &mut cuts);
@@ -357,8 +375,8 @@ proptest! {
     #[test]
     fn any_keys(units in units(400), probes in units(60), block_bytes in prop::sample::select(vec![1u32, 32, 100, 400, 4096])) {
         let probes: Vec<_> = probes.into_iter().map(|(key, _)| key).collect();
-        for kind in KINDS {
-            build(kind, block_bytes, units.clone()).check(&probes);
+        for way in WAYS {
+            build(way, block_bytes, units.clone()).check(&probes);
         }
     }
 
@@ -367,17 +385,19 @@ proptest! {
     fn coarse_units(keys in prop::collection::btree_map(prop_oneof![0u32..40, 0u32..4000], 1usize..=100, 1..40)) {
         let units = keys.into_iter().map(|(key, bytes)| (key.to_be_bytes().to_vec(), vec![bytes]));
         let units: Units = units.collect();
-        build(IndexKind::Learned, 100, units.clone()).check(&[]);
-        let full = units.into_iter().map(|(key, _)| (key, vec![100])).collect();
-        build(IndexKind::Learned, 100, full).check(&[]);
+        let full: Units = units.iter().map(|(key, _)| (key.clone(), vec![100])).collect();
+        for way in [LEARNED, CODED] {
+            build(way, 100, units.clone()).check(&[]);
+            build(way, 100, full.clone()).check(&[]);
+        }
     }
 
     #[test]
     fn changed_bytes_never_panic(
         units in units(120), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<prop::sample::Index>(), probes in units(20),
     ) {
-        for kind in KINDS {
-            let built = build(kind, 64, units.clone());
+        for way in WAYS {
+            let built = build(way, 64, units.clone());
             let mut bytes = built.encoded.clone();
             for (at, byte) in &changes {
                 *at.get_mut(&mut bytes[..]) = *byte;
@@ -390,7 +410,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 1u8..3, blocks in 0u32..40, pages in 0u32..300, probes in units(20)) {
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 1u8..4, blocks in 0u32..40, pages in 0u32..300, probes in units(20)) {
         use_hostile(&[&[kind], &bytes[..]].concat(), blocks, pages, &probes);
     }
 }
@@ -416,24 +436,53 @@ fn use_hostile(bytes: &[u8], blocks: u32, pages: u32, probes: &Units) {
 #[test]
 fn golden_bytes() {
     let units = (0..9u8).map(|i| (vec![b'k', i * 16], vec![30])).collect::<Units>();
-    let learned = build(IndexKind::Learned, 90, units.clone());
+    let learned = build(LEARNED, 90, units.clone());
     let columns: [&[u8]; 7] = [&[0, 0], &[1, 0], &[1, 0], &[2, 0], &[16, 0], &[21, 0], &[60, 0]];
     assert_eq!(learned.encoded, [&[1, 1], &columns.concat()[..], b"k", &[0b0111]].concat());
-    let searched = build(IndexKind::BinarySearch, 90, units);
+    let searched = build(SEARCHED, 90, units);
     let offsets: [&[u8]; 3] = [&[0, 0, 0, 0], &[3, 0, 0, 0], &[8, 0, 0, 0]];
     let entries: [&[u8]; 3] = [&[0, 2, 107], &[2, b'k', 48, 109, 107], &[2, b'k', 96, 216, 1, 107]];
     assert_eq!(searched.encoded, [&[2], &offsets.concat()[..], &entries.concat()].concat());
 }
 
+/// The bytes of an index with a trained code: the keys of [`golden_bytes`] in another form.
+#[test]
+fn golden_bytes_of_coded_keys() {
+    let units = (0..9u8).map(|i| (vec![b'k', b'0' + i], vec![30])).collect::<Units>();
+    let coded = build(CODED, 90, units);
+    let mut code = vec![1, 1];
+    // Digits 1 to 8: the first key has nobody to be told apart from.
+    code.extend([0, 0, 0, 0, 0, 0, 0b1111_1110, 1].iter().chain(&[0; 24]));
+    code.extend([1, 0xcc, 0xcc, 0xcc, 0xcc]);
+    let columns: [&[u8]; 8] =
+        [&[0, 0], &[1, 0], &[1, 0], &[2, 0], &[38, 0], &[23, 0], &[61, 0], &[1, 0]];
+    let expected = [&[3, 1], &code[..], &[1], &columns.concat()[..], b"k", &[0b0111]].concat();
+    assert_eq!(coded.encoded, expected);
+    coded.check(&[b"k".to_vec(), b"k/".to_vec(), b"k44".to_vec(), b"ka".to_vec()]);
+}
+
+/// Digits need one segment where plain bytes need many.
+#[test]
+fn keys_of_a_fixed_form_are_coded() {
+    let units: Units =
+        (0..100_000).map(|i| (format!("user:{:09}", i * 7).into(), vec![40])).collect();
+    let [plain, auto] = [LEARNED, WAYS[2]].map(|way| build(way, 4096, units.clone()).index);
+    assert!(auto.segment_count() <= 3, "{}", auto.segment_count());
+    assert!(plain.segment_count() > 20, "{}", plain.segment_count());
+    let coding = auto.coding().unwrap();
+    assert_eq!((coding.codes, coding.trained_segments), (1, auto.segment_count()));
+    assert_eq!(plain.coding().unwrap(), super::IndexCoding::default());
+}
+
 #[test]
 fn damage_is_named() {
-    let built = build(IndexKind::Learned, 64, vec![(b"key".to_vec(), vec![50])]);
+    let built = build(LEARNED, 64, vec![(b"key".to_vec(), vec![50])]);
     let refusal = |bytes: &[u8], blocks, pages| Index::decode(bytes, blocks, pages).unwrap_err();
     assert_eq!(
         refusal(&[], 1, 1),
         "expected an index kind at byte 0, found 0 bytes left of the 1 needed"
     );
-    assert_eq!(refusal(&[9], 1, 1), "expected an index kind of 1 or 2, found 9");
+    assert_eq!(refusal(&[9], 1, 1), "expected an index kind of 1 to 3, found 9");
     let starts = refusal(&built.encoded, 1, 9);
     assert!(starts.contains("block starts for 1 blocks in 9 pages"), "{starts}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::*;
-use crate::table::IndexKind;
+use crate::table::{IndexKind, StringCoding, Training};
 
 pub(super) fn compressions() -> Vec<Compression> {
     vec![
@@ -29,6 +29,8 @@ fn options() -> impl Strategy<Value = TableOptions> {
     )
         .prop_map(|(index, block, compression, filter, restart, large)| TableOptions {
             index,
+            string_coding: StringCoding::ALL[restart as usize % 3],
+            training: Training::default(),
             block_bytes: block,
             compression,
             filter_bits_per_key: filter,

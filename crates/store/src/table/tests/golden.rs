@@ -2,7 +2,7 @@
 //! tables written before are not read any more: raise the format version, or take the change back.
 
 use super::*;
-use crate::table::{IndexKind, value_path};
+use crate::table::{IndexKind, StringCoding, Training, value_path};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -11,6 +11,8 @@ fn hex(bytes: &[u8]) -> String {
 fn write(fixture: &Fixture) -> TableMeta {
     let options = TableOptions {
         index: IndexKind::BinarySearch,
+        string_coding: StringCoding::Auto,
+        training: Training::Always,
         block_bytes: 64,
         compression: Compression::None,
         filter_bits_per_key: 10,

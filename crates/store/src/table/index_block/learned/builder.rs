@@ -7,13 +7,14 @@
 use rhumb_model::{Line, code, codec, search};
 
 use super::{
-    ADDED, BLOCKS, FIELDS, GROUP, MANTISSA, SHARED, SHIFT, SKIP, Y0,
+    ADDED, BLOCKS, CODE, FIELDS, FIELDS_CODED, GROUP, MANTISSA, SHARED, SHIFT, SKIP, Y0,
+    choice::Codes,
     placement::{BLOCK_UNITS, Placement},
     run::Run,
     separators::SeparatorsBuilder,
     zigzag,
 };
-use crate::table::index_block::{IndexKind, PAGE_BYTES, starts::StartsBuilder};
+use crate::table::index_block::{CODED, LEARNED, PAGE_BYTES, StringCoding, starts::StartsBuilder};
 
 /// The fit's error bound, in quarters of a block.
 const EPSILON_QUARTERS: u64 = 3;
@@ -36,9 +37,12 @@ const START_UNITS_MAX: f64 = 2.0 * BLOCK_UNITS as f64;
 pub(crate) struct LearnedBuilder {
     block_bytes: u64,
     run: Run,
+    codes: Codes,
     /// The last key that is in a segment.
     last_key: Vec<u8>,
     placements: Vec<Placement>,
+    /// For each of them, the number of its code.
+    code_numbers: Vec<u64>,
     separators: SeparatorsBuilder,
     starts: StartsBuilder,
     scratch: Scratch,
@@ -55,13 +59,15 @@ struct Scratch {
 }
 
 impl LearnedBuilder {
-    pub(in crate::table::index_block) fn new(block_bytes: u32) -> Self {
+    pub(in crate::table::index_block) fn new(block_bytes: u32, coding: StringCoding) -> Self {
         let block_bytes = u64::from(block_bytes.max(1));
         Self {
             block_bytes,
             run: Run::new(block_bytes, block_bytes * EPSILON_QUARTERS / 4),
+            codes: Codes::new(coding),
             last_key: Vec::new(),
             placements: Vec::new(),
+            code_numbers: Vec::new(),
             separators: SeparatorsBuilder::default(),
             starts: StartsBuilder::default(),
             scratch: Scratch::default(),
@@ -74,16 +80,27 @@ impl LearnedBuilder {
         bytes: usize,
         cuts: &mut Vec<u32>,
     ) {
+        if self.codes.are_used() {
+            // A code is chosen for all that is buffered, so nothing is fitted before.
+            if self.run.begins_unit(key) && self.is_full(self.run.len()) {
+                self.finish_cuts(cuts);
+            }
+            self.run.add(key, bytes as u64);
+            return;
+        }
         if !self.run.add(key, bytes as u64) {
             return;
         }
         let complete = self.run.len() - 1;
-        let is_full = self.run.cost_before(complete) >= SEGMENT_COST_MAX
-            || self.run.key_bytes() >= SEGMENT_KEY_BYTES_MAX;
-        if is_full && complete > 0 {
+        if complete > 0 && self.is_full(complete) {
             self.close_segment(self.run.fitted(), cuts);
         }
         self.fit_all(cuts);
+    }
+
+    /// Whether the first `n` units are as much as may be buffered.
+    fn is_full(&self, n: usize) -> bool {
+        self.run.cost_before(n) >= SEGMENT_COST_MAX || self.run.key_bytes() >= SEGMENT_KEY_BYTES_MAX
     }
 
     /// Fits all units there are, closing a segment wherever no line fits on.
@@ -96,6 +113,10 @@ impl LearnedBuilder {
     }
 
     pub(in crate::table::index_block) fn finish_cuts(&mut self, cuts: &mut Vec<u32>) {
+        if self.codes.are_used() && self.run.len() > 0 {
+            let coder = self.codes.choose(&self.run);
+            self.run.set_coder(coder);
+        }
         while self.run.len() > 0 {
             self.fit_all(cuts);
             if self.run.len() > 0 {
@@ -147,6 +168,7 @@ impl LearnedBuilder {
         };
         self.separators.push(&self.run.key(0)[..separator_len]);
         self.placements.push(placement);
+        self.code_numbers.push(u64::from(self.run.coder().number));
         cuts.extend_from_slice(&self.scratch.best_counts);
         self.last_key.clear();
         self.last_key.extend_from_slice(self.run.key(end - 1));
@@ -175,7 +197,7 @@ impl LearnedBuilder {
         let skip = self.run.shared_prefix(end);
         self.scratch.codes.clear();
         let run = &self.run;
-        self.scratch.codes.extend((0..end).map(|i| code::code_at(run.key(i), skip)));
+        self.scratch.codes.extend((0..end).map(|i| run.code(i, skip)));
         let fitted = self.run.line(end, skip).map(|segment| {
             let first = self.scratch.codes[0];
             (segment.line.slope(), segment.line.y0 as f64, first)
@@ -226,9 +248,9 @@ impl LearnedBuilder {
         let mut len = self.separator_len().max(skip);
         loop {
             // The line starts from the separator's code, which thus need not be stored.
-            let x0 = code::code_at(&first[..len], skip);
+            let x0 = self.run.coder().code(&first[..len], skip);
             let y0 = y - x.saturating_sub(x0) as f64 * line.slope();
-            if y0.abs() <= START_UNITS_MAX || len >= first.len() || len >= skip + 8 {
+            if y0.abs() <= START_UNITS_MAX || len >= first.len() || x0 >= x {
                 // Far within what the format holds; a line that starts beyond is of no use.
                 let y0 = y0.clamp(-1e6, 1e6).round() as i64;
                 let line = Line { x0, y0, ..line };
@@ -272,11 +294,18 @@ impl LearnedBuilder {
             self.starts.blocks(),
             self.placements.iter().map(|placement| placement.blocks).sum::<u32>()
         );
-        out.push(IndexKind::Learned.to_byte());
+        // Without trained codes nothing is lost by the format that has none, and older programs read it.
+        let is_coded = !self.codes.encoded.is_empty();
+        out.push(if is_coded { CODED } else { LEARNED });
+        if is_coded {
+            codec::put_varint(self.codes.encoded.len() as u64, out);
+            self.codes.encoded.iter().for_each(|code| out.extend_from_slice(code));
+        }
         codec::put_varint(self.placements.len() as u64, out);
-        let mut fields: [Vec<u64>; FIELDS] = Default::default();
+        let mut fields: [Vec<u64>; FIELDS_CODED] = Default::default();
         fields[SHARED] = self.separators.shared;
         fields[ADDED] = self.separators.added;
+        fields[CODE] = self.code_numbers;
         for placement in &self.placements {
             fields[SKIP].push(u64::from(placement.skip));
             fields[BLOCKS].push(u64::from(placement.blocks - 1));
@@ -284,6 +313,7 @@ impl LearnedBuilder {
             fields[MANTISSA].push(u64::from(placement.line.mantissa));
             fields[SHIFT].push(u64::from(placement.line.shift));
         }
+        let fields = &fields[..if is_coded { FIELDS_CODED } else { FIELDS }];
         for begin in (0..self.placements.len()).step_by(GROUP) {
             let end = (begin + GROUP).min(self.placements.len());
             fields.iter().for_each(|column| codec::put_column(&column[begin..end], out));
@@ -311,7 +341,7 @@ mod tests {
     /// Forces segments on keys that no line tells apart: the bound on block sizes must split them.
     #[test]
     fn a_placement_over_the_bound_is_split() {
-        let mut builder = LearnedBuilder::new(100);
+        let mut builder = LearnedBuilder::new(100, StringCoding::Off);
         for len in 0..40 {
             builder.run.add(&vec![0; len], 80);
         }

@@ -5,6 +5,7 @@
 //! numbers, and one multiplication.
 
 mod builder;
+mod choice;
 mod placement;
 mod run;
 mod separators;
@@ -12,7 +13,7 @@ mod separators;
 use std::cmp::Ordering;
 
 use rhumb_model::{
-    Line, code,
+    Line, StringCode, code,
     codec::{DecodeError, Reader},
     search,
 };
@@ -21,16 +22,18 @@ use rhumb_model::{
 pub(in crate::table::index_block) use self::builder::BLOCK_COST_FACTOR_MAX;
 pub(crate) use self::builder::LearnedBuilder;
 use self::{
+    choice::CODES_MAX,
     placement::{BLOCK_UNITS, Placement},
     separators::Separators,
 };
-use super::{BlockAddress, IndexExplanation, SegmentInfo, starts::Starts};
+use super::{BlockAddress, IndexCoding, IndexExplanation, SegmentInfo, starts::Starts};
 use crate::sync::prefetch::prefetch;
 
 /// Segments whose fields are packed together.
 const GROUP: usize = 64;
-/// The fields of a segment, in the order of their columns.
+/// The fields of a segment, in the order of their columns; with coded keys there is one more.
 const FIELDS: usize = 7;
+const FIELDS_CODED: usize = 8;
 const SHARED: usize = 0;
 const ADDED: usize = 1;
 const SKIP: usize = 2;
@@ -38,17 +41,22 @@ const BLOCKS: usize = 3;
 const Y0: usize = 4;
 const MANTISSA: usize = 5;
 const SHIFT: usize = 6;
+const CODE: usize = 7;
 
 /// What a lookup needs of a segment once it is found, in 24 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     x0: u64,
     mantissa: u32,
-    skip: u32,
+    /// The number of its code, or 0 for plain bytes, above the skipped bytes, which have 20 bits.
+    code_and_skip: u32,
     first_block: u32,
     /// The line's y0 above its shift of eight bits.
     y0_and_shift: i32,
 }
+
+/// Bits of `Segment::code_and_skip` that say how many bytes are skipped: a key has 2^16 at most.
+const SKIP_BITS: u32 = 20;
 
 /// The farthest from zero that a line may start.
 const Y0_MAX: i32 = 1 << 23;
@@ -56,7 +64,7 @@ const Y0_MAX: i32 = 1 << 23;
 impl Segment {
     /// What stands behind the last segment: where another would begin.
     fn end(first_block: u32) -> Self {
-        Self { x0: 0, mantissa: 0, skip: 0, first_block, y0_and_shift: 0 }
+        Self { x0: 0, mantissa: 0, code_and_skip: 0, first_block, y0_and_shift: 0 }
     }
 
     #[inline]
@@ -68,23 +76,24 @@ impl Segment {
                 mantissa: self.mantissa,
                 shift: self.y0_and_shift as u8,
             },
-            skip: self.skip,
+            skip: self.skip() as u32,
             blocks: next.first_block - self.first_block,
         }
     }
 
-    /// The block of `key`, which is in this segment and not in `next`.
     #[inline]
-    fn block_of(&self, next: &Self, key: &[u8]) -> u32 {
-        self.first_block + self.placement(next).block_of(key)
+    fn skip(&self) -> usize {
+        (self.code_and_skip & ((1 << SKIP_BITS) - 1)) as usize
     }
 
-    /// The block of `key`, and about how far into it the key is.
+    /// The number of `key`.
     #[inline]
-    fn place_of(&self, next: &Self, key: &[u8]) -> (u32, u32) {
-        let code = code::code_at(key, self.skip as usize);
-        let (block, part) = self.placement(next).place_of_code(code);
-        (self.first_block + block, part)
+    fn code_of(&self, codes: &[StringCode], key: &[u8]) -> u64 {
+        let number = (self.code_and_skip >> SKIP_BITS) as usize;
+        match number.checked_sub(1).and_then(|i| codes.get(i)) {
+            None => code::code_at(key, self.skip()),
+            Some(code) => code.code(key, self.skip()),
+        }
     }
 }
 
@@ -95,6 +104,8 @@ pub(super) struct LearnedIndex {
     prefix: Box<[u8]>,
     /// The code of each separator after `prefix`: sorted, not always distinct.
     heads: Box<[u64]>,
+    /// The trained codes.
+    codes: Box<[StringCode]>,
     /// All segments and, where there are any, `Segment::end`.
     segments: Box<[Segment]>,
     separators: Separators,
@@ -104,24 +115,27 @@ pub(super) struct LearnedIndex {
 impl LearnedIndex {
     pub(super) fn decode(
         reader: &mut Reader<'_>,
+        is_coded: bool,
         blocks: u32,
         data_pages: u32,
     ) -> Result<Self, String> {
         let to_text = |e: DecodeError| e.to_string();
+        let codes = if is_coded { read_codes(reader).map_err(to_text)? } else { Vec::new() };
         // Each separator but the first adds a byte to the last, so the bytes bound the count.
         let count_max = u64::from(blocks).min(reader.remaining() as u64 + 1);
         let count = reader.varint_up_to(count_max, "a segment count").map_err(to_text)? as usize;
         if (count == 0) != (blocks == 0) {
             return Err(format!("expected segments for {blocks} blocks, found {count}"));
         }
-        let mut fields: [Vec<u64>; FIELDS] = Default::default();
+        let mut fields: [Vec<u64>; FIELDS_CODED] = Default::default();
+        let field_count = if is_coded { FIELDS_CODED } else { FIELDS };
         for begin in (0..count).step_by(GROUP) {
-            for column in &mut fields {
+            for column in &mut fields[..field_count] {
                 let len = GROUP.min(count - begin);
                 reader.column(len, column, "a column of segment fields").map_err(to_text)?;
             }
         }
-        let mut segments = segments_of(&fields, blocks)?;
+        let mut segments = segments_of(&fields, codes.len(), blocks)?;
         let shared_by_all = fields[SHARED].iter().skip(1).min().copied();
         let prefix_len = shared_by_all.or(fields[ADDED].first().copied()).unwrap_or(0) as usize;
         let mut heads = Vec::with_capacity(count);
@@ -133,18 +147,18 @@ impl LearnedIndex {
                 if heads.is_empty() {
                     prefix = separator[..prefix_len.min(separator.len())].into();
                 }
-                if segment.skip as usize > separator.len() {
+                if segment.skip() > separator.len() {
                     short = short.or(Some(heads.len()));
                 }
-                segment.x0 = code::code_at(separator, segment.skip as usize);
+                segment.x0 = segment.code_of(&codes, separator);
                 heads.push(code::code_at(separator, prefix_len));
             })?;
         if let Some(i) = short {
             return Err(format!("expected separator {i} to hold what its segment skips"));
         }
         let starts = Starts::decode(reader, blocks, data_pages)?;
-        let (heads, segments) = (heads.into(), segments.into());
-        Ok(Self { prefix, heads, segments, separators, starts })
+        let (heads, codes, segments) = (heads.into(), codes.into(), segments.into());
+        Ok(Self { prefix, heads, codes, segments, separators, starts })
     }
 
     /// The last segment whose separator is at most `key`, or the first of all.
@@ -183,6 +197,13 @@ impl LearnedIndex {
         }
     }
 
+    /// The block of `key`, which is in `segment` and not in `next`.
+    #[inline]
+    fn block_in(&self, segment: &Segment, next: &Segment, key: &[u8]) -> u32 {
+        let code = segment.code_of(&self.codes, key);
+        segment.first_block + segment.placement(next).block_of_code(code)
+    }
+
     #[inline]
     pub(super) fn locate(&self, key: &[u8]) -> u32 {
         self.locate_in(self.segment_of(key), key)
@@ -200,7 +221,7 @@ impl LearnedIndex {
     #[inline]
     pub(super) fn locate_in(&self, segment: usize, key: &[u8]) -> u32 {
         match self.segment_and_next(segment) {
-            Some((segment, next)) => segment.block_of(next, key),
+            Some((segment, next)) => self.block_in(segment, next, key),
             None => 0,
         }
     }
@@ -208,10 +229,12 @@ impl LearnedIndex {
     /// [`LearnedIndex::locate`], and about how far into the block the key is, in 64ths.
     #[inline]
     pub(super) fn predict(&self, key: &[u8]) -> (u32, u32) {
-        match self.segment_and_next(self.segment_of(key)) {
-            Some((segment, next)) => segment.place_of(next, key),
-            None => (0, 0),
-        }
+        let Some((segment, next)) = self.segment_and_next(self.segment_of(key)) else {
+            return (0, 0);
+        };
+        let code = segment.code_of(&self.codes, key);
+        let (block, part) = segment.placement(next).place_of_code(code);
+        (segment.first_block + block, part)
     }
 
     /// The block in which the first entry at or above `key` is, unless it is the first entry of
@@ -220,16 +243,16 @@ impl LearnedIndex {
     pub(super) fn seek(&self, key: &[u8]) -> u32 {
         let i = self.segment_of(key);
         let Some((segment, next)) = self.segment_and_next(i) else { return 0 };
-        let skip = segment.skip as usize;
+        let skip = segment.skip();
         // Where the prefix of all separators has what is skipped, one comparison tells.
         if skip <= self.prefix.len() && key.starts_with(&self.prefix) {
-            return segment.block_of(next, key);
+            return self.block_in(segment, next, key);
         }
         // All keys of the segment begin with the first `skip` bytes of its separator; a key that
         // does not is before or after all of them.
         match self.separators.compare_prefix(key, i, 0, skip) {
             Ordering::Less => segment.first_block,
-            Ordering::Equal => segment.block_of(next, key),
+            Ordering::Equal => self.block_in(segment, next, key),
             Ordering::Greater if i + 1 < self.heads.len() => next.first_block,
             Ordering::Greater => next.first_block - 1,
         }
@@ -246,6 +269,7 @@ impl LearnedIndex {
     pub(super) fn resident_bytes(&self) -> usize {
         self.prefix.len()
             + size_of_val(&*self.heads)
+            + self.codes.iter().map(StringCode::resident_bytes).sum::<usize>()
             + size_of_val(&*self.segments)
             + self.separators.resident_bytes()
             + self.starts.resident_bytes()
@@ -253,17 +277,26 @@ impl LearnedIndex {
 
     pub(super) fn explain(&self, key: &[u8]) -> IndexExplanation {
         let segment = self.segment_of(key);
-        let (placement, first_block) = match self.segment_and_next(segment) {
-            Some((found, next)) => (found.placement(next), found.first_block),
-            None => (Placement::SINGLE, 0),
+        let (placement, first_block, code) = match self.segment_and_next(segment) {
+            Some((found, next)) => {
+                (found.placement(next), found.first_block, found.code_of(&self.codes, key))
+            }
+            None => (Placement::SINGLE, 0, 0),
         };
         IndexExplanation {
             segment,
             skip: placement.skip,
-            code: code::code_at(key, placement.skip as usize),
+            code,
             block: self.locate(key),
             segment_blocks: (first_block, first_block + (placement.blocks - 1)),
         }
+    }
+
+    /// How keys become numbers.
+    pub(super) fn coding(&self) -> IndexCoding {
+        let is_trained = |segment: &&Segment| segment.code_and_skip >> SKIP_BITS > 0;
+        let trained_segments = self.segments.iter().filter(is_trained).count();
+        IndexCoding { codes: self.codes.len(), trained_segments }
     }
 
     /// Segment `i`, which exists.
@@ -281,8 +314,19 @@ impl LearnedIndex {
     }
 }
 
+/// Reads the trained codes that stand before the segments.
+fn read_codes(reader: &mut Reader<'_>) -> Result<Vec<StringCode>, DecodeError> {
+    let count = reader.varint_up_to(u64::from(CODES_MAX), "a number of codes")?;
+    // Not reserved: each code takes bytes.
+    (0..count).map(|_| StringCode::decode(reader)).collect()
+}
+
 /// The segments that `fields` describe and what ends them, still without their `x0`.
-fn segments_of(fields: &[Vec<u64>; FIELDS], blocks: u32) -> Result<Vec<Segment>, String> {
+fn segments_of(
+    fields: &[Vec<u64>; FIELDS_CODED],
+    codes: usize,
+    blocks: u32,
+) -> Result<Vec<Segment>, String> {
     let mut segments = Vec::with_capacity(fields[BLOCKS].len() + 1);
     let mut next_block = 0u32;
     for (i, blocks_less_one) in fields[BLOCKS].iter().enumerate() {
@@ -299,11 +343,16 @@ fn segments_of(fields: &[Vec<u64>; FIELDS], blocks: u32) -> Result<Vec<Segment>,
             .ok_or_else(|| format!("expected {blocks} blocks, found more in segment {i}"))?;
         let count = check(*blocks_less_one, count_max, "blocks")? as u32 + 1;
         let y0 = unzigzag(field(Y0, 2 * Y0_MAX as u64 - 1, "start")? as u32);
+        let skip = field(SKIP, (1 << SKIP_BITS) - 1, "skipped bytes")? as u32;
+        let code = match fields[CODE].is_empty() {
+            true => 0,
+            false => field(CODE, codes as u64, "code")? as u32,
+        };
         let shift = field(SHIFT, u64::from(Line::SHIFT_MAX), "slope's shift")? as i32;
         segments.push(Segment {
             x0: 0,
             mantissa: field(MANTISSA, u64::from(u32::MAX), "slope")? as u32,
-            skip: field(SKIP, u64::from(u32::MAX), "skipped bytes")? as u32,
+            code_and_skip: code << SKIP_BITS | skip,
             first_block: next_block,
             y0_and_shift: y0 << 8 | shift,
         });

@@ -1,7 +1,7 @@
 //! Placement: which block of a segment a key goes to, in integers, the same when the table is
 //! written and when it is read.
 
-use rhumb_model::{Line, code};
+use rhumb_model::Line;
 
 /// Positions are in 1/64 of a block, so that a line can start inside a block.
 const FRACTION_BITS: u32 = 6;
@@ -41,11 +41,5 @@ impl Placement {
             return (last as u32, BLOCK_UNITS as u32 - 1);
         }
         ((units >> FRACTION_BITS) as u32, (units as u32) & (BLOCK_UNITS as u32 - 1))
-    }
-
-    /// The block, counted from the segment's first, of `key`.
-    #[inline]
-    pub(super) fn block_of(&self, key: &[u8]) -> u32 {
-        self.block_of_code(code::code_at(key, self.skip as usize))
     }
 }

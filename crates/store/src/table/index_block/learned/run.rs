@@ -4,9 +4,28 @@
 //! but at most one block, so that a huge unit does not leave a row of empty blocks behind it. The
 //! points of the fit are (code, sum of the costs before).
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
-use rhumb_model::{Fitter, Segment, code};
+use rhumb_model::{Fitter, Segment, StringCode, code};
+
+/// How the keys of a run become numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Coder {
+    /// 0 for the eight plain bytes, otherwise the place of the code among those of the table, from 1 on.
+    pub(super) number: u32,
+    pub(super) code: Option<Arc<StringCode>>,
+}
+
+impl Coder {
+    /// The number of `key` without its first `skip` bytes.
+    #[inline]
+    pub(super) fn code(&self, key: &[u8], skip: usize) -> u64 {
+        match &self.code {
+            None => code::code_at(key, skip),
+            Some(code) => code.code(key, skip),
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Unit {
@@ -20,11 +39,15 @@ struct Unit {
 }
 
 /// Undecided units, of which the first `fitted` are within reach of one line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Run {
+    coder: Coder,
     cost_max: u64,
     keys: Vec<u8>,
     units: Vec<Unit>,
+    /// Units at the front that are taken away already. They are dropped once they are half of all, so
+    /// that taking many small parts away moves each unit a few times only.
+    gone: usize,
     fitter: Fitter,
     fitted: usize,
     /// The bytes that the fitted keys share, which their codes skip.
@@ -35,9 +58,11 @@ impl Run {
     /// An empty run whose units cost at most `cost_max`, fitted to within `epsilon`.
     pub(super) fn new(cost_max: u64, epsilon: u64) -> Self {
         Self {
+            coder: Coder::default(),
             cost_max,
             keys: Vec::new(),
             units: Vec::new(),
+            gone: 0,
             fitter: Fitter::new(epsilon),
             fitted: 0,
             skip: 0,
@@ -46,45 +71,88 @@ impl Run {
 
     /// Adds an entry; yields whether it began a new unit.
     pub(super) fn add(&mut self, key: &[u8], bytes: u64) -> bool {
-        let len = self.units.len();
-        if len > 0 && self.key(len - 1) == key {
-            let unit = &mut self.units[len - 1];
+        if !self.begins_unit(key)
+            && let Some(unit) = self.units.last_mut()
+        {
             unit.bytes = unit.bytes.saturating_add(bytes);
             unit.entries_end += 1;
             return false;
         }
-        let start = self.cost_before(len);
-        let entries_end = self.entries_before(len) + 1;
+        let (start, entries_end) = match self.units.last() {
+            None => (0, 1),
+            Some(last) => (last.start + last.bytes.min(self.cost_max), last.entries_end + 1),
+        };
         self.keys.extend_from_slice(key);
         self.units.push(Unit { key_end: self.keys.len(), start, bytes, entries_end });
         true
     }
 
+    /// How keys become numbers from now on. What is fitted is forgotten.
+    pub(super) fn set_coder(&mut self, coder: Coder) {
+        self.coder = coder;
+        self.fitted = 0;
+        self.skip = 0;
+        self.fitter.clear();
+    }
+
+    pub(super) fn coder(&self) -> &Coder {
+        &self.coder
+    }
+
+    /// The number of the key of unit `i` without its first `skip` bytes.
+    #[inline]
+    pub(super) fn code(&self, i: usize, skip: usize) -> u64 {
+        self.coder.code(self.key(i), skip)
+    }
+
+    /// A run of the keys and costs of some units, an entry each.
+    pub(super) fn piece(&self, units: Range<usize>) -> Self {
+        let mut piece = Self { fitter: self.fitter.clone(), ..Self::new(self.cost_max, 0) };
+        piece.fitter.clear();
+        for i in units {
+            piece.add(self.key(i), self.cost_before(i + 1) - self.cost_before(i));
+        }
+        piece
+    }
+
+    /// Whether an entry of `key` would begin a new unit.
+    pub(super) fn begins_unit(&self, key: &[u8]) -> bool {
+        self.len().checked_sub(1).is_none_or(|last| self.key(last) != key)
+    }
+
     pub(super) fn len(&self) -> usize {
-        self.units.len()
+        self.units.len() - self.gone
     }
 
     pub(super) fn key_bytes(&self) -> usize {
-        self.keys.len()
+        self.keys.len() - self.key_begin(0)
+    }
+
+    /// Where the key of unit `i` begins.
+    #[inline]
+    fn key_begin(&self, i: usize) -> usize {
+        (self.gone + i).checked_sub(1).map_or(0, |before| self.units[before].key_end)
     }
 
     #[inline]
     pub(super) fn key(&self, i: usize) -> &[u8] {
-        let begin = if i == 0 { 0 } else { self.units[i - 1].key_end };
-        &self.keys[begin..self.units[i].key_end]
+        &self.keys[self.key_begin(i)..self.units[self.gone + i].key_end]
     }
 
     /// The costs of the first `n` units.
     #[inline]
     pub(super) fn cost_before(&self, n: usize) -> u64 {
-        match self.units.get(n) {
+        let Some(first) = self.units.get(self.gone) else { return 0 };
+        let end = match self.units.get(self.gone + n) {
             Some(unit) => unit.start,
             None => self.units.last().map_or(0, |last| last.start + last.bytes.min(self.cost_max)),
-        }
+        };
+        end - first.start
     }
 
+    /// The entries of the first `n` units, and of those that are gone.
     fn entries_before(&self, n: usize) -> u64 {
-        n.checked_sub(1).map_or(0, |last| self.units[last].entries_end)
+        (self.gone + n).checked_sub(1).map_or(0, |last| self.units[last].entries_end)
     }
 
     /// The number of entries in a range of units.
@@ -105,7 +173,7 @@ impl Run {
         let fits = if i == 0 || shared < self.skip {
             self.refit(i + 1, shared)
         } else {
-            self.fitter.add_point(code::code_at(self.key(i), shared), self.units[i].start)
+            self.fitter.add_point(self.code(i, shared), self.cost_before(i))
         };
         self.fitted += usize::from(fits);
         fits
@@ -124,7 +192,7 @@ impl Run {
     fn refit(&mut self, n: usize, skip: usize) -> bool {
         self.skip = skip;
         self.fitter.clear();
-        (0..n).all(|i| self.fitter.add_point(code::code_at(self.key(i), skip), self.units[i].start))
+        (0..n).all(|i| self.fitter.add_point(self.code(i, skip), self.cost_before(i)))
     }
 
     /// The line through the first `n` units with codes that skip `skip` bytes, if one fits.
@@ -140,14 +208,18 @@ impl Run {
 
     /// Takes the first `n` units away. The rest is to be fitted anew.
     pub(super) fn remove(&mut self, n: usize) {
-        let (keys, costs) = (self.units[n - 1].key_end, self.cost_before(n));
-        let entries = self.entries_before(n);
-        self.keys.drain(..keys);
-        self.units.drain(..n);
-        for unit in &mut self.units {
-            unit.key_end -= keys;
-            unit.start -= costs;
-            unit.entries_end -= entries;
+        self.gone += n;
+        if self.gone * 2 > self.units.len() {
+            let (keys, entries) = (self.key_begin(0), self.entries_before(0));
+            let costs = self.units.get(self.gone).map_or(0, |first| first.start);
+            self.keys.drain(..keys);
+            self.units.drain(..self.gone);
+            self.gone = 0;
+            for unit in &mut self.units {
+                unit.key_end -= keys;
+                unit.start -= costs;
+                unit.entries_end -= entries;
+            }
         }
         self.fitted = 0;
         self.skip = 0;

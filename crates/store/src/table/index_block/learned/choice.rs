@@ -1,0 +1,158 @@
+//! Which code the keys of a run are given: that with which a sample of them takes the fewest bytes.
+
+use std::{ops::Range, sync::Arc};
+
+use rhumb_model::{
+    StringCode, code,
+    codec::Reader,
+    string_code::{Context, Trainer},
+};
+
+use super::run::{Coder, Run};
+use crate::table::index_block::StringCoding;
+
+/// The bytes that a segment takes, about.
+const SEGMENT_BYTES: u64 = 8;
+/// A sample is so many pieces of the run, each so small a part of it.
+const PIECES: usize = 4;
+const PIECE_PART: usize = 64;
+/// A piece has as many units at least, if there are.
+const PIECE_UNITS_MIN: usize = 1024;
+/// A trained code is not looked for where it could save fewer bytes than this.
+const WORTH_BYTES: u64 = 256;
+/// Bytes of a key behind those that tell it from its neighbours which are still trained.
+const BEYOND: usize = 3;
+/// Codes that an index has at most.
+pub(super) const CODES_MAX: u32 = 1 << 11;
+
+/// The codes of a table so far, and how the next is chosen.
+#[derive(Debug)]
+pub(super) struct Codes {
+    coding: StringCoding,
+    pub(super) encoded: Vec<Vec<u8>>,
+    /// The one that was trained last.
+    newest: Coder,
+    /// The bytes that it took, and for how many keys, when it was trained.
+    promised: (u64, u64),
+    /// How often training was in vain, and for how many runs it is not tried again.
+    failures: u32,
+    pause: u32,
+}
+
+impl Codes {
+    pub(super) fn new(coding: StringCoding) -> Self {
+        let (newest, promised) = (Coder::default(), (0, 1));
+        Self { coding, encoded: Vec::new(), newest, promised, failures: 0, pause: 0 }
+    }
+
+    /// Whether keys are coded at all.
+    pub(super) fn are_used(&self) -> bool {
+        self.coding != StringCoding::Off
+    }
+
+    /// Chooses a code for the keys of `run`, which has some: plain bytes, the newest, or a new one.
+    pub(super) fn choose(&mut self, run: &Run) -> Coder {
+        let pieces = pieces(run);
+        let keys = run.len() as u64;
+        let sampled = pieces.iter().map(Run::len).sum::<usize>().max(1) as u64;
+        let bytes_with = |coder: &Coder| {
+            let segments: u64 = pieces.iter().map(|piece| segments_with(piece, coder)).sum();
+            segments * SEGMENT_BYTES * keys / sampled
+        };
+        // What a trained code must stay below.
+        let mut least = u64::MAX;
+        if self.coding == StringCoding::Auto {
+            let plain = bytes_with(&Coder::default());
+            if plain <= WORTH_BYTES {
+                return Coder::default();
+            }
+            least = plain / 3 * 2;
+        }
+        let mut best = Coder::default();
+        if self.newest.number > 0 {
+            let bytes = bytes_with(&self.newest);
+            if bytes < least {
+                (least, best) = (bytes, self.newest.clone());
+                // It does here about what it did where it was trained.
+                if bytes * self.promised.1 <= self.promised.0 * keys / 4 * 5 {
+                    return best;
+                }
+            }
+        }
+        if self.pause > 0 {
+            self.pause -= 1;
+            return best;
+        }
+        let trained = self.train(run, least, bytes_with);
+        if trained.is_none() {
+            self.failures += 1;
+            self.pause = (1 << self.failures.min(6)) - 1;
+        }
+        trained.unwrap_or(best)
+    }
+
+    /// Trains codes, and keeps the best if the index takes fewer than `least` bytes with it.
+    fn train(
+        &mut self,
+        run: &Run,
+        mut least: u64,
+        bytes_with: impl Fn(&Coder) -> u64,
+    ) -> Option<Coder> {
+        let number = self.encoded.len() as u32 + 1;
+        if number > CODES_MAX {
+            return None;
+        }
+        let mut best = None;
+        for context in [Context::Position, Context::Previous] {
+            let encoded = train(run, context);
+            let code = StringCode::decode(&mut Reader::new(&encoded)).ok()?;
+            let coder = Coder { number, code: Some(Arc::new(code)) };
+            let bytes = bytes_with(&coder).saturating_add(encoded.len() as u64);
+            if bytes < least {
+                least = bytes;
+                best = Some((encoded, coder));
+            }
+        }
+        let (encoded, coder) = best?;
+        self.encoded.push(encoded);
+        self.newest = coder.clone();
+        self.promised = (least, run.len() as u64);
+        Some(coder)
+    }
+}
+
+/// Pieces of a run to look at.
+fn pieces(run: &Run) -> Vec<Run> {
+    let n = run.len();
+    let len = (n / PIECE_PART).max(PIECE_UNITS_MIN);
+    let ranges: Vec<Range<usize>> = if len * PIECES >= n {
+        std::iter::once(0..n).collect()
+    } else {
+        (0..PIECES).map(|i| i * n / PIECES).map(|begin| begin..begin + len).collect()
+    };
+    ranges.into_iter().map(|units| run.piece(units)).collect()
+}
+
+/// How many segments the keys of a piece need with `coder`.
+fn segments_with(piece: &Run, coder: &Coder) -> u64 {
+    let mut piece = piece.clone();
+    piece.set_coder(coder.clone());
+    let mut segments = 0;
+    while piece.len() > 0 {
+        while piece.fitted() < piece.len() && piece.fit_next() {}
+        segments += 1;
+        piece.remove(piece.fitted());
+    }
+    segments
+}
+
+/// A code trained on every few keys, as bytes.
+fn train(run: &Run, context: Context) -> Vec<u8> {
+    let n = run.len();
+    let mut trainer = Trainer::new(context, run.shared_prefix(n));
+    for i in (1..n).step_by((n / PIECE_PART / PIECE_UNITS_MIN).clamp(1, 8)) {
+        let (before, key) = (run.key(i - 1), run.key(i));
+        trainer.add(key, code::common_prefix_len(before, key) + BEYOND);
+    }
+    trainer.encode()
+}
