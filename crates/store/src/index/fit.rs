@@ -23,16 +23,16 @@ use super::{
     retrain::Trigger,
     schema::Schema,
 };
-use crate::sync::arena::Arena;
+use crate::sync::{arena::Arena, primitive::in_models};
 
 /// Runs of so many entries or fewer can always be built.
-const SURE: usize = 12;
+const SURE: usize = in_models(12, 3);
 /// The most keys of a leaf of slots: replacing one takes some tens of nanoseconds for each.
-const SLOT_LEAF_MAX: usize = 4096;
+const SLOT_LEAF_MAX: usize = in_models(4096, 12);
 /// The most keys of a trained array.
-const TRAINED_MAX: usize = 2048;
+const TRAINED_MAX: usize = in_models(2048, 8);
 /// How far, in keys, a line may pass from a key that it was fitted to.
-const EPSILON: u64 = 32;
+const EPSILON: u64 = in_models(32, 4) as u64;
 
 /// A leaf that is to be replaced, and why.
 pub(super) type Before<'a> = Option<(&'a AnyLeaf, Trigger)>;
@@ -119,9 +119,9 @@ pub(super) fn slot_leaves<S: Schema>(
     entries: &[Entry],
     before: Before<'_>,
 ) -> Vec<Part> {
-    const USUAL: (u32, u32) = (3, 32);
+    const USUAL: (u32, u32) = (3, in_models(32, 8) as u32);
     /// The expansion factor grows by a half up to 3; writers get wider windows.
-    const WRITTEN: (u32, u32) = (6, 64);
+    const WRITTEN: (u32, u32) = (6, in_models(64, 12) as u32);
     let (expansion_2, window) = match before {
         Some((AnyLeaf::Slots(leaf), Trigger::Full | Trigger::NoRoom)) => {
             ((leaf.shape().expansion_2 + 1).min(WRITTEN.0), WRITTEN.1)

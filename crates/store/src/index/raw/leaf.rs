@@ -19,6 +19,7 @@ use super::{
         schema::{Probe, Schema},
     },
     bucket::{Bucket, Node},
+    pool::Zeroed,
 };
 use crate::sync::{
     arena::Arena,
@@ -109,7 +110,7 @@ impl Leaf {
         let buckets = buckets.max(1);
         let block = arena.allocate_zeroed(buckets * size_of::<Bucket>()).cast::<Bucket>();
         // SAFETY: the block is ours, that long, and zeroed.
-        unsafe { Bucket::make_empty_of_zeroes(block.as_ptr(), buckets) };
+        unsafe { Bucket::make_of_zeroes(block.as_ptr(), buckets) };
         Box::new(Self {
             line,
             mode,
@@ -268,7 +269,7 @@ impl Leaf {
             let block = arena.allocate(EXTENT_BYTES);
             let fresh = block.cast::<Node>().as_ptr();
             // SAFETY: the block is ours and that long.
-            unsafe { Node::make_empty(fresh, EXTENT_NODES) };
+            unsafe { Node::make(fresh, EXTENT_NODES) };
             let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
             nodes = match extent.compare_exchange(ptr::null_mut(), fresh, ok, failed) {
                 Ok(_) => fresh,
