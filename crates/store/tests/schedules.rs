@@ -136,6 +136,7 @@ impl<K: Key> Shared<K> {
             match kind {
                 0..=9 => record[which as usize].push(self.step(step << 8 | id, which, kind)),
                 10..=11 => self.insert_neighbours(which, random.gen_range(4..20)),
+                12 if random.gen_bool(0.3) => _ = self.index.tune(),
                 12 => self.remove_neighbours(which, random.gen_range(4..20)),
                 _ => {
                     let operations = self.look_at_all(kind - 13);

@@ -34,6 +34,9 @@ const TRAINED_MAX: usize = in_models(2048, 8);
 /// How far, in keys, a line may pass from a key that it was fitted to.
 const EPSILON: u64 = in_models(32, 4) as u64;
 
+/// The window of a leaf of slots that is not written.
+pub(super) const READ_WINDOW: u32 = in_models(24, 6) as u32;
+
 /// A leaf that is to be replaced, and why.
 pub(super) type Before<'a> = Option<(&'a AnyLeaf, Trigger)>;
 
@@ -112,8 +115,9 @@ fn sound<S: Schema>(words: &[u64], len: usize) -> usize {
     len - usize::from(is_unsound)
 }
 
-/// Leaves of slots, each along one line that passes within [`EPSILON`] of its keys (LOFT, section 3.2), and
-/// more room in each that was filled twice in a row (section 3.4).
+/// Leaves of slots, each along one line that passes within [`EPSILON`] of its keys (LOFT, section 3.2), with
+/// more room in each that was filled twice in a row, and narrower windows in those that are not written
+/// (section 3.4).
 pub(super) fn slot_leaves<S: Schema>(
     arena: &Arena,
     entries: &[Entry],
@@ -126,6 +130,7 @@ pub(super) fn slot_leaves<S: Schema>(
         Some((AnyLeaf::Slots(leaf), Trigger::Full | Trigger::NoRoom)) => {
             ((leaf.shape().expansion_2 + 1).min(WRITTEN.0), WRITTEN.1)
         }
+        Some((AnyLeaf::Slots(_), Trigger::Cold)) => (USUAL.0, READ_WINDOW),
         _ => USUAL,
     };
     let mut fitter = Fitter::new(EPSILON * HEIGHT);

@@ -254,7 +254,7 @@ pub(super) fn parts<S: Schema>(
         Preset::Auto => {
             // After removals there may be entries of its neighbour.
             let prefix = match before {
-                Some((AnyLeaf::Buckets(leaf), trigger)) if trigger != Trigger::Removed => {
+                Some((AnyLeaf::Buckets(leaf), trigger)) if !trigger.shrinks() => {
                     Some(leaf.prefix())
                 }
                 _ => None,

@@ -93,6 +93,37 @@ fn what_is_full_grows_by_two_writers_and_loses_nothing() {
     }
 }
 
+/// Each writer finds its own segment full.
+#[test]
+fn a_secondary_array_is_made_once() {
+    let make = || {
+        let index: Words = empty(Preset::Tone);
+        index.bulk_load((1..=4).map(|i| (10 * i, i))).unwrap();
+        [11, 12, 31, 32].into_iter().for_each(|key| _ = index.insert(key, key));
+        index
+    };
+    let one = |index: &Words| assert_eq!(index.insert(13, 0), None);
+    let other = |index: &Words| assert_eq!(index.insert(33, 0), None);
+    race(2, make, [one, other], |index| {
+        assert_eq!(keys(index), [10, 11, 12, 13, 20, 30, 31, 32, 33, 40]);
+    });
+}
+
+/// A key for which a wider run is made, while the leaf is frozen.
+#[test]
+fn no_run_is_linked_to_a_frozen_group() {
+    let write = |index: &Words| assert_eq!(index.insert(9, 0), None);
+    let help = |index: &Words| replace(index, &10, Trigger::Full);
+    race(
+        2,
+        || loaded(Preset::Loft, 6),
+        [write, help],
+        |index| {
+            assert_eq!(keys(index), [9, 10, 11, 12, 13, 14, 15, 16, 20]);
+        },
+    );
+}
+
 /// Bins under a root, until they become a small trained array.
 #[test]
 fn bins_are_trained_while_another_writes_one_of_them() {

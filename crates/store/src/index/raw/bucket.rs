@@ -307,6 +307,17 @@ impl Bucket {
         }
     }
 
+    /// How many slots were ever used, and how many keys are present. Never waits.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let of = |header: u64| (used(header).count_ones(), present(header).count_ones());
+        let (mut all, mut here) = of(self.header.load(Ordering::Relaxed));
+        for node in self.chain() {
+            let (of_used, of_present) = of(node.header.load(Ordering::Relaxed));
+            (all, here) = (all + of_used, here + of_present);
+        }
+        (all as usize, here as usize)
+    }
+
     /// Appends the present keys in ascending order. Words must be different, as those of integers are.
     /// Never waits.
     #[inline(always)]

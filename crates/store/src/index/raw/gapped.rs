@@ -145,6 +145,12 @@ impl GappedLeaf {
         self.len() * SLOTS * (1 + usize::from(self.secondary().is_some()))
     }
 
+    /// Slots of both arrays that hold a key, present or removed.
+    pub(crate) fn used(&self) -> u32 {
+        let both = [&self.head.used, &self.secondary_used];
+        both.iter().map(|used| used.load(Ordering::Relaxed)).sum()
+    }
+
     /// Whether there is a secondary array.
     pub(crate) fn has_secondary(&self) -> bool {
         self.secondary().is_some()

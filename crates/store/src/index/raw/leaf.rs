@@ -17,6 +17,7 @@ use super::{
     super::{
         address::{Block, Line, Pivots, Top, find_pivot, word_behind},
         schema::{Probe, Schema},
+        tune::Noted,
     },
     bucket::{Bucket, Node},
     pool::Zeroed,
@@ -77,6 +78,8 @@ pub(crate) struct Leaf {
     pub(crate) removed: AtomicU32,
     /// Keys it was built of.
     pub(crate) built_of: u32,
+    /// What the last look at it saw.
+    pub(crate) noted: Noted,
     /// Somebody is about to replace it.
     pub(crate) is_retraining: AtomicBool,
     extents: [AtomicPtr<Node>; EXTENTS],
@@ -123,6 +126,7 @@ impl Leaf {
             nodes: AtomicU32::new(0),
             removed: AtomicU32::new(0),
             built_of: built_of as u32,
+            noted: Noted::default(),
             is_retraining: AtomicBool::new(false),
             extents: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             prefix: prefix.into(),

@@ -398,8 +398,13 @@ impl SlotLeaf {
             0 => 0,
             _ => self.overflow.fetch_add(1, Ordering::Relaxed) + 1,
         };
-        let most = self.slots() as u32 * USED_OF_5 / 5;
-        (used >= most || overflow >= OVERFLOW_MAX).then_some(Trigger::Full)
+        (self.is_full(used) || overflow >= OVERFLOW_MAX).then_some(Trigger::Full)
+    }
+
+    /// Whether a leaf with so many used slots is to be replaced.
+    #[inline]
+    pub(crate) fn is_full(&self, used: u32) -> bool {
+        used >= self.slots() as u32 * USED_OF_5 / 5
     }
 
     /// Puts an entry into a leaf that nobody else can reach; says how many runs are before its own.
