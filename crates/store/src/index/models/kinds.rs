@@ -60,7 +60,7 @@ fn readers_see_whole_slots() {
     };
     for preset in PUBLISHED {
         race(
-            2,
+            1,
             move || loaded(preset, 0),
             [write, read],
             |index| {
@@ -115,7 +115,7 @@ fn no_run_is_linked_to_a_frozen_group() {
     let write = |index: &Words| assert_eq!(index.insert(9, 0), None);
     let help = |index: &Words| replace(index, &10, Trigger::Full);
     race(
-        2,
+        1,
         || loaded(Preset::Loft, 6),
         [write, help],
         |index| {
