@@ -98,7 +98,7 @@ impl Meddler {
     fn meddle(&self) {
         let Some(index) = self.index.upgrade() else { return };
         self.uses.fetch_add(1, SeqCst);
-        assert!(index.contains_key(&self.key) || index.len() < 1_000_000);
+        index.contains_key(&self.key);
         assert!(index.range(self.key..).next().is_none_or(|(key, _)| key >= self.key));
     }
 }
