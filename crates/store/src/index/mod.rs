@@ -272,8 +272,8 @@ impl<K: Key, V: Value> Index<K, V> {
     }
 
     /// Looks at all leaves, and replaces those that are used otherwise than they were made for: some that
-    /// fill up, and some with much room that were not written since the last call. Returns how many it
-    /// replaced. Linear in the map.
+    /// fill up, some with much room that were not written since the last call, and some that keep memory from
+    /// being given back. Returns how many it replaced. Linear in the map.
     ///
     /// The first of a map's trainers does so by itself while nothing is asked of it; where there are none, a
     /// caller may from time to time, or after many removals. Nothing depends on it but memory and speed.

@@ -3,7 +3,8 @@
 //!
 //! A leaf that fills up is replaced before a writer has to; one that has not been written since the last look
 //! and has much room is made anew without it, and joined with a neighbour if it is small; one of slots gets the
-//! narrow windows that lookups like. Nobody counts anything for this, neither readers nor writers: what a leaf
+//! narrow windows that lookups like; and one that lies in a chunk of memory that is mostly free is moved out of it.
+//! Nobody counts anything for this, neither readers nor writers: what a leaf
 //! has taken is read off the headers of its slots. Reads are not seen, so that a leaf is cold that is not
 //! written.
 //!
@@ -131,7 +132,8 @@ impl<S: Schema> Core<S> {
         for _ in 0..leaves {
             let Some(current) = place else { break };
             place = current.next(&guard);
-            let Some(trigger) = advice(current.leaf) else { continue };
+            let is_stray = || current.leaf.is_stray(&self.arena).then_some(Trigger::Stray);
+            let Some(trigger) = advice(current.leaf).or_else(is_stray) else { continue };
             if !current.leaf.is_retraining().swap(true, Ordering::Relaxed) {
                 self.replace(&current, trigger, &guard);
                 replaced += 1;

@@ -498,29 +498,35 @@ fn leaves_that_are_not_written_are_compacted() {
     for preset in [Preset::Auto, Preset::Loft, Preset::FineStore, Preset::Tone] {
         let index = Index::<u64, u64>::builder().preset(preset).build();
         let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        for i in 0..KEYS {
-            index.insert(key(i), i);
+        // New leaves of buckets, those of the other kinds as they are after insertions.
+        if preset == Preset::Auto {
+            let all: BTreeMap<u64, u64> = (0..KEYS).map(|i| (key(i), i)).collect();
+            index.bulk_load(all).unwrap();
+        } else {
+            (0..KEYS).for_each(|i| _ = index.insert(key(i), i));
         }
-        for i in 0..KEYS {
-            assert!(i % 3 != 0 || index.remove(&key(i)) == Some(i));
+        // Fewer than would have a leaf replaced by who removes them.
+        let removed_of_20 = if preset == Preset::Auto { 7 } else { 1 };
+        let is_kept = |i: &u64| i % 20 >= removed_of_20;
+        for i in (0..KEYS).filter(|i| !is_kept(i)) {
+            assert_eq!(index.remove(&key(i)), Some(i));
         }
         let before = index.stats();
-        assert_eq!(index.tune(), 0, "{preset:?}: nothing is known yet");
-        let replaced = index.tune();
-        assert!(replaced > 0, "{preset:?}");
+        // The first look learns what there is.
+        index.tune();
+        assert!(index.tune() > 0, "{preset:?}");
         let after = index.stats();
         assert!(after.fill > before.fill, "{preset:?}: {before:?} became {after:?}");
-        // What was made anew is looked at once more, and stays.
-        let later: Vec<usize> = (0..4).map(|_| index.tune()).collect();
-        assert_eq!(later[2..], [0, 0], "{preset:?}: {later:?}");
-        let mut expected: Vec<_> = (0..KEYS).filter(|i| i % 3 != 0).map(|i| (key(i), i)).collect();
+        // What was made anew stays as it is, but where its memory is worth giving back.
+        let tours = (0..30).take_while(|_| index.tune() > 0).count();
+        assert!(tours < 30, "{preset:?}");
+        let mut expected: Vec<_> = (0..KEYS).filter(is_kept).map(|i| (key(i), i)).collect();
         expected.sort_unstable();
         assert!(index.iter().eq(expected), "{preset:?}");
     }
 }
 
-/// A leaf that fills up is replaced before a writer has to, and one that is full already but is left alone is
-/// not.
+/// A leaf that fills up is replaced before a writer has to.
 #[test]
 fn leaves_that_fill_up_are_replaced_ahead_of_need() {
     let index = Index::<u64, u64>::new();
