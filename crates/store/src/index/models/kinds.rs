@@ -4,7 +4,13 @@
 use loom::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{
-    super::{Index, Key, Preset, retrain::Trigger},
+    super::{
+        Index, Key, Preset,
+        core::Action,
+        raw::epoch,
+        retrain::Trigger,
+        schema::{Of, Probe},
+    },
     core::replace,
     race,
 };
@@ -70,24 +76,21 @@ fn readers_see_whole_slots() {
     }
 }
 
-/// Two writers find no room where their keys belong: a wider run, a split bin, a secondary array.
+/// A key finds no room where it belongs (a wider run, a split bin, a secondary array) while one that lies
+/// there is written.
 #[test]
-fn what_is_full_grows_by_two_writers_and_loses_nothing() {
-    let one = |index: &Words| assert_eq!(index.insert(18, 0), None);
-    let other = |index: &Words| {
-        assert_eq!(index.insert(17, 0), None);
-        assert_eq!(index.get(&11), Some(11));
-    };
-    for (preset, between) in [(Preset::Loft, 4), (Preset::FineStore, 2), (Preset::Tone, 2)] {
+fn what_is_full_grows_and_nothing_in_it_is_lost() {
+    let grow = |index: &Words| assert_eq!(index.insert(18, 0), None);
+    let write = |index: &Words| assert_eq!(index.insert(11, 99), Some(11));
+    for (preset, between) in [(Preset::Loft, 6), (Preset::FineStore, 2), (Preset::Tone, 2)] {
         race(
-            2,
+            1,
             move || loaded(preset, between),
-            [one, other],
+            [grow, write],
             |index| {
-                let found = keys(index);
-                assert!(found.is_sorted_by(|a, b| a < b), "{found:?}");
-                let all = [10, 11, 12, 17, 18, 20];
-                assert!(all.iter().all(|key| found.contains(key)), "{found:?}");
+                assert_eq!(index.get(&11), Some(99));
+                assert_eq!(index.get(&18), Some(0));
+                assert!(keys(index).is_sorted_by(|a, b| a < b));
             },
         );
     }
@@ -112,16 +115,25 @@ fn a_secondary_array_is_made_once() {
 /// A key for which a wider run is made, while the leaf is frozen.
 #[test]
 fn no_run_is_linked_to_a_frozen_group() {
-    let write = |index: &Words| assert_eq!(index.insert(9, 0), None);
-    let help = |index: &Words| replace(index, &10, Trigger::Full);
-    race(
-        1,
-        || loaded(Preset::Loft, 6),
-        [write, help],
-        |index| {
-            assert_eq!(keys(index), [9, 10, 11, 12, 13, 14, 15, 16, 20]);
-        },
-    );
+    type Shared = (Words, AtomicUsize, AtomicUsize);
+    const KEY: Probe<'_> = Probe { word: 9, bytes: &[] };
+    let write = |(index, written, _): &Shared| {
+        let guard = epoch::pin();
+        let leaf = index.core.place(KEY, &guard).leaf;
+        let outcome = leaf.write::<Of<u64, u64>>(&index.core.arena, KEY, Action::Set(0));
+        written.store(usize::from(outcome.is_ok()), Ordering::Relaxed);
+    };
+    let freeze = |(index, _, copied): &Shared| {
+        let guard = epoch::pin();
+        let mut entries = Vec::new();
+        index.core.place(KEY, &guard).leaf.collect::<Of<u64, u64>>(&mut entries);
+        let is_there = entries.iter().any(|entry| entry.word == KEY.word);
+        copied.store(usize::from(is_there), Ordering::Relaxed);
+    };
+    let make = || (loaded(Preset::Loft, 6), AtomicUsize::new(0), AtomicUsize::new(0));
+    race(1, make, [write, freeze], |(_, written, copied)| {
+        assert_eq!(written.load(Ordering::Relaxed), copied.load(Ordering::Relaxed));
+    });
 }
 
 /// Bins under a root, until they become a small trained array.

@@ -493,8 +493,10 @@ fn a_stale_reason_to_replace_a_leaf_does_no_harm() {
 
 /// Leaves that nobody writes give back what room they have, and a look at what is well changes nothing.
 #[test]
+#[cfg_attr(miri, ignore = "needs many keys")]
 fn leaves_that_are_not_written_are_compacted() {
-    const KEYS: u64 = 200_000 / SCALE as u64;
+    // Leaves of two arrays have both then: as these keys are even, all leaves are as full.
+    const KEYS: u64 = 300_000;
     for preset in [Preset::Auto, Preset::Loft, Preset::FineStore, Preset::Tone] {
         let index = Index::<u64, u64>::builder().preset(preset).build();
         let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
