@@ -120,7 +120,8 @@ pub struct IndexCommand {
     /// Presets: auto, loft, finestore, tone
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "auto")]
     pub preset: Vec<String>,
-    /// Workloads [default: lookup to dynamic]
+    /// Workloads: lookup, lookup_zipf, batch64, scan100, mixed95, mixed50, insert, dynamic; and, if named,
+    /// outside, append, growth, remove [default: lookup to dynamic]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub workload: Vec<String>,
     /// Crafted keys against learned indexes, held against as many random ones: error, gaps, retrain

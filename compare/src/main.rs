@@ -59,7 +59,8 @@ enum Suite {
     /// Concurrent ordered maps in memory; the workloads are those of `rhumb bench index`
     #[cfg(feature = "index")]
     Index {
-        /// Workloads [default: lookup to dynamic]
+        /// Workloads: lookup, lookup_zipf, batch64, scan100, mixed95, mixed50, insert, dynamic; and, if named,
+        /// outside, append, growth, remove [default: lookup to dynamic]
         #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
         workload: Vec<String>,
         /// Crafted keys: error, gaps, retrain

@@ -33,9 +33,9 @@ pub(crate) enum Suite {
     Schedules,
     Threads,
     Addresses,
-    /// The library's own tests of the index, built as usual.
+    /// The library's own tests of the index.
     Unit,
-    /// The index's tests from outside, built as usual.
+    /// The index's tests from outside.
     Index,
 }
 
@@ -57,13 +57,13 @@ impl Suite {
         }
     }
 
-    fn flags(self) -> Option<&'static str> {
+    fn flags(self) -> &'static str {
         match self {
-            Self::Models => Some("--cfg loom"),
-            Self::Schedules => Some("--cfg shuttle"),
-            Self::Threads => Some("--cfg sanitized -Zsanitizer=thread"),
-            Self::Addresses => Some("--cfg sanitized -Zsanitizer=address"),
-            Self::Unit | Self::Index => None,
+            Self::Models => "--cfg loom",
+            Self::Schedules => "--cfg shuttle",
+            Self::Threads => "--cfg alone --cfg sanitized -Zsanitizer=thread",
+            Self::Addresses => "--cfg alone --cfg sanitized -Zsanitizer=address",
+            Self::Unit | Self::Index => "--cfg alone",
         }
     }
 
@@ -95,9 +95,7 @@ impl Suite {
         };
         command.arg("--").args(if filters.is_empty() { all } else { filters });
         command.current_dir(root).env("CARGO_TARGET_DIR", target.join(self.name()));
-        if let Some(flags) = self.flags() {
-            command.env("RUSTFLAGS", flags);
-        }
+        command.env("RUSTFLAGS", self.flags());
         // Built in half of the time.
         command.env("CARGO_PROFILE_RELEASE_LTO", "off");
         if is_sanitized {

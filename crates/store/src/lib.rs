@@ -4,61 +4,62 @@
 //! database share one write-ahead log and one memtable, so that thousands of them are cheap and a
 //! batch over several of them is one unit.
 //!
-//! Under a model checker (`--cfg loom`, `--cfg shuttle`) the crate is the index alone.
+//! Under a model checker (`--cfg loom`, `--cfg shuttle`) and with `--cfg alone` the crate is the index alone,
+//! which is built in a fraction of the time.
 #![deny(unsafe_code)]
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod compaction;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 mod db;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub mod error;
-#[cfg(all(feature = "fuzzing", not(any(loom, shuttle))))]
+#[cfg(all(feature = "fuzzing", not(any(alone, loom, shuttle))))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod index;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub mod inspect;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub mod io;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod iter;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod log;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod memtable;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub mod options;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod partition;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod plan;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub mod slice;
 pub(crate) mod sync;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub mod table;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod types;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod varint;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod version;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub use db::{
     Batch, Database, Keyspace, KeyspaceStats, LevelStats, PartitionInfo, Snapshot, Stats, Submitted,
 };
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub use error::{Corruption, Error, Result};
 pub use index::{Index, IndexBuilder, IndexStats, Preset};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub use iter::{Iter, stream::AsyncIter};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub use options::{DatabaseBuilder, KeyspaceOptions, MemtableKind, PersistMode};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub use partition::Partitioning;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub use slice::Slice;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub use table::{Compression, IndexKind, StringCoding, TableOptions, Training};

@@ -20,7 +20,7 @@ use std::{
 };
 
 use linearizability::{Call, Operation, is_linearizable};
-use rhumb::index::{Index, Key};
+use rhumb::index::{Index, Key, Preset};
 use shuttle::{
     Config, Runner,
     rand::{Rng, thread_rng},
@@ -136,6 +136,7 @@ impl<K: Key> Shared<K> {
             match kind {
                 0..=9 => record[which as usize].push(self.step(step << 8 | id, which, kind)),
                 10..=11 => self.insert_neighbours(which, random.gen_range(4..20)),
+                12 if random.gen_bool(0.3) => _ = self.index.tune(),
                 12 => self.remove_neighbours(which, random.gen_range(4..20)),
                 _ => {
                     let operations = self.look_at_all(kind - 13);
@@ -147,10 +148,11 @@ impl<K: Key> Shared<K> {
     }
 }
 
-fn history<K: Key>(of: fn(u64) -> K, reached: &Reached) {
+fn history<K: Key>(of: fn(u64) -> K, presets: &[Preset], reached: &Reached) {
     let mut random = thread_rng();
     let trainers = random.gen_range(0..=1);
-    let index = Index::<K, u64>::builder().trainers(trainers).build();
+    let preset = presets[random.gen_range(0..presets.len())];
+    let index = Index::<K, u64>::builder().preset(preset).trainers(trainers).build();
     let shared = Arc::new(Shared { index, clock: AtomicU64::new(0), of });
     shared.insert_neighbours(random.gen_range(0..WATCHED), random.gen_range(0..15));
     let initial: Vec<Option<u64>> = (0..WATCHED)
@@ -183,6 +185,11 @@ fn history<K: Key>(of: fn(u64) -> K, reached: &Reached) {
 
 /// Runs histories of keys made from numbers, half of them under each kind of schedule.
 fn check<K: Key>(of: fn(u64) -> K) {
+    check_on(&[Preset::Auto], of);
+}
+
+/// [`check`] on maps of any of these presets.
+fn check_on<K: Key>(presets: &'static [Preset], of: fn(u64) -> K) {
     let schedules = std::env::var("RHUMB_SCHEDULES").ok();
     let schedules = schedules.map_or(SCHEDULES, |text| text.parse().expect("a number"));
     let reached = Arc::new(Reached::default());
@@ -191,7 +198,7 @@ fn check<K: Key>(of: fn(u64) -> K) {
     config.silence_warnings = true;
     let run = |reached: &Arc<Reached>| {
         let reached = Arc::clone(reached);
-        move || history(of, &reached)
+        move || history(of, presets, &reached)
     };
     let random = RandomScheduler::new(schedules / 2);
     Runner::new(random, config.clone()).run(run(&reached));
@@ -217,16 +224,54 @@ fn uneven_words() {
     check(|number| (number / 7 * 7).pow(7) + number);
 }
 
+/// The string of a number, behind a prefix that all share.
+fn string(number: u64) -> Vec<u8> {
+    format!("a prefix of more than a word/{number:05}").into_bytes()
+}
+
+/// One of some strings that have their first bytes in common with many others.
+fn string_of_one_code(number: u64) -> Vec<u8> {
+    let mut key = vec![0; (number % 3) as usize * 9];
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
 #[test]
 fn strings() {
-    check(|number| format!("a prefix of more than a word/{number:05}").into_bytes());
+    check(string);
 }
 
 #[test]
 fn strings_of_one_code() {
-    check(|number| {
-        let mut key = vec![0; (number % 3) as usize * 9];
-        key.extend_from_slice(&number.to_be_bytes());
-        key
-    });
+    check(string_of_one_code);
+}
+
+#[test]
+fn loft_words() {
+    check_on(&[Preset::Loft], |number| number * 3);
+}
+
+#[test]
+fn loft_strings() {
+    check_on(&[Preset::Loft], string_of_one_code);
+}
+
+#[test]
+fn finestore_words() {
+    check_on(&[Preset::FineStore], |number| number * 3);
+}
+
+#[test]
+fn finestore_strings() {
+    check_on(&[Preset::FineStore], string_of_one_code);
+}
+
+#[test]
+fn tone_words() {
+    check_on(&[Preset::Tone], |number| number * 3);
+}
+
+#[test]
+fn tone_strings() {
+    check_on(&[Preset::Tone], string_of_one_code);
 }

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 
 use super::{
     options::IndexOptions,
-    workload::{HOT_RANGES, Workload},
+    workload::{GROWTH_ROUNDS, GROWTH_START, HOT_RANGES, Workload},
 };
 use crate::{
     data::{KeySet, Request},
@@ -43,7 +43,7 @@ impl Data {
         let run = &options.run;
         let asked = options.keys();
         let needed = |&workload: &Workload| match workload {
-            Workload::Outside | Workload::Append => 0,
+            Workload::Outside | Workload::Append | Workload::Growth => 0,
             _ => options.inserts(workload, asked),
         };
         let inserted = workloads.iter().map(needed).max().unwrap_or(0);
@@ -113,6 +113,7 @@ impl<'a> Case<'a> {
                 loaded = all.into();
                 appended.into()
             }
+            Workload::Growth => return Ok(Self::growth(&data.loaded, &mut rng)),
             Workload::Dynamic => by_range(&data.fresh, &mut rng).into(),
             Workload::PoisonError | Workload::PoisonGaps | Workload::PoisonRetrain => {
                 poison(workload, &data.loaded, inserts, &mut rng).into()
@@ -131,6 +132,21 @@ impl<'a> Case<'a> {
         Ok(Self { workload, loaded, fresh, operations, rounds: options.rounds })
     }
 
+    /// A hundredth of the keys, and all others in random order.
+    fn growth(all: &[u64], rng: &mut Rng) -> Self {
+        let mut loaded = all.to_vec();
+        rng.shuffle(&mut loaded);
+        let fresh = loaded.split_off((all.len() / GROWTH_START).max(1));
+        loaded.sort_unstable();
+        Self {
+            workload: Workload::Growth,
+            operations: fresh.len() / GROWTH_ROUNDS,
+            loaded: loaded.into(),
+            fresh: fresh.into(),
+            rounds: GROWTH_ROUNDS,
+        }
+    }
+
     /// How many keys one round inserts.
     pub(super) fn inserts(&self) -> usize {
         let wanted = (self.operations * self.workload.inserts_percent()).div_ceil(100);
@@ -139,7 +155,12 @@ impl<'a> Case<'a> {
 
     /// The keys that a whole run has inserted.
     pub(super) fn inserted(&self) -> &[u64] {
-        &self.fresh[..self.inserts() * self.rounds]
+        self.inserted_by(self.rounds)
+    }
+
+    /// The keys that the first so many rounds have inserted.
+    pub(super) fn inserted_by(&self, rounds: usize) -> &[u64] {
+        &self.fresh[..self.inserts() * rounds.min(self.rounds)]
     }
 }
 

@@ -206,6 +206,11 @@ impl<'a> Suite<'a> {
     fn change_one(&mut self, case: &Case<'_>, turn: Turn) -> Result<()> {
         let (workload, name) = (case.workload, case.workload.name());
         let map = self.load(turn, &case.loaded)?;
+        match workload {
+            Workload::Growth => return self.grow(case, turn, map.as_ref()),
+            Workload::Remove => return self.remove_most(case, turn, map.as_ref(), "remove"),
+            _ => {}
+        }
         let mut total: Option<Measured> = None;
         for round in 0..case.rounds {
             let measured = self.perform(case, Step::Round(round), turn, map.as_ref())?;
@@ -228,28 +233,66 @@ impl<'a> Suite<'a> {
             self.verify(case, turn, map.as_ref(), |_| true);
         }
         if workload.is_poison() {
-            let measured = self.perform(case, Step::ReadAll, turn, map.as_ref())?;
+            let measured = self.perform(case, Step::ReadAfter(case.rounds), turn, map.as_ref())?;
             self.keep(turn, &format!("{name}_lookup"), workload, measured);
         }
         if workload == Workload::Insert {
-            self.remove_most(case, turn, map.as_ref())?;
+            self.remove_most(case, turn, map.as_ref(), "insert_remove")?;
+        }
+        Ok(())
+    }
+
+    /// Reports inserts, lookups and memory at each power of ten of the keys: `growth_1000000_lookup` is
+    /// what lookups reach on that many, `growth_1000000_insert` what the inserts reached that made them
+    /// so many.
+    fn grow(&mut self, case: &Case<'_>, turn: Turn, map: &dyn Loaded) -> Result<()> {
+        let mut grown: Option<Measured> = None;
+        for rounds in 0..=case.rounds {
+            if let Some(round) = rounds.checked_sub(1) {
+                let measured = self.perform(case, Step::Round(round), turn, map)?;
+                match &mut grown {
+                    Some(grown) => grown.follow(&measured)?,
+                    None => grown = Some(measured),
+                }
+            }
+            // A hundredth, a tenth, and all of them.
+            if ![0, 1, case.rounds].contains(&rounds) {
+                continue;
+            }
+            let keys = case.loaded.len() + case.inserted_by(rounds).len();
+            let name = format!("growth_{keys}");
+            if let Some(grown) = grown.take() {
+                self.keep(turn, &format!("{name}_insert"), case.workload, grown);
+            }
+            let measured = self.perform(case, Step::ReadAfter(rounds), turn, map)?;
+            self.keep(turn, &format!("{name}_lookup"), case.workload, measured);
+            self.weigh(turn, &format!("{name}_memory"), map, keys);
+        }
+        if self.options.verify {
+            self.verify(case, turn, map, |_| true);
         }
         Ok(())
     }
 
     /// Removes nine in ten of all keys, and reports memory after a quiet moment: per pair that there
     /// was at the peak, and as a share of the peak.
-    fn remove_most(&mut self, case: &Case<'_>, turn: Turn, map: &dyn Loaded) -> Result<()> {
+    fn remove_most(
+        &mut self,
+        case: &Case<'_>,
+        turn: Turn,
+        map: &dyn Loaded,
+        name: &str,
+    ) -> Result<()> {
         let at_peak = map.memory_bytes();
         let measured = self.perform(case, Step::RemoveMost, turn, map)?;
-        self.keep(turn, "insert_remove", case.workload, measured);
+        self.keep(turn, name, case.workload, measured);
         self.say(turn, "quiet");
         std::thread::sleep(self.options.quiet());
         let pairs = case.loaded.len() + case.inserted().len();
-        self.weigh(turn, "insert_removed_memory", map, pairs);
+        self.weigh(turn, &format!("{name}d_memory"), map, pairs);
         if let (Some(peak), Some(now)) = (at_peak, map.memory_bytes()) {
             let share = 100.0 * now as f64 / peak.max(1) as f64;
-            self.add(turn, "insert_removed_share", Sample::plain(share, "% of peak"));
+            self.add(turn, &format!("{name}d_share"), Sample::plain(share, "% of peak"));
         }
         if self.options.verify {
             self.verify(case, turn, map, is_kept);
@@ -288,7 +331,7 @@ impl<'a> Suite<'a> {
         map: &dyn Loaded,
     ) -> Result<Measured> {
         self.say(turn, case.workload.name());
-        let is_timed = matches!(step, Step::Read | Step::ReadAll);
+        let is_timed = matches!(step, Step::Read | Step::ReadAfter(_));
         let sample_every = match case.workload {
             // A batch is timed as a whole: the clock is cheap there.
             Workload::Batch64 => 1,

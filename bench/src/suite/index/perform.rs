@@ -36,8 +36,8 @@ pub(super) enum Step {
     Read,
     /// The operations of one round.
     Round(usize),
-    /// Lookups of everything loaded and inserted until the time is over.
-    ReadAll,
+    /// Lookups of everything loaded, and inserted by the first so many rounds, until the time is over.
+    ReadAfter(usize),
     /// Removes nine in ten of all keys.
     RemoveMost,
 }
@@ -66,7 +66,7 @@ pub(super) fn perform<M: Map>(map: &M, task: &Task<'_>, on_tick: OnTick<'_>) -> 
                 Workload::Scan100 => scans(task.case, worker, &mut session, &mut counts),
                 _ => lookups(task, worker, &mut session, &mut counts),
             },
-            Step::ReadAll => lookups(task, worker, &mut session, &mut counts),
+            Step::ReadAfter(_) => lookups(task, worker, &mut session, &mut counts),
             Step::Round(round) => operations(task.case, round, worker, &mut session, &mut counts),
             Step::RemoveMost => removals(task.case, worker, &mut session, &mut counts),
         }?;
@@ -78,8 +78,10 @@ pub(super) fn perform<M: Map>(map: &M, task: &Task<'_>, on_tick: OnTick<'_>) -> 
 /// Draws keys that are in the map.
 fn draw(task: &Task<'_>, rng: &mut Rng) -> Vec<u64> {
     let loaded = &task.case.loaded;
-    let inserted: &[u64] =
-        if task.step == Step::ReadAll { task.case.inserted() } else { Default::default() };
+    let inserted: &[u64] = match task.step {
+        Step::ReadAfter(rounds) => task.case.inserted_by(rounds),
+        _ => Default::default(),
+    };
     let count = loaded.len() + inserted.len();
     let zipf = (task.case.workload == Workload::LookupZipf)
         .then(|| Zipf::new(count as u64, ZIPF_EXPONENT));

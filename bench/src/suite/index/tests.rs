@@ -124,10 +124,21 @@ fn a_sound_map_passes_every_workload_and_every_line_is_reported() {
         let text = report.json_lines();
         assert_eq!(faults, 0, "{text}");
         for workload in Workload::ALL {
-            let line = format!("\"workload\":\"{}\"", workload.name());
+            let name = match workload {
+                Workload::Growth => "growth_6000_lookup",
+                _ => workload.name(),
+            };
+            let line = format!("\"workload\":\"{name}\"");
             assert_eq!(text.matches(&line).count(), 2, "{line} in {text}");
         }
-        for line in ["insert_removed_memory", "mixed50_insert", "poison_gaps_lookup_times_random"] {
+        for line in [
+            "insert_removed_memory",
+            "removed_share",
+            "growth_60_memory",
+            "growth_600_insert",
+            "mixed50_insert",
+            "poison_gaps_lookup_times_random",
+        ] {
             assert!(text.contains(line), "{line} in {text}");
         }
         // Operations of each kind are among those that are timed.
@@ -148,6 +159,9 @@ fn every_fault_is_caught_by_a_workload_that_can_see_it() {
         (Fault::LosesInserts, Workload::Dynamic),
         (Fault::LosesInserts, Workload::Append),
         (Fault::LosesInserts, Workload::Outside),
+        (Fault::LosesInserts, Workload::Growth),
+        (Fault::FindsAbsent, Workload::Remove),
+        (Fault::KeepsRemoved, Workload::Remove),
         (Fault::WrongValue, Workload::Lookup),
         (Fault::WrongValue, Workload::LookupZipf),
         (Fault::WrongValue, Workload::Mixed95),

@@ -5,6 +5,13 @@ use anyhow::{Context, Result};
 /// Range of ranks that is hot at a time in [`Workload::Dynamic`]: one in this many.
 pub(super) const HOT_RANGES: usize = 100;
 
+/// [`Workload::Growth`] begins with one key in this many,
+pub(super) const GROWTH_START: usize = 100;
+
+/// and inserts the others in so many rounds: as many as make ten times the start, ten times over, and
+/// that ten times.
+pub(super) const GROWTH_ROUNDS: usize = 11;
+
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
@@ -37,11 +44,16 @@ pub enum Workload {
     PoisonGaps,
     /// The same with clusters that halve their distance to one point, so that no split is even.
     PoisonRetrain,
+    /// Inserts in random order into a hundredth of the keys until all are there, and lookups of all that
+    /// are at each power of ten: a curve.
+    Growth,
+    /// Removals of nine in ten of the loaded keys, and a quiet moment.
+    Remove,
 }
 
 impl Workload {
     /// Every workload, in the order in which they run.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Lookup,
         Self::LookupZipf,
         Self::Batch64,
@@ -56,6 +68,8 @@ impl Workload {
         Self::PoisonError,
         Self::PoisonGaps,
         Self::PoisonRetrain,
+        Self::Growth,
+        Self::Remove,
     ];
 
     /// The name on the command line and in results.
@@ -72,6 +86,8 @@ impl Workload {
             Self::Dynamic => "dynamic",
             Self::Outside => "outside",
             Self::Append => "append",
+            Self::Growth => "growth",
+            Self::Remove => "remove",
             Self::PoisonRandom => "poison_random",
             Self::PoisonError => "poison_error",
             Self::PoisonGaps => "poison_gaps",
@@ -94,7 +110,7 @@ impl Workload {
     /// Whether it is one of those that insert crafted keys, or what they are held against.
     #[must_use]
     pub fn is_poison(self) -> bool {
-        self >= Self::PoisonRandom
+        (Self::PoisonRandom..=Self::PoisonRetrain).contains(&self)
     }
 
     /// Whether it belongs to a run that names no workloads.
@@ -107,7 +123,7 @@ impl Workload {
     #[must_use]
     pub fn inserts_percent(self) -> usize {
         match self {
-            Self::Lookup | Self::LookupZipf | Self::Batch64 | Self::Scan100 => 0,
+            Self::Lookup | Self::LookupZipf | Self::Batch64 | Self::Scan100 | Self::Remove => 0,
             Self::Mixed95 => 5,
             Self::Mixed50 | Self::Dynamic => 50,
             _ => 100,

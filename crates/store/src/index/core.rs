@@ -487,10 +487,15 @@ impl<S: Schema> Core<S> {
 
     /// Resident bytes; what may be freed is freed first.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.garbage.collect(&self.arena);
+        self.collect_garbage();
         let heap: i64 = self.counters.iter().map(|c| c.heap_bytes.load(Ordering::Relaxed)).sum();
         let scratch = self.scratch.lock().capacity() * size_of::<Entry>();
         self.arena.bytes() + usize::try_from(heap).unwrap_or(0) + scratch
+    }
+
+    /// Frees what nobody can hold any more.
+    pub(super) fn collect_garbage(&self) {
+        self.garbage.collect(&self.arena);
     }
 
     pub(crate) fn garbage_bytes(&self) -> usize {

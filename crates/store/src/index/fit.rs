@@ -23,16 +23,19 @@ use super::{
     retrain::Trigger,
     schema::Schema,
 };
-use crate::sync::arena::Arena;
+use crate::sync::{arena::Arena, primitive::in_models};
 
 /// Runs of so many entries or fewer can always be built.
-const SURE: usize = 12;
+const SURE: usize = in_models(12, 3);
 /// The most keys of a leaf of slots: replacing one takes some tens of nanoseconds for each.
-const SLOT_LEAF_MAX: usize = 4096;
+const SLOT_LEAF_MAX: usize = in_models(4096, 12);
 /// The most keys of a trained array.
-const TRAINED_MAX: usize = 2048;
+const TRAINED_MAX: usize = in_models(2048, 8);
 /// How far, in keys, a line may pass from a key that it was fitted to.
-const EPSILON: u64 = 32;
+const EPSILON: u64 = in_models(32, 4) as u64;
+
+/// The window of a leaf of slots that is not written.
+pub(super) const READ_WINDOW: u32 = in_models(24, 6) as u32;
 
 /// A leaf that is to be replaced, and why.
 pub(super) type Before<'a> = Option<(&'a AnyLeaf, Trigger)>;
@@ -112,20 +115,22 @@ fn sound<S: Schema>(words: &[u64], len: usize) -> usize {
     len - usize::from(is_unsound)
 }
 
-/// Leaves of slots, each along one line that passes within [`EPSILON`] of its keys (LOFT, section 3.2), and
-/// more room in each that was filled twice in a row (section 3.4).
+/// Leaves of slots, each along one line that passes within [`EPSILON`] of its keys (LOFT, section 3.2), with
+/// more room in each that was filled twice in a row, and narrower windows in those that are not written
+/// (section 3.4).
 pub(super) fn slot_leaves<S: Schema>(
     arena: &Arena,
     entries: &[Entry],
     before: Before<'_>,
 ) -> Vec<Part> {
-    const USUAL: (u32, u32) = (3, 32);
+    const USUAL: (u32, u32) = (3, in_models(32, 8) as u32);
     /// The expansion factor grows by a half up to 3; writers get wider windows.
-    const WRITTEN: (u32, u32) = (6, 64);
+    const WRITTEN: (u32, u32) = (6, in_models(64, 12) as u32);
     let (expansion_2, window) = match before {
         Some((AnyLeaf::Slots(leaf), Trigger::Full | Trigger::NoRoom)) => {
             ((leaf.shape().expansion_2 + 1).min(WRITTEN.0), WRITTEN.1)
         }
+        Some((AnyLeaf::Slots(_), Trigger::Cold)) => (USUAL.0, READ_WINDOW),
         _ => USUAL,
     };
     let mut fitter = Fitter::new(EPSILON * HEIGHT);

@@ -17,11 +17,11 @@ use super::{
 };
 use crate::sync::{
     arena::Arena,
-    primitive::{AtomicBool, IS_MODEL, Ordering},
+    primitive::{AtomicBool, IS_MODEL, Ordering, in_models},
 };
 
 /// Leaves that are not of buckets may be small; of so many removals one looks whether to replace them.
-const REMOVED_EVERY: u32 = 16;
+const REMOVED_EVERY: u32 = in_models(16, 2) as u32;
 
 /// A leaf: the keys from its lower bound to that of the next leaf, in places that ascend among each
 /// other. A key has the same place for as long as the leaf lives.
@@ -254,7 +254,7 @@ pub(super) fn parts<S: Schema>(
         Preset::Auto => {
             // After removals there may be entries of its neighbour.
             let prefix = match before {
-                Some((AnyLeaf::Buckets(leaf), trigger)) if trigger != Trigger::Removed => {
+                Some((AnyLeaf::Buckets(leaf), trigger)) if !trigger.shrinks() => {
                     Some(leaf.prefix())
                 }
                 _ => None,

@@ -27,6 +27,7 @@ mod stats;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod trainers;
+mod tune;
 mod value;
 
 use std::{
@@ -124,9 +125,10 @@ impl<K: Key, V: Value> Index<K, V> {
         let trainers = (settings.trainers > 0).then(Trainers::default);
         let core = Core::new(settings.preset, trainers);
         let core = Arc::new(core);
-        let start = |_| {
+        let start = |i| {
             let core = Arc::clone(&core);
-            thread::Builder::new().name("rhumb-train".into()).spawn(move || trainers::run(&core))
+            let run = move || trainers::run(&core, i == 0);
+            thread::Builder::new().name("rhumb-train".into()).spawn(run)
         };
         // Where the system refuses a thread, there are fewer, and writers do without.
         let trainers = (0..settings.trainers).filter_map(|i| start(i).ok()).collect();
@@ -267,6 +269,16 @@ impl<K: Key, V: Value> Index<K, V> {
     /// boxed values own elsewhere is not counted.
     pub fn memory_bytes(&self) -> usize {
         self.core.memory_bytes()
+    }
+
+    /// Looks at all leaves, and replaces those that are used otherwise than they were made for: some that
+    /// fill up, some with much room that were not written since the last call, and some that keep memory from
+    /// being given back. Returns how many it replaced. Linear in the map.
+    ///
+    /// The first of a map's trainers does so by itself while nothing is asked of it; where there are none, a
+    /// caller may from time to time, or after many removals. Nothing depends on it but memory and speed.
+    pub fn tune(&self) -> usize {
+        self.core.look_at_all()
     }
 
     /// Figures of the map. Linear in its leaves.

@@ -48,7 +48,8 @@ impl<K: Key, V: Value> IndexBuilder<K, V> {
     /// Sets the number of background threads that retrain; 0 unless set.
     ///
     /// With 0 the writers retrain themselves, one leaf at a time, which takes some tens of
-    /// microseconds.
+    /// microseconds. The first trainer also does what [`Index::tune`] does, bit by bit while nothing is asked
+    /// of it, and frees what waits for that.
     #[must_use]
     pub fn trainers(mut self, trainers: usize) -> Self {
         self.trainers = trainers;

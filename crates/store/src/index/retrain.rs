@@ -57,6 +57,8 @@ pub(crate) enum Trigger {
     Removed,
     /// Its memory is worth giving back.
     Stray,
+    /// It was not written for a while, and could be smaller or better to read.
+    Cold,
     /// Somebody is replacing it.
     Frozen,
 }
@@ -67,8 +69,17 @@ impl Trigger {
         if chain >= CHAIN_MAX {
             return Some(Self::Chain(at, chain));
         }
-        let most = (leaf.len() * NODES_OF_64 / 64 + NODES_FREE).min(NODES_MAX);
-        (leaf.nodes() > most).then_some(Self::Full)
+        (leaf.nodes() > Self::most_nodes(leaf)).then_some(Self::Full)
+    }
+
+    /// How many overflow nodes a leaf may have.
+    pub(super) fn most_nodes(leaf: &Leaf) -> usize {
+        (leaf.len() * NODES_OF_64 / 64 + NODES_FREE).min(NODES_MAX)
+    }
+
+    /// Whether the successor should have no more room than it needs, and a small leaf be joined with the next.
+    pub(super) fn shrinks(self) -> bool {
+        matches!(self, Self::Removed | Self::Cold)
     }
 
     /// What follows from a removal from a leaf built of so many keys, `removed` being how many there
@@ -119,9 +130,7 @@ impl<S: Schema> Core<S> {
         let mut dead = Vec::new();
         collect::<S>(place.leaf, &mut entries, &mut dead);
         let mut replaced = vec![place.leaf];
-        if trigger == Trigger::Removed
-            && entries.len() < JOIN_BELOW
-            && place.leaf_at + 1 < place.group.len()
+        if trigger.shrinks() && entries.len() < JOIN_BELOW && place.leaf_at + 1 < place.group.len()
         {
             let next = place.group.child(place.leaf_at + 1, guard);
             collect::<S>(next, &mut entries, &mut dead);
@@ -166,7 +175,7 @@ impl<S: Schema> Core<S> {
         }
         entries.clear();
         *self.scratch.lock() = entries;
-        if trigger == Trigger::Removed {
+        if trigger.shrinks() {
             self.gather(guard);
         }
     }
@@ -347,7 +356,7 @@ fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> 
     let AnyLeaf::Buckets(leaf) = place.leaf else { return Growth::Even };
     let at = match trigger {
         Trigger::Chain(at, _) => at,
-        Trigger::Removed | Trigger::Stray => return Growth::None,
+        Trigger::Removed | Trigger::Stray | Trigger::Cold => return Growth::None,
         _ => return Growth::Even,
     };
     // A trainer may come to the successor of the leaf that it was asked to replace, which may have

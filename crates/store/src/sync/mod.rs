@@ -3,18 +3,18 @@
 //!
 //! The only unsafe code of the engine lives here, behind types that cannot be misused.
 
-#![cfg_attr(any(loom, shuttle), allow(dead_code, reason = "the engine's part is left out"))]
+#![cfg_attr(any(alone, loom, shuttle), allow(dead_code, reason = "the engine's part is left out"))]
 
 pub(crate) mod arena;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod epoch;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod limbo;
 #[cfg(any(loom, shuttle))]
 mod modelled;
 pub(crate) mod prefetch;
 pub(crate) mod primitive;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod published;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod shared_bytes;

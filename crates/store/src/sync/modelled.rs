@@ -5,7 +5,10 @@
 use loom as checker;
 #[cfg(shuttle)]
 use shuttle as checker;
-use std::ops::{Deref, DerefMut};
+use std::{
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
 
 pub(crate) use checker::{
     hint::spin_loop,
@@ -92,6 +95,15 @@ impl Drop for Lifetime {
     }
 }
 
+/// How every wait for a condition ends.
+pub(crate) struct NotTimedOut;
+
+impl NotTimedOut {
+    pub(crate) fn timed_out(&self) -> bool {
+        false
+    }
+}
+
 /// A condition to wait for.
 #[derive(Default)]
 pub(crate) struct Condvar(checker::sync::Condvar);
@@ -99,6 +111,12 @@ pub(crate) struct Condvar(checker::sync::Condvar);
 impl Condvar {
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         guard.0 = guard.0.take().and_then(|held| self.0.wait(held).ok());
+    }
+
+    /// Models have no time: nothing is ever over.
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) -> NotTimedOut {
+        self.wait(guard);
+        NotTimedOut
     }
 
     pub(crate) fn notify_one(&self) {

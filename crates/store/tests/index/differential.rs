@@ -243,6 +243,7 @@ impl<K: TestKey, V: TestValue> World<K, V> {
     }
 
     fn sizes(&mut self) {
+        self.index.tune();
         assert_eq!(self.index.len(), self.map.len());
         assert_eq!(self.index.is_empty(), self.map.is_empty());
         assert_eq!(self.index.stats().keys, self.map.len());

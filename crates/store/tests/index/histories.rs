@@ -91,7 +91,8 @@ impl<K: Watched> Actor<'_, K> {
                 0..=1 => self.burst(),
                 2 => self.scan(),
                 3 => self.batch(),
-                4..=5 => thread::yield_now(),
+                4 => thread::yield_now(),
+                5 if self.random.below(8) == 0 => _ = self.index.tune(),
                 _ => self.step(),
             }
         }

@@ -16,3 +16,4 @@ mod linearizability;
 mod lost_keys;
 mod properties;
 mod scans;
+mod suspicions;

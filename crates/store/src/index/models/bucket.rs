@@ -3,7 +3,10 @@
 use loom::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{
-    super::raw::bucket::{BUCKET_SLOTS, Bucket, Node},
+    super::raw::{
+        bucket::{BUCKET_SLOTS, Bucket, Node},
+        pool::Zeroed,
+    },
     race,
 };
 
@@ -28,7 +31,7 @@ fn set(bucket: &Bucket, key: u64, value: u64) -> Option<Option<u64>> {
             None
         }
         None => {
-            let node = || Some(&*Box::leak(Box::new(Node::empty())));
+            let node = || Some(&*Box::leak(Box::new(Node::zero())));
             assert!(locked.add(key, value, node).is_ok());
             None
         }
@@ -52,7 +55,7 @@ fn entries(bucket: &Bucket) -> Vec<(u64, u64)> {
 
 /// A bucket with keys from 1 on, each with ten times itself as its value.
 fn filled(len: usize) -> Bucket {
-    let bucket = Bucket::empty();
+    let bucket = Bucket::zero();
     (1..=len as u64).for_each(|key| insert(&bucket, key));
     bucket
 }

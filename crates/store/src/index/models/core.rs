@@ -16,7 +16,7 @@ use crate::sync::primitive::Lifetime;
 type Words = Index<u64, u64>;
 
 /// Replaces the leaf of a key, as somebody does who finds this reason.
-fn replace<K: Key, V: Value>(index: &Index<K, V>, key: &K::Query, trigger: Trigger) {
+pub(super) fn replace<K: Key, V: Value>(index: &Index<K, V>, key: &K::Query, trigger: Trigger) {
     let guard = epoch::pin();
     with_probe::<K, _>(key, |probe| {
         let place = index.core.place(probe, &guard);

@@ -12,6 +12,7 @@
 mod bucket;
 mod core;
 mod epoch;
+mod kinds;
 
 use std::{
     io::Write,

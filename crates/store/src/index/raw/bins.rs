@@ -36,18 +36,18 @@ use super::{
 use crate::sync::{
     arena::Arena,
     prefetch::prefetch_address,
-    primitive::{AtomicPtr, AtomicU64, Mutex, Ordering},
+    primitive::{AtomicPtr, AtomicU64, Mutex, Ordering, in_models},
 };
 
 /// The most bins under a root.
-const CHILDREN: usize = 7;
+const CHILDREN: usize = in_models(7, 2);
 /// A full bin with so many removed keys is made anew rather than split.
-const DEAD_MIN: usize = 5;
+const DEAD_MIN: usize = in_models(5, 2);
 /// Records and gaps of one place.
-const PLACE: usize = 32;
+const PLACE: usize = in_models(32, 2);
 /// A leaf is replaced when it has so many keys, because replacing it takes some tens of nanoseconds for
 /// each,
-const KEYS_MAX: u32 = 8192;
+const KEYS_MAX: u32 = in_models(8192, 24) as u32;
 /// and by the writer itself, whatever others are doing, when it has so many.
 const KEYS_LIMIT: u32 = 3 * KEYS_MAX;
 
@@ -74,11 +74,13 @@ struct Root {
 }
 
 // SAFETY: made of atomics, for which zeroes are values; 256 bytes, aligned to that.
-unsafe impl Zeroed for Root {}
-// SAFETY: made of atomics, for which zeroes are an empty segment; aligned to 128.
-unsafe impl Zeroed for First {}
-// SAFETY: as above.
-unsafe impl Zeroed for Child {}
+unsafe impl Zeroed for Root {
+    fn zero() -> Self {
+        let zeroes = || std::array::from_fn(|_| AtomicU64::zero());
+        let children = std::array::from_fn(|_| AtomicPtr::zero());
+        Self { len: AtomicU64::zero(), lowest: zeroes(), records: zeroes(), children }
+    }
+}
 
 /// What is in a gap.
 enum Gap<'a> {

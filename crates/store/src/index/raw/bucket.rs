@@ -17,7 +17,7 @@
 //! then. Without the second look a value that is being inserted again could be seen too early.
 #![allow(unsafe_code, reason = "follows links and reads keys with vector instructions")]
 
-use super::simd;
+use super::{pool::Zeroed, simd};
 use crate::sync::{
     prefetch::{prefetch_address, prefetch_once},
     primitive::{AtomicPtr, AtomicU64, IS_MODEL, Ordering, in_models, spin_loop, thread},
@@ -77,38 +77,18 @@ pub(super) fn used(header: u64) -> u32 {
     (header >> USED_SHIFT) as u32 & 0x7fff
 }
 
-impl<const N: usize> Slots<N, Link> {
-    /// Makes `len` of them, empty, from `first` on.
-    ///
-    /// # Safety
-    /// The memory is the caller's, long enough, and aligned.
-    pub(crate) unsafe fn make_empty(first: *mut Self, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            first.write_bytes(0, len);
-            Self::make_empty_of_zeroes(first, len);
-        }
+// SAFETY: a link is an atomic pointer.
+unsafe impl Zeroed for Link {
+    fn zero() -> Self {
+        Self(Zeroed::zero())
     }
+}
 
-    /// [`Slots::make_empty`] where there are zeroes, which need not be touched.
-    ///
-    /// # Safety
-    /// The memory is the caller's, long enough, aligned and zeroed.
-    pub(crate) unsafe fn make_empty_of_zeroes(first: *mut Self, len: usize) {
-        if !IS_MODEL {
-            // Zeroes are what `empty` makes.
-            return;
-        }
-        for i in 0..len {
-            // SAFETY: the caller's promise.
-            unsafe { first.add(i).write(Self::empty()) };
-        }
-    }
-
-    pub(crate) fn empty() -> Self {
-        let zeroes = || std::array::from_fn(|_| AtomicU64::new(0));
-        let extra = Link(AtomicPtr::new(std::ptr::null_mut()));
-        Self { header: AtomicU64::new(0), keys: zeroes(), extra, values: zeroes() }
+// SAFETY: slots are atomics, for which all zeroes are vacant slots, and are aligned to 128.
+unsafe impl<const N: usize, A: Zeroed> Zeroed for Slots<N, A> {
+    fn zero() -> Self {
+        let zeroes = || std::array::from_fn(|_| AtomicU64::zero());
+        Self { header: AtomicU64::zero(), keys: zeroes(), extra: A::zero(), values: zeroes() }
     }
 }
 
@@ -325,6 +305,17 @@ impl Bucket {
         for node in self.chain() {
             node.for_each_here(&mut visit);
         }
+    }
+
+    /// How many slots were ever used, and how many keys are present. Never waits.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let of = |header: u64| (used(header).count_ones(), present(header).count_ones());
+        let (mut all, mut here) = of(self.header.load(Ordering::Relaxed));
+        for node in self.chain() {
+            let (of_used, of_present) = of(node.header.load(Ordering::Relaxed));
+            (all, here) = (all + of_used, here + of_present);
+        }
+        (all as usize, here as usize)
     }
 
     /// Appends the present keys in ascending order. Words must be different, as those of integers are.

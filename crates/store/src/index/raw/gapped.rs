@@ -29,12 +29,13 @@ use super::{
     },
     bucket::{BUCKET_SLOTS, Lookup},
     head::Head,
+    pool::Zeroed,
     segment::Segment,
 };
 use crate::sync::{
     arena::Arena,
     prefetch::prefetch_address,
-    primitive::{AtomicPtr, AtomicU32, Ordering},
+    primitive::{AtomicPtr, AtomicU32, Ordering, in_models},
 };
 
 /// Slots of a segment.
@@ -42,11 +43,11 @@ const SLOTS: usize = BUCKET_SLOTS;
 /// Keys of a segment of a new leaf: a density of 0.6.
 const FILL: usize = SLOTS * 3 / 5;
 /// The most keys of a segment of a new leaf.
-const FILL_MAX: usize = 13;
+const FILL_MAX: usize = in_models(13, 3);
 /// An array is full when of 5 slots so many are used.
 const USED_OF_5: usize = 4;
 /// The most keys of a new leaf: its primary array is then 16 KiB of keys and values.
-pub(crate) const KEYS_MAX: usize = 1024 * 3 / 5;
+pub(crate) const KEYS_MAX: usize = in_models(1024 * 3 / 5, 8);
 
 type Array = Segment<SLOTS>;
 
@@ -71,8 +72,8 @@ unsafe impl Sync for GappedLeaf {}
 /// A zeroed array of so many segments.
 fn allocate(arena: &Arena, segments: usize) -> NonNull<Array> {
     let block = arena.allocate(segments * size_of::<Array>()).cast::<Array>();
-    // SAFETY: the block is ours and that long; zeroes are empty segments.
-    unsafe { block.write_bytes(0, segments) };
+    // SAFETY: the block is ours and that long.
+    unsafe { Array::make(block.as_ptr(), segments) };
     block
 }
 
@@ -142,6 +143,12 @@ impl GappedLeaf {
     /// Slots of both arrays.
     pub(crate) fn slots(&self) -> usize {
         self.len() * SLOTS * (1 + usize::from(self.secondary().is_some()))
+    }
+
+    /// Slots of both arrays that hold a key, present or removed.
+    pub(crate) fn used(&self) -> u32 {
+        let both = [&self.head.used, &self.secondary_used];
+        both.iter().map(|used| used.load(Ordering::Relaxed)).sum()
     }
 
     /// Whether there is a secondary array.

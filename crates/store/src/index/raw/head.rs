@@ -4,6 +4,7 @@
 use super::super::{
     address::word_behind,
     schema::{Probe, Schema},
+    tune::Noted,
 };
 use crate::sync::primitive::{AtomicBool, AtomicU32};
 
@@ -17,6 +18,8 @@ pub(crate) struct Head {
     pub(crate) removed: AtomicU32,
     /// Slots that hold a key, present or removed.
     pub(crate) used: AtomicU32,
+    /// What the last look at the leaf saw.
+    pub(crate) noted: Noted,
     /// Somebody is about to replace the leaf.
     pub(crate) is_retraining: AtomicBool,
 }
@@ -29,6 +32,7 @@ impl Head {
             built_of: len as u32,
             removed: AtomicU32::new(0),
             used: AtomicU32::new(len as u32),
+            noted: Noted::default(),
             is_retraining: AtomicBool::new(false),
         }
     }

@@ -17,8 +17,10 @@ use super::{
     super::{
         address::{Block, Line, Pivots, Top, find_pivot, word_behind},
         schema::{Probe, Schema},
+        tune::Noted,
     },
     bucket::{Bucket, Node},
+    pool::Zeroed,
 };
 use crate::sync::{
     arena::Arena,
@@ -76,6 +78,8 @@ pub(crate) struct Leaf {
     pub(crate) removed: AtomicU32,
     /// Keys it was built of.
     pub(crate) built_of: u32,
+    /// What the last look at it saw.
+    pub(crate) noted: Noted,
     /// Somebody is about to replace it.
     pub(crate) is_retraining: AtomicBool,
     extents: [AtomicPtr<Node>; EXTENTS],
@@ -109,7 +113,7 @@ impl Leaf {
         let buckets = buckets.max(1);
         let block = arena.allocate_zeroed(buckets * size_of::<Bucket>()).cast::<Bucket>();
         // SAFETY: the block is ours, that long, and zeroed.
-        unsafe { Bucket::make_empty_of_zeroes(block.as_ptr(), buckets) };
+        unsafe { Bucket::make_of_zeroes(block.as_ptr(), buckets) };
         Box::new(Self {
             line,
             mode,
@@ -122,6 +126,7 @@ impl Leaf {
             nodes: AtomicU32::new(0),
             removed: AtomicU32::new(0),
             built_of: built_of as u32,
+            noted: Noted::default(),
             is_retraining: AtomicBool::new(false),
             extents: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             prefix: prefix.into(),
@@ -268,7 +273,7 @@ impl Leaf {
             let block = arena.allocate(EXTENT_BYTES);
             let fresh = block.cast::<Node>().as_ptr();
             // SAFETY: the block is ours and that long.
-            unsafe { Node::make_empty(fresh, EXTENT_NODES) };
+            unsafe { Node::make(fresh, EXTENT_NODES) };
             let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
             nodes = match extent.compare_exchange(ptr::null_mut(), fresh, ok, failed) {
                 Ok(_) => fresh,

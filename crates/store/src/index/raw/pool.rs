@@ -6,9 +6,10 @@
 
 use std::ptr::{self, NonNull};
 
+use super::segment::Order;
 use crate::sync::{
     arena::Arena,
-    primitive::{AtomicPtr, AtomicU32, Ordering},
+    primitive::{AtomicPtr, AtomicU32, AtomicU64, IS_MODEL, Ordering},
 };
 
 /// Each extent is twice as long as the one before it.
@@ -20,8 +21,55 @@ const FIRST_BYTES: usize = 1024;
 ///
 /// # Safety
 /// SAFETY: all zeroes are a value of the type, which is made of atomics, needs no drop, and is aligned to at
-/// most what an [`Arena`] aligns to.
-pub(crate) unsafe trait Zeroed {}
+/// most what an [`Arena`] aligns to. (Where a model checker's atomics are no zeroes, `zero` makes the value.)
+pub(crate) unsafe trait Zeroed: Sized {
+    /// The value that all zeroes are.
+    fn zero() -> Self;
+
+    /// Makes `len` of them from `first` on.
+    ///
+    /// # Safety
+    /// The memory is the caller's, long enough, and aligned.
+    unsafe fn make(first: *mut Self, len: usize) {
+        // SAFETY: the caller's promise; zeroes are values of the type.
+        unsafe {
+            first.write_bytes(0, len);
+            Self::make_of_zeroes(first, len);
+        }
+    }
+
+    /// [`Zeroed::make`] where there are zeroes, which need not be touched.
+    ///
+    /// # Safety
+    /// The memory is the caller's, long enough, aligned and zeroed.
+    unsafe fn make_of_zeroes(first: *mut Self, len: usize) {
+        for i in 0..if IS_MODEL { len } else { 0 } {
+            // SAFETY: the caller's promise.
+            unsafe { first.add(i).write(Self::zero()) };
+        }
+    }
+}
+
+// SAFETY: zeroes are the number 0, and no more alignment than a word's is needed.
+unsafe impl Zeroed for AtomicU64 {
+    fn zero() -> Self {
+        Self::new(0)
+    }
+}
+
+// SAFETY: an order is an atomic word, which is 0 where there are no slots.
+unsafe impl Zeroed for Order {
+    fn zero() -> Self {
+        Self::none()
+    }
+}
+
+// SAFETY: zeroes are the null pointer, and no more alignment than a word's is needed.
+unsafe impl<T> Zeroed for AtomicPtr<T> {
+    fn zero() -> Self {
+        Self::new(ptr::null_mut())
+    }
+}
 
 /// Pieces of one type.
 pub(crate) struct Pool<T> {
@@ -65,9 +113,9 @@ impl<T: Zeroed> Pool<T> {
         if pieces.is_null() {
             let bytes = Self::extent_bytes(at);
             let block = arena.allocate(bytes);
-            // SAFETY: the block is ours and that long.
-            unsafe { block.write_bytes(0, bytes) };
             let fresh = block.cast::<T>().as_ptr();
+            // SAFETY: the block is ours and that long.
+            unsafe { T::make(fresh, Self::FIRST << at) };
             let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
             pieces = match extent.compare_exchange(ptr::null_mut(), fresh, ok, failed) {
                 Ok(_) => fresh,

@@ -24,6 +24,13 @@ use crate::sync::primitive::{AtomicU64, Ordering};
 /// each.
 pub(crate) struct Order(AtomicU64);
 
+impl Order {
+    /// The order of no slots.
+    pub(super) fn none() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
 /// Sorted slots, 7 or 15 of them.
 pub(crate) type Segment<const N: usize> = Slots<N, Order>;
 

@@ -36,7 +36,7 @@ use super::{
 use crate::sync::{
     arena::Arena,
     prefetch::prefetch_address,
-    primitive::{AtomicPtr, AtomicU32, Ordering},
+    primitive::{AtomicPtr, AtomicU32, Ordering, in_models},
 };
 
 /// Slots of a group.
@@ -46,7 +46,7 @@ const WIDER_GROUPS: usize = 8;
 /// Runs behind a group, one behind the other.
 const DEPTH_MAX: u32 = 2;
 /// Slots of a window in a wider run.
-const WIDER_WINDOW: usize = 32;
+const WIDER_WINDOW: usize = in_models(32, 8);
 /// Groups that are one place.
 const PLACE_GROUPS: usize = 4;
 /// Heights of a leaf's line for each key that it was fitted to.
@@ -54,10 +54,17 @@ pub(crate) const HEIGHT: u64 = 64;
 /// A leaf is replaced when of 5 slots so many are used,
 const USED_OF_5: u32 = 4;
 /// or when so many keys are in wider runs.
-const OVERFLOW_MAX: u32 = 256;
+const OVERFLOW_MAX: u32 = in_models(256, 8) as u32;
 
 /// What is behind a group.
 pub(crate) struct Link(AtomicPtr<Wider>);
+
+// SAFETY: a link is an atomic pointer.
+unsafe impl Zeroed for Link {
+    fn zero() -> Self {
+        Self(Zeroed::zero())
+    }
+}
 
 type Group = Slots<GROUP, Link>;
 
@@ -65,7 +72,11 @@ type Group = Slots<GROUP, Link>;
 struct Wider([Group; WIDER_GROUPS]);
 
 // SAFETY: groups are atomics, for which all zeroes are vacant slots and no link, aligned to 256.
-unsafe impl Zeroed for Wider {}
+unsafe impl Zeroed for Wider {
+    fn zero() -> Self {
+        Self(std::array::from_fn(|_| Group::zero()))
+    }
+}
 
 /// How a leaf places its keys.
 #[derive(Clone, Copy, Debug)]
@@ -168,8 +179,8 @@ impl SlotLeaf {
         let last_start = usize::try_from(last).map_or(room, |last| last.clamp(room, 2 * room));
         let groups = (last_start + shape.window as usize).div_ceil(GROUP);
         let block = arena.allocate(groups * size_of::<Group>()).cast::<Group>();
-        // SAFETY: the block is ours and that long; zeroes are vacant slots and no links.
-        unsafe { block.write_bytes(0, groups) };
+        // SAFETY: the block is ours and that long.
+        unsafe { Group::make(block.as_ptr(), groups) };
         Self {
             shape,
             last_start: last_start as u32,
@@ -354,7 +365,8 @@ impl SlotLeaf {
                 let mut hits = group.matching(word, used(header) & among);
                 while hits != 0 {
                     let slot = hits.trailing_zeros() as usize;
-                    if is_same(group.values[slot].load(Ordering::Relaxed)) {
+                    // A removed key that is just coming back may have got a new record.
+                    if is_same(group.values[slot].load(Ordering::Acquire)) {
                         return Ok(Seat::Own(group, Claim::new(&group.header, slot)?));
                     }
                     hits &= hits - 1;
@@ -386,8 +398,13 @@ impl SlotLeaf {
             0 => 0,
             _ => self.overflow.fetch_add(1, Ordering::Relaxed) + 1,
         };
-        let most = self.slots() as u32 / 5 * USED_OF_5;
-        (used >= most || overflow >= OVERFLOW_MAX).then_some(Trigger::Full)
+        (self.is_full(used) || overflow >= OVERFLOW_MAX).then_some(Trigger::Full)
+    }
+
+    /// Whether a leaf with so many used slots is to be replaced.
+    #[inline]
+    pub(crate) fn is_full(&self, used: u32) -> bool {
+        used >= self.slots() as u32 * USED_OF_5 / 5
     }
 
     /// Puts an entry into a leaf that nobody else can reach; says how many runs are before its own.

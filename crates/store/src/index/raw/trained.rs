@@ -19,6 +19,7 @@ use super::{
     bucket::present,
     claim::{self, Claim},
     leaf::is_same,
+    pool::Zeroed,
     segment::is_below,
 };
 use crate::sync::{
@@ -44,6 +45,7 @@ pub(super) struct Trained {
 }
 
 const _: () = assert!(size_of::<Trained>() <= HEAD_BYTES);
+const _: () = assert!(align_of::<AtomicU64>() <= 8 && align_of::<AtomicPtr<Anything>>() <= 8);
 
 impl Trained {
     /// The trained array of a run of entries, whose words ascend along `model`.
@@ -54,10 +56,13 @@ impl Trained {
         // SAFETY: the block is ours, that long and aligned; all of it is written before anything is
         // read: zeroes are no values, absent records and links to nothing.
         unsafe {
-            block.write_bytes(0, Self::bytes_of(len));
             block.cast::<Self>().write(trained);
             let keys = block.add(HEAD_BYTES).cast::<u64>();
             keys.copy_from_nonoverlapping(NonNull::from(words).cast(), len);
+            let values = block.add(HEAD_BYTES + Self::values_at(len));
+            AtomicU64::make(values.cast().as_ptr(), len + len.div_ceil(RECORDS));
+            let links = block.add(HEAD_BYTES + Self::links_at(len));
+            AtomicPtr::<Anything>::make(links.cast().as_ptr(), len + 1);
         }
         for (value, entry) in trained.values().iter().zip(entries) {
             value.store(entry.value, Ordering::Relaxed);
@@ -98,9 +103,24 @@ impl Trained {
         (self.block, self.bytes())
     }
 
+    /// Where the values are, behind the keys.
+    #[inline(always)]
+    fn values_at(len: usize) -> usize {
+        len * size_of::<u64>()
+    }
+
+    #[inline(always)]
+    fn headers_at(len: usize) -> usize {
+        Self::values_at(len) + len * size_of::<AtomicU64>()
+    }
+
+    #[inline(always)]
+    fn links_at(len: usize) -> usize {
+        Self::headers_at(len) + len.div_ceil(RECORDS) * size_of::<AtomicU64>()
+    }
+
     fn bytes_of(len: usize) -> usize {
-        let words = 2 * len + len.div_ceil(RECORDS) + len + 1;
-        HEAD_BYTES + words * size_of::<u64>()
+        HEAD_BYTES + Self::links_at(len) + (len + 1) * size_of::<AtomicPtr<Anything>>()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -113,37 +133,34 @@ impl Trained {
         self.len as usize
     }
 
-    /// Words of the block from the `first` on.
+    /// One of the block's arrays.
     #[inline(always)]
-    fn words<T>(&self, first: usize, len: usize) -> &[T] {
-        // SAFETY: the block holds keys, values, headers and links, each eight bytes of its own type,
-        // one behind the other; the callers name one of these arrays. All of it was initialised by
-        // `new` and lives for as long as the array is used.
-        unsafe {
-            let start = self.block.add(HEAD_BYTES + first * size_of::<u64>());
-            slice::from_raw_parts(start.cast().as_ptr(), len)
-        }
+    fn array<T>(&self, at: usize, len: usize) -> &[T] {
+        // SAFETY: the block holds keys, values, headers and links, each of its own type and aligned to
+        // eight bytes, one behind the other; the callers name one of these arrays. All of it was
+        // initialised by `new` and lives for as long as the array is used.
+        unsafe { slice::from_raw_parts(self.block.add(HEAD_BYTES + at).cast().as_ptr(), len) }
     }
 
     #[inline(always)]
     fn keys(&self) -> &[u64] {
-        self.words(0, self.len())
+        self.array(0, self.len())
     }
 
     #[inline(always)]
     fn values(&self) -> &[AtomicU64] {
-        self.words(self.len(), self.len())
+        self.array(Self::values_at(self.len()), self.len())
     }
 
     #[inline(always)]
     fn headers(&self) -> &[AtomicU64] {
-        self.words(2 * self.len(), self.len().div_ceil(RECORDS))
+        self.array(Self::headers_at(self.len()), self.len().div_ceil(RECORDS))
     }
 
     /// The links: the first is for what is below all records, each other for what is behind one.
     #[inline(always)]
     pub(super) fn links(&self) -> &[AtomicPtr<Anything>] {
-        self.words(2 * self.len() + self.len().div_ceil(RECORDS), self.len() + 1)
+        self.array(Self::links_at(self.len()), self.len() + 1)
     }
 
     /// The record of a key, or the link that it belongs behind.
@@ -156,14 +173,15 @@ impl Trained {
         while len > 0 {
             let half = len / 2;
             let at = low + half;
+            // The record may be a new one, of a key that is just coming back.
             let is_lower = match S::WIDE {
-                true => is_below::<S>(keys[at], values[at].load(Ordering::Relaxed), word, probe),
+                true => is_below::<S>(keys[at], values[at].load(Ordering::Acquire), word, probe),
                 false => keys[at] < word,
             };
             (low, len) = if is_lower { (at + 1, len - half - 1) } else { (low, half) };
         }
         let is_it = keys.get(low) == Some(&word)
-            && is_same::<S>(probe)(values[low].load(Ordering::Relaxed));
+            && is_same::<S>(probe)(values[low].load(Ordering::Acquire));
         if is_it { Ok(low) } else { Err(low) }
     }
 

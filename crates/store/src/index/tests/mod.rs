@@ -490,3 +490,74 @@ fn a_stale_reason_to_replace_a_leaf_does_no_harm() {
     }
     assert!(index.iter().eq((0..3000).map(|i| (i * 7, i))));
 }
+
+/// Leaves that nobody writes give back what room they have, and a look at what is well changes nothing.
+#[test]
+#[cfg_attr(miri, ignore = "needs many keys")]
+fn leaves_that_are_not_written_are_compacted() {
+    // Leaves of two arrays have both then: as these keys are even, all leaves are as full.
+    const KEYS: u64 = 300_000;
+    for preset in [Preset::Auto, Preset::Loft, Preset::FineStore, Preset::Tone] {
+        let index = Index::<u64, u64>::builder().preset(preset).build();
+        let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // New leaves of buckets, those of the other kinds as they are after insertions.
+        if preset == Preset::Auto {
+            let all: BTreeMap<u64, u64> = (0..KEYS).map(|i| (key(i), i)).collect();
+            index.bulk_load(all).unwrap();
+        } else {
+            (0..KEYS).for_each(|i| _ = index.insert(key(i), i));
+        }
+        // Fewer than would have a leaf replaced by who removes them.
+        let removed_of_20 = if preset == Preset::Auto { 7 } else { 1 };
+        let is_kept = |i: &u64| i % 20 >= removed_of_20;
+        for i in (0..KEYS).filter(|i| !is_kept(i)) {
+            assert_eq!(index.remove(&key(i)), Some(i));
+        }
+        let before = index.stats();
+        // The first look learns what there is.
+        index.tune();
+        assert!(index.tune() > 0, "{preset:?}");
+        let after = index.stats();
+        assert!(after.fill > before.fill, "{preset:?}: {before:?} became {after:?}");
+        // What was made anew stays as it is, but where its memory is worth giving back.
+        let tours = (0..30).take_while(|_| index.tune() > 0).count();
+        assert!(tours < 30, "{preset:?}");
+        let mut expected: Vec<_> = (0..KEYS).filter(is_kept).map(|i| (key(i), i)).collect();
+        expected.sort_unstable();
+        assert!(index.iter().eq(expected), "{preset:?}");
+    }
+}
+
+/// A leaf that fills up is replaced before a writer has to.
+#[test]
+fn leaves_that_fill_up_are_replaced_ahead_of_need() {
+    let index = Index::<u64, u64>::new();
+    index.bulk_load((0..1500).map(|i| (i << 32, i))).unwrap();
+    let nodes = || index.stats().overflow_nodes;
+    let mut random = Random(7);
+    assert_eq!(index.tune(), 0);
+    while index.stats().retrains == 0 && nodes() < 40 {
+        index.insert((random.below(1500) << 32) + random.below(1 << 32), 1);
+    }
+    assert_eq!(index.stats().retrains, 0, "a writer was faster");
+    assert_eq!(index.tune(), 1);
+    assert!(nodes() < 20, "{}", nodes());
+}
+
+/// The first trainer does it unasked, and frees what waits.
+#[test]
+fn an_idle_trainer_looks_after_the_leaves() {
+    const KEYS: u64 = 50_000;
+    let index = Index::<u64, u64>::builder().preset(Preset::Tone).trainers(2).build();
+    for i in 0..KEYS {
+        index.insert(i * i, i);
+    }
+    let start = index.stats().retrains;
+    let is_done = || index.stats().retrains > start && index.stats().garbage_bytes == 0;
+    // Other tests' threads may be pinned for a while.
+    assert!((0..6000).any(|_| {
+        thread::sleep(std::time::Duration::from_millis(10));
+        is_done()
+    }));
+    assert!(index.iter().eq((0..KEYS).map(|i| (i * i, i))));
+}
