@@ -248,7 +248,7 @@ pub(super) const BUGS: [Bug; 32] = [
         name: "a secondary array is published by a store",
         file: GAPPED,
         sound: "        let linked = match self.secondary.compare_exchange(none, block.as_ptr(), ok, failed) {\n",
-        broken: "        let _ = (none, ok, failed);\n        self.secondary.store(block.as_ptr(), Ordering::Release);\n        let linked = match Ok::<(), *mut Array>(()) {\n",
+        broken: "        let _: (*mut Array, _, _) = (none, ok, failed);\n        self.secondary.store(block.as_ptr(), Ordering::Release);\n        let linked = match Ok::<(), *mut Array>(()) {\n",
         suite: Models,
         test: "a_secondary_array_is_made_once",
     },

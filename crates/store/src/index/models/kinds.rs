@@ -136,13 +136,13 @@ fn no_run_is_linked_to_a_frozen_group() {
     });
 }
 
-/// Bins under a root, until they become a small trained array.
+/// A bin under a root is full, so that all of them become a small trained array while another is written.
 #[test]
 fn bins_are_trained_while_another_writes_one_of_them() {
     let one = |index: &Words| assert_eq!(index.insert(18, 0), None);
     let other = |index: &Words| {
-        assert_eq!(index.remove(&12), Some(12));
-        assert_eq!(index.insert(12, 0), None);
+        assert_eq!(index.remove(&11), Some(11));
+        assert_eq!(index.insert(11, 0), None);
     };
     for between in [5, 6] {
         race(
@@ -150,7 +150,7 @@ fn bins_are_trained_while_another_writes_one_of_them() {
             move || loaded(Preset::FineStore, between),
             [one, other],
             |index| {
-                assert_eq!(index.get(&12), Some(0));
+                assert_eq!(index.get(&11), Some(0));
                 assert_eq!(index.get(&18), Some(0));
                 assert!(keys(index).is_sorted_by(|a, b| a < b));
             },

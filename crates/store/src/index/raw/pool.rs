@@ -43,7 +43,10 @@ pub(crate) unsafe trait Zeroed: Sized {
     /// # Safety
     /// The memory is the caller's, long enough, aligned and zeroed.
     unsafe fn make_of_zeroes(first: *mut Self, len: usize) {
-        for i in 0..if IS_MODEL { len } else { 0 } {
+        if !IS_MODEL {
+            return;
+        }
+        for i in 0..len {
             // SAFETY: the caller's promise.
             unsafe { first.add(i).write(Self::zero()) };
         }
