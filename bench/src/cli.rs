@@ -43,7 +43,7 @@ pub enum BenchCommand {
     ReadAfterDelete(ReadAfterDeleteCommand),
     /// Compare index blocks: codes trained from keys, eight plain bytes, binary search
     ///
-    /// Workloads: compact, index (bytes per key in the file), index_memory, index_per_block,
+    /// Workloads: compact, index (bytes in the file), index_memory, index_per_block,
     /// keys_per_segment, coded_segments, codes, get (all in the cache), blocks_read (with nothing in
     /// it); and for the codes by themselves distinct, coding and parameters.
     Models(ModelsCommand),

@@ -82,6 +82,11 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
+/// Bytes a key, for a table with two digits.
+fn per_1k(bytes: f64) -> Sample {
+    Sample::plain(bytes * 1e3, "bytes/1k keys")
+}
+
 /// Says how much smaller learned indexes are.
 fn conclude(report: &mut Report) {
     let bytes = |report: &Report, name| report.value(name, "index", 1);
@@ -167,9 +172,9 @@ impl Measured<'_> {
         let keys = total(|table| table.keys);
         let segments = total(|table| table.segments.into());
         let blocks = total(|table| table.blocks.into());
-        self.add(report, "index", Sample::plain(total(|t| t.index_bytes) / keys, "bytes/key"));
+        self.add(report, "index", per_1k(total(|t| t.index_bytes) / keys));
         let resident = total(|table| table.index_resident_bytes);
-        self.add(report, "index_memory", Sample::plain(resident / keys, "bytes/key"));
+        self.add(report, "index_memory", per_1k(resident / keys));
         self.add(
             report,
             "index_per_block",
@@ -241,7 +246,7 @@ fn measure_codes(keys: &Keys, report: &mut Report) {
         let of = keys.len() as f64;
         report.add(name, "distinct", 1, Sample::plain(100.0 * distinct as f64 / of, "%"));
         report.add(name, "coding", 1, Sample::plain(took / of, "ns/key"));
-        report.add(name, "parameters", 1, Sample::plain(bytes as f64 / of, "bytes/key"));
+        report.add(name, "parameters", 1, per_1k(bytes as f64 / of));
     }
 }
 
