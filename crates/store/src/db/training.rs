@@ -171,12 +171,12 @@ mod tests {
         let mut batch = db.batch();
         // Runs of keys whose codes are used up long before the keys differ.
         let byte = |run: u64, j: u64| {
-            let mixed = (run * 64 + j).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mixed = (run * 256 + j).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 56) as u8
         };
         let keys = (0..u64::from(KEYS)).map(|i| -> Vec<u8> {
-            let run = (0..40).map(|j| byte(i / 600, j));
-            run.chain(((i % 600) as u32 * 3).to_be_bytes()).collect()
+            let run = (0..80).map(|j| byte(i / 2000, 2 * j));
+            run.chain(((i % 2000) as u32 * 3).to_be_bytes()).collect()
         });
         for key in keys.clone() {
             batch.insert(&keyspace, key, "1");
