@@ -96,19 +96,19 @@ fn what_is_full_grows_and_nothing_in_it_is_lost() {
     }
 }
 
-/// Each writer finds its own segment full.
+/// Two writers find the primary array full, each in a segment of its own.
 #[test]
 fn a_secondary_array_is_made_once() {
     let make = || {
         let index: Words = empty(Preset::Tone);
         index.bulk_load((1..=4).map(|i| (10 * i, i))).unwrap();
-        [11, 12, 31, 32].into_iter().for_each(|key| _ = index.insert(key, key));
+        [11, 31].into_iter().for_each(|key| _ = index.insert(key, key));
         index
     };
     let one = |index: &Words| assert_eq!(index.insert(13, 0), None);
     let other = |index: &Words| assert_eq!(index.insert(33, 0), None);
     race(2, make, [one, other], |index| {
-        assert_eq!(keys(index), [10, 11, 12, 13, 20, 30, 31, 32, 33, 40]);
+        assert_eq!(keys(index), [10, 11, 13, 20, 30, 31, 33, 40]);
     });
 }
 
