@@ -357,8 +357,11 @@ impl<K: Key, V: Value> Drop for Index<K, V> {
             trainers.stop();
         }
         for trainer in self.trainers.drain(..) {
-            // One that panicked has said so.
-            let _ = trainer.join();
+            // A trainer that freed a value may have dropped the last handle: it cannot wait for itself.
+            if trainer.thread().id() != thread::current().id() {
+                // One that panicked has said so.
+                let _ = trainer.join();
+            }
         }
     }
 }

@@ -155,6 +155,46 @@ fn values_may_use_the_index_that_they_are_in() {
     }
 }
 
+/// A value that keeps its index alive, and says where it ended and how.
+struct Keeper {
+    _index: Arc<Index<u64, Keeper>>,
+    end: End,
+}
+
+#[derive(Clone)]
+struct End(Arc<AtomicUsize>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // After the index, whose end may have panicked.
+        self.0.fetch_add(if thread::panicking() { 1_000 } else { 1 }, SeqCst);
+    }
+}
+
+impl Clone for Keeper {
+    fn clone(&self) -> Self {
+        Self { _index: Arc::clone(&self._index), end: self.end.clone() }
+    }
+}
+
+/// The last handle of an index may lie in a value that a trainer frees.
+#[test]
+fn an_index_may_end_on_its_own_trainer() {
+    let ends = Arc::new(AtomicUsize::new(0));
+    let index: Arc<Index<u64, Keeper>> = Arc::new(Index::builder().trainers(1).build());
+    index.insert(1, Keeper { _index: Arc::clone(&index), end: End(Arc::clone(&ends)) });
+    drop(index.remove(&1));
+    let weak = Arc::downgrade(&index);
+    drop(index);
+    let begun = std::time::Instant::now();
+    while ends.load(SeqCst) < 2 {
+        assert!(begun.elapsed().as_secs() < 60, "no trainer has freed the value");
+        thread::yield_now();
+    }
+    assert!(weak.upgrade().is_none());
+    assert_eq!(ends.load(SeqCst), 2, "the index has panicked at its end");
+}
+
 thread_local! {
     static LAST: RefCell<Option<Parting>> = const { RefCell::new(None) };
 }
