@@ -59,6 +59,11 @@ impl Reply {
         }
     }
 
+    /// Goes on in another buffer, whose bytes are the replies now; gives the one before back.
+    pub fn replace_buffer(&mut self, buffer: Vec<u8>) -> Vec<u8> {
+        std::mem::replace(&mut self.buffer, buffer)
+    }
+
     /// Bytes that the buffer holds or has room for.
     #[must_use]
     pub fn capacity(&self) -> usize {
