@@ -1,7 +1,8 @@
 //! The `rhumb` binary: reads the command line, runs one command, turns its outcome into an exit
 //! code. Each command is a file under `commands/`.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod allocator;
 mod columns;
 mod commands;
 mod failure;
