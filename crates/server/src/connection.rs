@@ -37,10 +37,12 @@ const COMMANDS_MAX: usize = 1024;
 /// Replies are sent once they are this large, in bytes, even if there are commands left to run.
 const SEND_BYTES: usize = 64 << 10;
 
-/// Replies of so many bytes are sent before other clients have their turn: while they are in the
-/// processor's cache. The kernel's copy of what has left it takes longer than the reading of a
-/// hundred elements.
-const SEND_SOON_BYTES: usize = 4 << 10;
+/// Replies that are smaller are copied out of the buffer that they were written into, which is warm
+/// for the next client then.
+const SMALL_REPLY_BYTES: usize = 4 << 10;
+
+/// How many buffers for replies a thread keeps; each has at most twice [`SEND_BYTES`].
+const SPARE_BUFFERS: usize = 8;
 
 /// A buffer of an idle client that is larger is given back.
 const IDLE_BYTES: usize = 512;
@@ -52,9 +54,8 @@ thread_local! {
     /// What bytes are read into before they are a client's; one for each thread.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 
-    /// What replies are written into before they are sent at once or kept; one for each thread, so
-    /// that it is in the processor's cache, and nobody's buffer grows step by step.
-    static REPLIES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// Buffers for replies; the last one was used last, and is in the processor's cache.
+    static SPARE: Cell<Vec<Vec<u8>>> = const { Cell::new(Vec::new()) };
 }
 
 /// Why a connection ends before the client says so.
@@ -121,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             // After all clients whose commands are here: what is sent in one go to those who are on
             // the same machine, or behind the same wire, wakes the other side once and not each time.
             // (Also after writes, which let the others go first before: that costs 15% otherwise.)
-            if self.out.len() < SEND_SOON_BYTES {
+            if let Some(_waits) = self.session.turn.hold_replies(self.out.len()) {
                 tokio::task::yield_now().await;
             }
             self.send().await?;
@@ -214,7 +215,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn run_some(&mut self, at: usize) -> usize {
         let Self { server, session, input, frames, out, .. } = self;
         // What is behind earlier replies joins them.
-        let own = out.is_empty().then(|| out.replace_buffer(REPLIES.take()));
+        let own = out.is_empty().then(|| out.replace_buffer(spare_buffer()));
         let mut run = || session.run(server, input, frames, at, SEND_BYTES, out);
         let ran = if server.databases.fsync() == Fsync::Always {
             // The thread may wait for the disk: another one takes its other connections.
@@ -223,10 +224,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             run()
         };
         if let Some(mut own) = own
-            && out.len() < SEND_SOON_BYTES
+            && out.len() < SMALL_REPLY_BYTES
         {
             own.extend_from_slice(out.bytes());
-            keep_for_replies(out.replace_buffer(own));
+            keep_spare(out.replace_buffer(own));
         }
         ran
     }
@@ -278,7 +279,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.input = Vec::new();
         }
         if self.out.capacity() > IDLE_BYTES {
-            keep_for_replies(self.out.replace_buffer(Vec::new()));
+            keep_spare(self.out.replace_buffer(Vec::new()));
         }
         let (query, reply) = (self.input.capacity(), self.out.capacity());
         let info = &self.session.info;
@@ -300,10 +301,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// Keeps a buffer for the next replies of this thread: the largest that is not too large.
-fn keep_for_replies(mut buffer: Vec<u8>) {
-    buffer.clear();
-    let kept = REPLIES.take();
-    let is_better = buffer.capacity() > kept.capacity() && buffer.capacity() <= 2 * SEND_BYTES;
-    REPLIES.set(if is_better { buffer } else { kept });
+/// A buffer for replies, empty.
+fn spare_buffer() -> Vec<u8> {
+    let mut spare = SPARE.take();
+    let buffer = spare.pop().unwrap_or_else(|| Vec::with_capacity(4 * SMALL_REPLY_BYTES));
+    SPARE.set(spare);
+    buffer
+}
+
+/// Keeps a buffer for the next replies of this thread, if it is neither small nor large.
+fn keep_spare(mut buffer: Vec<u8>) {
+    let mut spare = SPARE.take();
+    let is_fit = (SMALL_REPLY_BYTES..=2 * SEND_BYTES).contains(&buffer.capacity());
+    if is_fit && spare.len() < SPARE_BUFFERS {
+        buffer.clear();
+        spare.push(buffer);
+    }
+    SPARE.set(spare);
 }

@@ -11,7 +11,10 @@
 //! once; (2) whoever takes locks in another way closes the turn of its worker first; (3) whoever has
 //! joined awaits nothing else before it finishes.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use parking_lot::Mutex;
 use rhumb::{Error, Result};
@@ -26,6 +29,10 @@ use crate::{
 /// A turn is closed once so many commands have joined it, or so many bytes are pending.
 const COMMANDS_MAX: usize = 512;
 const BYTES_MAX: usize = 1 << 20;
+
+/// So many bytes of replies wait for a worker's other clients at a time. More would have left the
+/// processor's nearer caches before the kernel copies it.
+const REPLY_BYTES_MAX: usize = 128 << 10;
 
 /// What became of a turn, once it is closed.
 type Outcome = OnceLock<Result<()>>;
@@ -45,6 +52,20 @@ impl Ticket {
 #[derive(Default)]
 pub(crate) struct Turn {
     open: Mutex<Option<Open>>,
+    /// Bytes of replies that wait until all clients have had their turn.
+    reply_bytes: AtomicUsize,
+}
+
+/// That a client's replies wait for those of the others, until this is dropped.
+pub(crate) struct HeldReplies<'t> {
+    turn: &'t Turn,
+    bytes: usize,
+}
+
+impl Drop for HeldReplies<'_> {
+    fn drop(&mut self) {
+        self.turn.reply_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -66,6 +87,13 @@ impl Open {
 }
 
 impl Turn {
+    /// Lets replies of `bytes` wait; nothing if too many do, and these are to be sent now.
+    pub(crate) fn hold_replies(&self, bytes: usize) -> Option<HeldReplies<'_>> {
+        let held = HeldReplies { turn: self, bytes };
+        let before = self.reply_bytes.fetch_add(bytes, Ordering::Relaxed);
+        (before + bytes <= REPLY_BYTES_MAX).then_some(held)
+    }
+
     /// Runs a command of these keys over what the turn has pending.
     ///
     /// # Errors
