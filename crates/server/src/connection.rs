@@ -42,7 +42,7 @@ const SEND_BYTES: usize = 64 << 10;
 const SMALL_REPLY_BYTES: usize = 4 << 10;
 
 /// How many buffers for replies a thread keeps; each has at most twice [`SEND_BYTES`].
-const SPARE_BUFFERS: usize = 8;
+const SPARE_BUFFERS: usize = 16;
 
 /// A buffer of an idle client that is larger is given back.
 const IDLE_BYTES: usize = 512;

@@ -1,6 +1,6 @@
 //! The merging: reads the inputs in order, keeps what must stay, and writes new tables.
 
-use std::sync::atomic::Ordering;
+use std::{ops::Bound, sync::atomic::Ordering};
 
 use super::{
     picker::{self, Job},
@@ -129,7 +129,7 @@ impl Core {
         finish: &mut dyn FnMut(TableWriter) -> Result<TableMeta>,
         outputs: &mut Vec<TableMeta>,
     ) -> Result<()> {
-        let mut merge = Merge::new(Inputs::Sources(sources(job)), Start::First);
+        let mut merge = Merge::new(Inputs::Sources(sources(job)), Start::First, Bound::Unbounded);
         let mut retain = Retain::new(self.snapshots.list(), job.deepest);
         let options = tree.options.table.with_writers(0);
         let begun = merge.begin()?;

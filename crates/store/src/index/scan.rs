@@ -11,7 +11,10 @@
 //!    While only one is, that is made so bucket by bucket.
 #![allow(unsafe_code, reason = "keeps places beside the guard that keeps them alive")]
 
-use std::ops::{Bound as Limit, Range};
+use std::{
+    cell::Cell,
+    ops::{Bound as Limit, Range},
+};
 
 use super::{
     core::Core,
@@ -21,7 +24,7 @@ use super::{
     route::Place,
     schema::{Probe, Schema},
 };
-use crate::sync::primitive::in_models;
+use crate::sync::primitive::{in_models, local};
 
 /// A scan finds its place again after so many leaves.
 const LEAVES_PINNED: usize = in_models(32, 2);
@@ -95,6 +98,39 @@ impl Edge {
     }
 }
 
+/// A buffer that is kept for the thread's next scan has at most room for so many entries.
+const SPARE_MAX: usize = 1024;
+
+local! {
+    static SPARE: Cell<Vec<Entry>> = Cell::new(Vec::new());
+}
+
+/// Entries of one end of a scan, in memory that scans of a thread use one after another: for short ones
+/// the allocator would take as long as the reading.
+#[derive(Default)]
+struct Buffer(Vec<Entry>);
+
+impl Buffer {
+    /// Empties the buffer and makes room for so many entries.
+    fn prepare(&mut self, entries: usize) {
+        if self.0.capacity() == 0 {
+            self.0 = SPARE.try_with(Cell::take).unwrap_or_default();
+        }
+        self.0.clear();
+        self.0.reserve(entries);
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if (1..=SPARE_MAX).contains(&self.0.capacity()) {
+            self.0.clear();
+            // A thread that ends has nothing to keep it for.
+            let _ = SPARE.try_with(|spare| spare.set(std::mem::take(&mut self.0)));
+        }
+    }
+}
+
 /// One end of a scan.
 struct End<'m> {
     /// The leaf that is being read; none before the first and after a pin has ended.
@@ -106,7 +142,7 @@ struct End<'m> {
     /// The bucket whose memory is to be asked for next.
     ahead: usize,
     /// Entries of a bucket in ascending order,
-    buffer: Vec<Entry>,
+    buffer: Buffer,
     /// and those of them that are to be yielded.
     left: Range<usize>,
     is_done: bool,
@@ -115,7 +151,7 @@ struct End<'m> {
 
 impl End<'_> {
     fn new() -> Self {
-        let buffer = Vec::new();
+        let buffer = Buffer::default();
         let left = 0..0;
         Self { place: None, next: None, last: 0, ahead: 0, buffer, left, is_done: false, leaves: 0 }
     }
@@ -126,9 +162,8 @@ impl End<'_> {
 
     /// Reads what a place has within the edges.
     fn read<S: Schema>(&mut self, leaf: &AnyLeaf, at: usize, low: &Edge, high: &Edge) {
-        self.buffer.clear();
-        self.buffer.reserve(BUFFER);
-        leaf.append_sorted::<S>(at, &mut self.buffer);
+        self.buffer.prepare(BUFFER);
+        leaf.append_sorted::<S>(at, &mut self.buffer.0);
         self.keep::<S>(low, high);
     }
 
@@ -142,24 +177,23 @@ impl End<'_> {
         low: &Edge,
         high: &Edge,
     ) {
-        self.buffer.clear();
-        self.buffer.reserve(wanted + BUFFER);
+        self.buffer.prepare(wanted + BUFFER);
         let Self { last, ahead, buffer, .. } = self;
-        let next = leaf.append_run::<S>(at, *last, wanted, ahead, buffer);
+        let next = leaf.append_run::<S>(at, *last, wanted, ahead, &mut buffer.0);
         self.next = (next <= self.last).then_some(next);
         self.keep::<S>(low, high);
     }
 
     /// Leaves out what is beyond the edges.
     fn keep<S: Schema>(&mut self, low: &Edge, high: &Edge) {
-        let start = self.buffer.iter().take_while(|entry| !low.is_below::<S>(entry)).count();
-        let last = self.buffer[start..].iter().rposition(|entry| high.is_above::<S>(entry));
+        let start = self.buffer.0.iter().take_while(|entry| !low.is_below::<S>(entry)).count();
+        let last = self.buffer.0[start..].iter().rposition(|entry| high.is_above::<S>(entry));
         self.left = start..last.map_or(start, |last| start + last + 1);
     }
 
     fn forget(&mut self) {
         self.left = 0..0;
-        self.buffer.clear();
+        self.buffer.0.clear();
     }
 
     fn end(&mut self) {
@@ -213,7 +247,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         }
         loop {
             if let Some(at) = self.front.left.next() {
-                let entry = self.front.buffer[at];
+                let entry = self.front.buffer.0[at];
                 return if self.asked == Asked::Front { Some(entry) } else { self.low_of(entry) };
             }
             if self.front.is_done {
@@ -237,7 +271,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         if self.asked == Asked::Front {
             self.front.left.start = self.front.left.end.min(start.saturating_add(limit));
         }
-        &self.front.buffer[start..self.front.left.start]
+        &self.front.buffer.0[start..self.front.left.start]
     }
 
     /// The next entry from above. What its value stands for lives until the next call.
@@ -248,7 +282,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         }
         loop {
             if let Some(at) = self.back.left.next_back() {
-                let entry = self.back.buffer[at];
+                let entry = self.back.buffer.0[at];
                 return if self.asked == Asked::Back { Some(entry) } else { self.high_of(entry) };
             }
             if self.back.is_done {
@@ -272,7 +306,7 @@ impl<'m, S: Schema> Scan<'m, S> {
 
     /// Moves the lower edge behind what was yielded of the front's bucket.
     fn note_front(&mut self) {
-        let yielded = self.front.buffer[..self.front.left.start].last();
+        let yielded = self.front.buffer.0[..self.front.left.start].last();
         if let Some(entry) = yielded.filter(|entry| self.low.is_below::<S>(entry)) {
             self.low.exclude::<S>(entry);
         }
@@ -280,7 +314,7 @@ impl<'m, S: Schema> Scan<'m, S> {
 
     /// Moves the upper edge before what was yielded of the back's bucket.
     fn note_back(&mut self) {
-        let yielded = self.back.buffer.get(self.back.left.end);
+        let yielded = self.back.buffer.0.get(self.back.left.end);
         if let Some(entry) = yielded.filter(|entry| self.high.is_above::<S>(entry)) {
             self.high.exclude::<S>(entry);
         }

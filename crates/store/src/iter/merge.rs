@@ -3,6 +3,7 @@
 
 use std::{
     cmp::Ordering,
+    ops::Bound,
     task::{Context, Poll},
 };
 
@@ -15,7 +16,7 @@ use crate::{
     plan::{Progress, drivers::read_many},
     sync::primitive::Arc,
     table::{BlockRef, Step},
-    types::compare_entries,
+    types::{compare_entries, compare_keys},
 };
 
 /// What a merge goes through.
@@ -37,6 +38,8 @@ pub(crate) struct Merge {
     forward: bool,
     /// Where the walk through these sources begins.
     start: Start,
+    /// Where it will be left at the latest: a source that begins beyond takes no part.
+    end: Bound<Box<[u8]>>,
     phase: Phase,
     /// The partitions behind these sources.
     partitions: Option<PartitionWalk>,
@@ -54,8 +57,9 @@ enum Phase {
 }
 
 impl Merge {
-    /// A walk over `inputs` from `start`; it stands nowhere before [`Merge::begin`].
-    pub(crate) fn new(inputs: Inputs, start: Start) -> Self {
+    /// A walk over `inputs` from `start`; it stands nowhere before [`Merge::begin`]. Entries beyond `end`
+    /// may be left out.
+    pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>) -> Self {
         let forward = start.is_forward();
         let (sources, partitions) = match inputs {
             Inputs::Sources(sources) => (sources, None),
@@ -64,7 +68,7 @@ impl Merge {
             }
         };
         let order = Vec::with_capacity(sources.len());
-        Self { sources, order, forward, start, phase: Phase::Fresh, partitions }
+        Self { sources, order, forward, start, end, phase: Phase::Fresh, partitions }
     }
 
     /// Goes to the first entry. All sources are started before the first is waited for, so that what
@@ -235,11 +239,21 @@ impl Merge {
     }
 
     fn sort(&mut self) {
-        self.order = (0..self.sources.len()).filter(|&i| self.sources[i].is_valid()).collect();
+        let takes_part = |source: &Source| source.is_valid() && !self.is_beyond(source.key());
+        self.order = (0..self.sources.len()).filter(|&i| takes_part(&self.sources[i])).collect();
         let mut order = std::mem::take(&mut self.order);
         order.sort_by(|&a, &b| self.compare(a, b));
         self.order = order;
         self.phase = Phase::Standing;
+    }
+
+    /// Whether a key is one that the walk is left before.
+    fn is_beyond(&self, key: &[u8]) -> bool {
+        let order = match &self.end {
+            Bound::Unbounded => return false,
+            Bound::Included(end) | Bound::Excluded(end) => compare_keys(key, end),
+        };
+        if self.forward { order.is_gt() } else { order.is_lt() }
     }
 
     #[inline]

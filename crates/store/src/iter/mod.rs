@@ -73,7 +73,7 @@ impl Ends {
     /// The walk from the front, to be driven to its next key.
     #[inline]
     fn front(&mut self, access: Access) -> &mut Walk {
-        let Self { sources, seq, from, front, back, back_key, .. } = self;
+        let Self { sources, seq, from, to, front, back, back_key, .. } = self;
         front.get_or_insert_with(|| {
             *back_key = back.as_ref().map(|back| Slice::copy_from(back.key()));
             let start = match from {
@@ -81,13 +81,13 @@ impl Ends {
                 Bound::Included(key) => Start::At(key.clone(), SeqNo::MAX),
                 Bound::Excluded(key) => Start::At(successor(key), SeqNo::MAX),
             };
-            Walk::new(sources(access), start, *seq)
+            Walk::new(sources(access), start, to.clone(), *seq)
         })
     }
 
     /// The walk from the back, to be driven to its next key.
     fn back(&mut self, access: Access) -> &mut Walk {
-        let Self { sources, seq, to, front, back, front_key, .. } = self;
+        let Self { sources, seq, from, to, front, back, front_key, .. } = self;
         back.get_or_insert_with(|| {
             *front_key = front.as_ref().map(|front| Slice::copy_from(front.key()));
             let start = match to {
@@ -95,7 +95,7 @@ impl Ends {
                 Bound::Included(key) => Start::Before(successor(key), SeqNo::MAX),
                 Bound::Excluded(key) => Start::Before(key.clone(), SeqNo::MAX),
             };
-            Walk::new(sources(access), start, *seq)
+            Walk::new(sources(access), start, from.clone(), *seq)
         })
     }
 

@@ -1,6 +1,6 @@
 //! From versions to keys: a walk over what one reader may see.
 
-use std::future::poll_fn;
+use std::{future::poll_fn, ops::Bound};
 
 use super::{
     merge::{Inputs, Merge},
@@ -52,11 +52,12 @@ enum Look {
 }
 
 impl Walk {
-    /// A walk over `inputs` from `start`, of versions not newer than `seq`.
-    pub(crate) fn new(inputs: Inputs, start: Start, seq: SeqNo) -> Self {
+    /// A walk over `inputs` from `start`, of versions not newer than `seq`, which is left once it stands
+    /// beyond `end`.
+    pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>, seq: SeqNo) -> Self {
         let forward = start.is_forward();
         Self {
-            merge: Merge::new(inputs, start),
+            merge: Merge::new(inputs, start, end),
             forward,
             seq,
             place: Place::Before,
