@@ -1,8 +1,7 @@
 //! The `rhumb` binary: reads the command line, runs one command, turns its outcome into an exit
 //! code. Each command is a file under `commands/`.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
-mod allocator;
 mod columns;
 mod commands;
 mod failure;

@@ -6,7 +6,6 @@ use clap::{Args, ValueEnum};
 use rhumb_server::{Config, Fsync, Ready, ServeError, parse_size};
 
 use crate::{
-    allocator::give_back_large_buffers,
     failure::{Failure, Outcome},
     output::Output,
 };
@@ -84,7 +83,6 @@ impl Serve {
     /// Runs the command.
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
         let config = self.config()?;
-        give_back_large_buffers();
         let shown = config.clone();
         let mut printed = Ok(());
         rhumb_server::serve(config, |ready| printed = banner(out, &shown, ready))
