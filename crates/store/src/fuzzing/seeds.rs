@@ -253,6 +253,7 @@ fn edits() -> Vec<VersionEdit> {
         value_file_bytes: 0,
         entries: 10,
         tombstones: 3,
+        range_tombstones: 0,
         smallest: b"a".as_slice().into(),
         largest: b"z".as_slice().into(),
         seq_min: 1,

@@ -26,6 +26,7 @@ fn meta(id: u64) -> TableMeta {
         value_file_bytes: id,
         entries: 10 + id,
         tombstones: 3,
+        range_tombstones: 0,
         smallest: id.to_be_bytes().into(),
         largest: (id + 1).to_be_bytes().into(),
         seq_min: id,
