@@ -16,6 +16,8 @@ mod block;
 mod log;
 mod shelf;
 mod stretches;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::ops::Bound;
