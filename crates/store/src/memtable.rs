@@ -247,6 +247,22 @@ impl Memtable {
         self.range_log(tree).is_some_and(|log| log.meet(key, seq, span))
     }
 
+    /// As [`RangeLog::meet_run`].
+    pub(crate) fn meet_range_run(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        seq: SeqNo,
+        span: &mut Span,
+    ) -> bool {
+        self.range_log(tree).is_some_and(|log| log.meet_run(key, seq, span))
+    }
+
+    /// The greatest number of a range tombstone of a sub-tree; 0 if there is none.
+    pub(crate) fn most_range(&self, tree: TreeId) -> SeqNo {
+        self.range_log(tree).map_or(0, RangeLog::most)
+    }
+
     /// As [`RangeLog::retained`].
     pub(crate) fn retained_ranges(&self, tree: TreeId, snapshots: &[SeqNo]) -> Ranges {
         self.range_log(tree).map(|log| log.retained(snapshots)).unwrap_or_default()

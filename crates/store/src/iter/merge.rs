@@ -150,7 +150,7 @@ impl Merge {
     fn meet_start(&mut self) {
         let Start::At(key, _) = &self.start else { return };
         for view in &mut self.views {
-            view.newest(key, self.seq, true);
+            view.hides(key, 0, self.seq, true);
         }
     }
 
@@ -171,7 +171,8 @@ impl Merge {
         let Some(&top) = self.order.first() else { return false };
         let view = self.view_of.get(top).and_then(|view| self.views.get_mut(*view));
         let source = &self.sources[top];
-        view.is_some_and(|view| view.newest(source.key(), self.seq, self.forward) > source.seq())
+        let (key, entry) = (source.key(), source.seq());
+        view.is_some_and(|view| view.hides(key, entry, self.seq, self.forward))
     }
 
     /// As [`Merge::advance`] from an entry under a range tombstone: past all that the tombstone lies

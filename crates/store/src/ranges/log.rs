@@ -144,6 +144,22 @@ impl RangeLog {
             || self.blocks(seen).any(|block| block.meet(key, SeqNo::MAX, span))
     }
 
+    /// As [`Ranges::meet_run`], for the newest block that has a tombstone over the key.
+    pub(crate) fn meet_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+        let seen = self.seen(seq);
+        let mut singles = self.singles(seen - seen % CHUNK, seen);
+        if singles.any(|one| one.meet(key, seq, span)) {
+            return true;
+        }
+        self.blocks(seen).any(|block| block.meet_run(key, SeqNo::MAX, span))
+    }
+
+    /// The greatest number of a tombstone.
+    pub(crate) fn most(&self) -> SeqNo {
+        let len = self.len.load(Ordering::Acquire);
+        len.checked_sub(1).and_then(|last| self.tombstones.get(last)).map_or(0, |one| one.seq)
+    }
+
     /// All of the first `seen` tombstones, the newest over each stretch.
     fn flat(&self, seen: usize) -> Ranges {
         let singles = self.singles(seen - seen % CHUNK, seen);

@@ -19,6 +19,20 @@ pub(crate) struct Ranges {
     ends: Box<[u32]>,
     /// The tombstones' numbers, stretch by stretch, newest first.
     seqs: Box<[SeqNo]>,
+    /// Stretches with tombstones that touch each other make a run; in order.
+    runs: Box<[Run]>,
+    /// The greatest number.
+    most: SeqNo,
+}
+
+/// Stretches beside each other that all have tombstones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// The boundaries where it begins and where it ends; beyond the last if it has no end.
+    from: u32,
+    to: u32,
+    /// The smallest of the newest tombstones' numbers over its stretches.
+    least: SeqNo,
 }
 
 /// Makes [`Ranges`] from stretches in order.
@@ -51,10 +65,27 @@ impl Builder {
         Ranges {
             prefix_len,
             codes,
+            runs: self.runs().into(),
+            most: self.seqs.iter().copied().max().unwrap_or(0),
             keys: self.keys.into(),
             ends: self.ends.into(),
             seqs: self.seqs.into(),
         }
+    }
+
+    fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut start = 0;
+        for (at, end) in (0..).zip(self.ends.iter().map(|end| *end as usize)) {
+            if let Some(newest) = self.seqs[start..end].first() {
+                match runs.last_mut().filter(|run| run.to == at) {
+                    Some(run) => (run.to, run.least) = (at + 1, run.least.min(*newest)),
+                    None => runs.push(Run { from: at, to: at + 1, least: *newest }),
+                }
+            }
+            start = end;
+        }
+        runs
     }
 }
 
@@ -130,6 +161,39 @@ impl Ranges {
         let newest = newest_of(self.list(at), seq);
         span.seq = span.seq.max(newest);
         newest > 0
+    }
+
+    /// The greatest number of a tombstone.
+    pub(crate) fn most(&self) -> SeqNo {
+        self.most
+    }
+
+    /// Makes `span` the keys around `key` that tombstones lie over, and its number one that none of those
+    /// is below, as far as a reader at `seq` sees them; or narrows it to those that none lies over. Says
+    /// whether any does.
+    pub(crate) fn meet_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+        if self.most > seq {
+            return self.meet(key, seq, span);
+        }
+        let at = self.place(key);
+        let run = search::partition_point(0, self.runs.len(), |i| (self.runs[i].to as usize) < at);
+        let keys = |at: u32| self.keys.get(at as usize);
+        match self.runs.get(run) {
+            // A key at the very end of a run is behind it.
+            Some(run) if (run.from as usize) < at && at <= run.to as usize => {
+                *span = Span {
+                    from: keys(run.from).cloned(),
+                    to: keys(run.to).cloned(),
+                    seq: run.least,
+                };
+                true
+            }
+            next => {
+                let before = run.checked_sub(1).and_then(|run| keys(self.runs[run].to));
+                span.narrow(before, next.and_then(|run| keys(run.from)));
+                false
+            }
+        }
     }
 
     /// The least and the greatest of the newest tombstones' numbers over the keys from `smallest` to
@@ -246,7 +310,8 @@ impl Ranges {
     pub(crate) fn resident_bytes(&self) -> usize {
         let per_key = size_of::<Slice>() + size_of::<u64>() + size_of::<u32>();
         let keys: usize = self.keys.iter().map(|key| key.len()).sum();
-        keys + self.keys.len() * per_key + self.seqs.len() * size_of::<SeqNo>()
+        let runs = self.runs.len() * size_of::<Run>();
+        keys + self.keys.len() * per_key + self.seqs.len() * size_of::<SeqNo>() + runs
     }
 }
 

@@ -75,6 +75,19 @@ fn assert_even(span: &Span, all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
     }
 }
 
+/// That tombstones with the span's number or greater ones lie over all keys of it, or none over any.
+fn assert_run(span: &Span, key: &[u8], all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
+    let is_inside = |key: &[u8]| {
+        span.from.as_ref().is_none_or(|from| **from <= *key)
+            && span.to.as_ref().is_none_or(|to| *key < **to)
+    };
+    assert!(is_inside(key), "{key:?} in {span:?}");
+    for key in probes.iter().filter(|key| is_inside(key)) {
+        let newest = newest(all, key, seq);
+        assert!(newest >= span.seq && (newest > 0) == (span.seq > 0), "{key:?} in {span:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_log_finds_the_newest_that_a_reader_sees(
@@ -92,6 +105,9 @@ proptest! {
                 prop_assert_eq!(log.meet(key, seq, &mut span), expected > 0);
                 prop_assert_eq!(span.seq, expected);
                 assert_even(&span, &all, &probes, seq);
+                let mut run = Span::default();
+                prop_assert_eq!(log.meet_run(key, seq, &mut run), expected > 0);
+                assert_run(&run, key, &all, &probes, seq);
             }
         }
     }
@@ -155,6 +171,14 @@ proptest! {
         prop_assert_eq!(&Ranges::union(parts), &closed, "the parts make the whole");
         for key in probes(&all, &more).iter().filter(|key| **key <= last) {
             prop_assert_eq!(closed.newest(key, SeqNo::MAX), ranges.newest(key, SeqNo::MAX));
+        }
+        for key in &probes(&all, &more) {
+            let mut run = Span::default();
+            let is_over = closed.newest(key, SeqNo::MAX) > 0;
+            prop_assert_eq!(closed.meet_run(key, SeqNo::MAX, &mut run), is_over);
+            if **key <= *last {
+                assert_run(&run, key, &all, &[], SeqNo::MAX);
+            }
         }
         for (key, at) in closed.keys().iter().zip(1..) {
             let mut sweep = Sweep::new(&closed);

@@ -7,7 +7,7 @@
 use rhumb_model::{code, search};
 
 use crate::{
-    ranges::Span,
+    ranges::{Ranges, Span},
     sync::primitive::{Arc, Mutex},
     table::Table,
     types::{FileId, SeqNo},
@@ -142,16 +142,16 @@ impl Level {
         self.overlapping(from, to).iter().map(|table| part(table)).sum()
     }
 
-    /// As [`Levels::meet_ranges`]. O(log tables).
-    fn meet_ranges(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+    /// Goes to the range tombstones that may lie over `key`, if there are any; narrows `span` to the keys
+    /// before those of the next table that has some. O(log tables).
+    fn ranges_at(&self, key: &[u8], span: &mut Span) -> Option<&Ranges> {
         let ranges = |at: usize| self.ranged.get(at).and_then(|table| table.ranges());
         let first = |at| ranges(at).and_then(|ranges| ranges.keys().first());
         let at = search::partition_point(0, self.ranged.len(), |at| {
             first(at).is_some_and(|first| **first <= *key)
         });
         span.narrow(None, first(at));
-        let before = at.checked_sub(1).and_then(ranges);
-        before.is_some_and(|ranges| ranges.meet(key, seq, span))
+        at.checked_sub(1).and_then(ranges)
     }
 
     /// Bytes of all files of the level.
@@ -195,8 +195,30 @@ impl Levels {
     /// a reader at `seq` sees, and takes note of it. Says whether there is one.
     pub(crate) fn meet_ranges(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
         let mut zero = self.zero.iter().filter_map(|table| table.ranges());
+        let mut sorted = self.sorted.iter();
         zero.any(|ranges| ranges.meet(key, seq, span))
-            || self.sorted.iter().any(|level| level.meet_ranges(key, seq, span))
+            || sorted.any(|level| {
+                let ranges = level.ranges_at(key, span);
+                ranges.is_some_and(|ranges| ranges.meet(key, seq, span))
+            })
+    }
+
+    /// As [`Ranges::meet_run`], for the shallowest table that has a range tombstone over the key.
+    pub(crate) fn meet_range_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+        let mut zero = self.zero.iter().filter_map(|table| table.ranges());
+        let mut sorted = self.sorted.iter();
+        zero.any(|ranges| ranges.meet_run(key, seq, span))
+            || sorted.any(|level| {
+                let ranges = level.ranges_at(key, span);
+                ranges.is_some_and(|ranges| ranges.meet_run(key, seq, span))
+            })
+    }
+
+    /// The greatest number of a range tombstone; 0 if there is none.
+    pub(crate) fn most_range(&self) -> SeqNo {
+        let deeper = self.sorted.iter().flat_map(|level| &level.ranged);
+        let ranges = self.zero.iter().chain(deeper).filter_map(|table| table.ranges());
+        ranges.map(Ranges::most).max().unwrap_or(0)
     }
 
     /// The table number `at` of level 0 if it can hold `key`, whose code is `code`.
