@@ -157,7 +157,7 @@ impl Memtable {
 
     /// The newest sequence number inserted; 0 when empty.
     pub(crate) fn last_seq(&self) -> SeqNo {
-        self.last_entry_seq().max(self.last_range.load(Ordering::Relaxed))
+        self.last_entry_seq().max(self.last_range_seq())
     }
 
     /// The newest sequence number of an entry; 0 if there is none. Range tombstones do not count.
@@ -256,6 +256,11 @@ impl Memtable {
         span: &mut Span,
     ) -> bool {
         self.range_log(tree).is_some_and(|log| log.meet_run(key, seq, span))
+    }
+
+    /// The greatest number of a range tombstone; 0 if there is none.
+    pub(crate) fn last_range_seq(&self) -> SeqNo {
+        self.last_range.load(Ordering::Relaxed)
     }
 
     /// The greatest number of a range tombstone of a sub-tree; 0 if there is none.

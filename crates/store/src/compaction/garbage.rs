@@ -13,7 +13,7 @@ use crate::{
     sync::primitive::{Arc, Ordering},
     table::Table,
     types::SeqNo,
-    version::levels::Levels,
+    version::levels::{Level, Levels},
 };
 
 use super::picker::Job;
@@ -89,6 +89,37 @@ fn is_mostly_garbage(levels: &Levels, level: usize, table: &Table, ranges: &Rang
 }
 
 impl Core {
+    /// Seals the active memtable if its range tombstones lie over more than a memtable holds, so that
+    /// the space comes back although nothing else is written. Says whether it did. For a pool that has
+    /// nothing else to do.
+    pub(crate) fn seal_deletes(&self) -> bool {
+        let view = self.mem.get();
+        let last = view.active.last_range_seq();
+        if last == 0 || self.weighed_deletes.swap(last, Ordering::Relaxed) == last {
+            return false;
+        }
+        let trees: Vec<Arc<Tree>> = {
+            let trees = self.trees.lock();
+            trees.live().filter(|tree| view.active.has_ranges_of(tree.id)).cloned().collect()
+        };
+        let lies_over = |tree: &Arc<Tree>| {
+            let (levels, ranges) = (tree.levels.get(), view.active.retained_ranges(tree.id, &[]));
+            let largest = levels.all().map(|(_, table)| &*table.meta().largest).max();
+            let ranges = ranges.closed(largest.unwrap_or_default());
+            let over = |level: &Level| -> u64 {
+                ranges.spans().map(|(from, to)| level.bytes_between(from, to)).sum()
+            };
+            levels.sorted.iter().map(over).sum::<u64>()
+        };
+        if trees.iter().map(lies_over).sum::<u64>() < self.options.memtable_bytes {
+            return false;
+        }
+        let mut state = self.write.lock();
+        let is_same = Arc::ptr_eq(&self.mem.get().active, &view.active);
+        // What fails is reported by the next write.
+        is_same && self.check_running().is_ok() && self.seal(&mut state).is_ok()
+    }
+
     /// Removes the hidden tables of some sub-tree; says whether there were any.
     pub(super) fn drop_hidden(&self) -> Result<bool> {
         let snapshots = self.snapshots.list();

@@ -164,7 +164,7 @@ fn run(weak: &Weak<Core>) {
         }
         let visible = core.visible_seq();
         let is_idle = quiet_since.is_some_and(|before| visible - before <= IDLE_ENTRIES_MAX);
-        if is_idle && core.train_one() {
+        if is_idle && (core.train_one() || core.seal_deletes()) {
             continue;
         }
         quiet_since = None;

@@ -31,7 +31,8 @@ pub(crate) fn add_sources(
     for memtable in view.all().filter(|memtable| memtable.contains_tree(tree)) {
         sources.push(Source::Mem(MemCursor::new(Arc::clone(memtable), tree)));
     }
-    for table in &levels.zero {
+    // One may have range tombstones alone.
+    for table in levels.zero.iter().filter(|table| table.meta().entries > 0) {
         sources.push(Source::Table(TableCursor::new(Arc::clone(table), access)));
     }
     for level in 1..levels.depth() {

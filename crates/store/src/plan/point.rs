@@ -118,6 +118,14 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
         table.ranges().map_or(0, |ranges| ranges.newest(self.key, self.seq))
     }
 
+    /// Whether a table has no entry that the read could return, for all that is known without looking:
+    /// `removed` is the number of its range tombstone over the key.
+    #[inline]
+    fn is_passed(&self, table: &Table, removed: SeqNo) -> bool {
+        let meta = table.meta();
+        self.levels.has_ranges() && (meta.entries == 0 || removed > 0 && removed >= meta.seq_max)
+    }
+
     /// Judges what the candidate `at`, which has a range tombstone of the number `removed` over the key,
     /// answered: `None` to go on to the next.
     #[inline]
@@ -154,8 +162,7 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
             let (block, Self { key, hash, seq, .. }) = (self.block, &*self);
             let removed = candidate.map_or(0, |table| self.removed(table));
             let lookup = match candidate {
-                // All its entries are older.
-                Some(table) if removed > 0 && removed >= table.meta().seq_max => Lookup::Absent,
+                Some(table) if self.is_passed(table, removed) => Lookup::Absent,
                 Some(table) => self.guard.with(|guard| match block {
                     Some(block) => table.lookup_at(guard, block, key, *hash, *seq),
                     None => table.lookup(guard, key, *hash, *seq),

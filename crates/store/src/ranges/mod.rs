@@ -49,16 +49,15 @@ pub(crate) fn last_below(end: &[u8]) -> &[u8] {
     end.strip_suffix(&[0]).unwrap_or(end)
 }
 
-/// The keys of a range: from the first on, up to and without the second, which is absent if there is no
-/// end. `None` if no key lies within.
+/// From the first key on, up to and without the second, which is absent if there is no end.
+pub(crate) type KeySpan = (Box<[u8]>, Option<Box<[u8]>>);
+
+/// The keys of a range. `None` if no key lies within.
 ///
 /// # Errors
 ///
 /// [`crate::Error::InvalidArgument`] if a bound is longer than a key may be.
-pub(crate) fn span_of(
-    from: Bound<&[u8]>,
-    to: Bound<&[u8]>,
-) -> Result<Option<(Box<[u8]>, Option<Box<[u8]>>)>> {
+pub(crate) fn span_of(from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Option<KeySpan>> {
     for bound in [&from, &to] {
         if let Bound::Included(key) | Bound::Excluded(key) = bound {
             check_entry(key, &[])?;

@@ -52,7 +52,9 @@ fn newest(all: &[Tombstone], key: &[u8], seq: SeqNo) -> SeqNo {
 
 fn log_of(all: &[Tombstone]) -> RangeLog {
     let log = RangeLog::new();
-    all.iter().for_each(|one| drop(log.add(one.clone())));
+    for one in all {
+        log.add(one.clone());
+    }
     log
 }
 
