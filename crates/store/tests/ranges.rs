@@ -104,6 +104,44 @@ fn assert_same_back(got: rhumb::Iter, want: &Map, range: &(Bound<Vec<u8>>, Bound
     assert_eq!(got, want, "{range:?} from its end");
 }
 
+/// Does a step that writes, to the keyspace and to the map.
+fn write(step: &Step, number: usize, db: &Database, space: &Keyspace, map: &mut Map) {
+    match step {
+        Step::Write(from, len, step) => {
+            for at in (*from..).step_by(*step as usize).take(*len as usize) {
+                let value = format!("{number}/{at}").into_bytes();
+                space.insert(key(at), &value).unwrap();
+                map.insert(key(at), value);
+            }
+        }
+        Step::Remove(at) => {
+            space.remove(key(*at)).unwrap();
+            map.remove(&key(*at));
+        }
+        Step::Delete(from, to) => {
+            if let Some(range) = bounds(*from, *to) {
+                space.delete_range::<Vec<u8>>(range.clone()).unwrap();
+                map.retain(|key, _| !range.contains(key));
+            }
+        }
+        Step::Batch(parts) => {
+            let mut batch = db.batch();
+            for (from, len, is_delete) in parts {
+                let range = key(*from)..key(from + len);
+                if *is_delete {
+                    batch.delete_range(space, range.clone());
+                    map.retain(|key, _| !range.contains(key));
+                } else {
+                    batch.insert(space, key(from + len / 2), b"batch");
+                    map.insert(key(from + len / 2), b"batch".to_vec());
+                }
+            }
+            batch.commit().unwrap();
+        }
+        _ => unreachable!("the others write nothing"),
+    }
+}
+
 fn run(steps: Vec<Step>, partitioning: &Partitioning, memtables: MemtableKind) {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("db");
@@ -113,36 +151,8 @@ fn run(steps: Vec<Step>, partitioning: &Partitioning, memtables: MemtableKind) {
     let mut snapshots = Vec::new();
     for (number, step) in steps.into_iter().enumerate() {
         match step {
-            Step::Write(from, len, step) => {
-                for at in (from..).step_by(step as usize).take(len as usize) {
-                    let value = format!("{number}/{at}").into_bytes();
-                    space.insert(key(at), &value).unwrap();
-                    map.insert(key(at), value);
-                }
-            }
-            Step::Remove(at) => {
-                space.remove(key(at)).unwrap();
-                map.remove(&key(at));
-            }
-            Step::Delete(from, to) => {
-                if let Some(range) = bounds(from, to) {
-                    space.delete_range::<Vec<u8>>(range.clone()).unwrap();
-                    map.retain(|key, _| !range.contains(key));
-                }
-            }
-            Step::Batch(parts) => {
-                let mut batch = db.batch();
-                for (from, len, is_delete) in parts {
-                    let range = key(from)..key(from + len);
-                    if is_delete {
-                        batch.delete_range(&space, range.clone());
-                        map.retain(|key, _| !range.contains(key));
-                    } else {
-                        batch.insert(&space, key(from + len / 2), b"batch");
-                        map.insert(key(from + len / 2), b"batch".to_vec());
-                    }
-                }
-                batch.commit().unwrap();
+            Step::Write(..) | Step::Remove(_) | Step::Delete(..) | Step::Batch(_) => {
+                write(&step, number, &db, &space, &mut map);
             }
             Step::Snapshot => snapshots.push((db.snapshot(), map.clone())),
             Step::ForgetSnapshot => drop((!snapshots.is_empty()).then(|| snapshots.remove(0))),

@@ -95,7 +95,7 @@ impl Core {
     pub(crate) fn seal_deletes(&self) -> bool {
         let view = self.mem.get();
         let last = view.active.last_range_seq();
-        if last == 0 || self.weighed_deletes.swap(last, Ordering::Relaxed) == last {
+        if last == 0 || self.work.weighed_deletes.swap(last, Ordering::Relaxed) == last {
             return false;
         }
         let trees: Vec<Arc<Tree>> = {
@@ -115,7 +115,8 @@ impl Core {
             return false;
         }
         let mut state = self.write.lock();
-        let is_same = Arc::ptr_eq(&self.mem.get().active, &view.active);
+        let now = self.mem.get();
+        let is_same = Arc::ptr_eq(&now.active, &view.active) && now.sealed.is_empty();
         // What fails is reported by the next write.
         is_same && self.check_running().is_ok() && self.seal(&mut state).is_ok()
     }

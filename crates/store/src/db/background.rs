@@ -42,6 +42,8 @@ pub(crate) struct Work {
     owed_ns: AtomicU64,
     /// Threads of the pool that compact.
     compacting: AtomicUsize,
+    /// The last range tombstone that [`Core::seal_deletes`] looked at.
+    pub(crate) weighed_deletes: AtomicU64,
 }
 
 impl Work {

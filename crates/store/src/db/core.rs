@@ -222,8 +222,6 @@ pub(crate) struct Core {
     pub(crate) functions: Functions,
     pub(crate) snapshots: Snapshots,
     pub(crate) work: Work,
-    /// The last range tombstone that [`Core::seal_deletes`] looked at.
-    pub(crate) weighed_deletes: AtomicU64,
     pub(crate) counters: Counters,
     /// Set by a failed sync: nothing is acknowledged any more.
     pub(crate) stopped: Mutex<Option<Error>>,

@@ -107,7 +107,6 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         functions,
         snapshots: Snapshots::default(),
         work: Work::default(),
-        weighed_deletes: AtomicU64::default(),
         counters: Counters::default(),
         stopped: Mutex::default(),
         next_file,
