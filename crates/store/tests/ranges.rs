@@ -12,6 +12,9 @@ use rhumb::{Database, Keyspace, KeyspaceOptions, MemtableKind, Partitioning, Tab
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// Two bounds of keys.
+type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
 fn open(dir: &Path, memtables: MemtableKind) -> Database {
     let builder = Database::builder(dir).memtable_kind(memtables).background_threads(0);
     let builder = builder.memtable_bytes(64 << 10).table_bytes(4 << 10).level_one_bytes(16 << 10);
@@ -80,7 +83,7 @@ fn partitions() -> impl Strategy<Value = Partitioning> {
 }
 
 /// The range of a map as two bounds of keys; none where a map would refuse it.
-fn bounds(from: Bound<u32>, to: Bound<u32>) -> Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)> {
+fn bounds(from: Bound<u32>, to: Bound<u32>) -> Option<Range> {
     let at = |bound: &Bound<u32>| match bound {
         Bound::Included(at) | Bound::Excluded(at) => Some(*at),
         Bound::Unbounded => None,
@@ -89,7 +92,7 @@ fn bounds(from: Bound<u32>, to: Bound<u32>) -> Option<(Bound<Vec<u8>>, Bound<Vec
     (!is_empty).then(|| (from.map(key), to.map(key)))
 }
 
-fn assert_same(got: rhumb::Iter, want: &Map, range: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) {
+fn assert_same(got: rhumb::Iter, want: &Map, range: &Range) {
     let got: Vec<_> = got.map(Result::unwrap).map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
     let want: Vec<_> =
         want.range::<Vec<u8>, _>(range.clone()).map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -97,7 +100,7 @@ fn assert_same(got: rhumb::Iter, want: &Map, range: &(Bound<Vec<u8>>, Bound<Vec<
     assert!(got == want, "{range:?}");
 }
 
-fn assert_same_back(got: rhumb::Iter, want: &Map, range: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) {
+fn assert_same_back(got: rhumb::Iter, want: &Map, range: &Range) {
     let got: Vec<_> = got.rev().map(|pair| pair.unwrap().0.to_vec()).collect();
     let want: Vec<_> =
         want.range::<Vec<u8>, _>(range.clone()).rev().map(|(k, _)| k.clone()).collect();
@@ -196,7 +199,7 @@ fn run(steps: Vec<Step>, partitioning: &Partitioning, memtables: MemtableKind) {
     assert!(report.is_sound(), "{:?}", report.problems);
 }
 
-fn look(space: &Keyspace, map: &Map, range: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) {
+fn look(space: &Keyspace, map: &Map, range: &Range) {
     assert_same(space.range::<Vec<u8>>(range.clone()), map, range);
     assert_same_back(space.range::<Vec<u8>>(range.clone()), map, range);
     let keys: Vec<_> = (0..400).step_by(7).map(key).collect();
