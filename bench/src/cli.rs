@@ -36,7 +36,8 @@ pub enum BenchCommand {
     Ycsb(YcsbCommand),
     /// Drop every second of ten partitions, and read before and after
     ///
-    /// Workloads: drop seek_dead scan_dead scan_live get_live space, and with 10, 1000 and 10000
+    /// Workloads: drop seek_dead scan_dead scan_live get_live space, the same with five ranges and with
+    /// 5000 in the place of partitions, rest (until the files stay as they are), and with 10, 1000 and 10000
     /// partitions of one entry create, idle (bytes that each takes) and scan10. --keys are those of one
     /// partition [default: 300000].
     #[command(name = "readafterdelete")]

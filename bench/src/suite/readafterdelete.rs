@@ -1,7 +1,10 @@
-//! Reads after a large deletion: partitions of one keyspace are dropped, and what was before is held
+//! Reads after a large deletion: partitions of one keyspace are dropped, or the same keys of a keyspace
+//! without partitions are deleted as five ranges, or as five thousand; and what was before is held
 //! against what is after. Then, what partitions cost that nobody uses.
 //!
-//! Figures before the drop are those of the subject `before`. Every entry that is read is verified.
+//! Figures before the drop are those of the subject `before`, and of `before-ranges` without partitions.
+//! Those of `ranges` and `ranges-5000` are taken at once, while the deletes are in memory; those with
+//! `-flushed` once the store is at rest. Every entry that is read is verified.
 
 use std::{
     path::Path,
@@ -36,6 +39,14 @@ const IDLE: [u32; 3] = [10, 1_000, 10_000];
 /// Subjects: after the drop, and before it.
 const AFTER: &str = "rhumb";
 const BEFORE: &str = "before";
+const BEFORE_RANGES: &str = "before-ranges";
+
+/// How many ranges are deleted, and the subjects that read after that, at once and at rest.
+const RANGES: [(usize, &str, &str); 2] =
+    [(5, "ranges", "ranges-flushed"), (5_000, "ranges-5000", "ranges-5000-flushed")];
+
+/// The store is at rest when its files have not changed for so long.
+const REST: Duration = Duration::from_secs(2);
 
 /// Measures Rhumb.
 ///
@@ -59,6 +70,11 @@ pub fn run(options: &Options) -> Result<Report> {
         let directory = workspace.path("store");
         Workspace::empty(&directory)?;
         drop_and_read(options, keys, &directory, &mut report)?;
+        for (ranges, at_once, flushed) in RANGES {
+            Workspace::empty(&directory)?;
+            let subjects = [at_once, flushed];
+            delete_and_read(options, keys, ranges, subjects, &directory, &mut report)?;
+        }
         for partitions in IDLE {
             Workspace::empty(&directory)?;
             idle(options, partitions, &directory, &mut report)?;
@@ -69,9 +85,16 @@ pub fn run(options: &Options) -> Result<Report> {
 }
 
 fn open(options: &Options, directory: &Path) -> Result<(Database, Keyspace)> {
+    open_with(options, directory, Partitioning::Delimiter(b'/'))
+}
+
+fn open_with(
+    options: &Options,
+    directory: &Path,
+    partitions: Partitioning,
+) -> Result<(Database, Keyspace)> {
     let db = Database::builder(directory).memtable_bytes(options.memtable << 20).open()?;
     let table = TableOptions { compression: rhumb::Compression::None, ..TableOptions::default() };
-    let partitions = Partitioning::Delimiter(b'/');
     let keyspace = db.keyspace("bench", KeyspaceOptions { table, partitions })?;
     Ok((db, keyspace))
 }
@@ -89,13 +112,8 @@ fn is_value(key: &[u8], value: &[u8], len: usize) -> bool {
     value.len() == len && value.iter().zip(key.iter().cycle()).all(|(a, b)| a == b)
 }
 
-fn drop_and_read(
-    options: &Options,
-    keys: usize,
-    directory: &Path,
-    report: &mut Report,
-) -> Result<()> {
-    let (db, keyspace) = open(options, directory)?;
+/// Writes all keys, and brings the store to rest.
+fn fill(options: &Options, keys: usize, db: &Database, keyspace: &Keyspace) -> Result<()> {
     let mut value = Vec::new();
     for number in 0..keys {
         for partition in 0..PARTITIONS {
@@ -107,6 +125,59 @@ fn drop_and_read(
     }
     db.flush()?;
     keyspace.compact()?;
+    Ok(())
+}
+
+/// Deletes what [`drop_and_read`] drops, as so many ranges.
+fn delete_and_read(
+    options: &Options,
+    keys: usize,
+    ranges: usize,
+    [at_once, flushed]: [&str; 2],
+    directory: &Path,
+    report: &mut Report,
+) -> Result<()> {
+    let (db, keyspace) = open_with(options, directory, Partitioning::None)?;
+    fill(options, keys, &db, &keyspace)?;
+    read(options, keys, &keyspace, BEFORE_RANGES, report)?;
+    let each = (ranges * 2 / PARTITIONS as usize).clamp(1, keys);
+    let begun = Instant::now();
+    for partition in (0..PARTITIONS).step_by(2) {
+        for part in 0..each {
+            let bound = |part: usize| key(partition, part * keys / each);
+            keyspace.delete_range(bound(part)..bound(part + 1))?;
+        }
+    }
+    let took = begun.elapsed().as_secs_f64() * 1e3;
+    report.add(at_once, "drop", 1, Sample::plain(took, "ms"));
+    read(options, keys, &keyspace, at_once, report)?;
+    db.flush()?;
+    let mut last = (environment::disk_bytes(directory)?, Instant::now());
+    let begun = Instant::now();
+    while last.1.elapsed() < REST {
+        std::thread::sleep(REST / 20);
+        let now = environment::disk_bytes(directory)?;
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
+    }
+    let rest = begun.elapsed().saturating_sub(REST).as_secs_f64() * 1e3;
+    report.add(flushed, "rest", 1, Sample::plain(rest, "ms"));
+    read(options, keys, &keyspace, flushed, report)?;
+    report.add(flushed, "space", 1, bytes(environment::disk_bytes(directory)?));
+    let left = keyspace.iter().count();
+    ensure!(left == keys * PARTITIONS as usize / 2, "{left} entries are left");
+    Ok(())
+}
+
+fn drop_and_read(
+    options: &Options,
+    keys: usize,
+    directory: &Path,
+    report: &mut Report,
+) -> Result<()> {
+    let (db, keyspace) = open(options, directory)?;
+    fill(options, keys, &db, &keyspace)?;
     read(options, keys, &keyspace, BEFORE, report)?;
     report.add(BEFORE, "space", 1, bytes(environment::disk_bytes(directory)?));
     for partition in (0..PARTITIONS).step_by(2) {
@@ -152,7 +223,7 @@ fn read(
     report: &mut Report,
 ) -> Result<()> {
     let (mut rng, time) = (Rng::new(options.run.seed), options.run.time());
-    let is_after = subject == AFTER;
+    let is_after = ![BEFORE, BEFORE_RANGES].contains(&subject);
     let seek_dead = rate(time, || {
         let (partition, number) = draw(&mut rng, keys, true);
         let first = keyspace.range(key(partition, number)..).next();

@@ -35,6 +35,8 @@ pub(crate) mod partition;
 #[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod plan;
 #[cfg(not(any(alone, loom, shuttle)))]
+pub(crate) mod ranges;
+#[cfg(not(any(alone, loom, shuttle)))]
 pub mod slice;
 pub(crate) mod sync;
 #[cfg(not(any(alone, loom, shuttle)))]

@@ -19,12 +19,17 @@ mod trees;
 mod version;
 
 pub(crate) use self::entry::MemEntry;
-use self::{filter::Filter, learned::Learned, skiplist::SkipList, version::Version};
+use self::{filter::Filter, learned::Learned, skiplist::SkipList, trees::Trees, version::Version};
 use crate::{
-    log::{Lsn, batch::BatchOp, creation::Creation},
+    log::{
+        Lsn,
+        batch::{BatchOp, RangeEnd},
+        creation::Creation,
+    },
     options::MemtableKind,
+    ranges::{RangeLog, Ranges, Span, Tombstone},
     slice::Slice,
-    sync::primitive::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering},
+    sync::primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering},
     types::{FileId, Kind, SeqNo, TreeId},
 };
 
@@ -71,13 +76,22 @@ macro_rules! each {
 /// What a new partition takes besides its name, here and among the sub-trees, about.
 const CREATION_BYTES: usize = 512;
 
-/// A sorted set of entries that grows until it is sealed and flushed.
+/// What the range tombstones of a sub-tree take at least.
+const RANGE_LOG_BYTES: usize = 2 << 10;
+
+/// A sorted set of entries that grows until it is sealed and flushed, and range tombstones beside them.
 pub(crate) struct Memtable {
     entries: Entries,
     filter: Filter,
-    /// Bytes of the filter and the records.
+    /// Set with the first range tombstone, so that other reads look no further.
+    has_ranges: AtomicBool,
+    ranges: Trees<RangeLog>,
+    /// Bytes of the filter, the records and the range tombstones.
     bytes: AtomicUsize,
-    last_seq: AtomicU64,
+    /// Of the entries.
+    last_entry: AtomicU64,
+    /// Of the range tombstones.
+    last_range: AtomicU64,
     log: Option<LogFloor>,
     /// Partitions that came into being in the log records of these entries: the flush that gives the
     /// records up makes them durable.
@@ -115,7 +129,10 @@ impl Memtable {
             entries,
             bytes: AtomicUsize::new(filter.bytes()),
             filter,
-            last_seq: AtomicU64::new(0),
+            has_ranges: AtomicBool::new(false),
+            ranges: Trees::new(),
+            last_entry: AtomicU64::new(0),
+            last_range: AtomicU64::new(0),
             log,
             created: Mutex::default(),
         }
@@ -133,12 +150,19 @@ impl Memtable {
 
     /// Whether nothing was inserted, and no partition created.
     pub(crate) fn is_empty(&self) -> bool {
-        self.created.lock().is_empty() && each!(&self.entries, entries => entries.is_empty())
+        self.created.lock().is_empty()
+            && !self.has_ranges.load(Ordering::Relaxed)
+            && each!(&self.entries, entries => entries.is_empty())
     }
 
     /// The newest sequence number inserted; 0 when empty.
     pub(crate) fn last_seq(&self) -> SeqNo {
-        self.last_seq.load(Ordering::Relaxed)
+        self.last_entry_seq().max(self.last_range_seq())
+    }
+
+    /// The newest sequence number of an entry; 0 if there is none. Range tombstones do not count.
+    pub(crate) fn last_entry_seq(&self) -> SeqNo {
+        self.last_entry.load(Ordering::Relaxed)
     }
 
     /// Accounts for a record whose operations are about to be inserted.
@@ -160,10 +184,93 @@ impl Memtable {
 
     /// Inserts one operation of `record`. O(log n).
     pub(crate) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
+        if let Some(end) = operation.range {
+            return self.insert_range(record, operation, end, seq);
+        }
         self.filter.add(operation.key(record));
         // One thread at a time is here.
-        self.last_seq.store(seq.max(self.last_seq.load(Ordering::Relaxed)), Ordering::Relaxed);
+        self.last_entry.store(seq.max(self.last_entry.load(Ordering::Relaxed)), Ordering::Relaxed);
         each!(&self.entries, entries => entries.insert(record, operation, seq));
+    }
+
+    /// Inserts a range tombstone. O(log n) on average.
+    #[cold]
+    fn insert_range(&self, record: &Arc<[u8]>, operation: &BatchOp, end: RangeEnd, seq: SeqNo) {
+        self.last_range.store(seq.max(self.last_range.load(Ordering::Relaxed)), Ordering::Relaxed);
+        // No entry has a smaller number than the first.
+        if seq == 0 {
+            return;
+        }
+        let slice =
+            |start, len| Slice::from_shared_range(Arc::clone(record), start, len).made_small();
+        let to =
+            (end == RangeEnd::Before).then(|| slice(operation.value_start, operation.value_len));
+        let from = slice(operation.key_start, operation.key_len);
+        let log = self.ranges.get(operation.tree).unwrap_or_else(|| {
+            self.bytes.fetch_add(RANGE_LOG_BYTES, Ordering::Relaxed);
+            self.ranges.add(operation.tree, RangeLog::new())
+        });
+        let bytes = log.add(Tombstone { from, to, seq });
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.has_ranges.store(true, Ordering::Release);
+    }
+
+    /// The range tombstones of a sub-tree, if there ever were any.
+    #[inline]
+    fn range_log(&self, tree: TreeId) -> Option<&RangeLog> {
+        if !self.has_ranges.load(Ordering::Acquire) {
+            return None;
+        }
+        self.ranges.get(tree)
+    }
+
+    /// Whether there are range tombstones of a sub-tree.
+    pub(crate) fn has_ranges_of(&self, tree: TreeId) -> bool {
+        self.range_log(tree).is_some()
+    }
+
+    /// The newest range tombstone over `key` that a reader at `seq` sees; 0 if none. One load where
+    /// there are none, else O(log² n).
+    #[inline]
+    pub(crate) fn newest_range(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> SeqNo {
+        self.range_log(tree).map_or(0, |log| log.newest(key, seq))
+    }
+
+    /// As [`RangeLog::meet`].
+    pub(crate) fn meet_ranges(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        seq: SeqNo,
+        span: &mut Span,
+    ) -> bool {
+        self.range_log(tree).is_some_and(|log| log.meet(key, seq, span))
+    }
+
+    /// As [`RangeLog::meet_run`].
+    pub(crate) fn meet_range_run(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        seq: SeqNo,
+        span: &mut Span,
+    ) -> bool {
+        self.range_log(tree).is_some_and(|log| log.meet_run(key, seq, span))
+    }
+
+    /// The greatest number of a range tombstone; 0 if there is none.
+    pub(crate) fn last_range_seq(&self) -> SeqNo {
+        self.last_range.load(Ordering::Relaxed)
+    }
+
+    /// The greatest number of a range tombstone of a sub-tree; 0 if there is none.
+    pub(crate) fn most_range(&self, tree: TreeId) -> SeqNo {
+        self.range_log(tree).map_or(0, RangeLog::most)
+    }
+
+    /// As [`RangeLog::retained`].
+    pub(crate) fn retained_ranges(&self, tree: TreeId, snapshots: &[SeqNo]) -> Ranges {
+        self.range_log(tree).map(|log| log.retained(snapshots)).unwrap_or_default()
     }
 
     /// Asks for what a read of the key touches first.
@@ -180,14 +287,20 @@ impl Memtable {
         each!(&self.entries, entries => entries.get(tree, key, seq))
     }
 
-    /// Whether any entry of `tree` lies here. O(log n).
+    /// Whether any entry or range tombstone of `tree` lies here. O(log n).
     pub(crate) fn contains_tree(&self, tree: TreeId) -> bool {
-        each!(&self.entries, entries => entries.contains_tree(tree))
+        each!(&self.entries, entries => entries.contains_tree(tree)) || self.has_ranges_of(tree)
     }
 
-    /// The sub-trees that have entries, ascending.
+    /// The sub-trees that have entries or range tombstones, ascending.
     pub(crate) fn trees(&self) -> Vec<TreeId> {
-        each!(&self.entries, entries => entries.trees())
+        let mut trees = each!(&self.entries, entries => entries.trees());
+        if self.has_ranges.load(Ordering::Acquire) {
+            trees.extend(self.ranges.all().iter().map(|(tree, _)| *tree));
+            trees.sort_unstable();
+            trees.dedup();
+        }
+        trees
     }
 }
 
@@ -319,6 +432,17 @@ impl MemCursor {
         self.forward = forward;
         self.refill = REFILL_MIN;
         self.fill(limit);
+    }
+
+    /// Moves behind the last entry, in the direction of the last seek.
+    pub(crate) fn end(&mut self) {
+        self.run = Run::Cloned(Vec::new());
+        self.at = 0;
+    }
+
+    /// The newest sequence number of an entry of the memtable.
+    pub(crate) fn last_entry_seq(&self) -> SeqNo {
+        self.table.last_entry_seq()
     }
 
     /// Moves one entry on, in the direction of the last seek.

@@ -48,6 +48,11 @@ impl Slice {
         Self(Repr::Shared { bytes, start, len })
     }
 
+    /// The same bytes, within the slice itself if they are few enough.
+    pub(crate) fn made_small(self) -> Self {
+        if self.len() <= INLINE_BYTES_MAX { Self::copy_from(&self) } else { self }
+    }
+
     /// Takes `len` bytes of a block's payload from `start`.
     #[must_use]
     pub(crate) fn from_block(block: BlockRef, start: u32, len: u32) -> Self {

@@ -82,7 +82,7 @@ fn options(name: &str) -> KeyspaceOptions {
 const KEYSPACES: [&str; 2] = ["learned", "searched"];
 
 /// The files of a process that was killed, and what each keyspace then holds: tables in two levels,
-/// large values, tombstones, and writes that are in the log alone.
+/// large values, tombstones of keys and ranges, and writes that are in the log alone.
 fn build() -> (Files, Map) {
     let fs = SimFs::new(1);
     let builder = Database::builder(DIR).file_system(Arc::new(fs.clone()));
@@ -107,8 +107,21 @@ fn build() -> (Files, Map) {
         keyspaces.iter().for_each(|keyspace| keyspace.remove(removed).unwrap());
         map.remove(&removed[..]);
     }
+    for (from, to) in [("path/to/00301", "path/to/00330"), ("path/to/00310", "path/to/00340")] {
+        let range = from.as_bytes()..to.as_bytes();
+        keyspaces.iter().for_each(|keyspace| keyspace.delete_range(range.clone()).unwrap());
+        map.retain(|key, _| !range.contains(&&key[..]));
+    }
     db.flush().unwrap();
+    let ranges =
+        |db: &Database| db.stats().keyspaces.iter().map(|k| k.range_tombstones).sum::<u64>();
+    assert!(ranges(&db) >= 2, "range tombstones in tables");
     for n in 0..LOGGED {
+        if n % 15 == 0 {
+            // Over no key, so that it may be lost with the writes around it.
+            let range = &b"~log0"[..]..&b"~log1"[..];
+            keyspaces.iter().for_each(|keyspace| keyspace.delete_range(range.clone()).unwrap());
+        }
         let key = [LOGGED_PREFIX, format!("{n:03}").as_bytes()].concat();
         put(&mut map, &key, b"in the log");
         if n % 10 == 0 {

@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeMap,
-    ops::Bound,
+    ops::{Bound, RangeBounds},
     path::{Path, PathBuf},
 };
 
@@ -144,7 +144,8 @@ impl World {
     fn step(&mut self) {
         match self.random.below(1000) {
             0..=599 => self.write(),
-            600..=699 => self.write_batch(),
+            600..=691 => self.write_batch(),
+            692..=699 => self.delete_range(),
             700..=849 => self.read(),
             850..=899 => self.scan(),
             900..=919 => self.take_snapshot(),
@@ -176,10 +177,44 @@ impl World {
         }
     }
 
+    /// Two bounds by chance; in half of the cases of keys that are near each other.
+    fn bounds(&mut self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let (mut from, mut to) = (self.random.key(), self.random.key());
+        if self.random.below(2) == 0 {
+            let at = self.random.below(990);
+            from = format!("user{at:04}").into_bytes();
+            to = format!("user{:04}", at + self.random.below(10)).into_bytes();
+        }
+        if from > to {
+            std::mem::swap(&mut from, &mut to);
+        }
+        match self.random.below(8) {
+            0..=4 => (Bound::Included(from), Bound::Excluded(to)),
+            5 => (Bound::Excluded(from), Bound::Included(to)),
+            6 => (Bound::Included(from), Bound::Unbounded),
+            _ => (Bound::Unbounded, Bound::Excluded(to)),
+        }
+    }
+
+    fn delete_range(&mut self) {
+        let name = self.space();
+        let bounds = self.bounds();
+        let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
+        keyspace.delete_range::<Vec<u8>>(bounds.clone()).expect("delete a range");
+        map.retain(|key, _| !bounds.contains(key));
+    }
+
     fn write_batch(&mut self) {
         let mut batch = self.db().batch();
         for _ in 0..self.random.below(20) {
             let name = self.space();
+            if self.random.below(40) == 0 {
+                let bounds = self.bounds();
+                let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
+                batch.delete_range::<Vec<u8>>(keyspace, bounds.clone());
+                map.retain(|key, _| !bounds.contains(key));
+                continue;
+            }
             let (key, value) = (self.random.key(), self.random.value());
             let remove = self.random.below(3) == 0;
             let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");

@@ -1,5 +1,7 @@
 //! Leveled compaction: what to merge next, and the merging.
 
+mod garbage;
+mod output;
 pub(crate) mod picker;
 pub(crate) mod retain;
 mod small;

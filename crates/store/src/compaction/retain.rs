@@ -35,9 +35,27 @@ impl Retain {
         self.stratum.is_some() && self.key == key
     }
 
+    /// Between which snapshots a write lies.
+    fn stratum_of(&self, seq: SeqNo) -> usize {
+        self.snapshots.partition_point(|snapshot| *snapshot < seq)
+    }
+
+    /// Whether one of these range tombstones, newest first, hides a version from all who see the
+    /// tombstone or the version.
+    #[inline]
+    pub(crate) fn is_hidden(&self, seq: SeqNo, over: &[SeqNo]) -> bool {
+        let mut newer = over.iter().take_while(|removed| **removed > seq);
+        newer.any(|removed| self.stratum_of(*removed) == self.stratum_of(seq))
+    }
+
+    /// The live snapshots, ascending.
+    pub(crate) fn snapshots(&self) -> &[SeqNo] {
+        &self.snapshots
+    }
+
     /// The number under which the entry stays, or `None` if it goes.
     pub(crate) fn judge(&mut self, key: &[u8], seq: SeqNo, kind: Kind) -> Option<SeqNo> {
-        let stratum = self.snapshots.partition_point(|snapshot| *snapshot < seq);
+        let stratum = self.stratum_of(seq);
         let same_key = self.is_same_key(key);
         if same_key && self.stratum == Some(stratum) {
             return None;
@@ -79,6 +97,18 @@ mod tests {
         assert_eq!(run(&[5, 8], false, &versions), [9, 7, 5]);
         assert_eq!(run(&[5, 8], true, &versions), [9, 7, 0]);
         assert_eq!(run(&[4], false, &versions), [9, 3]);
+    }
+
+    #[test]
+    fn a_range_tombstone_hides_what_no_snapshot_sees_without_it() {
+        let retain = Retain::new(vec![5, 8], false);
+        assert!(retain.is_hidden(6, &[7]));
+        assert!(retain.is_hidden(6, &[9, 7]));
+        assert!(!retain.is_hidden(5, &[7]), "the snapshot 5 sees the version");
+        assert!(!retain.is_hidden(6, &[9]), "the snapshot 8 sees the version");
+        assert!(
+            !retain.is_hidden(7, &[7]) && !retain.is_hidden(7, &[6]) && !retain.is_hidden(7, &[])
+        );
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::{ops::Bound, sync::atomic::Ordering};
 
 use super::{
+    garbage::is_hidden,
+    output::{Finish, Output},
     picker::{self, Job},
     retain::Retain,
 };
@@ -10,24 +12,29 @@ use crate::{
     db::core::{Core, Tree},
     error::{Error, Result},
     iter::{
-        merge::{Inputs, Merge},
+        merge::{Inputs, Merge, SourceSet},
         source::{LevelCursor, Source, Start},
     },
+    ranges::{Ranges, Sweep},
     sync::primitive::Arc,
-    table::{Access, IndexKind, Table, TableCursor, TableMeta, TableWriter},
-    types::Kind,
+    table::{Access, Table, TableCursor, TableMeta, TableWriter},
+    types::{Kind, SeqNo},
     version::{edit::Edit, levels::Level, levels::Levels},
 };
 
 impl Core {
     /// Does the compaction that is needed most; says whether any was.
     pub(crate) fn compact_most_needed(&self) -> Result<bool> {
+        if self.drop_hidden()? {
+            return Ok(true);
+        }
+        let oldest = self.snapshots.list().first().copied().unwrap_or(SeqNo::MAX);
         let mut due: Vec<(f64, usize, Arc<Tree>)> = {
             let trees = self.trees.lock();
             trees
                 .live()
                 .filter_map(|tree| {
-                    let urgent = picker::most_urgent(&tree.levels.get(), &self.options);
+                    let urgent = picker::most_urgent(&tree.levels.get(), &self.options, oldest);
                     urgent.map(|(level, score)| (score, level, Arc::clone(tree)))
                 })
                 .collect()
@@ -48,7 +55,7 @@ impl Core {
             let Some(mut state) = tree.compaction.try_lock() else { continue };
             let levels = tree.levels.get();
             let cursor = state.cursors.get(level).cloned().unwrap_or_default();
-            let Some(job) = picker::pick(&levels, level, &cursor) else { continue };
+            let Some(job) = picker::pick(&levels, level, &cursor, oldest) else { continue };
             if let Err(error) = self.run_compaction_job(&tree, &job) {
                 // One damaged sub-tree must not keep the others from being compacted.
                 failure = Some(error);
@@ -126,12 +133,20 @@ impl Core {
         tree: &Tree,
         job: &Job,
         open: &mut Option<TableWriter>,
-        finish: &mut dyn FnMut(TableWriter) -> Result<TableMeta>,
+        finish: Finish<'_>,
         outputs: &mut Vec<TableMeta>,
     ) -> Result<()> {
-        let mut merge = Merge::new(Inputs::Sources(sources(job)), Start::First, Bound::Unbounded);
         let mut retain = Retain::new(self.snapshots.list(), job.deepest);
+        let ranges = job.inputs.iter().filter_map(|(_, table)| table.ranges().cloned());
+        let ranges = Ranges::union(ranges.collect());
+        let mut over = Sweep::new(&ranges);
+        let kept = ranges.retained(retain.snapshots(), job.deepest);
         let options = tree.options.table.with_writers(0);
+        let mut output = Output::new(self, options, kept, open, finish, outputs);
+        let is_read = |table: &Table| !is_hidden(table, &ranges, retain.snapshots());
+        let sources = SourceSet::of(sources(job, is_read));
+        let mut merge =
+            Merge::new(Inputs::Sources(sources), Start::First, Bound::Unbounded, SeqNo::MAX);
         let begun = merge.begin()?;
         merge.drive(begun)?;
         let mut seen = 0_u64;
@@ -141,20 +156,13 @@ impl Core {
                 self.check_compaction_wanted(tree)?;
             }
             // All versions of a key stay in one table, so that tables of a level do not touch.
-            let cut = open.as_ref().is_some_and(|w| w.bytes_estimate() >= self.options.table_bytes)
-                && !retain.is_same_key(entry.key());
-            if cut && let Some(writer) = open.take() {
-                outputs.push(finish(writer)?);
+            if !retain.is_same_key(entry.key()) {
+                output.cut()?;
             }
-            if let Some(seq) = retain.judge(entry.key(), entry.seq(), entry.kind()) {
-                let writer = match open {
-                    Some(writer) => writer,
-                    None => {
-                        self.counters.note_table(options.index == IndexKind::Learned);
-                        let id = self.new_file_id();
-                        open.insert(TableWriter::create(&self.tables, id, &options))
-                    }
-                };
+            let is_hidden = retain.is_hidden(entry.seq(), over.seqs(entry.key()));
+            let stays = retain.judge(entry.key(), entry.seq(), entry.kind());
+            if let Some(seq) = stays.filter(|_| !is_hidden) {
+                let writer = output.writer();
                 match (entry.kind(), entry.table()) {
                     (Kind::LargeValue, Some(source)) => {
                         writer.add_large_from(entry.key(), seq, source, entry.value())?;
@@ -165,10 +173,7 @@ impl Core {
             let moved = merge.advance()?;
             merge.drive(moved)?;
         }
-        if let Some(writer) = open.take() {
-            outputs.push(finish(writer)?);
-        }
-        Ok(())
+        output.end()
     }
 
     /// Gives up a compaction whose result nobody wants any more.
@@ -180,7 +185,7 @@ impl Core {
     }
 
     /// Puts a compaction's outputs in the place of its inputs; without outputs, moves the input.
-    fn install_compaction(
+    pub(super) fn install_compaction(
         &self,
         tree: &Arc<Tree>,
         job: &Job,
@@ -231,16 +236,18 @@ pub(super) fn edits_of(tree: &Tree, job: &Job, added: &[Arc<Table>]) -> Vec<Edit
     removed.chain(added).collect()
 }
 
-/// The inputs as sorted sources: each table of level 0 alone, deeper levels as one walk each.
-fn sources(job: &Job) -> Vec<Source> {
+/// The inputs that are to be read as sorted sources: each table of level 0 alone, deeper levels as one
+/// walk each.
+fn sources(job: &Job, is_read: impl Fn(&Table) -> bool) -> Vec<Source> {
     let mut sources = Vec::new();
-    let deepest = job.inputs.iter().map(|(level, _)| *level).max().unwrap_or(0);
-    for (_, table) in job.inputs.iter().filter(|(level, _)| *level == 0) {
+    let inputs: Vec<_> = job.inputs.iter().filter(|(_, table)| is_read(table)).collect();
+    let deepest = inputs.iter().map(|(level, _)| *level).max().unwrap_or(0);
+    for (_, table) in inputs.iter().filter(|(level, _)| *level == 0) {
         sources.push(Source::Table(TableCursor::new(Arc::clone(table), Access::Sequential)));
     }
     for wanted in 1..=deepest {
         let tables: Vec<_> =
-            job.inputs.iter().filter(|(l, _)| *l == wanted).map(|(_, t)| Arc::clone(t)).collect();
+            inputs.iter().filter(|(l, _)| *l == wanted).map(|(_, t)| Arc::clone(t)).collect();
         if !tables.is_empty() {
             let levels = Levels::new(Vec::new(), vec![Level::new(tables)]);
             let cursor = LevelCursor::new(Arc::new(levels), 1, Access::Sequential);

@@ -42,6 +42,8 @@ pub(crate) struct Work {
     owed_ns: AtomicU64,
     /// Threads of the pool that compact.
     compacting: AtomicUsize,
+    /// The last range tombstone that [`Core::seal_deletes`] looked at.
+    pub(crate) weighed_deletes: AtomicU64,
 }
 
 impl Work {
@@ -164,7 +166,7 @@ fn run(weak: &Weak<Core>) {
         }
         let visible = core.visible_seq();
         let is_idle = quiet_since.is_some_and(|before| visible - before <= IDLE_ENTRIES_MAX);
-        if is_idle && core.train_one() {
+        if is_idle && (core.train_one() || core.seal_deletes()) {
             continue;
         }
         quiet_since = None;

@@ -1,6 +1,6 @@
 //! Write batches: several operations that happen together or not at all.
 
-use std::{collections::HashMap, fmt};
+use std::{collections::HashMap, fmt, ops::RangeBounds};
 
 use super::{
     Handle,
@@ -12,6 +12,7 @@ use crate::{
     log::batch::{self, BatchBuilder},
     options::PersistMode,
     partition::Router,
+    ranges::span_of,
     sync::primitive::Arc,
     types::{Kind, TreeId},
 };
@@ -71,36 +72,91 @@ impl Batch {
         self.push(keyspace, Kind::Tombstone, key.as_ref(), &[]);
     }
 
+    /// Adds a removal of all keys in `range`, which is one operation whatever it holds; in a keyspace
+    /// with partitions, one in each that the range reaches. Later operations are not touched by it. A range
+    /// without keys is no error; a bound over 64 KiB fails the commit.
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) {
+        if self.refused.is_some() {
+            return;
+        }
+        let from = range.start_bound().map(AsRef::as_ref);
+        let to = range.end_bound().map(AsRef::as_ref);
+        let pushed = span_of(from, to).and_then(|span| {
+            let Some((from, to)) = span else { return Ok(()) };
+            let trees = self.range_targets(keyspace, &from, to.as_deref())?;
+            let mut trees = trees.into_iter();
+            trees.try_for_each(|tree| self.builder.remove_range(tree, &from, to.as_deref()))
+        });
+        self.refused = pushed.err();
+    }
+
     fn push(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
         if self.refused.is_some() {
             return;
         }
-        let pushed = (|| {
-            if !Arc::ptr_eq(&keyspace.handle.core, &self.handle.core) {
-                return Err(Error::InvalidArgument(
-                    format!("keyspace {:?} belongs to another database", keyspace.name()).into(),
-                ));
-            }
-            let tree = self.target(keyspace, key)?;
-            self.builder.push(tree, kind, key, value)
-        })();
+        let target = self.target(keyspace, key);
+        let pushed = target.and_then(|tree| self.builder.push(tree, kind, key, value));
         self.refused = pushed.err();
+    }
+
+    /// The place of a keyspace among those written to.
+    fn place(&mut self, keyspace: &Keyspace) -> Result<usize> {
+        if !Arc::ptr_eq(&keyspace.handle.core, &self.handle.core) {
+            return Err(Error::InvalidArgument(
+                format!("keyspace {:?} belongs to another database", keyspace.name()).into(),
+            ));
+        }
+        let inner = &keyspace.inner;
+        let known = self.targets.iter().position(|target| Arc::ptr_eq(&target.inner, inner));
+        if let Some(at) = known {
+            return Ok(at);
+        }
+        inner.check_live()?;
+        let (inner, tree) = (Arc::clone(inner), inner.tree.get().id);
+        self.targets.push(Target { inner, tree, partitions: HashMap::new() });
+        Ok(self.targets.len() - 1)
+    }
+
+    /// The sub-trees that a removal of a range names: partitions that are there, and those that the
+    /// batch creates.
+    fn range_targets(
+        &mut self,
+        keyspace: &Keyspace,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<Vec<TreeId>> {
+        let at = self.place(keyspace)?;
+        let target = &mut self.targets[at];
+        let router = &keyspace.inner.router;
+        if !router.has_partitions() {
+            return Ok(vec![target.tree]);
+        }
+        let (first, last) = match router.is_ordered() {
+            true => (router.name_of(from), to.map(|to| router.name_of(to))),
+            false => Default::default(),
+        };
+        let is_inside = |name: &[u8]| last.as_deref().is_none_or(|last| name <= last);
+        let map = keyspace.inner.tree.get().partition_map();
+        let mut place = map.at_or_after(&first);
+        while let Some(tree) = map.at(place).filter(|tree| is_inside(&tree.name)) {
+            target.partitions.entry(tree.name.clone()).or_insert(tree.id);
+            place = map.after(place);
+        }
+        let known = target.partitions.iter();
+        let inside = known.filter(|(name, _)| ***name >= *first && is_inside(name));
+        let mut trees: Vec<TreeId> = inside.map(|(_, tree)| *tree).collect();
+        trees.sort_unstable();
+        Ok(trees)
     }
 
     /// The sub-tree that an operation on `key` names.
     fn target(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<TreeId> {
-        let inner = &keyspace.inner;
-        let known = self.targets.iter().position(|target| Arc::ptr_eq(&target.inner, inner));
-        let at = match known {
-            Some(at) => at,
-            None => {
-                inner.check_live()?;
-                let (inner, tree) = (Arc::clone(inner), inner.tree.get().id);
-                self.targets.push(Target { inner, tree, partitions: HashMap::new() });
-                self.targets.len() - 1
-            }
-        };
-        let target = &mut self.targets[at];
+        let at = self.place(keyspace)?;
+        let (inner, target) = (&keyspace.inner, &mut self.targets[at]);
         if !inner.router.has_partitions() {
             return Ok(target.tree);
         }
@@ -149,7 +205,7 @@ impl Batch {
         let ops = batch::Batch::decode(&record).map(|batch| batch.ops());
         for op in ops.into_iter().flatten() {
             let tree = moved.get(&op.tree).copied().unwrap_or(op.tree);
-            builder.push(tree, op.kind, op.key(&record), op.value(&record))?;
+            builder.push_again(tree, &op, &record)?;
         }
         Ok(builder.finish())
     }

@@ -12,6 +12,7 @@ pub(crate) struct Counters {
     pub(crate) flushes: AtomicU64,
     pub(crate) flushed_bytes: AtomicU64,
     pub(crate) compactions: AtomicU64,
+    pub(crate) hidden_tables: AtomicU64,
     pub(crate) compacted_read_bytes: AtomicU64,
     pub(crate) compacted_written_bytes: AtomicU64,
     pub(crate) failed_jobs: AtomicU64,

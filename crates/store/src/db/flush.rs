@@ -6,6 +6,7 @@ use crate::{
     compaction::retain::Retain,
     error::Result,
     memtable::{LogFloor, MemCursor, Memtable},
+    ranges::Sweep,
     sync::primitive::{Arc, Ordering},
     table::{IndexKind, SharedWriter, Table, TableMeta, TableWriter},
     types::SeqNo,
@@ -60,14 +61,7 @@ impl Core {
                 let writer = TableWriter::create(&self.tables, self.new_file_id(), &options);
                 let (_, writer) = open.insert((Arc::clone(&tree), writer));
                 retain.next_run();
-                let mut cursor = MemCursor::new(Arc::clone(memtable), id);
-                cursor.seek(&[], SeqNo::MAX);
-                while let Some(entry) = cursor.entry() {
-                    if let Some(seq) = retain.judge(entry.key(), entry.seq(), entry.kind()) {
-                        writer.add(entry.key(), seq, entry.kind(), entry.value())?;
-                    }
-                    cursor.advance();
-                }
+                write_tree(memtable, &tree, &mut retain, writer)?;
                 self.finish_table(&mut open, &mut shared, &mut outputs)?;
             }
             shared.take().map_or(Ok(()), SharedWriter::finish)
@@ -162,6 +156,35 @@ impl Core {
             self.remove_file(&crate::table::value_path(&self.dir, meta.id));
         }
     }
+}
+
+/// Writes what a memtable has of a sub-tree, but for what range tombstones hide from everyone.
+fn write_tree(
+    memtable: &Arc<Memtable>,
+    tree: &Tree,
+    retain: &mut Retain,
+    writer: &mut TableWriter,
+) -> Result<()> {
+    let ranges = memtable.retained_ranges(tree.id, retain.snapshots());
+    let mut over = Sweep::new(&ranges);
+    let mut cursor = MemCursor::new(Arc::clone(memtable), tree.id);
+    cursor.seek(&[], SeqNo::MAX);
+    while let Some(entry) = cursor.entry() {
+        let is_hidden = retain.is_hidden(entry.seq(), over.seqs(entry.key()));
+        let stays = retain.judge(entry.key(), entry.seq(), entry.kind());
+        if let Some(seq) = stays.filter(|_| !is_hidden) {
+            writer.add(entry.key(), seq, entry.kind(), entry.value())?;
+        }
+        cursor.advance();
+    }
+    // Everything that a range tombstone without an end can hide is in this table or older ones; and in
+    // those is nothing that is not in the levels: memtables are flushed in order.
+    let levels = tree.levels.get();
+    let largest = levels.all().map(|(_, table)| &*table.meta().largest).max();
+    let last = largest.max(writer.last_key()).unwrap_or_default();
+    let closed = ranges.closed(last);
+    writer.set_ranges(closed);
+    Ok(())
 }
 
 #[cfg(test)]

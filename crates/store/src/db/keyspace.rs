@@ -8,7 +8,7 @@ use std::{
 
 use crate::sync::epoch::Guard;
 
-use super::{Handle, core::Core, core::Tree};
+use super::{Handle, batch::Batch, core::Core, core::Tree};
 use crate::{
     error::{Error, Result},
     inspect::{Explanation, explain},
@@ -102,6 +102,21 @@ impl Keyspace {
     /// As [`Keyspace::insert`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.write(Kind::Tombstone, key.as_ref(), &[])
+    }
+
+    /// Removes all keys in `range`, together: one append to the log and O(log n) in memory, whatever the
+    /// range holds; in a keyspace with partitions, one entry for each that the range reaches. Reads and
+    /// scans pass what was removed without looking at it, and compactions give its space back once no
+    /// snapshot sees it. A range without keys is no error. A partition that comes into being during the
+    /// call may keep what is written into it meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::insert`], with bounds of up to 64 KiB.
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        let mut batch = Batch::new(Arc::clone(&self.handle));
+        batch.delete_range(self, range);
+        batch.commit()
     }
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
@@ -256,9 +271,14 @@ impl Keyspace {
         let Some(tree) = self.tree_at(key, seq, &guard)? else { return Ok(in_memory(None)) };
         let seq = seq.unwrap_or(SeqNo::MAX);
         for memtable in view.all() {
-            if let Some(entry) = memtable.get(tree.id, key, seq) {
+            // Before the entry: what a batch writes into a range that it removes is not missed.
+            let removed = memtable.newest_range(tree.id, key, seq);
+            if let Some(entry) = memtable.get(tree.id, key, seq).filter(|e| e.seq() >= removed) {
                 let value = (entry.kind() == Kind::Value).then(|| entry.value_slice());
                 return Ok(in_memory(value.map(Found::Value)));
+            }
+            if removed > 0 {
+                return Ok(in_memory(None));
             }
         }
         in_tables(tree.levels.load(&guard), &guard, seq)

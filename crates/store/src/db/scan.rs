@@ -15,7 +15,7 @@ use crate::{
     error::{Error, Result},
     iter::{
         Ends, Iter, Sources,
-        merge::Inputs,
+        merge::{Inputs, SourceSet},
         partitions::{PartitionScan, PartitionWalk, add_sources},
     },
     partition::PartitionMap,
@@ -94,7 +94,8 @@ impl Keyspace {
         let seq = seq.unwrap_or_else(|| self.core().visible_seq());
         let this = self.clone();
         let sources = Box::new(move |access| {
-            let mut sources = Vec::with_capacity(levels.zero.len() + levels.sorted.len() + 3);
+            let mut sources = SourceSet::default();
+            sources.sources.reserve(levels.zero.len() + levels.sorted.len() + 3);
             add_sources(&view, id, &levels, this.access(access), &mut sources);
             Inputs::Sources(sources)
         });
@@ -131,5 +132,5 @@ impl Keyspace {
 
 /// What a scan reads that can meet nothing.
 fn nothing() -> Sources {
-    Box::new(|_| Inputs::Sources(Vec::new()))
+    Box::new(|_| Inputs::Sources(SourceSet::default()))
 }

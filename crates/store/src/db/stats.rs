@@ -51,6 +51,8 @@ pub struct Stats {
     pub flushed_bytes: u64,
     /// Compactions that merged tables.
     pub compactions: u64,
+    /// Tables that were removed unread, because range tombstones lay over all of their keys.
+    pub hidden_tables: u64,
     /// Bytes that compactions read.
     pub compacted_read_bytes: u64,
     /// Bytes that compactions wrote.
@@ -88,6 +90,8 @@ pub struct KeyspaceStats {
     pub entries: u64,
     /// Tombstones in tables.
     pub tombstones: u64,
+    /// Stretches of keys under range tombstones in tables; where those overlap they are cut.
+    pub range_tombstones: u64,
     /// Bytes of keys and values in tables, before compression.
     pub raw_bytes: u64,
     /// Bytes of its files.
@@ -149,6 +153,7 @@ impl Core {
             flushes: get(&counters.flushes),
             flushed_bytes: get(&counters.flushed_bytes),
             compactions: get(&counters.compactions),
+            hidden_tables: get(&counters.hidden_tables),
             compacted_read_bytes: get(&counters.compacted_read_bytes),
             compacted_written_bytes: get(&counters.compacted_written_bytes),
             failed_jobs: get(&counters.failed_jobs),
@@ -180,6 +185,7 @@ fn add_levels(stats: &mut KeyspaceStats, levels: &Levels) {
         let meta = table.meta();
         stats.entries += meta.entries;
         stats.tombstones += meta.tombstones;
+        stats.range_tombstones += meta.range_tombstones;
         stats.raw_bytes += meta.raw_bytes;
         stats.file_bytes += meta.total_bytes();
         stats.pinned_bytes += table.pinned_bytes();

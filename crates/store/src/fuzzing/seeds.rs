@@ -13,6 +13,8 @@ use crate::{
     },
     options::KeyspaceOptions,
     partition::Partitioning,
+    ranges::{RangeLog, Tombstone},
+    slice::Slice,
     table::{
         BlockCache, Compression, IndexKind, KeyHash, StringCoding, TableContext, TableCounters,
         TableMeta, TableOptions, TablePlace, TableWriter, block::BlockBuilder,
@@ -171,6 +173,14 @@ fn table_file(index: IndexKind, compression: Compression, shape: u8, count: u32)
         writer.add(key, 9, Kind::Value, &value).expect("keys ascend");
         writer.add(key, 4, Kind::Tombstone, &[]).expect("versions descend");
     }
+    if shape == 2 {
+        let log = RangeLog::new();
+        for (seq, (from, to)) in (5..).zip([("a", "m"), ("c", "z")]) {
+            let (from, to) = (Slice::copy_from(from.as_bytes()), Slice::copy_from(to.as_bytes()));
+            log.add(Tombstone { from, to: Some(to), seq });
+        }
+        writer.set_ranges(log.retained(&[5]));
+    }
     writer.finish().expect("no faults");
     read_file(&fs, &table_path(Path::new(DIR), table::ID))
 }
@@ -204,6 +214,8 @@ fn batch(first_seq: u64, trees: u32) -> Vec<u8> {
     for tree in 1..=trees {
         batch.put(tree, b"key", &[b'v'; 40]).expect("it is small");
         batch.remove(tree * 100, b"another key").expect("it is small");
+        batch.remove_range(tree, b"from", Some(b"to")).expect("it is small");
+        batch.remove_range(tree, b"from", None).expect("it is small");
     }
     batch.seal(first_seq).to_vec()
 }
@@ -253,6 +265,7 @@ fn edits() -> Vec<VersionEdit> {
         value_file_bytes: 0,
         entries: 10,
         tombstones: 3,
+        range_tombstones: 0,
         smallest: b"a".as_slice().into(),
         largest: b"z".as_slice().into(),
         seq_min: 1,
@@ -293,6 +306,11 @@ fn edits() -> Vec<VersionEdit> {
                 tree: 6,
                 level: 0,
                 meta: TableMeta { place: Some(TablePlace { file: 13, offset: 8192 }), ..meta(12) },
+            },
+            Edit::AddTable {
+                tree: 6,
+                level: 1,
+                meta: TableMeta { range_tombstones: 3, ..meta(14) },
             },
             Edit::DropPartition { root: 3, name: b"a".as_slice().into() },
             Edit::Bury { tree: 5, segment: 11 },

@@ -21,9 +21,10 @@ use crate::{
         block::BlockView,
         footer::{Footer, SectionPlace, put_section},
         format::{
-            COMPRESSION_LZ4, COMPRESSION_NONE, FOOTER_BYTES, FORMAT_VERSION, FRAME_HEADER_BYTES,
-            MAGIC, PAGE_HEADER_BYTES, PAGE_NO_FRAME, PAGE_PAYLOAD_BYTES, SECTION_FILTER,
-            SECTION_HEADER_BYTES, SECTION_INDEX, SECTION_PROPERTIES, TABLE_BYTES_MIN,
+            COMPRESSION_LZ4, COMPRESSION_NONE, FOOTER_BYTES, FORMAT_VERSION, FORMAT_VERSION_RANGES,
+            FRAME_HEADER_BYTES, MAGIC, PAGE_HEADER_BYTES, PAGE_NO_FRAME, PAGE_PAYLOAD_BYTES,
+            SECTION_FILTER, SECTION_HEADER_BYTES, SECTION_INDEX, SECTION_PROPERTIES,
+            SECTION_RANGES, TABLE_BYTES_MIN,
         },
         pages::FrameHeader,
     },
@@ -94,6 +95,8 @@ pub(super) struct Crafted {
     /// `None`: one that has the blocks in order, all keys in the first.
     index: Option<Vec<u8>>,
     filter: Vec<u8>,
+    /// Empty without range tombstones.
+    ranges: Vec<u8>,
     properties: Vec<u8>,
     /// Bytes that are changed before checksums are made right: where, and to what.
     patches: Vec<(usize, u8)>,
@@ -105,11 +108,12 @@ impl Crafted {
         // All numbers 0 but the last sequence number, and empty keys.
         let mut properties = vec![0; 70];
         properties[32..40].copy_from_slice(&(1_u64 << 55).to_le_bytes());
-        Self { frames, index: None, filter: Vec::new(), properties, patches: Vec::new() }
+        let (filter, ranges, patches) = (Vec::new(), Vec::new(), Vec::new());
+        Self { frames, index: None, filter, ranges, properties, patches }
     }
 
     /// `[frames u8]` frames, `[has index u8][index chunk]`, `[filter chunk]`, `[properties chunk]`,
-    /// then patches `[offset u16][byte u8]`.
+    /// `[range tombstones chunk]`, then patches `[offset u16][byte u8]`.
     fn read(input: &mut Input<'_>) -> Self {
         let frames = (0..input.u8() % 32 + 1).map(|_| Frame::read(input)).collect();
         let mut crafted = Self::of_blocks(frames);
@@ -119,6 +123,7 @@ impl Crafted {
             [] => {}
             properties => crafted.properties = properties.to_vec(),
         }
+        crafted.ranges = input.chunk().to_vec();
         while !input.0.is_empty() {
             crafted.patches.push((usize::from(input.u16()), input.u8()));
         }
@@ -160,6 +165,10 @@ impl Crafted {
             block_count: starts.len() as u32,
             index: put(SECTION_INDEX, &index),
             filter: put(SECTION_FILTER, &self.filter),
+            ranges: match &self.ranges[..] {
+                [] => SectionPlace::default(),
+                ranges => put(SECTION_RANGES, ranges),
+            },
             properties: put(SECTION_PROPERTIES, &self.properties),
         };
         file.resize((file.len() + FOOTER_BYTES).next_multiple_of(PAGE_BYTES) - FOOTER_BYTES, 0);
@@ -190,9 +199,13 @@ pub(super) fn repair(file: &mut [u8]) {
     let Some(footer_at) = file.len().checked_sub(FOOTER_BYTES) else { return };
     let footer = file[footer_at..].to_vec();
     repair_frames(file, u32_at(&footer, 8) as usize, u32_at(&footer, 12));
-    for (place, kind) in [(16, SECTION_INDEX), (32, SECTION_FILTER), (48, SECTION_PROPERTIES)] {
-        let offset = usize::try_from(u64_at(&footer, place)).unwrap_or(usize::MAX);
-        let len = usize::try_from(u64_at(&footer, place + 8)).unwrap_or(usize::MAX);
+    let place = |at, kind| (u64_at(&footer, at), u64_at(&footer, at + 8), kind);
+    let (filter, properties) = (place(32, SECTION_FILTER), place(48, SECTION_PROPERTIES));
+    let ranges_at = filter.0.saturating_add(filter.1);
+    let ranges = (ranges_at, properties.0.saturating_sub(ranges_at), SECTION_RANGES);
+    for (offset, len, kind) in [place(16, SECTION_INDEX), filter, ranges, properties] {
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
         let section = file.get_mut(offset..).and_then(|rest| rest.get_mut(..len));
         if let Some((header, payload)) =
             section.and_then(|section| section.split_at_mut_checked(SECTION_HEADER_BYTES))
@@ -203,7 +216,11 @@ pub(super) fn repair(file: &mut [u8]) {
         }
     }
     overwrite(file, footer_at, &ID.to_le_bytes());
-    overwrite(file, footer_at + 64, &FORMAT_VERSION.to_le_bytes());
+    let version = match u32_at(&footer, 64) {
+        FORMAT_VERSION_RANGES => FORMAT_VERSION_RANGES,
+        _ => FORMAT_VERSION,
+    };
+    overwrite(file, footer_at + 64, &version.to_le_bytes());
     overwrite(file, footer_at + 68, &[0; 4]);
     let checksum = xxh3_64(&file[footer_at..footer_at + 72]);
     overwrite(file, footer_at + 72, &checksum.to_le_bytes());

@@ -25,6 +25,8 @@ use crate::{
     },
     options::KeyspaceOptions,
     partition::Partitioning,
+    ranges::{Ranges, last_below},
+    slice::Slice,
     sync::primitive::Arc,
     table::{
         BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, TablePlace, home_path,
@@ -182,7 +184,8 @@ impl Checker<'_, '_> {
         tree: TreeId,
     ) {
         let is_foreign = |key: &[u8]| partitioning.name_of(key).is_some_and(|of| of != name);
-        for (_, meta) in state.tables_of(tree) {
+        // The bounds of one with range tombstones are no keys.
+        for (_, meta) in state.tables_of(tree).filter(|(_, meta)| meta.range_tombstones == 0) {
             if is_foreign(&meta.smallest) || is_foreign(&meta.largest) {
                 let what =
                     format!("keys that do not belong to partition {:?}", name.escape_ascii());
@@ -381,14 +384,23 @@ impl<'a> TableWalk<'a> {
     fn check_totals(&self, checker: &mut Checker<'_, '_>) {
         let meta = self.table.meta();
         let last_key = self.last.as_ref().map(|(key, _)| &key[..]);
+        // Range tombstones were held against the properties when the table was opened: they may reach
+        // further than its keys.
+        let ranges = self.table.ranges();
+        let (keys, seqs) = (ranges.map(Ranges::keys), ranges.map(Ranges::seqs));
+        let range_first = keys.and_then(<[Slice]>::first).map(|key| &**key);
+        let range_last = keys.and_then(<[Slice]>::last).map(|key| last_below(key));
+        let seqs = seqs.into_iter().flatten().map(|seq| (*seq, *seq));
+        let seqs = seqs.chain(self.seqs).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let first = [self.first_key.as_deref(), range_first].into_iter().flatten().min();
         let claims = [
             ("entries", meta.entries == self.entries),
             ("tombstones", meta.tombstones == self.tombstones),
             ("keys", self.table.written().keys == self.keys),
             ("bytes", meta.raw_bytes == self.raw_bytes),
-            ("first key", self.first_key.as_deref() == Some(&*meta.smallest)),
-            ("last key", last_key == Some(&*meta.largest)),
-            ("sequence numbers", self.seqs == Some((meta.seq_min, meta.seq_max))),
+            ("first key", first == Some(&*meta.smallest)),
+            ("last key", last_key.max(range_last) == Some(&*meta.largest)),
+            ("sequence numbers", seqs == Some((meta.seq_min, meta.seq_max))),
         ];
         for (name, _) in claims.iter().filter(|(_, holds)| !holds) {
             checker.note(self.table.path(), None, format!("states other {name} than it holds"));

@@ -39,7 +39,14 @@ pub(crate) fn explain<'a>(
     };
     for memtable in memtables {
         explanation.memtables += 1;
-        if let Some(entry) = memtable.get(tree, key, seq) {
+        let removed = memtable.newest_range(tree, key, seq);
+        let entry = memtable.get(tree, key, seq).filter(|entry| entry.seq() >= removed);
+        if entry.is_none() && removed > 0 {
+            explanation.is_in_memtable = true;
+            explanation.answer = Answer::Removed { seq: removed };
+            return Ok(explanation);
+        }
+        if let Some(entry) = entry {
             explanation.is_in_memtable = true;
             explanation.answer = match entry.kind() {
                 Kind::Tombstone => Answer::Removed { seq: entry.seq() },
@@ -86,6 +93,12 @@ fn explain_table(table: &Table, level: usize, key: &[u8], seq: SeqNo) -> Result<
     let answer = match filter {
         Some(false) => Answer::Absent,
         _ => answer(table, table.lookup_in(&block, key, hash, seq)?)?,
+    };
+    let removed = table.ranges().map_or(0, |ranges| ranges.newest(key, seq));
+    let answer = match answer {
+        Answer::Found { seq, .. } | Answer::Removed { seq } if seq >= removed => answer,
+        _ if removed > 0 => Answer::Removed { seq: removed },
+        other => other,
     };
     let address = table.address(explained.block)?;
     let page_bytes = PAGE_BYTES as u64;

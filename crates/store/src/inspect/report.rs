@@ -78,13 +78,15 @@ pub struct TableReport {
     pub entries: u64,
     /// Entries that say that a key was removed.
     pub tombstones: u64,
+    /// Stretches of keys under range tombstones.
+    pub range_tombstones: u64,
     /// Different keys.
     pub keys: u64,
     /// Bytes of all keys and values before they were encoded.
     pub raw_bytes: u64,
-    /// The first key.
+    /// The first key; no range tombstone begins before it.
     pub smallest: Vec<u8>,
-    /// The last key.
+    /// The last key; no range tombstone hides a key behind it.
     pub largest: Vec<u8>,
     /// The smallest and the largest sequence number.
     pub seqs: (u64, u64),
@@ -339,7 +341,7 @@ pub struct TableStep {
     pub place: (u64, u64),
     /// Entries of that block.
     pub block_entries: u32,
-    /// What the table answered.
+    /// What the table answered, with its range tombstones.
     pub answer: Answer,
 }
 

@@ -58,6 +58,7 @@ pub(super) fn describe(table: &Table) -> TableReport {
         value_file_bytes: meta.value_file_bytes,
         entries: meta.entries,
         tombstones: meta.tombstones,
+        range_tombstones: meta.range_tombstones,
         keys: written.keys,
         raw_bytes: meta.raw_bytes,
         smallest: meta.smallest.to_vec(),

@@ -14,15 +14,55 @@ use super::{
 use crate::{
     error::Result,
     plan::{Progress, drivers::read_many},
+    ranges::RangeView,
     sync::primitive::Arc,
     table::{BlockRef, Step},
-    types::{compare_entries, compare_keys},
+    types::{SeqNo, compare_entries, compare_keys},
 };
+
+/// Entries under the same range tombstone that are passed one by one before a source seeks past it: a
+/// seek costs about as much.
+const STEPS_MAX: u32 = 8;
+
+/// Sources of one sub-tree, or of several, and the range tombstones over the entries of each.
+#[derive(Default)]
+pub(crate) struct SourceSet {
+    pub(crate) sources: Vec<Source>,
+    /// Those of each sub-tree that has some.
+    views: Vec<RangeView>,
+    /// For each source, which of them lie over its entries: beyond the last where there are none. Not
+    /// kept while there are none at all.
+    view_of: Vec<usize>,
+    /// The sources that were there at the last call of [`SourceSet::add_ranges`].
+    begun: usize,
+}
+
+impl SourceSet {
+    /// Sources without range tombstones over them.
+    pub(crate) fn of(sources: Vec<Source>) -> Self {
+        Self { sources, ..Self::default() }
+    }
+
+    /// These lie over the entries of all sources that were added since the last call.
+    pub(crate) fn add_ranges(&mut self, view: Option<RangeView>) {
+        if view.is_some() || !self.views.is_empty() {
+            // Sub-trees before the first with range tombstones have none.
+            let at = view.as_ref().map_or(usize::MAX, |_| self.views.len());
+            if self.views.is_empty() {
+                self.view_of.clear();
+                self.view_of.resize(self.begun, usize::MAX);
+            }
+            self.view_of.resize(self.sources.len(), at);
+            self.views.extend(view);
+        }
+        self.begun = self.sources.len();
+    }
+}
 
 /// What a merge goes through.
 pub(crate) enum Inputs {
     /// These, merged.
-    Sources(Vec<Source>),
+    Sources(SourceSet),
     /// Those of each partition, merged, one partition after another.
     Partitions(PartitionWalk),
 }
@@ -34,6 +74,13 @@ pub(crate) enum Inputs {
 /// costs one comparison an entry, less than a heap.
 pub(crate) struct Merge {
     sources: Vec<Source>,
+    /// As in [`SourceSet`].
+    views: Vec<RangeView>,
+    view_of: Vec<usize>,
+    /// Entries one after another that were under a range tombstone.
+    passed: u32,
+    /// Entries of a reader at this number are looked at.
+    seq: SeqNo,
     order: Vec<usize>,
     forward: bool,
     /// Where the walk through these sources begins.
@@ -58,17 +105,19 @@ enum Phase {
 
 impl Merge {
     /// A walk over `inputs` from `start`; it stands nowhere before [`Merge::begin`]. Entries beyond `end`
-    /// may be left out.
-    pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>) -> Self {
+    /// may be left out. Range tombstones are those that a reader at `seq` sees.
+    pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>, seq: SeqNo) -> Self {
         let forward = start.is_forward();
-        let (sources, partitions) = match inputs {
-            Inputs::Sources(sources) => (sources, None),
+        let (set, partitions) = match inputs {
+            Inputs::Sources(set) => (set, None),
             Inputs::Partitions(mut walk) => {
                 (walk.next_sources(forward).unwrap_or_default(), Some(walk))
             }
         };
+        let SourceSet { sources, views, view_of, .. } = set;
         let order = Vec::with_capacity(sources.len());
-        Self { sources, order, forward, start, end, phase: Phase::Fresh, partitions }
+        let (phase, passed) = (Phase::Fresh, 0);
+        Self { sources, views, view_of, passed, seq, order, forward, start, end, phase, partitions }
     }
 
     /// Goes to the first entry. All sources are started before the first is waited for, so that what
@@ -82,13 +131,71 @@ impl Merge {
 
     fn start_sources(&mut self) -> Result<()> {
         let mut waiting = Vec::new();
+        self.meet_start();
         for (at, source) in self.sources.iter_mut().enumerate() {
-            if let Step::Need(block) = source.start(&self.start)? {
+            let view = self.view_of.get(at).and_then(|view| self.views.get(*view));
+            let span = view.and_then(RangeView::span).filter(|span| span.seq > 0);
+            let skipped = span.map(|span| source.start_past(&self.start, span)).transpose()?;
+            let step = match skipped.flatten() {
+                Some(step) => step,
+                None => source.start(&self.start)?,
+            };
+            if let Step::Need(block) = step {
                 waiting.push((at, block));
             }
         }
         self.phase = Phase::Starting(waiting);
         Ok(())
+    }
+
+    /// Looks for range tombstones over the key where the walk starts, so that nothing under them is
+    /// read. Going backward it starts before the key, where none may lie.
+    fn meet_start(&mut self) {
+        let Start::At(key, _) = &self.start else { return };
+        for view in &mut self.views {
+            view.hides(key, 0, self.seq, true);
+        }
+    }
+
+    /// Whether a range tombstone that the reader sees lies over the entry under the walk.
+    #[inline]
+    pub(crate) fn is_top_removed(&mut self) -> bool {
+        if self.views.is_empty() {
+            return false;
+        }
+        let removed = self.top_removed();
+        if !removed {
+            self.passed = 0;
+        }
+        removed
+    }
+
+    fn top_removed(&mut self) -> bool {
+        let Some(&top) = self.order.first() else { return false };
+        let view = self.view_of.get(top).and_then(|view| self.views.get_mut(*view));
+        let source = &self.sources[top];
+        let (key, entry) = (source.key(), source.seq());
+        view.is_some_and(|view| view.hides(key, entry, self.seq, self.forward))
+    }
+
+    /// As [`Merge::advance`] from an entry under a range tombstone: past all that the tombstone lies
+    /// over, if the source has nothing newer.
+    pub(crate) fn skip(&mut self) -> Result<Progress<()>> {
+        self.passed += 1;
+        if self.passed <= STEPS_MAX || matches!(self.phase, Phase::Moving(_)) {
+            return self.advance();
+        }
+        let Some(&top) = self.order.first() else { return self.advance() };
+        let view = self.view_of.get(top).and_then(|view| self.views.get(*view));
+        let Some(span) = view.and_then(RangeView::span) else { return self.advance() };
+        match self.sources[top].skip(span, self.forward)? {
+            None => self.advance(),
+            Some(Step::Ready) => self.settle_top(),
+            Some(Step::Need(block)) => {
+                self.phase = Phase::Moving(block);
+                Ok(self.need(top, block))
+            }
+        }
     }
 
     /// Stands on the first entry once no source waits, if there is one in this partition or behind it.
@@ -108,8 +215,8 @@ impl Merge {
     /// Starts the sources of the next partition; false if there is none.
     fn open_partition(&mut self) -> Result<bool> {
         let next = self.partitions.as_mut().and_then(|walk| walk.next_sources(self.forward));
-        let Some(sources) = next else { return Ok(false) };
-        self.sources = sources;
+        let Some(set) = next else { return Ok(false) };
+        (self.sources, self.views, self.view_of) = (set.sources, set.views, set.view_of);
         self.start = if self.forward { Start::First } else { Start::Last };
         self.start_sources()?;
         Ok(true)

@@ -19,7 +19,7 @@ use crate::{
     table::Access,
     types::{SeqNo, compare_keys},
 };
-use merge::Inputs;
+use merge::{Inputs, SourceSet};
 use source::Start;
 use walk::Walk;
 
@@ -64,7 +64,7 @@ impl Ends {
 
     /// Ends of nothing, with an error to return first.
     pub(crate) fn failed(error: Error) -> Self {
-        let nothing = Box::new(|_| Inputs::Sources(Vec::new()));
+        let nothing = Box::new(|_| Inputs::Sources(SourceSet::default()));
         let mut ends = Self::new(nothing, 0, Bound::Unbounded, Bound::Unbounded);
         ends.failure = Some(error);
         ends

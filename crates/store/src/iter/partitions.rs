@@ -4,29 +4,35 @@
 //! the same whether there are ten of them or ten thousand. Their levels are loaded as the walk comes to
 //! them: the snapshot that the scan holds keeps what it may see in all of them until then.
 
-use super::source::{LevelCursor, Source};
+use super::{
+    merge::SourceSet,
+    source::{LevelCursor, Source},
+};
 use crate::{
     db::{Snapshot, core::MemView},
     memtable::MemCursor,
     partition::{PartitionMap, Place},
+    ranges::RangeView,
     sync::primitive::Arc,
     table::{Access, TableCursor},
     types::TreeId,
     version::levels::Levels,
 };
 
-/// Adds the sources of one sub-tree, newest first.
+/// Adds the sources of one sub-tree, newest first, and the range tombstones that lie over them.
 pub(crate) fn add_sources(
     view: &MemView,
     tree: TreeId,
     levels: &Arc<Levels>,
     access: Access,
-    sources: &mut Vec<Source>,
+    set: &mut SourceSet,
 ) {
+    let sources = &mut set.sources;
     for memtable in view.all().filter(|memtable| memtable.contains_tree(tree)) {
         sources.push(Source::Mem(MemCursor::new(Arc::clone(memtable), tree)));
     }
-    for table in &levels.zero {
+    // One may have range tombstones alone.
+    for table in levels.zero.iter().filter(|table| table.meta().entries > 0) {
         sources.push(Source::Table(TableCursor::new(Arc::clone(table), access)));
     }
     for level in 1..levels.depth() {
@@ -35,6 +41,7 @@ pub(crate) fn add_sources(
             sources.push(Source::Level(cursor));
         }
     }
+    set.add_ranges(RangeView::new(view, tree, levels));
 }
 
 /// What a scan over several partitions reads.
@@ -71,8 +78,8 @@ impl PartitionScan {
     }
 
     /// The sources of all partitions.
-    pub(crate) fn all_sources(&self, access: Access) -> Vec<Source> {
-        let mut sources = Vec::new();
+    pub(crate) fn all_sources(&self, access: Access) -> SourceSet {
+        let mut sources = SourceSet::default();
         for tree in self.map.iter() {
             add_sources(&self.view, tree.id, &tree.levels.get(), access, &mut sources);
         }
@@ -101,15 +108,15 @@ impl PartitionWalk {
     }
 
     /// The sources of the next partition that has any; none at the end of the range.
-    pub(crate) fn next_sources(&mut self, forward: bool) -> Option<Vec<Source>> {
+    pub(crate) fn next_sources(&mut self, forward: bool) -> Option<SourceSet> {
         let scan = &self.scan;
         let mut next = match self.place {
             WalkPlace::Before => scan.begin(forward),
             WalkPlace::At(place) => Some(place),
             WalkPlace::End => None,
         };
-        let mut sources = Vec::new();
-        while sources.is_empty() {
+        let mut sources = SourceSet::default();
+        while sources.sources.is_empty() {
             let inside = next.and_then(|place| {
                 let tree = scan.map.at(place).filter(|tree| scan.is_inside(&tree.name))?;
                 Some((place, tree))

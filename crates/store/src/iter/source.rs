@@ -7,6 +7,7 @@ use crate::{
     error::Result,
     memtable::{EntryRef, MemCursor},
     plan::BlockRequest,
+    ranges::Span,
     slice::Slice,
     sync::primitive::Arc,
     table::{Access, BlockRef, Step, Table, TableCursor},
@@ -56,6 +57,44 @@ impl Source {
             }
             Self::Table(cursor) => start_table(cursor, start),
             Self::Level(cursor) => cursor.start(start),
+        }
+    }
+
+    /// Goes to the first entry of the walk where a range tombstone lies over the keys of `span`, among
+    /// which the walk starts: past them, if nothing of the source can be newer. `false` if something can.
+    pub(crate) fn start_past(&mut self, start: &Start, span: &Span) -> Result<Option<Step>> {
+        match self {
+            Self::Level(cursor) => cursor.start_past(start, span),
+            _ => self.skip(span, start.is_forward()),
+        }
+    }
+
+    /// Goes past the keys of `span`, which a range tombstone lies over, in the direction of the walk, if
+    /// nothing of the source is newer than that. `None` if something may be: the source has not moved.
+    pub(crate) fn skip(&mut self, span: &Span, forward: bool) -> Result<Option<Step>> {
+        match self {
+            Self::Mem(cursor) => {
+                if cursor.last_entry_seq() >= span.seq {
+                    return Ok(None);
+                }
+                match past(span, forward) {
+                    Some(Start::At(key, seq)) => cursor.seek(&key, seq),
+                    Some(Start::Before(key, seq)) => cursor.seek_before(&key, seq),
+                    _ => cursor.end(),
+                }
+                Ok(Some(Step::Ready))
+            }
+            Self::Table(cursor) => {
+                if cursor.table().meta().seq_max >= span.seq {
+                    return Ok(None);
+                }
+                let Some(start) = past(span, forward) else {
+                    cursor.end();
+                    return Ok(Some(Step::Ready));
+                };
+                start_table(cursor, &start).map(Some)
+            }
+            Self::Level(cursor) => cursor.skip(span, forward),
         }
     }
 
@@ -178,6 +217,14 @@ impl Source {
     }
 }
 
+/// Where a walk goes on behind a span; `None` if nothing is behind it.
+fn past(span: &Span, forward: bool) -> Option<Start> {
+    if forward {
+        return span.to.as_ref().map(|to| Start::At((**to).into(), SeqNo::MAX));
+    }
+    span.from.as_ref().map(|from| Start::Before((**from).into(), SeqNo::MAX))
+}
+
 fn start_table(cursor: &mut TableCursor, start: &Start) -> Result<Step> {
     match start {
         Start::First => cursor.first(),
@@ -213,10 +260,11 @@ impl LevelCursor {
         self.cursor.as_mut()
     }
 
-    fn start(&mut self, start: &Start) -> Result<Step> {
+    /// The table that a walk begins in; beyond the last if there is none.
+    fn place(&self, start: &Start) -> usize {
         let level = &self.levels.sorted[self.level - 1];
         let count = level.tables().len();
-        let at = match start {
+        match start {
             Start::First => 0,
             Start::At(key, _) => level.table_at_or_after(key),
             Start::Last => count.wrapping_sub(1),
@@ -225,7 +273,48 @@ impl LevelCursor {
                 let at = level.table_at_or_after(key);
                 if at == count { count.wrapping_sub(1) } else { at }
             }
+        }
+    }
+
+    /// As [`Source::start_past`].
+    fn start_past(&mut self, start: &Start, span: &Span) -> Result<Option<Step>> {
+        self.at = self.place(start);
+        self.skip(span, start.is_forward())
+    }
+
+    /// As [`Source::skip`]: whole tables are passed by their bounds.
+    fn skip(&mut self, span: &Span, forward: bool) -> Result<Option<Step>> {
+        let tables = self.levels.tables(self.level);
+        let is_older = |table: &Arc<Table>| table.meta().seq_max < span.seq;
+        let is_inside = |table: &Arc<Table>| match (forward, &span.from, &span.to) {
+            (true, _, to) => to.as_ref().is_none_or(|to| *table.meta().largest < **to),
+            (false, from, _) => from.as_ref().is_none_or(|from| *table.meta().smallest >= **from),
         };
+        let step = |at: usize| if forward { at + 1 } else { at.wrapping_sub(1) };
+        let mut at = self.at;
+        if !tables.get(at).is_some_and(is_older) {
+            return Ok(None);
+        }
+        while tables.get(at).is_some_and(|table| is_older(table) && is_inside(table)) {
+            at = step(at);
+        }
+        let start = match (tables.get(at).filter(|table| is_older(table)), forward) {
+            (Some(_), _) => past(span, forward),
+            (None, true) => Some(Start::First),
+            (None, false) => Some(Start::Last),
+        };
+        if at != self.at || self.cursor.is_none() {
+            self.open(at);
+        }
+        let (Some(cursor), Some(start)) = (self.cursor.as_mut(), start) else {
+            return Ok(Some(Step::Ready));
+        };
+        let step = start_table(cursor, &start)?;
+        self.settle(step, forward).map(Some)
+    }
+
+    fn start(&mut self, start: &Start) -> Result<Step> {
+        let at = self.place(start);
         let Some(cursor) = self.open(at) else { return Ok(Step::Ready) };
         let step = start_table(cursor, start)?;
         self.settle(step, start.is_forward())

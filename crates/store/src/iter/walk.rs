@@ -18,6 +18,9 @@ use crate::{
     types::{Kind, SeqNo, is_same_key},
 };
 
+/// A table where so many tombstones lie one after another is worth compacting.
+const TOMBSTONES_MET: u32 = 1024;
+
 /// A walk one way over the newest visible version of every key.
 ///
 /// As a plan it moves to the next key and says whether there is one; [`Walk::key`] and
@@ -30,6 +33,8 @@ pub(crate) struct Walk {
     /// The key whose versions are being passed, while `in_group`.
     group: Vec<u8>,
     in_group: bool,
+    /// Tombstones since the last key that was there.
+    tombstones: u32,
     /// Backward: the newest visible version of the group so far.
     newest: Found,
 }
@@ -48,6 +53,8 @@ enum Place {
 enum Look {
     Stands,
     GoesOn,
+    /// A range tombstone lies over the entry.
+    Skips,
     Ended,
 }
 
@@ -57,12 +64,13 @@ impl Walk {
     pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>, seq: SeqNo) -> Self {
         let forward = start.is_forward();
         Self {
-            merge: Merge::new(inputs, start, end),
+            merge: Merge::new(inputs, start, end, seq),
             forward,
             seq,
             place: Place::Before,
             group: Vec::new(),
             in_group: false,
+            tombstones: 0,
             newest: Found::Nothing,
         }
     }
@@ -134,9 +142,13 @@ impl Walk {
             }
             self.place = Place::On;
             match if self.forward { self.look() } else { self.look_back() } {
-                Look::Stands => return Ok(Progress::Done(true)),
+                Look::Stands => {
+                    self.tombstones = 0;
+                    return Ok(Progress::Done(true));
+                }
                 Look::Ended => return Ok(Progress::Done(false)),
                 Look::GoesOn => moved = self.merge.advance()?,
+                Look::Skips => moved = self.merge.skip()?,
             }
         }
     }
@@ -150,13 +162,34 @@ impl Walk {
         if seq > self.seq || (self.in_group && is_same_key(&self.group, entry.key())) {
             return Look::GoesOn;
         }
+        // It lies over all older versions as well.
+        if self.merge.is_top_removed() {
+            return Look::Skips;
+        }
+        let Some(entry) = self.merge.top() else { return Look::Ended };
         // Number 0 is given to the last version of a key alone: nothing of it can follow.
         self.in_group = seq > 0;
         if self.in_group {
             self.group.clear();
             self.group.extend_from_slice(entry.key());
         }
-        if entry.kind() == Kind::Tombstone { Look::GoesOn } else { Look::Stands }
+        if entry.kind() != Kind::Tombstone {
+            return Look::Stands;
+        }
+        self.note_tombstone();
+        Look::GoesOn
+    }
+
+    /// Where tombstones lie one after another, has compaction seek them out.
+    #[inline]
+    fn note_tombstone(&mut self) {
+        self.tombstones += 1;
+        if self.tombstones >= TOMBSTONES_MET {
+            self.tombstones = 0;
+            if let Some(table) = self.merge.top().and_then(Source::table) {
+                table.note_worn();
+            }
+        }
     }
 
     /// Backward: versions come oldest first, so a key is known once the next one begins.
@@ -171,13 +204,22 @@ impl Walk {
         }
         let Some(entry) = top else { return Look::Ended };
         self.place = Place::Past;
-        if entry.seq() <= self.seq {
-            if !same {
-                self.group.clear();
-                self.group.extend_from_slice(entry.key());
-                self.in_group = true;
-            }
-            self.newest = found(entry);
+        if entry.seq() > self.seq {
+            return Look::GoesOn;
+        }
+        // Newer versions, if there are any, are still to come.
+        if self.merge.is_top_removed() {
+            return Look::Skips;
+        }
+        let Some(entry) = self.merge.top() else { return Look::Ended };
+        if !same {
+            self.group.clear();
+            self.group.extend_from_slice(entry.key());
+            self.in_group = true;
+        }
+        self.newest = found(entry);
+        if entry.kind() == Kind::Tombstone {
+            self.note_tombstone();
         }
         Look::GoesOn
     }

@@ -1,7 +1,9 @@
 //! The payload of a log record: one batch of writes, atomic over all sub-trees.
 //!
 //! `[first sequence number u64][count u32]` then the operations, each
-//! `[tree varint][kind u8][key length varint][key]` and for a value `[value length varint][value]`.
+//! `[tree varint][kind u8][key length varint][key]` and for a value `[value length varint][value]`. A
+//! removal of a range (kind 3) has the range's first key as its key, and its end as its value; one
+//! without an end (kind 4) has no value.
 //! The n-th operation has the sequence number `first + n`. The same bytes go to the log, to the
 //! memtable (which keeps entries as ranges of one shared payload) and, after a crash, back.
 
@@ -14,6 +16,10 @@ use crate::{
 
 /// Bytes before the first operation.
 pub(crate) const BATCH_HEADER_BYTES: usize = 12;
+
+/// The kinds of removals of ranges: with an end, and without.
+const RANGE: u8 = 3;
+const OPEN_RANGE: u8 = 4;
 
 /// The most bytes of an operation besides its key and value.
 const OP_OVERHEAD_BYTES_MAX: usize = 1 + 3 * varint::BYTES_MAX;
@@ -48,7 +54,7 @@ impl BatchBuilder {
     /// value or the whole batch would be too large.
     pub(crate) fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_room(key, value)?;
-        self.put_key(tree, Kind::Value, key);
+        self.put_key(tree, Kind::Value as u8, key);
         varint::put(&mut self.bytes, value.len() as u64);
         self.bytes.extend_from_slice(value);
         Ok(())
@@ -57,8 +63,39 @@ impl BatchBuilder {
     /// Appends "`key` is removed". Fails as [`BatchBuilder::put`] does.
     pub(crate) fn remove(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
         self.check_room(key, &[])?;
-        self.put_key(tree, Kind::Tombstone, key);
+        self.put_key(tree, Kind::Tombstone as u8, key);
         Ok(())
+    }
+
+    /// Appends "all keys from `from` on and before `to` are removed"; without `to`, all from `from` on.
+    /// Fails as [`BatchBuilder::put`] does, and if no key lies between.
+    pub(crate) fn remove_range(
+        &mut self,
+        tree: TreeId,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<()> {
+        let end = to.unwrap_or_default();
+        check_entry(end, &[])?;
+        if to.is_some_and(|to| to <= from) {
+            return Err(Error::InvalidArgument("a range that ends before it begins".into()));
+        }
+        self.check_room(from, end)?;
+        self.put_key(tree, if to.is_some() { RANGE } else { OPEN_RANGE }, from);
+        if to.is_some() {
+            varint::put(&mut self.bytes, end.len() as u64);
+            self.bytes.extend_from_slice(end);
+        }
+        Ok(())
+    }
+
+    /// Appends an operation as another payload has it, for the sub-tree `tree`. Fails as
+    /// [`BatchBuilder::put`] does.
+    pub(crate) fn push_again(&mut self, tree: TreeId, op: &BatchOp, payload: &[u8]) -> Result<()> {
+        match op.range {
+            None => self.push(tree, op.kind, op.key(payload), op.value(payload)),
+            Some(_) => self.remove_range(tree, op.key(payload), op.range_end(payload)),
+        }
     }
 
     /// Appends an operation of either kind. Fails as [`BatchBuilder::put`] does.
@@ -86,10 +123,10 @@ impl BatchBuilder {
         Ok(())
     }
 
-    fn put_key(&mut self, tree: TreeId, kind: Kind, key: &[u8]) {
+    fn put_key(&mut self, tree: TreeId, kind: u8, key: &[u8]) {
         self.bytes.reserve(key.len() + OP_OVERHEAD_BYTES_MAX);
         varint::put(&mut self.bytes, u64::from(tree));
-        self.bytes.push(kind as u8);
+        self.bytes.push(kind);
         varint::put(&mut self.bytes, key.len() as u64);
         self.bytes.extend_from_slice(key);
         self.count += 1;
@@ -135,6 +172,15 @@ pub(crate) fn set_first_seq(payload: &mut [u8], first_seq: SeqNo) {
     payload[0..8].copy_from_slice(&first_seq.to_le_bytes());
 }
 
+/// Where the range ends that an operation removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RangeEnd {
+    /// Before the key that lies where other operations have their value.
+    Before,
+    /// Nowhere.
+    Open,
+}
+
 /// One operation: where its key and value are in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchOp {
@@ -142,13 +188,15 @@ pub(crate) struct BatchOp {
     pub(crate) tree: TreeId,
     /// [`Kind::Value`] or [`Kind::Tombstone`].
     pub(crate) kind: Kind,
+    /// Whether all keys from the key on are removed, and up to where.
+    pub(crate) range: Option<RangeEnd>,
     /// Offset of the key in the payload.
     pub(crate) key_start: u32,
     /// Bytes of the key.
     pub(crate) key_len: u32,
     /// Offset of the value in the payload.
     pub(crate) value_start: u32,
-    /// Bytes of the value; 0 for a tombstone.
+    /// Bytes of the value, or of the end of a range; 0 for other tombstones.
     pub(crate) value_len: u32,
 }
 
@@ -156,6 +204,11 @@ impl BatchOp {
     /// The key, given the payload that the operation came from.
     pub(crate) fn key<'a>(&self, payload: &'a [u8]) -> &'a [u8] {
         &payload[self.key_start as usize..][..self.key_len as usize]
+    }
+
+    /// The first key behind the range that is removed, given the payload that the operation came from.
+    pub(crate) fn range_end<'a>(&self, payload: &'a [u8]) -> Option<&'a [u8]> {
+        (self.range == Some(RangeEnd::Before)).then(|| self.value(payload))
     }
 
     /// The value, given the payload that the operation came from.
@@ -262,26 +315,36 @@ fn decode_op(payload: &[u8], offset: usize) -> Result<(BatchOp, usize), BatchFau
         _ => Err(fault(at, expected)),
     };
     let (tree, at) = int(offset, u64::from(u32::MAX), "the number of a sub-tree")?;
-    let kind = match payload.get(at).copied().and_then(Kind::from_byte) {
-        Some(kind @ (Kind::Value | Kind::Tombstone)) => kind,
-        _ => return Err(fault(at, "the kind of an operation, 0 or 1")),
+    let byte = payload.get(at).copied();
+    let (kind, range) = match (byte, byte.and_then(Kind::from_byte)) {
+        (_, Some(kind @ (Kind::Value | Kind::Tombstone))) => (kind, None),
+        (Some(RANGE), _) => (Kind::Tombstone, Some(RangeEnd::Before)),
+        (Some(OPEN_RANGE), _) => (Kind::Tombstone, Some(RangeEnd::Open)),
+        _ => return Err(fault(at, "the kind of an operation, 0, 1, 3 or 4")),
     };
     let (key_len, key_start) = int(at + 1, KEY_BYTES_MAX as u64, "a key length up to 64 KiB")?;
     let key_end = key_start + key_len as usize;
     if key_end > payload.len() {
         return Err(fault(key_start, "a key within the batch"));
     }
-    let (value_len, value_start) = match kind {
-        Kind::Value => int(key_end, VALUE_BYTES_MAX as u64, "a value length up to 1 GiB")?,
+    let (value_len, value_start) = match (kind, range) {
+        (Kind::Value, _) => int(key_end, VALUE_BYTES_MAX as u64, "a value length up to 1 GiB")?,
+        (_, Some(RangeEnd::Before)) => {
+            int(key_end, KEY_BYTES_MAX as u64, "a key length up to 64 KiB")?
+        }
         _ => (0, key_end),
     };
     let end = value_start + value_len as usize;
     if end > payload.len() {
         return Err(fault(value_start, "a value within the batch"));
     }
+    if range == Some(RangeEnd::Before) && payload[value_start..end] <= payload[key_start..key_end] {
+        return Err(fault(value_start, "a range that ends behind its beginning"));
+    }
     let op = BatchOp {
         tree,
         kind,
+        range,
         key_start: key_start as u32,
         key_len,
         value_start: value_start as u32,
@@ -295,11 +358,34 @@ mod tests {
     use super::*;
     use proptest::{collection::vec, prelude::*};
 
-    type Model = (TreeId, Vec<u8>, Option<Vec<u8>>);
+    #[derive(Clone, Debug, PartialEq)]
+    enum What {
+        Put(Vec<u8>),
+        Remove,
+        /// From the key on, up to this one.
+        RemoveRange(Option<Vec<u8>>),
+    }
+
+    type Model = (TreeId, Vec<u8>, What);
 
     fn model() -> impl Strategy<Value = Vec<Model>> {
+        let value = || vec(any::<u8>(), 0..300);
+        let what = prop_oneof![
+            value().prop_map(What::Put),
+            Just(What::Remove),
+            Just(What::RemoveRange(None)),
+            value().prop_map(|tail| What::RemoveRange(Some(tail))),
+        ];
+        let operation = (any::<u32>(), vec(any::<u8>(), 0..40), what);
         vec(
-            (any::<u32>(), vec(any::<u8>(), 0..40), proptest::option::of(vec(any::<u8>(), 0..300))),
+            operation.prop_map(|(tree, key, what)| match what {
+                // An end behind the key.
+                What::RemoveRange(Some(tail)) => {
+                    let end = [&key[..], &[0], &tail].concat();
+                    (tree, key, What::RemoveRange(Some(end)))
+                }
+                other => (tree, key, other),
+            }),
             0..20,
         )
     }
@@ -308,8 +394,11 @@ mod tests {
         let mut builder = BatchBuilder::new();
         for (tree, key, value) in ops {
             match value {
-                Some(value) => builder.put(*tree, key, value).unwrap(),
-                None => builder.remove(*tree, key).unwrap(),
+                What::Put(value) => builder.put(*tree, key, value).unwrap(),
+                What::Remove => builder.remove(*tree, key).unwrap(),
+                What::RemoveRange(end) => {
+                    builder.remove_range(*tree, key, end.as_deref()).unwrap();
+                }
             }
         }
         assert_eq!(builder.count() as usize, ops.len());
@@ -318,8 +407,12 @@ mod tests {
 
     fn read(batch: &Batch<'_>, payload: &[u8]) -> Vec<Model> {
         let model = |op: BatchOp| {
-            let value = (op.kind == Kind::Value).then(|| op.value(payload).to_vec());
-            (op.tree, op.key(payload).to_vec(), value)
+            let what = match (op.kind, op.range) {
+                (Kind::Value, _) => What::Put(op.value(payload).to_vec()),
+                (_, None) => What::Remove,
+                (..) => What::RemoveRange(op.range_end(payload).map(<[u8]>::to_vec)),
+            };
+            (op.tree, op.key(payload).to_vec(), what)
         };
         batch.ops().map(model).collect()
     }
@@ -329,13 +422,21 @@ mod tests {
         let mut builder = BatchBuilder::new();
         builder.put(1, b"key", b"value").unwrap();
         builder.remove(300, b"").unwrap();
+        builder.remove_range(2, b"from", Some(b"to")).unwrap();
+        builder.remove_range(3, b"on", None).unwrap();
         let expected = [
-            &[0x2A, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0][..],
+            &[0x2A, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0][..],
             &[1, 0, 3],
             b"key",
             &[5],
             b"value",
             &[0xAC, 2, 1, 0],
+            &[2, 3, 4],
+            b"from",
+            &[2],
+            b"to",
+            &[3, 4, 2],
+            b"on",
         ]
         .concat();
         assert_eq!(builder.seal(42), expected);
@@ -356,7 +457,7 @@ mod tests {
 
     #[test]
     fn sequence_numbers_end_below_2_to_the_56() {
-        let one = |first| build(&[(1, vec![], None)], first);
+        let one = |first| build(&[(1, vec![], What::Remove)], first);
         assert!(Batch::decode(&one((1 << 56) - 1)).is_ok());
         assert!(Batch::decode(&one(1 << 56)).is_err());
         assert!(Batch::decode(&one(u64::MAX)).is_err());
@@ -364,9 +465,27 @@ mod tests {
 
     #[test]
     fn a_large_value_pointer_is_no_operation_of_a_batch() {
-        let mut bytes = build(&[(1, b"k".to_vec(), None)], 1);
+        let mut bytes = build(&[(1, b"k".to_vec(), What::Remove)], 1);
         bytes[BATCH_HEADER_BYTES + 1] = Kind::LargeValue as u8;
         assert_eq!(Batch::decode(&bytes).unwrap_err().offset, BATCH_HEADER_BYTES + 1);
+    }
+
+    #[test]
+    fn a_range_without_keys_is_refused() {
+        let mut builder = BatchBuilder::new();
+        assert!(matches!(
+            builder.remove_range(1, b"b", Some(b"b")),
+            Err(Error::InvalidArgument(_))
+        ));
+        assert!(matches!(
+            builder.remove_range(1, b"b", Some(b"a")),
+            Err(Error::InvalidArgument(_))
+        ));
+        assert_eq!(builder.count(), 0);
+        builder.remove_range(1, b"b", Some(b"c")).unwrap();
+        let mut bytes = builder.seal(1).to_vec();
+        *bytes.last_mut().unwrap() = b'b';
+        assert_eq!(Batch::decode(&bytes).unwrap_err().offset, bytes.len() - 1);
     }
 
     proptest! {

@@ -112,6 +112,7 @@ impl Version {
         let operation = BatchOp {
             tree: self.tree,
             kind: self.kind,
+            range: None,
             key_start: self.key_start,
             key_len: self.key_len,
             value_start: self.value_start,

@@ -109,12 +109,35 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
         self.levels.candidate(at, self.key, code::code_at(self.key, 0))
     }
 
-    /// Judges what the candidate `at` answered: `None` to go on to the next.
+    /// The newest range tombstone of the candidate over the key; 0 if there is none.
     #[inline]
-    fn settle(&self, lookup: Lookup, at: usize) -> Option<Progress<Found>> {
+    fn removed(&self, table: &Table) -> SeqNo {
+        if !self.levels.has_ranges() {
+            return 0;
+        }
+        table.ranges().map_or(0, |ranges| ranges.newest(self.key, self.seq))
+    }
+
+    /// Whether a table has no entry that the read could return, for all that is known without looking:
+    /// `removed` is the number of its range tombstone over the key.
+    #[inline]
+    fn is_passed(&self, table: &Table, removed: SeqNo) -> bool {
+        let meta = table.meta();
+        self.levels.has_ranges() && (meta.entries == 0 || removed > 0 && removed >= meta.seq_max)
+    }
+
+    /// Judges what the candidate `at`, which has a range tombstone of the number `removed` over the key,
+    /// answered: `None` to go on to the next.
+    #[inline]
+    fn settle(&self, lookup: Lookup, at: usize, removed: SeqNo) -> Option<Progress<Found>> {
         Some(match lookup {
+            // What is in further candidates is older.
+            Lookup::Absent if removed > 0 => Progress::Done(Found::Nothing),
             Lookup::Absent => return None,
             Lookup::Tombstone(_) => Progress::Done(Found::Nothing),
+            Lookup::Value(seq, _) | Lookup::Large(seq, _) if seq < removed => {
+                Progress::Done(Found::Nothing)
+            }
             Lookup::Value(_, value) => Progress::Done(Found::Value(value)),
             Lookup::Large(_, pointer) => {
                 let table = Arc::clone(self.candidate(at)??);
@@ -137,7 +160,9 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
             let at = self.next;
             let Some(candidate) = self.candidate(at) else { break };
             let (block, Self { key, hash, seq, .. }) = (self.block, &*self);
+            let removed = candidate.map_or(0, |table| self.removed(table));
             let lookup = match candidate {
+                Some(table) if self.is_passed(table, removed) => Lookup::Absent,
                 Some(table) => self.guard.with(|guard| match block {
                     Some(block) => table.lookup_at(guard, block, key, *hash, *seq),
                     None => table.lookup(guard, key, *hash, *seq),
@@ -146,7 +171,7 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
             };
             self.block = None;
             self.next += 1;
-            if let Some(progress) = self.settle(lookup, at) {
+            if let Some(progress) = self.settle(lookup, at, removed) {
                 return Ok(progress);
             }
         }
@@ -157,7 +182,7 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
         let at = self.next - 1;
         if let Some(Some(table)) = self.candidate(at) {
             let lookup = table.lookup_in(&block, self.key, self.hash, self.seq)?;
-            if let Some(progress) = self.settle(lookup, at) {
+            if let Some(progress) = self.settle(lookup, at, self.removed(table)) {
                 return Ok(progress);
             }
         }

@@ -154,6 +154,11 @@ impl TableCursor {
         self.leave_for(number.checked_sub(1))
     }
 
+    /// Moves to none.
+    pub(crate) fn end(&mut self) {
+        self.leave();
+    }
+
     /// Goes on with the block that was asked for.
     pub(crate) fn resume(&mut self, block: BlockRef) -> Result<Step> {
         match self.arrive(self.wanted, block)? {

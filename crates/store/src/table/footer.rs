@@ -6,8 +6,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     TableMeta,
     format::{
-        COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, FOOTER_BYTES, FORMAT_VERSION, MAGIC,
-        PAGE_BYTES, SECTION_HEADER_BYTES, TABLE_BYTES_MIN,
+        COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, FOOTER_BYTES, FORMAT_VERSION,
+        FORMAT_VERSION_RANGES, MAGIC, PAGE_BYTES, SECTION_HEADER_BYTES, TABLE_BYTES_MIN,
     },
 };
 use crate::{
@@ -45,6 +45,8 @@ pub(crate) struct Footer {
     pub(crate) block_count: u32,
     pub(crate) index: SectionPlace,
     pub(crate) filter: SectionPlace,
+    /// Of no length if there are no range tombstones. It is not written: it lies between the others.
+    pub(crate) ranges: SectionPlace,
     pub(crate) properties: SectionPlace,
 }
 
@@ -58,7 +60,9 @@ impl Footer {
             out.extend_from_slice(&place.offset.to_le_bytes());
             out.extend_from_slice(&place.len.to_le_bytes());
         }
-        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let has_ranges = self.ranges.len > 0;
+        let version = if has_ranges { FORMAT_VERSION_RANGES } else { FORMAT_VERSION };
+        out.extend_from_slice(&version.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         let checksum = xxh3_64(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
@@ -80,20 +84,30 @@ impl Footer {
         if word(9) != checksum {
             return damaged("the footer's checksum", format!("{:016x}", word(9)));
         }
-        if half(64) != FORMAT_VERSION {
-            return Err(FooterError::Version(half(64)));
-        }
+        let has_ranges = match half(64) {
+            FORMAT_VERSION => false,
+            FORMAT_VERSION_RANGES => true,
+            other => return Err(FooterError::Version(other)),
+        };
         let place = |i| SectionPlace { offset: word(i), len: word(i + 1) };
+        let (filter, properties) = (place(4), place(6));
+        let mut ranges = SectionPlace { offset: filter.offset.saturating_add(filter.len), len: 0 };
+        if has_ranges {
+            ranges.len = properties.offset.saturating_sub(ranges.offset);
+        }
         let footer = Self {
             table: word(0),
             data_pages: half(8),
             block_count: half(12),
             index: place(2),
-            filter: place(4),
-            properties: place(6),
+            filter,
+            ranges,
+            properties,
         };
         let mut end = u64::from(footer.data_pages) * PAGE_BYTES as u64;
-        for place in [footer.index, footer.filter, footer.properties] {
+        let ranges = has_ranges.then_some(ranges);
+        let places = [footer.index, filter].into_iter().chain(ranges).chain([properties]);
+        for place in places {
             if place.offset != end || place.len < SECTION_HEADER_BYTES as u64 {
                 return damaged("sections one after the other", format!("one at {}", place.offset));
             }
@@ -178,6 +192,9 @@ pub(crate) fn encode_properties(meta: &TableMeta, written: &Written) -> Vec<u8> 
         varint::put(&mut out, key.len() as u64);
         out.extend_from_slice(key);
     }
+    if meta.range_tombstones > 0 {
+        out.extend_from_slice(&meta.range_tombstones.to_le_bytes());
+    }
     out
 }
 
@@ -229,6 +246,10 @@ fn decode_fields(bytes: &mut &[u8], id: FileId, file_bytes: u64) -> Option<(Tabl
         Some(bytes.split_off(..len)?.into())
     };
     let (smallest, largest) = (key()?, key()?);
+    let range_tombstones = match bytes.is_empty() {
+        true => 0,
+        false => take_array(bytes).map(u64::from_le_bytes).filter(|count| *count > 0)?,
+    };
     let meta = TableMeta {
         place: None,
         id,
@@ -236,6 +257,7 @@ fn decode_fields(bytes: &mut &[u8], id: FileId, file_bytes: u64) -> Option<(Tabl
         value_file_bytes,
         entries,
         tombstones,
+        range_tombstones,
         smallest,
         largest,
         seq_min,
@@ -271,6 +293,7 @@ mod tests {
             block_count: 5,
             index: place(12288, 100),
             filter: place(12388, 50),
+            ranges: place(12438, 0),
             properties: place(12438, 90),
         }
     }
@@ -285,6 +308,18 @@ mod tests {
             changed[bit / 8] ^= 1 << (bit % 8);
             assert!(Footer::decode(&changed, 16384).is_err(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn range_tombstones_lie_between_filter_and_properties() {
+        let mut footer = footer();
+        footer.ranges.len = 40;
+        footer.properties.offset += 40;
+        assert_eq!(Footer::decode(&footer.encode(), 16384), Ok(footer));
+        // Too short for a section's header.
+        footer.ranges.len = 16;
+        footer.properties.offset -= 24;
+        assert!(Footer::decode(&footer.encode(), 16384).is_err());
     }
 
     #[test]
@@ -316,7 +351,7 @@ mod tests {
             for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(&words) {
                 *to = word.to_le_bytes();
             }
-            bytes[64..72].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+            bytes[64..72].copy_from_slice(&[1 + (file & 1) as u8, 0, 0, 0, 0, 0, 0, 0]);
             let checksum = xxh3_64(&bytes[..72]).to_le_bytes();
             bytes[72..80].copy_from_slice(&checksum);
             let _ = Footer::decode(&bytes, file);

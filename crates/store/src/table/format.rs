@@ -37,11 +37,15 @@ pub(crate) const SECTION_HEADER_BYTES: usize = 17;
 pub(crate) const SECTION_INDEX: u8 = 1;
 pub(crate) const SECTION_FILTER: u8 = 2;
 pub(crate) const SECTION_PROPERTIES: u8 = 3;
+pub(crate) const SECTION_RANGES: u8 = 4;
 
 /// The last eight bytes of a table.
 pub(crate) const MAGIC: [u8; 8] = *b"RHUMBTAB";
-/// The version of everything in this file. A reader refuses any other.
+/// The version of everything in this file.
 pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version of a table with range tombstones, so that no program overlooks them. A reader refuses
+/// any other.
+pub(crate) const FORMAT_VERSION_RANGES: u32 = 2;
 /// Bytes of the footer, which ends the file.
 pub(crate) const FOOTER_BYTES: usize = 88;
 /// The fewest bytes of a table: one page of data and one with the sections and the footer.

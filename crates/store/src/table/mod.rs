@@ -118,9 +118,11 @@ pub struct TableMeta {
     pub entries: u64,
     /// How many of them are tombstones.
     pub tombstones: u64,
-    /// Its first key.
+    /// Over how many stretches of keys range tombstones lie.
+    pub range_tombstones: u64,
+    /// Its first key; no range tombstone begins before it.
     pub smallest: Box<[u8]>,
-    /// Its last key.
+    /// Its last key; no range tombstone hides a key behind it.
     pub largest: Box<[u8]>,
     /// The smallest sequence number in it.
     pub seq_min: SeqNo,

@@ -22,8 +22,8 @@ use super::{
         Footer, FooterError, Mismatch, SectionPlace, Written, decode_properties, section_payload,
     },
     format::{
-        COMPRESSION_NONE, FOOTER_BYTES, FORMAT_VERSION, PAGE_BYTES, SECTION_FILTER, SECTION_INDEX,
-        SECTION_PROPERTIES, TABLE_BYTES_MIN,
+        COMPRESSION_NONE, FOOTER_BYTES, FORMAT_VERSION_RANGES, PAGE_BYTES, SECTION_FILTER,
+        SECTION_INDEX, SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
     },
     hash::KeyHash,
     index_block::{BlockAddress, Index, Trained},
@@ -39,6 +39,7 @@ use crate::{
         engine::{ReadEngine, ReadPart},
         read_exact_at, retry,
     },
+    ranges::{Ranges, last_below},
     slice::Slice,
     types::{FileId, SeqNo},
 };
@@ -60,6 +61,10 @@ pub(crate) struct Table {
     pub(super) filter: Filter,
     blocks: TableBlocks,
     written: Written,
+    /// The range tombstones; they lie over entries of other tables, and of this one for snapshots.
+    ranges: Option<Ranges>,
+    /// Whether walks met many tombstones here.
+    is_worn: AtomicBool,
     obsolete: AtomicBool,
     /// About the length of a block's payload.
     pub(super) block_bytes_mean: u32,
@@ -73,6 +78,7 @@ struct Parts {
     footer: Footer,
     index: Index,
     filter: Filter,
+    ranges: Option<Ranges>,
     meta: TableMeta,
     written: Written,
 }
@@ -125,6 +131,8 @@ impl Table {
             index: parts.index,
             filter: parts.filter,
             written: parts.written,
+            ranges: parts.ranges,
+            is_worn: AtomicBool::new(false),
             obsolete: AtomicBool::new(false),
         };
         ctx.counters.pinned_bytes.fetch_add(table.pinned_bytes(), Ordering::Relaxed);
@@ -150,6 +158,22 @@ impl Table {
     /// How the table was written.
     pub(crate) fn written(&self) -> &Written {
         &self.written
+    }
+
+    /// The range tombstones, if there are any.
+    #[inline]
+    pub(crate) fn ranges(&self) -> Option<&Ranges> {
+        self.ranges.as_ref()
+    }
+
+    /// A walk met many tombstones here.
+    pub(crate) fn note_worn(&self) {
+        self.is_worn.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a walk did.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.is_worn.load(Ordering::Relaxed)
     }
 
     /// How much higher entries are numbered than their bytes say.
@@ -207,7 +231,8 @@ impl Table {
 
     /// Bytes of memory that the table takes while it is open, without its resident blocks.
     pub(crate) fn pinned_bytes(&self) -> u64 {
-        let parts = self.index.resident_bytes() + self.filter.resident_bytes();
+        let ranges = self.ranges.as_ref().map_or(0, Ranges::resident_bytes);
+        let parts = self.index.resident_bytes() + self.filter.resident_bytes() + ranges;
         (parts + self.blocks.slot_bytes() + size_of::<Self>()) as u64
     }
 
@@ -504,7 +529,34 @@ fn load(file: Arc<dyn ReadableFile>, path: &Path, id: FileId) -> Result<Parts> {
     let properties = section(footer.properties, SECTION_PROPERTIES)?;
     let (meta, written) = decode_properties(properties, id, file_bytes)
         .map_err(|bad| Error::corrupt(path, footer.properties.offset, bad.expected, bad.found))?;
-    Ok(Parts { file, footer, index, filter, meta, written })
+    let mut ranges = None;
+    if footer.ranges.len > 0 {
+        let decoded = Ranges::decode(section(footer.ranges, SECTION_RANGES)?)
+            .and_then(|ranges| fit(ranges, &meta))
+            .map_err(|expected| {
+                Error::corrupt(path, footer.ranges.offset, expected, "other range tombstones")
+            })?;
+        ranges = Some(decoded);
+    }
+    if ranges.is_none() && meta.range_tombstones > 0 {
+        let expected = "as many range tombstones as the properties say";
+        return Err(Error::corrupt(path, footer.properties.offset, expected, "none"));
+    }
+    Ok(Parts { file, footer, index, filter, ranges, meta, written })
+}
+
+/// Range tombstones that are as the properties say, or what they should be.
+fn fit(ranges: Ranges, meta: &TableMeta) -> std::result::Result<Ranges, &'static str> {
+    let (first, last) = (ranges.keys().first(), ranges.keys().last());
+    let (Some(first), Some(last)) = (first, last) else { return Err("range tombstones") };
+    let seqs = meta.seq_min..=meta.seq_max;
+    if **first < *meta.smallest || *last_below(last) > *meta.largest {
+        return Err("range tombstones within the table's bounds");
+    }
+    if ranges.count() != meta.range_tombstones || !ranges.seqs().iter().all(|s| seqs.contains(s)) {
+        return Err("range tombstones as the properties count them");
+    }
+    Ok(ranges)
 }
 
 /// An error in a table that begins at `base` of its file: places are counted from the file's start.
@@ -523,7 +575,9 @@ fn footer_error(path: &Path, offset: u64, error: FooterError) -> Error {
         FooterError::Damaged(bad) => Error::corrupt(path, offset, bad.expected, bad.found),
         FooterError::Version(version) => Error::Unsupported {
             path: path.to_owned(),
-            what: format!("table format {version}, and this program reads {FORMAT_VERSION}"),
+            what: format!(
+                "table format {version}, and this program reads up to {FORMAT_VERSION_RANGES}"
+            ),
         },
     }
 }

@@ -15,7 +15,7 @@ use super::{
     footer::{Footer, SectionPlace, Written, encode_properties, put_section},
     format::{
         FOOTER_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, SECTION_FILTER, SECTION_INDEX,
-        SECTION_PROPERTIES,
+        SECTION_PROPERTIES, SECTION_RANGES,
     },
     hash::KeyHash,
     index_block::IndexBuilder,
@@ -28,6 +28,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     io::FileSystem,
+    ranges::{Ranges, last_below},
     types::{FileId, KEY_BYTES_MAX, Kind, SeqNo, VALUE_BYTES_MAX, compare_entries},
     varint,
 };
@@ -66,6 +67,7 @@ pub(crate) struct TableWriter {
     last_key: Vec<u8>,
     last_seq: SeqNo,
     cost: CostEstimate,
+    ranges: Ranges,
     meta: TableMeta,
     keys: u64,
     /// Whether the files stay when the writer is dropped.
@@ -104,12 +106,14 @@ impl TableWriter {
                 value_file_bytes: 0,
                 entries: 0,
                 tombstones: 0,
+                range_tombstones: 0,
                 smallest: Box::default(),
                 largest: Box::default(),
                 seq_min: SeqNo::MAX,
                 seq_max: 0,
                 raw_bytes: 0,
             },
+            ranges: Ranges::default(),
             keys: 0,
             options,
             finished: false,
@@ -161,6 +165,16 @@ impl TableWriter {
         self.accept(key, seq, Kind::LargeValue, &pointer.encode(), pointer.len)
     }
 
+    /// Gives the table its range tombstones, which have an end. They may lie over its own entries.
+    pub(crate) fn set_ranges(&mut self, ranges: Ranges) {
+        self.ranges = ranges;
+    }
+
+    /// The last key that was added; none if none was.
+    pub(crate) fn last_key(&self) -> Option<&[u8]> {
+        (self.meta.entries > 0).then_some(&*self.last_key)
+    }
+
     /// About how many bytes the files have, with what waits in memory: for cutting a run of
     /// entries into tables.
     pub(crate) fn bytes_estimate(&self) -> u64 {
@@ -202,11 +216,18 @@ impl TableWriter {
 
     /// Writes all that is still in memory.
     fn write_rest(&mut self) -> Result<()> {
-        if self.meta.entries == 0 {
-            return Err(Error::InvalidArgument("a table has at least one entry".into()));
-        }
         let mut cuts = std::mem::take(&mut self.cuts);
-        self.index.finish_cuts(&mut cuts);
+        if self.meta.entries == 0 {
+            let Some(first) = self.ranges.keys().first() else {
+                return Err(Error::InvalidArgument("a table has at least one entry".into()));
+            };
+            // An index needs a key: its block stays empty.
+            self.index.push(first, 1, &mut cuts);
+            self.index.finish_cuts(&mut cuts);
+            cuts.iter_mut().for_each(|count| *count = 0);
+        } else {
+            self.index.finish_cuts(&mut cuts);
+        }
         self.write_blocks(&cuts)?;
         if !self.waiting.is_empty() {
             return Err(Error::InvalidArgument("the index left entries without a block".into()));
@@ -215,10 +236,31 @@ impl TableWriter {
             self.meta.value_file_bytes = values.finish()?;
         }
         self.meta.largest = self.last_key.as_slice().into();
+        self.note_ranges();
         let data_pages = self.out.finish_data()?;
         self.write_tail(data_pages)?;
         self.meta.file_bytes = self.out.len();
         Ok(())
+    }
+
+    /// Makes the table's bounds and numbers those of its range tombstones as well.
+    fn note_ranges(&mut self) {
+        let (Some(first), Some(last)) = (self.ranges.keys().first(), self.ranges.keys().last())
+        else {
+            return;
+        };
+        let (meta, last) = (&mut self.meta, last_below(last));
+        meta.range_tombstones = self.ranges.count();
+        if meta.entries == 0 || **first < *meta.smallest {
+            meta.smallest = (**first).into();
+        }
+        if meta.entries == 0 || *last > *meta.largest {
+            meta.largest = last.into();
+        }
+        for seq in self.ranges.seqs() {
+            meta.seq_min = meta.seq_min.min(*seq);
+            meta.seq_max = meta.seq_max.max(*seq);
+        }
     }
 
     /// Removes what was written. So does dropping the writer.
@@ -369,12 +411,17 @@ impl TableWriter {
             ..Footer::default()
         };
         let filter = self.filter.encode();
+        let ranges = self.ranges.encode();
         let sections = [
             (SECTION_INDEX, &encoded_index, &mut footer.index),
             (SECTION_FILTER, &filter, &mut footer.filter),
+            (SECTION_RANGES, &ranges, &mut footer.ranges),
             (SECTION_PROPERTIES, &properties, &mut footer.properties),
         ];
         for (kind, payload, place) in sections {
+            if kind == SECTION_RANGES && self.ranges.is_empty() {
+                continue;
+            }
             let mut section = Vec::new();
             put_section(&mut section, self.id, kind, payload);
             *place = SectionPlace { offset: self.out.len(), len: section.len() as u64 };

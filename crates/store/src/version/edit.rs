@@ -209,7 +209,12 @@ impl Encoder {
                 self.u32(*new);
             }
             Edit::AddTable { tree, level, meta } => {
-                self.u8(if meta.place.is_some() { 13 } else { 5 });
+                self.u8(match (meta.place, meta.range_tombstones) {
+                    (None, 0) => 5,
+                    (Some(_), 0) => 13,
+                    (None, _) => 14,
+                    (Some(_), _) => 15,
+                });
                 self.u32(*tree);
                 self.u8(*level);
                 if let Some(TablePlace { file, offset }) = meta.place {
@@ -217,6 +222,9 @@ impl Encoder {
                     self.u64(offset);
                 }
                 self.table(meta);
+                if meta.range_tombstones > 0 {
+                    self.u64(meta.range_tombstones);
+                }
             }
             Edit::RemoveTable { tree, level, id } => {
                 self.u8(6);
@@ -360,11 +368,7 @@ impl<'a> Decoder<'a> {
                 old: self.u32("a sub-tree")?,
                 new: self.u32("a sub-tree")?,
             },
-            5 => Edit::AddTable {
-                tree: self.u32("a sub-tree")?,
-                level: self.level()?,
-                meta: self.table(None)?,
-            },
+            tag @ (5 | 13 | 14 | 15) => self.add_table(tag)?,
             6 => Edit::RemoveTable {
                 tree: self.u32("a sub-tree")?,
                 level: self.level()?,
@@ -388,18 +392,31 @@ impl<'a> Decoder<'a> {
             11 => {
                 Edit::DropPartition { root: self.u32("a sub-tree")?, name: self.partition_name()? }
             }
-            13 => Edit::AddTable {
-                tree: self.u32("a sub-tree")?,
-                level: self.level()?,
-                meta: {
-                    let file = self.file_id()?;
-                    let place = TablePlace { file, offset: self.u64("a place in a file")? };
-                    self.table(Some(place))?
-                },
-            },
             12 => Edit::Bury { tree: self.u32("a sub-tree")?, segment: self.file_id()? },
-            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 13" }),
+            _ => return Err(EditFault { offset: start, expected: "the tag of an edit, 1 to 15" }),
         })
+    }
+
+    /// A table of its own or in a shared file, without or with range tombstones.
+    fn add_table(&mut self, tag: u8) -> Result<Edit, EditFault> {
+        let (tree, level) = (self.u32("a sub-tree")?, self.level()?);
+        let place = match tag {
+            13 | 15 => {
+                let file = self.file_id()?;
+                Some(TablePlace { file, offset: self.u64("a place in a file")? })
+            }
+            _ => None,
+        };
+        let mut meta = self.table(place)?;
+        if matches!(tag, 14 | 15) {
+            let start = self.offset;
+            let expected = "a number of range tombstones over 0";
+            meta.range_tombstones = self.u64(expected)?;
+            if meta.range_tombstones == 0 {
+                return Err(EditFault { offset: start, expected });
+            }
+        }
+        Ok(Edit::AddTable { tree, level, meta })
     }
 
     fn partition_name(&mut self) -> Result<Box<[u8]>, EditFault> {
@@ -426,6 +443,7 @@ impl<'a> Decoder<'a> {
             value_file_bytes: self.u64("a file length")?,
             entries: self.u64("a number of entries")?,
             tombstones: self.u64("a number of tombstones")?,
+            range_tombstones: 0,
             seq_min: self.u64("a sequence number")?,
             seq_max: self.u64_to(SEQ_END - 1, "a sequence number below 2^56")?,
             raw_bytes: self.u64("a length")?,

@@ -6,7 +6,12 @@
 
 use rhumb_model::{code, search};
 
-use crate::{sync::primitive::Arc, table::Table, types::FileId};
+use crate::{
+    ranges::{Ranges, Span},
+    sync::primitive::{Arc, Mutex},
+    table::Table,
+    types::{FileId, SeqNo},
+};
 
 /// How many levels a sub-tree has at most.
 pub(crate) const LEVELS_MAX: usize = 7;
@@ -20,6 +25,10 @@ pub(crate) struct Levels {
     zero_codes: Vec<(u64, u64)>,
     /// Levels 1 and deeper; `sorted[0]` is level 1. Trailing levels may be empty.
     pub(crate) sorted: Vec<Level>,
+    /// Whether any table has range tombstones.
+    has_ranges: bool,
+    /// The snapshots that there were when no table was found to be hidden by them.
+    looked_through: Mutex<Option<Vec<SeqNo>>>,
 }
 
 /// One level of tables in key order that do not overlap.
@@ -33,6 +42,8 @@ pub(crate) struct Level {
     heads: Box<[u64]>,
     /// Codes of the smallest keys after the prefix; 0 where the first table begins before it.
     lows: Box<[u64]>,
+    /// The tables that have range tombstones.
+    ranged: Vec<Arc<Table>>,
 }
 
 impl Level {
@@ -58,7 +69,8 @@ impl Level {
             .map(|t| &t.meta().smallest)
             .map(|key| if key.starts_with(&prefix) { code::code_at(key, prefix_len) } else { 0 })
             .collect();
-        Self { tables, prefix, heads, lows }
+        let ranged = tables.iter().filter(|t| t.ranges().is_some()).cloned().collect();
+        Self { tables, prefix, heads, lows, ranged }
     }
 
     /// The tables in key order.
@@ -118,6 +130,30 @@ impl Level {
         self.tables.get(from..to).unwrap_or_default()
     }
 
+    /// About how many bytes of files lie between two keys. O(log tables + tables between them).
+    pub(crate) fn bytes_between(&self, from: &[u8], to: &[u8]) -> u64 {
+        let part = |table: &Table| {
+            let (meta, index) = (table.meta(), table.index());
+            let begins = if *from <= *meta.smallest { 0 } else { index.seek(from).block };
+            let ends = if *to > *meta.largest { index.block_count() } else { index.seek(to).block };
+            let blocks = u64::from(ends.saturating_sub(begins));
+            meta.total_bytes() / u64::from(index.block_count().max(1)) * blocks
+        };
+        self.overlapping(from, to).iter().map(|table| part(table)).sum()
+    }
+
+    /// Goes to the range tombstones that may lie over `key`, if there are any; narrows `span` to the keys
+    /// before those of the next table that has some. O(log tables).
+    fn ranges_at(&self, key: &[u8], span: &mut Span) -> Option<&Ranges> {
+        let ranges = |at: usize| self.ranged.get(at).and_then(|table| table.ranges());
+        let first = |at| ranges(at).and_then(|ranges| ranges.keys().first());
+        let at = search::partition_point(0, self.ranged.len(), |at| {
+            first(at).is_some_and(|first| **first <= *key)
+        });
+        span.narrow(None, first(at));
+        at.checked_sub(1).and_then(ranges)
+    }
+
     /// Bytes of all files of the level.
     pub(crate) fn bytes(&self) -> u64 {
         self.tables.iter().map(|t| t.meta().total_bytes()).sum()
@@ -134,7 +170,55 @@ impl Levels {
             .iter()
             .map(|table| (code(&table.meta().smallest), code(&table.meta().largest)))
             .collect();
-        Self { zero, zero_codes, sorted }
+        let has_ranges = zero.iter().any(|table| table.ranges().is_some())
+            || sorted.iter().any(|level| !level.ranged.is_empty());
+        Self { zero, zero_codes, sorted, has_ranges, looked_through: Mutex::default() }
+    }
+
+    /// Whether range tombstones may hide whole tables, as far as is known.
+    pub(crate) fn is_to_be_looked_through(&self, snapshots: &[SeqNo]) -> bool {
+        self.has_ranges && self.looked_through.lock().as_deref() != Some(snapshots)
+    }
+
+    /// No table is hidden while there are these snapshots.
+    pub(crate) fn note_looked_through(&self, snapshots: &[SeqNo]) {
+        *self.looked_through.lock() = Some(snapshots.to_vec());
+    }
+
+    /// Whether any table has range tombstones.
+    #[inline]
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.has_ranges
+    }
+
+    /// Narrows `span` to keys around `key` for all of which the same range tombstone is the newest that
+    /// a reader at `seq` sees, and takes note of it. Says whether there is one.
+    pub(crate) fn meet_ranges(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+        let mut zero = self.zero.iter().filter_map(|table| table.ranges());
+        let mut sorted = self.sorted.iter();
+        zero.any(|ranges| ranges.meet(key, seq, span))
+            || sorted.any(|level| {
+                let ranges = level.ranges_at(key, span);
+                ranges.is_some_and(|ranges| ranges.meet(key, seq, span))
+            })
+    }
+
+    /// As [`Ranges::meet_run`], for the shallowest table that has a range tombstone over the key.
+    pub(crate) fn meet_range_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+        let mut zero = self.zero.iter().filter_map(|table| table.ranges());
+        let mut sorted = self.sorted.iter();
+        zero.any(|ranges| ranges.meet_run(key, seq, span))
+            || sorted.any(|level| {
+                let ranges = level.ranges_at(key, span);
+                ranges.is_some_and(|ranges| ranges.meet_run(key, seq, span))
+            })
+    }
+
+    /// The greatest number of a range tombstone; 0 if there is none.
+    pub(crate) fn most_range(&self) -> SeqNo {
+        let deeper = self.sorted.iter().flat_map(|level| &level.ranged);
+        let ranges = self.zero.iter().chain(deeper).filter_map(|table| table.ranges());
+        ranges.map(Ranges::most).max().unwrap_or(0)
     }
 
     /// The table number `at` of level 0 if it can hold `key`, whose code is `code`.

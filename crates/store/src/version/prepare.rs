@@ -9,6 +9,7 @@ use super::levels::Levels;
 use crate::{
     sync::epoch::Guard,
     table::{KeyHash, Table},
+    types::SeqNo,
 };
 
 /// How many reads are prepared together: as many lines as a core can wait for, about.
@@ -41,7 +42,13 @@ pub(crate) fn prepare<'g, 'k>(
     }
     let first = keys.map(|read| {
         let (levels, key, hash) = read?;
-        let (at, table) = candidates(levels, key).find(|(_, table)| table.may_contain(hash))?;
+        // Where a range tombstone lies over the key, no table behind it is asked.
+        let is_removed = |table: &Table| {
+            let ranges = table.ranges().filter(|_| levels.has_ranges());
+            ranges.is_some_and(|ranges| ranges.newest(key, SeqNo::MAX) > 0)
+        };
+        let (at, table) = candidates(levels, key)
+            .find(|(_, table)| table.may_contain(hash) || is_removed(table))?;
         Some((at, table, table.approach(key)))
     });
     let hints = std::array::from_fn(|at| {

@@ -26,6 +26,7 @@ fn meta(id: u64) -> TableMeta {
         value_file_bytes: id,
         entries: 10 + id,
         tombstones: 3,
+        range_tombstones: 0,
         smallest: id.to_be_bytes().into(),
         largest: (id + 1).to_be_bytes().into(),
         seq_min: id,
@@ -62,6 +63,8 @@ fn every_edit() -> VersionEdit {
         partition(3, b"", 7),
         Edit::AddTable { tree: 6, level: 0, meta: shared_meta(13) },
         Edit::AddTable { tree: 7, level: 0, meta: shared_meta(14) },
+        Edit::AddTable { tree: 7, level: 0, meta: ranged(meta(15)) },
+        Edit::AddTable { tree: 7, level: 0, meta: ranged(shared_meta(16)) },
         Edit::DropPartition { root: 3, name: b"one".as_slice().into() },
         Edit::Bury { tree: 6, segment: 12 },
     ];
@@ -75,6 +78,11 @@ fn partition(root: u32, name: &[u8], tree: u32) -> Edit {
 /// A table in a file that it shares.
 fn shared_meta(id: u64) -> TableMeta {
     TableMeta { place: Some(TablePlace { file: 30, offset: 4096 * id }), ..meta(id) }
+}
+
+/// A table with range tombstones.
+fn ranged(meta: TableMeta) -> TableMeta {
+    TableMeta { range_tombstones: 5, ..meta }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -126,6 +134,22 @@ fn golden_bytes_of_edits_of_partitions() {
     ];
     let bytes = VersionEdit::from(edits).encode();
     assert_eq!(hex(&bytes), expected.concat());
+}
+
+#[test]
+fn golden_bytes_of_tables_with_range_tombstones() {
+    let table = |meta| VersionEdit::from(vec![Edit::AddTable { tree: 2, level: 0, meta }]).encode();
+    for (plain, tag, ranged_tag) in [(meta(1), 5, 14), (shared_meta(1), 13, 15)] {
+        let bytes = table(plain.clone());
+        assert_eq!(bytes[4], tag);
+        let mut expected = [&bytes[..], &[5, 0, 0, 0, 0, 0, 0, 0]].concat();
+        expected[4] = ranged_tag;
+        assert_eq!(table(ranged(plain)), expected);
+        // None are said by the other tag.
+        let last = expected.len() - 8;
+        expected[last] = 0;
+        assert!(VersionEdit::decode(&expected).is_err());
+    }
 }
 
 #[test]

@@ -6,11 +6,24 @@ use rhumb::{PersistMode, io::sim::SimRng};
 /// How many keyspaces a history uses. Few, so that they are dropped and made again.
 pub(crate) const KEYSPACES: usize = 3;
 
-/// One change of one key.
+/// One change of one key, or of all keys of a range.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    Put { keyspace: usize, key: Vec<u8>, value: Vec<u8> },
-    Remove { keyspace: usize, key: Vec<u8> },
+    Put {
+        keyspace: usize,
+        key: Vec<u8>,
+        value: Vec<u8>,
+    },
+    Remove {
+        keyspace: usize,
+        key: Vec<u8>,
+    },
+    /// Without an end where `to` is absent.
+    RemoveRange {
+        keyspace: usize,
+        from: Vec<u8>,
+        to: Option<Vec<u8>>,
+    },
 }
 
 /// One call of the program.
@@ -110,6 +123,14 @@ impl History {
     fn change(&mut self) -> Change {
         let keyspace = self.keyspace();
         let key = self.key();
+        if self.rng.chance(self.removals, 600) {
+            let other = self.key();
+            if self.rng.chance(1, 10) {
+                return Change::RemoveRange { keyspace, from: key.max(other), to: None };
+            }
+            let (from, to) = if key < other { (key, other) } else { (other, key) };
+            return Change::RemoveRange { keyspace, from, to: Some(to) };
+        }
         if self.rng.chance(self.removals, 100) {
             return Change::Remove { keyspace, key };
         }

@@ -21,6 +21,12 @@ pub(crate) enum Effect {
         keyspace: usize,
         key: Vec<u8>,
     },
+    /// All keys from one on; before another if that is given.
+    RemoveRange {
+        keyspace: usize,
+        from: Vec<u8>,
+        to: Option<Vec<u8>>,
+    },
     /// A dropped or cleared keyspace.
     Empty {
         keyspace: usize,
@@ -36,9 +42,16 @@ impl Effect {
             Self::Remove { keyspace, key } => {
                 model[*keyspace].remove(key);
             }
+            Self::RemoveRange { keyspace, from, to } => {
+                model[*keyspace].retain(|key, _| !is_inside(key, from, to));
+            }
             Self::Empty { keyspace } => model[*keyspace].clear(),
         }
     }
+}
+
+fn is_inside(key: &Vec<u8>, from: &Vec<u8>, to: &Option<Vec<u8>>) -> bool {
+    from <= key && to.as_ref().is_none_or(|to| key < to)
 }
 
 /// An operation, which happens wholly or not at all.
@@ -139,6 +152,11 @@ impl Oracle {
                     return Some(value);
                 }
                 Effect::Remove { keyspace: k, key: same } if *k == keyspace && same == key => {
+                    return None;
+                }
+                Effect::RemoveRange { keyspace: k, from, to }
+                    if *k == keyspace && is_inside(&key.to_vec(), from, to) =>
+                {
                     return None;
                 }
                 Effect::Empty { keyspace: k } if *k == keyspace => return None,
@@ -258,6 +276,12 @@ impl<'a> Comparison<'a> {
                 self.differing -= self.differs(*keyspace, key);
                 effect.apply(&mut self.model);
                 self.differing += self.differs(*keyspace, key);
+            }
+            Effect::RemoveRange { keyspace, .. } => {
+                let (model, other) = (&mut self.model, &self.other[*keyspace]);
+                self.differing -= differing(&model[*keyspace], other).len();
+                effect.apply(model);
+                self.differing += differing(&model[*keyspace], other).len();
             }
             Effect::Empty { keyspace } => {
                 self.differing -= differing(&self.model[*keyspace], &self.other[*keyspace]).len();

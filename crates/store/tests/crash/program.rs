@@ -1,7 +1,7 @@
 //! A simulated program: it does the steps of a history with a database, and tells the oracle what
 //! it was promised.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{ops::Bound, path::PathBuf, sync::Arc};
 
 use rhumb::{
     Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, Partitioning,
@@ -328,6 +328,9 @@ impl Program {
         let result = match change {
             Change::Put { keyspace, key, value } => self.keyspace(*keyspace)?.insert(key, value),
             Change::Remove { keyspace, key } => self.keyspace(*keyspace)?.remove(key),
+            Change::RemoveRange { keyspace, from, to } => {
+                self.keyspace(*keyspace)?.delete_range::<Vec<u8>>(range(from, to))
+            }
         };
         self.finish_write(result, vec![effect_of(change)], self.settings.durability)
     }
@@ -361,6 +364,10 @@ impl Program {
                     batch.insert(&self.keyspace(*keyspace)?, key, value);
                 }
                 Change::Remove { keyspace, key } => batch.remove(&self.keyspace(*keyspace)?, key),
+                Change::RemoveRange { keyspace, from, to } => {
+                    let keyspace = self.keyspace(*keyspace)?;
+                    batch.delete_range::<Vec<u8>>(&keyspace, range(from, to));
+                }
             }
         }
         let effects = changes.iter().map(effect_of).collect();
@@ -429,7 +436,16 @@ fn effect_of(change: &Change) -> Effect {
     match change.clone() {
         Change::Put { keyspace, key, value } => Effect::Put { keyspace, key, value },
         Change::Remove { keyspace, key } => Effect::Remove { keyspace, key },
+        Change::RemoveRange { keyspace, from, to } => Effect::RemoveRange { keyspace, from, to },
     }
+}
+
+/// The bounds of a range that has no end where `to` is absent.
+fn range<'a>(
+    from: &'a Vec<u8>,
+    to: &'a Option<Vec<u8>>,
+) -> (Bound<&'a Vec<u8>>, Bound<&'a Vec<u8>>) {
+    (Bound::Included(from), to.as_ref().map_or(Bound::Unbounded, Bound::Excluded))
 }
 
 /// Reads a keyspace by iteration and holds backward iteration and point reads against it.

@@ -132,8 +132,12 @@ pub(super) fn print_table(table: &TableReport, form: Form, out: &mut Output) -> 
     })?;
     detail("entries", {
         let tombstones = grouped(table.tombstones);
+        let ranges = match table.range_tombstones {
+            0 => String::new(),
+            count => format!(", {} stretches under range tombstones", grouped(count)),
+        };
         format!(
-            "{} of {} keys, {tombstones} tombstones",
+            "{} of {} keys, {tombstones} tombstones{ranges}",
             grouped(table.entries),
             grouped(table.keys)
         )
@@ -215,6 +219,7 @@ pub(super) fn table_json(table: &TableReport, form: Form) -> Json {
         "value_file_bytes": table.value_file_bytes,
         "entries": table.entries,
         "tombstones": table.tombstones,
+        "range_tombstones": table.range_tombstones,
         "keys": table.keys,
         "raw_bytes": table.raw_bytes,
         "seq_min": table.seqs.0,

@@ -2,7 +2,10 @@
 //! tables written before are not read any more: raise the format version, or take the change back.
 
 use super::*;
-use crate::table::{IndexKind, StringCoding, Training, value_path};
+use crate::{
+    ranges::{RangeLog, Ranges, Tombstone},
+    table::{IndexKind, StringCoding, Training, footer::Footer, value_path},
+};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -109,4 +112,79 @@ fn a_small_table_has_these_bytes() {
     for (key, seq, answer) in answers {
         assert_eq!(get(&table, key, seq).unwrap(), answer);
     }
+}
+
+fn ranges() -> Ranges {
+    let log = RangeLog::new();
+    for (seq, (from, to)) in (301..).zip([("ibis", "owl"), ("kite", "quail\0")]) {
+        let (from, to) = (from.as_bytes().into(), Some(to.as_bytes().into()));
+        log.add(Tombstone { from, to, seq });
+    }
+    log.retained(&[301])
+}
+
+#[test]
+fn range_tombstones_are_a_section_between_filter_and_properties() {
+    let fixture = Fixture::new(0);
+    let mut writer = TableWriter::create(&fixture.ctx, 9, &TableOptions::default());
+    writer.add(b"pelican", 300, Kind::Value, b"lands").unwrap();
+    writer.set_ranges(ranges());
+    let meta = writer.finish().unwrap();
+    let (smallest, largest) = (&*meta.smallest, &*meta.largest);
+    assert_eq!(
+        (smallest, largest),
+        (&b"ibis"[..], &b"quail"[..]),
+        "the end has a zero behind quail"
+    );
+    assert_eq!((meta.range_tombstones, meta.seq_min, meta.seq_max), (3, 300, 302));
+    let written = std::fs::read(fixture.path(9)).unwrap();
+    let footer = written.last_chunk().unwrap();
+    assert_eq!(footer[64..72], [2, 0, 0, 0, 0, 0, 0, 0], "version 2");
+    let footer = Footer::decode(footer, written.len() as u64).unwrap();
+    let section = &written[footer.ranges.offset as usize..][..footer.ranges.len as usize];
+    let payload = [
+        &b"\x04"[..],
+        b"\x04ibis\x01\xad\x02",
+        b"\x04kite\x02\xae\x02\x01",
+        b"\x03owl\x01\xae\x02",
+        b"\x06quail\0\0",
+    ];
+    let payload = payload.concat();
+    assert_eq!((section[0], section[1]), (4, payload.len() as u8));
+    assert_eq!(section[17..], payload);
+    let properties =
+        &written[footer.properties.offset as usize..][..footer.properties.len as usize];
+    assert_eq!(properties[properties.len() - 8..], [3, 0, 0, 0, 0, 0, 0, 0]);
+    let table = fixture.open(&meta);
+    let newest = |key: &[u8], seq| table.ranges().unwrap().newest(key, seq);
+    assert_eq!((newest(b"kite", 400), newest(b"kite", 301), newest(b"kite", 300)), (302, 301, 0));
+    assert_eq!((newest(b"quail", 400), newest(b"quail\0", 400)), (302, 0));
+}
+
+#[test]
+fn a_table_may_have_range_tombstones_alone() {
+    let fixture = Fixture::new(0);
+    for (id, index) in [(9, IndexKind::Learned), (10, IndexKind::BinarySearch)] {
+        let options = TableOptions { index, ..TableOptions::default() };
+        let mut writer = TableWriter::create(&fixture.ctx, id, &options);
+        writer.set_ranges(ranges());
+        let meta = writer.finish().unwrap();
+        assert_eq!((meta.entries, meta.range_tombstones), (0, 3));
+        let table = fixture.open(&meta);
+        assert_eq!(get(&table, b"ibis", 400).unwrap(), None);
+        assert_eq!(get(&table, b"zebra", 400).unwrap(), None);
+        let mut cursor = TableCursor::new(Arc::clone(&table), Access::Blocks);
+        for step in [
+            TableCursor::first,
+            TableCursor::last,
+            |cursor: &mut TableCursor| cursor.seek(b"ibis", 400),
+            |cursor: &mut TableCursor| cursor.seek_before(b"zebra", 400),
+        ] {
+            let step = step(&mut cursor).unwrap();
+            cursor.drive(step).unwrap();
+            assert!(!cursor.is_valid());
+        }
+    }
+    let nothing = TableWriter::create(&fixture.ctx, 11, &TableOptions::default());
+    assert!(nothing.finish().is_err());
 }

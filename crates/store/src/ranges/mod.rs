@@ -1,0 +1,110 @@
+//! Range tombstones: deletes of all keys from one up to another.
+//!
+//! Tombstones that overlap are cut at each other's ends, so that the keys fall into *stretches* with the
+//! same tombstones everywhere within. Invariants:
+//!
+//! 1. A tombstone hides the entries of its sub-tree with smaller numbers from readers at its own number
+//!    or later, and nothing else.
+//! 2. For one key, a tombstone in a shallower structure is newer than all in deeper ones, as entries are:
+//!    the first structure that has an entry or a tombstone for a key decides.
+//! 3. Bounds are at most as long as keys may be ([`span_of`]).
+//!
+//! No I/O and no locks here. What a memtable has is in `log.rs`, what a table has in `stretches.rs` with
+//! its bytes in `block.rs`, what a walk asks in `view.rs`.
+
+mod block;
+mod log;
+mod shelf;
+mod stretches;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::ops::Bound;
+
+pub(crate) use self::{
+    log::{RangeLog, Tombstone},
+    stretches::{Ranges, Sweep},
+    view::RangeView,
+};
+use crate::{
+    error::Result,
+    iter::prefix_end,
+    log::batch::check_entry,
+    slice::Slice,
+    types::{KEY_BYTES_MAX, SeqNo},
+};
+
+/// The smallest key after `key`; none if there is none that a keyspace may hold.
+pub(crate) fn key_after(key: &[u8]) -> Option<Box<[u8]>> {
+    if key.len() >= KEY_BYTES_MAX {
+        // Keys that go on from this one are too long.
+        return prefix_end(key);
+    }
+    Some([key, &[0]].concat().into())
+}
+
+/// The largest key that can be below `end`, or if there is no such key, `end` itself.
+pub(crate) fn last_below(end: &[u8]) -> &[u8] {
+    end.strip_suffix(&[0]).unwrap_or(end)
+}
+
+/// From the first key on, up to and without the second, which is absent if there is no end.
+pub(crate) type KeySpan = (Box<[u8]>, Option<Box<[u8]>>);
+
+/// The keys of a range. `None` if no key lies within.
+///
+/// # Errors
+///
+/// [`crate::Error::InvalidArgument`] if a bound is longer than a key may be.
+pub(crate) fn span_of(from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Option<KeySpan>> {
+    for bound in [&from, &to] {
+        if let Bound::Included(key) | Bound::Excluded(key) = bound {
+            check_entry(key, &[])?;
+        }
+    }
+    let from = match from {
+        Bound::Included(key) => Some(Box::from(key)),
+        Bound::Excluded(key) => key_after(key),
+        Bound::Unbounded => Some(Box::default()),
+    };
+    let to = match to {
+        Bound::Included(key) => key_after(key),
+        Bound::Excluded(key) => Some(Box::from(key)),
+        Bound::Unbounded => None,
+    };
+    Ok(from.filter(|from| to.as_ref().is_none_or(|to| from < to)).map(|from| (from, to)))
+}
+
+/// Of tombstones that lie over a key, newest first, the newest that a reader at `seq` sees; 0 if none.
+#[inline]
+pub(crate) fn newest_of(seqs: &[SeqNo], seq: SeqNo) -> SeqNo {
+    seqs.iter().find(|of| **of <= seq).copied().unwrap_or(0)
+}
+
+/// Keys around one for all of which the same tombstone is the newest that a reader sees.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Span {
+    /// Where they begin; absent if no tombstone is before.
+    pub(crate) from: Option<Slice>,
+    /// Where they end; absent if no tombstone is behind.
+    pub(crate) to: Option<Slice>,
+    /// The number of that tombstone; 0 if there is none.
+    pub(crate) seq: SeqNo,
+}
+
+impl Span {
+    /// Leaves out what lies before `from` and what lies at or behind `to`.
+    pub(crate) fn narrow(&mut self, from: Option<&Slice>, to: Option<&Slice>) {
+        if let Some(from) = from
+            && self.from.as_ref().is_none_or(|old| old < from)
+        {
+            self.from = Some(from.clone());
+        }
+        if let Some(to) = to
+            && self.to.as_ref().is_none_or(|old| to < old)
+        {
+            self.to = Some(to.clone());
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Stretches of keys and the range tombstones that lie over each: sorted, immutable, searched by eight
+//! bytes of the key.
+
+use rhumb_model::{code, search};
+
+use super::{Span, newest_of};
+use crate::{slice::Slice, types::SeqNo};
+
+/// Where one stretch ends and the next begins, in order, and the tombstones over each stretch. Before the
+/// first boundary there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ranges {
+    /// How many bytes all boundaries begin with together.
+    prefix_len: usize,
+    /// Codes of the boundaries after these bytes, so that most searches touch no key.
+    codes: Box<[u64]>,
+    keys: Box<[Slice]>,
+    /// Where in `seqs` the numbers of the stretch that begins at each boundary end.
+    ends: Box<[u32]>,
+    /// The tombstones' numbers, stretch by stretch, newest first.
+    seqs: Box<[SeqNo]>,
+    /// Stretches with tombstones that touch each other make a run; in order.
+    runs: Box<[Run]>,
+    /// The greatest number.
+    most: SeqNo,
+}
+
+/// Stretches beside each other that all have tombstones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// The boundaries where it begins and where it ends; beyond the last if it has no end.
+    from: u32,
+    to: u32,
+    /// The smallest of the newest tombstones' numbers over its stretches.
+    least: SeqNo,
+}
+
+/// Makes [`Ranges`] from stretches in order.
+#[derive(Default)]
+pub(super) struct Builder {
+    keys: Vec<Slice>,
+    ends: Vec<u32>,
+    seqs: Vec<SeqNo>,
+}
+
+impl Builder {
+    /// From `key` on these tombstones lie over keys, newest first. A boundary between equal stretches is
+    /// left out.
+    pub(super) fn push(&mut self, key: &Slice, seqs: &[SeqNo]) {
+        let len = self.ends.len();
+        let start = len.checked_sub(2).map_or(0, |at| self.ends[at]) as usize;
+        if self.seqs[start..] == *seqs {
+            return;
+        }
+        self.keys.push(key.clone());
+        self.seqs.extend_from_slice(seqs);
+        // A memtable or table has fewer tombstones than bytes, and of those fewer than this.
+        self.ends.push(u32::try_from(self.seqs.len()).unwrap_or(u32::MAX));
+    }
+
+    pub(super) fn finish(self) -> Ranges {
+        let (first, last) = (self.keys.first(), self.keys.last());
+        let prefix_len = first.zip(last).map_or(0, |(a, b)| code::common_prefix_len(a, b));
+        let codes = self.keys.iter().map(|key| code::code_at(key, prefix_len)).collect();
+        Ranges {
+            prefix_len,
+            codes,
+            runs: self.runs().into(),
+            most: self.seqs.iter().copied().max().unwrap_or(0),
+            keys: self.keys.into(),
+            ends: self.ends.into(),
+            seqs: self.seqs.into(),
+        }
+    }
+
+    fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut start = 0;
+        for (at, end) in (0..).zip(self.ends.iter().map(|end| *end as usize)) {
+            if let Some(newest) = self.seqs[start..end].first() {
+                match runs.last_mut().filter(|run| run.to == at) {
+                    Some(run) => (run.to, run.least) = (at + 1, run.least.min(*newest)),
+                    None => runs.push(Run { from: at, to: at + 1, least: *newest }),
+                }
+            }
+            start = end;
+        }
+        runs
+    }
+}
+
+impl Ranges {
+    /// One tombstone.
+    pub(super) fn of(from: &Slice, to: Option<&Slice>, seq: SeqNo) -> Self {
+        let mut builder = Builder::default();
+        builder.push(from, &[seq]);
+        if let Some(to) = to {
+            builder.push(to, &[]);
+        }
+        builder.finish()
+    }
+
+    /// Whether there is no tombstone.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The boundaries, in order.
+    pub(crate) fn keys(&self) -> &[Slice] {
+        &self.keys
+    }
+
+    /// The numbers of all tombstones, in no order.
+    pub(crate) fn seqs(&self) -> &[SeqNo] {
+        &self.seqs
+    }
+
+    /// How many stretches have tombstones over them.
+    pub(crate) fn count(&self) -> u64 {
+        (0..=self.keys.len()).filter(|at| !self.list(*at).is_empty()).count() as u64
+    }
+
+    /// The tombstones over keys that `at` boundaries are not behind, newest first.
+    #[inline]
+    pub(super) fn list(&self, at: usize) -> &[SeqNo] {
+        let Some(last) = at.checked_sub(1) else { return &[] };
+        let start = last.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.seqs[start as usize..self.ends[last] as usize]
+    }
+
+    /// How many boundaries are at or before `key`. O(log n).
+    #[inline]
+    fn place(&self, key: &[u8]) -> usize {
+        let Some(first) = self.keys.first() else { return 0 };
+        let (prefix, len) = (&first[..self.prefix_len], self.keys.len());
+        if !key.starts_with(prefix) {
+            return if *key < *prefix { 0 } else { len };
+        }
+        let (codes, code) = (&*self.codes, code::code_at(key, self.prefix_len));
+        let at = search::partition_point(0, len, |i| codes[i] < code);
+        if at == len || codes[at] != code {
+            return at;
+        }
+        // Whole keys are compared only where the codes tie.
+        let end = search::partition_point(at, len, |i| codes[i] == code);
+        search::partition_point(at, end, |i| *self.keys[i] <= *key)
+    }
+
+    /// The newest tombstone over `key` that a reader at `seq` sees; 0 if none. O(log n).
+    #[inline]
+    pub(crate) fn newest(&self, key: &[u8], seq: SeqNo) -> SeqNo {
+        newest_of(self.list(self.place(key)), seq)
+    }
+
+    /// Narrows `span` to the stretch of `key`, and takes note of the newest tombstone over it that a
+    /// reader at `seq` sees. Says whether there is one.
+    pub(crate) fn meet(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+        let at = self.place(key);
+        let from = at.checked_sub(1).map(|at| &self.keys[at]);
+        span.narrow(from, self.keys.get(at));
+        let newest = newest_of(self.list(at), seq);
+        span.seq = span.seq.max(newest);
+        newest > 0
+    }
+
+    /// The greatest number of a tombstone.
+    pub(crate) fn most(&self) -> SeqNo {
+        self.most
+    }
+
+    /// Makes `span` the keys around `key` that tombstones lie over, and its number one that none of those
+    /// is below, as far as a reader at `seq` sees them; or narrows it to those that none lies over. Says
+    /// whether any does.
+    pub(crate) fn meet_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
+        if self.most > seq {
+            return self.meet(key, seq, span);
+        }
+        let at = self.place(key);
+        let run = search::partition_point(0, self.runs.len(), |i| (self.runs[i].to as usize) < at);
+        let keys = |at: u32| self.keys.get(at as usize);
+        match self.runs.get(run) {
+            // A key at the very end of a run is behind it.
+            Some(run) if (run.from as usize) < at && at <= run.to as usize => {
+                *span = Span {
+                    from: keys(run.from).cloned(),
+                    to: keys(run.to).cloned(),
+                    seq: run.least,
+                };
+                true
+            }
+            next => {
+                let before = run.checked_sub(1).and_then(|run| keys(self.runs[run].to));
+                span.narrow(before, next.and_then(|run| keys(run.from)));
+                false
+            }
+        }
+    }
+
+    /// The least and the greatest of the newest tombstones' numbers over the keys from `smallest` to
+    /// `largest`; the least is 0 if none lies over some of them. O(log n + stretches between them).
+    pub(crate) fn newest_over(&self, smallest: &[u8], largest: &[u8]) -> (SeqNo, SeqNo) {
+        let places = self.place(smallest)..=self.place(largest);
+        places
+            .map(|at| newest_of(self.list(at), SeqNo::MAX))
+            .fold((SeqNo::MAX, 0), |(least, most), seq| (least.min(seq), most.max(seq)))
+    }
+
+    /// The stretches that tombstones lie over, in order: from where to where. One without an end is left
+    /// out.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = (&Slice, &Slice)> {
+        let pairs = self.keys.windows(2).enumerate();
+        pairs.filter(|(at, _)| !self.list(at + 1).is_empty()).map(|(_, pair)| (&pair[0], &pair[1]))
+    }
+
+    /// Ends a tombstone that has no end behind `last` and behind all boundaries.
+    pub(crate) fn closed(self, last: &[u8]) -> Self {
+        let Some(boundary) = self.keys.last() else { return self };
+        if self.list(self.keys.len()).is_empty() {
+            return self;
+        }
+        let end = [last.max(boundary), &[0]].concat();
+        self.within(&[], Some(&end))
+    }
+
+    /// All stretches of both, with what `join` makes of the tombstones over each.
+    pub(super) fn joined(
+        &self,
+        other: &Self,
+        join: impl Fn(&[SeqNo], &[SeqNo], &mut Vec<SeqNo>),
+    ) -> Self {
+        let (mut at, mut other_at) = (0, 0);
+        let (mut builder, mut seqs) = (Builder::default(), Vec::new());
+        loop {
+            let next = match (self.keys.get(at), other.keys.get(other_at)) {
+                (Some(a), Some(b)) => a.min(b),
+                (Some(one), None) | (None, Some(one)) => one,
+                (None, None) => return builder.finish(),
+            };
+            at += usize::from(self.keys.get(at) == Some(next));
+            other_at += usize::from(other.keys.get(other_at) == Some(next));
+            seqs.clear();
+            join(self.list(at), other.list(other_at), &mut seqs);
+            builder.push(next, &seqs);
+        }
+    }
+
+    /// The tombstones of all of `parts`. O(n log parts), but for stretches under many tombstones.
+    pub(crate) fn union(mut parts: Vec<Self>) -> Self {
+        while parts.len() > 1 {
+            parts = parts
+                .chunks(2)
+                .map(|pair| match pair {
+                    [a, b] => a.joined(b, all_of),
+                    rest => rest.first().cloned().unwrap_or_default(),
+                })
+                .collect();
+        }
+        parts.pop().unwrap_or_default()
+    }
+
+    /// Every stretch with what `change` makes of its tombstones.
+    fn changed(&self, change: impl Fn(&[SeqNo], &mut Vec<SeqNo>)) -> Self {
+        let (mut builder, mut seqs) = (Builder::default(), Vec::new());
+        for (at, key) in self.keys.iter().enumerate() {
+            seqs.clear();
+            change(self.list(at + 1), &mut seqs);
+            builder.push(key, &seqs);
+        }
+        builder.finish()
+    }
+
+    /// What of the tombstones must stay: of those between two of the live `snapshots`, which ascend, the
+    /// newest. Where nothing older lies elsewhere (`deepest`), those that all snapshots see go too.
+    pub(crate) fn retained(&self, snapshots: &[SeqNo], deepest: bool) -> Self {
+        self.changed(|seqs, kept| {
+            let mut last = None;
+            for seq in seqs {
+                let stratum = snapshots.partition_point(|snapshot| snapshot < seq);
+                if last != Some(stratum) && !(deepest && stratum == 0) {
+                    kept.push(*seq);
+                }
+                last = Some(stratum);
+            }
+        })
+    }
+
+    /// The tombstones whose numbers are over `after`.
+    pub(super) fn after(&self, after: SeqNo) -> Self {
+        self.changed(|seqs, kept| kept.extend(seqs.iter().filter(|seq| **seq > after)))
+    }
+
+    /// What lies over the keys from `from` on and before `to`.
+    pub(crate) fn within(&self, from: &[u8], to: Option<&[u8]>) -> Self {
+        let mut builder = Builder::default();
+        let first = self.place(from);
+        builder.push(&Slice::copy_from(from), self.list(first));
+        for (at, key) in self.keys.iter().enumerate().skip(first) {
+            if to.is_some_and(|to| **key >= *to) {
+                break;
+            }
+            builder.push(key, self.list(at + 1));
+        }
+        if let Some(to) = to {
+            builder.push(&Slice::copy_from(to), &[]);
+        }
+        builder.finish()
+    }
+
+    /// Memory that it takes, in bytes, with what its keys share counted whole.
+    pub(crate) fn resident_bytes(&self) -> usize {
+        let per_key = size_of::<Slice>() + size_of::<u64>() + size_of::<u32>();
+        let keys: usize = self.keys.iter().map(|key| key.len()).sum();
+        let runs = self.runs.len() * size_of::<Run>();
+        keys + self.keys.len() * per_key + self.seqs.len() * size_of::<SeqNo>() + runs
+    }
+}
+
+/// The numbers of both, newest first, each once.
+fn all_of(a: &[SeqNo], b: &[SeqNo], all: &mut Vec<SeqNo>) {
+    all.extend_from_slice(a);
+    all.extend_from_slice(b);
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    all.dedup();
+}
+
+/// The newest number of both.
+pub(super) fn newest_of_both(a: &[SeqNo], b: &[SeqNo], newest: &mut Vec<SeqNo>) {
+    newest.extend(a.first().max(b.first()));
+}
+
+/// Tombstones over keys that ascend: O(1) each, amortised.
+pub(crate) struct Sweep<'a> {
+    ranges: &'a Ranges,
+    at: usize,
+}
+
+impl<'a> Sweep<'a> {
+    /// From the first key on.
+    pub(crate) fn new(ranges: &'a Ranges) -> Self {
+        Self { ranges, at: 0 }
+    }
+
+    /// The tombstones over `key`, newest first; it is not before the key that was asked for last.
+    #[inline]
+    pub(crate) fn seqs(&mut self, key: &[u8]) -> &'a [SeqNo] {
+        while self.ranges.keys.get(self.at).is_some_and(|next| **next <= *key) {
+            self.at += 1;
+        }
+        self.ranges.list(self.at)
+    }
+}

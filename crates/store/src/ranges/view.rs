@@ -1,0 +1,107 @@
+//! The range tombstones that a walk through one sub-tree meets, over all its structures.
+//!
+//! The walk goes one way and asks for each key; most keys lie in the span that the key before was in,
+//! which costs one comparison.
+
+use super::Span;
+use crate::{
+    db::core::MemView,
+    memtable::Memtable,
+    sync::primitive::Arc,
+    types::{SeqNo, TreeId},
+    version::levels::Levels,
+};
+
+/// Tombstones of the memtables and the levels of one sub-tree, at one reader's number.
+pub(crate) struct RangeView {
+    tree: TreeId,
+    /// Those that have tombstones of the sub-tree, newest first.
+    memtables: Vec<Arc<Memtable>>,
+    levels: Arc<Levels>,
+    /// No tombstone has a greater number.
+    most: SeqNo,
+    /// Keys around one that was asked for that tombstones lie over, or none, with a number that none of
+    /// those is below.
+    run: Option<Span>,
+    /// Keys around one that was asked for that the same tombstone is the newest over.
+    exact: Option<Span>,
+    /// Whether the last answer came from the latter.
+    is_exact: bool,
+}
+
+impl RangeView {
+    /// The tombstones that a walk may meet; `None` if there are none.
+    pub(crate) fn new(view: &MemView, tree: TreeId, levels: &Arc<Levels>) -> Option<Self> {
+        let memtables: Vec<_> =
+            view.all().filter(|memtable| memtable.has_ranges_of(tree)).cloned().collect();
+        if !levels.has_ranges() && memtables.is_empty() {
+            return None;
+        }
+        // Later ones are not seen by the walk.
+        let most = memtables.iter().map(|memtable| memtable.most_range(tree));
+        let most = most.chain([levels.most_range()]).max().unwrap_or(0);
+        let levels = Arc::clone(levels);
+        Some(Self { tree, memtables, levels, most, run: None, exact: None, is_exact: false })
+    }
+
+    /// Whether a tombstone that a reader at `seq` sees lies over the entry of `key` with the number
+    /// `entry`. Later calls are for the same reader, and for keys further on in the direction of the walk.
+    #[inline]
+    pub(crate) fn hides(&mut self, key: &[u8], entry: SeqNo, seq: SeqNo, forward: bool) -> bool {
+        if entry >= self.most {
+            return false;
+        }
+        if !holds(self.run.as_ref(), key, forward) {
+            let run = self.look_for_run(key, seq);
+            self.run = Some(run);
+        }
+        let run = self.run.as_ref().map_or(0, |run| run.seq);
+        self.is_exact = run > 0 && run <= entry;
+        if !self.is_exact {
+            return run > entry;
+        }
+        if !holds(self.exact.as_ref(), key, forward) {
+            let exact = self.look(key, seq);
+            self.exact = Some(exact);
+        }
+        self.exact.as_ref().is_some_and(|exact| exact.seq > entry)
+    }
+
+    /// The keys around the last one that was hidden, all of which tombstones lie over that have the
+    /// span's number or greater ones.
+    pub(crate) fn span(&self) -> Option<&Span> {
+        if self.is_exact { self.exact.as_ref() } else { self.run.as_ref() }
+    }
+
+    #[cold]
+    fn look_for_run(&self, key: &[u8], seq: SeqNo) -> Span {
+        let mut span = Span::default();
+        let mut memtables = self.memtables.iter();
+        if !memtables.any(|one| one.meet_range_run(self.tree, key, seq, &mut span)) {
+            self.levels.meet_range_run(key, seq, &mut span);
+        }
+        span
+    }
+
+    #[cold]
+    fn look(&self, key: &[u8], seq: SeqNo) -> Span {
+        let mut span = Span::default();
+        let mut memtables = self.memtables.iter();
+        if !memtables.any(|one| one.meet_ranges(self.tree, key, seq, &mut span)) {
+            self.levels.meet_ranges(key, seq, &mut span);
+        }
+        span
+    }
+}
+
+/// Whether a key is in a span that an earlier one was in, in the direction of the walk.
+#[inline]
+fn holds(span: Option<&Span>, key: &[u8], forward: bool) -> bool {
+    span.is_some_and(|span| {
+        if forward {
+            span.to.as_ref().is_none_or(|to| *key < **to)
+        } else {
+            span.from.as_ref().is_none_or(|from| *key >= **from)
+        }
+    })
+}
