@@ -133,17 +133,7 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
 
     /// Judges what the candidate `at` answered: `None` to go on to the next.
     #[inline]
-    fn settle(&mut self, lookup: Lookup, at: usize) -> Result<Option<Progress<Found>>> {
-        let lookup = match lookup {
-            Lookup::Unsure(bracket) => self.search(bracket, at)?,
-            lookup => lookup,
-        };
-        Ok(self.progress(lookup, at))
-    }
-
-    /// What an answer of the candidate `at` means for the read: `None` to go on to the next.
-    #[inline]
-    fn progress(&self, lookup: Lookup, at: usize) -> Option<Progress<Found>> {
+    fn settle(&self, lookup: Lookup, at: usize) -> Option<Progress<Found>> {
         Some(match lookup {
             // A search goes on until it is sure.
             Lookup::Absent | Lookup::Unsure(_) => return None,
@@ -179,7 +169,12 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
             };
             self.block = None;
             self.next += 1;
-            if let Some(progress) = self.settle(lookup, at)? {
+            let lookup = match lookup {
+                Lookup::Absent => continue,
+                Lookup::Unsure(bracket) => self.search(bracket, at)?,
+                lookup => lookup,
+            };
+            if let Some(progress) = self.settle(lookup, at) {
                 return Ok(progress);
             }
         }
@@ -195,7 +190,11 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
                 Some(mut bracket) => table.search_in(&block, &mut bracket, key, hash, seq)?,
                 None => table.lookup_in(&block, key, hash, seq)?,
             };
-            if let Some(progress) = self.settle(lookup, at)? {
+            let lookup = match lookup {
+                Lookup::Unsure(bracket) => self.search(bracket, at)?,
+                lookup => lookup,
+            };
+            if let Some(progress) = self.settle(lookup, at) {
                 return Ok(progress);
             }
         }

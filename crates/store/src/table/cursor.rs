@@ -367,7 +367,7 @@ impl TableCursor {
                 (shape, Place::At(position)) => (shape, position),
                 (_, Place::Beyond(next)) => {
                     let next = next.filter(|next| *next < self.table.index().block_count());
-                    if !self.aside.as_ref().is_some_and(|(aside, _)| Some(*aside) == next) {
+                    if self.aside.as_ref().is_none_or(|(aside, _)| Some(*aside) != next) {
                         self.aside = Some((number, block));
                     }
                     return Ok(next);

@@ -8,7 +8,7 @@
 
 use super::{
     TableCounters,
-    block::{BlockRef, BlockView, Damaged, Found},
+    block::{BlockRef, BlockView, Found},
     bracket::{Bracket, Side},
     hash::KeyHash,
     reader::Table,
@@ -101,18 +101,20 @@ impl Table {
         // Not below 0, as no entry is numbered below `seq_min`.
         let seq = seq - self.seq_shift();
         let Some(loaded) = self.blocks().get(block, guard) else { return Ok(Lookup::Need(block)) };
-        let answer =
-            BlockView::parse(&loaded).and_then(|view| match view.find(key, hash, seq)? {
-                Some(found) => Ok(self.tell(found, |start, len| loaded_slice(&loaded, start, len))),
-                None => self.doubt(&view, block, key),
-            });
-        answer.map_err(|damaged| self.damaged_block(block, damaged))
+        match BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq)) {
+            Ok(Some(found)) => Ok(self.tell(found, |start, len| loaded_slice(&loaded, start, len))),
+            Ok(None) => self.doubt(&loaded, block, key),
+            Err(damaged) => Err(self.damaged_block(block, damaged)),
+        }
     }
 
-    /// What it means that `key` is not in the block that the index named: nothing yet, if it may belong
-    /// into another.
-    fn doubt(&self, view: &BlockView<'_>, block: u32, key: &[u8]) -> Result<Lookup, Damaged> {
-        let side = view.side_of(key)?;
+    /// What it means that `key` is not in the block that the index named, whose payload this is: nothing
+    /// yet, if it may belong into another.
+    #[cold]
+    #[inline(never)]
+    fn doubt(&self, payload: &[u8], block: u32, key: &[u8]) -> Result<Lookup> {
+        let side = BlockView::parse(payload).and_then(|view| view.side_of(key));
+        let side = side.map_err(|damaged| self.damaged_block(block, damaged))?;
         if side == Side::Within {
             return Ok(Lookup::Absent);
         }
@@ -264,12 +266,12 @@ impl Table {
         seq: SeqNo,
     ) -> Result<Lookup> {
         let seq = seq.saturating_sub(self.seq_shift());
-        let answer =
-            BlockView::parse(block.bytes()).and_then(|view| match view.find(key, hash, seq)? {
-                Some(found) => Ok(self.tell(found, |start, len| block.slice(start, len))),
-                None => self.doubt(&view, self.index().locate(key), key),
-            });
-        answer.map_err(|damaged| self.damaged_block(self.index().locate(key), damaged))
+        let number = || self.index().locate(key);
+        match BlockView::parse(block.bytes()).and_then(|view| view.find(key, hash, seq)) {
+            Ok(Some(found)) => Ok(self.tell(found, |start, len| block.slice(start, len))),
+            Ok(None) => self.doubt(block.bytes(), number(), key),
+            Err(damaged) => Err(self.damaged_block(number(), damaged)),
+        }
     }
 
     /// What was found in a block, as an answer.

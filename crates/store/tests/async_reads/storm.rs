@@ -29,6 +29,9 @@ use crate::common::{Map, Random, await_no_buffers, builder, change, open_by, som
 const DROPS_DEFAULT: u64 = 20_000;
 /// How many reads each thread has under way at once at most.
 const FLIGHTS: usize = 48;
+/// A read that is given up ends by itself, and has its buffer until then: with more of these nobody gives
+/// up another, or the disk could not follow and the memory would say nothing.
+const BUFFERS_MAX: u64 = 2_000;
 /// By how much the memory of the process may grow after the first tenth of a run: what threads and their
 /// allocators take anew, but no 350 bytes of each read of a long run.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
@@ -136,7 +139,7 @@ struct Counts {
 }
 
 /// Starts, polls and drops reads at random until so many were dropped under way.
-fn storm(keyspace: &Keyspace, map: &Arc<Map>, seed: u64, drops: u64) -> Counts {
+fn storm((db, keyspace): (&Database, &Keyspace), map: &Arc<Map>, seed: u64, drops: u64) -> Counts {
     let mut random = Random(seed);
     let counting = Arc::new(Counting::default());
     let waker = Waker::from(Arc::clone(&counting));
@@ -153,6 +156,9 @@ fn storm(keyspace: &Keyspace, map: &Arc<Map>, seed: u64, drops: u64) -> Counts {
             0 if flight.is_under_way => {
                 flights[at] = None;
                 counts.dropped += 1;
+                while counts.dropped % 32 == 0 && db.stats().read_buffers > BUFFERS_MAX {
+                    thread::sleep(Duration::from_micros(200));
+                }
             }
             0 => {
                 flights[at] = None;
@@ -188,10 +194,10 @@ fn resident_bytes() -> Option<u64> {
 }
 
 /// Two threads of reads; yields what they came to together.
-fn storms(keyspace: &Keyspace, map: &Arc<Map>, seed: u64, drops: u64) -> Counts {
+fn storms(store: (&Database, &Keyspace), map: &Arc<Map>, seed: u64, drops: u64) -> Counts {
     thread::scope(|scope| {
         let threads = [0, 1].map(|thread| {
-            scope.spawn(move || storm(keyspace, map, seed * 2 + thread, drops.div_ceil(2)))
+            scope.spawn(move || storm(store, map, seed * 2 + thread, drops.div_ceil(2)))
         });
         threads.into_iter().map(|thread| thread.join().expect("a thread of reads")).fold(
             Counts::default(),
@@ -227,10 +233,11 @@ fn reads_that_are_given_up_leave_nothing_behind() {
         change(&keyspace, &mut map, &mut random, 6_000);
         db.flush().expect("flush");
         let (map, share) = (Arc::new(map), drops.div_ceil(ways.len() as u64));
-        let first = storms(&keyspace, &map, number as u64 * 2 + 1_000, share.div_ceil(10));
+        let first = storms((&db, &keyspace), &map, number as u64 * 2 + 1_000, share.div_ceil(10));
         await_no_buffers(&db);
         let before = resident_bytes();
-        let rest = storms(&keyspace, &map, number as u64 * 2 + 1_001, share - share.div_ceil(10));
+        let rest =
+            storms((&db, &keyspace), &map, number as u64 * 2 + 1_001, share - share.div_ceil(10));
         await_no_buffers(&db);
         let grown =
             resident_bytes().zip(before).map_or(0, |(now, before)| now.saturating_sub(before));

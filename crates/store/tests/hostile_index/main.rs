@@ -1,4 +1,4 @@
-//! Learned indexes with parameters that somebody made up, under valid checksums: a table that has one is
+//! Indexes with parameters that somebody made up, under valid checksums: a table that has one is
 //! refused when it is opened, or every lookup, seek and scan answers as if the index were right.
 //!
 //! `RHUMB_HOSTILE_INDEXES` says how many, `RHUMB_SEED` repeats one of them.
@@ -32,6 +32,7 @@ const DIR: &str = "/db";
 
 /// A database that was closed: its files, what it holds, and all keys that were ever in it.
 struct Closed {
+    index: IndexKind,
     coding: StringCoding,
     filter_bits_per_key: u8,
     files: Vec<(PathBuf, Vec<u8>)>,
@@ -40,9 +41,9 @@ struct Closed {
     probes: Vec<Vec<u8>>,
 }
 
-fn options(coding: StringCoding, filter_bits_per_key: u8) -> KeyspaceOptions {
+fn options(index: IndexKind, coding: StringCoding, filter_bits_per_key: u8) -> KeyspaceOptions {
     let table = TableOptions {
-        index: IndexKind::Learned,
+        index,
         string_coding: coding,
         filter_bits_per_key,
         block_bytes: 256,
@@ -71,10 +72,10 @@ fn key(rng: &mut SimRng) -> Vec<u8> {
     }
 }
 
-fn build(coding: StringCoding, filter_bits_per_key: u8) -> Closed {
+fn build(index: IndexKind, coding: StringCoding, filter_bits_per_key: u8) -> Closed {
     let fs = SimFs::new(1);
     let db = open(&fs).unwrap();
-    let keyspace = db.keyspace("k", options(coding, filter_bits_per_key)).unwrap();
+    let keyspace = db.keyspace("k", options(index, coding, filter_bits_per_key)).unwrap();
     let (mut map, mut rng) = (Map::new(), SimRng::new(5));
     let mut keys = Vec::new();
     // A table below, and two above it with newer versions and tombstones.
@@ -106,7 +107,7 @@ fn build(coding: StringCoding, filter_bits_per_key: u8) -> Closed {
     let paths = fs.files(Path::new(DIR)).into_iter();
     let files = paths.map(|path| (path.clone(), fs.content(&path).unwrap()));
     let files = files.filter(|(_, bytes)| !bytes.is_empty()).collect();
-    Closed { coding, filter_bits_per_key, files, map, keys, probes }
+    Closed { index, coding, filter_bits_per_key, files, map, keys, probes }
 }
 
 /// What became of a database with made-up indexes.
@@ -146,7 +147,7 @@ fn run(closed: &Closed, seed: u64) -> Result<Verdict, String> {
         }
         Err(error) => return Err(format!("{change:?}: {error}")),
     };
-    let options = options(closed.coding, closed.filter_bits_per_key);
+    let options = options(closed.index, closed.coding, closed.filter_bits_per_key);
     let keyspace = db.keyspace("k", options).map_err(|error| error.to_string())?;
     let answers = [points, seeks, scans, waiting].iter().try_for_each(|read| {
         read(&keyspace, closed, &mut rng).map_err(|wrong| format!("{change:?}: {wrong}"))
@@ -256,9 +257,10 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn made_up_indexes_hide_no_key() {
-    let codings = [StringCoding::Off, StringCoding::On, StringCoding::Auto];
-    let databases = codings.map(|coding| [build(coding, 10), build(coding, 0)]);
-    let databases: Vec<Closed> = databases.into_iter().flatten().collect();
+    let learned = StringCoding::ALL.map(|coding| (IndexKind::Learned, coding));
+    let kinds = learned.into_iter().chain([(IndexKind::BinarySearch, StringCoding::Off)]);
+    let databases: Vec<Closed> =
+        kinds.flat_map(|(kind, coding)| [10, 0].map(|bits| build(kind, coding, bits))).collect();
     let run = |seed: u64| {
         run(&databases[seed as usize % databases.len()], seed)
             .unwrap_or_else(|wrong| panic!("RHUMB_SEED={seed}: {wrong}"))

@@ -1,4 +1,4 @@
-//! Tables whose learned index was made anew by somebody who means no good: taken apart and put together
+//! Tables whose index was made anew by somebody who means no good: taken apart and put together
 //! again as `docs/format/index.md` and `docs/format/table.md` say, with valid checksums.
 
 use rhumb::io::sim::SimRng;
@@ -179,20 +179,7 @@ impl Learned {
 
     /// Has segments begin at other keys, or near them.
     fn change_separators(&mut self, keys: &[Vec<u8>], rng: &mut SimRng) {
-        let mut separators = self.separators.clone();
-        for separator in &mut separators {
-            if rng.chance(1, 2) {
-                separator.clone_from(&keys[rng.index(keys.len())]);
-            }
-            if rng.chance(1, 4) {
-                separator.push(rng.next_u64() as u8);
-            }
-        }
-        separators.sort();
-        separators.dedup();
-        if separators.len() == self.separators.len() {
-            self.separators = separators;
-        }
+        replace_some(&mut self.separators, 2, keys, rng);
         for (skip, separator) in self.fields[SKIP].iter_mut().zip(&self.separators) {
             *skip = (*skip).min(separator.len() as u64);
         }
@@ -209,6 +196,51 @@ impl Learned {
         }
         self.fields[CODE].iter_mut().for_each(|code| *code = rng.below(codes + 1));
     }
+}
+
+/// Replaces one in `one_in` separators by a key or something near one; they still ascend, and are as many.
+fn replace_some(separators: &mut Vec<Vec<u8>>, one_in: u64, keys: &[Vec<u8>], rng: &mut SimRng) {
+    let mut changed = separators.clone();
+    for separator in &mut changed {
+        if rng.chance(1, one_in) {
+            separator.clone_from(&keys[rng.index(keys.len())]);
+            if rng.chance(1, 2) {
+                separator.push(rng.next_u64() as u8);
+            }
+        }
+    }
+    changed.sort();
+    changed.dedup();
+    if changed.len() == separators.len() {
+        *separators = changed;
+    }
+}
+
+/// The index of kind 2 with other separators.
+fn searched(
+    payload: &[u8],
+    blocks: usize,
+    keys: &[Vec<u8>],
+    rng: &mut SimRng,
+) -> Result<Vec<u8>, DecodeError> {
+    let mut reader = Reader::new(payload);
+    assert_eq!(reader.u8("kind")?, 2, "an index that is searched");
+    reader.take(blocks * 4, "offsets")?;
+    let (mut separators, mut handles) = (Vec::new(), Vec::new());
+    for _ in 0..blocks {
+        let len = reader.varint("a length")? as usize;
+        separators.push(reader.take(len, "a separator")?.to_vec());
+        handles.push([reader.varint("an offset")?, reader.varint("a length")?]);
+    }
+    replace_some(&mut separators, 6, keys, rng);
+    let (mut offsets, mut entries) = (Vec::new(), Vec::new());
+    for (separator, handle) in separators.iter().zip(handles) {
+        offsets.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+        put_varint(separator.len() as u64, &mut entries);
+        entries.extend_from_slice(separator);
+        handle.into_iter().for_each(|number| put_varint(number, &mut entries));
+    }
+    Ok([&[2][..], &offsets, &entries].concat())
 }
 
 /// Reads over a trained code; yields where the classes of its symbols are.
@@ -243,9 +275,14 @@ pub(crate) fn rewrite(
     let place = |i: usize| (word(footer, 16 + i * 16) as usize, word(footer, 24 + i * 16) as usize);
     let [index, filter, properties] = [place(0), place(1), place(2)];
     let payload = &bytes[index.0 + SECTION_HEADER_BYTES..index.0 + index.1];
-    let mut learned = Learned::parse(payload).expect("an index of the engine's own");
-    learned.change(change, keys, rng);
-    let mut payload = learned.encode();
+    let mut payload = if payload[0] == 2 {
+        let blocks = u32::from_le_bytes(footer[12..16].try_into().expect("four bytes")) as usize;
+        searched(payload, blocks, keys, rng).expect("an index of the engine's own")
+    } else {
+        let mut learned = Learned::parse(payload).expect("an index of the engine's own");
+        learned.change(change, keys, rng);
+        learned.encode()
+    };
     if change == Change::Bytes {
         for _ in 0..1 + rng.below(12) {
             // Not the kind: what is no learned index is another subject.
