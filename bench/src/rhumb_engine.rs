@@ -305,3 +305,25 @@ impl Session for RhumbSession<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rhumb::KeyspacePreset;
+
+    use super::*;
+
+    #[test]
+    fn the_subject_of_a_preset_is_that_preset() {
+        let tuning = Tuning {
+            cache_bytes: 1 << 20,
+            memtable_bytes: 1 << 20,
+            direct: false,
+            compression: Compression::Lz4,
+            filter_bits: 10,
+            background_threads: 1,
+            data_bytes: 1 << 20,
+        };
+        let published = KeyspacePreset::TridentKv.options(Partitioning::PrefixLength(1));
+        assert_eq!(TRIDENT_KV.keyspace_options(&tuning), published);
+    }
+}
