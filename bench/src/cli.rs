@@ -1,9 +1,13 @@
 //! `rhumb bench`: Rhumb measured by itself.
 
+#[cfg(target_os = "linux")]
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::{
+    dropping::{RHUMB, RHUMB_RANGES, RHUMB_RANGES_5000},
     options::Options,
     rhumb_engine::{ADAPTIVE, BINARY_SEARCH, LEARNED, LEARNED_MEMTABLE, PLAIN, THREADS, UNTRAINED},
     rhumb_index,
@@ -14,6 +18,9 @@ use crate::{
         models, readafterdelete, ycsb,
     },
 };
+
+/// How many writers `rhumb bench training` has, one number after another.
+const WRITERS: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// A suite to run.
 #[derive(Debug, Subcommand)]
@@ -36,10 +43,10 @@ pub enum BenchCommand {
     Ycsb(YcsbCommand),
     /// Drop every second of ten partitions, and read before and after
     ///
-    /// Workloads: drop seek_dead scan_dead scan_live get_live space, the same with five ranges and with
-    /// 5000 in the place of partitions, rest (until the files stay as they are), and with 10, 1000 and 10000
-    /// partitions of one entry create, idle (bytes that each takes) and scan10. --keys are those of one
-    /// partition [default: 300000].
+    /// Subjects: a partition for each, and one range or a thousand that are deleted for each. Workloads:
+    /// drop seek_dead scan_dead scan_live get_live space, and with 10, 1000 and 10000 partitions of one
+    /// entry create, idle (bytes that each takes) and scan10. --keys are those of one partition [default:
+    /// 300000].
     #[command(name = "readafterdelete")]
     ReadAfterDelete(ReadAfterDeleteCommand),
     /// Compare index blocks: codes trained from keys, eight plain bytes, binary search
@@ -48,6 +55,17 @@ pub enum BenchCommand {
     /// keys_per_segment, coded_segments, codes, get (all in the cache), blocks_read (with nothing in
     /// it); and for the codes by themselves distinct, coding and parameters.
     Models(ModelsCommand),
+    /// Hold each technique of `TridentKV` by itself against none of them, and all
+    ///
+    /// Subjects: none, models, coding (with models), adaptive (models trained while writers are few),
+    /// partitions (by the first byte), async (32 reads at a time), tridentkv (all). Workloads: fill, settle,
+    /// index, `get_large_cache`, `get_small_cache`.
+    #[cfg(target_os = "linux")]
+    Ablation(AblationCommand),
+    /// Fill stores with many writers whose flushes train always, adaptively and never; then read
+    ///
+    /// Workloads: fillrandom with each number of writers, and `read_after` by one reader.
+    Training(TrainingCommand),
     /// Look up, scan and insert 64-bit keys in the in-memory index
     ///
     /// Workloads: lookup lookup_zipf batch64 scan100 mixed95 mixed50 insert dynamic, and by name
@@ -115,6 +133,26 @@ pub struct ModelsCommand {
     pub options: Options,
 }
 
+/// What `rhumb bench ablation` takes.
+#[cfg(target_os = "linux")]
+#[derive(Args, Debug)]
+pub struct AblationCommand {
+    /// Draw the reads of all subjects into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// How to measure.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// What `rhumb bench training` takes.
+#[derive(Args, Debug)]
+pub struct TrainingCommand {
+    /// How to measure; `--threads` are the writers, 1,2,4,8,16 unless they are named.
+    #[command(flatten)]
+    pub options: Options,
+}
+
 /// What `rhumb bench index` takes.
 #[derive(Args, Debug)]
 pub struct IndexCommand {
@@ -164,10 +202,21 @@ pub fn run(command: BenchCommand) -> Result<()> {
             ycsb::run(&[&LEARNED], &workloads, &options)?.print(options.run.json)
         }
         BenchCommand::ReadAfterDelete(ReadAfterDeleteCommand { options }) => {
-            readafterdelete::run(&options)?.print(options.run.json)
+            readafterdelete::run(&[&RHUMB, &RHUMB_RANGES, &RHUMB_RANGES_5000], &options)?
+                .print(options.run.json)
         }
         BenchCommand::Models(ModelsCommand { options }) => {
             models::run(&options)?.print(options.run.json)
+        }
+        #[cfg(target_os = "linux")]
+        BenchCommand::Ablation(AblationCommand { plot, options }) => {
+            suite::ablation::run(&options, plot.as_deref())?.print(options.run.json)
+        }
+        BenchCommand::Training(TrainingCommand { mut options }) => {
+            if options.run.threads == [1] {
+                options.run.threads = WRITERS.to_vec();
+            }
+            suite::training::run(&options)?.print(options.run.json)
         }
         BenchCommand::Index(IndexCommand { preset, workload, poison, options }) => {
             let names: Vec<_> = preset.iter().map(|name| rhumb_index::subject_name(name)).collect();

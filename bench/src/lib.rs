@@ -12,6 +12,8 @@ pub mod cli;
 pub mod contents;
 pub mod data;
 pub mod drive;
+#[cfg(feature = "rhumb")]
+pub mod dropping;
 pub mod environment;
 pub mod keys;
 pub mod options;

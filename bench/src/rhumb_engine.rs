@@ -4,8 +4,8 @@ use std::{cell::RefCell, path::Path};
 
 use anyhow::Result;
 use rhumb::{
-    Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, PersistMode, TableOptions,
-    Training,
+    Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, Partitioning, PersistMode,
+    StringCoding, TableOptions, Training,
     inspect::Inspector,
     io::{ReadEngineKind, ReadMode},
 };
@@ -23,7 +23,10 @@ use crate::{
 pub struct Rhumb {
     name: &'static str,
     index: IndexKind,
+    coding: StringCoding,
     training: Training,
+    /// Keys with the same first byte are a partition.
+    is_divided: bool,
     memtable: MemtableKind,
     reads: ReadEngineKind,
     reads_ahead: bool,
@@ -33,7 +36,9 @@ pub struct Rhumb {
 const USUAL: Rhumb = Rhumb {
     name: "rhumb",
     index: IndexKind::Learned,
+    coding: StringCoding::Auto,
     training: Training::Always,
+    is_divided: false,
     memtable: MemtableKind::SkipList,
     reads: ReadEngineKind::Kernel,
     reads_ahead: true,
@@ -64,6 +69,35 @@ pub static THREADS: Rhumb =
 /// Rhumb whose scans read no block before they come to it.
 pub static PLAIN: Rhumb = Rhumb { name: "rhumb-plain", reads_ahead: false, ..USUAL };
 
+/// Rhumb without any technique of TridentKV, to hold each against.
+pub static NONE: Rhumb =
+    Rhumb { name: "none", index: IndexKind::BinarySearch, coding: StringCoding::Off, ..USUAL };
+
+/// That with learned index blocks, of plain bytes and trained at every flush.
+pub static MODELS: Rhumb = Rhumb { name: "models", index: IndexKind::Learned, ..NONE };
+
+/// That with codes trained from the keys.
+pub static CODING: Rhumb = Rhumb { name: "coding", coding: StringCoding::On, ..MODELS };
+
+/// Learned index blocks that are trained while writers are few, or later.
+pub static ADAPTIVE_MODELS: Rhumb =
+    Rhumb { name: "adaptive", training: Training::Adaptive, ..MODELS };
+
+/// Partitions, and nothing else.
+pub static PARTITIONS: Rhumb = Rhumb { name: "partitions", is_divided: true, ..NONE };
+
+/// Nothing but that the caller reads asynchronously.
+pub static ASYNC: Rhumb = Rhumb { name: "async", ..NONE };
+
+/// All of it, as `KeyspacePreset::TridentKv` sets it.
+pub static TRIDENT_KV: Rhumb = Rhumb {
+    name: "tridentkv",
+    coding: StringCoding::On,
+    training: Training::Adaptive,
+    is_divided: true,
+    ..MODELS
+};
+
 const KEYSPACE: &str = "bench";
 
 impl Rhumb {
@@ -74,12 +108,15 @@ impl Rhumb {
         };
         let table = TableOptions {
             index: self.index,
+            string_coding: self.coding,
             training: self.training,
             compression,
             filter_bits_per_key: u8::try_from(tuning.filter_bits).unwrap_or(u8::MAX),
             ..TableOptions::default()
         };
-        KeyspaceOptions { table, ..KeyspaceOptions::default() }
+        let partitions =
+            if self.is_divided { Partitioning::PrefixLength(1) } else { Partitioning::None };
+        KeyspaceOptions { table, partitions }
     }
 
     /// Two memtables come on top of the cache, as they do for the others, and what the engine
@@ -97,14 +134,16 @@ impl Engine for Rhumb {
     fn options(&self, tuning: &Tuning) -> String {
         format!(
             "memory budget of {} bytes for cache, pinned index and filters, and two memtables of {} \
-             bytes ({:?}); {:?} index blocks, trained {:?}; blocked Bloom filters of {} bits per key; blocks of {} \
+             bytes ({:?}); {:?} index blocks, coded {:?}, trained {:?}; partitions {}; blocked Bloom filters of {} bits per key; blocks of {} \
              bytes; compression {}; {} background threads; write-ahead log without sync; direct \
              reads {}, {}; read-ahead {}",
             Self::budget(tuning),
             tuning.memtable_bytes,
             self.memtable,
             self.index,
+            self.coding,
             self.training,
+            if self.is_divided { "by the first byte" } else { "none" },
             tuning.filter_bits,
             TableOptions::default().block_bytes,
             tuning.compression.name(),
@@ -264,5 +303,27 @@ impl Session for RhumbSession<'_> {
             self.keyspace.insert(key, value)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rhumb::KeyspacePreset;
+
+    use super::*;
+
+    #[test]
+    fn the_subject_of_a_preset_is_that_preset() {
+        let tuning = Tuning {
+            cache_bytes: 1 << 20,
+            memtable_bytes: 1 << 20,
+            direct: false,
+            compression: Compression::Lz4,
+            filter_bits: 10,
+            background_threads: 1,
+            data_bytes: 1 << 20,
+        };
+        let published = KeyspacePreset::TridentKv.options(Partitioning::PrefixLength(1));
+        assert_eq!(TRIDENT_KV.keyspace_options(&tuning), published);
     }
 }

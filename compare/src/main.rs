@@ -15,7 +15,7 @@ use rhumb_bench::suite::index::IndexOptions;
 #[cfg(feature = "engine")]
 use rhumb_bench::{
     options::Options,
-    suite::{engine as engine_suite, ycsb},
+    suite::{async_reads, engine as engine_suite, readafterdelete, ycsb},
 };
 
 /// What the rivals' own measurements use. Without it, their small nodes cost them a third to a half.
@@ -56,6 +56,34 @@ enum Suite {
         #[command(flatten)]
         options: Options,
     },
+    /// Many keys at once, asynchronous reads and scans, with little in the cache
+    ///
+    /// Beside them stands the disk itself, asked for as much by a loop that does nothing else.
+    #[cfg(feature = "engine")]
+    Async {
+        /// Workloads: multiget_cold get_async_cold range_cold scan_cold [default: all]
+        #[arg(value_name = "WORKLOAD")]
+        workloads: Vec<String>,
+        /// Subjects [default: rhumb,rocksdb,fjall]
+        #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+        subjects: Vec<String>,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// Drop every second of ten parts of a store, and read before and after
+    ///
+    /// Workloads: drop seek_dead scan_dead scan_live get_live space. --keys are those of one part
+    /// [default: 300000].
+    #[cfg(feature = "engine")]
+    #[command(name = "readafterdelete")]
+    ReadAfterDelete {
+        /// Subjects [default: rhumb,rocksdb-deletes,rocksdb-deleterange,rocksdb-deletefiles,
+        /// rocksdb-families,fjall-keyspaces]
+        #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+        subjects: Vec<String>,
+        #[command(flatten)]
+        options: Options,
+    },
     /// Concurrent ordered maps in memory; the workloads are those of `rhumb bench index`
     #[cfg(feature = "index")]
     Index {
@@ -87,6 +115,17 @@ fn main() -> Result<()> {
         Suite::Ycsb { workload, subjects, options } => {
             let workloads = ycsb::choose_workloads(&workload)?;
             ycsb::run(&engine::chosen(&subjects)?, &workloads, &options)?.print(options.run.json)
+        }
+        #[cfg(feature = "engine")]
+        Suite::Async { workloads, subjects, options } => {
+            let workloads = async_reads::choose_workloads(&workloads)?;
+            let subjects = engine::chosen_overlapping(&subjects)?;
+            async_reads::run(&subjects, &workloads, &options)?.print(options.run.json)
+        }
+        #[cfg(feature = "engine")]
+        Suite::ReadAfterDelete { subjects, options } => {
+            let subjects = engine::chosen_dropping(&subjects)?;
+            readafterdelete::run(&subjects, &options)?.print(options.run.json)
         }
         #[cfg(feature = "index")]
         Suite::Index { workload, poison, subjects, options } => {

@@ -1,6 +1,8 @@
 //! The suites: which workloads run in which order, on which state of the stores.
 
 #[cfg(all(feature = "rhumb", target_os = "linux"))]
+pub mod ablation;
+#[cfg(all(feature = "rhumb", target_os = "linux"))]
 pub mod async_reads;
 pub mod engine;
 pub mod index;
@@ -8,6 +10,8 @@ pub mod index;
 pub mod models;
 #[cfg(feature = "rhumb")]
 pub mod readafterdelete;
+#[cfg(feature = "rhumb")]
+pub mod training;
 pub mod ycsb;
 
 use std::path::{Path, PathBuf};

@@ -1,30 +1,28 @@
-//! Reads after a large deletion: partitions of one keyspace are dropped, or the same keys of a keyspace
-//! without partitions are deleted as five ranges, or as five thousand; and what was before is held
-//! against what is after. Then, what partitions cost that nobody uses.
+//! Reads after a large deletion: parts of a store are dropped, and what was before is held against what
+//! is after. Then, what partitions cost that nobody uses.
 //!
-//! Figures before the drop are those of the subject `before`, and of `before-ranges` without partitions.
-//! Those of `ranges` and `ranges-5000` are taken at once, while the deletes are in memory; those with
-//! `-flushed` once the store is at rest. Every entry that is read is verified.
+//! Figures before the drop are those of the subject `before` for Rhumb, and of the rival's name with
+//! `-before` behind it. Every entry that is read is verified.
 
 use std::{
     path::Path,
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
-use rhumb::{Database, Keyspace, KeyspaceOptions, Partitioning, TableOptions};
+use anyhow::{Context, Result, ensure};
 
 use super::Workspace;
 use crate::{
+    dropping::{
+        DropEngine, DropStore, PARTITIONS, RHUMB, RhumbDrops, key_of as key, partition_name,
+    },
     environment,
     options::Options,
     progress::Progress,
     random::Rng,
     report::{Heading, Report, Sample},
+    subject::Tuning,
 };
-
-/// Partitions of the store, of which every second is dropped.
-const PARTITIONS: u32 = 10;
 
 /// Keys of a partition, and of a quick run.
 const KEYS: usize = 300_000;
@@ -36,23 +34,37 @@ const SCAN_ENTRIES: usize = 100;
 /// How many partitions idle, and are looked into, at a time.
 const IDLE: [u32; 3] = [10, 1_000, 10_000];
 
-/// Subjects: after the drop, and before it.
-const AFTER: &str = "rhumb";
+/// Memory of a store, unless `--cache` says otherwise.
+const CACHE_BYTES: u64 = 512 << 20;
+
+/// Rhumb's name, and that of its figures before the drop.
+const OURS: &str = "rhumb";
 const BEFORE: &str = "before";
-const BEFORE_RANGES: &str = "before-ranges";
 
-/// How many ranges are deleted, and the subjects that read after that, at once and at rest.
-const RANGES: [(usize, &str, &str); 2] =
-    [(5, "ranges", "ranges-flushed"), (5_000, "ranges-5000", "ranges-5000-flushed")];
-
-/// The store is at rest when its files have not changed for so long.
-const REST: Duration = Duration::from_secs(2);
-
-/// Measures Rhumb.
+/// Chooses engines by their names, in the order of the names; all of them if none is named.
 ///
 /// # Errors
-/// If the store fails, or returns anything but what was written to it.
-pub fn run(options: &Options) -> Result<Report> {
+/// If a name is unknown.
+pub fn choose<'e>(
+    names: &[String],
+    engines: &[&'e dyn DropEngine],
+) -> Result<Vec<&'e dyn DropEngine>> {
+    let find = |name: &String| {
+        let found = engines.iter().find(|engine| engine.name() == name);
+        found.copied().with_context(|| {
+            let known: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
+            format!("no subject {name}: there are {}", known.join(", "))
+        })
+    };
+    let chosen: Result<Vec<_>> = names.iter().map(find).collect();
+    Ok(if names.is_empty() { engines.to_vec() } else { chosen? })
+}
+
+/// Measures the engines, one after the other within each repetition.
+///
+/// # Errors
+/// If a store fails, or returns anything but what was written to it.
+pub fn run(engines: &[&dyn DropEngine], options: &Options) -> Result<Report> {
     options.run.validate()?;
     let quick = if options.run.quick { QUICK_KEYS } else { KEYS };
     let keys = options.run.keys.unwrap_or(quick);
@@ -62,49 +74,41 @@ pub fn run(options: &Options) -> Result<Report> {
         keys: keys * PARTITIONS as usize,
         value_bytes: options.value_size,
     };
-    let mut report = Report::new(heading, super::environment_line(options, &[], &[]));
+    let tuning = Tuning {
+        cache_bytes: options.cache.map_or(CACHE_BYTES, |mebibytes| mebibytes << 20),
+        memtable_bytes: options.memtable << 20,
+        direct: false,
+        compression: options.compression,
+        filter_bits: 10,
+        background_threads: 2,
+        data_bytes: (keys * PARTITIONS as usize * (options.value_size + 22)) as u64,
+    };
+    let mut environment = super::environment_line(options, &[], &[]);
+    if let Some(line) = environment.as_object_mut() {
+        let subjects =
+            engines.iter().map(|engine| (engine.name().to_owned(), engine.options(&tuning)));
+        line.insert("subjects".into(), subjects.collect::<serde_json::Map<_, _>>().into());
+    }
+    let mut report = Report::new(heading, environment);
     let workspace = Workspace::create(options)?;
     let mut progress = Progress::default();
     for repetition in 0..options.run.repetitions() {
-        progress.task(format!("repetition {repetition}"));
         let directory = workspace.path("store");
-        Workspace::empty(&directory)?;
-        drop_and_read(options, keys, &directory, &mut report)?;
-        for (ranges, at_once, flushed) in RANGES {
+        for i in 0..engines.len() {
+            let engine = engines[(i + repetition) % engines.len()];
+            progress.task(format!("repetition {repetition}, {}", engine.name()));
             Workspace::empty(&directory)?;
-            let subjects = [at_once, flushed];
-            delete_and_read(options, keys, ranges, subjects, &directory, &mut report)?;
+            drop_and_read(options, keys, (engine, &tuning), &directory, &mut report)
+                .context(engine.name())?;
         }
-        for partitions in IDLE {
+        for partitions in IDLE.into_iter().filter(|_| engines.iter().any(|e| e.name() == OURS)) {
+            progress.task(format!("repetition {repetition}, {partitions} partitions idle"));
             Workspace::empty(&directory)?;
-            idle(options, partitions, &directory, &mut report)?;
+            idle(options, &tuning, partitions, &directory, &mut report)?;
         }
         Workspace::remove(&directory)?;
     }
     Ok(report)
-}
-
-fn open(options: &Options, directory: &Path) -> Result<(Database, Keyspace)> {
-    open_with(options, directory, Partitioning::Delimiter(b'/'))
-}
-
-fn open_with(
-    options: &Options,
-    directory: &Path,
-    partitions: Partitioning,
-) -> Result<(Database, Keyspace)> {
-    let db = Database::builder(directory).memtable_bytes(options.memtable << 20).open()?;
-    let table = TableOptions { compression: rhumb::Compression::None, ..TableOptions::default() };
-    let keyspace = db.keyspace("bench", KeyspaceOptions { table, partitions })?;
-    Ok((db, keyspace))
-}
-
-fn name(partition: u32) -> String {
-    format!("tenant-{partition:05}/")
-}
-
-fn key(partition: u32, number: usize) -> String {
-    format!("{}{number:08}", name(partition))
 }
 
 /// The value of a key: its own bytes over and over.
@@ -112,85 +116,46 @@ fn is_value(key: &[u8], value: &[u8], len: usize) -> bool {
     value.len() == len && value.iter().zip(key.iter().cycle()).all(|(a, b)| a == b)
 }
 
-/// Writes all keys, and brings the store to rest.
-fn fill(options: &Options, keys: usize, db: &Database, keyspace: &Keyspace) -> Result<()> {
+fn drop_and_read(
+    options: &Options,
+    keys: usize,
+    (engine, tuning): (&dyn DropEngine, &Tuning),
+    directory: &Path,
+    report: &mut Report,
+) -> Result<()> {
+    let mut store = engine.open(directory, tuning)?;
     let mut value = Vec::new();
     for number in 0..keys {
         for partition in 0..PARTITIONS {
             let key = key(partition, number);
             value.clear();
             value.extend(key.bytes().cycle().take(options.value_size));
-            keyspace.insert(key, &value)?;
+            store.insert(partition, key.as_bytes(), &value)?;
         }
     }
-    db.flush()?;
-    keyspace.compact()?;
-    Ok(())
-}
-
-/// Deletes what [`drop_and_read`] drops, as so many ranges.
-fn delete_and_read(
-    options: &Options,
-    keys: usize,
-    ranges: usize,
-    [at_once, flushed]: [&str; 2],
-    directory: &Path,
-    report: &mut Report,
-) -> Result<()> {
-    let (db, keyspace) = open_with(options, directory, Partitioning::None)?;
-    fill(options, keys, &db, &keyspace)?;
-    read(options, keys, &keyspace, BEFORE_RANGES, report)?;
-    let each = (ranges * 2 / PARTITIONS as usize).clamp(1, keys);
-    let begun = Instant::now();
-    for partition in (0..PARTITIONS).step_by(2) {
-        for part in 0..each {
-            let bound = |part: usize| key(partition, part * keys / each);
-            keyspace.delete_range(bound(part)..bound(part + 1))?;
-        }
-    }
-    let took = begun.elapsed().as_secs_f64() * 1e3;
-    report.add(at_once, "drop", 1, Sample::plain(took, "ms"));
-    read(options, keys, &keyspace, at_once, report)?;
-    db.flush()?;
-    let mut last = (environment::disk_bytes(directory)?, Instant::now());
-    let begun = Instant::now();
-    while last.1.elapsed() < REST {
-        std::thread::sleep(REST / 20);
-        let now = environment::disk_bytes(directory)?;
-        if now != last.0 {
-            last = (now, Instant::now());
-        }
-    }
-    let rest = begun.elapsed().saturating_sub(REST).as_secs_f64() * 1e3;
-    report.add(flushed, "rest", 1, Sample::plain(rest, "ms"));
-    read(options, keys, &keyspace, flushed, report)?;
-    report.add(flushed, "space", 1, bytes(environment::disk_bytes(directory)?));
-    let left = keyspace.iter().count();
-    ensure!(left == keys * PARTITIONS as usize / 2, "{left} entries are left");
-    Ok(())
-}
-
-fn drop_and_read(
-    options: &Options,
-    keys: usize,
-    directory: &Path,
-    report: &mut Report,
-) -> Result<()> {
-    let (db, keyspace) = open(options, directory)?;
-    fill(options, keys, &db, &keyspace)?;
-    read(options, keys, &keyspace, BEFORE, report)?;
-    report.add(BEFORE, "space", 1, bytes(environment::disk_bytes(directory)?));
+    store.settle()?;
+    let after = engine.name();
+    let before = if after == OURS { BEFORE.to_owned() } else { format!("{after}-{BEFORE}") };
+    read(options, keys, store.as_mut(), (&before, false), report)?;
+    report.add(&before, "space", 1, bytes(environment::disk_bytes(directory)?));
     for partition in (0..PARTITIONS).step_by(2) {
         let begun = Instant::now();
-        let was_there = keyspace.drop_partition(name(partition))?;
+        store.drop_partition(partition)?;
         let took = begun.elapsed();
-        ensure!(was_there, "partition {partition} is not there");
-        report.add(AFTER, "drop", 1, Sample::plain(took.as_secs_f64() * 1e3, "ms"));
+        report.add(after, "drop", 1, Sample::plain(took.as_secs_f64() * 1e3, "ms"));
     }
-    read(options, keys, &keyspace, AFTER, report)?;
-    report.add(AFTER, "space", 1, bytes(environment::disk_bytes(directory)?));
-    let left = keyspace.iter().count();
-    ensure!(left == keys * PARTITIONS as usize / 2, "{left} entries are left");
+    read(options, keys, store.as_mut(), (after, true), report)?;
+    report.add(after, "space", 1, bytes(environment::disk_bytes(directory)?));
+    for partition in (0..PARTITIONS).filter(|partition| partition % 2 == 1) {
+        let mut next = 0;
+        store.scan(partition, partition_name(partition).as_bytes(), &mut |found, value| {
+            let is_its = found == key(partition, next).as_bytes();
+            ensure!(is_its && is_value(found, value, options.value_size), "a wrong entry");
+            next += 1;
+            Ok(next < keys)
+        })?;
+        ensure!(next == keys, "{next} entries are left of partition {partition}");
+    }
     Ok(())
 }
 
@@ -205,56 +170,61 @@ fn draw(rng: &mut Rng, keys: usize, dead: bool) -> (u32, usize) {
     (partition, rng.below(keys as u64) as usize)
 }
 
-type Pair = rhumb::Result<(rhumb::Slice, rhumb::Slice)>;
-
-/// The key of an entry, once its value is known to be right.
-fn key_of(options: &Options, pair: Pair) -> Result<Vec<u8>> {
-    let (key, value) = pair?;
-    ensure!(is_value(&key, &value, options.value_size), "a wrong value of {key:?}");
-    Ok(key.to_vec())
-}
-
 /// Reads what is dropped or will be, and what stays.
 fn read(
     options: &Options,
     keys: usize,
-    keyspace: &Keyspace,
-    subject: &str,
+    store: &mut dyn DropStore,
+    (subject, is_after): (&str, bool),
     report: &mut Report,
 ) -> Result<()> {
     let (mut rng, time) = (Rng::new(options.run.seed), options.run.time());
-    let is_after = ![BEFORE, BEFORE_RANGES].contains(&subject);
+    let is_right = |key: &[u8], value: &[u8]| is_value(key, value, options.value_size);
     let seek_dead = rate(time, || {
         let (partition, number) = draw(&mut rng, keys, true);
-        let first = keyspace.range(key(partition, number)..).next();
-        let found = first.map(|pair| key_of(options, pair)).transpose()?;
         let expected = if is_after { key(partition + 1, 0) } else { key(partition, number) };
-        ensure!(found.as_deref() == Some(expected.as_bytes()), "{found:?}, not {expected}");
+        let mut was_found = false;
+        store.scan(partition, key(partition, number).as_bytes(), &mut |found, value| {
+            was_found = found == expected.as_bytes() && is_right(found, value);
+            Ok(false)
+        })?;
+        ensure!(was_found, "a seek did not come to {expected}");
         Ok(())
     })?;
     let scan_dead = rate(time, || {
         let (partition, _) = draw(&mut rng, keys, true);
+        let name = partition_name(partition);
         let mut found = 0;
-        for pair in keyspace.prefix(name(partition)).take(SCAN_ENTRIES) {
-            key_of(options, pair)?;
-            found += 1;
-        }
+        store.scan(partition, name.as_bytes(), &mut |key, value| {
+            let is_its = key.starts_with(name.as_bytes());
+            ensure!(is_right(key, value), "a wrong value of {key:?}");
+            found += usize::from(is_its);
+            Ok(is_its && found < SCAN_ENTRIES)
+        })?;
         ensure!(found == if is_after { 0 } else { SCAN_ENTRIES.min(keys) }, "{found} entries");
         Ok(())
     })?;
     let scan_live = rate(time, || {
         let (partition, number) = draw(&mut rng, keys, false);
-        for pair in keyspace.range(key(partition, number)..).take(SCAN_ENTRIES) {
-            key_of(options, pair)?;
-        }
+        let (mut next, end) = (number, keys.min(number + SCAN_ENTRIES));
+        store.scan(partition, key(partition, number).as_bytes(), &mut |found, value| {
+            let is_next = found == key(partition, next).as_bytes();
+            ensure!(is_next && is_right(found, value), "a scan came to {found:?}");
+            next += 1;
+            Ok(next < end)
+        })?;
+        ensure!(next == end, "a scan ended early");
         Ok(())
     })?;
     let get_live = rate(time, || {
         let (partition, number) = draw(&mut rng, keys, false);
         let key = key(partition, number);
-        let value = keyspace.get(&key)?;
-        let is_right = value.is_some_and(|v| is_value(key.as_bytes(), &v, options.value_size));
-        ensure!(is_right, "a wrong value of {key}");
+        let mut is_there = false;
+        store.get(partition, key.as_bytes(), &mut |value| {
+            is_there = is_right(key.as_bytes(), value);
+            Ok(())
+        })?;
+        ensure!(is_there, "a wrong value of {key}");
         Ok(())
     })?;
     let samples = [seek_dead, scan_dead, scan_live, get_live];
@@ -284,31 +254,40 @@ fn rate(time: Duration, mut one: impl FnMut() -> Result<()>) -> Result<Sample> {
 /// What partitions take that hold one entry each and are not used, and what a short scan costs among
 /// them.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn idle(options: &Options, partitions: u32, directory: &Path, report: &mut Report) -> Result<()> {
-    let (db, keyspace) = open(options, directory)?;
+fn idle(
+    options: &Options,
+    tuning: &Tuning,
+    partitions: u32,
+    directory: &Path,
+    report: &mut Report,
+) -> Result<()> {
+    let mut store = RhumbDrops::open(directory, tuning, None)?;
     let begun = Instant::now();
     for partition in 0..partitions {
         let key = key(partition, 0);
         let value: Vec<u8> = key.bytes().cycle().take(options.value_size).collect();
-        keyspace.insert(key, value)?;
+        store.insert(partition, key.as_bytes(), &value)?;
     }
     let took = begun.elapsed().as_secs_f64() * 1e9 / f64::from(partitions);
-    report.add(AFTER, &format!("create_{partitions}"), 1, Sample::plain(took, "ns"));
-    db.flush()?;
-    drop((db, keyspace));
+    report.add(RHUMB.name(), &format!("create_{partitions}"), 1, Sample::plain(took, "ns"));
+    store.flush()?;
+    drop(store);
     let before = environment::resident_bytes().unwrap_or(0);
-    let (db, keyspace) = open(options, directory)?;
+    let mut store = RhumbDrops::open(directory, tuning, None)?;
     let taken = environment::resident_bytes().unwrap_or(0).saturating_sub(before);
     let each = Sample::plain(taken as f64 / f64::from(partitions), "bytes");
-    report.add(AFTER, &format!("idle_{partitions}"), 1, each);
+    report.add(RHUMB.name(), &format!("idle_{partitions}"), 1, each);
     let mut rng = Rng::new(options.run.seed);
     let scan = rate(options.run.time(), || {
         let partition = rng.below(u64::from(partitions)) as u32;
-        let found = keyspace.range(key(partition, 0)..).take(10).count();
-        ensure!(found == 10.min((partitions - partition) as usize), "{found} entries");
+        let (mut found, most) = (0, 10.min((partitions - partition) as usize));
+        store.scan(partition, key(partition, 0).as_bytes(), &mut |_, _| {
+            found += 1;
+            Ok(found < most)
+        })?;
+        ensure!(found == most, "{found} entries");
         Ok(())
     })?;
-    report.add(AFTER, &format!("scan10_{partitions}"), 1, scan);
-    drop((db, keyspace));
+    report.add(RHUMB.name(), &format!("scan10_{partitions}"), 1, scan);
     Ok(())
 }

@@ -109,3 +109,49 @@ fn subjects_and_workloads_are_chosen_by_name() {
     let usual = engine::choose_workloads(&[]).expect("usual");
     assert!(usual.len() == 11 && !usual.contains(&Workload::Mixed50));
 }
+
+#[cfg(all(feature = "rhumb", target_os = "linux"))]
+#[test]
+fn techniques_are_held_against_none_and_drawn() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let plot = directory.path().join("ablation.svg");
+    let report = super::ablation::run(&options(&["--repeat=1"]), Some(&plot)).expect("sound");
+    let drawn = std::fs::read_to_string(&plot).expect("drawn");
+    for name in ["none", "models", "coding", "adaptive", "partitions", "async", "tridentkv"] {
+        for workload in ["fill", "settle", "index", "get_large_cache", "get_small_cache"] {
+            assert!(report.value(name, workload, 1).is_some(), "{name} {workload}");
+        }
+        assert!(drawn.contains(name), "{name} is drawn");
+    }
+}
+
+#[cfg(feature = "rhumb")]
+#[test]
+fn writers_are_followed_by_a_reader() {
+    let report = super::training::run(&options(&["--repeat=1", "--threads=1,3"])).expect("sound");
+    for name in ["rhumb", "rhumb-adaptive", "rhumb-untrained"] {
+        for (workload, threads) in [("fillrandom", 3), ("read_after", 1), ("read_after", 3)] {
+            assert!(report.value(name, workload, threads).is_some(), "{name} {workload}");
+        }
+    }
+}
+
+#[cfg(feature = "rhumb")]
+#[test]
+fn drops_are_held_against_what_was_before() {
+    use super::readafterdelete::{choose, run};
+
+    let known: [&dyn crate::dropping::DropEngine; 1] = [&crate::dropping::RHUMB];
+    assert!(choose(&["other".to_owned()], &known).is_err());
+    let engines = choose(&[], &known).expect("all");
+    let report = run(&engines, &options(&["--repeat=1"])).expect("sound");
+    for workload in ["seek_dead", "scan_dead", "scan_live", "get_live", "space"] {
+        for subject in ["rhumb", "before"] {
+            assert!(report.value(subject, workload, 1).is_some(), "{subject} {workload}");
+        }
+        let lines = report.json_lines();
+        let against = "\"against\":\"before\"";
+        let is_its = |line: &str| line.contains(against) && line.contains(workload);
+        assert!(lines.lines().any(is_its), "{workload} in {lines}");
+    }
+}

@@ -1,9 +1,9 @@
 //! fjall, with its cache at the shared size, Bloom filters on all levels, and index and filters
-//! whole and pinned.
+//! whole and pinned. Then with a keyspace for each part of the keys that may be dropped.
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use fjall::{
     AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode,
     config::{
@@ -11,6 +11,7 @@ use fjall::{
         PartitioningPolicy, PinningPolicy,
     },
 };
+use rhumb_bench::dropping::{DropEngine, DropStore, PARTITIONS, partition_name};
 use rhumb_bench::subject::{
     Compression, Engine, FileCache, Footprint, OnEntry, OnValue, Session, Store, Tuning, WriteGroup,
 };
@@ -46,27 +47,34 @@ impl Engine for Fjall {
     }
 
     fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn Store>> {
-        let db = Database::builder(directory)
-            .cache_size(tuning.cache_bytes)
-            .worker_threads(tuning.background_threads as usize)
-            .open()?;
-        let compression = match tuning.compression {
-            Compression::None => CompressionType::None,
-            Compression::Lz4 => CompressionType::Lz4,
-        };
-        let bits = BloomConstructionPolicy::BitsPerKey(tuning.filter_bits as f32);
-        let keyspace = db.keyspace("bench", || {
-            KeyspaceCreateOptions::default()
-                .max_memtable_size(tuning.memtable_bytes)
-                .data_block_compression_policy(CompressionPolicy::all(compression))
-                .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(bits)))
-                .filter_block_partitioning_policy(PartitioningPolicy::all(false))
-                .index_block_partitioning_policy(PartitioningPolicy::all(false))
-                .filter_block_pinning_policy(PinningPolicy::all(true))
-                .index_block_pinning_policy(PinningPolicy::all(true))
-        })?;
+        let db = open_database(directory, tuning)?;
+        let keyspace = open_keyspace(&db, "bench", tuning)?;
         Ok(Box::new(FjallStore { db, keyspace }))
     }
+}
+
+fn open_database(directory: &Path, tuning: &Tuning) -> Result<Database> {
+    let builder = Database::builder(directory).cache_size(tuning.cache_bytes);
+    Ok(builder.worker_threads(tuning.background_threads as usize).open()?)
+}
+
+fn open_keyspace(db: &Database, name: &str, tuning: &Tuning) -> Result<Keyspace> {
+    let compression = match tuning.compression {
+        Compression::None => CompressionType::None,
+        Compression::Lz4 => CompressionType::Lz4,
+    };
+    let bits = BloomConstructionPolicy::BitsPerKey(tuning.filter_bits as f32);
+    let keyspace = db.keyspace(name, || {
+        KeyspaceCreateOptions::default()
+            .max_memtable_size(tuning.memtable_bytes)
+            .data_block_compression_policy(CompressionPolicy::all(compression))
+            .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(bits)))
+            .filter_block_partitioning_policy(PartitioningPolicy::all(false))
+            .index_block_partitioning_policy(PartitioningPolicy::all(false))
+            .filter_block_pinning_policy(PinningPolicy::all(true))
+            .index_block_pinning_policy(PinningPolicy::all(true))
+    })?;
+    Ok(keyspace)
 }
 
 struct FjallStore {
@@ -113,13 +121,7 @@ impl Session for FjallSession<'_> {
     }
 
     fn scan(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
-        for entry in self.keyspace.range(from..) {
-            let (key, value) = entry.into_inner()?;
-            if !on_entry(&key, &value)? {
-                break;
-            }
-        }
-        Ok(())
+        scan_by(self.keyspace, from, on_entry)
     }
 
     fn write(&mut self, group: &WriteGroup) -> Result<()> {
@@ -127,5 +129,85 @@ impl Session for FjallSession<'_> {
             self.keyspace.insert(key, value)?;
         }
         Ok(())
+    }
+}
+
+/// Visits entries from the first that is not less than `from`.
+fn scan_by(keyspace: &Keyspace, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
+    for entry in keyspace.range(from..) {
+        let (key, value) = entry.into_inner()?;
+        if !on_entry(&key, &value)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// fjall with a keyspace for each part of the keys.
+pub(crate) struct Keyspaces;
+
+impl DropEngine for Keyspaces {
+    fn name(&self) -> &'static str {
+        "fjall-keyspaces"
+    }
+
+    fn options(&self, tuning: &Tuning) -> serde_json::Value {
+        format!("{}; a keyspace for each part", Fjall.options(tuning)).into()
+    }
+
+    fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn DropStore>> {
+        let db = open_database(directory, tuning)?;
+        let open = |partition| {
+            // Names there have no slash.
+            let name = partition_name(partition).replace('/', "");
+            open_keyspace(&db, &name, tuning).map(Some)
+        };
+        let parts = (0..PARTITIONS).map(open).collect::<Result<_>>()?;
+        Ok(Box::new(KeyspacesStore { db, parts }))
+    }
+}
+
+struct KeyspacesStore {
+    db: Database,
+    /// None where a part was dropped.
+    parts: Vec<Option<Keyspace>>,
+}
+
+impl KeyspacesStore {
+    fn part(&self, partition: u32) -> Option<&Keyspace> {
+        self.parts.get(partition as usize)?.as_ref()
+    }
+}
+
+impl DropStore for KeyspacesStore {
+    fn insert(&mut self, partition: u32, key: &[u8], value: &[u8]) -> Result<()> {
+        let part = self.part(partition).context("no such keyspace")?;
+        Ok(part.insert(key, value)?)
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        for part in self.parts.iter().flatten() {
+            part.rotate_memtable_and_wait()?;
+            part.major_compact()?;
+        }
+        Ok(())
+    }
+
+    fn drop_partition(&mut self, partition: u32) -> Result<()> {
+        let part = self.parts.get_mut(partition as usize).and_then(Option::take);
+        Ok(self.db.delete_keyspace(part.context("no such keyspace")?)?)
+    }
+
+    fn get(&mut self, partition: u32, key: &[u8], on_value: OnValue<'_>) -> Result<bool> {
+        let Some(part) = self.part(partition) else { return Ok(false) };
+        match part.get(key)? {
+            Some(value) => on_value(&value).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn scan(&mut self, partition: u32, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
+        let next = (partition..PARTITIONS).find_map(|partition| self.part(partition));
+        next.map_or(Ok(()), |part| scan_by(part, from, on_entry))
     }
 }

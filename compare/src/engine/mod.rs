@@ -8,6 +8,7 @@ mod rocksdb;
 
 use anyhow::Result;
 use rhumb_bench::{
+    dropping::{self, DropEngine},
     rhumb_engine::{BINARY_SEARCH, LEARNED},
     subject::Engine,
     suite,
@@ -21,4 +22,29 @@ static KNOWN: [&dyn Engine; 6] =
 pub(crate) fn chosen(names: &[String]) -> Result<Vec<&'static dyn Engine>> {
     let usual = KNOWN.len() - 1;
     suite::choose(names, if names.is_empty() { &KNOWN[..usual] } else { &KNOWN })
+}
+
+/// Subjects whose reads overlap: Rhumb, what reads many keys with one call, and what reads one at a time.
+static OVERLAPPING: [&dyn Engine; 3] = [&LEARNED, &rocksdb::RocksDb, &fjall::Fjall];
+
+/// Chooses subjects of the asynchronous suite by their names.
+pub(crate) fn chosen_overlapping(names: &[String]) -> Result<Vec<&'static dyn Engine>> {
+    suite::choose(names, &OVERLAPPING)
+}
+
+/// Ways to drop parts of the keys.
+static DROPPING: [&dyn DropEngine; 8] = [
+    &dropping::RHUMB,
+    &dropping::RHUMB_RANGES,
+    &dropping::RHUMB_RANGES_5000,
+    &rocksdb::DELETES,
+    &rocksdb::RANGE,
+    &rocksdb::FILES,
+    &rocksdb::FAMILIES,
+    &fjall::Keyspaces,
+];
+
+/// Chooses subjects that drop by their names.
+pub(crate) fn chosen_dropping(names: &[String]) -> Result<Vec<&'static dyn DropEngine>> {
+    suite::readafterdelete::choose(names, &DROPPING)
 }

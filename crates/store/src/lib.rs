@@ -58,7 +58,7 @@ pub use index::{Index, IndexBuilder, IndexStats, Preset};
 #[cfg(not(any(alone, loom, shuttle)))]
 pub use iter::{Iter, stream::AsyncIter};
 #[cfg(not(any(alone, loom, shuttle)))]
-pub use options::{DatabaseBuilder, KeyspaceOptions, MemtableKind, PersistMode};
+pub use options::{DatabaseBuilder, KeyspaceOptions, KeyspacePreset, MemtableKind, PersistMode};
 #[cfg(not(any(alone, loom, shuttle)))]
 pub use partition::Partitioning;
 #[cfg(not(any(alone, loom, shuttle)))]

@@ -47,6 +47,46 @@ pub struct KeyspaceOptions {
     pub partitions: Partitioning,
 }
 
+/// A published engine, as far as a keyspace can be set up as it: for measuring and comparing what it was
+/// published with. `docs/papers.md` says where the parts differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeyspacePreset {
+    /// TridentKV: index blocks that are learned over string codes trained from the keys
+    /// ([`StringCoding::On`]), models trained while tables are written or while they are read, as writers
+    /// are few or many ([`Training::Adaptive`]), and a sub-tree for each partition. Its reads are those of
+    /// [`Keyspace::get_async`](crate::Keyspace::get_async).
+    TridentKv,
+}
+
+impl KeyspacePreset {
+    /// The options of a keyspace that is divided by `partitions`, of which the paper says that they follow
+    /// from the application.
+    ///
+    /// Each technique is taken back by itself: the codes by [`StringCoding::Off`], the models by
+    /// [`Training::Never`] (so that blocks are found by binary search), and the partitions by
+    /// [`Partitioning::None`].
+    ///
+    /// ```
+    /// use rhumb::{KeyspacePreset, Partitioning, StringCoding};
+    ///
+    /// let published = KeyspacePreset::TridentKv.options(Partitioning::Delimiter(b'/'));
+    /// let mut uncoded = published.clone();
+    /// uncoded.table.string_coding = StringCoding::Off;
+    /// ```
+    #[must_use]
+    pub fn options(self, partitions: Partitioning) -> KeyspaceOptions {
+        let Self::TridentKv = self;
+        let table = TableOptions {
+            index: IndexKind::Learned,
+            string_coding: StringCoding::On,
+            training: Training::Adaptive,
+            ..TableOptions::default()
+        };
+        KeyspaceOptions { table, partitions }
+    }
+}
+
 /// Version of the encoded options of a keyspace without partitions, and of one with them.
 const PLAIN_VERSION: u8 = 1;
 const PARTITIONED_VERSION: u8 = 2;
@@ -332,6 +372,26 @@ impl fmt::Debug for DatabaseBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each technique of a preset is an option of its own, which a keyspace keeps.
+    #[test]
+    fn a_preset_is_taken_back_piece_by_piece() {
+        let published = KeyspacePreset::TridentKv.options(Partitioning::Delimiter(b'/'));
+        let table = |change: fn(&mut TableOptions)| {
+            let mut options = published.clone();
+            change(&mut options.table);
+            options
+        };
+        let uncoded = table(|table| table.string_coding = StringCoding::Off);
+        let untrained = table(|table| table.training = Training::Never);
+        let whole = KeyspaceOptions { partitions: Partitioning::None, ..published.clone() };
+        assert!(published.table.trains(1) && published.table.trains_while_reading());
+        assert!(!published.table.trains(8) && !untrained.table.trains(1));
+        for (at, options) in [&published, &uncoded, &untrained, &whole].into_iter().enumerate() {
+            assert_eq!(KeyspaceOptions::decode(&options.encode()).as_ref(), Ok(options));
+            assert_eq!(options == &published, at == 0);
+        }
+    }
 
     #[test]
     fn coding_and_training_share_a_byte_with_the_kind_of_index() {

@@ -69,6 +69,9 @@ pub struct Stats {
     pub tables_trained_reading: u64,
     /// Tables for which that was refused: the model would have been poor, or took too long.
     pub trainings_refused: u64,
+    /// Reads that found a table's index to be wrong about where a key belongs, and looked elsewhere. 0
+    /// unless a file is damaged in a way that its checksums do not tell.
+    pub indexes_refuted: u64,
     /// The longest time that one write waited for the background, in nanoseconds.
     pub stall_ns_max: u64,
     /// The time that writes waited for flushes, in nanoseconds.
@@ -162,6 +165,7 @@ impl Core {
             tables_untrained: get(&counters.tables_untrained),
             tables_trained_reading: get(&counters.tables_trained_reading),
             trainings_refused: get(&counters.trainings_refused),
+            indexes_refuted: get(&tables.refuted),
             stall_ns_max: get(&counters.stall_ns_max),
             stall_ns_total: get(&counters.stall_ns_total),
             delay_ns_total: get(&counters.delay_ns_total),

@@ -395,14 +395,9 @@ fn look_up<'a>(table: &Arc<Table>, keys: impl Iterator<Item = &'a [u8]>) {
     for key in keys {
         let hash = KeyHash::of(key);
         for seq in [0, table.meta().seq_min, table.meta().seq_max, SeqNo::MAX] {
-            let mut found = table.lookup(&pin(), key, hash, seq);
-            if let Ok(Lookup::Need(block)) = found {
-                let block = table.read_block(block, true);
-                found = block.and_then(|block| table.lookup_in(&block, key, hash, seq));
-            }
-            match found {
+            let found = table.lookup(&pin(), key, hash, seq);
+            match found.and_then(|found| table.settle(found, key, hash, seq)) {
                 Ok(Lookup::Large(_, pointer)) => read_large(table, &pointer),
-                Ok(Lookup::Need(block)) => panic!("block {block} was handed over"),
                 Ok(_) => {}
                 Err(error) => assert_refusal(&error),
             }

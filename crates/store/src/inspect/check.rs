@@ -351,7 +351,7 @@ impl<'a> TableWalk<'a> {
                 self.table.read_large(&pointer)?;
                 seq == entry.seq && entry.kind == Kind::LargeValue && *pointer == *entry.value
             }
-            Lookup::Absent | Lookup::Need(_) => false,
+            Lookup::Absent | Lookup::Need(_) | Lookup::Unsure(_) => false,
         };
         if !found {
             wrong.push(format!("a lookup does not find {}", key()));

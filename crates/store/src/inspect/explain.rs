@@ -92,7 +92,10 @@ fn explain_table(table: &Table, level: usize, key: &[u8], seq: SeqNo) -> Result<
         .map_err(|damaged| table.damaged_block(explained.block, damaged))?;
     let answer = match filter {
         Some(false) => Answer::Absent,
-        _ => answer(table, table.lookup_in(&block, key, hash, seq)?)?,
+        _ => {
+            let lookup = table.lookup_in(&block, key, hash, seq)?;
+            answer(table, table.settle(lookup, key, hash, seq)?)?
+        }
     };
     let removed = table.ranges().map_or(0, |ranges| ranges.newest(key, seq));
     let answer = match answer {
@@ -119,7 +122,7 @@ fn explain_table(table: &Table, level: usize, key: &[u8], seq: SeqNo) -> Result<
 
 fn answer(table: &Table, lookup: Lookup) -> Result<Answer> {
     Ok(match lookup {
-        Lookup::Absent | Lookup::Need(_) => Answer::Absent,
+        Lookup::Absent | Lookup::Need(_) | Lookup::Unsure(_) => Answer::Absent,
         Lookup::Tombstone(seq) => Answer::Removed { seq },
         Lookup::Value(seq, value) => Answer::Found { seq, value_bytes: value.len() as u64 },
         Lookup::Large(seq, pointer) => {

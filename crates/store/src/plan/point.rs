@@ -12,7 +12,7 @@ use crate::{
         epoch::{Guard, pin},
         primitive::Arc,
     },
-    table::{BlockRef, KeyHash, Lookup, Table},
+    table::{BlockRef, Bracket, KeyHash, Lookup, Table},
     types::SeqNo,
     version::{levels::Levels, prepare::Hint},
 };
@@ -71,13 +71,24 @@ pub(crate) struct PointRead<'a, V: Deref<Target = Levels>, G: Pinned> {
     next: usize,
     /// The block to look into of that candidate, whose filter was asked.
     block: Option<u32>,
+    /// Where the key is looked for in the candidate before `next`, whose index did not name its block.
+    bracket: Option<Bracket>,
 }
 
 impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
     /// A read of the newest version of `key` that is not newer than `seq`.
     #[inline]
     pub(crate) fn new(levels: V, guard: G, key: &'a [u8], seq: SeqNo) -> Self {
-        Self { levels, guard, key, hash: KeyHash::of(key), seq, next: 0, block: None }
+        Self {
+            levels,
+            guard,
+            key,
+            hash: KeyHash::of(key),
+            seq,
+            next: 0,
+            block: None,
+            bracket: None,
+        }
     }
 
     /// The same, from where it was prepared to begin if that was in these levels.
@@ -93,20 +104,31 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
             return Self::new(levels, guard, key, seq);
         };
         let Hint { hash, candidate, block, .. } = *hint;
-        Self { levels, guard, key, hash, seq, next: candidate, block: Some(block) }
+        let block = Some(block);
+        Self { levels, guard, key, hash, seq, next: candidate, block, bracket: None }
     }
 
     /// The same read from where it is, kept for longer; `levels` are those it reads.
     pub(crate) fn keep(self, levels: Arc<Levels>) -> KeptRead<'a> {
         debug_assert!(std::ptr::eq(&*self.levels, &*levels), "another moment's levels");
-        let Self { key, hash, seq, next, block, .. } = self;
-        PointRead { levels, guard: EachStep, key, hash, seq, next, block }
+        let Self { key, hash, seq, next, block, bracket, .. } = self;
+        PointRead { levels, guard: EachStep, key, hash, seq, next, block, bracket }
     }
 
     /// The candidate number `at`; `None` past the last, `Some(None)` where a level has none.
     #[inline]
     fn candidate(&self, at: usize) -> Option<Option<&Arc<Table>>> {
         self.levels.candidate(at, self.key, code::code_at(self.key, 0))
+    }
+
+    /// Looks beside the block that the index of candidate `at` named, as far as blocks are in memory.
+    #[cold]
+    fn search(&mut self, mut bracket: Bracket, at: usize) -> Result<Lookup> {
+        let (key, hash, seq) = (self.key, self.hash, self.seq);
+        let Some(Some(table)) = self.candidate(at) else { return Ok(Lookup::Absent) };
+        let lookup = self.guard.with(|guard| table.search(guard, &mut bracket, key, hash, seq))?;
+        self.bracket = matches!(lookup, Lookup::Need(_)).then_some(bracket);
+        Ok(lookup)
     }
 
     /// The newest range tombstone of the candidate over the key; 0 if there is none.
@@ -131,9 +153,9 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
     #[inline]
     fn settle(&self, lookup: Lookup, at: usize, removed: SeqNo) -> Option<Progress<Found>> {
         Some(match lookup {
-            // What is in further candidates is older.
-            Lookup::Absent if removed > 0 => Progress::Done(Found::Nothing),
-            Lookup::Absent => return None,
+            // What is in further candidates is older. A search goes on until it is sure.
+            Lookup::Absent | Lookup::Unsure(_) if removed > 0 => Progress::Done(Found::Nothing),
+            Lookup::Absent | Lookup::Unsure(_) => return None,
             Lookup::Tombstone(_) => Progress::Done(Found::Nothing),
             Lookup::Value(seq, _) | Lookup::Large(seq, _) if seq < removed => {
                 Progress::Done(Found::Nothing)
@@ -171,6 +193,10 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
             };
             self.block = None;
             self.next += 1;
+            let lookup = match lookup {
+                Lookup::Unsure(bracket) => self.search(bracket, at)?,
+                lookup => lookup,
+            };
             if let Some(progress) = self.settle(lookup, at, removed) {
                 return Ok(progress);
             }
@@ -180,9 +206,19 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
 
     fn resume(&mut self, block: BlockRef) -> Result<Progress<Found>> {
         let at = self.next - 1;
+        let bracket = self.bracket.take();
         if let Some(Some(table)) = self.candidate(at) {
-            let lookup = table.lookup_in(&block, self.key, self.hash, self.seq)?;
-            if let Some(progress) = self.settle(lookup, at, self.removed(table)) {
+            let (key, hash, seq) = (self.key, self.hash, self.seq);
+            let removed = self.removed(table);
+            let lookup = match bracket {
+                Some(mut bracket) => table.search_in(&block, &mut bracket, key, hash, seq)?,
+                None => table.lookup_in(&block, key, hash, seq)?,
+            };
+            let lookup = match lookup {
+                Lookup::Unsure(bracket) => self.search(bracket, at)?,
+                lookup => lookup,
+            };
+            if let Some(progress) = self.settle(lookup, at, removed) {
                 return Ok(progress);
             }
         }

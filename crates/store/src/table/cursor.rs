@@ -4,6 +4,9 @@
 //! ([`Step::Ready`]) or asks for a block ([`Step::Need`]) and goes on when it is handed over
 //! ([`TableCursor::resume`]). [`TableCursor::drive`] does that with ordinary reads.
 //!
+//! A seek begins in the block that the index names and ends where the entries beside the target are, so
+//! that a damaged or hostile index costs time and never an entry.
+//!
 //! A cursor belongs to one thread at a time. It keeps the block it stands on alive, so what it
 //! stands on stays readable whatever the cache does. After an error it is invalid until it is
 //! moved by a seek, `first` or `last`.
@@ -15,7 +18,9 @@ use std::{
 };
 
 use super::{
+    TableCounters,
     block::{BlockRef, BlockView, Damaged, Shape, Target},
+    bracket::{Bracket, Side},
     read_ahead::{Access, ReadAhead},
     reader::Table,
 };
@@ -53,6 +58,15 @@ enum Goal {
     SeekBefore,
 }
 
+/// Where a goal is met.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// At this entry of the block.
+    At(usize),
+    /// Not in the block: look into this one next, if there is one.
+    Beyond(Option<u32>),
+}
+
 /// The block that a cursor stands on, and where in it.
 #[derive(Debug)]
 struct Standing {
@@ -77,6 +91,10 @@ pub(crate) struct TableCursor {
     target_seq: SeqNo,
     /// The block asked for.
     wanted: u32,
+    /// Where a seek is looking for its target.
+    bracket: Bracket,
+    /// A block that a seek looked into and may come back to, and its number.
+    aside: Option<(u32, BlockRef)>,
     standing: Option<Standing>,
     key: Vec<u8>,
     ahead: ReadAhead,
@@ -91,6 +109,8 @@ impl TableCursor {
             target: Vec::new(),
             target_seq: 0,
             wanted: 0,
+            bracket: Bracket::new(1, 0),
+            aside: None,
             standing: None,
             key: Vec::new(),
             ahead: ReadAhead::new(access),
@@ -285,7 +305,10 @@ impl TableCursor {
             self.target.push(0);
             SeqNo::MAX
         });
-        self.go(self.table.index().seek(key).block)
+        let index = self.table.index();
+        self.bracket = Bracket::new(index.block_count(), index.seek(key).block);
+        self.aside = None;
+        self.go(self.bracket.block())
     }
 
     /// Heads for the neighbouring block `number`, or to none.
@@ -303,8 +326,8 @@ impl TableCursor {
     fn go(&mut self, mut number: u32) -> Result<Step> {
         loop {
             let held = self.standing.take().filter(|standing| standing.number == number);
-            let block = match held {
-                Some(standing) => Some(standing.block),
+            let block = match held.map(|standing| standing.block).or_else(|| self.aside(number)) {
+                Some(block) => Some(block),
                 None => self.obtain(number)?,
             };
             let Some(block) = block else {
@@ -317,6 +340,11 @@ impl TableCursor {
                 Some(next) => number = next,
             }
         }
+    }
+
+    /// The block if it was laid aside.
+    fn aside(&mut self, number: u32) -> Option<BlockRef> {
+        self.aside.take_if(|(aside, _)| *aside == number).map(|(_, block)| block)
     }
 
     /// The block if it is in memory.
@@ -337,19 +365,20 @@ impl TableCursor {
     /// Pursues the goal in a block; returns the block to go on with, if it is another.
     fn arrive(&mut self, number: u32, block: BlockRef) -> Result<Option<u32>> {
         self.leave();
-        let damaged = |damaged| self.table.damaged_block(number, damaged);
-        let shape = Shape::read(block.bytes()).map_err(damaged)?;
-        let Some(position) = self.place(&shape.view(block.bytes())).map_err(damaged)? else {
-            let backward = matches!(self.goal, Goal::Last | Goal::SeekBefore);
-            let next = if backward {
-                self.goal = Goal::Last;
-                number.checked_sub(1)
-            } else {
-                self.goal = Goal::First;
-                number.checked_add(1)
+        let placed = Shape::read(block.bytes())
+            .and_then(|shape| Ok((shape, self.place(number, &shape.view(block.bytes()))?)));
+        let (shape, position) =
+            match placed.map_err(|damaged| self.table.damaged_block(number, damaged))? {
+                (shape, Place::At(position)) => (shape, position),
+                (_, Place::Beyond(next)) => {
+                    let next = next.filter(|next| *next < self.table.index().block_count());
+                    if self.aside.as_ref().is_none_or(|(aside, _)| Some(*aside) != next) {
+                        self.aside = Some((number, block));
+                    }
+                    return Ok(next);
+                }
             };
-            return Ok(next.filter(|next| *next < self.table.index().block_count()));
-        };
+        self.aside = None;
         // Nothing of the key is that of this block's groups yet.
         self.standing = Some(Standing {
             block,
@@ -367,14 +396,44 @@ impl TableCursor {
         Ok(None)
     }
 
-    /// Where in a block the goal is met, if in this one.
-    fn place(&self, view: &BlockView<'_>) -> Result<Option<usize>, Damaged> {
-        let target = Target { key: &self.target, seq: self.target_seq };
+    /// Where in block `number` the goal is met, or which block is to be looked into next.
+    fn place(&mut self, number: u32, view: &BlockView<'_>) -> Result<Place, Damaged> {
+        let last = view.count().checked_sub(1);
         Ok(match self.goal {
-            Goal::First => (view.count() > 0).then_some(0),
-            Goal::Last => view.count().checked_sub(1),
-            Goal::SeekFrom => Some(view.lower_bound(target)?).filter(|at| *at < view.count()),
-            Goal::SeekBefore => view.lower_bound(target)?.checked_sub(1),
+            Goal::First => last.map_or(Place::Beyond(number.checked_add(1)), |_| Place::At(0)),
+            Goal::Last => last.map_or(Place::Beyond(number.checked_sub(1)), Place::At),
+            Goal::SeekFrom | Goal::SeekBefore => self.seek_in(view)?,
+        })
+    }
+
+    /// [`TableCursor::place`] of a seek.
+    fn seek_in(&mut self, view: &BlockView<'_>) -> Result<Place, Damaged> {
+        let target = Target { key: &self.target, seq: self.target_seq };
+        let at = view.lower_bound(target)?;
+        let side = match view.count() {
+            0 => Side::Empty,
+            count if at == count => Side::Before,
+            // All versions of a key are in one block.
+            _ if at == 0 && view.head_key(0)? != self.target => Side::Behind,
+            _ => Side::Within,
+        };
+        let was_refuted = self.bracket.is_refuted();
+        let is_over = side == Side::Within || !self.bracket.note(side);
+        if !was_refuted && self.bracket.is_refuted() {
+            TableCounters::add(&self.table.counters().refuted, 1);
+        }
+        if !is_over {
+            return Ok(Place::Beyond(Some(self.bracket.block())));
+        }
+        // What the target is between is here, or in the blocks beside the place and here is one of them.
+        let is_from = self.goal == Goal::SeekFrom;
+        self.goal = if is_from { Goal::First } else { Goal::Last };
+        Ok(match side {
+            Side::Within | Side::Behind if is_from => Place::At(at),
+            Side::Within | Side::Before if at > 0 && !is_from => Place::At(at - 1),
+            Side::Within => Place::Beyond(self.bracket.block().checked_sub(1)),
+            _ if is_from => Place::Beyond(Some(self.bracket.place())),
+            _ => Place::Beyond(self.bracket.place().checked_sub(1)),
         })
     }
 

@@ -1,10 +1,15 @@
 //! Point reads of a table: from a key to what the table says of it.
 //!
+//! The index names one block. Where the key is not in it and does not belong between its entries, the
+//! blocks beside it are asked, so that a damaged or hostile index costs time and never an answer.
+//!
 //! Thread safety: lookups may run at any time. They pin nothing themselves, and take no lock and no
 //! count until they have found a value to return.
 
 use super::{
+    TableCounters,
     block::{BlockRef, BlockView, Found},
+    bracket::{Bracket, Side},
     hash::KeyHash,
     reader::Table,
 };
@@ -28,6 +33,9 @@ pub(crate) enum Lookup {
     Large(SeqNo, Slice),
     /// Unknown until this block is in memory ([`Table::read_block`], [`Table::lookup_in`]).
     Need(u32),
+    /// The block that the index names has no such key, and it does not belong between its entries: it is
+    /// to be looked for beside them ([`Table::search`]).
+    Unsure(Bracket),
 }
 
 impl Table {
@@ -93,10 +101,111 @@ impl Table {
         // Not below 0, as no entry is numbered below `seq_min`.
         let seq = seq - self.seq_shift();
         let Some(loaded) = self.blocks().get(block, guard) else { return Ok(Lookup::Need(block)) };
-        let found = BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq));
-        found
-            .map(|found| self.tell(found, |start, len| loaded_slice(&loaded, start, len)))
-            .map_err(|damaged| self.damaged_block(block, damaged))
+        match BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq)) {
+            Ok(Some(found)) => Ok(self.tell(found, |start, len| loaded_slice(&loaded, start, len))),
+            Ok(None) => self.doubt(&loaded, block, key),
+            Err(damaged) => Err(self.damaged_block(block, damaged)),
+        }
+    }
+
+    /// What it means that `key` is not in the block that the index named, whose payload this is: nothing
+    /// yet, if it may belong into another.
+    #[cold]
+    #[inline(never)]
+    fn doubt(&self, payload: &[u8], block: u32, key: &[u8]) -> Result<Lookup> {
+        let side = BlockView::parse(payload).and_then(|view| view.side_of(key));
+        let side = side.map_err(|damaged| self.damaged_block(block, damaged))?;
+        if side == Side::Within {
+            return Ok(Lookup::Absent);
+        }
+        // Of a key that is not there, only the place in the order counts.
+        let named = self.index().seek(key).block;
+        let mut bracket = Bracket::new(self.index().block_count(), named);
+        let goes_on = named != block || bracket.note(side);
+        Ok(if goes_on { Lookup::Unsure(bracket) } else { Lookup::Absent })
+    }
+
+    /// Goes on with [`Lookup::Unsure`], as far as blocks are in memory: an answer, or [`Lookup::Need`] of
+    /// the block that `bracket` says, for [`Table::search_in`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if a block is malformed.
+    pub(crate) fn search(
+        &self,
+        guard: &Guard,
+        bracket: &mut Bracket,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Result<Lookup> {
+        loop {
+            let number = bracket.block();
+            let Some(loaded) = self.blocks().get(number, guard) else {
+                return Ok(Lookup::Need(number));
+            };
+            let block = BlockRef::from_shared(loaded.share());
+            match self.search_in(&block, bracket, key, hash, seq)? {
+                Lookup::Unsure(_) => {}
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Looks into the block that `bracket` says: an answer, or [`Lookup::Unsure`] to go on with.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the block is malformed.
+    pub(crate) fn search_in(
+        &self,
+        block: &BlockRef,
+        bracket: &mut Bracket,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Result<Lookup> {
+        let number = bracket.block();
+        let damaged = |damaged| self.damaged_block(number, damaged);
+        let view = BlockView::parse(block.bytes()).map_err(damaged)?;
+        let side = view.side_of(key).map_err(damaged)?;
+        if side != Side::Within {
+            let goes_on = bracket.note(side);
+            return Ok(if goes_on { Lookup::Unsure(*bracket) } else { Lookup::Absent });
+        }
+        let seq = seq.saturating_sub(self.seq_shift());
+        let Some(found) = view.find(key, hash, seq).map_err(damaged)? else {
+            return Ok(Lookup::Absent);
+        };
+        // The index named another block for a key that is here.
+        TableCounters::add(&self.counters().refuted, 1);
+        Ok(self.tell(found, |start, len| block.slice(start, len)))
+    }
+
+    /// The answer to a lookup, by reads of the blocks that it needs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if a block is damaged, [`Error::Io`].
+    pub(crate) fn settle(
+        &self,
+        mut lookup: Lookup,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Result<Lookup> {
+        loop {
+            lookup = match lookup {
+                Lookup::Need(number) => {
+                    self.lookup_in(&self.read_block(number, true)?, key, hash, seq)?
+                }
+                Lookup::Unsure(mut bracket) => {
+                    let block = self.read_block(bracket.block(), true)?;
+                    self.search_in(&block, &mut bracket, key, hash, seq)?
+                }
+                answer => return Ok(answer),
+            }
+        }
     }
 
     /// Asks for the line of the filter that [`Table::lookup`] reads, so that the misses of many
@@ -157,16 +266,17 @@ impl Table {
         seq: SeqNo,
     ) -> Result<Lookup> {
         let seq = seq.saturating_sub(self.seq_shift());
-        let found = BlockView::parse(block.bytes()).and_then(|view| view.find(key, hash, seq));
-        found
-            .map(|found| self.tell(found, |start, len| block.slice(start, len)))
-            .map_err(|damaged| self.damaged_block(self.index().locate(key), damaged))
+        let number = || self.index().locate(key);
+        match BlockView::parse(block.bytes()).and_then(|view| view.find(key, hash, seq)) {
+            Ok(Some(found)) => Ok(self.tell(found, |start, len| block.slice(start, len))),
+            Ok(None) => self.doubt(block.bytes(), number(), key),
+            Err(damaged) => Err(self.damaged_block(number(), damaged)),
+        }
     }
 
     /// What was found in a block, as an answer.
     #[inline]
-    fn tell(&self, found: Option<Found>, value: impl FnOnce(usize, usize) -> Slice) -> Lookup {
-        let Some(found) = found else { return Lookup::Absent };
+    fn tell(&self, found: Found, value: impl FnOnce(usize, usize) -> Slice) -> Lookup {
         let seq = found.seq + self.seq_shift();
         match found.kind {
             Kind::Tombstone => Lookup::Tombstone(seq),

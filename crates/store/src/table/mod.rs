@@ -22,6 +22,7 @@ use crate::{
 };
 
 pub(crate) mod block;
+mod bracket;
 pub(crate) mod cache;
 mod compress;
 mod cursor;
@@ -47,6 +48,7 @@ pub use block::BlockRef;
 pub use index_block::{IndexKind, StringCoding};
 pub use options::{Compression, TableOptions, Training};
 
+pub(crate) use bracket::Bracket;
 pub(crate) use cache::BlockCache;
 pub(crate) use cursor::{Step, TableCursor};
 pub(crate) use format::PAGE_BYTES;
@@ -89,6 +91,8 @@ pub(crate) struct TableCounters {
     pub(crate) reads: AtomicU64,
     /// Bytes that those calls brought.
     pub(crate) read_bytes: AtomicU64,
+    /// Reads that found an index to be wrong about where a key belongs.
+    pub(crate) refuted: AtomicU64,
     /// Large values read.
     pub(crate) large_value_reads: AtomicU64,
     /// Memory that open tables take at present, without resident blocks, in bytes.

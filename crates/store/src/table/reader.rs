@@ -301,6 +301,11 @@ impl Table {
         })
     }
 
+    /// What is counted of the tables of the table's database.
+    pub(super) fn counters(&self) -> &TableCounters {
+        &self.ctx.counters
+    }
+
     /// The blocks that are resident.
     pub(super) fn blocks(&self) -> &TableBlocks {
         &self.blocks

@@ -80,7 +80,14 @@ pub(crate) fn builder(path: &Path) -> DatabaseBuilder {
 }
 
 pub(crate) fn open(path: &Path, way: (ReadEngineKind, ReadMode)) -> (Database, Keyspace) {
-    let db = builder(path).read_engine(way.0).read_mode(way.1).open().expect("open");
+    open_by(builder(path), way)
+}
+
+pub(crate) fn open_by(
+    builder: DatabaseBuilder,
+    way: (ReadEngineKind, ReadMode),
+) -> (Database, Keyspace) {
+    let db = builder.read_engine(way.0).read_mode(way.1).open().expect("open");
     let table = TableOptions {
         block_bytes: 1024,
         large_value_bytes: LARGE_BYTES,

@@ -11,6 +11,7 @@ use rhumb::{
 };
 
 use super::{
+    coverage::COVERAGE,
     history::{History, Step},
     oracle::Event,
     program::{Program, Settings, new_disk},
@@ -193,7 +194,15 @@ fn no_power_cut_breaks_a_promise() {
             fs.start_trace();
         }
     };
-    on_all_processors(cuts, CUTS_PER_HISTORY, |seed| run_history(seed, CUTS_PER_HISTORY, prepare));
+    let first = from_env("RHUMB_FIRST_SEED").unwrap_or(0);
+    on_all_processors(cuts, CUTS_PER_HISTORY, |seed| {
+        run_history(first + seed, CUTS_PER_HISTORY, prepare)
+    });
+    if from_env("RHUMB_SEED").is_none() {
+        let histories = cuts.div_ceil(CUTS_PER_HISTORY);
+        let cuts = histories * CUTS_PER_HISTORY;
+        COVERAGE.report(&format!("{cuts} power cuts, seeds {first} to {}", first + histories - 1));
+    }
 }
 
 /// Cuts the power during every change of one history in turn, with every policy.

@@ -6,6 +6,9 @@ use rhumb::{PersistMode, io::sim::SimRng};
 /// How many keyspaces a history uses. Few, so that they are dropped and made again.
 pub(crate) const KEYSPACES: usize = 3;
 
+/// How many batches one commit serves: so many that tables are flushed without models.
+const SUBMITTED: usize = 5;
+
 /// One change of one key, or of all keys of a range.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
@@ -34,6 +37,10 @@ pub(crate) enum Step {
         changes: Vec<Change>,
         durability: Option<PersistMode>,
     },
+    /// Batches that are queued together and done by one commit, as those of many writers are.
+    Submit {
+        batches: Vec<Vec<Change>>,
+    },
     Persist(PersistMode),
     Flush,
     Compact {
@@ -61,6 +68,10 @@ pub(crate) enum Step {
         keyspace: usize,
         key: Vec<u8>,
     },
+    /// Takes a snapshot, unless there are many.
+    Snapshot,
+    /// Reads all of the oldest snapshot, and lets go of it.
+    LookBack,
     Reopen,
 }
 
@@ -70,6 +81,8 @@ pub(crate) struct History {
     rng: SimRng,
     steps: usize,
     keys: u64,
+    /// Keys lie evenly and values are small, so that tables have many blocks and models are good.
+    is_even: bool,
     /// Of 100 changes, how many are removals.
     removals: u64,
     /// Of 100 steps, how many make something durable.
@@ -79,8 +92,10 @@ pub(crate) struct History {
 impl History {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = SimRng::new(seed);
+        let is_even = rng.chance(1, 4);
         Self {
-            keys: [5, 40, 300][rng.index(3)],
+            keys: if is_even { 600 } else { [5, 40, 300][rng.index(3)] },
+            is_even,
             removals: [5, 30][rng.index(2)],
             persists: [2, 10, 40][rng.index(3)],
             rng,
@@ -95,6 +110,7 @@ impl History {
     fn key(&mut self) -> Vec<u8> {
         let number = self.rng.below(self.keys);
         match number % 11 {
+            _ if self.is_even => format!("user/{number:04}").into_bytes(),
             0 => Vec::new(),
             1 => vec![0xff; 1 + (number % 3) as usize],
             2 => format!("{}/{number}", "long-common-prefix".repeat(6)).into_bytes(),
@@ -106,6 +122,7 @@ impl History {
     /// A value that no other step writes, so that a value in the wrong place is seen.
     fn value(&mut self) -> Vec<u8> {
         let len = match self.rng.below(40) {
+            _ if self.is_even => self.rng.index(60),
             0 => 2_000 + self.rng.index(4_000),
             1 => 20_000 + self.rng.index(20_000),
             2..5 => 300 + self.rng.index(600),
@@ -147,6 +164,12 @@ impl History {
         Step::Batch { changes, durability: is_durable.then(|| self.durability()) }
     }
 
+    fn submit(&mut self) -> Step {
+        let changes = if self.is_even { 80 } else { 2 };
+        let mut batch = || (0..changes).map(|_| self.change()).collect();
+        Step::Submit { batches: (0..SUBMITTED).map(|_| batch()).collect() }
+    }
+
     fn ingest(&mut self) -> Step {
         let keyspace = self.keyspace();
         let mut keys: Vec<Vec<u8>> = (0..self.rng.below(40)).map(|_| self.key()).collect();
@@ -162,7 +185,7 @@ impl History {
         if self.rng.chance(self.persists, 100) {
             return Step::Persist(self.durability());
         }
-        match self.rng.below(400) {
+        match self.rng.below(424) {
             0..240 => Step::Write(self.change()),
             240..320 => self.batch(),
             320..350 => Step::Get { keyspace: self.keyspace(), key: self.key() },
@@ -174,7 +197,10 @@ impl History {
             384..392 => self.ingest(),
             392..394 => Step::Checkpoint { number: self.steps },
             394..400 => Step::Reopen,
-            _ => unreachable!("below 400"),
+            400..408 => self.submit(),
+            408..416 => Step::Snapshot,
+            416..424 => Step::LookBack,
+            _ => unreachable!("below 424"),
         }
     }
 

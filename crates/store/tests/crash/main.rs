@@ -6,8 +6,10 @@
 //!
 //! - `RHUMB_SEED=n` runs one seed alone, and shows its steps and calls;
 //! - `RHUMB_CRASH_CUTS=n` says after how many power cuts to stop (100000 is the long run);
+//! - `RHUMB_FIRST_SEED=n` begins with another seed than 0, for a long run in pieces;
 //! - `RHUMB_FAULT_HISTORIES=n` says in how many histories every call is made to fail.
 
+mod coverage;
 mod cuts;
 mod faults;
 mod history;

@@ -126,12 +126,17 @@ impl Oracle {
     /// Everything so far was acknowledged as durable.
     pub(crate) fn persist(&mut self) {
         // What may or may not have happened still may, in its place.
-        if self.operations.iter().all(|operation| operation.is_acknowledged) {
+        if self.is_certain() {
             self.base = self.now();
             self.operations.clear();
         }
         self.durable = self.operations.len();
         self.buffered = self.operations.len();
+    }
+
+    /// Whether it is known of every operation that it happened.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.operations.iter().all(|operation| operation.is_acknowledged)
     }
 
     /// The state as the program sees it, if everything that is open did not happen.

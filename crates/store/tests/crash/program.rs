@@ -5,7 +5,7 @@ use std::{ops::Bound, path::PathBuf, sync::Arc};
 
 use rhumb::{
     Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, Partitioning,
-    PersistMode, StringCoding, TableOptions, Training,
+    PersistMode, Snapshot, StringCoding, TableOptions, Training,
     io::{
         ReadMode,
         sim::{CallKind, SimClock, SimFs, SimRng},
@@ -13,6 +13,7 @@ use rhumb::{
 };
 
 use super::{
+    coverage::{COVERAGE, Coverage},
     history::{Change, KEYSPACES, Step},
     oracle::{Effect, Event, Model, Oracle, differences},
 };
@@ -37,7 +38,7 @@ impl Settings {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = SimRng::new(seed ^ 0x5e77_1265);
         Self {
-            memtable_bytes: [500, 4_000, 30_000][rng.index(3)],
+            memtable_bytes: [500, 4_000, 30_000, 60_000][rng.index(4)],
             table_bytes: [1_000, 8_000, 100_000][rng.index(3)],
             level_one_bytes: [2_000, 20_000][rng.index(2)],
             background_threads: 0,
@@ -68,7 +69,8 @@ pub(crate) fn new_disk(seed: u64) -> SimFs {
 fn keyspace_options(keyspace: usize) -> KeyspaceOptions {
     let defaults = TableOptions::default();
     let table = match keyspace {
-        0 => defaults,
+        // So many blocks that tables are worth training in the background.
+        0 => TableOptions { block_bytes: 64, training: Training::Adaptive, ..defaults },
         1 => TableOptions {
             block_bytes: 256,
             large_value_bytes: 800,
@@ -103,7 +105,18 @@ pub(crate) struct Program {
     /// Part of the names of its keyspaces, for several programs to share a database.
     number: usize,
     keyspaces: [Option<Keyspace>; KEYSPACES],
+    snapshots: Vec<Remembered>,
     db: Option<Database>,
+}
+
+/// How many snapshots a program has at once at most.
+const SNAPSHOTS_MAX: usize = 3;
+
+/// A snapshot, and what it has to show of the keyspaces that were open.
+struct Remembered {
+    snapshot: Snapshot,
+    keyspaces: Vec<(usize, Keyspace)>,
+    model: Model,
 }
 
 impl Program {
@@ -117,6 +130,7 @@ impl Program {
             settings,
             number: 0,
             keyspaces: Default::default(),
+            snapshots: Vec::new(),
             db: None,
         }
     }
@@ -169,6 +183,13 @@ impl Program {
 
     /// Closes the database, or lets go of what a dead process had open.
     pub(crate) fn close(&mut self) {
+        if let Some(db) = &self.db {
+            Coverage::add(&COVERAGE.trained_later, db.stats().tables_trained_reading);
+            let files = self.fs.files(&self.path());
+            let shared = files.iter().filter(|path| path.extension().is_some_and(|e| e == "set"));
+            Coverage::add(&COVERAGE.shared_files, shared.count() as u64);
+        }
+        self.snapshots.clear();
         self.keyspaces = Default::default();
         self.db = None;
     }
@@ -245,8 +266,12 @@ impl Program {
     /// Does one step. An error is the engine's, already noted in the oracle; `Ok(Err)` is a broken
     /// promise.
     pub(crate) fn step(&mut self, step: &Step) -> Result<Result<(), String>, Error> {
+        Coverage::add(&COVERAGE.steps, 1);
         match step {
             Step::Write(change) => self.write(change)?,
+            Step::Submit { batches } => self.submit(batches)?,
+            Step::Snapshot => self.take_snapshot(),
+            Step::LookBack => return self.look_back(),
             Step::Batch { changes, durability } => self.batch(changes, *durability)?,
             Step::Persist(mode) => {
                 let result = self.db().persist(*mode);
@@ -359,19 +384,72 @@ impl Program {
             batch = batch.durability(mode);
         }
         for change in changes {
-            match change {
-                Change::Put { keyspace, key, value } => {
-                    batch.insert(&self.keyspace(*keyspace)?, key, value);
-                }
-                Change::Remove { keyspace, key } => batch.remove(&self.keyspace(*keyspace)?, key),
-                Change::RemoveRange { keyspace, from, to } => {
-                    let keyspace = self.keyspace(*keyspace)?;
-                    batch.delete_range::<Vec<u8>>(&keyspace, range(from, to));
-                }
-            }
+            self.add(&mut batch, change)?;
         }
         let effects = changes.iter().map(effect_of).collect();
         self.finish_write(batch.commit(), effects, mode.unwrap_or(self.settings.durability))
+    }
+
+    fn add(&mut self, batch: &mut rhumb::Batch, change: &Change) -> Result<(), Error> {
+        match change {
+            Change::Put { keyspace, key, value } => {
+                batch.insert(&self.keyspace(*keyspace)?, key, value);
+            }
+            Change::Remove { keyspace, key } => batch.remove(&self.keyspace(*keyspace)?, key),
+            Change::RemoveRange { keyspace, from, to } => {
+                let keyspace = self.keyspace(*keyspace)?;
+                batch.delete_range::<Vec<u8>>(&keyspace, range(from, to));
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, batches: &[Vec<Change>]) -> Result<(), Error> {
+        let mut submitted = Vec::new();
+        for changes in batches {
+            let mut batch = self.db().batch();
+            let added = changes.iter().try_for_each(|change| self.add(&mut batch, change));
+            submitted.push((added.and_then(|()| batch.submit()), changes));
+        }
+        let mut all = Ok(());
+        for (submitted, changes) in submitted {
+            let result = submitted.and_then(rhumb::Submitted::finish);
+            let effects = changes.iter().map(effect_of).collect();
+            all = all.and(self.finish_write(result, effects, self.settings.durability));
+        }
+        all
+    }
+
+    fn take_snapshot(&mut self) {
+        if self.snapshots.len() < SNAPSHOTS_MAX && self.oracle.is_certain() {
+            let open = self.keyspaces.iter().enumerate();
+            self.snapshots.push(Remembered {
+                snapshot: self.db().snapshot(),
+                keyspaces: open.filter_map(|(k, open)| Some((k, open.clone()?))).collect(),
+                model: self.oracle.now(),
+            });
+        }
+    }
+
+    fn look_back(&mut self) -> Result<Result<(), String>, Error> {
+        if self.snapshots.is_empty() {
+            return Ok(Ok(()));
+        }
+        let Remembered { snapshot, keyspaces, model } = self.snapshots.remove(0);
+        let (mut expected, mut found) = (Model::default(), Model::default());
+        for (keyspace, open) in keyspaces {
+            expected[keyspace].clone_from(&model[keyspace]);
+            for entry in snapshot.iter(&open) {
+                let (key, value) = entry?;
+                found[keyspace].insert(key.to_vec(), value.to_vec());
+            }
+        }
+        if found != expected {
+            let differences = differences(&expected, &found);
+            return Ok(Err(format!("a snapshot shows another state:\n{differences}")));
+        }
+        Coverage::add(&COVERAGE.snapshots_read, u64::from(self.oracle.now() != model));
+        Ok(Ok(()))
     }
 
     fn drop_keyspace(&mut self, keyspace: usize) -> Result<Result<(), String>, Error> {
@@ -393,6 +471,7 @@ impl Program {
         let keys = now[keyspace].keys().filter(|key| open.partition_of(key) == name);
         let effects = keys.map(|key| Effect::Remove { keyspace, key: key.clone() });
         let effects: Vec<Effect> = effects.filter(|_| is_partitioned).collect();
+        Coverage::add(&COVERAGE.partitions_dropped, u64::from(!effects.is_empty()));
         // Where there is no such partition nothing is made durable.
         let mode = match open.partitions().iter().any(|info| info.name == name) {
             true => PersistMode::SyncAll,

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use crate::{
     sync::prefetch::{LINE_BYTES, prefetch},
     table::{
+        bracket::Side,
         format::{BLOCK_GROUP, BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},
         hash::KeyHash,
     },
@@ -250,6 +251,18 @@ impl<'a> BlockView<'a> {
             }
         }
         Ok(low)
+    }
+
+    /// On which side of the block's entries the versions of `key` belong, which are all in one block;
+    /// within, if the first or the last entry is one of them. O(key).
+    pub(crate) fn side_of(&self, key: &[u8]) -> Result<Side, Damaged> {
+        let Some(last) = self.shape.count.checked_sub(1) else { return Ok(Side::Empty) };
+        if key < self.head_key(0)? {
+            return Ok(Side::Behind);
+        }
+        // A target numbered so high is before all versions of its key.
+        let is_above = self.is_before(last, Target { key, seq: SeqNo::MAX })?;
+        Ok(if is_above { Side::Before } else { Side::Within })
     }
 
     /// Whether entry `position` is before `target`.

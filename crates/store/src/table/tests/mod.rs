@@ -84,16 +84,13 @@ type Answer = Option<(SeqNo, Option<Vec<u8>>)>;
 /// Looks a key up, reading what is needed.
 fn get(table: &Table, key: &[u8], seq: SeqNo) -> Result<Answer> {
     let hash = KeyHash::of(key);
-    let mut lookup = table.lookup(&pin(), key, hash, seq)?;
-    if let Lookup::Need(block) = lookup {
-        lookup = table.lookup_in(&table.read_block(block, true)?, key, hash, seq)?;
-    }
-    Ok(match lookup {
+    let lookup = table.lookup(&pin(), key, hash, seq)?;
+    Ok(match table.settle(lookup, key, hash, seq)? {
         Lookup::Absent => None,
         Lookup::Tombstone(seq) => Some((seq, None)),
         Lookup::Value(seq, value) => Some((seq, Some(value.to_vec()))),
         Lookup::Large(seq, pointer) => Some((seq, Some(table.read_large(&pointer)?.to_vec()))),
-        Lookup::Need(_) => unreachable!("the block was handed over"),
+        Lookup::Need(_) | Lookup::Unsure(_) => unreachable!("the lookup was settled"),
     })
 }
 

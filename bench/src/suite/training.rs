@@ -1,0 +1,69 @@
+//! When models are trained, and what that costs whom: so many writers fill a store whose flushes train
+//! always, while writers are few, or never; then it is read as they left it.
+//!
+//! Every value that is read is verified. Subjects take turns within each repetition.
+
+use anyhow::{Context, Result};
+
+use super::Workspace;
+use crate::{
+    contents::Contents,
+    options::Options,
+    progress::Progress,
+    report::{Heading, Report, Sample},
+    rhumb_engine::{ADAPTIVE, LEARNED, UNTRAINED},
+    subject::Engine,
+    work::{Field, Workload, perform, warm_up},
+};
+
+/// Trained always, adaptively, never.
+static SUBJECTS: [&dyn Engine; 3] = [&LEARNED, &ADAPTIVE, &UNTRAINED];
+
+/// Fills and reads stores with each number of writers that `options` names.
+///
+/// # Errors
+/// If a store fails, or returns anything but what was written to it.
+pub fn run(options: &Options) -> Result<Report> {
+    options.validate()?;
+    let (set, values) = (options.key_set()?, options.values()?);
+    let warm = options.warm(&set);
+    let heading = Heading {
+        suite: "training",
+        data: set.name.clone(),
+        keys: set.keys.len(),
+        value_bytes: values.size(),
+    };
+    let environment = super::environment_line(options, &SUBJECTS, &[("warm", warm)]);
+    let mut report = Report::new(heading, environment);
+    let workspace = Workspace::create(options)?;
+    let mut progress = Progress::default();
+    for repetition in 0..options.run.repetitions() {
+        let seed = options.run.seed ^ ((repetition as u64 + 1) << 40);
+        for &writers in &options.run.threads {
+            for i in 0..SUBJECTS.len() {
+                let engine = SUBJECTS[(i + repetition) % SUBJECTS.len()];
+                let name = engine.name();
+                progress.task(format!("repetition {repetition}, {name}, {writers} writers"));
+                let directory = workspace.path("store");
+                Workspace::empty(&directory)?;
+                let contents = Contents::new(&set, values);
+                let store = engine.open(&directory, &warm)?;
+                let field = Field { store: store.as_ref(), contents: &contents, write_group: 1 };
+                let work = |workload, threads| {
+                    let time = options.run.time();
+                    perform(workload, &field, threads, time, seed, &mut |_, _| Ok(()))
+                        .with_context(|| format!("{name}, {writers} writers"))
+                };
+                let filled = work(Workload::FillRandom, writers)?;
+                report.add(name, "fillrandom", writers, Sample::rate(&filled, "ops/s"));
+                // As the writers left it, but for blocks that come into the cache.
+                warm_up(&field)?;
+                let read = work(Workload::ReadRandom, 1)?;
+                report.add(name, "read_after", writers, Sample::rate(&read, "ops/s"));
+                store.close()?;
+                Workspace::remove(&directory)?;
+            }
+        }
+    }
+    Ok(report)
+}

@@ -1,0 +1,255 @@
+//! Very many asynchronous reads, most of which are dropped while they are under way: nothing of them
+//! stays, and the others get their own bytes.
+
+use std::{
+    future::Future,
+    io,
+    path::Path,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::Duration,
+};
+
+use rhumb::{
+    Database, Keyspace,
+    io::{
+        FileLock, FileSystem, QueueUse, ReadEngineKind, ReadMode, ReadQueue, ReadableFile, StdFs,
+        WritableFile,
+    },
+};
+
+use crate::common::{Map, Random, await_no_buffers, builder, change, open_by, some_keys};
+
+/// How many reads are given up in each run of the tests, unless told otherwise.
+const DROPS_DEFAULT: u64 = 20_000;
+/// How many reads each thread has under way at once at most.
+const FLIGHTS: usize = 48;
+/// A read that is given up ends by itself, and has its buffer until then: with more of these nobody gives
+/// up another, or the disk could not follow and the memory would say nothing.
+const BUFFERS_MAX: u64 = 2_000;
+/// By how much the memory of the process may grow after the first tenth of a run: what threads and their
+/// allocators take anew, but no 350 bytes of each read of a long run.
+const GROWTH_BYTES_MAX: u64 = 64 << 20;
+
+/// A file system whose kernel gives out so many queues, and no more.
+#[derive(Debug)]
+struct Grudging {
+    files: StdFs,
+    queues_left: AtomicU64,
+}
+
+impl FileSystem for Grudging {
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.files.create_dir_all(path)
+    }
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        self.files.create(path)
+    }
+    fn open(&self, path: &Path, mode: ReadMode) -> io::Result<Arc<dyn ReadableFile>> {
+        self.files.open(path, mode)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.files.list(dir)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.files.rename(from, to)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.files.remove_file(path)
+    }
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.files.hard_link(from, to)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.files.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>> {
+        self.files.lock(path, holder)
+    }
+    fn read_queue(&self, depth: u32, used: QueueUse) -> io::Result<Box<dyn ReadQueue>> {
+        let take_one = |left: u64| left.checked_sub(1);
+        self.queues_left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take_one)
+            .map_err(|_| io::Error::from(io::ErrorKind::PermissionDenied))?;
+        self.files.read_queue(depth, used)
+    }
+}
+
+/// Counts how often it is woken, and by its own count who may still do that.
+#[derive(Default)]
+struct Counting(AtomicU64);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A read that says whether what it got is right.
+struct Flight {
+    read: Pin<Box<dyn Future<Output = bool> + Send>>,
+    /// Whether it was polled and waits for something.
+    is_under_way: bool,
+}
+
+/// One read of some kind.
+fn start(keyspace: &Keyspace, map: &Arc<Map>, random: &mut Random) -> Flight {
+    let (keyspace, map) = (keyspace.clone(), Arc::clone(map));
+    let count = [1, 1, 9][random.below(3) as usize];
+    let keys = some_keys(&map, random, count);
+    let scans = random.below(4) == 0;
+    let read = async move {
+        if keys.len() > 1 {
+            let values = keyspace.multi_get_async(&keys).await.expect("multi_get_async");
+            let is_right = |(key, value): (&Vec<u8>, &Option<rhumb::Slice>)| {
+                value.as_deref() == map.get(key).map(Vec::as_slice)
+            };
+            return keys.iter().zip(&values).all(is_right);
+        }
+        if !scans {
+            let value = keyspace.get_async(&keys[0]).await.expect("get_async");
+            return value.as_deref() == map.get(&keys[0]).map(Vec::as_slice);
+        }
+        let mut iter = keyspace.range_async(keys[0].clone()..);
+        for (key, value) in map.range(keys[0].clone()..).take(3) {
+            let found = iter.next().await.expect("more").expect("an entry");
+            if found.0 != *key || found.1 != *value {
+                return false;
+            }
+        }
+        true
+    };
+    Flight { read: Box::pin(read), is_under_way: false }
+}
+
+/// What a thread's reads came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Given up while they waited for the disk.
+    dropped: u64,
+    /// Given up before they were polled once.
+    unpolled: u64,
+    /// Read to the end and verified.
+    verified: u64,
+}
+
+/// Starts, polls and drops reads at random until so many were dropped under way.
+fn storm((db, keyspace): (&Database, &Keyspace), map: &Arc<Map>, seed: u64, drops: u64) -> Counts {
+    let mut random = Random(seed);
+    let counting = Arc::new(Counting::default());
+    let waker = Waker::from(Arc::clone(&counting));
+    let mut context = Context::from_waker(&waker);
+    let mut flights: Vec<Option<Flight>> = (0..FLIGHTS).map(|_| None).collect();
+    let mut counts = Counts::default();
+    while counts.dropped < drops {
+        let at = random.below(FLIGHTS as u64) as usize;
+        let Some(flight) = &mut flights[at] else {
+            flights[at] = Some(start(keyspace, map, &mut random));
+            continue;
+        };
+        match random.below(8) {
+            0 if flight.is_under_way => {
+                flights[at] = None;
+                counts.dropped += 1;
+                while counts.dropped % 32 == 0 && db.stats().read_buffers > BUFFERS_MAX {
+                    thread::sleep(Duration::from_micros(200));
+                }
+            }
+            0 => {
+                flights[at] = None;
+                counts.unpolled += 1;
+            }
+            // Some results arrive before anybody looks.
+            1 if random.below(64) == 0 => thread::sleep(Duration::from_micros(random.below(200))),
+            _ => match flight.read.as_mut().poll(&mut context) {
+                Poll::Pending => flight.is_under_way = true,
+                Poll::Ready(is_right) => {
+                    assert!(is_right, "a wrong value");
+                    flights[at] = None;
+                    counts.verified += 1;
+                }
+            },
+        }
+    }
+    drop((flights, waker));
+    // Every slot that a read left behind would have kept a waker.
+    for _ in 0..60_000 {
+        if Arc::strong_count(&counting) == 1 {
+            return counts;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("{} wakers are kept by nobody's reads", Arc::strong_count(&counting) - 1);
+}
+
+/// The resident memory of this process, where the system tells it.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    text.split(' ').nth(1)?.parse::<u64>().ok().map(|pages| pages * 4096)
+}
+
+/// Two threads of reads; yields what they came to together.
+fn storms(store: (&Database, &Keyspace), map: &Arc<Map>, seed: u64, drops: u64) -> Counts {
+    thread::scope(|scope| {
+        let threads = [0, 1].map(|thread| {
+            scope.spawn(move || storm(store, map, seed * 2 + thread, drops.div_ceil(2)))
+        });
+        threads.into_iter().map(|thread| thread.join().expect("a thread of reads")).fold(
+            Counts::default(),
+            |sum, counts| Counts {
+                dropped: sum.dropped + counts.dropped,
+                unpolled: sum.unpolled + counts.unpolled,
+                verified: sum.verified + counts.verified,
+            },
+        )
+    })
+}
+
+#[test]
+fn reads_that_are_given_up_leave_nothing_behind() {
+    let drops = std::env::var("RHUMB_ASYNC_DROPS");
+    let drops = drops.map_or(DROPS_DEFAULT, |text| text.parse().expect("a number"));
+    let (kernel, threads) = (ReadEngineKind::Kernel, ReadEngineKind::Threads);
+    // How many queues the kernel gives out, how reads are wanted, and how files are read.
+    let ways = [
+        (u64::MAX, kernel, ReadMode::Direct),
+        (u64::MAX, kernel, ReadMode::Buffered),
+        (0, kernel, ReadMode::Direct),
+        (1, kernel, ReadMode::Direct),
+        (u64::MAX, threads, ReadMode::Buffered),
+    ];
+    for (number, (queues, engine, mode)) in ways.into_iter().enumerate() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let files = Grudging { files: StdFs, queues_left: AtomicU64::new(queues) };
+        let builder = builder(&dir.path().join("db")).file_system(Arc::new(files));
+        let (db, keyspace): (Database, Keyspace) = open_by(builder, (engine, mode));
+        assert!(queues > 0 || db.stats().read_engine == threads, "a refusal leaves threads");
+        let (mut map, mut random) = (Map::new(), Random(number as u64 + 900));
+        change(&keyspace, &mut map, &mut random, 6_000);
+        db.flush().expect("flush");
+        let (map, share) = (Arc::new(map), drops.div_ceil(ways.len() as u64));
+        let first = storms((&db, &keyspace), &map, number as u64 * 2 + 1_000, share.div_ceil(10));
+        await_no_buffers(&db);
+        let before = resident_bytes();
+        let rest =
+            storms((&db, &keyspace), &map, number as u64 * 2 + 1_001, share - share.div_ceil(10));
+        await_no_buffers(&db);
+        let grown =
+            resident_bytes().zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
+        println!(
+            "{queues} queues, {:?} {mode:?}: {} reads dropped under way, {} unpolled, {} verified, \
+             memory +{} KiB",
+            db.stats().read_engine,
+            first.dropped + rest.dropped,
+            first.unpolled + rest.unpolled,
+            first.verified + rest.verified,
+            grown >> 10,
+        );
+        assert!(rest.verified > 0 && grown < GROWTH_BYTES_MAX, "memory grew by {grown} bytes");
+    }
+}

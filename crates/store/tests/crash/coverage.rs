@@ -1,0 +1,47 @@
+//! What the histories came to do: a promise that was never put to the test was not kept by the engine.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts over all histories of this process.
+pub(crate) struct Coverage {
+    /// Partitions dropped that held something.
+    pub(crate) partitions_dropped: AtomicU64,
+    /// Files of several tables that were there when a process ended.
+    pub(crate) shared_files: AtomicU64,
+    /// Tables that were flushed without a model and got one in the background.
+    pub(crate) trained_later: AtomicU64,
+    /// Snapshots read after more was written.
+    pub(crate) snapshots_read: AtomicU64,
+    /// Operations in histories after whose power cuts all was held against the oracle.
+    pub(crate) steps: AtomicU64,
+}
+
+pub(crate) static COVERAGE: Coverage = Coverage {
+    partitions_dropped: AtomicU64::new(0),
+    shared_files: AtomicU64::new(0),
+    trained_later: AtomicU64::new(0),
+    snapshots_read: AtomicU64::new(0),
+    steps: AtomicU64::new(0),
+};
+
+impl Coverage {
+    pub(crate) fn add(counter: &AtomicU64, amount: u64) {
+        counter.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Says what was done, and sees to it that everything was.
+    pub(crate) fn report(&self, what: &str) {
+        let counts = [
+            ("steps", &self.steps),
+            ("partitions dropped", &self.partitions_dropped),
+            ("files of several tables", &self.shared_files),
+            ("tables trained in the background", &self.trained_later),
+            ("snapshots read", &self.snapshots_read),
+        ];
+        let counts = counts.map(|(name, count)| (name, count.load(Ordering::Relaxed)));
+        println!("{what}: {}", counts.map(|(name, count)| format!("{count} {name}")).join(", "));
+        for (name, count) in counts {
+            assert!(count > 0, "no {name} in all these histories");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Tables whose index was made anew by somebody who means no good: taken apart and put together
+//! again as `docs/format/index.md` and `docs/format/table.md` say, with valid checksums.
+
+use rhumb::io::sim::SimRng;
+use rhumb_model::codec::{DecodeError, Reader, put_column, put_varint};
+use xxhash_rust::xxh3::xxh3_64;
+
+const PAGE_BYTES: usize = 4096;
+const FOOTER_BYTES: usize = 88;
+const SECTION_HEADER_BYTES: usize = 17;
+/// Segments whose fields are packed together.
+const GROUP: usize = 64;
+
+/// The columns of a segment, as the format counts them.
+const SHARED: usize = 0;
+const ADDED: usize = 1;
+const SKIP: usize = 2;
+const BLOCKS: usize = 3;
+const Y0: usize = 4;
+const MANTISSA: usize = 5;
+const SHIFT: usize = 6;
+const CODE: usize = 7;
+
+/// What is changed of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing: the index is put together as it was.
+    None,
+    /// The line of one segment.
+    Line,
+    /// The lines of all segments.
+    Lines,
+    /// How many bytes of a key segments skip.
+    Skip,
+    /// Where segments end among the blocks.
+    Blocks,
+    /// Where segments end among the keys.
+    Separators,
+    /// The trained codes, or which segment has which.
+    Codes,
+    /// All of these.
+    Everything,
+    /// Any bytes at all.
+    Bytes,
+}
+
+impl Change {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::None,
+        Self::Line,
+        Self::Lines,
+        Self::Skip,
+        Self::Blocks,
+        Self::Separators,
+        Self::Codes,
+        Self::Everything,
+        Self::Bytes,
+    ];
+}
+
+/// An index block, taken apart.
+struct Learned {
+    kind: u8,
+    /// The trained codes as they are, their number in front.
+    codes: Vec<u8>,
+    /// Where in `codes` classes of symbols are.
+    classes: Vec<std::ops::Range<usize>>,
+    /// The columns, `SHARED` and `ADDED` empty: the separators say them.
+    fields: [Vec<u64>; 8],
+    separators: Vec<Vec<u8>>,
+    starts: Vec<u8>,
+}
+
+impl Learned {
+    fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(payload);
+        let kind = reader.u8("kind")?;
+        assert!(kind == 1 || kind == 3, "a learned index");
+        let begin = reader.offset();
+        let mut classes = Vec::new();
+        if kind == 3 {
+            for _ in 0..reader.varint("codes")? {
+                classes.push(skip_code(&mut reader)?);
+            }
+        }
+        let codes = payload[begin..reader.offset()].to_vec();
+        let classes = classes.into_iter().map(|r| r.start - begin..r.end - begin).collect();
+        let count = reader.varint("segments")? as usize;
+        let mut fields: [Vec<u64>; 8] = Default::default();
+        let columns = if kind == 3 { 8 } else { 7 };
+        for group in (0..count).step_by(GROUP) {
+            for field in &mut fields[..columns] {
+                reader.column(GROUP.min(count - group), field, "a column")?;
+            }
+        }
+        let mut separators: Vec<Vec<u8>> = Vec::new();
+        for (shared, added) in fields[SHARED].iter().zip(&fields[ADDED]) {
+            let mut separator =
+                separators.last().map_or(vec![], |s| s[..*shared as usize].to_vec());
+            separator.extend_from_slice(reader.take(*added as usize, "a separator")?);
+            separators.push(separator);
+        }
+        let starts = reader.take(reader.remaining(), "starts")?.to_vec();
+        Ok(Self { kind, codes, classes, fields, separators, starts })
+    }
+
+    fn encode(mut self) -> Vec<u8> {
+        let mut suffixes = Vec::new();
+        let mut last: &[u8] = &[];
+        self.fields[SHARED].clear();
+        self.fields[ADDED].clear();
+        for separator in &self.separators {
+            let shared = last.iter().zip(separator).take_while(|(a, b)| a == b).count();
+            self.fields[SHARED].push(shared as u64);
+            self.fields[ADDED].push((separator.len() - shared) as u64);
+            suffixes.extend_from_slice(&separator[shared..]);
+            last = separator;
+        }
+        let mut out = vec![self.kind];
+        out.extend_from_slice(&self.codes);
+        let count = self.separators.len();
+        put_varint(count as u64, &mut out);
+        let columns = if self.kind == 3 { 8 } else { 7 };
+        for group in (0..count).step_by(GROUP) {
+            for field in &self.fields[..columns] {
+                put_column(&field[group..count.min(group + GROUP)], &mut out);
+            }
+        }
+        out.extend_from_slice(&suffixes);
+        out.extend_from_slice(&self.starts);
+        out
+    }
+
+    fn change(&mut self, change: Change, keys: &[Vec<u8>], rng: &mut SimRng) {
+        let count = self.separators.len();
+        match change {
+            Change::None | Change::Bytes => {}
+            Change::Line => self.change_line(rng.index(count), rng),
+            Change::Lines => (0..count).for_each(|i| self.change_line(i, rng)),
+            Change::Skip => {
+                for i in 0..count {
+                    if rng.chance(1, 2) {
+                        self.fields[SKIP][i] = rng.below(self.separators[i].len() as u64 + 1);
+                    }
+                }
+            }
+            Change::Blocks => self.change_blocks(rng),
+            Change::Separators => self.change_separators(keys, rng),
+            Change::Codes => self.change_codes(rng),
+            Change::Everything => {
+                self.change_blocks(rng);
+                self.change_separators(keys, rng);
+                self.change_codes(rng);
+                self.change(Change::Lines, keys, rng);
+                self.change(Change::Skip, keys, rng);
+            }
+        }
+    }
+
+    /// Floating point is nowhere in an index: what comes nearest to infinities and to what is no number are
+    /// the ends of these fields.
+    fn change_line(&mut self, i: usize, rng: &mut SimRng) {
+        self.fields[Y0][i] = [0, 1, (1 << 24) - 1, (1 << 24) - 2, rng.below(1 << 24)][rng.index(5)];
+        let some = rng.next_u64() >> 32;
+        self.fields[MANTISSA][i] = [0, 1, u64::from(u32::MAX), some, some][rng.index(5)];
+        self.fields[SHIFT][i] = [0, 95, rng.below(96), rng.below(96)][rng.index(4)];
+    }
+
+    /// Moves blocks from segments to others; each keeps one at least.
+    fn change_blocks(&mut self, rng: &mut SimRng) {
+        let blocks = &mut self.fields[BLOCKS];
+        for _ in 0..blocks.len() * 2 {
+            let (from, to) = (rng.index(blocks.len()), rng.index(blocks.len()));
+            let moved = rng.below(blocks[from] + 1);
+            blocks[from] -= moved;
+            blocks[to] += moved;
+        }
+    }
+
+    /// Has segments begin at other keys, or near them.
+    fn change_separators(&mut self, keys: &[Vec<u8>], rng: &mut SimRng) {
+        replace_some(&mut self.separators, 2, keys, rng);
+        for (skip, separator) in self.fields[SKIP].iter_mut().zip(&self.separators) {
+            *skip = (*skip).min(separator.len() as u64);
+        }
+    }
+
+    fn change_codes(&mut self, rng: &mut SimRng) {
+        let codes = self.classes.len() as u64;
+        for classes in self.classes.clone() {
+            for byte in &mut self.codes[classes] {
+                if rng.chance(1, 4) {
+                    *byte = rng.next_u64() as u8;
+                }
+            }
+        }
+        self.fields[CODE].iter_mut().for_each(|code| *code = rng.below(codes + 1));
+    }
+}
+
+/// Replaces one in `one_in` separators by a key or something near one; they still ascend, and are as many.
+fn replace_some(separators: &mut Vec<Vec<u8>>, one_in: u64, keys: &[Vec<u8>], rng: &mut SimRng) {
+    let mut changed = separators.clone();
+    for separator in &mut changed {
+        if rng.chance(1, one_in) {
+            separator.clone_from(&keys[rng.index(keys.len())]);
+            if rng.chance(1, 2) {
+                separator.push(rng.next_u64() as u8);
+            }
+        }
+    }
+    changed.sort();
+    changed.dedup();
+    if changed.len() == separators.len() {
+        *separators = changed;
+    }
+}
+
+/// The index of kind 2 with other separators.
+fn searched(
+    payload: &[u8],
+    blocks: usize,
+    keys: &[Vec<u8>],
+    rng: &mut SimRng,
+) -> Result<Vec<u8>, DecodeError> {
+    let mut reader = Reader::new(payload);
+    assert_eq!(reader.u8("kind")?, 2, "an index that is searched");
+    reader.take(blocks * 4, "offsets")?;
+    let (mut separators, mut handles) = (Vec::new(), Vec::new());
+    for _ in 0..blocks {
+        let len = reader.varint("a length")? as usize;
+        separators.push(reader.take(len, "a separator")?.to_vec());
+        handles.push([reader.varint("an offset")?, reader.varint("a length")?]);
+    }
+    replace_some(&mut separators, 6, keys, rng);
+    let (mut offsets, mut entries) = (Vec::new(), Vec::new());
+    for (separator, handle) in separators.iter().zip(handles) {
+        offsets.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+        put_varint(separator.len() as u64, &mut entries);
+        entries.extend_from_slice(separator);
+        handle.into_iter().for_each(|number| put_varint(number, &mut entries));
+    }
+    Ok([&[2][..], &offsets, &entries].concat())
+}
+
+/// Reads over a trained code; yields where the classes of its symbols are.
+fn skip_code(reader: &mut Reader<'_>) -> Result<std::ops::Range<usize>, DecodeError> {
+    let context = reader.u8("context")?;
+    reader.varint("base")?;
+    let ones = |bytes: &[u8]| bytes.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
+    let symbols = ones(reader.take(32, "alphabet")?);
+    let rows = match context {
+        1 => usize::from(reader.u8("rows")?),
+        _ => ones(reader.take(32, "own rows")?) + 1,
+    };
+    let begin = reader.offset();
+    reader.take(rows * symbols.div_ceil(2), "rows")?;
+    Ok(begin..reader.offset())
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// The table file `bytes` with another index. `None` if that does not fit a file of the same length,
+/// which the manifest tells.
+pub(crate) fn rewrite(
+    bytes: &[u8],
+    change: Change,
+    keys: &[Vec<u8>],
+    rng: &mut SimRng,
+) -> Option<Vec<u8>> {
+    let footer = &bytes[bytes.len() - FOOTER_BYTES..];
+    let table = word(footer, 0);
+    let place = |i: usize| (word(footer, 16 + i * 16) as usize, word(footer, 24 + i * 16) as usize);
+    let [index, filter, properties] = [place(0), place(1), place(2)];
+    let payload = &bytes[index.0 + SECTION_HEADER_BYTES..index.0 + index.1];
+    let mut payload = if payload[0] == 2 {
+        let blocks = u32::from_le_bytes(footer[12..16].try_into().expect("four bytes")) as usize;
+        searched(payload, blocks, keys, rng).expect("an index of the engine's own")
+    } else {
+        let mut learned = Learned::parse(payload).expect("an index of the engine's own");
+        learned.change(change, keys, rng);
+        learned.encode()
+    };
+    if change == Change::Bytes {
+        for _ in 0..1 + rng.below(12) {
+            // Not the kind: what is no learned index is another subject.
+            let at = 1 + rng.index(payload.len() - 1);
+            payload[at] = rng.next_u64() as u8;
+        }
+    }
+
+    let mut checked = [table.to_le_bytes().as_slice(), &[1]].concat();
+    checked.extend_from_slice(&xxh3_64(&payload).to_le_bytes());
+    let mut out = bytes[..index.0].to_vec();
+    out.push(1);
+    out.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    out.extend_from_slice(&xxh3_64(&checked).to_le_bytes());
+    out.extend_from_slice(&payload);
+    let mut places = vec![(index.0, out.len() - index.0)];
+    for (begin, len) in [filter, properties] {
+        places.push((out.len(), len));
+        out.extend_from_slice(&bytes[begin..begin + len]);
+    }
+    let end = (out.len() + FOOTER_BYTES).next_multiple_of(PAGE_BYTES);
+    if end != bytes.len() {
+        return None;
+    }
+    out.resize(end - FOOTER_BYTES, 0);
+    let mut footer = footer.to_vec();
+    for (i, (begin, len)) in places.into_iter().enumerate() {
+        footer[16 + i * 16..24 + i * 16].copy_from_slice(&(begin as u64).to_le_bytes());
+        footer[24 + i * 16..32 + i * 16].copy_from_slice(&(len as u64).to_le_bytes());
+    }
+    let checksum = xxh3_64(&footer[..72]);
+    footer[72..80].copy_from_slice(&checksum.to_le_bytes());
+    out.extend_from_slice(&footer);
+    Some(out)
+}
