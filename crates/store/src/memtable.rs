@@ -233,6 +233,12 @@ impl Memtable {
     /// there are none, else O(log² n).
     #[inline]
     pub(crate) fn newest_range(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> SeqNo {
+        if self.has_ranges.load(Ordering::Acquire) { self.look_up_range(tree, key, seq) } else { 0 }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up_range(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> SeqNo {
         self.range_log(tree).map_or(0, |log| log.newest(key, seq))
     }
 

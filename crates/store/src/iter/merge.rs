@@ -170,6 +170,8 @@ impl Merge {
         removed
     }
 
+    #[cold]
+    #[inline(never)]
     fn top_removed(&mut self) -> bool {
         let Some(&top) = self.order.first() else { return false };
         let view = self.view_of.get(top).and_then(|view| self.views.get_mut(*view));

@@ -181,7 +181,7 @@ impl Walk {
     }
 
     /// Where tombstones lie one after another, has compaction seek them out.
-    #[inline]
+    #[inline(never)]
     fn note_tombstone(&mut self) {
         self.tombstones += 1;
         if self.tombstones >= TOMBSTONES_MET {

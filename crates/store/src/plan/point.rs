@@ -134,9 +134,12 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
     /// The newest range tombstone of the candidate over the key; 0 if there is none.
     #[inline]
     fn removed(&self, table: &Table) -> SeqNo {
-        if !self.levels.has_ranges() {
-            return 0;
-        }
+        if self.levels.has_ranges() { self.look_up_range(table) } else { 0 }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up_range(&self, table: &Table) -> SeqNo {
         table.ranges().map_or(0, |ranges| ranges.newest(self.key, self.seq))
     }
 
@@ -194,6 +197,7 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
             self.block = None;
             self.next += 1;
             let lookup = match lookup {
+                Lookup::Absent if removed == 0 => continue,
                 Lookup::Unsure(bracket) => self.search(bracket, at)?,
                 lookup => lookup,
             };
