@@ -61,7 +61,7 @@ impl Source {
     }
 
     /// Goes to the first entry of the walk where a range tombstone lies over the keys of `span`, among
-    /// which the walk starts: past them, if nothing of the source can be newer. `false` if something can.
+    /// which the walk starts: past them, if nothing of the source can be newer. `None` if something can be.
     pub(crate) fn start_past(&mut self, start: &Start, span: &Span) -> Result<Option<Step>> {
         match self {
             Self::Level(cursor) => cursor.start_past(start, span),
