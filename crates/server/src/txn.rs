@@ -389,6 +389,14 @@ pub(crate) enum Scan {
 }
 
 impl Scan {
+    /// Says how many pairs will be read, about, before the first is.
+    pub(crate) fn expecting(mut self, pairs: u64) -> Self {
+        if let Self::Stored(stored) = &mut self {
+            stored.stored.expect(usize::try_from(pairs).unwrap_or(usize::MAX));
+        }
+        self
+    }
+
     /// As `next`, for a caller who only looks at the pair: what is stored is not copied.
     pub(crate) fn next_with<T>(
         &mut self,

@@ -388,7 +388,9 @@ pub(crate) struct MemCursor {
     tree: TreeId,
     run: Run,
     at: usize,
+    /// Entries to take at once the next time, and after a seek.
     refill: usize,
+    first: usize,
     forward: bool,
 }
 
@@ -399,7 +401,13 @@ impl MemCursor {
             Entries::Learned(_) => Run::Versions(Vec::new()),
             Entries::SkipList(_) => Run::Cloned(Vec::new()),
         };
-        Self { table, tree, run, at: 0, refill: REFILL_MIN, forward: true }
+        Self { table, tree, run, at: 0, refill: REFILL_MIN, first: REFILL_MIN, forward: true }
+    }
+
+    /// Says how many entries will be wanted after a seek, about.
+    pub(crate) fn expect(&mut self, entries: usize) {
+        // One more, so that the end of the run is not met.
+        self.first = entries.saturating_add(1).clamp(REFILL_MIN, REFILL_MAX);
     }
 
     fn entry_at(&self, at: usize) -> Option<EntryRef<'_>> {
@@ -436,7 +444,7 @@ impl MemCursor {
 
     fn start(&mut self, forward: bool, limit: Option<Limit<'_>>) {
         self.forward = forward;
-        self.refill = REFILL_MIN;
+        self.refill = self.first;
         self.fill(limit);
     }
 

@@ -138,7 +138,7 @@ fn write_all(context: &mut Context<'_, '_>, key: &[u8], parts: Parts) -> Done {
         Parts::Fields | Parts::Values => context.out.array(len),
     }
     let Some(meta) = meta else { return Ok(()) };
-    let mut fields = context.txn.members(&member::prefix(meta.id))?;
+    let mut fields = context.txn.members(&member::prefix(meta.id))?.expecting(meta.count);
     let mut write = |key: &[u8], value: &[u8]| {
         if parts != Parts::Values {
             context.out.bulk(member::field_of(key));

@@ -76,7 +76,8 @@ fn elements(
 ) -> Result<Scan, Fault> {
     let key = |index| member::element(meta.id, meta.first + index);
     let range = (Bound::Included(key(start)), Bound::Included(key(end)));
-    Ok(context.txn.scan(Space::Members, range.0, range.1, reverse)?)
+    let scan = context.txn.scan(Space::Members, range.0, range.1, reverse)?;
+    Ok(scan.expecting(end - start + 1))
 }
 
 fn pop(context: &mut Context<'_, '_>, args: Args<'_>, end: End, name: &str) -> Done {

@@ -109,7 +109,8 @@ fn write_page(
     mut write: impl FnMut(&[u8], &[u8], &mut Reply) -> usize,
 ) -> Done {
     let from = page.after.clone().map_or(from, Bound::Excluded);
-    let mut pairs = context.txn.scan(space, from, to, false)?;
+    let pairs = context.txn.scan(space, from, to, false)?;
+    let mut pairs = pairs.expecting(page.count as u64 + 1);
     let start = context.out.len();
     let (mut replies, mut last) = (0, None);
     for pair in pairs.by_ref().take(page.count) {

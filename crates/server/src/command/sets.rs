@@ -92,7 +92,7 @@ pub(super) fn smembers(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let meta = context.collection(args.at(1), Kind::Set)?;
     context.out.set(meta.map_or(0, |meta| meta.count as usize));
     let Some(meta) = meta else { return Ok(()) };
-    let mut members = context.txn.members(&member::prefix(meta.id))?;
+    let mut members = context.txn.members(&member::prefix(meta.id))?.expecting(meta.count);
     let mut write = |key: &[u8], _: &[u8]| {
         context.out.bulk(member::set_member_of(key));
         context.out.overflowed()

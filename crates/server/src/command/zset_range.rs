@@ -143,7 +143,9 @@ fn scan(
             (from, to, start as usize, (end - start + 1) as usize)
         }
     };
-    Ok(context.txn.scan(Space::Members, from, to, reverse)?.skip(skip).take(take))
+    let expected = (skip as u64).saturating_add(take as u64).min(meta.count);
+    let scan = context.txn.scan(Space::Members, from, to, reverse)?.expecting(expected);
+    Ok(scan.skip(skip).take(take))
 }
 
 /// The name in a member key of either order, with its score where the key has it.

@@ -87,6 +87,8 @@ pub(crate) struct Merge {
     start: Start,
     /// Where it will be left at the latest: a source that begins beyond takes no part.
     end: Bound<Box<[u8]>>,
+    /// How many entries will be wanted, about.
+    expected: usize,
     phase: Phase,
     /// The partitions behind these sources.
     partitions: Option<PartitionWalk>,
@@ -116,8 +118,25 @@ impl Merge {
         };
         let SourceSet { sources, views, view_of, .. } = set;
         let order = Vec::with_capacity(sources.len());
-        let (phase, passed) = (Phase::Fresh, 0);
-        Self { sources, views, view_of, passed, seq, order, forward, start, end, phase, partitions }
+        Self {
+            sources,
+            views,
+            view_of,
+            passed: 0,
+            seq,
+            order,
+            forward,
+            start,
+            end,
+            expected: 0,
+            phase: Phase::Fresh,
+            partitions,
+        }
+    }
+
+    /// Says how many entries will be wanted, about; to be called before the walk begins.
+    pub(crate) fn expect(&mut self, entries: usize) {
+        self.expected = entries;
     }
 
     /// Goes to the first entry. All sources are started before the first is waited for, so that what
@@ -133,6 +152,7 @@ impl Merge {
         let mut waiting = Vec::new();
         self.meet_start();
         for (at, source) in self.sources.iter_mut().enumerate() {
+            source.expect(self.expected);
             let view = self.view_of.get(at).and_then(|view| self.views.get(*view));
             let span = view.and_then(RangeView::span).filter(|span| span.seq > 0);
             let skipped = span.map(|span| source.start_past(&self.start, span)).transpose()?;

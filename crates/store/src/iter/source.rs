@@ -43,6 +43,13 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// Says how many entries the walk will want, about.
+    pub(crate) fn expect(&mut self, entries: usize) {
+        if let Self::Mem(cursor) = self {
+            cursor.expect(entries);
+        }
+    }
+
     /// Goes to the first entry of the walk.
     pub(crate) fn start(&mut self, start: &Start) -> Result<Step> {
         match self {

@@ -37,6 +37,11 @@ impl AsyncIter {
         Self { ends, front: None, back: None }
     }
 
+    /// As [`Iter::expect`](crate::Iter::expect).
+    pub fn expect(&mut self, entries: usize) {
+        self.ends.expected = entries;
+    }
+
     /// The next key with its value, ascending; `None` behind the last.
     ///
     /// # Errors

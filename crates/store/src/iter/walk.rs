@@ -75,6 +75,11 @@ impl Walk {
         }
     }
 
+    /// As [`Merge::expect`].
+    pub(crate) fn expect(&mut self, entries: usize) {
+        self.merge.expect(entries);
+    }
+
     /// The key that the walk stands on; empty where there is none.
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {

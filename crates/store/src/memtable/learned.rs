@@ -175,12 +175,18 @@ impl Learned {
     pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize) -> Vec<u64> {
         let Some(tree) = self.trees.get(tree) else { return Vec::new() };
         let mut run = Vec::with_capacity(most);
-        let up_to = if from.is_excluded { from.seq.checked_sub(1) } else { Some(from.seq) };
-        if let Some(first) = up_to.and_then(|seq| self.newest(tree, from.key)?.up_to(seq)) {
-            first.append_chain(most, &mut run);
-        }
-        let behind = Bound::Excluded(Probe::wide(from.key));
-        let mut keys = Scan::new(&tree.keys, behind, Bound::Unbounded);
+        let probe = Probe::wide(from.key);
+        let start = if from.seq == SeqNo::MAX && !from.is_excluded {
+            // All versions of the key are wanted as well.
+            Bound::Included(probe)
+        } else {
+            let up_to = if from.is_excluded { from.seq.checked_sub(1) } else { Some(from.seq) };
+            if let Some(first) = up_to.and_then(|seq| self.newest(tree, from.key)?.up_to(seq)) {
+                first.append_chain(most, &mut run);
+            }
+            Bound::Excluded(probe)
+        };
+        let mut keys = Scan::new(&tree.keys, start, Bound::Unbounded);
         while run.len() < most {
             let entries = keys.next_run(most - run.len());
             if entries.is_empty() {

@@ -85,13 +85,18 @@ fn assert_same(table: &Arc<Memtable>, model: &Model, probes: &[(TreeId, Vec<u8>,
     for tree in 0..8 {
         assert_eq!(table.contains_tree(tree), trees.contains(&tree));
     }
-    for (tree, key, seq) in probes {
+    let and_newest = |(tree, key, seq): &(TreeId, Vec<u8>, SeqNo)| {
+        [(*tree, key.clone(), *seq), (*tree, key.clone(), SeqNo::MAX)]
+    };
+    for (tree, key, seq) in &probes.iter().flat_map(and_newest).collect::<Vec<_>>() {
         let place = (*tree, key.clone(), Reverse(*seq));
         let from = || model.range(place.clone()..).take_while(|((t, ..), _)| t == tree);
         let before = || model.range(..place.clone()).rev().take_while(|((t, ..), _)| t == tree);
         let newest = from().next().filter(|((_, k, _), _)| k == key);
         assert_is(*tree, table.get(*tree, key, *seq).as_ref().map(EntryRef::Cloned), newest);
         let mut cursor = MemCursor::new(Arc::clone(table), *tree);
+        // However much is taken at once.
+        cursor.expect(*seq as usize % 40);
         cursor.seek(key, *seq);
         for expected in from() {
             assert_is(*tree, cursor.entry(), Some(expected));
