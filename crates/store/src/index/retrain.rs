@@ -71,8 +71,7 @@ impl Trigger {
     /// What follows from a key that went into an overflow node.
     pub(crate) fn after_add(leaf: &Leaf, at: usize, chain: usize) -> Option<Self> {
         let is_full = leaf.nodes() > Self::most_nodes(leaf);
-        let is_at_end =
-            leaf.len() > 1 && !leaf.has_line() && (at == 0 || at + 1 == leaf.len());
+        let is_at_end = leaf.len() > 1 && !leaf.has_line() && (at == 0 || at + 1 == leaf.len());
         let most = if is_at_end && !is_full { END_CHAIN_MAX } else { CHAIN_MAX };
         if chain >= most {
             return Some(Self::Chain(at, chain));

@@ -151,7 +151,8 @@ impl<T: Zeroed> Pool<T> {
         // SAFETY: the block is ours and that long.
         unsafe { T::make(pieces.as_ptr(), len) };
         let taken = AtomicUsize::new(0);
-        let fresh = Box::into_raw(Box::new(Extent { pieces, len, taken, before: last, len_before }));
+        let fresh =
+            Box::into_raw(Box::new(Extent { pieces, len, taken, before: last, len_before }));
         let (ok, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         if self.last.compare_exchange(last, fresh, ok, failed).is_err() {
             // SAFETY: nobody else has seen the extent.

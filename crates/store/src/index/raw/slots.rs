@@ -55,6 +55,9 @@ pub(crate) const HEIGHT: u64 = 64;
 const USED_OF_5: u32 = 4;
 /// or when so many keys are in wider runs.
 const OVERFLOW_MAX: u32 = in_models(256, 8) as u32;
+/// and by the writer itself, whatever others are doing, when so many are there, or as many are used in all as
+/// the leaf has slots.
+const OVERFLOW_LIMIT: u32 = 4 * OVERFLOW_MAX;
 
 /// What is behind a group.
 pub(crate) struct Link(AtomicPtr<Wider>);
@@ -398,6 +401,9 @@ impl SlotLeaf {
             0 => 0,
             _ => self.overflow.fetch_add(1, Ordering::Relaxed) + 1,
         };
+        if used >= self.slots() as u32 || overflow >= OVERFLOW_LIMIT {
+            return Some(Trigger::NoRoom);
+        }
         (self.is_full(used) || overflow >= OVERFLOW_MAX).then_some(Trigger::Full)
     }
 
