@@ -164,7 +164,7 @@ fn an_insertion_moves_few_entries() {
         |i| i,
         |i| u64::MAX - 3 * i,
         // Clusters of all widths.
-        |i| (i % 7 << 40) + (scatter(i) >> (24 + i % 40)),
+        |i| ((i % 7) << 40) + (scatter(i) >> (24 + i % 40)),
     ];
     for (setting, order) in Setting::all().flat_map(|s| orders.map(|order| (s, order))) {
         let index: Index<u64, u64> = setting.build();
