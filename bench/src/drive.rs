@@ -132,6 +132,7 @@ pub struct Worker<'a> {
     reported: u64,
     latency: Histogram<u64>,
     write_latency: Histogram<u64>,
+    write_ns: Option<u64>,
     timeline: Vec<Slot>,
     began: Option<(Instant, Duration)>,
 }
@@ -198,13 +199,21 @@ impl Worker<'_> {
         }
         self.units += 1;
         if self.operations & self.sample_mask != 0 {
+            self.write_ns = None;
             return operation();
         }
         let start = Instant::now();
         let result = operation()?;
         let ns = self.keep(start);
         self.write_latency.saturating_record(ns);
+        self.write_ns = Some(ns);
         Ok(result)
+    }
+
+    /// How long the last of [`Worker::sample_write`] took, in nanoseconds, if it was timed.
+    #[must_use]
+    pub fn last_write_ns(&self) -> Option<u64> {
+        self.write_ns
     }
 
     /// Does one write; its latency is also kept apart.
@@ -282,6 +291,7 @@ fn run_worker(
         reported: 0,
         latency: histogram()?,
         write_latency: histogram()?,
+        write_ns: None,
         timeline: Vec::new(),
         began: None,
     };

@@ -1,7 +1,7 @@
 //! Rhumb's index as a subject, through its public interface only.
 
 use anyhow::{Context, Result, ensure};
-use rhumb::index::{Index, Preset};
+use rhumb::index::{Index, Preset, moved_by_thread};
 
 use crate::suite::index::subject::{Kind, Map, Session, Subject, value_of};
 
@@ -78,6 +78,11 @@ impl Session for Handle<'_> {
     #[inline]
     fn remove(&mut self, key: u64) -> bool {
         self.index.remove(&key).is_some()
+    }
+
+    #[inline]
+    fn moved(&self) -> u64 {
+        moved_by_thread()
     }
 
     fn get_many(&mut self, keys: &[u64], out: &mut Vec<Option<u64>>) {

@@ -227,6 +227,7 @@ impl<'a> Suite<'a> {
             self.add(turn, &format!("{name}_insert"), sample);
         }
         self.keep(turn, name, workload, measured);
+        self.tell_changes(turn, name);
         let pairs = case.loaded.len() + inserts;
         self.weigh(turn, &format!("{name}_memory"), map.as_ref(), pairs);
         if self.options.verify {
@@ -240,6 +241,23 @@ impl<'a> Suite<'a> {
             self.remove_most(case, turn, map.as_ref(), "insert_remove")?;
         }
         Ok(())
+    }
+
+    /// Reports the most entries that one write has copied to change the structure, and how many of the
+    /// timed writes that took over a millisecond did so and did not: a clock alone cannot say whose fault
+    /// a slow one is.
+    fn tell_changes(&mut self, turn: Turn, name: &str) {
+        let changes = self.tallies[turn.subject].take_changes();
+        if changes.most == 0 {
+            return;
+        }
+        for (what, count, unit) in [
+            ("moved_most", changes.most, "entries"),
+            ("slow_moved", changes.slow_moved, "writes"),
+            ("slow_other", changes.slow_other, "writes"),
+        ] {
+            self.add(turn, &format!("{name}_{what}"), Sample::plain(count as f64, unit));
+        }
     }
 
     /// Reports inserts, lookups and memory at each power of ten of the keys: `growth_1000000_lookup` is
@@ -268,6 +286,7 @@ impl<'a> Suite<'a> {
             self.keep(turn, &format!("{name}_lookup"), case.workload, measured);
             self.weigh(turn, &format!("{name}_memory"), map, keys);
         }
+        self.tell_changes(turn, "growth");
         if self.options.verify {
             self.verify(case, turn, map, |_| true);
         }

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::{
     case::Case,
-    subject::{Counts, Map, Session, Tally, value_of},
+    subject::{Changes, Counts, Map, Session, Tally, value_of},
     workload::{HOT_RANGES, Workload},
 };
 use crate::{
@@ -67,7 +67,7 @@ pub(super) fn perform<M: Map>(map: &M, task: &Task<'_>, on_tick: OnTick<'_>) -> 
                 _ => lookups(task, worker, &mut session, &mut counts),
             },
             Step::ReadAfter(_) => lookups(task, worker, &mut session, &mut counts),
-            Step::Round(round) => operations(task.case, round, worker, &mut session, &mut counts),
+            Step::Round(round) => operations(task, round, worker, &mut session, &mut counts),
             Step::RemoveMost => removals(task.case, worker, &mut session, &mut counts),
         }?;
         task.tally.add(counts);
@@ -329,23 +329,26 @@ impl Plan {
 }
 
 fn operations(
-    case: &Case<'_>,
+    task: &Task<'_>,
     round: usize,
     worker: &mut Worker<'_>,
     session: &mut impl Session,
     counts: &mut Counts,
 ) -> Result<()> {
-    let plan = Plan::new(case, round, worker);
+    let plan = Plan::new(task.case, round, worker);
+    let mut changes = Changes::new(session.moved());
     worker.begin();
     for (&key, &is_insert) in plan.keys.iter().zip(&plan.inserts) {
         if is_insert {
             let is_new = worker.sample_write(|| Ok(session.insert(key, value_of(key))))?;
             counts.ghosts += u64::from(!is_new);
+            changes.note(session.moved(), worker.last_write_ns());
         } else {
             let answer = worker.time(1, || Ok(session.get(key)))?;
             counts.judge(key, answer);
         }
     }
+    task.tally.add_changes(changes);
     Ok(())
 }
 

@@ -3,7 +3,10 @@
 //! An adapter implements [`Map`] and [`Session`]; the loops of the suite are compiled for each map,
 //! so that no call of a timed operation is virtual. [`Kind`] hides the type from the rest.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use anyhow::Result;
 
@@ -44,6 +47,12 @@ pub trait Session {
 
     /// Removes `key`; whether it was there.
     fn remove(&mut self, key: u64) -> bool;
+
+    /// What this thread has copied so far to change the map's structure, in entries; 0 if the map does not
+    /// say.
+    fn moved(&self) -> u64 {
+        0
+    }
 
     /// Appends to `out` the answer for each of `keys`.
     fn get_many(&mut self, keys: &[u64], out: &mut Vec<Option<u64>>) {
@@ -136,6 +145,44 @@ pub struct Tally {
     pub wrong: AtomicU64,
     /// Keys that were found and are not in the map, and keys that came twice or out of order.
     pub ghosts: AtomicU64,
+    changes: Mutex<Changes>,
+}
+
+/// What the writes of a run did besides writing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Changes {
+    /// What the thread had copied before the next write.
+    seen: u64,
+    /// The most entries that one write has copied.
+    pub(super) most: u64,
+    /// Timed writes of over a millisecond that copied some,
+    pub(super) slow_moved: u64,
+    /// and those that did not.
+    pub(super) slow_other: u64,
+}
+
+impl Changes {
+    /// A thread's, which has copied so much before.
+    pub(super) fn new(seen: u64) -> Self {
+        Self { seen, ..Self::default() }
+    }
+
+    /// Takes note of a write: what the thread has copied so far, and how long it took if it was timed.
+    #[inline]
+    pub(super) fn note(&mut self, moved: u64, ns: Option<u64>) {
+        let more = moved - self.seen;
+        self.seen = moved;
+        self.most = self.most.max(more);
+        if ns.is_some_and(|ns| ns > 1_000_000) {
+            *(if more > 0 { &mut self.slow_moved } else { &mut self.slow_other }) += 1;
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        self.most = self.most.max(other.most);
+        self.slow_moved += other.slow_moved;
+        self.slow_other += other.slow_other;
+    }
 }
 
 /// One thread's part of a [`Tally`].
@@ -172,6 +219,15 @@ impl Tally {
         self.missing.fetch_add(counts.missing, Relaxed);
         self.wrong.fetch_add(counts.wrong, Relaxed);
         self.ghosts.fetch_add(counts.ghosts, Relaxed);
+    }
+
+    pub(super) fn add_changes(&self, changes: Changes) {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).join(changes);
+    }
+
+    /// What the writes since the last call did.
+    pub(super) fn take_changes(&self) -> Changes {
+        std::mem::take(&mut *self.changes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Checked, missing, wrong, ghosts.

@@ -145,11 +145,6 @@ impl Pivots {
             .collect();
         Self { top, blocks }
     }
-
-    /// The place of a word.
-    pub(crate) fn at(&self, word: u64) -> usize {
-        find_pivot(&self.top, &self.blocks, word)
-    }
 }
 
 /// The place of a word among pivots.
@@ -211,7 +206,8 @@ mod tests {
                 let few = &lowest[..lowest.len().min(PLACES_2)];
                 prop_assert_eq!(descend_2(&rungs(few, 2), word), place(PLACES_2), "{}", word);
                 let some = &lowest[..lowest.len().min(PIVOTS_MAX)];
-                prop_assert_eq!(Pivots::new(some).at(word), place(PIVOTS_MAX), "{}", word);
+                let Pivots { top, blocks } = Pivots::new(some);
+                prop_assert_eq!(find_pivot(&top, &blocks, word), place(PIVOTS_MAX), "{}", word);
             }
         }
     }

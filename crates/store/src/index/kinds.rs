@@ -25,7 +25,6 @@ const REMOVED_EVERY: u32 = in_models(16, 2) as u32;
 
 /// A leaf: the keys from its lower bound to that of the next leaf, in places that ascend among each
 /// other. A key has the same place for as long as the leaf lives.
-#[expect(clippy::large_enum_variant, reason = "leaves are few, and a larger one is the usual kind")]
 pub(crate) enum AnyLeaf {
     /// Buckets that are ordered among each other only.
     Buckets(Leaf),

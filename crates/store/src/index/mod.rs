@@ -38,7 +38,7 @@ use std::{
 
 pub use key::Key;
 pub use preset::{IndexBuilder, Preset};
-pub use stats::IndexStats;
+pub use stats::{IndexStats, moved_by_thread};
 pub use value::{Value, Word};
 
 pub(crate) use self::{

@@ -9,7 +9,7 @@ use rhumb_model::code::{code_at, common_prefix_len};
 
 pub(crate) use super::raw::bucket::Entry;
 use super::{
-    address::{Line, PIVOTS_MAX, Pivots},
+    address::{Line, PIVOTS_MAX, Pivots, capped},
     kinds::AnyLeaf,
     raw::{
         bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
@@ -260,6 +260,18 @@ fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool 
         && [first, last].iter().all(|entry| key::<S>(entry).starts_with(prefix))
 }
 
+/// Whether few enough entries share a bucket, by where the entries of each end.
+fn is_even(ends: &[u32]) -> bool {
+    let (mut start, mut nodes, mut most) = (0, 0, 0);
+    for end in ends {
+        let len = (end - start) as usize;
+        most = most.max(len);
+        nodes += len.saturating_sub(BUCKET_SLOTS).div_ceil(NODE_SLOTS);
+        start = *end;
+    }
+    most <= BUCKET_KEYS_MAX && nodes <= ends.len() * LINE_NODES_OF_64 / 64 + 1
+}
+
 /// Builds one leaf.
 struct Builder<'a, S> {
     entries: &'a [Entry],
@@ -320,7 +332,7 @@ impl<'a, S: Schema> Builder<'a, S> {
             Room::Below(ahead) => self.line_ahead(ahead, true),
         };
         if let Some((line, buckets)) = line
-            && let Some(ends) = self.ends(buckets, |word| line.at(word))
+            && let Some(ends) = self.ends_by_line(&line, buckets)
         {
             let leaf = self.leaf(arena, Address::Line(line), buckets);
             return Some(self.fill(arena, leaf, &ends));
@@ -360,33 +372,48 @@ impl<'a, S: Schema> Builder<'a, S> {
         Some((Line::new(start, whole, buckets), buckets))
     }
 
-    /// Where the entries of each bucket end, unless too many of them share a bucket.
-    fn ends(&self, buckets: usize, place: impl Fn(u64) -> usize) -> Option<Vec<u32>> {
+    /// Where the entries of each bucket end that a line addresses, unless too many of them share a bucket.
+    fn ends_by_line(&self, line: &Line, buckets: usize) -> Option<Vec<u32>> {
+        let len = self.entries.len();
+        let place = |i: usize| line.at(self.word(i));
+        // Most runs that no line fits show it at a few places.
+        let mut starts = (0..len.saturating_sub(BUCKET_KEYS_MAX)).step_by(BUCKET_KEYS_MAX);
+        if starts.any(|i| place(i) == place(i + BUCKET_KEYS_MAX)) {
+            return None;
+        }
         // Without a branch for each bucket, which the processor could not predict.
         let mut ends = vec![0; buckets];
-        for i in 0..self.entries.len() {
-            ends[place(self.word(i))] = i as u32 + 1;
+        for i in 0..len {
+            ends[place(i)] = i as u32 + 1;
         }
-        let (mut start, mut nodes, mut most) = (0, 0, 0);
+        let mut start = 0;
         for end in &mut ends {
             *end = start.max(*end);
-            let len = (*end - start) as usize;
-            most = most.max(len);
-            nodes += len.saturating_sub(BUCKET_SLOTS).div_ceil(NODE_SLOTS);
             start = *end;
         }
-        let is_even = most <= BUCKET_KEYS_MAX && nodes <= buckets * LINE_NODES_OF_64 / 64 + 1;
-        is_even.then_some(ends)
+        is_even(&ends).then_some(ends)
+    }
+
+    /// The same for buckets that are found by the words of these entries, the lowest of each bucket.
+    fn ends_by_pivots(&self, firsts: &[usize]) -> Option<Vec<u32>> {
+        let word = |i: usize| capped(self.word(i));
+        let behind = firsts.iter().skip(1).map(|&first| {
+            // What shares the word is found in the same bucket.
+            let lower = (0..first).rev().take_while(|i| word(*i) == word(first)).count();
+            (first - lower) as u32
+        });
+        let ends: Vec<u32> = behind.chain([self.entries.len() as u32]).collect();
+        is_even(&ends).then_some(ends)
     }
 
     fn build_by_pivots(&self, arena: &Arena, fill: usize) -> Box<Leaf> {
         let len = self.entries.len();
         let buckets = len.div_ceil(fill);
         let first_of = |bucket: usize| len * bucket / buckets;
-        let lowest: Vec<u64> = (0..buckets).map(|bucket| self.word(first_of(bucket))).collect();
-        let pivots = Pivots::new(&lowest);
-        if let Some(ends) = self.ends(buckets, |word| pivots.at(word)) {
-            let leaf = self.leaf(arena, Address::Pivots(pivots), buckets);
+        let firsts: Vec<usize> = (0..buckets).map(first_of).collect();
+        if let Some(ends) = self.ends_by_pivots(&firsts) {
+            let lowest: Vec<u64> = firsts.iter().map(|first| self.word(*first)).collect();
+            let leaf = self.leaf(arena, Address::Pivots(Pivots::new(&lowest)), buckets);
             return self.fill(arena, leaf, &ends);
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");

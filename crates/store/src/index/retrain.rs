@@ -22,6 +22,7 @@ use super::{
     },
     route::{Bound, Branch, Child, GROUP_MAX, Group, Place, Replaced, ptr_of},
     schema::{Probe, Schema},
+    stats::count_moved,
 };
 use crate::sync::primitive::{Ordering, in_models, spin_loop};
 
@@ -31,8 +32,11 @@ const NODES_OF_64: usize = 18;
 const NODES_FREE: usize = in_models(4, 1);
 /// or when a bucket has so many nodes behind it,
 const CHAIN_MAX: usize = 3;
+/// or so many behind the first or the last bucket of a leaf without a line: where keys are appended no line says
+/// where the next ones go, and each replacement lasts for so long only,
+const END_CHAIN_MAX: usize = 8;
 /// and by the writer itself, whatever others are doing, when it has so many,
-const CHAIN_LIMIT: usize = 8;
+const CHAIN_LIMIT: usize = 12;
 /// or when of 8 keys so many were removed, if it was built of
 const REMOVED_OF_8: u32 = 3;
 /// at least so many.
@@ -66,10 +70,13 @@ pub(crate) enum Trigger {
 impl Trigger {
     /// What follows from a key that went into an overflow node.
     pub(crate) fn after_add(leaf: &Leaf, at: usize, chain: usize) -> Option<Self> {
-        if chain >= CHAIN_MAX {
+        let is_full = leaf.nodes() > Self::most_nodes(leaf);
+        let is_at_end = leaf.len() > 1 && !leaf.has_line() && (at == 0 || at + 1 == leaf.len());
+        let most = if is_at_end && !is_full { END_CHAIN_MAX } else { CHAIN_MAX };
+        if chain >= most {
             return Some(Self::Chain(at, chain));
         }
-        (leaf.nodes() > Self::most_nodes(leaf)).then_some(Self::Full)
+        is_full.then_some(Self::Full)
     }
 
     /// How many overflow nodes a leaf may have.
@@ -136,6 +143,7 @@ impl<S: Schema> Core<S> {
             collect::<S>(next, &mut entries, &mut dead);
             replaced.push(next);
         }
+        count_moved(entries.len());
         let upper = match replaced.len() {
             1 => place.upper().cloned(),
             _ => place.next(guard).and_then(|next| next.upper().cloned()),
@@ -278,6 +286,7 @@ impl<S: Schema> Core<S> {
         leaves: Vec<Child<AnyLeaf>>,
         guard: &Guard,
     ) -> bool {
+        count_moved(leaves.len());
         let count = leaves.len().div_ceil(GROUP_MAX);
         let size = leaves.len().div_ceil(count);
         let made = leaves
@@ -318,6 +327,7 @@ impl<S: Schema> Core<S> {
             let span = place.group_at..place.group_at + 1;
             children.splice(span, groups.iter().cloned());
         }
+        count_moved(children.len());
         let new = Branch::new(children);
         let heap = new.bytes() as i64;
         let (old, new) = (ptr_of(place.root), Box::into_raw(new));

@@ -14,7 +14,7 @@ const TRAINERS: [usize; 3] = [0, 1, 2];
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     preset: Preset,
-    trainers: usize,
+    pub(crate) trainers: usize,
 }
 
 impl Setting {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rhumb::index::Index;
+use rhumb::index::{Index, moved_by_thread};
 
 use crate::{
     common::{Random, Setting, Shape, TestKey, TestValue, for_each_kind, scatter},
@@ -152,4 +152,44 @@ fn rewriting_the_same_keys_takes_no_more_memory() {
         assert!(now <= most, "{setting:?}: {once} bytes, then {now}: {:?}", index.stats());
         assert_eq!(index.len(), 20_000);
     }
+}
+
+/// However keys come, no single insertion copies more entries than a few leaves have.
+#[test]
+fn an_insertion_moves_few_entries() {
+    const KEYS: u64 = 40_000;
+    const MOST: u64 = 16_000;
+    let orders: [fn(u64) -> u64; 4] = [
+        scatter,
+        |i| i,
+        |i| u64::MAX - 3 * i,
+        // Clusters of all widths.
+        |i| ((i % 7) << 40) + (scatter(i) >> (24 + i % 40)),
+    ];
+    for (setting, order) in Setting::all().flat_map(|s| orders.map(|order| (s, order))) {
+        let index: Index<u64, u64> = setting.build();
+        let (mut seen, mut most) = (moved_by_thread(), 0);
+        for i in 0..KEYS {
+            index.insert(order(i), i);
+            let now = moved_by_thread();
+            (most, seen) = (most.max(now - seen), now);
+        }
+        // What a trainer was faster at counts as well.
+        let times = if setting.trainers > 0 { 2 } else { 1 };
+        assert!(most <= MOST * times, "{setting:?}: {most}");
+        assert!(most > 0 || setting.trainers > 0, "{setting:?} replaced no leaf");
+    }
+}
+
+/// Keys that are appended where no line fits, as that of decimal digits does not, have leaves replaced no more
+/// often than once for some dozens of them.
+#[test]
+fn appended_numerals_have_few_leaves_replaced() {
+    const KEYS: u64 = 20_000;
+    let index: Index<Vec<u8>, u64> = Index::new();
+    for i in 0..KEYS {
+        index.insert(format!("{i:020}").into_bytes(), i);
+    }
+    let retrains = index.stats().retrains;
+    assert!(retrains < KEYS / 45, "{retrains}");
 }

@@ -82,7 +82,9 @@ fn readers_see_whole_slots() {
 fn what_is_full_grows_and_nothing_in_it_is_lost() {
     let grow = |index: &Words| assert_eq!(index.insert(18, 0), None);
     let write = |index: &Words| assert_eq!(index.insert(11, 99), Some(11));
-    for (preset, between) in [(Preset::Loft, 6), (Preset::FineStore, 2), (Preset::Tone, 2)] {
+    for (preset, between) in
+        [(Preset::Loft, 6), (Preset::FineStore, 2), (Preset::FineStore, 4), (Preset::Tone, 2)]
+    {
         race(
             1,
             move || loaded(preset, between),

@@ -1,9 +1,9 @@
 //! Leaves of bins: a trained array, and *level bins* in the gaps between its records for what comes later
 //! (FineStore, section 3).
 //!
-//! A gap is empty, or has one bin of seven slots; when that is full, a root over up to seven bins of fifteen
-//! slots; when those are full, a small trained array of their keys with gaps of its own. When a gap of a
-//! small array would need a smaller one, the leaf is to be replaced.
+//! A gap is empty, or has one bin of seven slots; when that is full, one of fifteen; then a root over up to
+//! seven bins of fifteen slots; when those are full, a small trained array of their keys with gaps of its own.
+//! When a gap of a small array would need a smaller one, the leaf is to be replaced.
 //!
 //! Thread safety: readers take no lock and never retry. Every change of what is in a gap, other than writing
 //! a bin, is made alike: the bin is frozen, its successors are made of its content, and one CAS on the gap's
@@ -55,6 +55,7 @@ const KEYS_LIMIT: u32 = 3 * KEYS_MAX;
 const FIRST: usize = 0;
 const ROOT: usize = 1;
 const SMALL: usize = 2;
+const SECOND: usize = 3;
 const KINDS: usize = 3;
 /// Set in a link that must not be replaced any more.
 const FROZEN: usize = 4;
@@ -86,6 +87,7 @@ unsafe impl Zeroed for Root {
 enum Gap<'a> {
     Empty,
     First(&'a First),
+    Second(&'a Child),
     Root(&'a Root),
     Small(&'a Trained),
 }
@@ -101,6 +103,7 @@ impl Gap<'_> {
             match link.addr() & KINDS {
                 _ if address.is_null() => Gap::Empty,
                 FIRST => Gap::First(&*address.cast()),
+                SECOND => Gap::Second(&*address.cast()),
                 ROOT => Gap::Root(&*address.cast()),
                 _ => Gap::Small(Trained::at(address)),
             }
@@ -266,6 +269,7 @@ impl BinLeaf {
             let found = match Gap::behind(array.links()[gap].load(Ordering::Acquire)) {
                 Gap::Empty => return None,
                 Gap::First(bin) => bin.get_here(word, &read),
+                Gap::Second(bin) => bin.get_here(word, &read),
                 Gap::Root(root) => root.child(root.find::<S>(word, probe)).get_here(word, &read),
                 Gap::Small(small) => {
                     array = small;
@@ -306,13 +310,20 @@ impl BinLeaf {
                     }
                     Gap::Empty if !action.inserts() => return Ok(Written::unchanged(None)),
                     Gap::Empty => {
-                        let bin = self.pools.firsts.take(arena).ok_or(Blocked::NoRoom)?;
+                        let bin = self.pools.firsts.take(arena);
                         self.relink(spot, link_to(FIRST, bin), Vec::new())?;
                         None
                     }
                     Gap::First(bin) => match self.write_bin::<S, _>(bin, word, probe, action) {
                         None => {
-                            self.split_first::<S>(arena, spot, bin)?;
+                            self.grow_first::<S>(arena, spot, bin)?;
+                            None
+                        }
+                        written => written,
+                    },
+                    Gap::Second(bin) => match self.write_bin::<S, _>(bin, word, probe, action) {
+                        None => {
+                            self.split_second::<S>(arena, spot, bin)?;
                             None
                         }
                         written => written,
@@ -387,41 +398,60 @@ impl BinLeaf {
         Ok(is_done)
     }
 
-    /// Replaces the only bin of a gap, which is frozen, by two under a root, or by a fresh one if it holds
+    /// Replaces the first bin of a gap, which is frozen, by a larger one, or by a fresh one if it holds
     /// many removed keys.
     #[cold]
-    fn split_first<S: Schema>(
+    fn grow_first<S: Schema>(
         &self,
         arena: &Arena,
         spot: Spot<'_>,
         bin: &First,
     ) -> Result<(), Blocked> {
         let (entries, dead) = content::<S, _>(bin);
-        if entries.len() + DEAD_MIN <= NODE_SLOTS + 1 {
-            let fresh = self.pools.firsts.take(arena).ok_or(Blocked::NoRoom)?;
+        let to = if entries.len() + DEAD_MIN <= NODE_SLOTS + 1 {
+            let fresh = self.pools.firsts.take(arena);
             fill(fresh, &entries);
-            self.relink(spot, link_to(FIRST, fresh), dead)?;
-            return Ok(());
-        }
-        let root = self.pools.roots.take(arena).ok_or(Blocked::NoRoom)?;
-        let (low, high) = entries.split_at(entries.len() / 2);
-        self.push_child(arena, root, low, low[0])?;
-        self.push_child(arena, root, high, high[0])?;
-        self.relink(spot, link_to(ROOT, root), dead)?;
+            link_to(FIRST, fresh)
+        } else {
+            self.second(arena, &entries)
+        };
+        self.relink(spot, to, dead)?;
         Ok(())
     }
 
-    fn push_child(
+    /// Replaces the only bin of a gap, which is frozen, by two under a root, or by a fresh one if it holds
+    /// many removed keys.
+    #[cold]
+    fn split_second<S: Schema>(
         &self,
         arena: &Arena,
-        root: &Root,
-        entries: &[Entry],
-        lowest: Entry,
+        spot: Spot<'_>,
+        bin: &Child,
     ) -> Result<(), Blocked> {
-        let child = self.pools.children.take(arena).ok_or(Blocked::NoRoom)?;
+        let (entries, dead) = content::<S, _>(bin);
+        let to = if entries.len() + DEAD_MIN <= BUCKET_SLOTS {
+            self.second(arena, &entries)
+        } else {
+            let root = self.pools.roots.take(arena);
+            let (low, high) = entries.split_at(entries.len() / 2);
+            self.push_child(arena, root, low, low[0]);
+            self.push_child(arena, root, high, high[0]);
+            link_to(ROOT, root)
+        };
+        self.relink(spot, to, dead)?;
+        Ok(())
+    }
+
+    fn second(&self, arena: &Arena, entries: &[Entry]) -> *mut Anything {
+        let fresh = self.pools.children.take(arena);
+        fill(fresh, entries);
+        link_to(SECOND, fresh)
+    }
+
+    fn push_child(&self, arena: &Arena, root: &Root, entries: &[Entry], lowest: Entry) {
+        let child = self.pools.children.take(arena);
         fill(child, entries);
         root.push(child, lowest);
-        Ok(())
     }
 
     /// Replaces a bin under a root, which is frozen, by two, or by a fresh one if it holds many removed
@@ -439,17 +469,17 @@ impl BinLeaf {
         if !is_sparse && root.len() == CHILDREN {
             return self.retrain_gap::<S>(arena, spot, root);
         }
-        let fresh = self.pools.roots.take(arena).ok_or(Blocked::NoRoom)?;
+        let fresh = self.pools.roots.take(arena);
         for other in 0..root.len() {
             let lowest = root.lowest(other);
             if other != at {
                 fresh.push(root.child(other), lowest);
             } else if is_sparse {
-                self.push_child(arena, fresh, &entries, lowest)?;
+                self.push_child(arena, fresh, &entries, lowest);
             } else {
                 let (low, high) = entries.split_at(entries.len() / 2);
-                self.push_child(arena, fresh, low, lowest)?;
-                self.push_child(arena, fresh, high, high[0])?;
+                self.push_child(arena, fresh, low, lowest);
+                self.push_child(arena, fresh, high, high[0]);
             }
         }
         self.relink(spot, link_to(ROOT, fresh), dead)?;
@@ -537,6 +567,7 @@ fn append_range(array: &Trained, range: std::ops::Range<usize>, entries: &mut Ve
         match Gap::behind(array.links()[at].load(Ordering::Acquire)) {
             Gap::Empty => {}
             Gap::First(bin) => bin.append_to(entries),
+            Gap::Second(bin) => bin.append_to(entries),
             Gap::Root(root) => (0..root.len()).for_each(|at| root.child(at).append_to(entries)),
             Gap::Small(small) => append_range(small, 0..small.len() + 1, entries),
         }
@@ -552,6 +583,7 @@ fn for_each_dead_of(array: &Trained, visit: &mut impl FnMut(u64)) {
         match Gap::behind(link.load(Ordering::Acquire)) {
             Gap::Empty => {}
             Gap::First(bin) => bin.for_each_dead_here(visit),
+            Gap::Second(bin) => bin.for_each_dead_here(visit),
             Gap::Root(root) => {
                 (0..root.len()).for_each(|at| root.child(at).for_each_dead_here(visit));
             }
@@ -575,6 +607,7 @@ fn freeze(array: &Trained) {
         match Gap::behind(seen) {
             Gap::Empty => {}
             Gap::First(bin) => bin.freeze(),
+            Gap::Second(bin) => bin.freeze(),
             Gap::Root(root) => (0..root.len()).for_each(|at| root.child(at).freeze()),
             Gap::Small(small) => freeze(small),
         }

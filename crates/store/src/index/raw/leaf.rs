@@ -4,7 +4,7 @@
 //! Thread safety: what a leaf is addressed by never changes. Invariants:
 //!
 //! 1. Buckets and nodes live as long as their leaf; a leaf is freed only when no thread can hold it.
-//! 2. Node memory is added to a leaf by CAS and never taken away; each node is handed out once.
+//! 2. Each node is handed out once.
 //! 3. Keys of a bucket are below the keys of the next: addresses are monotone.
 #![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
 
@@ -20,20 +20,16 @@ use super::{
         tune::Noted,
     },
     bucket::{Bucket, Node},
-    pool::Zeroed,
+    pool::{Pool, Zeroed},
 };
 use crate::sync::{
     arena::Arena,
     prefetch::prefetch_address,
-    primitive::{AtomicBool, AtomicPtr, AtomicU32, Lifetime, Ordering, in_models},
+    primitive::{AtomicBool, AtomicU32, Lifetime, Ordering, in_models},
 };
 
-/// Nodes of one extent of node memory.
-const EXTENT_NODES: usize = in_models(16, 2);
-const EXTENTS: usize = in_models(32, 4);
 /// The most overflow nodes of a leaf.
-pub(crate) const NODES_MAX: usize = EXTENT_NODES * EXTENTS;
-const EXTENT_BYTES: usize = EXTENT_NODES * size_of::<Node>();
+pub(crate) const NODES_MAX: usize = in_models(512, 8);
 
 /// Where a leaf has more overflow nodes for 64 buckets than each of these, the next one like it has
 /// another fifth of its buckets.
@@ -82,7 +78,7 @@ pub(crate) struct Leaf {
     pub(crate) noted: Noted,
     /// Somebody is about to replace it.
     pub(crate) is_retraining: AtomicBool,
-    extents: [AtomicPtr<Node>; EXTENTS],
+    pool: Pool<Node>,
     prefix: Box<[u8]>,
     pivots: Box<[Box<[u8]>]>,
     life: Lifetime,
@@ -128,7 +124,7 @@ impl Leaf {
             built_of: built_of as u32,
             noted: Noted::default(),
             is_retraining: AtomicBool::new(false),
-            extents: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            pool: Pool::new(),
             prefix: prefix.into(),
             pivots,
             life: Lifetime::new(),
@@ -151,11 +147,7 @@ impl Leaf {
                 self.blocks,
                 self.block_count as usize,
             )));
-            for extent in &self.extents {
-                if let Some(extent) = NonNull::new(extent.load(Ordering::Acquire)) {
-                    arena.release(extent.cast(), EXTENT_BYTES);
-                }
-            }
+            self.pool.free(arena);
             arena.release(self.buckets.cast(), self.len() * size_of::<Bucket>());
         }
     }
@@ -208,8 +200,7 @@ impl Leaf {
 
     /// Bytes of the leaf, about.
     pub(crate) fn bytes(&self) -> usize {
-        let extents = self.nodes().div_ceil(EXTENT_NODES);
-        self.len() * size_of::<Bucket>() + extents * EXTENT_BYTES + self.heap_bytes()
+        self.len() * size_of::<Bucket>() + self.pool.bytes() + self.heap_bytes()
     }
 
     /// Bytes of the leaf outside of the arena.
@@ -264,29 +255,11 @@ impl Leaf {
     /// An overflow node, empty; none if the leaf has had all that it may have.
     pub(crate) fn new_node(&self, arena: &Arena) -> Option<&Node> {
         let index = self.nodes.fetch_add(1, Ordering::Relaxed) as usize;
-        let Some(extent) = self.extents.get(index / EXTENT_NODES) else {
+        if index >= NODES_MAX {
             self.nodes.fetch_sub(1, Ordering::Relaxed);
             return None;
-        };
-        let mut nodes = extent.load(Ordering::Acquire);
-        if nodes.is_null() {
-            let block = arena.allocate(EXTENT_BYTES);
-            let fresh = block.cast::<Node>().as_ptr();
-            // SAFETY: the block is ours and that long.
-            unsafe { Node::make(fresh, EXTENT_NODES) };
-            let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
-            nodes = match extent.compare_exchange(ptr::null_mut(), fresh, ok, failed) {
-                Ok(_) => fresh,
-                Err(others) => {
-                    // SAFETY: nobody else has seen the block.
-                    unsafe { arena.release(block, EXTENT_BYTES) };
-                    others
-                }
-            };
         }
-        // SAFETY: the extent has that many nodes, initialised above by whoever added it, and lives
-        // as long as the leaf; nobody else gets this index.
-        Some(unsafe { &*nodes.add(index % EXTENT_NODES) })
+        Some(self.pool.take(arena))
     }
 }
 

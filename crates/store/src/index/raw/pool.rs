@@ -1,7 +1,7 @@
 //! Memory that a leaf takes piece by piece while it is in use and gives back as a whole.
 //!
-//! Thread safety: extents are added by CAS and never taken away before the leaf is freed; each piece is
-//! handed out once.
+//! Thread safety: extents are added by CAS, each before the last one, and never taken away before the leaf is
+//! freed; each piece is handed out once.
 #![allow(unsafe_code, reason = "hands out pieces of blocks of an arena")]
 
 use std::ptr::{self, NonNull};
@@ -9,13 +9,14 @@ use std::ptr::{self, NonNull};
 use super::segment::Order;
 use crate::sync::{
     arena::Arena,
-    primitive::{AtomicPtr, AtomicU32, AtomicU64, IS_MODEL, Ordering},
+    primitive::{AtomicPtr, AtomicU64, AtomicUsize, IS_MODEL, Ordering},
 };
 
-/// Each extent is twice as long as the one before it.
-const EXTENTS: usize = 12;
-/// The first extent has at least so many bytes.
+/// The first extent has about so many bytes,
 const FIRST_BYTES: usize = 1024;
+/// and each other one as many pieces as one part in so many of all before it, if that is more: what is not
+/// handed out yet is a small part of the whole.
+const GROWTH: usize = 4;
 
 /// What may start as zeroed memory.
 ///
@@ -76,8 +77,20 @@ unsafe impl<T> Zeroed for AtomicPtr<T> {
 
 /// Pieces of one type.
 pub(crate) struct Pool<T> {
-    taken: AtomicU32,
-    extents: [AtomicPtr<T>; EXTENTS],
+    /// The extent that pieces are taken from, before all others.
+    last: AtomicPtr<Extent<T>>,
+}
+
+/// Pieces that lie one behind the other.
+struct Extent<T> {
+    pieces: NonNull<T>,
+    len: usize,
+    /// Pieces asked for: all that are there, and some more once there are none left.
+    taken: AtomicUsize,
+    /// The extent before this one,
+    before: *mut Self,
+    /// and the pieces of all before.
+    len_before: usize,
 }
 
 impl<T: Zeroed> Pool<T> {
@@ -85,54 +98,66 @@ impl<T: Zeroed> Pool<T> {
         if size_of::<T>() >= FIRST_BYTES { 1 } else { FIRST_BYTES / size_of::<T>() };
 
     pub(crate) fn new() -> Self {
-        let extents = std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
-        Self { taken: AtomicU32::new(0), extents }
+        Self { last: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The extents, the last one first.
+    fn extents(&self) -> impl Iterator<Item = &Extent<T>> {
+        let mut next = self.last.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: extents come from boxes and live as the pool does: they are freed by who has the
+            // pool to himself.
+            let extent = unsafe { next.as_ref() }?;
+            next = extent.before;
+            Some(extent)
+        })
     }
 
     /// How many pieces are in use.
     pub(crate) fn len(&self) -> usize {
-        self.taken.load(Ordering::Relaxed) as usize
+        let taken = |extent: &Extent<T>| extent.taken.load(Ordering::Relaxed).min(extent.len);
+        self.extents().next().map_or(0, |extent| extent.len_before + taken(extent))
     }
 
     /// Bytes of all extents.
     pub(crate) fn bytes(&self) -> usize {
-        let is_there = |extent: &AtomicPtr<T>| !extent.load(Ordering::Relaxed).is_null();
-        (0..EXTENTS).filter(|at| is_there(&self.extents[*at])).map(Self::extent_bytes).sum()
+        self.extents().map(|extent| extent.len * size_of::<T>() + size_of::<Extent<T>>()).sum()
     }
 
-    fn extent_bytes(at: usize) -> usize {
-        (Self::FIRST << at) * size_of::<T>()
-    }
-
-    /// A zeroed piece; none if all that may be have been handed out.
-    pub(crate) fn take(&self, arena: &Arena) -> Option<&T> {
-        let index = self.taken.fetch_add(1, Ordering::Relaxed) as usize;
-        let at = (index / Self::FIRST + 1).ilog2() as usize;
-        let Some(extent) = self.extents.get(at) else {
-            self.taken.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        };
-        let mut pieces = extent.load(Ordering::Acquire);
-        if pieces.is_null() {
-            let bytes = Self::extent_bytes(at);
-            let block = arena.allocate(bytes);
-            let fresh = block.cast::<T>().as_ptr();
-            // SAFETY: the block is ours and that long.
-            unsafe { T::make(fresh, Self::FIRST << at) };
-            let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
-            pieces = match extent.compare_exchange(ptr::null_mut(), fresh, ok, failed) {
-                Ok(_) => fresh,
-                Err(others) => {
-                    // SAFETY: nobody else has seen the block.
-                    unsafe { arena.release(block, bytes) };
-                    others
+    /// A zeroed piece.
+    pub(crate) fn take(&self, arena: &Arena) -> &T {
+        loop {
+            let last = self.last.load(Ordering::Acquire);
+            // SAFETY: as in `extents`.
+            if let Some(extent) = unsafe { last.as_ref() } {
+                let index = extent.taken.fetch_add(1, Ordering::Relaxed);
+                if index < extent.len {
+                    // SAFETY: the extent has so many pieces, zeroed, which is a value of the type; it
+                    // lives as long as the pool is borrowed, and nobody else gets this index.
+                    return unsafe { &*extent.pieces.as_ptr().add(index) };
                 }
-            };
+            }
+            self.grow(last, arena);
         }
-        let before = Self::FIRST * ((1 << at) - 1);
-        // SAFETY: the extent has `FIRST << at` pieces, zeroed, which is a value of the type; it lives as
-        // long as the pool is borrowed, and nobody else gets this index.
-        Some(unsafe { &*pieces.add(index - before) })
+    }
+
+    /// Adds an extent, unless somebody was faster.
+    #[cold]
+    fn grow(&self, last: *mut Extent<T>, arena: &Arena) {
+        // SAFETY: as in `extents`.
+        let len_before = unsafe { last.as_ref() }.map_or(0, |last| last.len_before + last.len);
+        let len = Self::FIRST.max(len_before / GROWTH);
+        let pieces = arena.allocate(len * size_of::<T>()).cast::<T>();
+        // SAFETY: the block is ours and that long.
+        unsafe { T::make(pieces.as_ptr(), len) };
+        let taken = AtomicUsize::new(0);
+        let fresh =
+            Box::into_raw(Box::new(Extent { pieces, len, taken, before: last, len_before }));
+        let (ok, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        if self.last.compare_exchange(last, fresh, ok, failed).is_err() {
+            // SAFETY: nobody else has seen the extent.
+            unsafe { Extent::free(fresh, arena) };
+        }
     }
 
     /// Gives all memory back.
@@ -140,12 +165,24 @@ impl<T: Zeroed> Pool<T> {
     /// # Safety
     /// The pieces were taken from this arena, and none of them is used again.
     pub(crate) unsafe fn free(&self, arena: &Arena) {
-        for (at, extent) in self.extents.iter().enumerate() {
-            let extent = extent.swap(ptr::null_mut(), Ordering::Acquire);
-            if let Some(extent) = NonNull::new(extent) {
-                // SAFETY: the extent came from the arena with this length, and the caller gives it up.
-                unsafe { arena.release(extent.cast(), Self::extent_bytes(at)) };
-            }
+        let mut next = self.last.swap(ptr::null_mut(), Ordering::Acquire);
+        while !next.is_null() {
+            // SAFETY: the extent is the pool's, and the caller gives it up.
+            next = unsafe { Extent::free(next, arena) };
         }
+    }
+}
+
+impl<T> Extent<T> {
+    /// Gives an extent back; returns the one before it.
+    ///
+    /// # Safety
+    /// It came from a box, its pieces from this arena, and nobody uses it again.
+    unsafe fn free(extent: *mut Self, arena: &Arena) -> *mut Self {
+        // SAFETY: the caller's promise.
+        let extent = unsafe { Box::from_raw(extent) };
+        // SAFETY: the block came from the arena with this length.
+        unsafe { arena.release(extent.pieces.cast(), extent.len * size_of::<T>()) };
+        extent.before
     }
 }

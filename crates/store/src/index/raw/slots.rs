@@ -42,9 +42,9 @@ use crate::sync::{
 /// Slots of a group.
 const GROUP: usize = BUCKET_SLOTS;
 /// Groups of a wider run: so many times as much room as the group that it is behind.
-const WIDER_GROUPS: usize = 8;
+const WIDER_GROUPS: usize = 4;
 /// Runs behind a group, one behind the other.
-const DEPTH_MAX: u32 = 2;
+const DEPTH_MAX: u32 = 3;
 /// Slots of a window in a wider run.
 const WIDER_WINDOW: usize = in_models(32, 8);
 /// Groups that are one place.
@@ -55,6 +55,9 @@ pub(crate) const HEIGHT: u64 = 64;
 const USED_OF_5: u32 = 4;
 /// or when so many keys are in wider runs.
 const OVERFLOW_MAX: u32 = in_models(256, 8) as u32;
+/// and by the writer itself, whatever others are doing, when so many are there, or as many are used in all as
+/// the leaf has slots.
+const OVERFLOW_LIMIT: u32 = 4 * OVERFLOW_MAX;
 
 /// What is behind a group.
 pub(crate) struct Link(AtomicPtr<Wider>);
@@ -282,7 +285,7 @@ impl SlotLeaf {
         let run = match home.wider() {
             Some(run) => run,
             None => {
-                let run = self.wider.take(arena).ok_or(Blocked::NoRoom)?;
+                let run = self.wider.take(arena);
                 home.extra.0.store(std::ptr::from_ref(run).cast_mut(), Ordering::Release);
                 run
             }
@@ -398,6 +401,9 @@ impl SlotLeaf {
             0 => 0,
             _ => self.overflow.fetch_add(1, Ordering::Relaxed) + 1,
         };
+        if used >= self.slots() as u32 || overflow >= OVERFLOW_LIMIT {
+            return Some(Trigger::NoRoom);
+        }
         (self.is_full(used) || overflow >= OVERFLOW_MAX).then_some(Trigger::Full)
     }
 
@@ -513,7 +519,7 @@ impl Wider {
 fn start_of(height: u64, expansion_2: u32, depth: u32) -> u64 {
     // Heights are capped so that the product fits: 2^44 keys in a leaf are far more than there are.
     let height = height.min(1 << 50);
-    ((height * u64::from(expansion_2)) << (3 * depth)) / (2 * HEIGHT)
+    ((height * u64::from(expansion_2)) << (2 * depth)) / (2 * HEIGHT)
 }
 
 #[inline(always)]
