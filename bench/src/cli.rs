@@ -112,6 +112,9 @@ pub struct YcsbCommand {
     /// Workloads, a to f [default: all]
     #[arg(long, value_name = "LETTER,…", value_delimiter = ',')]
     pub workload: Vec<String>,
+    /// How much is cached, and what is drawn.
+    #[command(flatten)]
+    pub own: ycsb::YcsbOptions,
     /// How to measure.
     #[command(flatten)]
     pub options: Options,
@@ -197,9 +200,9 @@ pub fn run(command: BenchCommand) -> Result<()> {
             let workloads = suite::async_reads::choose_workloads(&workloads)?;
             suite::async_reads::run(&engines, &workloads, &options)?.print(options.run.json)
         }
-        BenchCommand::Ycsb(YcsbCommand { workload, options }) => {
+        BenchCommand::Ycsb(YcsbCommand { workload, own, options }) => {
             let workloads = ycsb::choose_workloads(&workload)?;
-            ycsb::run(&[&LEARNED], &workloads, &options)?.print(options.run.json)
+            ycsb::run(&[&LEARNED], &workloads, &options, &own)?.print(options.run.json)
         }
         BenchCommand::ReadAfterDelete(ReadAfterDeleteCommand { options }) => {
             readafterdelete::run(&[&RHUMB, &RHUMB_RANGES, &RHUMB_RANGES_5000], &options)?

@@ -54,6 +54,8 @@ enum Suite {
         #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
         subjects: Vec<String>,
         #[command(flatten)]
+        own: ycsb::YcsbOptions,
+        #[command(flatten)]
         options: Options,
     },
     /// Many keys at once, asynchronous reads and scans, with little in the cache
@@ -112,9 +114,10 @@ fn main() -> Result<()> {
             engine_suite::run(&subjects, &workloads, &options)?.print(options.run.json)
         }
         #[cfg(feature = "engine")]
-        Suite::Ycsb { workload, subjects, options } => {
+        Suite::Ycsb { workload, subjects, own, options } => {
             let workloads = ycsb::choose_workloads(&workload)?;
-            ycsb::run(&engine::chosen(&subjects)?, &workloads, &options)?.print(options.run.json)
+            let subjects = engine::chosen(&subjects)?;
+            ycsb::run(&subjects, &workloads, &options, &own)?.print(options.run.json)
         }
         #[cfg(feature = "engine")]
         Suite::Async { workloads, subjects, options } => {
