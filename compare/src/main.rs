@@ -15,7 +15,7 @@ use rhumb_bench::suite::index::IndexOptions;
 #[cfg(feature = "engine")]
 use rhumb_bench::{
     options::Options,
-    suite::{async_reads, engine as engine_suite, readafterdelete, ycsb},
+    suite::{async_reads, engine as engine_suite, idle::Process, readafterdelete, ycsb},
 };
 
 /// What the rivals' own measurements use. Without it, their small nodes cost them a third to a half.
@@ -128,7 +128,7 @@ fn main() -> Result<()> {
         #[cfg(feature = "engine")]
         Suite::ReadAfterDelete { subjects, options } => {
             let subjects = engine::chosen_dropping(&subjects)?;
-            readafterdelete::run(&subjects, &options)?.print(options.run.json)
+            readafterdelete::run(&subjects, &options, Process::Own)?.print(options.run.json)
         }
         #[cfg(feature = "index")]
         Suite::Index { workload, poison, subjects, options } => {

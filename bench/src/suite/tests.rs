@@ -154,12 +154,21 @@ fn writers_are_followed_by_a_reader() {
 #[cfg(feature = "rhumb")]
 #[test]
 fn drops_are_held_against_what_was_before() {
-    use super::readafterdelete::{choose, run};
+    use super::{
+        idle::{PARTITIONS, Process},
+        readafterdelete::{choose, run},
+    };
 
     let known: [&dyn crate::dropping::DropEngine; 1] = [&crate::dropping::RHUMB];
     assert!(choose(&["other".to_owned()], &known).is_err());
     let engines = choose(&[], &known).expect("all");
-    let report = run(&engines, &options(&["--repeat=1"])).expect("sound");
+    let report = run(&engines, &options(&["--repeat=1"]), Process::This).expect("sound");
+    for partitions in PARTITIONS {
+        for workload in ["create", "flush", "written", "idle", "files", "scan10"] {
+            let workload = format!("{workload}_{partitions}");
+            assert!(report.value("rhumb", &workload, 1).is_some(), "{workload}");
+        }
+    }
     for workload in ["seek_dead", "scan_dead", "scan_live", "get_live", "space"] {
         for subject in ["rhumb", "before"] {
             assert!(report.value(subject, workload, 1).is_some(), "{subject} {workload}");

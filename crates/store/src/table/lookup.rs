@@ -46,7 +46,7 @@ impl Table {
     /// # Errors
     ///
     /// [`Error::Corrupt`] if the block is malformed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lookup(
         &self,
         guard: &Guard,
