@@ -313,6 +313,7 @@ impl Core {
         let taken = sealed.max(self.options.memtable_bytes)
             + self.options.memtable_bytes
             + self.tables.counters.pinned_bytes.load(Ordering::Relaxed)
+            + self.tables.reads.buffer_bytes()
             + budget / ALLOCATOR_SLACK;
         self.tables.cache.set_capacity(budget.saturating_sub(taken).max(budget / 16));
     }

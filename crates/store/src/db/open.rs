@@ -68,11 +68,13 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     }
     let mut state = recovered.map(|recovered| recovered.state).unwrap_or_default();
     let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
+    let reads = ReadEngine::new(&fs, options.read_engine, options.background_threads == 0)
+        .with_ahead_bytes(options.ahead_bytes_max());
     let tables = Arc::new(TableContext {
         fs: Arc::clone(&fs),
         dir: dir.clone(),
         read_mode: options.read_mode,
-        reads: Arc::new(ReadEngine::new(&fs, options.read_engine, options.background_threads == 0)),
+        reads: Arc::new(reads),
         cache: BlockCache::new(options.memory_budget_bytes / 2),
         counters: Arc::new(TableCounters::default()),
         shared: Arc::default(),

@@ -42,7 +42,7 @@ pub(crate) trait Pinned {
 }
 
 impl Pinned for &Guard {
-    #[inline]
+    #[inline(always)]
     fn with<T>(&self, act: impl FnOnce(&Guard) -> T) -> T {
         act(self)
     }

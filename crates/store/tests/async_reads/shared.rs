@@ -3,7 +3,7 @@
 use std::thread;
 
 use crate::common::{
-    Map, Random, WAYS, await_no_buffers, block_on, change, open, rounds, some_keys,
+    Map, Random, WAYS, await_no_buffers, block_on, builder, change, open, rounds, some_keys,
 };
 
 #[test]
@@ -72,5 +72,40 @@ fn tasks_of_an_executor_read_side_by_side() {
             runtime.block_on(task).expect("a task");
         }
         await_no_buffers(&db);
+    }
+}
+
+/// What a scan reads ahead at most is two mebibytes; together they may have one here.
+#[test]
+fn many_scans_at_once_read_less_ahead_each() {
+    const SCANS: usize = 32;
+    const KEYS: u32 = 16_000;
+    for way in WAYS {
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = builder(&dir.path().join("db"))
+            .table_bytes(64 << 20)
+            .memory_budget_bytes(8 << 20)
+            .read_engine(way.0)
+            .read_mode(way.1)
+            .open()
+            .expect("open");
+        let keyspace = db.keyspace("k", rhumb::KeyspaceOptions::default()).expect("keyspace");
+        let value = [7; 1000];
+        keyspace.ingest((0..KEYS).map(|i| (i.to_be_bytes(), value))).expect("ingest");
+        let mut scans: Vec<_> = (0..SCANS).map(|_| keyspace.iter()).collect();
+        let mut most = 0;
+        for number in 0..KEYS {
+            for scan in &mut scans {
+                let (key, found) = scan.next().expect("not the end").expect("a pair");
+                assert!(*key == number.to_be_bytes() && *found == value);
+            }
+            most = most.max(db.stats().read_buffer_bytes);
+        }
+        // Each has what it is in and a small piece besides; buffers that are kept come on top.
+        let bound = (1 << 20) + SCANS as u64 * (48 << 10) + (512 << 10);
+        assert!((100 << 10..=bound).contains(&most), "{most} bytes by {way:?}");
+        drop(scans);
+        await_no_buffers(&db);
+        assert!(db.stats().read_buffer_bytes <= 512 << 10, "what is kept is bounded");
     }
 }
