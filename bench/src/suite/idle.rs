@@ -172,7 +172,8 @@ pub(super) fn conclude(report: &mut Report) {
         let of = |partitions| report.value(OURS, &format!("{name}_{partitions}"), 1);
         let Some((few, many)) = of(first).zip(of(last)) else { continue };
         let each = ((many - few) / f64::from(last - first)).max(0.0).round();
-        let text = format!("{name}: each partition adds {each} bytes, from {first} to {last} of them");
+        let text =
+            format!("{name}: each partition adds {each} bytes, from {first} to {last} of them");
         let object = serde_json::json!({
             "suite": "readafterdelete", "workload": format!("{name}_each"), "subject": OURS,
             "value": each, "unit": "bytes",

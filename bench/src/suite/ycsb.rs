@@ -164,7 +164,11 @@ pub fn run(
         keys: records,
         value_bytes: values.size(),
     };
-    let environment = super::environment_line(options, engines, &[(if tuning.direct { "cold" } else { "warm" }, tuning)]);
+    let environment = super::environment_line(
+        options,
+        engines,
+        &[(if tuning.direct { "cold" } else { "warm" }, tuning)],
+    );
     let mut report = Report::new(heading, environment);
     let workspace = Workspace::create(options)?;
     let mut progress = Progress::default();

@@ -1,6 +1,6 @@
 //! The plan of a point read: newest to oldest through the levels, one candidate table a level.
 
-use std::ops::Deref;
+use std::{borrow::Borrow, ops::Deref};
 
 use rhumb_model::code;
 
@@ -37,14 +37,19 @@ pub(crate) struct LargeRef {
 
 /// Where a read gets the epoch guard that it looks at resident blocks with.
 pub(crate) trait Pinned {
-    /// Acts with a guard.
-    fn with<T>(&self, act: impl FnOnce(&Guard) -> T) -> T;
+    /// What is held meanwhile.
+    type Held: Borrow<Guard>;
+
+    /// A guard for one step.
+    fn hold(&self) -> Self::Held;
 }
 
-impl Pinned for &Guard {
+impl<'g> Pinned for &'g Guard {
+    type Held = &'g Guard;
+
     #[inline(always)]
-    fn with<T>(&self, act: impl FnOnce(&Guard) -> T) -> T {
-        act(self)
+    fn hold(&self) -> &'g Guard {
+        self
     }
 }
 
@@ -52,8 +57,10 @@ impl Pinned for &Guard {
 pub(crate) struct EachStep;
 
 impl Pinned for EachStep {
-    fn with<T>(&self, act: impl FnOnce(&Guard) -> T) -> T {
-        act(&pin())
+    type Held = Guard;
+
+    fn hold(&self) -> Guard {
+        pin()
     }
 }
 
@@ -125,7 +132,8 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
     fn search(&mut self, mut bracket: Bracket, at: usize) -> Result<Lookup> {
         let (key, hash, seq) = (self.key, self.hash, self.seq);
         let Some(Some(table)) = self.candidate(at) else { return Ok(Lookup::Absent) };
-        let lookup = self.guard.with(|guard| table.search(guard, &mut bracket, key, hash, seq))?;
+        let held = self.guard.hold();
+        let lookup = table.search(held.borrow(), &mut bracket, key, hash, seq)?;
         self.bracket = matches!(lookup, Lookup::Need(_)).then_some(bracket);
         Ok(lookup)
     }
@@ -158,10 +166,7 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
                 meta.entries == 0 || removed > 0 && removed >= meta.seq_max
             };
             let lookup = match candidate.filter(|table| !is_passed(table)) {
-                Some(table) => self.guard.with(|guard| match block {
-                    Some(block) => table.lookup_at(guard, block, key, *hash, *seq),
-                    None => table.lookup(guard, key, *hash, *seq),
-                })?,
+                Some(table) => table.lookup(self.guard.hold().borrow(), block, key, *hash, *seq)?,
                 None => Lookup::Absent,
             };
             self.block = None;
@@ -228,10 +233,7 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
             };
             let (block, Self { key, hash, seq, .. }) = (self.block, &*self);
             let lookup = match candidate {
-                Some(table) => self.guard.with(|guard| match block {
-                    Some(block) => table.lookup_at(guard, block, key, *hash, *seq),
-                    None => table.lookup(guard, key, *hash, *seq),
-                })?,
+                Some(table) => table.lookup(self.guard.hold().borrow(), block, key, *hash, *seq)?,
                 None => Lookup::Absent,
             };
             self.block = None;
