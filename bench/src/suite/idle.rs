@@ -165,7 +165,6 @@ pub(super) fn run(
 }
 
 /// What each partition adds, from the fewest to the most.
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
 pub(super) fn conclude(report: &mut Report) {
     let [first, .., last] = PARTITIONS;
     for name in ["written", "idle"] {

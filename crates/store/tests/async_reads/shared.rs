@@ -2,6 +2,8 @@
 
 use std::thread;
 
+use rhumb::{Compression, KeyspaceOptions, TableOptions};
+
 use crate::common::{
     Map, Random, WAYS, await_no_buffers, block_on, builder, change, open, rounds, some_keys,
 };
@@ -90,7 +92,9 @@ fn many_scans_at_once_read_less_ahead_each() {
             .read_mode(way.1)
             .open()
             .expect("open");
-        let keyspace = db.keyspace("k", rhumb::KeyspaceOptions::default()).expect("keyspace");
+        let table = TableOptions { compression: Compression::None, ..TableOptions::default() };
+        let options = KeyspaceOptions { table, ..KeyspaceOptions::default() };
+        let keyspace = db.keyspace("k", options).expect("keyspace");
         let value = [7; 1000];
         keyspace.ingest((0..SCANS * KEYS).map(|i| (i.to_be_bytes(), value))).expect("ingest");
         let mut scans: Vec<_> =
