@@ -154,14 +154,16 @@ mod tests {
         let one = buffers.lend(8192);
         let place = one.as_ptr();
         let other = buffers.lend(1 << 20);
-        assert_eq!((buffers.lent(), buffers.bytes()), (2, 8192 + (1 << 20)));
+        // Some bytes of each are there for the alignment.
+        let (lent, both) = (buffers.bytes(), 8192 + (1 << 20)..=16_384 + (1 << 20));
+        assert!(buffers.lent() == 2 && both.contains(&lent), "{lent} bytes");
         assert!(buffers.has_room_ahead(1 << 20) && !buffers.has_room_ahead(63 << 20));
         drop(one);
         assert_eq!(buffers.lend(4096).as_ptr(), place);
         drop(other);
         assert_eq!(buffers.lent(), 0);
         assert!(buffers.has_room_ahead(64 << 20));
-        assert_eq!(buffers.bytes(), 8192 + (1 << 20), "they are kept");
+        assert_eq!(buffers.bytes(), lent, "they are kept");
     }
 
     #[test]
