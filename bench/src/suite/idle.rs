@@ -7,6 +7,7 @@
 
 use std::{
     env,
+    io::{self, Write},
     path::Path,
     process::{Command, exit},
     time::Instant,
@@ -70,7 +71,8 @@ pub(super) fn perform_task(options: &Options, tuning: &Tuning) -> Result<()> {
     let partitions = partitions.and_then(|n| n.parse().ok()).context(TASK)?;
     let directory = Path::new(directory.context(TASK)?);
     let figures = measure(step, options, tuning, partitions, directory)?;
-    println!("{MARK} {}", figures.map(|figure| figure.to_string()).join(" "));
+    let line = figures.map(|figure| figure.to_string()).join(" ");
+    writeln!(io::stdout().lock(), "{MARK} {line}")?;
     exit(0)
 }
 
