@@ -7,13 +7,14 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::{
-    dropping::{RHUMB, RHUMB_RANGES, RHUMB_RANGES_5000},
+    dropping::{DropEngine, RHUMB, RHUMB_RANGES, RHUMB_RANGES_5000},
     options::Options,
     rhumb_engine::{ADAPTIVE, BINARY_SEARCH, LEARNED, LEARNED_MEMTABLE, PLAIN, THREADS, UNTRAINED},
     rhumb_index,
     subject::Engine,
     suite::{
         self, engine,
+        idle::Process,
         index::{self, IndexOptions},
         models, readafterdelete, ycsb,
     },
@@ -44,9 +45,9 @@ pub enum BenchCommand {
     /// Drop every second of ten partitions, and read before and after
     ///
     /// Subjects: a partition for each, and one range or a thousand that are deleted for each. Workloads:
-    /// drop seek_dead scan_dead scan_live get_live space, and with 10, 1000 and 10000 partitions of one
-    /// entry create, idle (bytes that each takes) and scan10. --keys are those of one partition [default:
-    /// 300000].
+    /// drop seek_dead scan_dead scan_live get_live space, and with 1, 10, 1000 and 10000 partitions of one
+    /// entry create, flush (of all), written and idle (bytes by which a process grows that writes them, or
+    /// opens them), files and scan10. --keys are those of one partition [default: 300000].
     #[command(name = "readafterdelete")]
     ReadAfterDelete(ReadAfterDeleteCommand),
     /// Compare index blocks: codes trained from keys, eight plain bytes, binary search
@@ -112,6 +113,9 @@ pub struct YcsbCommand {
     /// Workloads, a to f [default: all]
     #[arg(long, value_name = "LETTER,…", value_delimiter = ',')]
     pub workload: Vec<String>,
+    /// How much is cached, and what is drawn.
+    #[command(flatten)]
+    pub own: ycsb::YcsbOptions,
     /// How to measure.
     #[command(flatten)]
     pub options: Options,
@@ -197,13 +201,13 @@ pub fn run(command: BenchCommand) -> Result<()> {
             let workloads = suite::async_reads::choose_workloads(&workloads)?;
             suite::async_reads::run(&engines, &workloads, &options)?.print(options.run.json)
         }
-        BenchCommand::Ycsb(YcsbCommand { workload, options }) => {
+        BenchCommand::Ycsb(YcsbCommand { workload, own, options }) => {
             let workloads = ycsb::choose_workloads(&workload)?;
-            ycsb::run(&[&LEARNED], &workloads, &options)?.print(options.run.json)
+            ycsb::run(&[&LEARNED], &workloads, &options, &own)?.print(options.run.json)
         }
         BenchCommand::ReadAfterDelete(ReadAfterDeleteCommand { options }) => {
-            readafterdelete::run(&[&RHUMB, &RHUMB_RANGES, &RHUMB_RANGES_5000], &options)?
-                .print(options.run.json)
+            let engines: [&dyn DropEngine; 3] = [&RHUMB, &RHUMB_RANGES, &RHUMB_RANGES_5000];
+            readafterdelete::run(&engines, &options, Process::Own)?.print(options.run.json)
         }
         BenchCommand::Models(ModelsCommand { options }) => {
             models::run(&options)?.print(options.run.json)

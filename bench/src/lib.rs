@@ -18,6 +18,7 @@ pub mod environment;
 pub mod keys;
 pub mod options;
 pub mod overlap;
+pub mod plot;
 pub mod progress;
 pub mod random;
 #[cfg(all(feature = "rhumb", target_os = "linux"))]

@@ -15,7 +15,7 @@ use rhumb_bench::suite::index::IndexOptions;
 #[cfg(feature = "engine")]
 use rhumb_bench::{
     options::Options,
-    suite::{async_reads, engine as engine_suite, readafterdelete, ycsb},
+    suite::{async_reads, engine as engine_suite, idle::Process, readafterdelete, ycsb},
 };
 
 /// What the rivals' own measurements use. Without it, their small nodes cost them a third to a half.
@@ -53,6 +53,8 @@ enum Suite {
         /// Subjects [default: rhumb,rocksdb,fjall,redb,lmdb]
         #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
         subjects: Vec<String>,
+        #[command(flatten)]
+        own: ycsb::YcsbOptions,
         #[command(flatten)]
         options: Options,
     },
@@ -112,9 +114,10 @@ fn main() -> Result<()> {
             engine_suite::run(&subjects, &workloads, &options)?.print(options.run.json)
         }
         #[cfg(feature = "engine")]
-        Suite::Ycsb { workload, subjects, options } => {
+        Suite::Ycsb { workload, subjects, own, options } => {
             let workloads = ycsb::choose_workloads(&workload)?;
-            ycsb::run(&engine::chosen(&subjects)?, &workloads, &options)?.print(options.run.json)
+            let subjects = engine::chosen(&subjects)?;
+            ycsb::run(&subjects, &workloads, &options, &own)?.print(options.run.json)
         }
         #[cfg(feature = "engine")]
         Suite::Async { workloads, subjects, options } => {
@@ -125,7 +128,7 @@ fn main() -> Result<()> {
         #[cfg(feature = "engine")]
         Suite::ReadAfterDelete { subjects, options } => {
             let subjects = engine::chosen_dropping(&subjects)?;
-            readafterdelete::run(&subjects, &options)?.print(options.run.json)
+            readafterdelete::run(&subjects, &options, Process::Own)?.print(options.run.json)
         }
         #[cfg(feature = "index")]
         Suite::Index { workload, poison, subjects, options } => {

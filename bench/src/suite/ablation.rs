@@ -4,13 +4,11 @@
 //! Every value that is read is verified. Subjects take turns within each repetition.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     time::Instant,
 };
 
-use anyhow::{Context, Result, anyhow};
-use plotters::prelude::*;
+use anyhow::{Context, Result};
 
 use super::{Workspace, async_reads::get_overlapped};
 use crate::{
@@ -18,6 +16,7 @@ use crate::{
     drive::{Course, run as drive},
     environment,
     options::Options,
+    plot,
     progress::Progress,
     report::{Heading, Report, Sample},
     rhumb_engine::{ADAPTIVE_MODELS, ASYNC, CODING, MODELS, NONE, PARTITIONS, Rhumb, TRIDENT_KV},
@@ -42,8 +41,8 @@ const DRAWN: [&str; 2] = ["get_small_cache", "get_large_cache"];
 /// Measures every technique.
 ///
 /// # Errors
-/// If a store fails, or returns anything but what was written to it, or `plot` cannot be written.
-pub fn run(options: &Options, plot: Option<&Path>) -> Result<Report> {
+/// If a store fails, or returns anything but what was written to it, or `drawn` cannot be written.
+pub fn run(options: &Options, drawn: Option<&Path>) -> Result<Report> {
     options.validate()?;
     let (set, values) = (options.key_set()?, options.values()?);
     let (warm, cold) = (options.warm(&set), options.cold(&set));
@@ -72,9 +71,9 @@ pub fn run(options: &Options, plot: Option<&Path>) -> Result<Report> {
         }
     }
     conclude(&mut report);
-    if let Some(path) = plot {
-        let svg = draw(&report).map_err(|error| anyhow!("cannot draw the figures: {error}"))?;
-        fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(path) = drawn {
+        let names = TECHNIQUES.map(|(engine, _)| engine.name());
+        plot::write_rates(&report, &DRAWN, &names, (1, "reads"), path)?;
     }
     Ok(report)
 }
@@ -150,47 +149,4 @@ fn conclude(report: &mut Report) {
             report.conclude(format!("{name} {workload}: {times:.2} times none"), object);
         }
     }
-}
-
-/// Bars for the reads of each technique, one chart for each cache.
-fn draw(report: &Report) -> Result<String, Box<dyn std::error::Error>> {
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (900, 640)).into_drawing_area();
-        root.fill(&WHITE)?;
-        for (workload, area) in DRAWN.iter().zip(root.split_evenly((DRAWN.len(), 1))) {
-            let rates = TECHNIQUES
-                .map(|(engine, _)| report.value(engine.name(), workload, 1).unwrap_or(0.0) / 1e3);
-            let highest = rates.into_iter().fold(1e-3, f64::max) * 1.05;
-            let count = i32::try_from(TECHNIQUES.len())?;
-            let mut chart = ChartBuilder::on(&area)
-                .caption(format!("{workload}: thousand reads a second"), ("sans-serif", 16))
-                .margin(8)
-                .x_label_area_size(28)
-                .y_label_area_size(60)
-                .build_cartesian_2d((0..count - 1).into_segmented(), 0.0..highest)?;
-            let name = |at: &SegmentValue<i32>| match at {
-                SegmentValue::CenterOf(i) => usize::try_from(*i)
-                    .ok()
-                    .and_then(|i| TECHNIQUES.get(i))
-                    .map_or_else(String::new, |(engine, _)| engine.name().to_owned()),
-                _ => String::new(),
-            };
-            chart
-                .configure_mesh()
-                .disable_x_mesh()
-                .x_labels(TECHNIQUES.len())
-                .x_label_formatter(&name)
-                .draw()?;
-            let bars = (0..count).zip(rates).map(|(i, rate)| {
-                let corners = [(SegmentValue::Exact(i), 0.0), (SegmentValue::Exact(i + 1), rate)];
-                let mut bar = Rectangle::new(corners, BLUE.mix(0.6).filled());
-                bar.set_margin(0, 0, 8, 8);
-                bar
-            });
-            chart.draw_series(bars)?;
-        }
-        root.present()?;
-    }
-    Ok(svg)
 }

@@ -5,6 +5,8 @@ pub mod ablation;
 #[cfg(all(feature = "rhumb", target_os = "linux"))]
 pub mod async_reads;
 pub mod engine;
+#[cfg(feature = "rhumb")]
+pub mod idle;
 pub mod index;
 #[cfg(feature = "rhumb")]
 pub mod models;

@@ -11,11 +11,9 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::Workspace;
+use super::{Workspace, idle};
 use crate::{
-    dropping::{
-        DropEngine, DropStore, PARTITIONS, RHUMB, RhumbDrops, key_of as key, partition_name,
-    },
+    dropping::{DropEngine, DropStore, PARTITIONS, key_of as key, partition_name},
     environment,
     options::Options,
     progress::Progress,
@@ -30,9 +28,6 @@ const QUICK_KEYS: usize = 30_000;
 
 /// Entries of one scan.
 const SCAN_ENTRIES: usize = 100;
-
-/// How many partitions idle, and are looked into, at a time.
-const IDLE: [u32; 3] = [10, 1_000, 10_000];
 
 /// Memory of a store, unless `--cache` says otherwise.
 const CACHE_BYTES: u64 = 512 << 20;
@@ -64,7 +59,11 @@ pub fn choose<'e>(
 ///
 /// # Errors
 /// If a store fails, or returns anything but what was written to it.
-pub fn run(engines: &[&dyn DropEngine], options: &Options) -> Result<Report> {
+pub fn run(
+    engines: &[&dyn DropEngine],
+    options: &Options,
+    process: idle::Process,
+) -> Result<Report> {
     options.run.validate()?;
     let quick = if options.run.quick { QUICK_KEYS } else { KEYS };
     let keys = options.run.keys.unwrap_or(quick);
@@ -83,6 +82,7 @@ pub fn run(engines: &[&dyn DropEngine], options: &Options) -> Result<Report> {
         background_threads: 2,
         data_bytes: (keys * PARTITIONS as usize * (options.value_size + 22)) as u64,
     };
+    idle::perform_task(options, &tuning)?;
     let mut environment = super::environment_line(options, &[], &[]);
     if let Some(line) = environment.as_object_mut() {
         let subjects =
@@ -101,18 +101,20 @@ pub fn run(engines: &[&dyn DropEngine], options: &Options) -> Result<Report> {
             drop_and_read(options, keys, (engine, &tuning), &directory, &mut report)
                 .context(engine.name())?;
         }
-        for partitions in IDLE.into_iter().filter(|_| engines.iter().any(|e| e.name() == OURS)) {
+        let is_ours = engines.iter().any(|engine| engine.name() == OURS);
+        for partitions in idle::PARTITIONS.into_iter().filter(|_| is_ours) {
             progress.task(format!("repetition {repetition}, {partitions} partitions idle"));
             Workspace::empty(&directory)?;
-            idle(options, &tuning, partitions, &directory, &mut report)?;
+            idle::run(options, &tuning, (partitions, process), &directory, &mut report)?;
         }
         Workspace::remove(&directory)?;
     }
+    idle::conclude(&mut report);
     Ok(report)
 }
 
 /// The value of a key: its own bytes over and over.
-fn is_value(key: &[u8], value: &[u8], len: usize) -> bool {
+pub(super) fn is_value(key: &[u8], value: &[u8], len: usize) -> bool {
     value.len() == len && value.iter().zip(key.iter().cycle()).all(|(a, b)| a == b)
 }
 
@@ -237,7 +239,7 @@ fn read(
 }
 
 /// How often `one` is done in a second.
-fn rate(time: Duration, mut one: impl FnMut() -> Result<()>) -> Result<Sample> {
+pub(super) fn rate(time: Duration, mut one: impl FnMut() -> Result<()>) -> Result<Sample> {
     let (begun, mut times) = (Instant::now(), 0_u32);
     loop {
         for _ in 0..16 {
@@ -249,45 +251,4 @@ fn rate(time: Duration, mut one: impl FnMut() -> Result<()>) -> Result<Sample> {
             return Ok(Sample::plain(f64::from(times) / elapsed.as_secs_f64(), "ops/s"));
         }
     }
-}
-
-/// What partitions take that hold one entry each and are not used, and what a short scan costs among
-/// them.
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn idle(
-    options: &Options,
-    tuning: &Tuning,
-    partitions: u32,
-    directory: &Path,
-    report: &mut Report,
-) -> Result<()> {
-    let mut store = RhumbDrops::open(directory, tuning, None)?;
-    let begun = Instant::now();
-    for partition in 0..partitions {
-        let key = key(partition, 0);
-        let value: Vec<u8> = key.bytes().cycle().take(options.value_size).collect();
-        store.insert(partition, key.as_bytes(), &value)?;
-    }
-    let took = begun.elapsed().as_secs_f64() * 1e9 / f64::from(partitions);
-    report.add(RHUMB.name(), &format!("create_{partitions}"), 1, Sample::plain(took, "ns"));
-    store.flush()?;
-    drop(store);
-    let before = environment::resident_bytes().unwrap_or(0);
-    let mut store = RhumbDrops::open(directory, tuning, None)?;
-    let taken = environment::resident_bytes().unwrap_or(0).saturating_sub(before);
-    let each = Sample::plain(taken as f64 / f64::from(partitions), "bytes");
-    report.add(RHUMB.name(), &format!("idle_{partitions}"), 1, each);
-    let mut rng = Rng::new(options.run.seed);
-    let scan = rate(options.run.time(), || {
-        let partition = rng.below(u64::from(partitions)) as u32;
-        let (mut found, most) = (0, 10.min((partitions - partition) as usize));
-        store.scan(partition, key(partition, 0).as_bytes(), &mut |_, _| {
-            found += 1;
-            Ok(found < most)
-        })?;
-        ensure!(found == most, "{found} entries");
-        Ok(())
-    })?;
-    report.add(RHUMB.name(), &format!("scan10_{partitions}"), 1, scan);
-    Ok(())
 }

@@ -2,7 +2,10 @@
 
 use clap::{Args, FromArgMatches};
 
-use super::{choose, engine, ycsb};
+use super::{
+    choose, engine,
+    ycsb::{self, YcsbOptions},
+};
 use crate::{
     model::{Fault, ModelEngine},
     options::Options,
@@ -36,9 +39,20 @@ fn sound_stores_pass_and_every_line_is_reported() {
         assert_eq!(lines.count(), 6, "{line} in {text}");
     }
 
-    let report = ycsb::run(&engines, &ycsb::choose_workloads(&[]).expect("all"), &options);
+    let letters = ycsb::choose_workloads(&[]).expect("all");
+    let report = ycsb::run(&engines, &letters, &options, &YcsbOptions::default());
     let text = report.expect("sound").json_lines();
     assert_eq!(text.lines().count(), 1 + 6 * 2 * 2 + 6 * 2, "{text}");
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let plot = directory.path().join("ycsb.svg");
+    let own = YcsbOptions { cache_share: Some(0.1), plot: Some(plot.clone()) };
+    let report = ycsb::run(&engines, &letters, &options, &own).expect("sound");
+    assert!(report.json_lines().contains("\"cold\":"), "{}", report.json_lines());
+    let drawn = std::fs::read_to_string(&plot).expect("drawn");
+    assert!(drawn.contains("other") && drawn.matches("operations a second").count() == 6);
+    let own = YcsbOptions { cache_share: Some(0.0), plot: None };
+    assert!(ycsb::run(&engines, &letters, &options, &own).is_err());
 }
 
 #[cfg(feature = "rhumb")]
@@ -69,7 +83,8 @@ fn every_fault_is_caught() {
         assert!(result.is_err(), "{fault:?} passed the engine suite");
         if !matches!(fault, Fault::PhantomKey | Fault::MultiGetForgets) {
             let letters = ycsb::choose_workloads(&[]).expect("all");
-            let result = ycsb::run(&engines, &letters, &options(&["--repeat=1"]));
+            let options = options(&["--repeat=1"]);
+            let result = ycsb::run(&engines, &letters, &options, &YcsbOptions::default());
             assert!(result.is_err(), "{fault:?} passed YCSB");
         }
     }
@@ -139,12 +154,21 @@ fn writers_are_followed_by_a_reader() {
 #[cfg(feature = "rhumb")]
 #[test]
 fn drops_are_held_against_what_was_before() {
-    use super::readafterdelete::{choose, run};
+    use super::{
+        idle::{PARTITIONS, Process},
+        readafterdelete::{choose, run},
+    };
 
     let known: [&dyn crate::dropping::DropEngine; 1] = [&crate::dropping::RHUMB];
     assert!(choose(&["other".to_owned()], &known).is_err());
     let engines = choose(&[], &known).expect("all");
-    let report = run(&engines, &options(&["--repeat=1"])).expect("sound");
+    let report = run(&engines, &options(&["--repeat=1"]), Process::This).expect("sound");
+    for partitions in PARTITIONS {
+        for workload in ["create", "flush", "written", "idle", "files", "scan10"] {
+            let workload = format!("{workload}_{partitions}");
+            assert!(report.value("rhumb", &workload, 1).is_some(), "{workload}");
+        }
+    }
     for workload in ["seek_dead", "scan_dead", "scan_live", "get_live", "space"] {
         for subject in ["rhumb", "before"] {
             assert!(report.value(subject, workload, 1).is_some(), "{subject} {workload}");

@@ -2,7 +2,8 @@
 //!
 //! Each subject is loaded once per repetition and brought to rest; then the workloads run one after
 //! another in the order A, B, C, F, D, E, so that the two that insert come last. All have a cache
-//! that holds everything.
+//! that holds everything, or one that holds a share of it and no page cache behind it; a store that
+//! maps its file cannot be held to that, and the report says so.
 
 use std::{
     path::PathBuf,
@@ -13,16 +14,20 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde_json::json;
 
 use super::Workspace;
 use crate::{
     choose::{ZIPF_EXPONENT, Zipf},
     contents::{Contents, Writer},
     drive::{Course, Worker, run as drive},
+    environment,
     options::Options,
+    plot,
     progress::Progress,
     report::{Heading, Report, Sample},
-    subject::{Engine, Session, Store, Tuning},
+    subject::{Engine, FileCache, Session, Store, Tuning},
     work::{Field, read_latest},
 };
 
@@ -37,6 +42,28 @@ const DRAWS_PER_RECORD: usize = 16;
 
 /// One in this many keys is kept back to be inserted by D and E.
 const KEYS_PER_INSERT: usize = 6;
+
+/// What the suite takes besides the options that all suites have.
+#[derive(Args, Clone, Debug, Default)]
+pub struct YcsbOptions {
+    /// Cache only this share of the data, and read past the page cache: 0.1 for data ten times the
+    /// cache. Where an engine reads through the page cache, that is emptied again and again
+    #[arg(long, value_name = "SHARE")]
+    pub cache_share: Option<f64>,
+    /// Draw the rates of all subjects, with the first of --threads, into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+}
+
+impl YcsbOptions {
+    /// Settings for a set of keys whose tuning with everything in the cache is `warm`.
+    fn tuning(&self, warm: Tuning) -> Result<Tuning> {
+        let Some(share) = self.cache_share else { return Ok(warm) };
+        ensure!((0.001..=1.0).contains(&share), "--cache-share must be between 0.001 and 1");
+        let cache_bytes = ((warm.data_bytes as f64 * share) as u64).max(1 << 20);
+        Ok(Tuning { cache_bytes, direct: true, ..warm })
+    }
+}
 
 /// A core workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +144,12 @@ pub fn choose_workloads(names: &[String]) -> Result<Vec<Letter>> {
 ///
 /// # Errors
 /// If a store fails, or returns anything but what was written to it.
-pub fn run(engines: &[&dyn Engine], letters: &[Letter], options: &Options) -> Result<Report> {
+pub fn run(
+    engines: &[&dyn Engine],
+    letters: &[Letter],
+    options: &Options,
+    own: &YcsbOptions,
+) -> Result<Report> {
     options.validate()?;
     ensure!(!engines.is_empty(), "no subjects");
     let set = options.key_set()?;
@@ -125,14 +157,18 @@ pub fn run(engines: &[&dyn Engine], letters: &[Letter], options: &Options) -> Re
     let reserve = if inserts { set.keys.len() / KEYS_PER_INSERT } else { 0 };
     let records = set.keys.len() - reserve;
     let values = options.values()?;
-    let tuning = options.warm(&set);
+    let tuning = own.tuning(options.warm(&set))?;
     let heading = Heading {
         suite: "ycsb",
         data: set.name.clone(),
         keys: records,
         value_bytes: values.size(),
     };
-    let environment = super::environment_line(options, engines, &[("warm", tuning)]);
+    let environment = super::environment_line(
+        options,
+        engines,
+        &[(if tuning.direct { "cold" } else { "warm" }, tuning)],
+    );
     let mut report = Report::new(heading, environment);
     let workspace = Workspace::create(options)?;
     let mut progress = Progress::default();
@@ -156,6 +192,19 @@ pub fn run(engines: &[&dyn Engine], letters: &[Letter], options: &Options) -> Re
                 Workspace::remove(&turn.directory)?;
             }
         }
+    }
+    let mapped = engines.iter().filter(|e| tuning.direct && e.file_cache() == FileCache::Mapped);
+    for name in mapped.map(|engine| engine.name()) {
+        let text = format!(
+            "{name} has no cache of its own: it maps its file, and all of it may stay in memory"
+        );
+        report.conclude(text, json!({ "subject": name, "cache_bytes": null, "is_mapped": true }));
+    }
+    if let Some(path) = &own.plot {
+        let letters: Vec<_> = letters.iter().map(|letter| letter.name()).collect();
+        let names: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
+        let threads = options.run.threads.first().copied().unwrap_or(1);
+        plot::write_rates(&report, &letters, &names, (threads, "operations"), path)?;
     }
     Ok(report)
 }
@@ -185,6 +234,10 @@ impl Turn<'_> {
         store.settle()?;
         // A store may only come to rest when it is opened again.
         store.close()?;
+        if self.tuning.direct {
+            environment::sync_files(&self.directory)?;
+            environment::drop_file_caches(&self.directory)?;
+        }
         let store = engine.open(&self.directory, &self.tuning)?;
 
         let present: Vec<_> =
@@ -205,8 +258,12 @@ impl Turn<'_> {
                 sample_every: if letter == Letter::C { 8 } else { 1 },
                 seed: self.seed ^ ((letter as u64) << 32),
             };
+            let drops = self.tuning.direct && engine.file_cache() == FileCache::Buffered;
             let mut on_tick = |units, elapsed| {
                 progress.rate(units, elapsed, "ops/s");
+                if drops {
+                    environment::drop_file_caches(&self.directory)?;
+                }
                 Ok(())
             };
             let measured =

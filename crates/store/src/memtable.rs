@@ -286,10 +286,17 @@ impl Memtable {
     }
 
     /// The newest version of `key` that is not newer than `seq`. O(log n).
+    #[inline(always)]
     pub(crate) fn get(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
         if !self.filter.may_contain(key) {
             return None;
         }
+        self.get_entry(tree, key, seq)
+    }
+
+    /// [`Memtable::get`] behind the filter.
+    #[inline(never)]
+    fn get_entry(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
         each!(&self.entries, entries => entries.get(tree, key, seq))
     }
 

@@ -195,6 +195,18 @@ pub(crate) const ZERO_TABLES_SLOWEST: usize = 36;
 /// How many full memtables may wait for their flush.
 pub(crate) const SEALED_MAX: usize = 2;
 
+/// The share of the memory budget that read-ahead takes at most, and what it may always take.
+const AHEAD_SHARE: u64 = 16;
+const AHEAD_BYTES_MIN: u64 = 1 << 20;
+
+impl DatabaseOptions {
+    /// How many bytes may be read ahead.
+    pub(crate) fn ahead_bytes_max(&self) -> usize {
+        let bytes = (self.memory_budget_bytes / AHEAD_SHARE).max(AHEAD_BYTES_MIN);
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+}
+
 impl Default for DatabaseOptions {
     fn default() -> Self {
         Self {
@@ -250,9 +262,11 @@ impl DatabaseBuilder {
         self
     }
 
-    /// Memory for memtables, pinned index and filter blocks, and cached blocks together, in bytes.
-    /// Default 512 MiB. Two memtables have their room from the start, a sixteenth is left to the
-    /// allocator, and the cache gets what pinned blocks leave of the rest: at least a sixteenth.
+    /// Memory for memtables, pinned index and filter blocks, buffers of reads, and cached blocks together, in
+    /// bytes. Default 512 MiB. Two memtables have their room from the start, a sixteenth is left to the
+    /// allocator, and the cache gets what pinned blocks and buffers leave of the rest: at least a sixteenth.
+    /// What scans and compactions read ahead takes a sixteenth at most, or 1 MiB: where many go on at once
+    /// each reads less ahead. The blocks that reads wait for at one moment come on top.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
         self.options.memory_budget_bytes = bytes;
         self

@@ -79,6 +79,36 @@ fn a_partition_is_there_from_its_first_write_to_its_drop() {
 }
 
 #[test]
+fn several_partitions_are_dropped_together() {
+    let fs = new_disk();
+    let db = builder(&fs).open().unwrap();
+    let keyspace = db.keyspace("k", by_tenant()).unwrap();
+    for tenant in ["a", "b", "c", "d"] {
+        keyspace.insert(format!("{tenant}/1"), "x").unwrap();
+    }
+    db.flush().unwrap();
+    // One that only the log knows.
+    keyspace.insert("e/1", "x").unwrap();
+    let snapshot = db.snapshot();
+    let number = db.stats().sequence_number;
+    assert_eq!(keyspace.drop_partitions(["c/", "nowhere", "a/", "e/", "a/"]).unwrap(), 3);
+    assert_eq!(db.stats().sequence_number, number + 1, "one number for all");
+    assert_eq!(keyspace.drop_partitions(["c/", "a/"]).unwrap(), 0);
+    assert_eq!(keyspace.drop_partitions::<&str>([]).unwrap(), 0);
+    assert_eq!(names(&keyspace), ["b/", "d/"]);
+    assert_eq!(keys(snapshot.iter(&keyspace)), ["a/1", "b/1", "c/1", "d/1", "e/1"]);
+    drop(snapshot);
+    keyspace.insert("c/2", "new").unwrap();
+    // What the log still has of them is not replayed.
+    let killed = fs.kill();
+    drop((keyspace, db));
+    let db = builder(&killed).open().unwrap();
+    let keyspace = db.keyspace("k", by_tenant()).unwrap();
+    assert_eq!(keys(keyspace.iter()), ["b/1", "c/2", "d/1"]);
+    assert_eq!(names(&keyspace), ["b/", "c/", "d/"]);
+}
+
+#[test]
 fn a_drop_frees_the_files_at_once_unless_a_snapshot_sees_them() {
     let fs = new_disk();
     let db = builder(&fs).open().unwrap();

@@ -5,10 +5,13 @@ use std::{
     collections::BTreeMap,
     ops::{Bound, RangeBounds},
     path::Path,
+    sync::Arc,
 };
 
 use proptest::{collection::vec, prelude::*};
-use rhumb::{Database, Keyspace, KeyspaceOptions, MemtableKind, Partitioning, TableOptions};
+use rhumb::{
+    Database, Keyspace, KeyspaceOptions, MemtableKind, Partitioning, TableOptions, io::sim::SimFs,
+};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -238,6 +241,36 @@ fn filled(home: &tempfile::TempDir, keys: u32) -> (Database, Keyspace) {
     }
     space.compact().unwrap();
     (db, space)
+}
+
+/// The log has nothing else to replay than what was deleted.
+#[test]
+fn deletes_of_ranges_alone_survive_a_kill() {
+    let fs = SimFs::new(1);
+    let open = |fs: &SimFs| {
+        let builder = Database::builder("/db").file_system(Arc::new(fs.clone()));
+        let db = builder.background_threads(0).open().unwrap();
+        let space = db.keyspace("k", options(Partitioning::None)).unwrap();
+        (db, space)
+    };
+    let (db, space) = open(&fs);
+    (0..100).for_each(|at| space.insert(key(at), "x").unwrap());
+    db.flush().unwrap();
+    space.delete_range(key(10)..key(20)).unwrap();
+    let mut batch = db.batch();
+    batch.delete_range(&space, key(30)..key(40));
+    batch.delete_range(&space, key(90)..);
+    batch.commit().unwrap();
+    let mut fs = fs.kill();
+    drop((space, db));
+    // And once more, from what that opening left.
+    for _ in 0..2 {
+        let (db, space) = open(&fs);
+        assert_eq!(space.iter().count(), 70);
+        assert!(space.get(key(15)).unwrap().is_none() && space.get(key(95)).unwrap().is_none());
+        fs = fs.kill();
+        drop((space, db));
+    }
 }
 
 #[test]

@@ -278,12 +278,26 @@ impl Core {
     /// Drops what was replaced and what no reader holds any more, and removes old logs: memory and
     /// disk space come back here. The caller holds no lock and may take its time.
     pub(crate) fn reclaim(&self) {
+        // A flush could not take them out if somebody wrote just then.
+        if let Some(mut state) = self.write.try_lock() {
+            self.give_up_logs(&mut state);
+        }
         let logs = std::mem::take(&mut *self.old_logs.lock());
         for log in logs {
             self.remove_file(&segment_path(&self.dir, log.header().id));
         }
         epoch::collect();
         self.limbo.drop_all();
+    }
+
+    /// [`Core::reclaim`] after something large was dropped. Freeing its pages and blocks takes longer than
+    /// its caller should wait, so the pool does it, where it has a thread that is not compacting.
+    pub(crate) fn reclaim_soon(&self) {
+        if self.options.background_threads > 1 {
+            self.work.wake();
+        } else {
+            self.reclaim();
+        }
     }
 
     /// Gives the block cache what memtables and pinned blocks leave of the budget.
@@ -299,6 +313,7 @@ impl Core {
         let taken = sealed.max(self.options.memtable_bytes)
             + self.options.memtable_bytes
             + self.tables.counters.pinned_bytes.load(Ordering::Relaxed)
+            + self.tables.reads.buffer_bytes()
             + budget / ALLOCATOR_SLACK;
         self.tables.cache.set_capacity(budget.saturating_sub(taken).max(budget / 16));
     }

@@ -35,9 +35,7 @@ impl Core {
         // the lock is asked for, and removes the old segments itself if it has the lock.
         self.work.tell_done();
         if let Some(mut state) = self.write.try_lock() {
-            let old = self.take_old_logs(&mut state);
-            drop(state);
-            self.old_logs.lock().extend(old);
+            self.give_up_logs(&mut state);
         }
         Ok(true)
     }

@@ -14,6 +14,7 @@ use crate::{
     inspect::{Explanation, explain},
     iter::{Iter, load, prefix_end},
     log::batch::BatchBuilder,
+    memtable::{MemEntry, Memtable},
     options::KeyspaceOptions,
     partition::{PartitionMap, Router},
     plan::{
@@ -27,7 +28,7 @@ use crate::{
         primitive::{Arc, AtomicBool, Mutex},
         published::Published,
     },
-    types::{Kind, SeqNo},
+    types::{Kind, SeqNo, TreeId},
     version::{
         levels::Levels,
         prepare::{Hint, PREPARED_READS, prepare},
@@ -273,12 +274,11 @@ impl Keyspace {
         for memtable in view.all() {
             // Before the entry: what a batch writes into a range that it removes is not missed.
             let removed = memtable.newest_range(tree.id, key, seq);
-            if let Some(entry) = memtable.get(tree.id, key, seq).filter(|e| e.seq() >= removed) {
-                let value = (entry.kind() == Kind::Value).then(|| entry.value_slice());
-                return Ok(in_memory(value.map(Found::Value)));
-            }
             if removed > 0 {
-                return Ok(in_memory(None));
+                return Ok(in_memory(newer_than(removed, memtable, tree.id, key, seq)));
+            }
+            if let Some(entry) = memtable.get(tree.id, key, seq) {
+                return Ok(in_memory(found_in(&entry)));
             }
         }
         in_tables(tree.levels.load(&guard), &guard, seq)
@@ -301,7 +301,7 @@ impl Keyspace {
 
     /// The sub-tree that holds what a reader sees of `key`; none if its partition is not there, or the
     /// keyspace is younger than the snapshot.
-    #[inline]
+    #[inline(always)]
     fn tree_at<'g>(
         &'g self,
         key: &[u8],
@@ -322,12 +322,18 @@ impl Keyspace {
                 return Ok(map.get(&self.inner.router.name_of(key)).map(TreeRef::Current));
             }
         }
-        let Some((root, map)) = self.inner.retired_at(seq) else { return Ok(None) };
+        Ok(self.retired_tree_at(key, seq).map(TreeRef::Retired))
+    }
+
+    /// [`Keyspace::tree_at`] where the keyspace was changed since.
+    #[cold]
+    #[inline(never)]
+    fn retired_tree_at(&self, key: &[u8], seq: SeqNo) -> Option<Arc<Tree>> {
+        let (root, map) = self.inner.retired_at(seq)?;
         if root.partitions.is_none() {
-            return Ok(Some(TreeRef::Retired(root)));
+            return Some(root);
         }
-        let tree = map.get(&self.inner.router.name_of(key));
-        Ok(tree.map(|tree| TreeRef::Retired(Arc::clone(tree))))
+        map.get(&self.inner.router.name_of(key)).cloned()
     }
 
     /// The keys of a range with their values, from both ends. The iterator sees the keyspace as it
@@ -410,6 +416,25 @@ impl Keyspace {
         self.inner.check_live()?;
         self.core().ingest(&self.inner, entries.into_iter())
     }
+}
+
+/// What an entry of a memtable says of its key.
+#[inline]
+fn found_in(entry: &MemEntry) -> Option<Found> {
+    (entry.kind() == Kind::Value).then(|| Found::Value(entry.value_slice()))
+}
+
+/// What a memtable says of a key over which it has a range tombstone of the number `removed`.
+#[cold]
+#[inline(never)]
+fn newer_than(
+    removed: SeqNo,
+    memtable: &Memtable,
+    tree: TreeId,
+    key: &[u8],
+    seq: SeqNo,
+) -> Option<Found> {
+    found_in(&memtable.get(tree, key, seq).filter(|entry| entry.seq() >= removed)?)
 }
 
 /// How far a read came in memory.

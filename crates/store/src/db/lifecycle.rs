@@ -110,7 +110,7 @@ impl Core {
         inner.tree.store(new);
         self.end_drop(state, catalog, &gone, at);
         drop((old, gone));
-        self.reclaim();
+        self.reclaim_soon();
         Ok(true)
     }
 
@@ -119,6 +119,15 @@ impl Core {
     /// So what was written before must be durable: after a crash the state is that of a moment, never
     /// a later change without an earlier write. Most of it is synced before anyone waits for the lock.
     pub(super) fn lock_to_drop(&self) -> Result<MutexGuard<'_, WriteState>> {
+        {
+            let mut state = self.write.lock();
+            self.check_running()?;
+            self.give_up_logs(&mut state);
+            // After a flush there is nothing to be synced, not even the file's name.
+            if state.sealed_logs.is_empty() && state.log.is_bare() {
+                return Ok(state);
+            }
+        }
         self.persist(PersistMode::SyncData)?;
         let mut state = self.write.lock();
         self.check_running()?;

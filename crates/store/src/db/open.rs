@@ -72,7 +72,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         fs: Arc::clone(&fs),
         dir: dir.clone(),
         read_mode: options.read_mode,
-        reads: Arc::new(ReadEngine::new(&fs, options.read_engine, options.background_threads == 0)),
+        reads: Arc::new(read_engine(&fs, &options)),
         cache: BlockCache::new(options.memory_budget_bytes / 2),
         counters: Arc::new(TableCounters::default()),
         shared: Arc::default(),
@@ -152,6 +152,13 @@ fn prepare_directory(fs: &dyn FileSystem, dir: &Path, create: bool) -> Result<()
         }
     }
     Ok(())
+}
+
+/// What does the reads that go on at the same time.
+fn read_engine(fs: &Arc<dyn FileSystem>, options: &DatabaseOptions) -> ReadEngine {
+    let is_inline = options.background_threads == 0;
+    let engine = ReadEngine::new(fs, options.read_engine, is_inline);
+    engine.with_ahead_bytes(options.ahead_bytes_max())
 }
 
 fn no_database(dir: &Path) -> Error {

@@ -118,36 +118,50 @@ impl Core {
             .collect()
     }
 
-    /// Drops a partition; says whether it was there.
-    pub(crate) fn drop_partition(&self, inner: &Arc<KeyspaceInner>, name: &[u8]) -> Result<bool> {
-        if inner.tree.get().partition_map().get(name).is_none() {
-            return inner.check_live().map(|()| false);
+    /// Drops partitions, all or none; says how many of them were there.
+    pub(crate) fn drop_partitions(
+        &self,
+        inner: &Arc<KeyspaceInner>,
+        names: &[&[u8]],
+    ) -> Result<usize> {
+        let before = inner.tree.get().partition_map();
+        if names.iter().all(|name| before.get(name).is_none()) {
+            return inner.check_live().map(|()| 0);
         }
+        drop(before);
         let mut state = self.lock_to_drop()?;
         let mut catalog = self.catalog.lock();
         inner.check_live()?;
         let root = inner.tree.get();
-        let (Some(partitions), map) = (&root.partitions, root.partition_map()) else {
-            return Ok(false);
+        let (Some(partitions), before) = (&root.partitions, root.partition_map()) else {
+            return Ok(0);
         };
-        let Some(tree) = map.get(name) else { return Ok(false) };
         // The drop takes a number of its own, so that snapshots are before or after it.
         let at = state.next_seq;
+        let (mut map, mut gone) = (Arc::clone(&before), Vec::new());
         let mut edits = vec![Edit::LastSeq { seq: at }];
-        if catalog.state.has_tree(tree.id) {
-            edits.push(Edit::DropPartition { root: root.id, name: name.into() });
+        for name in names {
+            let Some(tree) = map.get(name).cloned() else { continue };
+            if catalog.state.has_tree(tree.id) {
+                edits.push(Edit::DropPartition { root: root.id, name: (*name).into() });
+            }
+            // Its creation is in no later segment than this, and must not be replayed.
+            edits.push(Edit::Bury { tree: tree.id, segment: state.log.header().id });
+            map = Arc::new(map.without(name, tree.id, at));
+            gone.push(tree);
         }
-        // Its creation is in no later segment than this, and must not be replayed.
-        edits.push(Edit::Bury { tree: tree.id, segment: state.log.header().id });
+        if gone.is_empty() {
+            return Ok(0);
+        }
         catalog.commit(self, edits)?;
         state.next_seq += 1;
         self.keep_for_snapshots(inner, &root, at);
-        partitions.store(Arc::new(map.without(name, tree.id, at)));
-        let gone = [Arc::clone(tree)];
+        partitions.store(map);
         self.end_drop(state, catalog, &gone, at);
-        drop((map, gone));
-        self.reclaim();
-        Ok(true)
+        let count = gone.len();
+        drop((before, gone));
+        self.reclaim_soon();
+        Ok(count)
     }
 }
 
@@ -181,13 +195,29 @@ impl Keyspace {
     /// Drops the partition `name` with all its keys, durably, and frees its space: one edit of the
     /// manifest, whatever it holds, after a sync of what was written before. Says whether it was there;
     /// a later write into it creates it anew. Snapshots and iterators made before go on seeing it, and
-    /// keep its files until they are gone. [`Keyspace::partition_of`] says the name for a key.
+    /// keep its files until they are gone. The background removes those that nobody reads, at once; with
+    /// fewer than two threads there, this does. [`Keyspace::partition_of`] says the name for a key.
     ///
     /// # Errors
     ///
     /// [`Error::Io`], [`Error::KeyspaceDropped`], [`Error::WritesStopped`].
     pub fn drop_partition(&self, name: impl AsRef<[u8]>) -> Result<bool> {
-        self.core().drop_partition(&self.inner, name.as_ref())
+        Ok(self.drop_partitions([name])? > 0)
+    }
+
+    /// [`Keyspace::drop_partition`] of several together, with one edit of the manifest: all of them or, after
+    /// an error or a crash, none. Says how many were there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::drop_partition`].
+    pub fn drop_partitions<N: AsRef<[u8]>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<usize> {
+        let names: Vec<N> = names.into_iter().collect();
+        let names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+        self.core().drop_partitions(&self.inner, &names)
     }
 }
 

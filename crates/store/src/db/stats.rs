@@ -41,6 +41,9 @@ pub struct Stats {
     pub read_engine: ReadEngineKind,
     /// Buffers that such reads are filling, or that iterators have not used up.
     pub read_buffers: u64,
+    /// Memory of those and of the ones that are kept for the next reads, in bytes. What is read ahead takes
+    /// a sixteenth of the memory budget at most, or 1 MiB.
+    pub read_buffer_bytes: u64,
     /// Entries written, tombstones included.
     pub written_entries: u64,
     /// Syncs of the log.
@@ -151,6 +154,7 @@ impl Core {
             block_read_bytes: get(&tables.read_bytes),
             read_engine: self.tables.reads.kind(),
             read_buffers: self.tables.reads.buffers_in_use(),
+            read_buffer_bytes: self.tables.reads.buffer_bytes(),
             written_entries: get(&counters.written_entries),
             log_syncs: get(&counters.log_syncs),
             flushes: get(&counters.flushes),

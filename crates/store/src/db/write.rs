@@ -182,10 +182,15 @@ impl Core {
         let id = self.new_file_id();
         let next = state.log.rotate(id)?;
         state.sealed_logs.push(std::mem::replace(&mut state.log, next));
-        let old = self.take_old_logs(state);
-        self.old_logs.lock().extend(old);
+        self.give_up_logs(state);
         let lsn = state.log.header().base;
         Ok(LogFloor { segment: id, lsn })
+    }
+
+    /// Has the segments removed by the next [`Core::reclaim`] that no memtable needs any more.
+    pub(crate) fn give_up_logs(&self, state: &mut WriteState) {
+        let old = self.take_old_logs(state);
+        self.old_logs.lock().extend(old);
     }
 
     /// Takes out the writers of segments that no memtable needs any more.
@@ -230,6 +235,7 @@ impl Core {
         if mode == PersistMode::Buffer {
             return Ok(());
         }
+        self.give_up_logs(&mut state);
         let all = mode == PersistMode::SyncAll;
         let logs = state.sealed_logs.iter().chain(std::iter::once(&state.log));
         let syncs: Option<Vec<SegmentSync>> =

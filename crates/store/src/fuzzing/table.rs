@@ -395,7 +395,7 @@ fn look_up<'a>(table: &Arc<Table>, keys: impl Iterator<Item = &'a [u8]>) {
     for key in keys {
         let hash = KeyHash::of(key);
         for seq in [0, table.meta().seq_min, table.meta().seq_max, SeqNo::MAX] {
-            let found = table.lookup(&pin(), key, hash, seq);
+            let found = table.lookup(&pin(), None, key, hash, seq);
             match found.and_then(|found| table.settle(found, key, hash, seq)) {
                 Ok(Lookup::Large(_, pointer)) => read_large(table, &pointer),
                 Ok(_) => {}

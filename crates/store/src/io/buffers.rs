@@ -1,5 +1,5 @@
 //! Buffers for reads, used again and counted: as many as are lent are being read into or still looked
-//! at by somebody. Knows nothing of files.
+//! at by somebody. Says when they take so much that nobody should read ahead. Knows nothing of files.
 
 use std::{
     fmt,
@@ -7,19 +7,24 @@ use std::{
 };
 
 use super::AlignedBuf;
-use crate::sync::primitive::{Arc, AtomicU64, Mutex, Ordering};
+use crate::sync::primitive::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Buffers of up to this many bytes are kept apart from larger ones.
 const SMALL_BYTES_MAX: usize = 32 << 10;
-/// How many bytes of each of the two kinds are kept for the next reads.
+/// How many bytes of each of the two kinds are kept for the next reads, and which share of
+/// [`Buffers::ahead_bytes_max`] at most.
 const KEPT_BYTES_MAX: usize = 4 << 20;
+const KEPT_SHARE: usize = 4;
 
 /// Buffers that are free, and how many are not.
-#[derive(Default)]
 pub(crate) struct Buffers {
     small: Mutex<Kept>,
     large: Mutex<Kept>,
     lent: AtomicU64,
+    lent_bytes: AtomicUsize,
+    kept_bytes: AtomicUsize,
+    /// While more is lent than this, nothing is read ahead.
+    ahead_bytes_max: usize,
 }
 
 #[derive(Default)]
@@ -29,18 +34,46 @@ struct Kept {
 }
 
 impl Buffers {
+    /// No buffers yet.
+    pub(crate) fn new(ahead_bytes_max: usize) -> Self {
+        Self {
+            small: Mutex::default(),
+            large: Mutex::default(),
+            lent: AtomicU64::new(0),
+            lent_bytes: AtomicUsize::new(0),
+            kept_bytes: AtomicUsize::new(0),
+            ahead_bytes_max,
+        }
+    }
+
     /// A buffer of `len` bytes, whose content is unspecified.
     pub(crate) fn lend(self: &Arc<Self>, len: usize) -> ReadBuf {
         let kept = {
             let mut kept = self.kept(len).lock();
             let buffer = kept.buffers.pop();
-            kept.bytes -= buffer.as_ref().map_or(0, AlignedBuf::capacity);
+            let bytes = buffer.as_ref().map_or(0, AlignedBuf::capacity);
+            kept.bytes -= bytes;
+            self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
             buffer
         };
         let mut bytes = kept.unwrap_or_default();
         bytes.resize_for(len);
+        let counted = bytes.capacity();
         self.lent.fetch_add(1, Ordering::Relaxed);
-        ReadBuf { bytes, home: Arc::clone(self) }
+        self.lent_bytes.fetch_add(counted, Ordering::Relaxed);
+        ReadBuf { bytes, counted, home: Arc::clone(self) }
+    }
+
+    /// Memory of all buffers, lent or kept, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let (lent, kept) = (&self.lent_bytes, &self.kept_bytes);
+        (lent.load(Ordering::Relaxed) + kept.load(Ordering::Relaxed)) as u64
+    }
+
+    /// Whether so much may be read that is not needed yet. Threads that ask at the same time may be told
+    /// so together.
+    pub(crate) fn has_room_ahead(&self, bytes: usize) -> bool {
+        self.lent_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.ahead_bytes_max
     }
 
     /// Buffers that are lent at present.
@@ -56,6 +89,8 @@ impl Buffers {
 /// A lent buffer; goes back when it is dropped.
 pub(crate) struct ReadBuf {
     bytes: AlignedBuf,
+    /// What of it is counted as lent.
+    counted: usize,
     home: Arc<Buffers>,
 }
 
@@ -91,11 +126,14 @@ impl Drop for ReadBuf {
         let capacity = bytes.capacity();
         if capacity > 0 {
             let mut kept = self.home.kept(capacity).lock();
-            if kept.bytes + capacity <= KEPT_BYTES_MAX {
+            let most = KEPT_BYTES_MAX.min(self.home.ahead_bytes_max / KEPT_SHARE);
+            if kept.bytes + capacity <= most {
                 kept.bytes += capacity;
+                self.home.kept_bytes.fetch_add(capacity, Ordering::Relaxed);
                 kept.buffers.push(bytes);
             }
         }
+        self.home.lent_bytes.fetch_sub(self.counted, Ordering::Relaxed);
         self.home.lent.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -112,23 +150,29 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again_and_counted() {
-        let buffers = Arc::new(Buffers::default());
+        let buffers = Arc::new(Buffers::new(64 << 20));
         let one = buffers.lend(8192);
         let place = one.as_ptr();
         let other = buffers.lend(1 << 20);
-        assert_eq!(buffers.lent(), 2);
+        // Some bytes of each are there for the alignment.
+        let (lent, both) = (buffers.bytes(), 8192 + (1 << 20)..=16_384 + (1 << 20));
+        assert!(buffers.lent() == 2 && both.contains(&lent), "{lent} bytes");
+        assert!(buffers.has_room_ahead(1 << 20) && !buffers.has_room_ahead(63 << 20));
         drop(one);
         assert_eq!(buffers.lend(4096).as_ptr(), place);
         drop(other);
         assert_eq!(buffers.lent(), 0);
+        assert!(buffers.has_room_ahead(64 << 20));
+        assert_eq!(buffers.bytes(), lent, "they are kept");
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let buffers = Arc::new(Buffers::default());
+        let buffers = Arc::new(Buffers::new(64 << 20));
         let lent: Vec<ReadBuf> = (0..100).map(|_| buffers.lend(256 << 10)).collect();
         drop(lent);
         assert!(buffers.large.lock().bytes <= KEPT_BYTES_MAX);
+        assert_eq!(buffers.bytes(), buffers.large.lock().bytes as u64);
         assert_eq!(buffers.lent(), 0);
     }
 }

@@ -32,6 +32,8 @@ pub(crate) const BORROWED_DEPTH: u32 = 64;
 const REAPER_DEPTH: u32 = 256;
 /// How many threads read where the kernel has no queue.
 const THREADS_MAX: usize = 32;
+/// How much is read ahead, unless somebody says how much.
+const AHEAD_BYTES_MAX: usize = 32 << 20;
 /// How many queues are kept for the next borrowers.
 const KEPT_QUEUES_MAX: usize = 16;
 
@@ -74,8 +76,14 @@ impl ReadEngine {
             kept: Mutex::new(first.into_iter().collect()),
             mailbox: Arc::default(),
             reaper: Mutex::default(),
-            buffers: Arc::default(),
+            buffers: Arc::new(Buffers::new(AHEAD_BYTES_MAX)),
         }
+    }
+
+    /// The same, reading ahead no more than so many bytes. Nothing was read yet.
+    pub(crate) fn with_ahead_bytes(mut self, bytes: usize) -> Self {
+        self.buffers = Arc::new(Buffers::new(bytes));
+        self
     }
 
     /// An engine without threads, for the tools that read files one place at a time.
@@ -91,6 +99,16 @@ impl ReadEngine {
     /// Buffers that are being read into or still looked at.
     pub(crate) fn buffers_in_use(&self) -> u64 {
         self.buffers.lent()
+    }
+
+    /// Memory of buffers, in use or kept for the next reads, in bytes.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        self.buffers.bytes()
+    }
+
+    /// Whether so many bytes may be read that nobody needs yet.
+    pub(crate) fn has_room_ahead(&self, bytes: usize) -> bool {
+        self.buffers.has_room_ahead(bytes)
     }
 
     /// A buffer to read into.

@@ -226,6 +226,13 @@ impl LogWriter {
         matches!(self.state, State::Closed(_))
     }
 
+    /// Whether nothing is in the segment and everything before it is durable, so that nothing is lost
+    /// with it.
+    pub(crate) fn is_bare(&self) -> bool {
+        let is_empty = self.record_end == SEGMENT_HEADER_BYTES as u64 && !self.has_tail;
+        is_empty && matches!(self.state, State::Usable) && self.durable >= self.header.base
+    }
+
     /// Makes all committed records of this segment durable, with all metadata if `all`, and returns
     /// up to where the whole log is: short of this segment while an older one is not durable (see
     /// [`LogWriter::note_durable`]). After a failure the writer does nothing more.

@@ -1,6 +1,6 @@
 //! The plan of a point read: newest to oldest through the levels, one candidate table a level.
 
-use std::ops::Deref;
+use std::{borrow::Borrow, ops::Deref};
 
 use rhumb_model::code;
 
@@ -37,14 +37,19 @@ pub(crate) struct LargeRef {
 
 /// Where a read gets the epoch guard that it looks at resident blocks with.
 pub(crate) trait Pinned {
-    /// Acts with a guard.
-    fn with<T>(&self, act: impl FnOnce(&Guard) -> T) -> T;
+    /// What is held meanwhile.
+    type Held: Borrow<Guard>;
+
+    /// A guard for one step.
+    fn hold(&self) -> Self::Held;
 }
 
-impl Pinned for &Guard {
-    #[inline]
-    fn with<T>(&self, act: impl FnOnce(&Guard) -> T) -> T {
-        act(self)
+impl<'g> Pinned for &'g Guard {
+    type Held = &'g Guard;
+
+    #[inline(always)]
+    fn hold(&self) -> &'g Guard {
+        self
     }
 }
 
@@ -52,8 +57,10 @@ impl Pinned for &Guard {
 pub(crate) struct EachStep;
 
 impl Pinned for EachStep {
-    fn with<T>(&self, act: impl FnOnce(&Guard) -> T) -> T {
-        act(&pin())
+    type Held = Guard;
+
+    fn hold(&self) -> Guard {
+        pin()
     }
 }
 
@@ -122,41 +129,76 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
     }
 
     /// Looks beside the block that the index of candidate `at` named, as far as blocks are in memory.
-    #[cold]
     fn search(&mut self, mut bracket: Bracket, at: usize) -> Result<Lookup> {
         let (key, hash, seq) = (self.key, self.hash, self.seq);
         let Some(Some(table)) = self.candidate(at) else { return Ok(Lookup::Absent) };
-        let lookup = self.guard.with(|guard| table.search(guard, &mut bracket, key, hash, seq))?;
+        let held = self.guard.hold();
+        let lookup = table.search(held.borrow(), &mut bracket, key, hash, seq)?;
         self.bracket = matches!(lookup, Lookup::Need(_)).then_some(bracket);
         Ok(lookup)
     }
 
-    /// The newest range tombstone of the candidate over the key; 0 if there is none.
-    #[inline]
+    /// The newest range tombstone of a table over the key; 0 if there is none.
     fn removed(&self, table: &Table) -> SeqNo {
-        if self.levels.has_ranges() { self.look_up_range(table) } else { 0 }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn look_up_range(&self, table: &Table) -> SeqNo {
         table.ranges().map_or(0, |ranges| ranges.newest(self.key, self.seq))
     }
 
-    /// Whether a table has no entry that the read could return, for all that is known without looking:
-    /// `removed` is the number of its range tombstone over the key.
-    #[inline]
-    fn is_passed(&self, table: &Table, removed: SeqNo) -> bool {
-        let meta = table.meta();
-        self.levels.has_ranges() && (meta.entries == 0 || removed > 0 && removed >= meta.seq_max)
+    /// [`Plan::step`] after a block was waited for.
+    #[inline(never)]
+    fn step_on(&mut self) -> Result<Progress<Found>> {
+        self.step()
+    }
+
+    /// [`Plan::step`] where tables have range tombstones: each is asked for those first.
+    #[cold]
+    #[inline(never)]
+    fn step_under_ranges(&mut self) -> Result<Progress<Found>> {
+        loop {
+            let at = self.next;
+            let Some(candidate) = self.candidate(at) else {
+                return Ok(Progress::Done(Found::Nothing));
+            };
+            let (block, Self { key, hash, seq, .. }) = (self.block, &*self);
+            let removed = candidate.map_or(0, |table| self.removed(table));
+            // Whether the table has no entry that the read could return.
+            let is_passed = |table: &Table| {
+                let meta = table.meta();
+                meta.entries == 0 || removed > 0 && removed >= meta.seq_max
+            };
+            let lookup = match candidate.filter(|table| !is_passed(table)) {
+                Some(table) => table.lookup(self.guard.hold().borrow(), block, key, *hash, *seq)?,
+                None => Lookup::Absent,
+            };
+            self.block = None;
+            self.next += 1;
+            if let Some(progress) = self.conclude(lookup, at, removed)? {
+                return Ok(progress);
+            }
+        }
     }
 
     /// Judges what the candidate `at`, which has a range tombstone of the number `removed` over the key,
-    /// answered: `None` to go on to the next.
-    #[inline]
+    /// answered, and looks beside the block that its index named where it is not sure: `None` to go on to
+    /// the next candidate. Kept out of the way of what most reads come to.
+    #[cold]
+    #[inline(never)]
+    fn conclude(
+        &mut self,
+        lookup: Lookup,
+        at: usize,
+        removed: SeqNo,
+    ) -> Result<Option<Progress<Found>>> {
+        let lookup = match lookup {
+            Lookup::Unsure(bracket) => self.search(bracket, at)?,
+            lookup => lookup,
+        };
+        Ok(self.settle(lookup, at, removed))
+    }
+
+    /// [`PointRead::conclude`] of an answer that is sure.
     fn settle(&self, lookup: Lookup, at: usize, removed: SeqNo) -> Option<Progress<Found>> {
         Some(match lookup {
-            // What is in further candidates is older. A search goes on until it is sure.
+            // What is in further candidates is older.
             Lookup::Absent | Lookup::Unsure(_) if removed > 0 => Progress::Done(Found::Nothing),
             Lookup::Absent | Lookup::Unsure(_) => return None,
             Lookup::Tombstone(_) => Progress::Done(Found::Nothing),
@@ -179,33 +221,33 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
 impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
     type Output = Found;
 
-    #[inline]
+    #[inline(always)]
     fn step(&mut self) -> Result<Progress<Found>> {
+        if self.levels.has_ranges() {
+            return self.step_under_ranges();
+        }
         loop {
             let at = self.next;
-            let Some(candidate) = self.candidate(at) else { break };
+            let Some(candidate) = self.candidate(at) else {
+                return Ok(Progress::Done(Found::Nothing));
+            };
             let (block, Self { key, hash, seq, .. }) = (self.block, &*self);
-            let removed = candidate.map_or(0, |table| self.removed(table));
             let lookup = match candidate {
-                Some(table) if self.is_passed(table, removed) => Lookup::Absent,
-                Some(table) => self.guard.with(|guard| match block {
-                    Some(block) => table.lookup_at(guard, block, key, *hash, *seq),
-                    None => table.lookup(guard, key, *hash, *seq),
-                })?,
+                Some(table) => table.lookup(self.guard.hold().borrow(), block, key, *hash, *seq)?,
                 None => Lookup::Absent,
             };
             self.block = None;
-            self.next += 1;
-            let lookup = match lookup {
-                Lookup::Absent if removed == 0 => continue,
-                Lookup::Unsure(bracket) => self.search(bracket, at)?,
-                lookup => lookup,
-            };
-            if let Some(progress) = self.settle(lookup, at, removed) {
-                return Ok(progress);
+            self.next = at + 1;
+            match lookup {
+                Lookup::Absent => {}
+                Lookup::Value(_, value) => return Ok(Progress::Done(Found::Value(value))),
+                other => {
+                    if let Some(progress) = self.conclude(other, at, 0)? {
+                        return Ok(progress);
+                    }
+                }
             }
         }
-        Ok(Progress::Done(Found::Nothing))
     }
 
     fn resume(&mut self, block: BlockRef) -> Result<Progress<Found>> {
@@ -213,19 +255,15 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
         let bracket = self.bracket.take();
         if let Some(Some(table)) = self.candidate(at) {
             let (key, hash, seq) = (self.key, self.hash, self.seq);
-            let removed = self.removed(table);
+            let removed = if self.levels.has_ranges() { self.removed(table) } else { 0 };
             let lookup = match bracket {
                 Some(mut bracket) => table.search_in(&block, &mut bracket, key, hash, seq)?,
                 None => table.lookup_in(&block, key, hash, seq)?,
             };
-            let lookup = match lookup {
-                Lookup::Unsure(bracket) => self.search(bracket, at)?,
-                lookup => lookup,
-            };
-            if let Some(progress) = self.settle(lookup, at, removed) {
+            if let Some(progress) = self.conclude(lookup, at, removed)? {
                 return Ok(progress);
             }
         }
-        self.step()
+        self.step_on()
     }
 }

@@ -31,6 +31,8 @@ use crate::{
 const PAGES_MAX: u32 = (512 << 10) / PAGE_BYTES as u32;
 /// Pieces are this many times as large as the ones before, up to [`PAGES_MAX`].
 const GROWTH: u32 = 4;
+/// How many pages a piece has at most while read-ahead takes all of its memory.
+const PAGES_SCARCE: u32 = (20 << 10) / PAGE_BYTES as u32;
 /// How many pieces of a long walk are asked for beyond the one that it is in.
 const PIECES_AHEAD: usize = 3;
 
@@ -55,7 +57,7 @@ impl Access {
     fn first_pages(self) -> u32 {
         match self {
             Self::Blocks | Self::Cached => 1,
-            Self::Overlapped => (20 << 10) / PAGE_BYTES as u32,
+            Self::Overlapped => PAGES_SCARCE,
             Self::Sequential => PAGES_MAX,
         }
     }
@@ -158,6 +160,9 @@ impl ReadAhead {
             self.pieces.clear();
             self.backward = backward;
         }
+        if self.pages > PAGES_SCARCE && !self.has_room(table) {
+            self.pages = PAGES_SCARCE;
+        }
         let Some((first, last)) = self.next_pages(table, Some(address)) else { return Ok(()) };
         self.add(first, last);
         Ok(())
@@ -183,6 +188,11 @@ impl ReadAhead {
         let last = first.saturating_add(more).min(end - 1);
         let last = address.map_or(last, |address| last.max(address.last_page));
         (first < end).then_some((first, last))
+    }
+
+    /// Whether there is memory for a piece of the present size.
+    fn has_room(&self, table: &Table) -> bool {
+        table.reads().has_room_ahead(self.pages as usize * PAGE_BYTES)
     }
 
     fn add(&mut self, first: u32, last: u32) {
@@ -230,7 +240,7 @@ impl ReadAhead {
 
     /// Has the engine begin what is wanted, and in a long walk what comes after it.
     pub(crate) fn start(&mut self, table: &Table) {
-        while self.is_long() && self.pieces.len() <= PIECES_AHEAD {
+        while self.is_long() && self.pieces.len() <= PIECES_AHEAD && self.has_room(table) {
             let Some((first, last)) = self.next_pages(table, None) else { break };
             self.add(first, last);
         }

@@ -2,8 +2,10 @@
 
 use std::thread;
 
+use rhumb::{Compression, KeyspaceOptions, TableOptions};
+
 use crate::common::{
-    Map, Random, WAYS, await_no_buffers, block_on, change, open, rounds, some_keys,
+    Map, Random, WAYS, await_no_buffers, block_on, builder, change, open, rounds, some_keys,
 };
 
 #[test]
@@ -72,5 +74,44 @@ fn tasks_of_an_executor_read_side_by_side() {
             runtime.block_on(task).expect("a task");
         }
         await_no_buffers(&db);
+    }
+}
+
+/// What a scan reads ahead at most is two mebibytes; together they may have one here.
+#[test]
+fn many_scans_at_once_read_less_ahead_each() {
+    const SCANS: u32 = 24;
+    // Of each scan: two megabytes, by when it reads as far ahead as scans do.
+    const KEYS: u32 = 2_000;
+    for way in WAYS {
+        let dir = tempfile::tempdir().expect("a directory");
+        let db = builder(&dir.path().join("db"))
+            .table_bytes(64 << 20)
+            .memory_budget_bytes(8 << 20)
+            .read_engine(way.0)
+            .read_mode(way.1)
+            .open()
+            .expect("open");
+        let table = TableOptions { compression: Compression::None, ..TableOptions::default() };
+        let options = KeyspaceOptions { table, ..KeyspaceOptions::default() };
+        let keyspace = db.keyspace("k", options).expect("keyspace");
+        let value = [7; 1000];
+        keyspace.ingest((0..SCANS * KEYS).map(|i| (i.to_be_bytes(), value))).expect("ingest");
+        let mut scans: Vec<_> =
+            (0..SCANS).map(|scan| keyspace.range((scan * KEYS).to_be_bytes()..)).collect();
+        let mut most = 0;
+        for number in 0..KEYS {
+            for (scan, first) in scans.iter_mut().zip((0..).step_by(KEYS as usize)) {
+                let (key, found) = scan.next().expect("not the end").expect("a pair");
+                assert!(*key == u32::to_be_bytes(first + number) && *found == value);
+            }
+            most = most.max(db.stats().read_buffer_bytes);
+        }
+        // Each has what it is in and a small piece besides; buffers that are kept come on top.
+        let bound = (1 << 20) + u64::from(SCANS) * (48 << 10) + (512 << 10);
+        assert!((100 << 10..=bound).contains(&most), "{most} bytes by {way:?}");
+        drop(scans);
+        await_no_buffers(&db);
+        assert!(db.stats().read_buffer_bytes <= 512 << 10, "what is kept is bounded");
     }
 }

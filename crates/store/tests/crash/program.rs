@@ -465,19 +465,22 @@ impl Program {
 
     fn drop_partition(&mut self, keyspace: usize, key: &[u8]) -> Result<(), Error> {
         let open = self.keyspace(keyspace)?;
-        let name = open.partition_of(key);
+        let (name, there) = (open.partition_of(key), open.partitions());
+        // Half of the drops are of two partitions together.
+        let next = there.iter().find(|info| info.name > name && key.len() % 2 == 1);
+        let names: Vec<&[u8]> = std::iter::once(&*name).chain(next.map(|n| &*n.name)).collect();
         let now = self.oracle.now();
         let is_partitioned = open.options().partitions != Partitioning::None;
-        let keys = now[keyspace].keys().filter(|key| open.partition_of(key) == name);
+        let keys = now[keyspace].keys().filter(|key| names.contains(&&*open.partition_of(key)));
         let effects = keys.map(|key| Effect::Remove { keyspace, key: key.clone() });
         let effects: Vec<Effect> = effects.filter(|_| is_partitioned).collect();
         Coverage::add(&COVERAGE.partitions_dropped, u64::from(!effects.is_empty()));
         // Where there is no such partition nothing is made durable.
-        let mode = match open.partitions().iter().any(|info| info.name == name) {
+        let mode = match there.iter().any(|info| names.contains(&&*info.name)) {
             true => PersistMode::SyncAll,
             false => PersistMode::Buffer,
         };
-        self.finish(open.drop_partition(&name), effects, mode)?;
+        self.finish(open.drop_partitions(names), effects, mode)?;
         Ok(())
     }
 

@@ -296,7 +296,7 @@ impl Index {
 
     /// The one block that can hold `key`, and about how far into the block it is, in 64ths: a hint
     /// of what to bring nearer, nothing to rely on.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn predict(&self, key: &[u8]) -> (u32, u32) {
         match &self.kind {
             Kind::Learned(index) => index.predict(key),

@@ -191,7 +191,7 @@ fn a_resident_block_is_found_without_a_read() {
     let after_first_pass = reads();
     assert!(after_first_pass > 0);
     for (key, Reverse(seq)) in model.keys() {
-        let lookup = table.lookup(&pin(), key, KeyHash::of(key), *seq).unwrap();
+        let lookup = table.lookup(&pin(), None, key, KeyHash::of(key), *seq).unwrap();
         assert!(matches!(lookup, Lookup::Value(..)));
     }
     let mut cursor = TableCursor::new(Arc::clone(&table), Access::Sequential);

@@ -58,7 +58,7 @@ fn lookups(tables: &[Arc<Table>], found: bool, number: impl Fn(u64) -> u64) -> D
         let key = key(number(probe));
         let place = tables.partition_point(|t| *t.meta().largest < key[..]);
         let table = &tables[place.min(tables.len() - 1)];
-        let lookup = table.lookup(&pin(), &key, KeyHash::of(&key), SeqNo::MAX >> 8).unwrap();
+        let lookup = table.lookup(&pin(), None, &key, KeyHash::of(&key), SeqNo::MAX >> 8).unwrap();
         assert_eq!(found, matches!(lookup, Lookup::Value(..)));
         black_box(&lookup);
     }

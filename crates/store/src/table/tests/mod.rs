@@ -84,7 +84,7 @@ type Answer = Option<(SeqNo, Option<Vec<u8>>)>;
 /// Looks a key up, reading what is needed.
 fn get(table: &Table, key: &[u8], seq: SeqNo) -> Result<Answer> {
     let hash = KeyHash::of(key);
-    let lookup = table.lookup(&pin(), key, hash, seq)?;
+    let lookup = table.lookup(&pin(), None, key, hash, seq)?;
     Ok(match table.settle(lookup, key, hash, seq)? {
         Lookup::Absent => None,
         Lookup::Tombstone(seq) => Some((seq, None)),

@@ -162,7 +162,7 @@ impl LearnedIndex {
     }
 
     /// The last segment whose separator is at most `key`, or the first of all.
-    #[inline]
+    #[inline(always)]
     fn segment_of(&self, key: &[u8]) -> usize {
         let prefix_len = self.prefix.len();
         if prefix_len > 0 && !key.starts_with(&self.prefix) {
@@ -227,7 +227,7 @@ impl LearnedIndex {
     }
 
     /// [`LearnedIndex::locate`], and about how far into the block the key is, in 64ths.
-    #[inline]
+    #[inline(always)]
     pub(super) fn predict(&self, key: &[u8]) -> (u32, u32) {
         let Some((segment, next)) = self.segment_and_next(self.segment_of(key)) else {
             return (0, 0);
