@@ -397,12 +397,18 @@ impl<'a, S: Schema> Builder<'a, S> {
     /// The same for buckets that are found by the words of these entries, the lowest of each bucket.
     fn ends_by_pivots(&self, firsts: &[usize]) -> Option<Vec<u32>> {
         let word = |i: usize| capped(self.word(i));
-        let behind = firsts.iter().skip(1).map(|&first| {
-            // What shares the word is found in the same bucket.
-            let lower = (0..first).rev().take_while(|i| word(*i) == word(first)).count();
-            (first - lower) as u32
-        });
-        let ends: Vec<u32> = behind.chain([self.entries.len() as u32]).collect();
+        let mut ends = Vec::with_capacity(firsts.len());
+        for &first in firsts.iter().skip(1) {
+            // What shares the word is found in the same bucket; looked at as far as a bucket may hold it, or
+            // keys that all share a word would be passed once for each bucket.
+            let shares = |i: &usize| word(*i) == word(first);
+            let lower = (0..first).rev().take(BUCKET_KEYS_MAX).take_while(shares).count();
+            if lower == BUCKET_KEYS_MAX {
+                return None;
+            }
+            ends.push((first - lower) as u32);
+        }
+        ends.push(self.entries.len() as u32);
         is_even(&ends).then_some(ends)
     }
 
