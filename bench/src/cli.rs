@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use crate::{
     dropping::{DropEngine, RHUMB, RHUMB_RANGES, RHUMB_RANGES_5000},
     options::Options,
-    rhumb_engine::{ADAPTIVE, BINARY_SEARCH, LEARNED, LEARNED_MEMTABLE, PLAIN, THREADS, UNTRAINED},
+    rhumb_engine::{ADAPTIVE, BINARY_SEARCH, LEARNED, PLAIN, SKIP_LIST, THREADS, UNTRAINED},
     rhumb_index,
     subject::Engine,
     suite::{
@@ -81,9 +81,9 @@ pub struct EngineCommand {
     /// Workloads [default: all but mixed50]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// Subjects: rhumb, rhumb-binary for index blocks that are searched, rhumb-memtable for learned
-    /// memtables, rhumb-adaptive where flushes train models only while writers are few, and
-    /// rhumb-untrained where nothing does [default: rhumb]
+    /// Subjects: rhumb, rhumb-binary for index blocks that are searched, rhumb-skiplist for
+    /// memtables that are skip lists, rhumb-adaptive where flushes train models only while writers
+    /// are few, and rhumb-untrained where nothing does [default: rhumb]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub subjects: Vec<String>,
     /// How to measure.
@@ -180,8 +180,7 @@ pub struct IndexCommand {
 /// # Errors
 /// If an option is out of range, the store fails, or it returns anything but what was written.
 pub fn run(command: BenchCommand) -> Result<()> {
-    let known: [&dyn Engine; 5] =
-        [&LEARNED, &BINARY_SEARCH, &LEARNED_MEMTABLE, &ADAPTIVE, &UNTRAINED];
+    let known: [&dyn Engine; 5] = [&LEARNED, &BINARY_SEARCH, &SKIP_LIST, &ADAPTIVE, &UNTRAINED];
     match command {
         BenchCommand::Engine(EngineCommand { workloads, mut subjects, options }) => {
             if subjects.is_empty() {

@@ -39,12 +39,12 @@ const USUAL: Rhumb = Rhumb {
     coding: StringCoding::Auto,
     training: Training::Always,
     is_divided: false,
-    memtable: MemtableKind::SkipList,
+    memtable: MemtableKind::Learned,
     reads: ReadEngineKind::Kernel,
     reads_ahead: true,
 };
 
-/// Rhumb as it comes: with learned index blocks.
+/// Rhumb as it comes: with learned index blocks and memtables.
 pub static LEARNED: Rhumb = USUAL;
 
 /// Rhumb with index blocks that are searched, to show what the models are worth.
@@ -58,9 +58,9 @@ pub static ADAPTIVE: Rhumb =
 /// Rhumb that trains no models.
 pub static UNTRAINED: Rhumb = Rhumb { name: "rhumb-untrained", training: Training::Never, ..USUAL };
 
-/// Rhumb with learned memtables, to show what they are worth.
-pub static LEARNED_MEMTABLE: Rhumb =
-    Rhumb { name: "rhumb-memtable", memtable: MemtableKind::Learned, ..USUAL };
+/// Rhumb with memtables that are skip lists, to show what the learned ones are worth.
+pub static SKIP_LIST: Rhumb =
+    Rhumb { name: "rhumb-skiplist", memtable: MemtableKind::SkipList, ..USUAL };
 
 /// Rhumb whose reads that overlap are done by threads, as where the kernel refuses its queue.
 pub static THREADS: Rhumb =

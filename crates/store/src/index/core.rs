@@ -125,7 +125,15 @@ impl Outcome {
 }
 
 /// What a write leaves behind for the leaf.
-type InBucket = Result<(Outcome, Option<Trigger>), NoRoom>;
+type InBucket = Result<(Outcome, Option<Trigger>), Refused>;
+
+/// Why a bucket did not take a key.
+enum Refused {
+    /// The leaf has no overflow node left.
+    NoRoom,
+    /// It belongs to another one now.
+    Moved,
+}
 
 /// What a write did in a leaf of another kind.
 pub(crate) struct Written {
@@ -300,6 +308,8 @@ impl<S: Schema> Core<S> {
             Bucket::prefetch(bucket);
             let trigger = match bucket.lock() {
                 Err(_) => Trigger::Frozen,
+                // A bucket was opened for it meanwhile.
+                Ok(_) if leaf.is_open() && leaf.place::<S>(word, probe) != at => continue,
                 Ok(locked) => {
                     match self.write_locked(locked, leaf, (word, at), probe, action, guard) {
                         Ok((outcome, None)) => return outcome,
@@ -307,7 +317,8 @@ impl<S: Schema> Core<S> {
                             self.retrain(&place, trigger, guard);
                             return outcome;
                         }
-                        Err(NoRoom) => Trigger::NoRoom,
+                        Err(Refused::NoRoom) => Trigger::NoRoom,
+                        Err(Refused::Moved) => continue,
                     }
                 }
             };
@@ -426,21 +437,24 @@ impl<S: Schema> Core<S> {
         probe: Probe<'_>,
         new: u64,
         guard: &Guard,
-    ) -> Result<Option<Trigger>, NoRoom> {
+    ) -> Result<Option<Trigger>, Refused> {
+        if leaf.is_open() && leaf.open_next(locked, at, word) {
+            return Err(Refused::Moved);
+        }
         let value = slot_value::<S>(probe, new);
         match locked.add(word, value, || leaf.new_node(&self.arena)) {
             Ok(chain) => {
                 if S::HAS_RECORDS {
                     self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
                 }
-                Ok(if chain == 0 { None } else { Trigger::after_add(leaf, at, chain) })
+                Ok(if chain == 0 { None } else { Trigger::after_add(leaf, (word, at), chain) })
             }
             Err(NoRoom) => {
                 if S::HAS_RECORDS {
                     // SAFETY: the record was made above and nobody else has seen it.
                     unsafe { record::free(value) };
                 }
-                Err(NoRoom)
+                Err(Refused::NoRoom)
             }
         }
     }

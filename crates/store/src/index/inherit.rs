@@ -2,7 +2,7 @@
 //! its keys.
 //!
 //! Thread safety: as in `core`. The other map may be written meanwhile: what is taken over of a leaf or a
-//! branch never changes.
+//! branch never changes, but for buckets that a leaf opens, and of those it takes what is open.
 
 use super::{core::Core, kinds::AnyLeaf, raw::epoch::Guard, route::Branch, schema::Schema};
 use crate::sync::{arena::Arena, primitive::Arc};

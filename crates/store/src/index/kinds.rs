@@ -24,7 +24,7 @@ use crate::sync::{
 const REMOVED_EVERY: u32 = in_models(16, 2) as u32;
 
 /// A leaf: the keys from its lower bound to that of the next leaf, in places that ascend among each
-/// other. A key has the same place for as long as the leaf lives.
+/// other. A key that has a slot has the same place for as long as the leaf lives.
 pub(crate) enum AnyLeaf {
     /// Buckets that are ordered among each other only.
     Buckets(Leaf),

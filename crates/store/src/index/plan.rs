@@ -27,7 +27,9 @@ pub(crate) const LEAF_TARGET: usize = in_models(1800, 6);
 /// The most keys of a leaf whose buckets are found by their lowest keys,
 const PIVOT_LEAF_MAX: usize = in_models(1800, 8);
 const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
-/// and what larger runs of such keys are cut into.
+/// A leaf that opens buckets has room for so many, so that it becomes one leaf when it is full.
+const OPEN_LEAF_MAX: usize = in_models(PIVOT_LEAF_MAX - BUCKET_KEYS_MAX, 16);
+/// What larger runs of such keys are cut into.
 const PIVOT_LEAF_TARGET: usize = in_models(1450, 5);
 /// So many buckets ahead are asked for when a leaf is copied.
 const AHEAD: usize = 8;
@@ -35,6 +37,8 @@ const AHEAD: usize = 8;
 const PIECE_MIN: usize = in_models(1024, 8);
 /// unless they grow at an end, and no line says where.
 const PIVOT_PIECE_MIN: usize = PIECE_MIN / 8;
+/// Room for so many times the keys of the bucket that overflowed, where no line says how many will come.
+const AHEAD_OF_HOT: usize = 4;
 /// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
 const LINE_FILL_2: usize = in_models(18, 5);
 /// The same where keys are being removed.
@@ -49,7 +53,9 @@ const APPEND_FILL: usize = in_models(13, 3);
 const LINE_NODES_OF_64: usize = 10;
 /// Leading bytes that all words of a new leaf may share: six are left then to tell them apart by.
 const SHARED_BYTES_MAX: u32 = 2;
-/// The same of a leaf that has room for keys above or below: they may share less with those that are
+/// The same of a leaf that is left behind, whose keys need not be read again,
+const DENSE_SHARED_BYTES_MAX: u32 = 4;
+/// and of a leaf that has room for keys above or below: they may share less with those that are
 /// there than those do among each other, and a shorter prefix holds for longer.
 const AHEAD_SHARED_BYTES_MAX: u32 = 5;
 /// Of so many keys one may tie with another, if a longer prefix is to be had.
@@ -78,12 +84,15 @@ pub(crate) fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>
 /// Freezes a leaf and appends its present entries in ascending order.
 pub(crate) fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>) {
     entries.reserve(leaf.len() * BUCKET_SLOTS + leaf.nodes() * NODE_SLOTS);
-    for at in 0..leaf.len() {
+    let mut at = 0;
+    // None is opened behind a frozen one.
+    while at < leaf.len() {
         Bucket::prefetch(leaf.bucket(at + AHEAD));
         leaf.bucket(at + AHEAD / 2).prefetch_behind();
         let bucket = leaf.bucket(at);
         bucket.freeze();
         append_sorted::<S>(bucket, entries);
+        at += 1;
     }
 }
 
@@ -107,12 +116,13 @@ pub(crate) enum Growth {
     Even,
     /// It has shrunk.
     None,
-    /// At its upper end; whether a line addresses its buckets.
-    Above(Range<usize>, bool),
-    /// At its lower end.
+    /// At its upper end; whether a line addresses its buckets or it opened all of them, and whether its keys
+    /// came in order.
+    Above(Range<usize>, bool, bool),
+    /// At its lower end; whether a line addresses its buckets.
     Below(Range<usize>, bool),
-    /// In one place.
-    Within(Range<usize>),
+    /// In one place; whether its keys came in order.
+    Within(Range<usize>, bool),
 }
 
 /// A new leaf and its first entry.
@@ -129,8 +139,10 @@ enum Room {
     Shrunk,
     /// For none.
     Dense,
-    /// For so many keys above the last.
+    /// For so many keys above the last,
     Above(usize),
+    /// which will come in order.
+    Behind(usize),
     /// For so many keys below the first.
     Below(usize),
 }
@@ -144,47 +156,7 @@ pub(crate) fn parts<S: Schema>(
     upper: Option<&Bound>,
     prefix: Option<&[u8]>,
 ) -> Vec<Part> {
-    let len = entries.len();
-    let ahead = len.min(LEAF_TARGET);
-    let mut pieces: Vec<(Range<usize>, Room)> = Vec::new();
-    let is_one = |is_regular| len < if is_regular { PIECE_MIN } else { PIVOT_PIECE_MIN };
-    match growth {
-        Growth::Above(_, is_regular) if is_one(is_regular) => {
-            pieces.push((0..len, Room::Above(ahead)));
-        }
-        Growth::Below(_, is_regular) if is_one(is_regular) => {
-            pieces.push((0..len, Room::Below(ahead)));
-        }
-        Growth::Above(hot, _) => {
-            split(0..hot.start, Room::Dense, &mut pieces);
-            pieces.push((hot.start..len, Room::Above(ahead)));
-        }
-        Growth::Below(hot, _) => {
-            pieces.push((0..hot.end, Room::Below(ahead)));
-            split(hot.end..len, Room::Dense, &mut pieces);
-        }
-        Growth::Within(hot) if len >= PIECE_MIN / 4 => {
-            split(0..hot.start, Room::Even, &mut pieces);
-            match widest_gap::<S>(&entries[hot.clone()]) {
-                // Keys are appended before the gap.
-                Some(gap) => {
-                    let cut = hot.start + gap;
-                    pieces.push((hot.start..cut, Room::Above(4 * hot.len())));
-                    split(cut..len, Room::Even, &mut pieces);
-                }
-                None => {
-                    pieces.push((hot.clone(), Room::Even));
-                    split(hot.end..len, Room::Even, &mut pieces);
-                }
-            }
-        }
-        Growth::None => split(0..len, Room::Shrunk, &mut pieces),
-        Growth::Even | Growth::Within(_) => split(0..len, Room::Even, &mut pieces),
-    }
-    pieces.retain(|(range, _)| !range.is_empty());
-    if pieces.is_empty() {
-        pieces.push((0..0, Room::Even));
-    }
+    let mut pieces = pieces::<S>(entries, growth);
     avoid_largest_bound::<S>(entries, &mut pieces);
     let end = upper.filter(|_| !S::WIDE).map_or(u64::MAX, |bound| bound.word - 1);
     let last = pieces.len() - 1;
@@ -206,6 +178,55 @@ pub(crate) fn parts<S: Schema>(
         }
     }
     parts
+}
+
+/// Where entries are cut, and how much room each piece has; at least one.
+fn pieces<S: Schema>(entries: &[Entry], growth: Growth) -> Vec<(Range<usize>, Room)> {
+    let len = entries.len();
+    let ahead = len.min(LEAF_TARGET);
+    let mut pieces = Vec::new();
+    let is_one = |is_regular| len < if is_regular { PIECE_MIN } else { PIVOT_PIECE_MIN };
+    let above =
+        |is_ordered, ahead| if is_ordered { Room::Behind(ahead) } else { Room::Above(ahead) };
+    match growth {
+        Growth::Above(_, is_regular, is_ordered) if is_one(is_regular) => {
+            pieces.push((0..len, above(is_ordered, ahead)));
+        }
+        Growth::Below(_, is_regular) if is_one(is_regular) => {
+            pieces.push((0..len, Room::Below(ahead)));
+        }
+        Growth::Above(hot, is_regular, is_ordered) => {
+            let ahead = if is_regular { ahead } else { ahead.min(AHEAD_OF_HOT * hot.len()) };
+            split(0..hot.start, Room::Dense, &mut pieces);
+            pieces.push((hot.start..len, above(is_ordered, ahead)));
+        }
+        Growth::Below(hot, _) => {
+            pieces.push((0..hot.end, Room::Below(ahead)));
+            split(hot.end..len, Room::Dense, &mut pieces);
+        }
+        Growth::Within(hot, is_ordered) if len >= PIECE_MIN / 4 => {
+            split(0..hot.start, Room::Even, &mut pieces);
+            match widest_gap::<S>(&entries[hot.clone()]) {
+                // Keys are appended before the gap.
+                Some(gap) => {
+                    let cut = hot.start + gap;
+                    pieces.push((hot.start..cut, above(is_ordered, 4 * hot.len())));
+                    split(cut..len, Room::Even, &mut pieces);
+                }
+                None => {
+                    pieces.push((hot.clone(), Room::Even));
+                    split(hot.end..len, Room::Even, &mut pieces);
+                }
+            }
+        }
+        Growth::None => split(0..len, Room::Shrunk, &mut pieces),
+        Growth::Even | Growth::Within(..) => split(0..len, Room::Even, &mut pieces),
+    }
+    pieces.retain(|(range, _)| !range.is_empty());
+    if pieces.is_empty() {
+        pieces.push((0..0, Room::Even));
+    }
+    pieces
 }
 
 /// Bounds tell the two largest words not apart, so that no leaf may start with the largest.
@@ -249,8 +270,9 @@ fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool 
     let [first, .., last] = entries else { return false };
     let shared_bytes = (first.word ^ last.word).leading_zeros() / 8;
     let most = match room {
-        Room::Above(_) | Room::Below(_) => AHEAD_SHARED_BYTES_MAX,
-        Room::Even | Room::Shrunk | Room::Dense => SHARED_BYTES_MAX,
+        Room::Above(_) | Room::Behind(_) | Room::Below(_) => AHEAD_SHARED_BYTES_MAX,
+        Room::Dense => DENSE_SHARED_BYTES_MAX,
+        Room::Even | Room::Shrunk => SHARED_BYTES_MAX,
     };
     // A longer prefix would tell some of those apart that tie now.
     let ties = || entries.windows(2).filter(|pair| pair[0].word == pair[1].word).count();
@@ -258,6 +280,23 @@ fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool 
         && shared_bytes <= most
         && (shared_bytes == 0 || ties() <= entries.len() / TIES_OF)
         && [first, last].iter().all(|entry| key::<S>(entry).starts_with(prefix))
+}
+
+/// How long a prefix of these entries should be at most: where more keys come beyond an end, which share less
+/// with these, no longer than what tells neighbours apart.
+fn most_prefix<S: Schema>(entries: &[Entry], room: Room) -> usize {
+    const SAMPLE: usize = 64;
+    let near = match room {
+        Room::Above(_) | Room::Behind(_) => &entries[entries.len().saturating_sub(SAMPLE)..],
+        Room::Below(_) => &entries[..entries.len().min(SAMPLE)],
+        Room::Even | Room::Shrunk | Room::Dense => return usize::MAX,
+    };
+    let shared = |pair: &[Entry]| common_prefix_len(key::<S>(&pair[0]), key::<S>(&pair[1]));
+    let mut shared: Vec<usize> = near.windows(2).map(shared).collect();
+    shared.sort_unstable();
+    let last = shared.len().saturating_sub(1 + shared.len() / TIES_OF);
+    // The byte behind what neighbours share is among the word's, and one more.
+    shared.get(last).map_or(0, |shared| (shared + 2).saturating_sub(size_of::<u64>()))
 }
 
 /// Whether few enough entries share a bucket, by where the entries of each end.
@@ -292,7 +331,8 @@ impl<'a, S: Schema> Builder<'a, S> {
         let prefix = match entries {
             [first, .., last] if S::WIDE => {
                 let first = key::<S>(first);
-                &first[..common_prefix_len(first, key::<S>(last))]
+                let shared = common_prefix_len(first, key::<S>(last));
+                &first[..shared.min(most_prefix::<S>(entries, room))]
             }
             _ => &[],
         };
@@ -328,7 +368,8 @@ impl<'a, S: Schema> Builder<'a, S> {
                 let buckets = len.div_ceil(DENSE_FILL);
                 Some((Line::new(first, last, buckets), buckets))
             }
-            Room::Above(ahead) => self.line_ahead(ahead, false),
+            Room::Behind(_) if !self.ends_regularly() => None,
+            Room::Above(ahead) | Room::Behind(ahead) => self.line_ahead(ahead, false),
             Room::Below(ahead) => self.line_ahead(ahead, true),
         };
         if let Some((line, buckets)) = line
@@ -340,8 +381,24 @@ impl<'a, S: Schema> Builder<'a, S> {
         if matches!(room, Room::Shrunk) {
             return self.build(arena, Room::Even);
         }
+        if let Room::Behind(ahead) = room
+            && let Some(leaf) = self.build_open(arena, ahead)
+        {
+            return Some(leaf);
+        }
         let fill = if matches!(room, Room::Dense) { DENSE_FILL } else { PIVOT_FILL };
         (len <= PIVOT_LEAF_MAX).then(|| self.build_by_pivots(arena, fill))
+    }
+
+    /// Whether the last keys are so even that a line says where the next ones come.
+    fn ends_regularly(&self) -> bool {
+        const SAMPLE: usize = 64;
+        let len = self.entries.len();
+        let start = len - len.min(SAMPLE);
+        let gap = |i: usize| u128::from(self.word(i) - self.word(i - 1));
+        let widest = (start + 1..len).map(gap).max().unwrap_or(0);
+        let all = self.word(len - 1) - self.word(start);
+        widest * (len - 1 - start) as u128 <= 2 * u128::from(all)
     }
 
     /// A line that leaves room for `ahead` keys above or below, as dense as those at that end.
@@ -412,11 +469,28 @@ impl<'a, S: Schema> Builder<'a, S> {
         is_even(&ends).then_some(ends)
     }
 
-    fn build_by_pivots(&self, arena: &Arena, fill: usize) -> Box<Leaf> {
+    /// A leaf whose buckets are found by their lowest words, and which opens others for up to `ahead` keys
+    /// above; none if words do not tell enough keys apart.
+    fn build_open(&self, arena: &Arena, ahead: usize) -> Option<Box<Leaf>> {
+        let firsts = self.firsts(DENSE_FILL);
+        let room = OPEN_LEAF_MAX.saturating_sub(self.entries.len());
+        let more = ahead.min(room) / BUCKET_SLOTS;
+        let ends = self.ends_by_pivots(&firsts).filter(|_| more > 0)?;
+        let lowest = firsts.iter().map(|first| self.word(*first)).collect();
+        let leaf = self.leaf(arena, Address::Open(lowest), firsts.len() + more);
+        Some(self.fill(arena, leaf, &ends))
+    }
+
+    /// The first entries of as many buckets as these entries need.
+    fn firsts(&self, fill: usize) -> Vec<usize> {
         let len = self.entries.len();
         let buckets = len.div_ceil(fill);
-        let first_of = |bucket: usize| len * bucket / buckets;
-        let firsts: Vec<usize> = (0..buckets).map(first_of).collect();
+        (0..buckets).map(|bucket| len * bucket / buckets).collect()
+    }
+
+    fn build_by_pivots(&self, arena: &Arena, fill: usize) -> Box<Leaf> {
+        let firsts = self.firsts(fill);
+        let buckets = firsts.len();
         if let Some(ends) = self.ends_by_pivots(&firsts) {
             let lowest: Vec<u64> = firsts.iter().map(|first| self.word(*first)).collect();
             let leaf = self.leaf(arena, Address::Pivots(Pivots::new(&lowest)), buckets);
@@ -424,9 +498,11 @@ impl<'a, S: Schema> Builder<'a, S> {
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
         // Only byte strings tie so often.
-        let pivots = (0..buckets).map(|bucket| key::<S>(&self.entries[first_of(bucket)]).into());
+        let pivots = firsts.iter().map(|first| key::<S>(&self.entries[*first]).into());
         let leaf = self.leaf(arena, Address::Whole(pivots.collect()), buckets);
-        let ends: Vec<u32> = (1..=buckets).map(|bucket| first_of(bucket) as u32).collect();
+        let len = self.entries.len() as u32;
+        let ends: Vec<u32> =
+            firsts.iter().skip(1).map(|first| *first as u32).chain([len]).collect();
         self.fill(arena, leaf, &ends)
     }
 

@@ -32,8 +32,8 @@ const NODES_OF_64: usize = 18;
 const NODES_FREE: usize = in_models(4, 1);
 /// or when a bucket has so many nodes behind it,
 const CHAIN_MAX: usize = 3;
-/// or so many behind the first or the last bucket of a leaf without a line: where keys are appended no line says
-/// where the next ones go, and each replacement lasts for so long only,
+/// or so many behind the first or the last bucket of a leaf without a line: where keys come beyond the others
+/// no line says where the next ones go, and each replacement lasts for so long only,
 const END_CHAIN_MAX: usize = 8;
 /// and by the writer itself, whatever others are doing, when it has so many,
 const CHAIN_LIMIT: usize = 12;
@@ -45,6 +45,8 @@ const REMOVED_MIN: u32 = in_models(64, 3) as u32;
 const JOIN_BELOW: usize = in_models(1200, 6);
 /// So many leaves are looked at, after each that was replaced because of removals, for one to move.
 const GATHER: usize = 16;
+/// Keys come in order if of so many one at most is below the one before.
+const ORDERED_OF: usize = 8;
 /// So many looks at a frozen leaf before a writer replaces it itself.
 const PATIENCE: usize = in_models(2000, 1);
 
@@ -69,9 +71,12 @@ pub(crate) enum Trigger {
 
 impl Trigger {
     /// What follows from a key that went into an overflow node.
-    pub(crate) fn after_add(leaf: &Leaf, at: usize, chain: usize) -> Option<Self> {
+    pub(crate) fn after_add(leaf: &Leaf, (word, at): (u64, usize), chain: usize) -> Option<Self> {
         let is_full = leaf.nodes() > Self::most_nodes(leaf);
-        let is_at_end = leaf.len() > 1 && !leaf.has_line() && (at == 0 || at + 1 == leaf.len());
+        // Words that the leaf cannot tell apart need another leaf.
+        let is_known = leaf.has_line() || leaf.len() == 1 || word == u64::MAX;
+        let has_room = !leaf.is_open() || leaf.len() < leaf.room();
+        let is_at_end = !is_known && (at == 0 || at + 1 == leaf.len() && has_room);
         let most = if is_at_end && !is_full { END_CHAIN_MAX } else { CHAIN_MAX };
         if chain >= most {
             return Some(Self::Chain(at, chain));
@@ -379,17 +384,24 @@ fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> 
     for before in 0..at {
         leaf.bucket(before).for_each(|_, _| below += 1);
     }
-    let mut here = 0;
-    leaf.bucket(at).for_each(|_, _| here += 1);
+    let (mut here, mut falls, mut before) = (0, 0, 0);
+    leaf.bucket(at).for_each(|word, _| {
+        here += 1;
+        falls += usize::from(word < before);
+        before = word;
+    });
     let hot = below..below + here;
-    // No line is known for what comes, so that the next replacement is not far: it should be of few.
-    let is_regular = leaf.has_line();
+    // Slots are taken in the order in which keys come.
+    let is_ordered = falls <= here / ORDERED_OF;
+    // Where no line said where keys come, and no more buckets could be opened for them though there were some,
+    // the next replacement is not far: it should be of few.
+    let is_regular = leaf.has_line() || leaf.is_open() && leaf.len() == leaf.room();
     if hot.end == entries.len() {
-        Growth::Above(hot, is_regular)
+        Growth::Above(hot, is_regular, is_ordered)
     } else if hot.start == 0 {
         Growth::Below(hot, is_regular)
     } else if entries.len() < leaf.built_of as usize + leaf.built_of as usize / 16 {
-        Growth::Within(hot)
+        Growth::Within(hot, is_ordered)
     } else {
         Growth::Even
     }

@@ -79,11 +79,11 @@ pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
             AnyLeaf::Buckets(leaf) => {
                 match leaf.mode() {
                     Mode::Line => stats.line_leaves += 1,
-                    Mode::Pivots | Mode::Whole => stats.pivot_leaves += 1,
+                    Mode::Pivots | Mode::Whole | Mode::Open => stats.pivot_leaves += 1,
                 }
-                stats.buckets += leaf.len();
+                stats.buckets += leaf.room();
                 stats.overflow_nodes += leaf.nodes();
-                slots += leaf.len() * BUCKET_SLOTS;
+                slots += leaf.room() * BUCKET_SLOTS;
             }
             AnyLeaf::Slots(leaf) => {
                 stats.slot_leaves += 1;

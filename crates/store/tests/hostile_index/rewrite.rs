@@ -14,12 +14,15 @@ const GROUP: usize = 64;
 /// The columns of a segment, as the format counts them.
 const SHARED: usize = 0;
 const ADDED: usize = 1;
-const SKIP: usize = 2;
+const BEYOND: usize = 2;
 const BLOCKS: usize = 3;
 const Y0: usize = 4;
 const MANTISSA: usize = 5;
 const SHIFT: usize = 6;
 const CODE: usize = 7;
+/// The kinds of learned index: with plain codes, and with trained ones.
+const LEARNED: u8 = 4;
+const CODED: u8 = 5;
 
 /// What is changed of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +78,10 @@ impl Learned {
     fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(payload);
         let kind = reader.u8("kind")?;
-        assert!(kind == 1 || kind == 3, "a learned index");
+        assert!(kind == LEARNED || kind == CODED, "a learned index");
         let begin = reader.offset();
         let mut classes = Vec::new();
-        if kind == 3 {
+        if kind == CODED {
             for _ in 0..reader.varint("codes")? {
                 classes.push(skip_code(&mut reader)?);
             }
@@ -87,7 +90,7 @@ impl Learned {
         let classes = classes.into_iter().map(|r| r.start - begin..r.end - begin).collect();
         let count = reader.varint("segments")? as usize;
         let mut fields: [Vec<u64>; 8] = Default::default();
-        let columns = if kind == 3 { 8 } else { 7 };
+        let columns = if kind == CODED { 8 } else { 7 };
         for group in (0..count).step_by(GROUP) {
             for field in &mut fields[..columns] {
                 reader.column(GROUP.min(count - group), field, "a column")?;
@@ -120,7 +123,7 @@ impl Learned {
         out.extend_from_slice(&self.codes);
         let count = self.separators.len();
         put_varint(count as u64, &mut out);
-        let columns = if self.kind == 3 { 8 } else { 7 };
+        let columns = if self.kind == CODED { 8 } else { 7 };
         for group in (0..count).step_by(GROUP) {
             for field in &self.fields[..columns] {
                 put_column(&field[group..count.min(group + GROUP)], &mut out);
@@ -140,7 +143,7 @@ impl Learned {
             Change::Skip => {
                 for i in 0..count {
                     if rng.chance(1, 2) {
-                        self.fields[SKIP][i] = rng.below(self.separators[i].len() as u64 + 1);
+                        self.fields[BEYOND][i] = rng.below(self.separators[i].len() as u64 + 1);
                     }
                 }
             }
@@ -160,7 +163,7 @@ impl Learned {
     /// Floating point is nowhere in an index: what comes nearest to infinities and to what is no number are
     /// the ends of these fields.
     fn change_line(&mut self, i: usize, rng: &mut SimRng) {
-        self.fields[Y0][i] = [0, 1, (1 << 24) - 1, (1 << 24) - 2, rng.below(1 << 24)][rng.index(5)];
+        self.fields[Y0][i] = [0, 1, (1 << 21) - 1, (1 << 21) - 2, rng.below(1 << 21)][rng.index(5)];
         let some = rng.next_u64() >> 32;
         self.fields[MANTISSA][i] = [0, 1, u64::from(u32::MAX), some, some][rng.index(5)];
         self.fields[SHIFT][i] = [0, 95, rng.below(96), rng.below(96)][rng.index(4)];
@@ -180,8 +183,8 @@ impl Learned {
     /// Has segments begin at other keys, or near them.
     fn change_separators(&mut self, keys: &[Vec<u8>], rng: &mut SimRng) {
         replace_some(&mut self.separators, 2, keys, rng);
-        for (skip, separator) in self.fields[SKIP].iter_mut().zip(&self.separators) {
-            *skip = (*skip).min(separator.len() as u64);
+        for (beyond, separator) in self.fields[BEYOND].iter_mut().zip(&self.separators) {
+            *beyond = (*beyond).min(separator.len() as u64);
         }
     }
 

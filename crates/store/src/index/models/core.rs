@@ -13,7 +13,7 @@ use super::{
 };
 use crate::sync::primitive::Lifetime;
 
-type Words = Index<u64, u64>;
+pub(super) type Words = Index<u64, u64>;
 
 /// Replaces the leaf of a key, as somebody does who finds this reason.
 pub(super) fn replace<K: Key, V: Value>(index: &Index<K, V>, key: &K::Query, trigger: Trigger) {
@@ -31,7 +31,7 @@ fn loaded(len: u64) -> Words {
     index
 }
 
-fn keys(index: &Index<u64, u64>) -> Vec<u64> {
+pub(super) fn keys(index: &Index<u64, u64>) -> Vec<u64> {
     index.iter().map(|(key, _)| key).collect()
 }
 

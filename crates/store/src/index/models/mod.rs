@@ -13,6 +13,7 @@ mod bucket;
 mod core;
 mod epoch;
 mod kinds;
+mod open;
 
 use std::{
     io::Write,

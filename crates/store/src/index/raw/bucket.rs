@@ -511,6 +511,24 @@ impl<'a> Locked<'a> {
         }
     }
 
+    /// Whether every slot of the bucket itself was used.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        Bucket::vacant(self.header).is_none()
+    }
+
+    /// The greatest word that the bucket or a node behind it ever held, 0 if none.
+    pub(crate) fn greatest_word(&self) -> u64 {
+        let of = |keys: &[AtomicU64], slots: u32| {
+            Slotted(slots).map(|slot| keys[slot].load(Ordering::Relaxed)).max().unwrap_or(0)
+        };
+        let behind = self
+            .bucket
+            .chain()
+            .map(|node| of(&node.keys, used(node.header.load(Ordering::Relaxed))));
+        behind.max().unwrap_or(0).max(of(&self.bucket.keys, used(self.header)))
+    }
+
     /// Makes the key of a spot present or absent.
     pub(crate) fn set_present(&mut self, spot: &Spot<'a>, is_present: bool) {
         let change = |header: u64| {

@@ -1,11 +1,15 @@
 //! Leaves: a run of buckets, the address by which a word finds its bucket, and the overflow nodes of
 //! the run.
 //!
-//! Thread safety: what a leaf is addressed by never changes. Invariants:
+//! Thread safety: what a leaf is addressed by never changes, but for the buckets that are opened behind
+//! the others. Invariants:
 //!
 //! 1. Buckets and nodes live as long as their leaf; a leaf is freed only when no thread can hold it.
 //! 2. Each node is handed out once.
 //! 3. Keys of a bucket are below the keys of the next: addresses are monotone.
+//! 4. A bucket is opened by who holds the lock of the one before it, for words above all that one ever
+//!    held: no key that has a slot changes its bucket. A writer looks again, under the lock, whether the
+//!    bucket is the key's.
 #![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
 
 use std::{
@@ -15,17 +19,17 @@ use std::{
 
 use super::{
     super::{
-        address::{Block, Line, Pivots, Top, find_pivot, word_behind},
+        address::{Block, Line, Pivots, Top, capped, find_pivot, word_behind},
         schema::{Probe, Schema},
         tune::Noted,
     },
-    bucket::{Bucket, Node},
+    bucket::{Bucket, Locked, Node},
     pool::{Pool, Zeroed},
 };
 use crate::sync::{
     arena::Arena,
     prefetch::prefetch_address,
-    primitive::{AtomicBool, AtomicU32, Lifetime, Ordering, in_models},
+    primitive::{AtomicBool, AtomicU32, AtomicU64, Lifetime, Ordering, in_models},
 };
 
 /// The most overflow nodes of a leaf.
@@ -45,6 +49,9 @@ pub(crate) enum Mode {
     Pivots,
     /// By their lowest keys, whole: for byte strings of which too many share a word.
     Whole,
+    /// By their lowest words, of which more come as keys are appended: where no line says where the next
+    /// ones belong.
+    Open,
 }
 
 /// What a new leaf is addressed by.
@@ -52,6 +59,49 @@ pub(crate) enum Address {
     Line(Line),
     Pivots(Pivots),
     Whole(Box<[Box<[u8]>]>),
+    /// The lowest words of the first buckets, ascending; the others are opened later.
+    Open(Vec<u64>),
+}
+
+/// The lowest words of the buckets that are open.
+struct Starts {
+    /// How many are.
+    open: AtomicU32,
+    words: Box<[AtomicU64]>,
+}
+
+impl Starts {
+    /// `lowest` ascends; its first word counts as 0.
+    fn new(lowest: &[u64], len: usize) -> Self {
+        let word = |place: usize| match place {
+            0 => 0,
+            _ => lowest.get(place).map_or(0, |word| capped(*word)),
+        };
+        let words = (0..len).map(|place| AtomicU64::new(word(place))).collect();
+        Self { open: AtomicU32::new(lowest.len().max(1) as u32), words }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.open.load(Ordering::Acquire) as usize
+    }
+
+    /// The open place of a word. Keys that are appended take one comparison, others O(log n).
+    #[inline]
+    fn place(&self, word: u64) -> usize {
+        let (len, word) = (self.len(), capped(word));
+        let is_up_to = |start: &AtomicU64| start.load(Ordering::Relaxed) <= word;
+        match self.words.get(len - 1) {
+            Some(last) if !is_up_to(last) => self.words[..len].partition_point(is_up_to) - 1,
+            _ => len - 1,
+        }
+    }
+}
+
+/// What buckets are addressed by where neither a line nor pivots do.
+enum Places {
+    Whole(Box<[Box<[u8]>]>),
+    Open(Starts),
 }
 
 /// A run of buckets. Finding a bucket reads the first line, and the next two where pivots
@@ -68,7 +118,7 @@ pub(crate) struct Leaf {
     block_count: u32,
     /// The top of the pivots.
     top: Top,
-    // What follows is read by writers only.
+    // What follows is read by writers only, and `places` in the modes that it is for.
     nodes: AtomicU32,
     /// Keys removed since the leaf was built.
     pub(crate) removed: AtomicU32,
@@ -80,7 +130,7 @@ pub(crate) struct Leaf {
     pub(crate) is_retraining: AtomicBool,
     pool: Pool<Node>,
     prefix: Box<[u8]>,
-    pivots: Box<[Box<[u8]>]>,
+    places: Option<Box<Places>>,
     life: Lifetime,
 }
 
@@ -101,12 +151,16 @@ impl Leaf {
         built_of: usize,
     ) -> Box<Self> {
         let (none, no_line) = (Pivots::default(), Line::new(0, 0, 1));
-        let (line, mode, Pivots { top, blocks }, pivots) = match address {
-            Address::Line(line) => (line, Mode::Line, none, Box::default()),
-            Address::Pivots(pivots) => (no_line, Mode::Pivots, pivots, Box::default()),
-            Address::Whole(pivots) => (no_line, Mode::Whole, none, pivots),
-        };
         let buckets = buckets.max(1);
+        let (line, mode, Pivots { top, blocks }, places) = match address {
+            Address::Line(line) => (line, Mode::Line, none, None),
+            Address::Pivots(pivots) => (no_line, Mode::Pivots, pivots, None),
+            Address::Whole(pivots) => (no_line, Mode::Whole, none, Some(Places::Whole(pivots))),
+            Address::Open(lowest) => {
+                let starts = Starts::new(&lowest, buckets);
+                (no_line, Mode::Open, none, Some(Places::Open(starts)))
+            }
+        };
         let block = arena.allocate_zeroed(buckets * size_of::<Bucket>()).cast::<Bucket>();
         // SAFETY: the block is ours, that long, and zeroed.
         unsafe { Bucket::make_of_zeroes(block.as_ptr(), buckets) };
@@ -126,7 +180,7 @@ impl Leaf {
             is_retraining: AtomicBool::new(false),
             pool: Pool::new(),
             prefix: prefix.into(),
-            pivots,
+            places: places.map(Box::new),
             life: Lifetime::new(),
         })
     }
@@ -148,7 +202,7 @@ impl Leaf {
                 self.block_count as usize,
             )));
             self.pool.free(arena);
-            arena.release(self.buckets.cast(), self.len() * size_of::<Bucket>());
+            arena.release(self.buckets.cast(), self.room() * size_of::<Bucket>());
         }
     }
 
@@ -157,18 +211,23 @@ impl Leaf {
     pub(crate) fn like(&self, arena: &Arena) -> Box<Self> {
         // SAFETY: the blocks are the leaf's own, and so many.
         let blocks = unsafe { slice::from_raw_parts(self.blocks, self.block_count as usize) };
-        let (address, buckets) = match self.mode {
-            Mode::Line => {
+        let (address, buckets) = match self.places.as_deref() {
+            Some(Places::Whole(pivots)) => (Address::Whole(pivots.clone()), self.len()),
+            Some(Places::Open(starts)) => {
+                let open = starts.words[..starts.len()].iter();
+                let lowest: Vec<u64> = open.map(|word| word.load(Ordering::Relaxed)).collect();
+                (Address::Pivots(Pivots::new(&lowest)), lowest.len())
+            }
+            None if self.has_line() => {
                 let full =
                     FULLNESS.iter().take_while(|most| self.nodes() * 64 > self.len() * **most);
                 let buckets = self.len() + self.len() * full.count() / 5;
                 (Address::Line(self.line.scaled(buckets)), buckets)
             }
-            Mode::Pivots => {
+            None => {
                 let pivots = Pivots { top: self.top, blocks: blocks.into() };
                 (Address::Pivots(pivots), self.len())
             }
-            Mode::Whole => (Address::Whole(self.pivots.clone()), self.len()),
         };
         Self::new(arena, address, buckets, &self.prefix, self.built_of as usize)
     }
@@ -178,10 +237,48 @@ impl Leaf {
         &self.prefix
     }
 
-    /// The number of buckets.
+    /// The number of buckets that keys may belong to: those that are open.
     #[inline]
     pub(crate) fn len(&self) -> usize {
+        self.starts().map_or(self.last as usize + 1, Starts::len)
+    }
+
+    /// The number of buckets, open or not.
+    pub(crate) fn room(&self) -> usize {
         self.last as usize + 1
+    }
+
+    #[inline]
+    fn starts(&self) -> Option<&Starts> {
+        match self.places.as_deref() {
+            Some(Places::Open(starts)) => Some(starts),
+            _ => None,
+        }
+    }
+
+    /// Whether buckets are opened as keys are appended.
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        self.mode == Mode::Open
+    }
+
+    /// Opens a bucket for words above all of the bucket at `at`, whose lock the caller holds, if that is the
+    /// last one and full, there is another, and `word` belongs there; says whether it did. `word` has no slot
+    /// in the locked bucket.
+    #[inline]
+    pub(crate) fn open_next(&self, locked: &Locked<'_>, at: usize, word: u64) -> bool {
+        let Some(starts) = self.starts().filter(|_| locked.is_full()) else { return false };
+        let len = starts.len();
+        if at + 1 != len || len == starts.words.len() {
+            return false;
+        }
+        let above = capped(locked.greatest_word()) + 1;
+        if capped(word) < above {
+            return false;
+        }
+        starts.words[len].store(above, Ordering::Relaxed);
+        starts.open.store(len as u32 + 1, Ordering::Release);
+        true
     }
 
     pub(crate) fn mode(&self) -> Mode {
@@ -195,21 +292,25 @@ impl Leaf {
 
     /// The block of its buckets, and how long it is.
     pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
-        (self.buckets.cast(), self.len() * size_of::<Bucket>())
+        (self.buckets.cast(), self.room() * size_of::<Bucket>())
     }
 
     /// Bytes of the leaf, about.
     pub(crate) fn bytes(&self) -> usize {
-        self.len() * size_of::<Bucket>() + self.pool.bytes() + self.heap_bytes()
+        self.room() * size_of::<Bucket>() + self.pool.bytes() + self.heap_bytes()
     }
 
     /// Bytes of the leaf outside of the arena.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let pivots: usize = self.pivots.iter().map(|pivot| pivot.len() + 16).sum();
+        let places = match self.places.as_deref() {
+            Some(Places::Whole(pivots)) => pivots.iter().map(|pivot| pivot.len() + 16).sum(),
+            Some(Places::Open(starts)) => size_of_val(&*starts.words),
+            None => 0,
+        };
         size_of::<Self>()
             + self.block_count as usize * size_of::<Block>()
             + self.prefix.len()
-            + pivots
+            + places
     }
 
     /// Asks for the lines that finding a bucket reads.
@@ -234,12 +335,18 @@ impl Leaf {
     pub(crate) fn place<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
         let place = if self.mode == Mode::Line {
             self.line.at(word)
-        } else if S::WIDE && self.mode == Mode::Whole {
-            self.pivots.partition_point(|pivot| **pivot <= *probe.bytes).saturating_sub(1)
-        } else {
+        } else if self.mode == Mode::Pivots {
             // SAFETY: the blocks are the leaf's own, and so many.
             let blocks = unsafe { slice::from_raw_parts(self.blocks, self.block_count as usize) };
             find_pivot(&self.top, blocks, word)
+        } else {
+            match self.places.as_deref() {
+                Some(Places::Open(starts)) => starts.place(word),
+                Some(Places::Whole(pivots)) if S::WIDE => {
+                    pivots.partition_point(|pivot| **pivot <= *probe.bytes).saturating_sub(1)
+                }
+                _ => 0,
+            }
         };
         place.min(self.last as usize)
     }

@@ -1,5 +1,7 @@
 //! Tests of the index from within the crate; the long ones are in the suite.
 
+mod open;
+
 use std::{
     collections::BTreeMap,
     ops::Bound,

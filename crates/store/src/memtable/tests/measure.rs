@@ -52,6 +52,8 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
         ("hard".into(), numbers(&hard)),
         ("runs".into(), numbers(&hard)),
         ("decimal".into(), texts(&|i| format!("{:020}", i * 1_000_003_919))),
+        ("digits".into(), texts(&|i| format!("{:020}", mix(i)))),
+        ("hex".into(), texts(&|i| format!("{:016x}", mix(i)))),
         ("user".into(), texts(&|i| format!("user{:012}", mix(i) % 1_000_000_000_000))),
         (
             "url".into(),
@@ -81,6 +83,14 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
         keys.truncate(KEYS);
         sets.push((PathBuf::from(path.file_name().unwrap()).display().to_string(), keys));
     }
+    let sorted = sets.iter().map(|(name, keys)| {
+        let mut keys = keys.clone();
+        keys.sort_unstable();
+        keys.dedup();
+        (format!("{name}-sorted"), keys)
+    });
+    let sorted: Vec<_> = sorted.collect();
+    sets.extend(sorted);
     let only = std::env::var("RHUMB_SETS").unwrap_or_default();
     sets.retain(|(name, _)| only.is_empty() || only.split(',').any(|set| set == name));
     sets
@@ -121,6 +131,12 @@ fn look_up(table: &Memtable, keys: &[Vec<u8>]) -> f64 {
 #[ignore = "measures"]
 fn inserts_and_lookups() {
     // The size at which the engine's memtables of 64 MiB are sealed is about a quarter of the keys.
+    let has_lookups = std::env::var_os("RHUMB_FILLS").is_none();
+    let kinds = match std::env::var("RHUMB_KIND").as_deref() {
+        Ok("learned") => [MemtableKind::Learned; 2],
+        Ok("skiplist") => [MemtableKind::SkipList; 2],
+        _ => [MemtableKind::SkipList, MemtableKind::Learned],
+    };
     let shares = std::env::var("RHUMB_SHARES").unwrap_or_else(|_| "4,1".into());
     for share in shares.split(',').map(|share| share.parse::<usize>().unwrap()) {
         for (name, keys) in sets() {
@@ -128,12 +144,10 @@ fn inserts_and_lookups() {
             let (before, after) = keys.split_at(keys.len() / 2);
             let mut figures = vec![Vec::new(); 8];
             for _ in 0..ROUNDS {
-                for (i, kind) in
-                    [MemtableKind::SkipList, MemtableKind::Learned].into_iter().enumerate()
-                {
+                for (i, kind) in kinds.into_iter().enumerate() {
                     let table = Memtable::new(kind, None, 64 << 20);
                     figures[4 * i].push(fill(&table, keys));
-                    figures[4 * i + 1].push(look_up(&table, keys));
+                    figures[4 * i + 1].push(if has_lookups { look_up(&table, keys) } else { 0.0 });
                     figures[4 * i + 2].push(table.bytes() as f64 / keys.len() as f64);
                     drop(table);
                     let first = Memtable::new(kind, None, 64 << 20);

@@ -59,9 +59,10 @@ impl IndexKind {
 }
 
 /// The first byte of an index block: learned with plain codes, binary search, learned with trained codes.
-const LEARNED: u8 = 1;
+/// 1 and 3 were learned ones whose segments said what is skipped, before there was a release.
+const LEARNED: u8 = 4;
 const BINARY_SEARCH: u8 = 2;
-const CODED: u8 = 3;
+const CODED: u8 = 5;
 
 /// What numbers a learned index makes of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -267,7 +268,7 @@ impl Index {
             BINARY_SEARCH => {
                 Kind::BinarySearch(BinarySearchIndex::decode(&mut reader, block_count, data_pages)?)
             }
-            _ => return Err(format!("expected an index kind of 1 to 3, found {kind}")),
+            _ => return Err(format!("expected an index kind of 2, 4 or 5, found {kind}")),
         };
         Ok(Self { kind, block_count, encoded_bytes: bytes.len() })
     }

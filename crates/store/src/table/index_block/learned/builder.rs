@@ -7,7 +7,8 @@
 use rhumb_model::{Line, code, codec, search};
 
 use super::{
-    ADDED, BLOCKS, CODE, FIELDS, FIELDS_CODED, GROUP, MANTISSA, SHARED, SHIFT, SKIP, Y0,
+    ADDED, BEYOND, BLOCKS, CODE, FIELDS, FIELDS_CODED, GROUP, MANTISSA, SHARED, SHIFT, Y0,
+    Y0_UNITS,
     choice::Codes,
     placement::{BLOCK_UNITS, Placement},
     run::Run,
@@ -191,7 +192,7 @@ impl LearnedBuilder {
         self.scratch.best_counts.clear();
         if blocks <= 1 || end == 1 {
             self.scratch.best_counts.push(self.run.entries(0..end));
-            return Some((Placement::SINGLE, self.separator_len()));
+            return Some(self.single(end));
         }
         let blocks = u32::try_from(blocks).ok()?;
         let skip = self.run.shared_prefix(end);
@@ -218,9 +219,17 @@ impl LearnedBuilder {
         }
         let (_, placement, separator_len) = best?;
         Some(match placement.blocks {
-            1 => (Placement::SINGLE, self.separator_len()),
+            1 => self.single(end),
             _ => (placement, separator_len),
         })
+    }
+
+    /// One block for the first `end` units, and the length of their separator. What of it they share is
+    /// skipped, as a lookup would do anyway: what is stored is how much longer the separator is.
+    fn single(&self, end: usize) -> (Placement, usize) {
+        let separator_len = self.separator_len();
+        let skip = separator_len.min(self.run.shared_prefix(end)) as u32;
+        (Placement { skip, ..Placement::SINGLE }, separator_len)
     }
 
     /// The line of least squares through the first `end` units: slope, and a point on it.
@@ -241,8 +250,9 @@ impl LearnedBuilder {
     /// A line in positions, `y` at `x`, as the integers of a placement; and how long a separator
     /// it needs to start from.
     fn quantise(&self, slope: f64, y: f64, x: u64, skip: usize, blocks: u32) -> (Placement, usize) {
-        // The error of the slope's last digit is below 1/8 of a block at the segment's end.
-        let (mantissa, shift) = Line::quantise_slope(slope, blocks.ilog2() + 4);
+        // The error of the slope's last digit is below 1/4 of a block at the segment's end. A digit more
+        // makes no evener blocks, as lines are moved up and down too.
+        let (mantissa, shift) = Line::quantise_slope(slope, blocks.ilog2() + 3);
         let line = Line { x0: 0, y0: 0, mantissa, shift };
         let first = self.run.key(0);
         let mut len = self.separator_len().max(skip);
@@ -252,7 +262,7 @@ impl LearnedBuilder {
             let y0 = y - x.saturating_sub(x0) as f64 * line.slope();
             if y0.abs() <= START_UNITS_MAX || len >= first.len() || x0 >= x {
                 // Far within what the format holds; a line that starts beyond is of no use.
-                let y0 = y0.clamp(-1e6, 1e6).round() as i64;
+                let y0 = (y0.clamp(-1e6, 1e6) / Y0_UNITS as f64).round() as i64 * Y0_UNITS;
                 let line = Line { x0, y0, ..line };
                 return (Placement { line, skip: skip as u32, blocks }, len);
             }
@@ -306,10 +316,11 @@ impl LearnedBuilder {
         fields[SHARED] = self.separators.shared;
         fields[ADDED] = self.separators.added;
         fields[CODE] = self.code_numbers;
-        for placement in &self.placements {
-            fields[SKIP].push(u64::from(placement.skip));
+        for (i, placement) in self.placements.iter().enumerate() {
+            let separator_len = fields[SHARED][i] + fields[ADDED][i];
+            fields[BEYOND].push(separator_len - u64::from(placement.skip));
             fields[BLOCKS].push(u64::from(placement.blocks - 1));
-            fields[Y0].push(u64::from(zigzag(placement.line.y0 as i32)));
+            fields[Y0].push(u64::from(zigzag((placement.line.y0 / Y0_UNITS) as i32)));
             fields[MANTISSA].push(u64::from(placement.line.mantissa));
             fields[SHIFT].push(u64::from(placement.line.shift));
         }

@@ -27,7 +27,7 @@ use self::{
     separators::Separators,
 };
 use super::{BlockAddress, IndexCoding, IndexExplanation, SegmentInfo, starts::Starts};
-use crate::sync::prefetch::prefetch;
+use crate::{sync::prefetch::prefetch, types::KEY_BYTES_MAX};
 
 /// Segments whose fields are packed together.
 const GROUP: usize = 64;
@@ -36,7 +36,7 @@ const FIELDS: usize = 7;
 const FIELDS_CODED: usize = 8;
 const SHARED: usize = 0;
 const ADDED: usize = 1;
-const SKIP: usize = 2;
+const BEYOND: usize = 2;
 const BLOCKS: usize = 3;
 const Y0: usize = 4;
 const MANTISSA: usize = 5;
@@ -58,8 +58,10 @@ struct Segment {
 /// Bits of `Segment::code_and_skip` that say how many bytes are skipped: a key has 2^16 at most.
 const SKIP_BITS: u32 = 20;
 
-/// The farthest from zero that a line may start.
-const Y0_MAX: i32 = 1 << 23;
+/// Lines start at multiples of so many positions: how finely a line is moved to make blocks even.
+const Y0_UNITS: i64 = BLOCK_UNITS / 8;
+/// The farthest from zero that a line may start, in these.
+const Y0_MAX: i32 = 1 << 20;
 
 impl Segment {
     /// What stands behind the last segment: where another would begin.
@@ -140,22 +142,15 @@ impl LearnedIndex {
         let prefix_len = shared_by_all.or(fields[ADDED].first().copied()).unwrap_or(0) as usize;
         let mut heads = Vec::with_capacity(count);
         let mut prefix = Box::default();
-        let mut short = None;
         let separators =
             Separators::decode(reader, &fields[SHARED], &fields[ADDED], |separator| {
                 let segment = &mut segments[heads.len()];
                 if heads.is_empty() {
                     prefix = separator[..prefix_len.min(separator.len())].into();
                 }
-                if segment.skip() > separator.len() {
-                    short = short.or(Some(heads.len()));
-                }
                 segment.x0 = segment.code_of(&codes, separator);
                 heads.push(code::code_at(separator, prefix_len));
             })?;
-        if let Some(i) = short {
-            return Err(format!("expected separator {i} to hold what its segment skips"));
-        }
         let starts = Starts::decode(reader, blocks, data_pages)?;
         let (heads, codes, segments) = (heads.into(), codes.into(), segments.into());
         Ok(Self { prefix, heads, codes, segments, separators, starts })
@@ -342,8 +337,12 @@ fn segments_of(
             .checked_sub(1)
             .ok_or_else(|| format!("expected {blocks} blocks, found more in segment {i}"))?;
         let count = check(*blocks_less_one, count_max, "blocks")? as u32 + 1;
-        let y0 = unzigzag(field(Y0, 2 * Y0_MAX as u64 - 1, "start")? as u32);
-        let skip = field(SKIP, (1 << SKIP_BITS) - 1, "skipped bytes")? as u32;
+        let y0 = unzigzag(field(Y0, 2 * Y0_MAX as u64 - 1, "start")? as u32) * Y0_UNITS as i32;
+        // What is skipped is a prefix of the separator, whose length is checked when it is read.
+        let separator_len = fields[SHARED][i].saturating_add(fields[ADDED][i]);
+        let separator_len = check(separator_len, KEY_BYTES_MAX as u64, "separator's bytes")?;
+        let skip =
+            (separator_len - field(BEYOND, separator_len, "bytes that are not skipped")?) as u32;
         let code = match fields[CODE].is_empty() {
             true => 0,
             false => field(CODE, codes as u64, "code")? as u32,
