@@ -1,8 +1,7 @@
 //! Reads that go on at the same time: many keys at once, asynchronous reads, and scans that read ahead,
 //! by the kernel's queue and by threads, with caches that hold next to nothing.
 //!
-//! `RHUMB_ASYNC_ROUNDS` says how many rounds each suite makes, `RHUMB_ASYNC_DROPS` how many reads are
-//! given up while they are under way.
+//! `RHUMB_ASYNC_ROUNDS` says how many rounds each suite makes.
 
 mod cancel;
 mod common;
@@ -10,4 +9,3 @@ mod damage;
 mod differential;
 mod faults;
 mod shared;
-mod storm;

@@ -1,5 +1,12 @@
 //! Very many asynchronous reads, most of which are dropped while they are under way: nothing of them
 //! stays, and the others get their own bytes.
+//!
+//! A program of its own, because it weighs the memory of its process: other tests beside it would be
+//! weighed with it. `RHUMB_ASYNC_DROPS` says how many reads are given up.
+
+#[path = "async_reads/common.rs"]
+#[expect(dead_code, reason = "the suite of asynchronous reads uses the rest")]
+mod common;
 
 use std::{
     future::Future,
@@ -23,7 +30,7 @@ use rhumb::{
     },
 };
 
-use crate::common::{Map, Random, await_no_buffers, builder, change, open_by, some_keys};
+use common::{Map, Random, await_no_buffers, builder, change, open_by, some_keys};
 
 /// How many reads are given up in each run of the tests, unless told otherwise.
 const DROPS_DEFAULT: u64 = 20_000;
