@@ -23,7 +23,7 @@ pub(super) struct Output<'a> {
     ranges: Ranges,
     /// Those before this key are in tables that were ended.
     from: Box<[u8]>,
-    open: &'a mut Option<TableWriter>,
+    open: Option<TableWriter>,
     finish: Finish<'a>,
     done: &'a mut Vec<TableMeta>,
 }
@@ -33,11 +33,10 @@ impl<'a> Output<'a> {
         core: &'a Core,
         options: TableOptions,
         ranges: Ranges,
-        open: &'a mut Option<TableWriter>,
         finish: Finish<'a>,
         done: &'a mut Vec<TableMeta>,
     ) -> Self {
-        Self { core, options, ranges, from: Box::default(), open, finish, done }
+        Self { core, options, ranges, from: Box::default(), open: None, finish, done }
     }
 
     /// The table that takes the next entry.

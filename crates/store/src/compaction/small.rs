@@ -6,10 +6,13 @@ use super::{
     worker::edits_of,
 };
 use crate::{
-    db::core::{Core, Tree},
+    db::{
+        core::{Core, Tree},
+        new_tables::NewTables,
+    },
     error::Result,
     sync::primitive::{Arc, Ordering},
-    table::{SharedWriter, Table, TableMeta, TableWriter},
+    table::{SharedWriter, Table, TableWriter},
 };
 
 /// The most partitions that are compacted together.
@@ -19,7 +22,7 @@ const GROUP_MAX: usize = 1024;
 struct Part<'a> {
     tree: &'a Arc<Tree>,
     job: Job,
-    outputs: Vec<TableMeta>,
+    outputs: NewTables<'a>,
 }
 
 impl Core {
@@ -43,12 +46,11 @@ impl Core {
             parts.push(Part { tree, job, outputs });
         }
         // A file that no output lies in goes with its writer.
-        if let Some(shared) = shared.filter(|_| parts.iter().any(|part| !part.outputs.is_empty())) {
-            SharedWriter::finish(shared)?;
-        }
+        shared = shared.filter(|_| parts.iter().any(|part: &Part<'_>| !part.outputs.is_empty()));
+        shared.as_mut().map_or(Ok(()), SharedWriter::sync)?;
         self.sync_dir()?;
         let is_any = !parts.is_empty();
-        self.install_small(parts)?;
+        self.install_small(parts, shared)?;
         Ok(is_any)
     }
 
@@ -58,15 +60,15 @@ impl Core {
         tree: &Tree,
         job: &Job,
         shared: &mut Option<SharedWriter>,
-    ) -> Result<Vec<TableMeta>> {
-        let (mut open, mut outputs) = (None, Vec::new());
+    ) -> Result<NewTables<'_>> {
+        let mut outputs = NewTables::new(self);
         let mut finish = |writer: TableWriter| writer.finish_into(|| self.shared_writer(shared));
-        self.merge_into(tree, job, &mut open, &mut finish, &mut outputs)?;
+        self.merge_into(tree, job, &mut finish, &mut outputs)?;
         Ok(outputs)
     }
 
     /// Puts all outputs in the place of their inputs, with one edit.
-    fn install_small(&self, parts: Vec<Part<'_>>) -> Result<()> {
+    fn install_small(&self, parts: Vec<Part<'_>>, shared: Option<SharedWriter>) -> Result<()> {
         let mut opened: Vec<(Part<'_>, Vec<Arc<Table>>)> = Vec::with_capacity(parts.len());
         for part in parts {
             let tables = self.open_outputs(&part.job, &part.outputs)?;
@@ -74,6 +76,8 @@ impl Core {
         }
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
         let mut catalog = self.catalog.lock();
+        opened.iter_mut().for_each(|(part, _)| part.outputs.keep());
+        shared.into_iter().for_each(SharedWriter::keep);
         let (dead, live): (Vec<_>, Vec<_>) =
             opened.into_iter().partition(|(part, _)| part.tree.dropped.load(Ordering::Acquire));
         dead.iter().flat_map(|(_, tables)| tables).for_each(|table| table.mark_obsolete());

@@ -9,7 +9,10 @@ use super::{
     retain::Retain,
 };
 use crate::{
-    db::core::{Core, Tree},
+    db::{
+        core::{Core, Tree},
+        new_tables::NewTables,
+    },
     error::{Error, Result},
     iter::{
         merge::{Inputs, Merge, SourceSet},
@@ -89,12 +92,14 @@ impl Core {
         if job.is_move {
             return self.install_compaction(tree, job, None);
         }
-        let outputs = self.merge_tables(tree, job)?;
+        let mut outputs = NewTables::new(self);
+        self.merge_into(tree, job, &mut TableWriter::finish, &mut outputs)?;
         if !outputs.is_empty() {
             self.sync_dir()?;
         }
         let opened = self.open_outputs(job, &outputs)?;
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        outputs.keep();
         self.install_compaction(tree, job, Some(opened))
     }
 
@@ -109,30 +114,11 @@ impl Core {
         Ok(opened)
     }
 
-    /// Writes the merged inputs to new tables. On failure, removes what was written.
-    fn merge_tables(&self, tree: &Tree, job: &Job) -> Result<Vec<TableMeta>> {
-        let mut outputs = Vec::new();
-        let mut open = None;
-        let mut finish = TableWriter::finish;
-        let result = self.merge_into(tree, job, &mut open, &mut finish, &mut outputs);
-        if let Err(error) = result {
-            if let Some(writer) = open {
-                TableWriter::abandon(writer);
-            }
-            for meta in &outputs {
-                self.remove_table_files(meta);
-            }
-            return Err(error);
-        }
-        Ok(outputs)
-    }
-
     /// Merges the inputs into tables that `finish` ends.
     pub(super) fn merge_into(
         &self,
         tree: &Tree,
         job: &Job,
-        open: &mut Option<TableWriter>,
         finish: Finish<'_>,
         outputs: &mut Vec<TableMeta>,
     ) -> Result<()> {
@@ -142,7 +128,7 @@ impl Core {
         let mut over = Sweep::new(&ranges);
         let kept = ranges.retained(retain.snapshots(), job.deepest);
         let options = tree.options.table.with_writers(0);
-        let mut output = Output::new(self, options, kept, open, finish, outputs);
+        let mut output = Output::new(self, options, kept, finish, outputs);
         let is_read = |table: &Table| !is_hidden(table, &ranges, retain.snapshots());
         let sources = SourceSet::of(sources(job, is_read));
         let mut merge =

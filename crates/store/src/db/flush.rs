@@ -1,17 +1,29 @@
 //! Flushes: a sealed memtable becomes one table of level 0 in every sub-tree that it touches. Small
 //! tables of partitions share a file, so that thousands of them cost one sync.
 
-use super::core::{Core, MemView, Tree};
+use super::{
+    core::{Core, MemView, Tree},
+    new_tables::NewTables,
+};
 use crate::{
     compaction::retain::Retain,
     error::Result,
     memtable::{LogFloor, MemCursor, Memtable},
     ranges::Sweep,
     sync::primitive::{Arc, Ordering},
-    table::{IndexKind, SharedWriter, Table, TableMeta, TableWriter},
+    table::{IndexKind, SharedWriter, Table, TableWriter},
     types::SeqNo,
     version::edit::Edit,
 };
+
+/// What was written of a memtable, and is not part of the store.
+pub(crate) struct Flushed<'c> {
+    trees: Vec<Arc<Tree>>,
+    /// One for each sub-tree.
+    tables: NewTables<'c>,
+    /// Where small ones of partitions lie.
+    shared: Option<SharedWriter>,
+}
 
 impl Core {
     /// Flushes the oldest sealed memtable; says whether there was one. The caller holds
@@ -21,8 +33,8 @@ impl Core {
         let Some(memtable) = view.sealed.last() else { return Ok(false) };
         let next = view.sealed.iter().rev().nth(1).unwrap_or(&view.active);
         let floor = next.log();
-        let outputs = self.write_memtable(memtable)?;
-        self.install_flush(outputs, floor, memtable)?;
+        let flushed = self.write_memtable(memtable)?;
+        self.install_flush(flushed, floor, memtable)?;
         self.change_mem(|view| MemView {
             active: Arc::clone(&view.active),
             sealed: view.sealed.iter().filter(|m| !Arc::ptr_eq(m, memtable)).cloned().collect(),
@@ -42,55 +54,28 @@ impl Core {
 
     /// Writes the entries of every sub-tree to a table of its own; of dropped ones only those that
     /// snapshots may read.
-    pub(crate) fn write_memtable(
-        &self,
-        memtable: &Arc<Memtable>,
-    ) -> Result<Vec<(Arc<Tree>, TableMeta)>> {
+    pub(crate) fn write_memtable(&self, memtable: &Arc<Memtable>) -> Result<Flushed<'_>> {
         let mut retain = Retain::new(self.snapshots.list(), false);
-        let mut outputs = Vec::new();
-        let mut shared = None;
-        let mut open: Option<(Arc<Tree>, TableWriter)> = None;
+        let (mut trees, mut tables, mut shared) = (Vec::new(), NewTables::new(self), None);
         let writers = self.counters.writers.swap(0, Ordering::Relaxed);
-        let result = (|| {
-            for id in memtable.trees() {
-                let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
-                let options = tree.options.table.with_writers(writers);
-                self.counters.note_table(options.index == IndexKind::Learned);
-                let writer = TableWriter::create(&self.tables, self.new_file_id(), &options);
-                let (_, writer) = open.insert((Arc::clone(&tree), writer));
-                retain.next_run();
-                write_tree(memtable, &tree, &mut retain, writer)?;
-                self.finish_table(&mut open, &mut shared, &mut outputs)?;
-            }
-            shared.take().map_or(Ok(()), SharedWriter::finish)
-        })();
-        if let Err(error) = result {
-            if let Some((_, writer)) = open {
-                writer.abandon();
-            }
-            self.remove_outputs(&outputs);
-            return Err(error);
+        for id in memtable.trees() {
+            let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
+            let options = tree.options.table.with_writers(writers);
+            self.counters.note_table(options.index == IndexKind::Learned);
+            let mut writer = TableWriter::create(&self.tables, self.new_file_id(), &options);
+            retain.next_run();
+            write_tree(memtable, &tree, &mut retain, &mut writer)?;
+            tables.push(match tree.is_partition {
+                false => writer.finish()?,
+                true => writer.finish_into(|| self.shared_writer(&mut shared))?,
+            });
+            trees.push(tree);
         }
-        if !outputs.is_empty() {
+        shared.as_mut().map_or(Ok(()), SharedWriter::sync)?;
+        if !tables.is_empty() {
             self.sync_dir()?;
         }
-        Ok(outputs)
-    }
-
-    /// Finishes the open table, if there is one: small ones of partitions in a file for all of them.
-    fn finish_table(
-        &self,
-        open: &mut Option<(Arc<Tree>, TableWriter)>,
-        shared: &mut Option<SharedWriter>,
-        outputs: &mut Vec<(Arc<Tree>, TableMeta)>,
-    ) -> Result<()> {
-        let Some((tree, writer)) = open.take() else { return Ok(()) };
-        let meta = match tree.is_partition {
-            false => writer.finish()?,
-            true => writer.finish_into(|| self.shared_writer(shared))?,
-        };
-        outputs.push((tree, meta));
-        Ok(())
+        Ok(Flushed { trees, tables, shared })
     }
 
     /// The writer of the file that small tables share, made if there is none.
@@ -107,18 +92,20 @@ impl Core {
     /// Makes flushed tables part of their sub-trees, durably, and then visible.
     pub(crate) fn install_flush(
         &self,
-        outputs: Vec<(Arc<Tree>, TableMeta)>,
+        Flushed { trees, mut tables, shared }: Flushed<'_>,
         floor: Option<LogFloor>,
         memtable: &Memtable,
     ) -> Result<()> {
-        let mut opened = Vec::with_capacity(outputs.len());
-        for (tree, meta) in outputs {
+        let mut opened = Vec::with_capacity(tables.len());
+        for (tree, meta) in trees.into_iter().zip(&*tables) {
             self.counters.flushed_bytes.fetch_add(meta.file_bytes, Ordering::Relaxed);
-            let table = Table::open(&self.tables, meta)?;
+            let table = Table::open(&self.tables, meta.clone())?;
             self.warm_flushed(&tree.levels.get(), &table);
             opened.push((tree, table));
         }
         let mut catalog = self.catalog.lock();
+        tables.keep();
+        shared.into_iter().for_each(SharedWriter::keep);
         let mut edits = self.edits_of_created(&catalog.state, &memtable.created());
         for (tree, table) in &opened {
             // One that was dropped, maybe just now, is read by snapshots alone: the manifest does not
@@ -139,20 +126,6 @@ impl Core {
         }
         self.note_zero_tables();
         Ok(())
-    }
-
-    pub(crate) fn remove_outputs(&self, outputs: &[(Arc<Tree>, TableMeta)]) {
-        for (_, meta) in outputs {
-            self.remove_table_files(meta);
-        }
-    }
-
-    pub(crate) fn remove_table_files(&self, meta: &TableMeta) {
-        // A shared file is named by several: the first to come removes it.
-        self.remove_file(&crate::table::home_path(&self.dir, meta));
-        if meta.value_file_bytes > 0 {
-            self.remove_file(&crate::table::value_path(&self.dir, meta.id));
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::{collections::HashMap, sync::atomic::Ordering};
 use super::{
     core::{Core, Tree},
     keyspace::KeyspaceInner,
+    new_tables::NewTables,
 };
 use crate::{
     error::{Error, Result},
@@ -29,25 +30,29 @@ use crate::{
 const OPEN_MAX: usize = 64;
 
 /// The tables of one partition, or of a keyspace without.
-struct Output {
+struct Output<'c> {
     name: Box<[u8]>,
     open: Option<TableWriter>,
-    metas: Vec<TableMeta>,
+    metas: NewTables<'c>,
 }
 
 /// The tables that are being written.
-#[derive(Default)]
-struct Outputs {
-    all: Vec<Output>,
+struct Outputs<'c> {
+    core: &'c Core,
+    all: Vec<Output<'c>>,
     by_name: HashMap<Box<[u8]>, usize>,
     /// The output of the entry before.
     at: usize,
     open: usize,
 }
 
-impl Outputs {
+impl<'c> Outputs<'c> {
+    fn new(core: &'c Core) -> Self {
+        Self { core, all: Vec::new(), by_name: HashMap::new(), at: 0, open: 0 }
+    }
+
     /// The output for the partition `name`. Where names come in order each is written to its end.
-    fn of(&mut self, name: &[u8]) -> Result<&mut Output> {
+    fn of(&mut self, name: &[u8]) -> Result<&mut Output<'c>> {
         if self.all.get(self.at).is_none_or(|output| *output.name != *name) {
             if self.open >= OPEN_MAX {
                 self.finish()?;
@@ -57,7 +62,7 @@ impl Outputs {
                 None => {
                     let name: Box<[u8]> = name.into();
                     self.by_name.insert(name.clone(), self.all.len());
-                    self.all.push(Output { name, open: None, metas: Vec::new() });
+                    self.all.push(Output { name, open: None, metas: NewTables::new(self.core) });
                     self.all.len() - 1
                 }
             };
@@ -76,16 +81,6 @@ impl Outputs {
         }
         Ok(())
     }
-
-    /// Removes all that was written.
-    fn abandon(self, core: &Core) {
-        for output in self.all {
-            output.metas.iter().for_each(|meta| core.remove_table_files(meta));
-            if let Some(writer) = output.open {
-                writer.abandon();
-            }
-        }
-    }
 }
 
 impl Core {
@@ -96,31 +91,20 @@ impl Core {
         entries: impl Iterator<Item = (K, V)>,
     ) -> Result<u64> {
         self.check_running()?;
-        let mut outputs = Outputs::default();
-        let written = self.write_sorted(inner, entries, &mut outputs).and_then(|count| {
-            if count > 0 {
-                self.sync_dir()?;
-            }
-            Ok(count)
-        });
-        match written {
-            Ok(0) => Ok(0),
-            Ok(count) => {
-                self.install_ingested(inner, outputs.all)?;
-                Ok(count)
-            }
-            Err(error) => {
-                outputs.abandon(self);
-                Err(error)
-            }
+        let mut outputs = Outputs::new(self);
+        let count = self.write_sorted(inner, entries, &mut outputs)?;
+        if count > 0 {
+            self.sync_dir()?;
+            self.install_ingested(inner, outputs.all)?;
         }
+        Ok(count)
     }
 
     fn write_sorted<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         inner: &KeyspaceInner,
         entries: impl Iterator<Item = (K, V)>,
-        outputs: &mut Outputs,
+        outputs: &mut Outputs<'_>,
     ) -> Result<u64> {
         let mut last: Option<Vec<u8>> = None;
         let mut count = 0;
@@ -157,7 +141,7 @@ impl Core {
     }
 
     /// Numbers the tables and makes them part of their sub-trees.
-    fn install_ingested(&self, inner: &KeyspaceInner, outputs: Vec<Output>) -> Result<()> {
+    fn install_ingested(&self, inner: &KeyspaceInner, mut outputs: Vec<Output<'_>>) -> Result<()> {
         let names: Vec<&[u8]> = outputs.iter().map(|output| &*output.name).collect();
         let trees = self.create_partitions(inner, &names)?;
         let mut state = self.write.lock();
@@ -175,13 +159,14 @@ impl Core {
         let alone: Vec<_> = trees.iter().map(|tree| tree.compaction.try_lock()).collect();
         let seq = state.next_seq;
         let mut opened: Vec<(&Arc<Tree>, usize, Arc<Table>)> = Vec::new();
-        for ((tree, output), alone) in trees.iter().zip(outputs).zip(&alone) {
-            let metas = output.metas;
+        for ((tree, output), alone) in trees.iter().zip(&outputs).zip(&alone) {
+            let metas = &output.metas;
             let level = match alone {
-                Some(_) => self.ingest_level(&tree.levels.get(), &metas),
+                Some(_) => self.ingest_level(&tree.levels.get(), metas),
                 None => 0,
             };
-            for mut meta in metas {
+            for meta in metas.iter() {
+                let mut meta = meta.clone();
                 // Every entry was written with number 0; the table shifts them all by the difference.
                 (meta.seq_min, meta.seq_max) = (seq, seq);
                 opened.push((tree, level, Table::open(&self.tables, meta)?));
@@ -190,6 +175,7 @@ impl Core {
         // What is ingested is durable at once, so what was written before it must be.
         self.sync_logs(&mut state, PersistMode::SyncData)?;
         let mut catalog = self.catalog.lock();
+        outputs.iter_mut().for_each(|output| output.metas.keep());
         if trees.iter().any(|tree| tree.dropped.load(Ordering::Acquire)) {
             opened.iter().for_each(|(.., table)| table.mark_obsolete());
             return Err(Error::InvalidArgument(

@@ -10,6 +10,7 @@ mod flush;
 mod ingest;
 mod keyspace;
 mod lifecycle;
+pub(crate) mod new_tables;
 mod open;
 mod partition;
 mod scan;

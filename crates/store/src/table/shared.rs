@@ -164,14 +164,14 @@ impl ReadableFile for SharedPart {
     }
 }
 
-/// Writes a shared file; what is dropped before [`SharedWriter::finish`] is removed.
+/// Writes a shared file, which is removed unless it is kept.
 pub(crate) struct SharedWriter {
     fs: Arc<dyn FileSystem>,
     id: FileId,
     path: PathBuf,
     file: Box<dyn WritableFile>,
     bytes: u64,
-    is_finished: bool,
+    is_kept: bool,
 }
 
 impl SharedWriter {
@@ -184,7 +184,7 @@ impl SharedWriter {
         let path = shared_path(&ctx.dir, id);
         let file = retry("create", &path, || ctx.fs.create(&path))?;
         let fs = Arc::clone(&ctx.fs);
-        Ok(Self { fs, id, path, file, bytes: 0, is_finished: false })
+        Ok(Self { fs, id, path, file, bytes: 0, is_kept: false })
     }
 
     /// Appends a whole table; returns where it lies.
@@ -196,16 +196,19 @@ impl SharedWriter {
     }
 
     /// Makes the file durable; the caller makes its name durable.
-    pub(crate) fn finish(mut self) -> Result<()> {
-        retry("fdatasync", &self.path, || self.file.sync_data())?;
-        self.is_finished = true;
-        Ok(())
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        retry("fdatasync", &self.path, || self.file.sync_data())
+    }
+
+    /// The file stays.
+    pub(crate) fn keep(mut self) {
+        self.is_kept = true;
     }
 }
 
 impl Drop for SharedWriter {
     fn drop(&mut self) {
-        if !self.is_finished {
+        if !self.is_kept {
             // Best effort: what stays is an unreferenced file, which the next open removes.
             let _ = self.fs.remove_file(&self.path);
         }

@@ -106,7 +106,7 @@ impl ValueWriter {
     }
 
     /// Pads the file to a multiple of [`DIRECT_ALIGN`] and makes it durable; returns its length.
-    pub(crate) fn finish(mut self) -> Result<u64> {
+    pub(crate) fn finish(&mut self) -> Result<u64> {
         let padding = self.len().next_multiple_of(DIRECT_ALIGN as u64) - self.len();
         self.buffer.resize(self.buffer.len() + usize::try_from(padding).unwrap_or(0), 0);
         self.flush()?;

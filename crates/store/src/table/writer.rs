@@ -232,7 +232,7 @@ impl TableWriter {
         if !self.waiting.is_empty() {
             return Err(Error::InvalidArgument("the index left entries without a block".into()));
         }
-        if let Some(values) = self.values.take() {
+        if let Some(values) = &mut self.values {
             self.meta.value_file_bytes = values.finish()?;
         }
         self.meta.largest = self.last_key.as_slice().into();
@@ -261,11 +261,6 @@ impl TableWriter {
             meta.seq_min = meta.seq_min.min(*seq);
             meta.seq_max = meta.seq_max.max(*seq);
         }
-    }
-
-    /// Removes what was written. So does dropping the writer.
-    pub(crate) fn abandon(self) {
-        drop(self);
     }
 
     fn check(&self, key: &[u8], seq: SeqNo) -> Result<()> {
@@ -443,7 +438,7 @@ impl Drop for TableWriter {
         if let Some(path) = self.out.path() {
             let _ = self.fs.remove_file(path);
         }
-        if self.values.take().is_some() || self.meta.value_file_bytes > 0 {
+        if self.values.is_some() {
             let _ = self.fs.remove_file(&self.value_path);
         }
     }

@@ -46,7 +46,7 @@ fn abandoned_tables_leave_nothing_and_obsolete_ones_go_with_their_last_reader() 
     // The table itself is still in memory.
     assert_eq!(names(&fixture), ["000001.val"]);
     assert!(writer.bytes_estimate() > 100_000);
-    writer.abandon();
+    drop(writer);
     assert!(names(&fixture).is_empty());
 
     let model = Model::from([((b"k".to_vec(), Reverse(1)), Some(vec![1; 100_000]))]);

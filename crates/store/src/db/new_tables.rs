@@ -1,0 +1,146 @@
+//! Tables between their last byte and the manifest edit that names them.
+//!
+//! Whatever goes wrong in between, from a directory that cannot be synced to too many open files, is tried
+//! again with files of other numbers: those of the failed attempt are removed here, or each attempt on a
+//! disk in trouble would leave some until the next open.
+
+use std::ops::{Deref, DerefMut};
+
+use super::core::Core;
+use crate::table::{TableMeta, home_path, value_path};
+
+/// Finished tables that no manifest names; the files of their own are removed unless the tables are kept.
+/// (One that they share goes with its writer.)
+pub(crate) struct NewTables<'c> {
+    core: &'c Core,
+    metas: Vec<TableMeta>,
+}
+
+impl<'c> NewTables<'c> {
+    pub(crate) fn new(core: &'c Core) -> Self {
+        Self { core, metas: Vec::new() }
+    }
+
+    /// The files stay. To be called before the manifest may hear of them: an edit that failed may still be on
+    /// the disk.
+    pub(crate) fn keep(&mut self) {
+        self.metas.clear();
+    }
+}
+
+impl Deref for NewTables<'_> {
+    type Target = Vec<TableMeta>;
+
+    fn deref(&self) -> &Vec<TableMeta> {
+        &self.metas
+    }
+}
+
+impl DerefMut for NewTables<'_> {
+    fn deref_mut(&mut self) -> &mut Vec<TableMeta> {
+        &mut self.metas
+    }
+}
+
+impl Drop for NewTables<'_> {
+    fn drop(&mut self) {
+        let Self { core, metas } = self;
+        for meta in metas {
+            if meta.place.is_none() {
+                core.remove_file(&home_path(&core.dir, meta));
+            }
+            if meta.value_file_bytes > 0 {
+                core.remove_file(&value_path(&core.dir, meta.id));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::{
+        Database, Keyspace, KeyspaceOptions, Partitioning, TableOptions,
+        io::{
+            FileSystem,
+            sim::{CallKind, Fault, Matcher, SimFs},
+        },
+        sync::primitive::Arc,
+    };
+
+    const DIR: &str = "/db";
+
+    fn open(partitions: Partitioning) -> (SimFs, Database, Keyspace) {
+        let fs = SimFs::new(7);
+        // Without a pool nothing is tried again behind the test's back.
+        let builder =
+            Database::builder(DIR).file_system(Arc::new(fs.clone())).background_threads(0);
+        let db = builder.open().unwrap();
+        let table = TableOptions { large_value_bytes: 1_000, ..TableOptions::default() };
+        let options = KeyspaceOptions { table, partitions };
+        let keyspace = db.keyspace("k", options).unwrap();
+        (fs, db, keyspace)
+    }
+
+    /// Writes to sixteen partitions, if there are any: small values and one that has a file beside it.
+    fn write(keyspace: &Keyspace) {
+        for i in 0..64_u8 {
+            keyspace.insert([i % 16, i], [i; 100]).unwrap();
+        }
+        keyspace.insert([3, 200], [1; 5_000]).unwrap();
+    }
+
+    /// Files of tables and of large values.
+    fn files(fs: &SimFs) -> usize {
+        let names = fs.list(Path::new(DIR)).unwrap();
+        let is_table =
+            |name: &&String| [".sst", ".val", ".set"].iter().any(|end| name.ends_with(end));
+        names.iter().filter(is_table).count()
+    }
+
+    /// Flushes and compacts, each several times in vain if there is trouble; returns how many files are
+    /// there after each.
+    fn run(partitions: Partitioning, trouble: Option<&Matcher>) -> [usize; 2] {
+        let (fs, db, keyspace) = open(partitions);
+        let try_in_vain = |work: &dyn Fn() -> crate::Result<()>| {
+            let Some(trouble) = trouble else { return };
+            fs.inject(trouble.clone(), Fault::Eio, u64::MAX);
+            for _ in 0..3 {
+                assert!(work().is_err(), "{trouble:?}");
+            }
+            fs.clear_faults();
+        };
+        let flush = || db.flush();
+        write(&keyspace);
+        try_in_vain(&flush);
+        flush().unwrap();
+        let flushed = files(&fs);
+        write(&keyspace);
+        flush().unwrap();
+        let compact = || keyspace.compact();
+        try_in_vain(&compact);
+        compact().unwrap();
+        [flushed, files(&fs)]
+    }
+
+    /// What fails between the tables' last byte and the manifest, or before.
+    fn troubles() -> [Matcher; 3] {
+        [
+            Matcher::any().kinds(&[CallKind::Open]),
+            Matcher::any().kinds(&[CallKind::SyncData]).name_contains(".s"),
+            Matcher::any().kinds(&[CallKind::Write]).name_suffix(".val"),
+        ]
+    }
+
+    #[test]
+    fn attempts_that_failed_leave_no_files() {
+        for partitions in [Partitioning::None, Partitioning::PrefixLength(1)] {
+            let wanted = run(partitions.clone(), None);
+            for trouble in troubles() {
+                let found = run(partitions.clone(), Some(&trouble));
+                assert_eq!(found, wanted, "{partitions:?} after {trouble:?}");
+            }
+        }
+    }
+}
