@@ -24,13 +24,14 @@ use crate::sync::{arena::Arena, primitive::in_models};
 const LEAF_MAX: usize = in_models(3000, 12);
 /// Larger runs become leaves of at most so many keys.
 pub(crate) const LEAF_TARGET: usize = in_models(1800, 6);
-/// The most keys of a leaf whose buckets are found by their lowest keys,
-const PIVOT_LEAF_MAX: usize = in_models(1800, 8);
+/// The most keys of a leaf whose buckets are found by their lowest keys; as many as of others, so that one leaf
+/// takes the place of one and its group stays as it is.
+const PIVOT_LEAF_MAX: usize = in_models(3000, 8);
 const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
-/// A leaf that opens buckets has room for so many, so that it becomes one leaf when it is full.
-const OPEN_LEAF_MAX: usize = in_models(PIVOT_LEAF_MAX - BUCKET_KEYS_MAX, 16);
+/// A leaf that opens buckets has room for so many.
+const OPEN_LEAF_MAX: usize = in_models(1800 - BUCKET_KEYS_MAX, 16);
 /// What larger runs of such keys are cut into.
-const PIVOT_LEAF_TARGET: usize = in_models(1450, 5);
+const PIVOT_LEAF_TARGET: usize = in_models(1800, 5);
 /// So many buckets ahead are asked for when a leaf is copied.
 const AHEAD: usize = 8;
 /// Leaves of fewer keys are kept in one piece wherever they grow,

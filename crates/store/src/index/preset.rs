@@ -50,6 +50,9 @@ impl<K: Key, V: Value> IndexBuilder<K, V> {
     /// With 0 the writers retrain themselves, one leaf at a time, which takes some tens of
     /// microseconds. The first trainer also does what [`Index::tune`] does, bit by bit while nothing is asked
     /// of it, and frees what waits for that.
+    ///
+    /// Besides, once any map has grown to 16 MiB, the process has one thread that makes memory ready before a
+    /// growing map needs it: at most 4 MiB for each, until a second after it last grew.
     #[must_use]
     pub fn trainers(mut self, trainers: usize) -> Self {
         self.trainers = trainers;

@@ -2,7 +2,9 @@
 //! it can: a lookup then finds every translation of an address in the processor's tables.
 //!
 //! Thread safety: one lock, taken for a fraction of a microsecond for each block that is allocated
-//! or released, and no other under it. What is in a block is its owner's affair.
+//! or released, and no other under it, nor is the system called. Who finds no room takes the lock of the
+//! spares before it (`ahead`), so that one chunk is added at a time. What is in a block is its owner's
+//! affair.
 #![allow(unsafe_code, reason = "maps memory and hands it out")]
 
 use std::{
@@ -10,7 +12,10 @@ use std::{
     ptr::NonNull,
 };
 
-use super::primitive::{AtomicBool, AtomicUsize, Mutex, Ordering};
+use super::{
+    ahead::Spares,
+    primitive::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering},
+};
 
 /// Alignment of every block, in bytes.
 pub(crate) const ALIGN: usize = 256;
@@ -24,12 +29,22 @@ const SHARED_BYTES_MAX: usize = if cfg!(sanitized) { 0 } else { CHUNK_BYTES };
 const CHUNK_ALIGN: usize = if cfg!(sanitized) { ALIGN } else { CHUNK_BYTES };
 /// Blocks are worth moving out of a chunk of which one part in so many is free.
 const STRAY_FREE: usize = 4;
+/// A packed arena has a spare chunk made ahead of need for each so many that it has,
+const CHUNKS_FOR_AHEAD: usize = 8;
+/// but at most so many,
+const AHEAD_MAX: usize = 2;
+/// when no free extent is longer.
+const LOW_BYTES: usize = CHUNK_BYTES / 2;
+/// What the system is asked for at once has no smaller pages.
+const PAGE_BYTES: usize = 4 << 10;
 /// Of so many chunks one may be kept empty, besides one in any case where blocks are not packed.
 const CHUNKS_FOR_SPARE: usize = 32;
 
 /// Memory of one user. All of it is given back when the arena is dropped.
 pub(crate) struct Arena {
     state: Mutex<State>,
+    /// Chunks that it will need.
+    spares: Arc<Spares>,
     /// Bytes of all blocks.
     used: AtomicUsize,
     /// Whether memory was ever taken back: until then all that is handed out is as the system gave it.
@@ -61,15 +76,49 @@ struct Chunks {
 }
 
 struct Chunk {
-    base: NonNull<u8>,
-    bytes: usize,
+    memory: Mapping,
     /// Bytes of all free extents.
     free: usize,
 }
 
+/// Memory from the system, zeroed, which goes back when this is dropped.
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// So many bytes, untouched. Aborts if there is no memory.
+    pub(super) fn new(bytes: usize, wants_large_pages: bool) -> Self {
+        Self { base: system::map(bytes, wants_large_pages), bytes }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Has the system find memory for all of it.
+    pub(super) fn touch(&mut self) {
+        for offset in (0..self.bytes).step_by(PAGE_BYTES) {
+            // SAFETY: the memory is this mapping's, that long, and zeroed as it is written here.
+            unsafe { self.base.add(offset).write_volatile(0) };
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and who drops it gives up all that was handed out of it.
+        unsafe { system::unmap(self.base, self.bytes) };
+    }
+}
+
+// SAFETY: a mapping's memory belongs to it alone and may be used and freed on any thread.
+unsafe impl Send for Mapping {}
+
 impl Chunks {
     fn insert(&mut self, chunk: Chunk) {
-        let start = chunk.base.addr().get();
+        let start = chunk.memory.base.addr().get();
         let at = self.starts.partition_point(|other| *other < start);
         self.starts.insert(at, start);
         self.rooms.insert(at, 0);
@@ -90,9 +139,6 @@ impl Chunks {
     }
 }
 
-// SAFETY: a chunk's memory belongs to the arena and may be used and freed on any thread.
-unsafe impl Send for Chunk {}
-
 impl Arena {
     pub(crate) fn new() -> Self {
         Self::with(State::default())
@@ -100,13 +146,16 @@ impl Arena {
 
     /// An arena that keeps blocks together at the lowest addresses, so that chunks become empty when
     /// its user shrinks and moves its blocks. Finding a block takes about a nanosecond for each chunk.
+    /// While it grows, from 16 MiB on, its next chunk is made ready before it is needed, or the next two:
+    /// at most an eighth of what it has, which goes back a second after it last grew.
     pub(crate) fn packed() -> Self {
         Self::with(State { is_packed: true, ..State::default() })
     }
 
     fn with(state: State) -> Self {
         let has_released = AtomicBool::new(false);
-        Self { state: Mutex::new(state), used: AtomicUsize::new(0), has_released }
+        let (state, spares) = (Mutex::new(state), Arc::default());
+        Self { state, spares, used: AtomicUsize::new(0), has_released }
     }
 
     /// A block of at least `bytes`, aligned to [`ALIGN`]. Its contents are any.
@@ -115,24 +164,39 @@ impl Arena {
     pub(crate) fn allocate(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGN);
         self.used.fetch_add(bytes, Ordering::Relaxed);
-        let mut state = self.state.lock();
         if bytes > SHARED_BYTES_MAX {
-            return state.add_chunk(bytes.next_multiple_of(CHUNK_ALIGN));
+            // Large pages are for maps that fill them.
+            let is_first = self.state.lock().chunks.starts.is_empty();
+            let memory = Mapping::new(bytes.next_multiple_of(CHUNK_ALIGN), !is_first);
+            return self.state.lock().add_chunk(memory);
         }
-        let found = match state.is_packed {
-            true => state.lowest(bytes),
-            false => state.by_len.range((bytes, 0)..).next().copied(),
+        let (found, ahead) = {
+            let mut state = self.state.lock();
+            let found = state.take(bytes);
+            (found, state.ahead())
         };
-        let (len, address) = found.unwrap_or_else(|| {
-            let base = state.add_chunk(CHUNK_BYTES);
-            state.add_free(base.addr().get(), CHUNK_BYTES);
-            (CHUNK_BYTES, base.addr().get())
-        });
-        state.remove_free(address, len);
-        if len > bytes {
-            state.add_free(address + bytes, len - bytes);
+        let block = found.unwrap_or_else(|| self.grow(bytes));
+        if let Some(spares) = ahead {
+            self.spares.ask(spares);
         }
-        state.pointer(address)
+        block
+    }
+
+    /// Adds a chunk and takes a block of it, unless somebody else has added one meanwhile.
+    #[cold]
+    fn grow(&self, bytes: usize) -> NonNull<u8> {
+        let mut spares = self.spares.lock();
+        let (found, is_first) = {
+            let mut state = self.state.lock();
+            (state.take(bytes), state.chunks.starts.is_empty())
+        };
+        found.unwrap_or_else(|| {
+            let memory = spares.take().unwrap_or_else(|| Mapping::new(CHUNK_BYTES, !is_first));
+            let mut state = self.state.lock();
+            let base = state.add_chunk(memory);
+            state.add_free(base.addr().get(), CHUNK_BYTES);
+            state.take(bytes).expect("a chunk has room for every block that shares one")
+        })
     }
 
     /// As [`Arena::allocate`], but zeroed. Memory that was never used need not be touched for that.
@@ -155,20 +219,8 @@ impl Arena {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         // Before its lock is given up, under which the block may be handed out again.
         self.has_released.store(true, Ordering::Release);
-        let mut state = self.state.lock();
-        if bytes > SHARED_BYTES_MAX {
-            // SAFETY: the caller says that the block, which is the whole chunk, is unused.
-            unsafe { state.drop_chunk(address) };
-            return;
-        }
-        let (address, len) = state.join(address, bytes);
-        state.add_free(address, len);
-        let spare = usize::from(!state.is_packed) + state.chunks.starts.len() / CHUNKS_FOR_SPARE;
-        if len == CHUNK_BYTES && state.empty > spare {
-            state.remove_free(address, len);
-            // SAFETY: the whole chunk was free.
-            unsafe { state.drop_chunk(address) };
-        }
+        // Given back when the lock is not held any more.
+        let _gone = self.state.lock().release(address, bytes);
     }
 
     /// Bytes of all blocks.
@@ -176,9 +228,11 @@ impl Arena {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all chunks.
+    /// Bytes of all chunks, with those that are ready for later.
     pub(crate) fn bytes(&self) -> usize {
-        self.state.lock().chunks.chunks.iter().map(|chunk| chunk.bytes).sum()
+        let spares = self.spares.bytes();
+        let chunks = &self.state.lock().chunks.chunks;
+        spares + chunks.iter().map(|chunk| chunk.memory.bytes).sum::<usize>()
     }
 
     /// Whether a block of so many bytes is in a chunk of which much is free while there is room for it at
@@ -190,16 +244,51 @@ impl Arena {
             return false;
         }
         let chunk = &state.chunks.chunks[state.chunks.find(block.addr().get())];
-        let start = chunk.base.addr().get();
-        chunk.free * STRAY_FREE >= chunk.bytes
+        let start = chunk.memory.base.addr().get();
+        chunk.free * STRAY_FREE >= chunk.memory.bytes
             && state.lowest(bytes).is_some_and(|(_, address)| address < start)
     }
 }
 
 impl State {
+    /// A block, if there is room for it.
+    fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let (len, address) = match self.is_packed {
+            true => self.lowest(bytes)?,
+            false => self.by_len.range((bytes, 0)..).next().copied()?,
+        };
+        self.remove_free(address, len);
+        if len > bytes {
+            self.add_free(address + bytes, len - bytes);
+        }
+        Some(self.pointer(address))
+    }
+
+    /// How many chunks should be ready for later, if the next is not far.
+    fn ahead(&self) -> Option<usize> {
+        let wanted = (self.chunks.starts.len() / CHUNKS_FOR_AHEAD).min(AHEAD_MAX);
+        let is_low = || self.by_len.last().is_none_or(|(len, _)| *len <= LOW_BYTES);
+        (self.is_packed && wanted > 0 && is_low()).then_some(wanted)
+    }
+
+    /// Takes a block back; returns a chunk that is to be given back to the system.
+    fn release(&mut self, address: usize, bytes: usize) -> Option<Chunk> {
+        if bytes > SHARED_BYTES_MAX {
+            return self.chunks.remove(address);
+        }
+        let (address, len) = self.join(address, bytes);
+        self.add_free(address, len);
+        let spare = usize::from(!self.is_packed) + self.chunks.starts.len() / CHUNKS_FOR_SPARE;
+        if len < CHUNK_BYTES || self.empty <= spare {
+            return None;
+        }
+        self.remove_free(address, len);
+        self.chunks.remove(address)
+    }
+
     /// The pointer to an address within a chunk.
     fn pointer(&self, address: usize) -> NonNull<u8> {
-        let base = self.chunks.chunks[self.chunks.find(address)].base;
+        let base = self.chunks.chunks[self.chunks.find(address)].memory.base;
         let offset = address - base.addr().get();
         // SAFETY: the extent lies within its chunk.
         unsafe { base.add(offset) }
@@ -213,7 +302,7 @@ impl State {
         {
             let at = from + next;
             let (start, mut longest) = (chunks.starts[at], 0);
-            for (address, len) in free.range(start..start + chunks.chunks[at].bytes) {
+            for (address, len) in free.range(start..start + chunks.chunks[at].memory.bytes) {
                 if *len >= bytes {
                     return Some((*len, *address));
                 }
@@ -264,40 +353,20 @@ impl State {
         (start, end - start)
     }
 
-    /// Maps a chunk. Aborts if there is no memory.
-    fn add_chunk(&mut self, bytes: usize) -> NonNull<u8> {
-        // Large pages are for maps that fill them.
-        let base = system::map(bytes, !self.chunks.starts.is_empty());
-        self.chunks.insert(Chunk { base, bytes, free: 0 });
+    fn add_chunk(&mut self, memory: Mapping) -> NonNull<u8> {
+        let base = memory.base;
+        self.chunks.insert(Chunk { memory, free: 0 });
         base
-    }
-
-    /// Gives a chunk back to the system.
-    ///
-    /// # Safety
-    /// Nothing in the chunk is used again.
-    unsafe fn drop_chunk(&mut self, address: usize) {
-        if let Some(chunk) = self.chunks.remove(address) {
-            // SAFETY: the chunk was mapped with this length, and the caller says it is unused.
-            unsafe { system::unmap(chunk.base, chunk.bytes) };
-        }
-    }
-}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        let state = self.state.get_mut();
-        while let Some(address) = state.chunks.starts.last().copied() {
-            // SAFETY: the arena outlives what is in it.
-            unsafe { state.drop_chunk(address) };
-        }
     }
 }
 
 /// Chunks from the system's mappings.
 #[cfg(all(target_os = "linux", not(any(miri, sanitized))))]
 mod system {
-    use std::{alloc::Layout, ptr, ptr::NonNull};
+    use std::{
+        alloc::{Layout, handle_alloc_error},
+        ptr::{self, NonNull},
+    };
 
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -305,31 +374,55 @@ mod system {
 
     /// Zeroed memory aligned to a chunk; `bytes` is a multiple of its size.
     pub(crate) fn map(bytes: usize, wants_large_pages: bool) -> NonNull<u8> {
-        let layout = Layout::from_size_align(bytes, CHUNK_BYTES);
-        let layout = layout.expect("a chunk is far smaller than the address space");
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new private mapping at an address of the system's choice touches nothing.
-        let mapped = unsafe {
-            mmap_anonymous(ptr::null_mut(), bytes + CHUNK_BYTES, access, MapFlags::PRIVATE)
-        };
-        let Ok(start) = mapped else { std::alloc::handle_alloc_error(layout) };
-        let start = start.cast::<u8>();
-        let before = start.addr().next_multiple_of(CHUNK_BYTES) - start.addr();
-        let base = start.wrapping_add(before);
-        // SAFETY: both ranges are ends of the mapping just made, outside of what is handed out.
-        // Where unmapping fails, they stay mapped and are never touched.
-        let _ = unsafe {
-            [
-                if before > 0 { munmap(start.cast(), before) } else { Ok(()) },
-                munmap(base.wrapping_add(bytes).cast(), CHUNK_BYTES - before),
-            ]
-        };
+        let base = map_aligned(bytes);
         if wants_large_pages {
             // SAFETY: the range is mapped; the advice changes nothing but how it is backed. Where
             // it is refused, small pages do.
             let _ = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) };
         }
-        NonNull::new(base).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
+        NonNull::new(base).unwrap_or_else(|| no_memory(bytes))
+    }
+
+    fn map_aligned(bytes: usize) -> *mut u8 {
+        // Most kernels align what large pages fit into by themselves.
+        let base = map_anywhere(bytes);
+        if base.addr().is_multiple_of(CHUNK_BYTES) {
+            return base;
+        }
+        // SAFETY: the mapping was just made with this length, and nobody has seen it.
+        unsafe { unmap_range(base, bytes) };
+        let start = map_anywhere(bytes + CHUNK_BYTES);
+        let before = start.addr().next_multiple_of(CHUNK_BYTES) - start.addr();
+        let base = start.wrapping_add(before);
+        // SAFETY: both ranges are ends of the mapping just made, outside of what is handed out.
+        unsafe {
+            unmap_range(start, before);
+            unmap_range(base.wrapping_add(bytes), CHUNK_BYTES - before);
+        }
+        base
+    }
+
+    fn map_anywhere(bytes: usize) -> *mut u8 {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new private mapping at an address of the system's choice touches nothing.
+        let mapped = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
+        mapped.map_or_else(|_| no_memory(bytes), |start| start.cast())
+    }
+
+    /// Unmaps a range, which may be empty. Where that fails it stays mapped and is never touched.
+    ///
+    /// # Safety
+    /// It is mapped and not used again.
+    unsafe fn unmap_range(start: *mut u8, bytes: usize) {
+        if bytes > 0 {
+            // SAFETY: the caller gives the range up.
+            let _ = unsafe { munmap(start.cast(), bytes) };
+        }
+    }
+
+    fn no_memory(bytes: usize) -> ! {
+        let layout = Layout::from_size_align(bytes, CHUNK_BYTES);
+        handle_alloc_error(layout.expect("a chunk is far smaller than the address space"))
     }
 
     /// Gives memory back.
@@ -337,8 +430,8 @@ mod system {
     /// # Safety
     /// It came from [`map`] with the same length and is not used again.
     pub(crate) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller gives the mapping up. A failure leaves it mapped and unused.
-        let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
+        // SAFETY: the caller gives the mapping up.
+        unsafe { unmap_range(base.as_ptr(), bytes) };
     }
 }
 
@@ -405,6 +498,54 @@ mod tests {
         // The largest blocks have chunks of their own.
         let large = arena.allocate(CHUNK_BYTES + 1);
         assert!(!arena.is_stray(large, CHUNK_BYTES + 1));
+    }
+
+    /// Waits until an arena holds so many bytes, or for long.
+    #[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
+    fn wait_for_bytes(arena: &Arena, bytes: usize) -> bool {
+        let start = std::time::Instant::now();
+        while arena.bytes() != bytes {
+            if start.elapsed().as_secs() > 20 {
+                return false;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        true
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
+    fn chunks_are_ready_ahead_while_an_arena_grows_and_go_back() {
+        const BYTES: usize = CHUNK_BYTES / 4;
+        let arena = Arena::packed();
+        let grow = |chunks: usize| {
+            // Zeroed memory is as the system gave it: nothing was taken back.
+            let block = |_| arena.allocate_zeroed(BYTES);
+            let blocks: Vec<_> = (0..chunks * 4).map(block).collect();
+            for block in blocks {
+                // SAFETY: the block is this test's, that long, and zeroed.
+                let words =
+                    unsafe { std::slice::from_raw_parts(block.cast::<u64>().as_ptr(), BYTES / 8) };
+                assert!(words.iter().all(|word| *word == 0));
+            }
+        };
+        let chunks = || arena.state.lock().chunks.starts.clone();
+        let has = |spares: usize| wait_for_bytes(&arena, (chunks().len() + spares) * CHUNK_BYTES);
+        grow(CHUNKS_FOR_AHEAD - 1);
+        assert_eq!(arena.spares.lock().wanted, 0, "a small one has no spare");
+        // A machine that stops the test for long has the spare go back meanwhile.
+        let is_taken = (0..5).any(|_| {
+            grow(1);
+            assert!(has(1), "one is made");
+            let spare = arena.spares.lock().chunks.first().map(|spare| spare.base.addr().get());
+            grow(1);
+            spare.is_some_and(|spare| chunks().contains(&spare))
+        });
+        assert!(is_taken);
+        grow(CHUNKS_FOR_AHEAD);
+        assert!(has(AHEAD_MAX), "a large one has more, but not many");
+        assert!(has(0), "they go back");
+        drop(arena);
     }
 
     fn check_blocks(arena: &Arena) {

@@ -5,6 +5,7 @@
 
 #![cfg_attr(any(alone, loom, shuttle), allow(dead_code, reason = "the engine's part is left out"))]
 
+mod ahead;
 pub(crate) mod arena;
 #[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod epoch;

@@ -344,22 +344,41 @@ impl Bucket {
         }
         let rest = all & !run;
         if rest != 0 {
-            // Others were added since; all are put where they belong.
-            let end = start + all.count_ones() as usize;
-            out.resize(end, Entry { word: 0, value: 0 });
-            let places = &mut out[start..];
-            for slot in Slotted(all) {
-                let entry = entry(slot);
-                // SAFETY: a bucket is a header and the keys' words, aligned.
-                let above =
-                    unsafe { simd::count_above::<BUCKET_SLOTS>(self.words(), entry.word, all) };
-                places[places.len() - 1 - above] = entry;
-            }
+            self.merge(out, start, rest, all);
         }
         // As for a single key: what is present still had its value in between.
         let gone = all & !present(self.header.load(Ordering::Acquire));
         if gone != 0 || !self.next().is_null() {
             self.amend(out, start, gone);
+        }
+    }
+
+    /// Merges the keys of `rest`, some of the slots `all`, into those of all others, which ascend behind `start`.
+    /// Without a branch on keys, which the processor could not predict.
+    fn merge(&self, out: &mut Vec<Entry>, start: usize, rest: u32, all: u32) {
+        let none = Entry { word: 0, value: 0 };
+        let (mut late, mut late_places) = ([(0, none); BUCKET_SLOTS], 0_u32);
+        let len = all.count_ones() as usize;
+        let mut late_len = 0;
+        for slot in Slotted(rest) {
+            let word = self.keys[slot].load(Ordering::Relaxed);
+            let value = self.values[slot].load(Ordering::Acquire);
+            // SAFETY: a bucket is a header and the keys' words, aligned.
+            let above = unsafe { simd::count_above::<BUCKET_SLOTS>(self.words(), word, all) };
+            let place = len - 1 - above;
+            late[late_len] = (place, Entry { word, value });
+            late_places |= 1 << place;
+            late_len += 1;
+        }
+        let mut early = out.len() - start;
+        out.resize(start + len, none);
+        let places = &mut out[start..];
+        for place in (0..len).rev() {
+            places[place] = places[early.saturating_sub(1)];
+            early -= usize::from(late_places & 1 << place == 0);
+        }
+        for (place, entry) in &late[..late_len] {
+            places[*place] = *entry;
         }
     }
 

@@ -12,8 +12,9 @@ use crate::sync::primitive::{AtomicUsize, Mutex, Ordering, in_models};
 const STRIPES: usize = in_models(16, 2);
 /// A stripe has the epoch advanced when it has grown by so many pieces,
 const PIECES: usize = in_models(128, 4);
-/// or by so many bytes.
-const BYTES: usize = 256 << 10;
+/// or by so many bytes: advancing interrupts all threads and takes longer than most replacements may, so that it
+/// must be rare among them.
+const BYTES: usize = 1 << 20;
 /// Who retires a piece frees about so many times its bytes, if as much may be freed: a leaf takes some
 /// microseconds, and nobody is to wait for many of them.
 const SHARE: usize = 2;
