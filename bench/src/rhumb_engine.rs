@@ -233,9 +233,9 @@ impl Session for RhumbSession<'_> {
     }
 
     fn scan(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
-        for entry in self.keyspace.range(from..) {
-            let (key, value) = entry?;
-            if !on_entry(&key, &value)? {
+        let mut range = self.keyspace.range(from..);
+        while let Some(goes_on) = range.next_with(|key, value| on_entry(key, value)) {
+            if !goes_on?? {
                 break;
             }
         }
@@ -261,13 +261,14 @@ impl Session for RhumbSession<'_> {
 
     fn scan_overlapped(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
         let mut range = self.keyspace.range_async(from..);
-        while let Some(entry) = overlap::block_on(range.next()) {
-            let (key, value) = entry?;
-            if !on_entry(&key, &value)? {
-                break;
+        overlap::block_on(async {
+            while let Some(goes_on) = range.next_with(|key, value| on_entry(key, value)).await {
+                if !goes_on?? {
+                    break;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn scans_overlapped(
@@ -280,9 +281,9 @@ impl Session for RhumbSession<'_> {
         let scans = starts.iter().enumerate().map(|(i, start)| {
             let (mut range, on_entry) = (self.keyspace.range_async(*start..), &on_entry);
             async move {
-                while let Some(entry) = range.next().await {
-                    let (key, value) = entry?;
-                    if !on_entry.borrow_mut()(i, &key, &value)? {
+                let mut look = |key: &[u8], value: &[u8]| on_entry.borrow_mut()(i, key, value);
+                while let Some(goes_on) = range.next_with(&mut look).await {
+                    if !goes_on?? {
                         break;
                     }
                 }

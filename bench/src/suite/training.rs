@@ -1,6 +1,9 @@
 //! When models are trained, and what that costs whom: so many writers fill a store whose flushes train
 //! always, while writers are few, or never; then it is read as they left it.
 //!
+//! Beside the rate of the fill stands the CPU time of all threads for each write: on a machine whose cores
+//! are all taken this is what training costs, and it varies far less than the rate does.
+//!
 //! Every value that is read is verified. Subjects take turns within each repetition.
 
 use anyhow::{Context, Result};
@@ -8,6 +11,7 @@ use anyhow::{Context, Result};
 use super::Workspace;
 use crate::{
     contents::Contents,
+    drive::process_cpu_time,
     options::Options,
     progress::Progress,
     report::{Heading, Report, Sample},
@@ -54,8 +58,12 @@ pub fn run(options: &Options) -> Result<Report> {
                     perform(workload, &field, threads, time, seed, &mut |_, _| Ok(()))
                         .with_context(|| format!("{name}, {writers} writers"))
                 };
+                let cpu = process_cpu_time();
                 let filled = work(Workload::FillRandom, writers)?;
+                let cpu_ns = (process_cpu_time() - cpu).as_secs_f64() * 1e9;
+                let of_one = Sample::plain(cpu_ns / filled.units.max(1) as f64, "ns/op");
                 report.add(name, "fillrandom", writers, Sample::rate(&filled, "ops/s"));
+                report.add(name, "fillrandom_cpu", writers, of_one);
                 // As the writers left it, but for blocks that come into the cache.
                 warm_up(&field)?;
                 let read = work(Workload::ReadRandom, 1)?;

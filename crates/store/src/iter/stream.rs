@@ -59,6 +59,26 @@ impl AsyncIter {
         self.ends.note(item)
     }
 
+    /// As [`AsyncIter::next`], for a caller who only looks at the pair: nothing is copied or counted,
+    /// but for values that lie outside of their block.
+    ///
+    /// # Errors
+    ///
+    /// As [`AsyncIter::next`].
+    pub async fn next_with<T>(
+        &mut self,
+        look: impl FnOnce(&[u8], &[u8]) -> T,
+    ) -> Option<Result<T>> {
+        if self.ends.ended {
+            return None;
+        }
+        let item = match self.ends.failure.take() {
+            Some(error) => Err(error),
+            None => self.look_front(look).await,
+        };
+        self.ends.note(item)
+    }
+
     /// The next key with its value from the other end, descending; `None` before the first.
     ///
     /// # Errors
@@ -73,6 +93,24 @@ impl AsyncIter {
             None => self.step_back().await,
         };
         self.ends.note(item)
+    }
+
+    async fn look_front<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Result<Option<T>> {
+        if self.front.is_none() {
+            let stands = self.ends.front(Access::Overlapped).drive_async().await?;
+            if !self.ends.note_front(stands) {
+                return Ok(None);
+            }
+            let Some(front) = self.ends.front.as_mut() else { return Ok(None) };
+            if let Some(value) = front.value_bytes() {
+                return Ok(Some(look(front.key(), value)));
+            }
+            // Kept, in case that the future is dropped while the value is being read.
+            self.front = Some((Slice::copy_from(front.key()), front.value()));
+        }
+        let item = finish(&self.front).await;
+        self.front = None;
+        Ok(item?.map(|(key, value)| look(&key, &value)))
     }
 
     async fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
