@@ -204,6 +204,12 @@ fn scans_of_all_sizes_agree_with_and_without_read_ahead() {
                     let expected = || map.range(from.to_vec()..).take(len);
                     let items = keyspace.range(from..).take(len).map(|item| item.expect("entry"));
                     assert!(items.eq(expected().map(own)), "{len} from {first}");
+                    let mut iter = keyspace.range_async(from..);
+                    for (key, value) in expected() {
+                        let look = |k: &[u8], v: &[u8]| k == *key && v == *value;
+                        let is_next = block_on(iter.next_with(look)).expect("more");
+                        assert!(is_next.expect("an entry"), "{len} from {first}, looked at");
+                    }
                     let expected = || map.range(..from.to_vec()).rev().take(len);
                     let back = keyspace.range(..from).rev().take(len);
                     assert!(back.map(|item| item.expect("entry")).eq(expected().map(own)));
