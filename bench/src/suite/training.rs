@@ -2,7 +2,7 @@
 //! always, while writers are few, or never; then it is read as they left it.
 //!
 //! Beside the rate of the fill stands the CPU time of all threads for each write: on a machine whose cores
-//! are all taken this is what training costs, and it varies far less than the rate does.
+//! are all taken this is what training costs, and it varies less than the rate does.
 //!
 //! Every value that is read is verified. Subjects take turns within each repetition.
 
