@@ -346,6 +346,7 @@ fn thread_cpu_time() -> Duration {
 }
 
 /// CPU time of all threads of this process.
+#[cfg(feature = "rhumb")]
 pub(crate) fn process_cpu_time() -> Duration {
     cpu_time(ClockId::ProcessCPUTime)
 }

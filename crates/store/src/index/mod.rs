@@ -77,7 +77,7 @@ const READ_AHEAD: usize = 1024;
 /// An entry of an integer key and a word takes 22 to 30 bytes while the map grows, up to 45 after
 /// removals (the other presets say what they take); a key wider than 64 bits adds a record of 16 bytes
 /// and its own, a value that is not a word its box. Beyond that a map takes some four mebibytes (up to
-/// twelve when it has shrunk, because a leaf holds the chunk of two that it lies in), an eighth for
+/// sixteen when it has shrunk, because a leaf holds the chunk of two that it lies in), an eighth for
 /// memory between leaves, and what waits until readers that may hold it are done. Replacing a leaf, of
 /// at most some 3000 keys, takes whoever does it some tens of microseconds, once in a thousand
 /// insertions or so.

@@ -1,50 +1,10 @@
-//! What the tests are run for: presets and trainers, kinds of keys, kinds of values.
+//! What the tests are run for: kinds of keys, kinds of values, and settings.
 
 use std::{env, fmt::Debug};
 
-use rhumb::index::{Index, Key, Preset, Value};
+use rhumb::index::{Index, Key, Value};
 
-/// Every preset.
-const PRESETS: [Preset; 4] = [Preset::Auto, Preset::Loft, Preset::FineStore, Preset::Tone];
-
-/// Numbers of background trainers; with 0 the writers train.
-const TRAINERS: [usize; 3] = [0, 1, 2];
-
-/// How an index under test is made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setting {
-    preset: Preset,
-    pub(crate) trainers: usize,
-}
-
-impl Setting {
-    /// Every setting.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let with = |preset| TRAINERS.map(|trainers| Self { preset, trainers });
-        PRESETS.into_iter().flat_map(with)
-    }
-
-    /// The most bytes that an integer and a word may take in an index that has grown, as its preset's
-    /// documentation says.
-    pub(crate) fn bytes_grown(self) -> usize {
-        match self.preset {
-            Preset::Auto => 30,
-            Preset::Tone => 48,
-            Preset::Loft => 72,
-            _ => 128,
-        }
-    }
-
-    /// The same after removals.
-    pub(crate) fn bytes_shrunk(self) -> usize {
-        self.bytes_grown() / 2 * 3
-    }
-
-    /// An empty index.
-    pub(crate) fn build<K: Key, V: Value>(self) -> Index<K, V> {
-        Index::builder().preset(self.preset).trainers(self.trainers).build()
-    }
-}
+pub(crate) use crate::setting::{Setting, scatter};
 
 /// A number from the environment.
 pub(crate) fn number(variable: &str) -> Option<u64> {
@@ -74,13 +34,6 @@ impl Random {
             items.swap(i, self.below(i as u64 + 1) as usize);
         }
     }
-}
-
-/// Scatters the bits of a word; no two words lead to the same.
-pub(crate) fn scatter(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 /// Where keys are drawn from.

@@ -1,11 +1,7 @@
-//! Maps that grow far beyond what they were trained on, shrink to nothing and grow again, and the
-//! memory that they take meanwhile.
+//! Maps that grow far beyond what they were trained on, shrink to nothing and grow again. What memory
+//! they take is a program of its own, `index_memory`.
 
-use std::{
-    collections::BTreeMap,
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
 
 use rhumb::index::{Index, moved_by_thread};
 
@@ -71,88 +67,6 @@ fn grows_shrinks_and_grows<K: TestKey, V: TestValue>() {
 }
 
 for_each_kind!(grows_shrinks_and_grows);
-
-/// Keys of the test of memory: enough that what is taken ahead of need is a small part.
-const KEYS: usize = 800_000;
-
-/// What an index may take for `keys` integers and words at `each` bytes: a few chunks of two
-/// mebibytes, each of which one leaf may hold, and an eighth besides, as its documentation says.
-fn bytes_max(keys: usize, each: usize) -> usize {
-    keys * each / 8 * 9 + (12 << 20)
-}
-
-/// Waits a moment, with some writes, until no reader can hold what an index does without.
-fn settle(index: &Index<u64, u64>, goal: usize, writes: impl Fn()) {
-    let start = Instant::now();
-    while index.memory_bytes() > goal && start.elapsed() < Duration::from_secs(20) {
-        writes();
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-#[test]
-fn memory_is_bounded_and_comes_back() {
-    for setting in Setting::all() {
-        let index: Index<u64, u64> = setting.build();
-        let mut keys: Vec<u64> = (0..KEYS as u64).map(scatter).collect();
-        for &key in &keys {
-            index.insert(key, key);
-        }
-        let peak = index.memory_bytes();
-        assert!(peak >= KEYS * 16, "{peak} bytes cannot hold {KEYS} pairs");
-        assert!(
-            peak <= bytes_max(KEYS, setting.bytes_grown()),
-            "{setting:?}: {peak} bytes at the peak"
-        );
-        // Long scans, which let others free memory on their way.
-        keys.sort_unstable();
-        assert!(index.iter().map(|(key, _)| key).eq(keys.iter().copied()));
-        assert!(index.iter().rev().map(|(key, _)| key).eq(keys.iter().rev().copied()));
-        Random::new(1).shuffle(&mut keys);
-        let kept = keys.split_off(keys.len() / 10 * 9);
-        for key in &keys {
-            assert_eq!(index.remove(key), Some(*key));
-        }
-        // Bytes wait until no reader can hold them; a few writes and a moment let them go.
-        let goal = bytes_max(kept.len(), setting.bytes_shrunk());
-        settle(&index, goal, || {
-            for key in &kept[..100] {
-                index.insert(*key, *key);
-            }
-        });
-        let (now, stats) = (index.memory_bytes(), index.stats());
-        assert!(
-            now <= goal,
-            "{setting:?}: {now} bytes after removals, {peak} before, at most {goal} wanted: {stats:?}"
-        );
-        for key in &kept {
-            assert_eq!(index.get(key), Some(*key));
-        }
-        assert_eq!(index.len(), kept.len());
-    }
-}
-
-#[test]
-fn rewriting_the_same_keys_takes_no_more_memory() {
-    for setting in Setting::all() {
-        let index: Index<u64, u64> = setting.build();
-        for key in 0..20_000 {
-            index.insert(scatter(key), key);
-        }
-        let once = index.memory_bytes();
-        for round in 0..10 {
-            for key in 0..20_000 {
-                assert_eq!(index.remove(&scatter(key)), Some(key + round));
-                assert_eq!(index.insert(scatter(key), key + round + 1), None);
-            }
-        }
-        let most = bytes_max(20_000, setting.bytes_shrunk());
-        settle(&index, most, || {});
-        let now = index.memory_bytes();
-        assert!(now <= most, "{setting:?}: {once} bytes, then {now}: {:?}", index.stats());
-        assert_eq!(index.len(), 20_000);
-    }
-}
 
 /// However keys come, no single insertion copies more entries than a few leaves have.
 #[test]

@@ -16,4 +16,5 @@ mod linearizability;
 mod lost_keys;
 mod properties;
 mod scans;
+mod setting;
 mod suspicions;

@@ -1,0 +1,36 @@
+//! How an index under test is made: every preset with every number of trainers.
+
+use rhumb::index::{Index, Key, Preset, Value};
+
+/// Every preset.
+const PRESETS: [Preset; 4] = [Preset::Auto, Preset::Loft, Preset::FineStore, Preset::Tone];
+
+/// Numbers of background trainers; with 0 the writers train.
+const TRAINERS: [usize; 3] = [0, 1, 2];
+
+/// How an index under test is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) preset: Preset,
+    pub(crate) trainers: usize,
+}
+
+impl Setting {
+    /// Every setting.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let with = |preset| TRAINERS.map(|trainers| Self { preset, trainers });
+        PRESETS.into_iter().flat_map(with)
+    }
+
+    /// An empty index.
+    pub(crate) fn build<K: Key, V: Value>(self) -> Index<K, V> {
+        Index::builder().preset(self.preset).trainers(self.trainers).build()
+    }
+}
+
+/// Scatters the bits of a word; no two words lead to the same.
+pub(crate) fn scatter(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
