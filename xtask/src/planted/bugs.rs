@@ -299,7 +299,7 @@ pub(super) const BUGS: [Bug; 35] = [
         sound: "        let above = capped(locked.greatest_word()) + 1;\n        if capped(word) < above {",
         broken: "        let above = capped(word);\n        if locked.greatest_word() == word {",
         suite: Unit,
-        test: "appended_keys_are_copied_seldom",
+        test: "keys_that_come_late_are_where_they_belong",
     },
     Bug {
         name: "keys in overflow nodes are not copied",

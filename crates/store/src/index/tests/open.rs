@@ -53,6 +53,22 @@ fn appended_keys_are_copied_seldom() {
     }
 }
 
+/// A key that comes after its successor finds the last bucket full now and then, and belongs into it.
+#[test]
+fn keys_that_come_late_are_where_they_belong() {
+    for (name, mut keys) in runs(40_000 / SCALE as u64) {
+        keys.chunks_exact_mut(3).for_each(|three| three.swap(1, 2));
+        let index = Index::new();
+        for (i, key) in (0..).zip(&keys) {
+            assert_eq!(index.insert(key.clone(), i), None, "{name}");
+        }
+        for (i, key) in (0_u64..).zip(&keys) {
+            assert_eq!(index.get(key), Some(i), "{name}");
+        }
+        assert_same(&index, &keys.iter().cloned().zip(0_u64..).collect());
+    }
+}
+
 #[test]
 fn appended_integers_are_copied_seldom() {
     let mut random = Random(11);
