@@ -1,4 +1,4 @@
-//! How an index under test is made: every preset with every number of trainers.
+//! How an index under test is made, with every preset and number of trainers, and how keys are scattered.
 
 use rhumb::index::{Index, Key, Preset, Value};
 
