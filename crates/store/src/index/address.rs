@@ -8,7 +8,7 @@ use std::cmp::Ordering as Order;
 
 use rhumb_model::code::code_at;
 
-use super::raw::simd::{Rung, count_up_to, last_of_two_up_to, last_up_to};
+use super::raw::simd::{Rung, last_of_four_up_to, last_of_two_up_to, last_up_to};
 
 /// The word of a byte string among strings that mostly start with `prefix`: the code of what follows
 /// it; the least or largest word for strings below and above all that start with it.
@@ -32,49 +32,68 @@ pub(crate) fn word_behind(prefix: &[u8], key: &[u8]) -> u64 {
     }
 }
 
-/// A line from words to the places `0..places`, in integers: a product of 64 by 64 bits.
+/// A line from words to the places `0..places`, in integers: a product of 32 by 32 bits. Small, because
+/// finding a key reads one line of many, at a random place.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Line {
     /// Words up to this one are at place 0.
     start: u64,
-    /// Words this far above the start, and further, are at the last place.
-    span: u64,
-    /// Places for each unit of distance, scaled.
-    slope: u64,
-    /// Scales distances so that the largest fills the word.
-    up: u8,
-    /// Scales the product down to places.
-    down: u8,
+    /// Places for each unit of distance, scaled to 32 bits.
+    slope: u32,
+    /// From the highest bit: the last place, in 20 bits; `from`, by which distances are scaled to 32
+    /// bits, in 6; `to`, by which products are scaled to places, in 6.
+    scale: u32,
 }
+
+/// The most places of a line.
+const LINE_PLACES_MAX: usize = 1 << 20;
 
 impl Line {
     /// The line that divides the words from `start` to `end` evenly among `places` places, of
-    /// which there are 1 to 2^31.
+    /// which there are at least 1; those beyond 2^20 are not used.
     pub(crate) fn new(start: u64, end: u64, places: usize) -> Self {
         let span = end.saturating_sub(start);
-        let places = (places as u64).clamp(1, 1 << 31);
-        let up = span.leading_zeros().min(63);
-        // Between 2^63 and 2^64.
-        let whole = (u128::from(span) + 1) << up;
-        let down = 62 - places.ilog2().min(61);
-        // Below 2^63 * 2^64 / 2^63: a word. For `distance <= span` the product's upper half is
-        // below `places << down`, so the place is below `places`.
-        let slope = ((u128::from(places) << down) << 64) / whole;
-        Self { start, span, slope: slope as u64, up: up as u8, down: down as u8 }
+        let from = u32::BITS.saturating_sub(span.leading_zeros());
+        Self::of(start, from, places, u128::from(span >> from) + 1)
+    }
+
+    /// `whole` distances, of those that are scaled by `from`, divided among the places.
+    fn of(start: u64, from: u32, places: usize, whole: u128) -> Self {
+        let places = places.clamp(1, LINE_PLACES_MAX) as u128;
+        // The slope is below 2^32, and not below 2^30; `whole` is not much above 2^32, so that this is
+        // at most 63.
+        let to = 31 + whole.ilog2() - places.ilog2();
+        let scale = (places as u32 - 1) << 12 | from << 6 | to;
+        Self { start, slope: ((places << to) / whole) as u32, scale }
     }
 
     /// The line that divides the same words among another number of places.
     pub(crate) fn scaled(&self, places: usize) -> Self {
-        Self::new(self.start, self.start + self.span, places)
+        let whole =
+            ((self.last() as u128 + 1) << (self.scale & 63)) / u128::from(self.slope.max(1));
+        Self::of(self.start, self.scale >> 6 & 63, places, whole.max(1))
     }
 
-    /// The place of a word.
+    /// The line with no more than so many places, of which there is at least 1.
+    pub(crate) fn within(self, places: usize) -> Self {
+        let last = self.last().min(places.saturating_sub(1));
+        Self { scale: (last as u32) << 12 | self.scale & 0xfff, ..self }
+    }
+
+    /// The last place.
+    #[inline(always)]
+    fn last(&self) -> usize {
+        (self.scale >> 12) as usize
+    }
+
+    /// The place of a word, at most the last.
     #[inline(always)]
     pub(crate) fn at(&self, word: u64) -> usize {
-        let distance = word.saturating_sub(self.start).min(self.span) << (self.up & 63);
-        let product = u128::from(distance) * u128::from(self.slope);
-        ((product >> 64) as u64 >> (self.down & 63)) as usize
+        let distance = word.saturating_sub(self.start) >> (self.scale >> 6 & 63);
+        // Both are below 2^32.
+        let product = distance.min(u64::from(u32::MAX)) * u64::from(self.slope);
+        ((product >> (self.scale & 63)) as usize).min(self.last())
     }
 }
 
@@ -166,7 +185,7 @@ pub(crate) fn find_pivot(top: &Top, blocks: &[Block], word: u64) -> usize {
     let at = last_of_two_up_to(top, word);
     let Some(block) = blocks.get(at) else { return 0 };
     // The first word of the first block is 0, and every other block was chosen by its first word.
-    at * BLOCK_WORDS + count_up_to(block, word).saturating_sub(1)
+    at * BLOCK_WORDS + last_of_four_up_to(block, word)
 }
 
 #[inline(always)]
@@ -200,6 +219,17 @@ mod tests {
                 prop_assert!(line.at(first).abs_diff(place) <= 1);
                 prop_assert!(line.at(first + cell / 2).abs_diff(place) <= 1);
             }
+        }
+
+        #[test]
+        fn lines_are_scaled_and_cut(start: u64, span: u64, places in 1_usize..5000, more in 1_usize..5000, word: u64) {
+            let line = Line::new(start, start.saturating_add(span), places);
+            let other = line.scaled(more);
+            prop_assert!(other.at(u64::MAX) < more);
+            let fraction = line.at(word) as f64 / places as f64;
+            let error = (other.at(word) as f64 - fraction * more as f64).abs();
+            prop_assert!(error <= 1.0 + more as f64 / places as f64 * 1.01, "{}", error);
+            prop_assert_eq!(line.within(more).at(word), line.at(word).min(more - 1));
         }
 
         #[test]

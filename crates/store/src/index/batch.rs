@@ -6,7 +6,7 @@ use super::{
     core::{Core, reader},
     key::{Key, image::QueryOf},
     kinds::AnyLeaf,
-    raw::{bucket::Bucket, epoch::Guard, leaf::Leaf},
+    raw::{bucket::Bucket, epoch::Guard},
     schema::{Of, Probe, with_probe},
     value::Value,
 };
@@ -44,37 +44,26 @@ fn get_round<K: Key, V: Value>(
     guard: &Guard,
     found: &mut impl FnMut(Option<u64>),
 ) {
-    let leaves = probes.map(|probe| {
-        let leaf = core.place(probe, guard).leaf;
-        AnyLeaf::prefetch(leaf);
-        leaf
-    });
-    let Some(leaves) = all_of_buckets(&leaves) else {
-        for (leaf, probe) in leaves.iter().zip(probes) {
-            leaf.prefetch_place(leaf.place::<Of<K, V>>(*probe));
+    let near: [Near<'_>; ROUND] = std::array::from_fn(|i| {
+        let place = core.place(probes[i], guard);
+        let bucket = place.bucket(probes[i].word).map(|(bucket, _)| bucket);
+        match bucket {
+            Some(bucket) => Bucket::prefetch(bucket),
+            None => AnyLeaf::prefetch(place.leaf),
         }
-        leaves.iter().zip(probes).for_each(|(leaf, probe)| found(leaf.get::<Of<K, V>>(*probe)));
-        return;
-    };
-    let words: [u64; ROUND] = std::array::from_fn(|i| leaves[i].word::<Of<K, V>>(probes[i]));
-    let buckets: [&Bucket; ROUND] = std::array::from_fn(|i| {
-        let bucket = leaves[i].bucket(leaves[i].place::<Of<K, V>>(words[i], probes[i]));
-        Bucket::prefetch(bucket);
-        bucket
+        (place.leaf, bucket)
     });
-    for i in 0..ROUND {
-        found(buckets[i].get(words[i], reader::<Of<K, V>>(probes[i])));
+    if near.iter().all(|(_, bucket)| bucket.is_some()) {
+        for ((_, bucket), probe) in near.iter().zip(probes) {
+            found(bucket.and_then(|bucket| bucket.get(probe.word, reader::<Of<K, V>>(*probe))));
+        }
+        return;
     }
+    for ((leaf, _), probe) in near.iter().zip(probes) {
+        leaf.prefetch_place(leaf.place::<Of<K, V>>(*probe));
+    }
+    near.iter().zip(probes).for_each(|((leaf, _), probe)| found(leaf.get::<Of<K, V>>(*probe)));
 }
 
-/// The leaves, if all of them are of buckets.
-#[inline(always)]
-fn all_of_buckets<'g>(leaves: &[&'g AnyLeaf; ROUND]) -> Option<[&'g Leaf; ROUND]> {
-    let AnyLeaf::Buckets(first) = leaves[0] else { return None };
-    let mut buckets = [first; ROUND];
-    for (bucket, leaf) in buckets.iter_mut().zip(leaves) {
-        let AnyLeaf::Buckets(leaf) = leaf else { return None };
-        *bucket = leaf;
-    }
-    Some(buckets)
-}
+/// A key's leaf, and its bucket if that is known without the leaf.
+type Near<'g> = (&'g AnyLeaf, Option<&'g Bucket>);

@@ -274,13 +274,18 @@ impl<S: Schema> Core<S> {
         let group_at = root.len() - 1;
         let group = root.child(group_at, guard);
         let leaf_at = group.len() - 1;
-        Place { root, group_at, group, leaf_at, leaf: group.child(leaf_at, guard) }
+        Place::at(root, (group_at, group), leaf_at, guard)
     }
 
     /// The word of a key's value, which lives while the thread is pinned. Never waits.
     #[inline(always)]
     pub(crate) fn get(&self, probe: Probe<'_>, guard: &Guard) -> Option<u64> {
-        let leaf = match self.place(probe, guard).leaf {
+        let place = self.place(probe, guard);
+        if let Some((bucket, _)) = place.bucket(probe.word) {
+            Bucket::prefetch(bucket);
+            return bucket.get(probe.word, reader::<S>(probe));
+        }
+        let leaf = match place.leaf {
             AnyLeaf::Buckets(leaf) => leaf,
             other => return other.get::<S>(probe),
         };
@@ -303,8 +308,10 @@ impl<S: Schema> Core<S> {
                 },
             };
             let word = leaf.word::<S>(probe);
-            let at = leaf.place::<S>(word, probe);
-            let bucket = leaf.bucket(at);
+            let (bucket, at) = place.bucket(word).unwrap_or_else(|| {
+                let at = leaf.place::<S>(word, probe);
+                (leaf.bucket(at), at)
+            });
             Bucket::prefetch(bucket);
             let trigger = match bucket.lock() {
                 Err(_) => Trigger::Frozen,

@@ -10,9 +10,15 @@ use super::{
     fit::{self, Before},
     plan::{self, Entry, Growth, Part},
     preset::Preset,
-    raw::{bins::BinLeaf, bucket::Bucket, gapped::GappedLeaf, leaf::Leaf, slots::SlotLeaf},
+    raw::{
+        bins::BinLeaf,
+        bucket::Bucket,
+        gapped::GappedLeaf,
+        leaf::{Leaf, Run},
+        slots::SlotLeaf,
+    },
     retrain::Trigger,
-    route::Bound,
+    route::{Bound, Node},
     schema::{Probe, Schema},
 };
 use crate::sync::{
@@ -61,7 +67,19 @@ macro_rules! each {
     };
 }
 
+impl Node for AnyLeaf {
+    fn run(&self) -> Option<Run> {
+        each!(self, leaf => leaf.run(), _leaf => None)
+    }
+}
+
 impl AnyLeaf {
+    /// Tells loom that the leaf is used, by who uses a copy of its run.
+    #[inline(always)]
+    pub(crate) fn touch(&self) {
+        each!(self, leaf => leaf.touch(), _leaf => ());
+    }
+
     /// Asks for the lines that finding a place reads.
     #[inline(always)]
     pub(crate) fn prefetch(leaf: *const Self) {

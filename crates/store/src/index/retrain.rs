@@ -115,9 +115,8 @@ impl<S: Schema> Core<S> {
         match trigger {
             Trigger::Frozen => {
                 // Its replacement is some microseconds away, unless whoever makes it was stopped.
-                let is_replaced = || !std::ptr::eq(place.group.child(place.leaf_at, guard), leaf);
                 for _ in 0..PATIENCE {
-                    if is_replaced() {
+                    if place.is_replaced(guard) || !std::ptr::eq(self.root(guard), place.root) {
                         return;
                     }
                     spin_loop();
@@ -265,7 +264,9 @@ impl<S: Schema> Core<S> {
         children: &[Child<AnyLeaf>],
         guard: &Guard,
     ) -> bool {
-        if let ([old], [(_, new)]) = (replaced, children) {
+        if let ([old], [(_, new)]) = (replaced, children)
+            && !place.group.is_worn()
+        {
             match place.group.replace(place.leaf_at, old, *new) {
                 Replaced::Done => return true,
                 Replaced::Lost => return false,

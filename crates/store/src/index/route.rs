@@ -7,7 +7,11 @@
 //! 2. A child's pointer is replaced only while its frozen bit is clear. Once all children of a branch
 //!    are frozen the branch never changes again, and whoever wants to change it replaces the branch.
 //! 3. Children live at least as long as a branch that a pinned thread can reach points to them.
+//! 4. The run beside a child's pointer was copied when the branch was made, of the child that it had
+//!    then, and never changes. The pointer says whether it is that child still.
 #![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
+
+use std::{mem::MaybeUninit, ptr};
 
 use rhumb_model::code::common_prefix_len;
 
@@ -15,12 +19,14 @@ use super::{
     address::{Line, PLACES_2, capped, descend_2, rungs, word_behind},
     kinds::AnyLeaf,
     raw::{
+        bucket::Bucket,
         epoch::Guard,
+        leaf::Run,
         simd::{Rung, last_up_to},
     },
     schema::{Probe, Schema},
 };
-use crate::sync::primitive::{Arc, AtomicPtr, Lifetime, Ordering, in_models};
+use crate::sync::primitive::{Arc, AtomicPtr, AtomicU32, Lifetime, Ordering, in_models};
 
 /// The most leaves of a group.
 pub(crate) const GROUP_MAX: usize = in_models(PLACES_2, 3);
@@ -83,6 +89,41 @@ impl Hint {
     }
 }
 
+/// What a branch leads to.
+pub(crate) trait Node {
+    /// What finds a bucket of the node; copied beside the pointer to it, a lookup waits for one cache
+    /// miss less.
+    fn run(&self) -> Option<Run>;
+}
+
+impl Node for Group {
+    fn run(&self) -> Option<Run> {
+        None
+    }
+}
+
+/// A child of a branch: half a line.
+#[repr(C, align(32))]
+struct Slot<T> {
+    child: AtomicPtr<T>,
+    /// Written if the pointer says [`HAS_RUN`].
+    run: MaybeUninit<Run>,
+}
+
+impl<T: Node> Slot<T> {
+    fn new(child: *mut T) -> Self {
+        // SAFETY: children are never null, and whoever makes a branch owns them or has read them from
+        // one that leads to them.
+        match unsafe { &*child }.run() {
+            Some(run) => {
+                let child = child.map_addr(|address| address | HAS_RUN);
+                Self { child: AtomicPtr::new(child), run: MaybeUninit::new(run) }
+            }
+            None => Self { child: AtomicPtr::new(child), run: MaybeUninit::uninit() },
+        }
+    }
+}
+
 /// A node of the route: bounds and children.
 pub(crate) struct Branch<T> {
     rungs: Box<[Rung]>,
@@ -92,7 +133,9 @@ pub(crate) struct Branch<T> {
     /// What all wide bounds but the first start with, and their words behind it.
     prefix: Box<[u8]>,
     codes: Box<[u64]>,
-    children: Box<[AtomicPtr<T>]>,
+    slots: Box<[Slot<T>]>,
+    /// Children that were replaced, so that their slots have no run.
+    replaced: AtomicU32,
     bounds: Box<[Bound]>,
     life: Lifetime,
 }
@@ -103,10 +146,21 @@ pub(crate) type Root = Branch<Group>;
 /// A child and its lower bound.
 pub(crate) type Child<T> = (Bound, *mut T);
 
+/// A branch is worn when more than one of so many children were replaced.
+const WORN: usize = in_models(8, 2);
+
 /// Set in a child's pointer when it must not be replaced any more.
 const FROZEN: usize = 1;
+/// Set in a child's pointer while the run beside it is its own.
+const HAS_RUN: usize = 2;
 
-impl<T> Branch<T> {
+/// A child's pointer as it was before anything was set in it.
+#[inline(always)]
+fn plain<T>(child: *mut T) -> *mut T {
+    child.map_addr(|address| address & !(FROZEN | HAS_RUN))
+}
+
+impl<T: Node> Branch<T> {
     /// A branch of at least one child.
     pub(crate) fn new(children: Vec<Child<T>>) -> Box<Self> {
         let (bounds, children): (Vec<Bound>, Vec<*mut T>) = children.into_iter().unzip();
@@ -132,14 +186,15 @@ impl<T> Branch<T> {
             prefix: prefix.into(),
             codes: if is_wide { words.into() } else { Box::default() },
             levels,
-            children: children.into_iter().map(AtomicPtr::new).collect(),
+            slots: children.into_iter().map(Slot::new).collect(),
+            replaced: AtomicU32::new(0),
             bounds: bounds.into(),
             life: Lifetime::new(),
         })
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.children.len()
+        self.slots.len()
     }
 
     /// Bytes of the branch, about.
@@ -148,7 +203,7 @@ impl<T> Branch<T> {
             |bound: &Bound| size_of::<Bound>() + bound.bytes.as_ref().map_or(0, |b| b.len() + 16);
         size_of::<Self>()
             + self.rungs.len() * size_of::<Rung>()
-            + self.len() * size_of::<usize>()
+            + self.len() * size_of::<Slot<T>>()
             + self.bounds.iter().map(bound).sum::<usize>()
             + self.prefix.len()
             + self.codes.len() * size_of::<u64>()
@@ -171,7 +226,7 @@ impl<T> Branch<T> {
         } else {
             self.descend(probe.word)
         };
-        place.min(self.children.len() - 1)
+        place.min(self.slots.len() - 1)
     }
 
     fn find_wide(&self, key: &[u8]) -> usize {
@@ -199,28 +254,51 @@ impl<T> Branch<T> {
 
     /// A child; the last one for places beyond it.
     #[inline(always)]
-    pub(crate) fn child<'g>(&self, at: usize, _guard: &'g Guard) -> &'g T {
+    pub(crate) fn child<'g>(&self, at: usize, guard: &'g Guard) -> &'g T {
+        self.child_and_run(at, guard).0
+    }
+
+    /// A child and its run, if the branch has that.
+    #[inline(always)]
+    fn child_and_run<'g>(&self, at: usize, _guard: &'g Guard) -> (&'g T, Option<Run>) {
         self.life.touch();
-        let child = self.children[at.min(self.children.len() - 1)].load(Ordering::Acquire);
+        let slot = &self.slots[at.min(self.slots.len() - 1)];
+        let child = slot.child.load(Ordering::Acquire);
+        // SAFETY: the run was written before the pointer that says so.
+        let run = (child.addr() & HAS_RUN != 0).then(|| unsafe { slot.run.assume_init() });
         // SAFETY: children are never null, come from boxes, and live while this branch can be
         // reached by a pinned thread (invariant 3).
-        unsafe { &*child.map_addr(|address| address & !FROZEN) }
+        (unsafe { &*plain(child) }, run)
     }
 
     /// Replaces a child by one of the same bound.
     pub(crate) fn replace(&self, at: usize, old: &T, new: *mut T) -> Replaced {
-        let old = ptr_of(old);
-        let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
-        match self.children[at].compare_exchange(old, new, ok, failed) {
-            Ok(_) => Replaced::Done,
-            Err(now) if now.map_addr(|address| address & !FROZEN) == old => Replaced::Frozen,
-            Err(_) => Replaced::Lost,
+        let child = &self.slots[at].child;
+        let is_old = |child: *mut T| ptr::eq(plain(child), old);
+        let now = child.load(Ordering::Acquire);
+        if now.addr() & FROZEN == 0 && is_old(now) {
+            let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
+            match child.compare_exchange(now, new, ok, failed) {
+                Ok(_) => {
+                    self.replaced.fetch_add(1, Ordering::Relaxed);
+                    return Replaced::Done;
+                }
+                // Frozen meanwhile.
+                Err(now) if is_old(now) => return Replaced::Frozen,
+                Err(_) => return Replaced::Lost,
+            }
         }
+        if is_old(now) { Replaced::Frozen } else { Replaced::Lost }
+    }
+
+    /// Whether so many children were replaced that another branch of the same would be faster.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.replaced.load(Ordering::Relaxed) as usize > self.len() / WORN
     }
 
     /// Makes the branch unchangeable and returns its children. Any number of threads may.
     pub(crate) fn freeze(&self) -> Vec<Child<T>> {
-        let frozen = self.children.iter().map(|child| {
+        let frozen = self.slots.iter().map(|Slot { child, .. }| {
             let mut now = child.load(Ordering::Acquire);
             while now.addr() & FROZEN == 0 {
                 let tagged = now.map_addr(|address| address | FROZEN);
@@ -229,17 +307,14 @@ impl<T> Branch<T> {
                     Err(changed) => now = changed,
                 }
             }
-            now.map_addr(|address| address & !FROZEN)
+            plain(now)
         });
         self.bounds.iter().cloned().zip(frozen).collect()
     }
 
     /// The children of a branch that nobody else uses.
     pub(crate) fn children(&self) -> impl Iterator<Item = *mut T> {
-        let untag = |child: &AtomicPtr<T>| {
-            child.load(Ordering::Acquire).map_addr(|address| address & !FROZEN)
-        };
-        self.children.iter().map(untag)
+        self.slots.iter().map(|slot| plain(slot.child.load(Ordering::Acquire)))
     }
 }
 
@@ -254,7 +329,7 @@ pub(crate) enum Replaced {
 }
 
 pub(crate) fn ptr_of<T>(shared: &T) -> *mut T {
-    std::ptr::from_ref(shared).cast_mut()
+    ptr::from_ref(shared).cast_mut()
 }
 
 /// Where a key belongs, for as long as the thread is pinned.
@@ -265,6 +340,7 @@ pub(crate) struct Place<'g> {
     pub(crate) group: &'g Group,
     pub(crate) leaf_at: usize,
     pub(crate) leaf: &'g AnyLeaf,
+    run: Option<Run>,
 }
 
 impl<'g> Place<'g> {
@@ -273,8 +349,34 @@ impl<'g> Place<'g> {
     pub(crate) fn of<S: Schema>(root: &'g Root, probe: Probe<'_>, guard: &'g Guard) -> Self {
         let group_at = root.find::<S>(probe);
         let group = root.child(group_at, guard);
-        let leaf_at = group.find::<S>(probe);
-        Self { root, group_at, group, leaf_at, leaf: group.child(leaf_at, guard) }
+        Self::at(root, (group_at, group), group.find::<S>(probe), guard)
+    }
+
+    /// The place of a leaf in its group.
+    #[inline(always)]
+    pub(crate) fn at(
+        root: &'g Root,
+        (group_at, group): (usize, &'g Group),
+        leaf_at: usize,
+        guard: &'g Guard,
+    ) -> Self {
+        let (leaf, run) = group.child_and_run(leaf_at, guard);
+        Self { root, group_at, group, leaf_at, leaf, run }
+    }
+
+    /// The bucket that a key with this word belongs to, if that is known without the leaf, and its place.
+    #[inline(always)]
+    pub(crate) fn bucket(&self, word: u64) -> Option<(&'g Bucket, usize)> {
+        let run = self.run?;
+        self.leaf.touch();
+        // SAFETY: the run is the leaf's, which lives while the thread is pinned.
+        Some(unsafe { run.bucket(word) })
+    }
+
+    /// Whether the leaf is another one now, or in another group.
+    pub(crate) fn is_replaced(&self, guard: &'g Guard) -> bool {
+        !ptr::eq(self.root.child(self.group_at, guard), self.group)
+            || !ptr::eq(self.group.child(self.leaf_at, guard), self.leaf)
     }
 
     /// The lower bound of the leaf.
@@ -291,24 +393,20 @@ impl<'g> Place<'g> {
     /// The next leaf, in the same state of the route.
     pub(crate) fn next(&self, guard: &'g Guard) -> Option<Self> {
         if self.leaf_at + 1 < self.group.len() {
-            let leaf_at = self.leaf_at + 1;
-            return Some(Self { leaf_at, leaf: self.group.child(leaf_at, guard), ..*self });
+            return Some(Self::at(self.root, (self.group_at, self.group), self.leaf_at + 1, guard));
         }
         let group_at = self.group_at + 1;
-        (group_at < self.root.len()).then(|| {
-            let group = self.root.child(group_at, guard);
-            Self { group_at, group, leaf_at: 0, leaf: group.child(0, guard), ..*self }
-        })
+        (group_at < self.root.len())
+            .then(|| Self::at(self.root, (group_at, self.root.child(group_at, guard)), 0, guard))
     }
 
     /// The leaf before, in the same state of the route.
     pub(crate) fn previous(&self, guard: &'g Guard) -> Option<Self> {
         if let Some(leaf_at) = self.leaf_at.checked_sub(1) {
-            return Some(Self { leaf_at, leaf: self.group.child(leaf_at, guard), ..*self });
+            return Some(Self::at(self.root, (self.group_at, self.group), leaf_at, guard));
         }
         let group_at = self.group_at.checked_sub(1)?;
         let group = self.root.child(group_at, guard);
-        let leaf_at = group.len() - 1;
-        Some(Self { group_at, group, leaf_at, leaf: group.child(leaf_at, guard), ..*self })
+        Some(Self::at(self.root, (group_at, group), group.len() - 1, guard))
     }
 }

@@ -104,16 +104,36 @@ enum Places {
     Open(Starts),
 }
 
+/// Buckets that a line addresses. Who has a copy of a leaf's finds a bucket without the leaf.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Run {
+    line: Line,
+    buckets: NonNull<Bucket>,
+}
+
+impl Run {
+    /// The bucket of a word, and its place.
+    ///
+    /// # Safety
+    /// The leaf that the run is of lives for `'a`, and has a line.
+    #[inline(always)]
+    pub(crate) unsafe fn bucket<'a>(&self, word: u64) -> (&'a Bucket, usize) {
+        let place = self.line.at(word);
+        // SAFETY: the line has no more places than the leaf has buckets, which live as the leaf does.
+        (unsafe { &*self.buckets.as_ptr().add(place) }, place)
+    }
+}
+
 /// A run of buckets. Finding a bucket reads the first line, and the next two where pivots
 /// tell.
 #[repr(C, align(128))]
 pub(crate) struct Leaf {
-    line: Line,
+    run: Run,
     mode: Mode,
     /// Leading bytes that words leave out, if keys are wide.
     prefix_len: u32,
     blocks: *mut Block,
-    buckets: NonNull<Bucket>,
     last: u32,
     block_count: u32,
     /// The top of the pivots.
@@ -153,7 +173,7 @@ impl Leaf {
         let (none, no_line) = (Pivots::default(), Line::new(0, 0, 1));
         let buckets = buckets.max(1);
         let (line, mode, Pivots { top, blocks }, places) = match address {
-            Address::Line(line) => (line, Mode::Line, none, None),
+            Address::Line(line) => (line.within(buckets), Mode::Line, none, None),
             Address::Pivots(pivots) => (no_line, Mode::Pivots, pivots, None),
             Address::Whole(pivots) => (no_line, Mode::Whole, none, Some(Places::Whole(pivots))),
             Address::Open(lowest) => {
@@ -165,12 +185,11 @@ impl Leaf {
         // SAFETY: the block is ours, that long, and zeroed.
         unsafe { Bucket::make_of_zeroes(block.as_ptr(), buckets) };
         Box::new(Self {
-            line,
+            run: Run { line, buckets: block },
             mode,
             prefix_len: prefix.len() as u32,
             block_count: blocks.len() as u32,
             blocks: Box::into_raw(blocks).cast(),
-            buckets: block,
             last: buckets as u32 - 1,
             top,
             nodes: AtomicU32::new(0),
@@ -190,6 +209,11 @@ impl Leaf {
         self.mode == Mode::Line
     }
 
+    /// The buckets of a leaf with a line whose words are those of its keys.
+    pub(crate) fn run(&self) -> Option<Run> {
+        (self.has_line() && self.prefix_len == 0).then_some(self.run)
+    }
+
     /// Gives the leaf's memory back, but not the records that its slots point to.
     ///
     /// # Safety
@@ -202,7 +226,7 @@ impl Leaf {
                 self.block_count as usize,
             )));
             self.pool.free(arena);
-            arena.release(self.buckets.cast(), self.room() * size_of::<Bucket>());
+            arena.release(self.run.buckets.cast(), self.room() * size_of::<Bucket>());
         }
     }
 
@@ -222,7 +246,7 @@ impl Leaf {
                 let full =
                     FULLNESS.iter().take_while(|most| self.nodes() * 64 > self.len() * **most);
                 let buckets = self.len() + self.len() * full.count() / 5;
-                (Address::Line(self.line.scaled(buckets)), buckets)
+                (Address::Line(self.run.line.scaled(buckets)), buckets)
             }
             None => {
                 let pivots = Pivots { top: self.top, blocks: blocks.into() };
@@ -292,7 +316,7 @@ impl Leaf {
 
     /// The block of its buckets, and how long it is.
     pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
-        (self.buckets.cast(), self.room() * size_of::<Bucket>())
+        (self.run.buckets.cast(), self.room() * size_of::<Bucket>())
     }
 
     /// Bytes of the leaf, about.
@@ -334,7 +358,7 @@ impl Leaf {
     #[inline(always)]
     pub(crate) fn place<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
         let place = if self.mode == Mode::Line {
-            self.line.at(word)
+            self.run.line.at(word)
         } else if self.mode == Mode::Pivots {
             // SAFETY: the blocks are the leaf's own, and so many.
             let blocks = unsafe { slice::from_raw_parts(self.blocks, self.block_count as usize) };
@@ -351,12 +375,18 @@ impl Leaf {
         place.min(self.last as usize)
     }
 
+    /// Tells loom that the leaf is used, by who uses a copy of its run.
+    #[inline(always)]
+    pub(crate) fn touch(&self) {
+        self.life.touch();
+    }
+
     /// The bucket at a place; the last one for places beyond it.
     #[inline(always)]
     pub(crate) fn bucket(&self, place: usize) -> &Bucket {
         self.life.touch();
         // SAFETY: the block has `last + 1` buckets, initialised by `new`, and lives as the leaf does.
-        unsafe { &*self.buckets.as_ptr().add(place.min(self.last as usize)) }
+        unsafe { &*self.run.buckets.as_ptr().add(place.min(self.last as usize)) }
     }
 
     /// An overflow node, empty; none if the leaf has had all that it may have.

@@ -495,6 +495,25 @@ fn a_stale_reason_to_replace_a_leaf_does_no_harm() {
     assert!(index.iter().eq((0..3000).map(|i| (i * 7, i))));
 }
 
+/// A lookup that has no run waits for one cache miss more.
+#[test]
+fn leaves_that_were_replaced_are_found_by_their_runs_again() {
+    let keys = 1_u64..=100_000;
+    let index = Index::<u64, u64>::new();
+    index.bulk_load(keys.clone().map(|key| (key * 1000, key))).unwrap();
+    let guard = epoch::pin();
+    let is_found =
+        |word: u64| index.core.place(Probe { word, bytes: &[] }, &guard).bucket(word).is_some();
+    assert!(keys.clone().all(|key| is_found(key * 1000)), "as it was loaded");
+    for key in keys.clone().step_by(1000) {
+        let place = index.core.place(Probe { word: key * 1000, bytes: &[] }, &guard);
+        index.core.replace(&place, Trigger::Full, &guard);
+    }
+    let found = keys.clone().filter(|key| is_found(key * 1000)).count();
+    assert!(found > 75_000, "{found} of 100,000");
+    assert!(keys.clone().all(|key| index.get(&(key * 1000)) == Some(key)));
+}
+
 /// Leaves that nobody writes give back what room they have, and a look at what is well changes nothing.
 #[test]
 #[cfg_attr(miri, ignore = "needs many keys")]

@@ -7,8 +7,8 @@
 use std::arch::{
     asm,
     x86_64::{
-        __m256i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64, _mm256_movemask_pd,
-        _mm256_set_epi64x, _mm256_set1_epi64x, _mm256_xor_si256,
+        __m256i, _mm256_castsi256_pd, _mm256_cmpgt_epi64, _mm256_movemask_pd, _mm256_set1_epi64x,
+        _mm256_xor_si256,
     },
 };
 
@@ -53,25 +53,80 @@ fn above_lanes(words: __m256i, key: u64) -> u32 {
     mask(_mm256_cmpgt_epi64(_mm256_xor_si256(words, sign), key))
 }
 
-/// Which of the `N` words behind the one at `first` equal `key`.
+/// Which of the `N` words behind the one at `first` equal `key`: inlined anywhere, and of 16 bytes at a
+/// time, which leaves no upper half behind that would slow other code down.
 ///
 /// # Safety
-/// `N + 1` is a multiple of 4, as many words may be read from `first` on, and the processor has AVX2.
-#[target_feature(enable = "avx2")]
+/// `N` is 7 or 15, as many words and one may be read from `first` on, and the processor has AVX.
+#[inline(always)]
 pub(super) unsafe fn equal<const N: usize>(first: *const AtomicU64, key: u64) -> u32 {
-    let key = _mm256_set1_epi64x(key as i64);
-    let found = (0..=N).step_by(LANES).fold(0, |found, at| {
-        // SAFETY: `at + 3` is at most `N`, and the caller vouches for the words.
-        let words = unsafe { load(first.add(at)) };
-        found | mask(_mm256_cmpeq_epi64(words, key)) << at
-    });
+    let found: u32;
+    if N == 7 {
+        // SAFETY: the caller vouches for eight words.
+        unsafe {
+            asm!(
+                "vmovq {key}, {word}",
+                "vpunpcklqdq {key}, {key}, {key}",
+                "vpcmpeqq {a}, {key}, [{first}]",
+                "vpcmpeqq {b}, {key}, [{first} + 16]",
+                // One half of each word, of both registers.
+                "vshufps {a}, {a}, {b}, 0x88",
+                "vpcmpeqq {b}, {key}, [{first} + 32]",
+                "vpcmpeqq {key}, {key}, [{first} + 48]",
+                "vshufps {b}, {b}, {key}, 0x88",
+                "vpackssdw {a}, {a}, {b}",
+                "vpacksswb {a}, {a}, {a}",
+                "vpmovmskb {found:e}, {a}",
+                word = in(reg) key,
+                first = in(reg) first,
+                key = out(xmm_reg) _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                found = lateout(reg) found,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+        return (found & 0xff) >> 1;
+    }
+    // SAFETY: the caller vouches for sixteen words.
+    unsafe {
+        asm!(
+            "vmovq {key}, {word}",
+            "vpunpcklqdq {key}, {key}, {key}",
+            "vpcmpeqq {a}, {key}, [{first}]",
+            "vpcmpeqq {b}, {key}, [{first} + 16]",
+            // One half of each word, of both registers.
+            "vshufps {a}, {a}, {b}, 0x88",
+            "vpcmpeqq {b}, {key}, [{first} + 32]",
+            "vpcmpeqq {c}, {key}, [{first} + 48]",
+            "vshufps {b}, {b}, {c}, 0x88",
+            "vpackssdw {a}, {a}, {b}",
+            "vpcmpeqq {b}, {key}, [{first} + 64]",
+            "vpcmpeqq {c}, {key}, [{first} + 80]",
+            "vshufps {b}, {b}, {c}, 0x88",
+            "vpcmpeqq {c}, {key}, [{first} + 96]",
+            "vpcmpeqq {key}, {key}, [{first} + 112]",
+            "vshufps {c}, {c}, {key}, 0x88",
+            "vpackssdw {b}, {b}, {c}",
+            "vpacksswb {a}, {a}, {b}",
+            "vpmovmskb {found:e}, {a}",
+            word = in(reg) key,
+            first = in(reg) first,
+            key = out(xmm_reg) _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            found = lateout(reg) found,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
     found >> 1
 }
 
 /// Which of the `N` words behind the one at `first` are above `key`.
 ///
 /// # Safety
-/// As for [`equal`].
+/// `N + 1` is a multiple of 4, as many words may be read from `first` on, and the processor has AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn above<const N: usize>(first: *const AtomicU64, key: u64) -> u32 {
     let found = (0..=N).step_by(LANES).fold(0, |found, at| {
@@ -80,15 +135,4 @@ pub(super) unsafe fn above<const N: usize>(first: *const AtomicU64, key: u64) ->
         found | above_lanes(words, key) << at
     });
     found >> 1
-}
-
-/// How many of eight words are at most `key`.
-#[target_feature(enable = "avx2")]
-pub(super) fn count_up_to(words: &[u64; 8], key: u64) -> usize {
-    let (halves, _) = words.as_chunks::<LANES>();
-    let above = halves.iter().map(|half| {
-        let [a, b, c, d] = half.map(|word| word as i64);
-        above_lanes(_mm256_set_epi64x(d, c, b, a), key).count_ones()
-    });
-    words.len() - above.sum::<u32>() as usize
 }
