@@ -373,6 +373,19 @@ impl<'g> Place<'g> {
         Some(unsafe { run.bucket(word) })
     }
 
+    /// Which place of the leaf a key belongs to.
+    #[inline(always)]
+    pub(crate) fn seek<S: Schema>(&self, probe: Probe<'_>) -> usize {
+        self.bucket(probe.word).map_or_else(|| self.leaf.place::<S>(probe), |(_, at)| at)
+    }
+
+    /// Asks for so many places, which will be read once, if they are known without the leaf; says whether
+    /// it did.
+    #[inline(always)]
+    pub(crate) fn prefetch_once(&self, at: usize, count: usize) -> bool {
+        self.run.inspect(|run| run.prefetch_once(at, count)).is_some()
+    }
+
     /// Whether the leaf is another one now, or in another group.
     pub(crate) fn is_replaced(&self, guard: &'g Guard) -> bool {
         !ptr::eq(self.root.child(self.group_at, guard), self.group)

@@ -363,7 +363,7 @@ impl<'m, S: Schema> Scan<'m, S> {
     fn fill_front(&mut self) {
         let Some(place) = self.front.place else {
             let place = self.core.place(self.low.probe(), self.guard());
-            let first = place.leaf.place::<S>(self.low.probe());
+            let first = place.seek::<S>(self.low.probe());
             self.enter_front(place, first);
             return;
         };
@@ -393,6 +393,8 @@ impl<'m, S: Schema> Scan<'m, S> {
     }
 
     fn enter_front(&mut self, place: Place<'m>, first: usize) {
+        // Before the leaf is read, if it is sure that so many are wanted.
+        let is_asked = self.high.is_open && place.prefetch_once(first, FIRST);
         let leaf = place.leaf;
         self.front.next = Some(first);
         self.front.last = leaf.len() - 1;
@@ -405,8 +407,10 @@ impl<'m, S: Schema> Scan<'m, S> {
             }
         }
         self.front.ahead = first + FIRST;
-        for at in first..self.front.ahead.min(self.front.last + 1) {
-            leaf.prefetch_once(at);
+        if !is_asked {
+            for at in first..self.front.ahead.min(self.front.last + 1) {
+                leaf.prefetch_once(at);
+            }
         }
         self.front.place = Some(place);
     }

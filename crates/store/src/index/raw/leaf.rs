@@ -113,6 +113,13 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Asks for so many buckets from a place on, which will be read once. There may be fewer.
+    #[inline(always)]
+    pub(crate) fn prefetch_once(&self, at: usize, count: usize) {
+        let first = self.buckets.as_ptr().wrapping_add(at);
+        (0..count).for_each(|i| Bucket::prefetch_once(first.wrapping_add(i)));
+    }
+
     /// The bucket of a word, and its place.
     ///
     /// # Safety
