@@ -1,7 +1,7 @@
-//! The comparisons of words with AVX2, four at a time: for processors without AVX-512.
+//! The comparisons of words in no order with AVX and AVX2, two or four at a time: for processors without
+//! AVX-512.
 //!
-//! Words that others may write are loaded by assembly, whole words at a time, and looked at in
-//! registers.
+//! Words that others may write are read by assembly, whole words at a time.
 #![allow(unsafe_code, reason = "vector instructions on memory that others may write")]
 
 use std::arch::{
