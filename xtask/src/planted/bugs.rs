@@ -29,6 +29,7 @@ impl Bug {
     }
 }
 
+const ADDRESS: &str = "crates/store/src/index/address.rs";
 const BUCKET: &str = "crates/store/src/index/raw/bucket.rs";
 const BINS: &str = "crates/store/src/index/raw/bins.rs";
 const CLAIM: &str = "crates/store/src/index/raw/claim.rs";
@@ -44,7 +45,7 @@ const SCAN: &str = "crates/store/src/index/scan.rs";
 const SLOTS: &str = "crates/store/src/index/raw/slots.rs";
 
 /// All of them, those of a suite together.
-pub(super) const BUGS: [Bug; 37] = [
+pub(super) const BUGS: [Bug; 39] = [
     Bug {
         name: "a lookup takes no second look at the header",
         file: BUCKET,
@@ -324,6 +325,22 @@ pub(super) const BUGS: [Bug; 37] = [
         broken: "            let line = Line::new(first, last, buckets);\n            let leaf = self.leaf(arena, Address::Line(line), buckets);\n            return",
         suite: Unit,
         test: "sorted_runs_grow_well_at_either_end",
+    },
+    Bug {
+        name: "a word far above a unit's places wraps around",
+        file: ADDRESS,
+        sound: "step.min(u64::from(STEP_PAD - 1)) as u16",
+        broken: "step as u16",
+        suite: Unit,
+        test: "pivots_find_the_place",
+    },
+    Bug {
+        name: "entries that share a step with the next bucket stay in theirs",
+        file: PLAN,
+        sound: "                *end = self.end_by_unit(unit, i, start..*end);\n",
+        broken: "                *end = (*end).max(start);\n",
+        suite: Unit,
+        test: "uneven_at_every_scale",
     },
     Bug {
         name: "groups whose leaves were replaced are never made anew",

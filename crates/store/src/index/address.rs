@@ -8,7 +8,7 @@ use std::cmp::Ordering as Order;
 
 use rhumb_model::code::code_at;
 
-use super::raw::simd::{Rung, last_of_four_up_to, last_of_two_up_to, last_up_to};
+use super::raw::simd::{Rung, last_of_two_up_to, last_up_to};
 
 /// The word of a byte string among strings that mostly start with `prefix`: the code of what follows
 /// it; the least or largest word for strings below and above all that start with it.
@@ -138,54 +138,198 @@ pub(crate) fn descend_2(rungs: &[Rung], word: u64) -> usize {
     i * 8 + step(rungs, 1 + i, word)
 }
 
-/// Words of a block.
-const BLOCK_WORDS: usize = 32;
 /// Words of the top.
 const TOP_WORDS: usize = 16;
+/// Places of a unit behind its first.
+const UNIT_STEPS: usize = 24;
+/// The same where words are kept whole.
+const UNIT_WORDS: usize = UNIT_STEPS * size_of::<u16>() / size_of::<u64>();
+/// Leaves of so many places can always be addressed by [`Pivots`].
+pub(crate) const PIVOTS_SURE: usize = TOP_WORDS * (UNIT_WORDS + 1);
 /// The most places that [`Pivots`] tell apart.
-pub(crate) const PIVOTS_MAX: usize = TOP_WORDS * BLOCK_WORDS;
+pub(crate) const PIVOTS_MAX: usize = TOP_WORDS * (UNIT_STEPS + 1);
 
-/// What is read first.
+/// What is read first: the first words of the units.
 pub(crate) type Top = [Rung; TOP_WORDS / 8];
-/// What is read then, all of it at once.
-pub(crate) type Block = [Rung; BLOCK_WORDS / 8];
 
-/// The lowest words of up to [`PIVOTS_MAX`] places: blocks, and in the top the first word of each.
+/// A run of places, in one line: the lowest words of all but the first, as steps of equal width from the
+/// unit's first word, or whole where no width does. Around a place of their own, a few bits tell as much as
+/// whole words; four times as many fit in the processor's caches.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    start: u64,
+    /// The place of the first, and how many there are.
+    first: u32,
+    len: u16,
+    /// A step is two to the power of this; [`WHOLE`] if words are kept whole.
+    shift: u16,
+    /// Ascending; padded with [`STEP_PAD`].
+    steps: [u16; UNIT_STEPS],
+}
+
+/// As a shift: no step, but words.
+const WHOLE: u16 = u64::BITS as u16;
+/// Searches are for less, so that it is never counted.
+const STEP_PAD: u16 = u16::MAX;
+
+impl Unit {
+    /// A unit of the places whose lowest words are `lowest`, ascending; at least one, and no more than fit.
+    fn of_steps(lowest: &[u64], first: usize) -> Self {
+        let (start, last) = (capped(lowest[0]), capped(lowest[lowest.len() - 1]));
+        let shift = (u64::BITS - (last - start).leading_zeros()).saturating_sub(u16::BITS);
+        let mut unit = Self::alone(start, first, lowest.len(), shift as u16);
+        for (i, word) in lowest.iter().enumerate().skip(1) {
+            unit.steps[i - 1] = unit.step(capped(*word));
+        }
+        unit
+    }
+
+    /// The same of so few places that words are kept whole.
+    fn of_words(lowest: &[u64], first: usize) -> Self {
+        let mut unit = Self::alone(capped(lowest[0]), first, lowest.len(), WHOLE);
+        let words = unit.steps.as_chunks_mut().0.iter_mut();
+        for (held, word) in words.zip(&lowest[1..]) {
+            let word = capped(*word);
+            *held = [word as u16, (word >> 16) as u16, (word >> 32) as u16, (word >> 48) as u16];
+        }
+        unit
+    }
+
+    /// A unit of `len` places whose steps are not known yet.
+    fn alone(start: u64, first: usize, len: usize, shift: u16) -> Self {
+        Self { start, first: first as u32, len: len as u16, shift, steps: [STEP_PAD; UNIT_STEPS] }
+    }
+
+    #[inline(always)]
+    fn step(&self, word: u64) -> u16 {
+        let step = word.saturating_sub(self.start) >> (self.shift & 63);
+        step.min(u64::from(STEP_PAD - 1)) as u16
+    }
+
+    /// Which of the unit's places the word, capped, is in, from the first of the unit.
+    #[inline(always)]
+    fn behind_first(&self, word: u64) -> usize {
+        if self.shift == WHOLE {
+            return self.behind_first_of_words(word);
+        }
+        let step = self.step(word);
+        let up_to: u16 = self.steps.iter().map(|at| u16::from(*at <= step)).sum();
+        usize::from(up_to)
+    }
+
+    #[cold]
+    fn behind_first_of_words(&self, word: u64) -> usize {
+        let whole = |[a, b, c, d]: &[u16; 4]| {
+            u64::from(*a) | u64::from(*b) << 16 | u64::from(*c) << 32 | u64::from(*d) << 48
+        };
+        self.steps.as_chunks().0.iter().filter(|at| whole(at) <= word).count()
+    }
+
+    /// The place of the unit's first.
+    pub(crate) fn first(&self) -> usize {
+        self.first as usize
+    }
+
+    /// The number of its places.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Whether a word, not below the unit's first, is in its place `next`, at least 1, or beyond. Never if
+    /// there is no such place.
+    pub(crate) fn is_from(&self, next: usize, word: u64) -> bool {
+        let word = capped(word);
+        let is_up_to = || match self.shift {
+            WHOLE => self.behind_first_of_words(word) >= next,
+            _ => self.steps[next - 1] <= self.step(word),
+        };
+        next < self.len() && is_up_to()
+    }
+
+    /// Whether no two of the unit's places are one.
+    pub(crate) fn are_distinct(&self) -> bool {
+        let steps = &self.steps[..self.len() - 1];
+        steps.first().is_none_or(|step| *step > 0) && steps.is_sorted_by(|a, b| a < b)
+    }
+
+    /// The place of a word that is not below the unit's first, nor that of the next unit.
+    #[inline(always)]
+    pub(crate) fn place(&self, word: u64) -> usize {
+        self.first as usize + self.behind_first(capped(word))
+    }
+}
+
+/// The lowest words of up to [`PIVOTS_MAX`] places: units, and in the top the first word of each.
 pub(crate) struct Pivots {
     pub(crate) top: Top,
-    pub(crate) blocks: Box<[Block]>,
+    pub(crate) units: Box<[Unit]>,
+    pub(crate) places: usize,
 }
 
 impl Default for Pivots {
     fn default() -> Self {
-        Self::new(&[])
+        Self { top: Self::top(&[]), units: Box::default(), places: 0 }
     }
 }
 
 impl Pivots {
-    /// `lowest` ascends; its first word counts as 0.
-    pub(crate) fn new(lowest: &[u64]) -> Self {
-        let word = |place: usize| match place {
+    /// Pivots of places whose lowest words are `lowest`, ascending, the first of which counts as 0: or about
+    /// these words, where `is_good` agrees with what a unit, of so many places, makes of them. None if that
+    /// takes too many units, as it never does with [`PIVOTS_SURE`] places or fewer.
+    pub(crate) fn new(lowest: &[u64], is_good: impl Fn(&Unit) -> bool) -> Option<Self> {
+        let mut units: Vec<Unit> = Vec::new();
+        let mut at = 0;
+        while at < lowest.len() {
+            let left = &lowest[at..];
+            // The more places the wider the steps: what is too wide for some is so for more.
+            let most = left.len().min(UNIT_STEPS + 1);
+            let of_steps = |len: usize| Unit::of_steps(&left[..len], at);
+            let (mut few, mut many) = (1, most + 1);
+            let mut len = most;
+            while few + 1 < many {
+                *(if is_good(&of_steps(len)) { &mut few } else { &mut many }) = len;
+                len = few.midpoint(many);
+            }
+            let whole = left.len().min(UNIT_WORDS + 1);
+            let unit = if few < whole { Unit::of_words(&left[..whole], at) } else { of_steps(few) };
+            at += unit.len();
+            units.push(unit);
+        }
+        (units.len() <= TOP_WORDS).then(|| {
+            let starts: Vec<u64> = units.iter().map(|unit| unit.start).collect();
+            Self { top: Self::top(&starts), units: units.into(), places: lowest.len() }
+        })
+    }
+
+    /// Pivots of so many of these places, ascending, as they tell apart; at least one.
+    pub(crate) fn about(mut lowest: Vec<u64>) -> Self {
+        loop {
+            if let Some(pivots) = Self::new(&lowest, Unit::are_distinct) {
+                return pivots;
+            }
+            let mut is_kept = false;
+            lowest.retain(|_| {
+                is_kept = !is_kept;
+                is_kept
+            });
+        }
+    }
+
+    /// The first of the units' first words counts as 0.
+    fn top(starts: &[u64]) -> Top {
+        let word = |unit: usize| match unit {
             0 => 0,
-            _ => lowest.get(place).map_or(PAD, |word| capped(*word)),
+            _ => starts.get(unit).copied().unwrap_or(PAD),
         };
-        let rung = |start: usize, stride| Rung(std::array::from_fn(|i| word(start + i * stride)));
-        let top = std::array::from_fn(|i| rung(i * 8 * BLOCK_WORDS, BLOCK_WORDS));
-        let blocks = (0..lowest.len().div_ceil(BLOCK_WORDS))
-            .map(|block| std::array::from_fn(|i| rung(block * BLOCK_WORDS + i * 8, 1)))
-            .collect();
-        Self { top, blocks }
+        std::array::from_fn(|rung| Rung(std::array::from_fn(|i| word(rung * 8 + i))))
     }
 }
 
-/// The place of a word among pivots.
+/// The unit of a word, by the units' first words.
 #[inline(always)]
-pub(crate) fn find_pivot(top: &Top, blocks: &[Block], word: u64) -> usize {
-    let word = capped(word);
-    let at = last_of_two_up_to(top, word);
-    let Some(block) = blocks.get(at) else { return 0 };
-    // The first word of the first block is 0, and every other block was chosen by its first word.
-    at * BLOCK_WORDS + last_of_four_up_to(block, word)
+pub(crate) fn find_unit(top: &Top, word: u64) -> usize {
+    last_of_two_up_to(top, capped(word))
 }
 
 #[inline(always)]
@@ -200,6 +344,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn place(pivots: &Pivots, word: u64) -> usize {
+        pivots.units[find_unit(&pivots.top, word)].place(word)
+    }
 
     proptest! {
         #[test]
@@ -247,9 +395,45 @@ mod tests {
                 };
                 let few = &lowest[..lowest.len().min(PLACES_2)];
                 prop_assert_eq!(descend_2(&rungs(few, 2), word), place(PLACES_2), "{}", word);
-                let some = &lowest[..lowest.len().min(PIVOTS_MAX)];
-                let Pivots { top, blocks } = Pivots::new(some);
-                prop_assert_eq!(find_pivot(&top, &blocks, word), place(PIVOTS_MAX), "{}", word);
+            }
+        }
+
+        #[test]
+        fn pivots_find_the_place(
+            lowest in prop::collection::btree_set(any::<u64>(), 1..PIVOTS_SURE),
+            narrow in 0_u32..64,
+            wide in 1_usize..8,
+            more: u64,
+        ) {
+            // Runs of which some are far from each other, and some near.
+            let far = |(i, word): (usize, &u64)| if i % wide == 0 { *word } else { *word >> narrow };
+            let mut lowest: Vec<u64> = lowest.iter().enumerate().map(far).collect();
+            lowest.push(0);
+            lowest.sort_unstable();
+            lowest.dedup_by_key(|word| capped(*word));
+            let is_exact = |unit: &Unit| unit.shift == 0;
+            let pivots = Pivots::new(&lowest, is_exact).expect("there are few");
+            let loose = Pivots::new(&lowest, |_| true).expect("there are few");
+            let near = |w: &u64| [*w, w.saturating_sub(1), w.saturating_add(1)];
+            let mut words: Vec<u64> = lowest.iter().flat_map(near).chain([more, u64::MAX]).collect();
+            words.sort_unstable();
+            let mut before = 0;
+            for word in words {
+                let expected = lowest.partition_point(|l| *l <= capped(word)) - 1;
+                prop_assert_eq!(place(&pivots, word), expected, "{}", word);
+                let about = place(&loose, word);
+                prop_assert!(before <= about && about < lowest.len(), "{}", word);
+                before = about;
+            }
+        }
+
+        #[test]
+        fn nearly_even_places_take_steps(start in 0_u64..1 << 60, gap in 1_u64..1 << 50, places in 1..PIVOTS_MAX) {
+            let lowest: Vec<u64> = (0..places as u64).map(|i| start + i * gap + i % 3 * (gap / 4)).collect();
+            let pivots = Pivots::new(&lowest, Unit::are_distinct).expect("steps are enough");
+            prop_assert_eq!(pivots.units.len(), places.div_ceil(UNIT_STEPS + 1));
+            for (expected, word) in lowest.iter().enumerate() {
+                prop_assert_eq!(place(&pivots, *word), expected);
             }
         }
     }

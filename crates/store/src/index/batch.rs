@@ -5,9 +5,9 @@ use std::borrow::Borrow;
 use super::{
     core::{Core, reader},
     key::{Key, image::QueryOf},
-    kinds::AnyLeaf,
     raw::{bucket::Bucket, epoch::Guard},
-    schema::{Of, Probe, with_probe},
+    route::Near,
+    schema::{Of, Probe, Schema, with_probe},
     value::Value,
 };
 
@@ -44,26 +44,35 @@ fn get_round<K: Key, V: Value>(
     guard: &Guard,
     found: &mut impl FnMut(Option<u64>),
 ) {
-    let near: [Near<'_>; ROUND] = std::array::from_fn(|i| {
-        let place = core.place(probes[i], guard);
-        let bucket = place.bucket(probes[i].word).map(|(bucket, _)| bucket);
-        match bucket {
-            Some(bucket) => Bucket::prefetch(bucket),
-            None => AnyLeaf::prefetch(place.leaf),
-        }
-        (place.leaf, bucket)
-    });
-    if near.iter().all(|(_, bucket)| bucket.is_some()) {
-        for ((_, bucket), probe) in near.iter().zip(probes) {
-            found(bucket.and_then(|bucket| bucket.get(probe.word, reader::<Of<K, V>>(*probe))));
-        }
-        return;
+    let near = probes.each_ref().map(|probe| core.place(*probe, guard).near(probe.word));
+    let is_bucket = |near: &Near<'_>| matches!(near, Near::Bucket(_));
+    let near = if near.iter().all(is_bucket) { near } else { nearer::<Of<K, V>>(near, probes) };
+    for (near, probe) in near.iter().zip(probes) {
+        found(match near {
+            Near::Bucket(bucket) => bucket.get(probe.word, reader::<Of<K, V>>(*probe)),
+            Near::HalfWay(half_way) => {
+                half_way.bucket(probe.word).0.get(probe.word, reader::<Of<K, V>>(*probe))
+            }
+            Near::Leaf(leaf) => leaf.get::<Of<K, V>>(*probe),
+        });
     }
-    for ((leaf, _), probe) in near.iter().zip(probes) {
-        leaf.prefetch_place(leaf.place::<Of<K, V>>(*probe));
-    }
-    near.iter().zip(probes).for_each(|((leaf, _), probe)| found(leaf.get::<Of<K, V>>(*probe)));
 }
 
-/// A key's leaf, and its bucket if that is known without the leaf.
-type Near<'g> = (&'g AnyLeaf, Option<&'g Bucket>);
+/// Goes on to the buckets, and asks for those.
+fn nearer<'g, S: Schema>(
+    near: [Near<'g>; ROUND],
+    probes: &[Probe<'_>; ROUND],
+) -> [Near<'g>; ROUND] {
+    std::array::from_fn(|i| match near[i] {
+        Near::HalfWay(half_way) => {
+            let (bucket, _) = half_way.bucket(probes[i].word);
+            Bucket::prefetch(bucket);
+            Near::Bucket(bucket)
+        }
+        Near::Leaf(leaf) => {
+            leaf.prefetch_place(leaf.place::<S>(probes[i]));
+            near[i]
+        }
+        Near::Bucket(_) => near[i],
+    })
+}

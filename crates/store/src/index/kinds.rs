@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "passes the promise on that a leaf is given up")]
 
 use super::{
+    address::Top,
     core::{Action, Blocked, Written, reader},
     fit::{self, Before},
     plan::{self, Entry, Growth, Part},
@@ -68,7 +69,7 @@ macro_rules! each {
 }
 
 impl Node for AnyLeaf {
-    fn run(&self) -> Option<Run> {
+    fn run(&self) -> Option<(Run, Option<&Top>)> {
         each!(self, leaf => leaf.run(), _leaf => None)
     }
 }

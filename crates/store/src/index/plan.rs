@@ -9,7 +9,7 @@ use rhumb_model::code::{code_at, common_prefix_len};
 
 pub(crate) use super::raw::bucket::Entry;
 use super::{
-    address::{Line, PIVOTS_MAX, Pivots, capped},
+    address::{Line, PIVOTS_MAX, PIVOTS_SURE, Pivots, Unit, capped},
     kinds::AnyLeaf,
     raw::{
         bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
@@ -30,8 +30,10 @@ const PIVOT_LEAF_MAX: usize = in_models(3000, 8);
 const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
 /// A leaf that opens buckets has room for so many.
 const OPEN_LEAF_MAX: usize = in_models(1800 - BUCKET_KEYS_MAX, 16);
-/// What larger runs of such keys are cut into.
+/// What larger runs of such keys are cut into,
 const PIVOT_LEAF_TARGET: usize = in_models(1800, 5);
+/// or into these where they are so uneven that pivots tell fewer places apart.
+const SURE_LEAF_TARGET: usize = PIVOTS_SURE * PIVOT_FILL;
 /// So many buckets ahead are asked for when a leaf is copied.
 const AHEAD: usize = 8;
 /// Leaves of fewer keys are kept in one piece wherever they grow,
@@ -171,10 +173,17 @@ pub(crate) fn parts<S: Schema>(
             parts.push(Part { first: range.start, leaf });
             Some(())
         };
-        if build(range.clone(), room).is_none() {
-            let count = range.len().div_ceil(PIVOT_LEAF_TARGET);
+        if build(range.clone(), room).is_some() {
+            continue;
+        }
+        let count = range.len().div_ceil(PIVOT_LEAF_TARGET);
+        for range in cuts(range, count) {
+            if build(range.clone(), Room::Even).is_some() {
+                continue;
+            }
+            let count = range.len().div_ceil(SURE_LEAF_TARGET);
             for range in cuts(range, count) {
-                build(range, Room::Even).expect("smaller runs need no line");
+                build(range, Room::Even).expect("so few need no line");
             }
         }
     }
@@ -350,7 +359,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         if S::WIDE { self.words[i] } else { self.entries[i].word }
     }
 
-    /// The leaf; none if it would need a line and has none.
+    /// The leaf; none if there are too many entries for one that no line fits.
     fn build(&self, arena: &Arena, room: Room) -> Option<Box<Leaf>> {
         let len = self.entries.len();
         let Some(last) = len.checked_sub(1) else {
@@ -388,7 +397,7 @@ impl<'a, S: Schema> Builder<'a, S> {
             return Some(leaf);
         }
         let fill = if matches!(room, Room::Dense) { DENSE_FILL } else { PIVOT_FILL };
-        (len <= PIVOT_LEAF_MAX).then(|| self.build_by_pivots(arena, fill))
+        if len <= PIVOT_LEAF_MAX { self.build_by_pivots(arena, fill) } else { None }
     }
 
     /// Whether the last keys are so even that a line says where the next ones come.
@@ -489,13 +498,49 @@ impl<'a, S: Schema> Builder<'a, S> {
         (0..buckets).map(|bucket| len * bucket / buckets).collect()
     }
 
-    fn build_by_pivots(&self, arena: &Arena, fill: usize) -> Box<Leaf> {
+    /// Pivots for buckets of these first entries; none if the entries are too uneven for so many. `ends` is where
+    /// the entries of each bucket end, and moves to where they end by the pivots.
+    fn pivots(&self, firsts: &[usize], ends: &mut [u32]) -> Option<Pivots> {
+        let lowest: Vec<u64> = firsts.iter().map(|first| self.word(*first)).collect();
+        let start_of = |at: usize| at.checked_sub(1).map_or(0, |before| ends[before]);
+        let is_good = |unit: &Unit| {
+            let mut start = start_of(unit.first());
+            (0..unit.len()).all(|i| {
+                let at = unit.first() + i;
+                let end = self.end_by_unit(unit, i + 1, start..ends[at]);
+                let most = (ends[at] - start_of(at)).max(BUCKET_SLOTS as u32);
+                let is_good = start < end && end - start <= most;
+                start = end;
+                is_good
+            })
+        };
+        let pivots = Pivots::new(&lowest, is_good)?;
+        let mut start = 0;
+        for unit in &pivots.units {
+            for i in 1..unit.len() {
+                let end = &mut ends[unit.first() + i - 1];
+                *end = self.end_by_unit(unit, i, start..*end);
+                start = *end;
+            }
+            start = ends[unit.first() + unit.len() - 1];
+        }
+        Some(pivots)
+    }
+
+    /// Where the entries of a place end, if the last of these share a step with the unit's place `next`.
+    fn end_by_unit(&self, unit: &Unit, next: usize, entries: Range<u32>) -> u32 {
+        let is_next = |i: &u32| unit.is_from(next, self.word(*i as usize));
+        entries.end - entries.rev().take_while(is_next).count() as u32
+    }
+
+    /// The leaf; none if its entries are too uneven for one.
+    fn build_by_pivots(&self, arena: &Arena, fill: usize) -> Option<Box<Leaf>> {
         let firsts = self.firsts(fill);
         let buckets = firsts.len();
-        if let Some(ends) = self.ends_by_pivots(&firsts) {
-            let lowest: Vec<u64> = firsts.iter().map(|first| self.word(*first)).collect();
-            let leaf = self.leaf(arena, Address::Pivots(Pivots::new(&lowest)), buckets);
-            return self.fill(arena, leaf, &ends);
+        if let Some(mut ends) = self.ends_by_pivots(&firsts) {
+            let pivots = self.pivots(&firsts, &mut ends)?;
+            let leaf = self.leaf(arena, Address::Pivots(pivots), buckets);
+            return Some(self.fill(arena, leaf, &ends));
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
         // Only byte strings tie so often.
@@ -504,7 +549,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         let len = self.entries.len() as u32;
         let ends: Vec<u32> =
             firsts.iter().skip(1).map(|first| *first as u32).chain([len]).collect();
-        self.fill(arena, leaf, &ends)
+        Some(self.fill(arena, leaf, &ends))
     }
 
     fn leaf(&self, arena: &Arena, address: Address, buckets: usize) -> Box<Leaf> {

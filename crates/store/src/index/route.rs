@@ -16,12 +16,12 @@ use std::{mem::MaybeUninit, ptr};
 use rhumb_model::code::common_prefix_len;
 
 use super::{
-    address::{Line, PLACES_2, capped, descend_2, rungs, word_behind},
+    address::{Line, PLACES_2, Top, capped, descend_2, rungs, word_behind},
     kinds::AnyLeaf,
     raw::{
         bucket::Bucket,
         epoch::Guard,
-        leaf::Run,
+        leaf::{HalfWay, Run},
         simd::{Rung, last_up_to},
     },
     schema::{Probe, Schema},
@@ -91,13 +91,13 @@ impl Hint {
 
 /// What a branch leads to.
 pub(crate) trait Node {
-    /// What finds a bucket of the node; copied beside the pointer to it, a lookup waits for one cache
-    /// miss less.
-    fn run(&self) -> Option<Run>;
+    /// What finds a bucket of the node, the run alone or with the top; copied beside the pointer to it, a lookup
+    /// waits for one cache miss less.
+    fn run(&self) -> Option<(Run, Option<&Top>)>;
 }
 
 impl Node for Group {
-    fn run(&self) -> Option<Run> {
+    fn run(&self) -> Option<(Run, Option<&Top>)> {
         None
     }
 }
@@ -112,16 +112,27 @@ struct Slot<T> {
 
 impl<T: Node> Slot<T> {
     fn new(child: *mut T) -> Self {
-        // SAFETY: children are never null, and whoever makes a branch owns them or has read them from
-        // one that leads to them.
+        // SAFETY: as for `tops`.
         match unsafe { &*child }.run() {
-            Some(run) => {
-                let child = child.map_addr(|address| address | HAS_RUN);
+            Some((run, top)) => {
+                let tags = if top.is_some() { HAS_RUN | HAS_TOP } else { HAS_RUN };
+                let child = child.map_addr(|address| address | tags);
                 Self { child: AtomicPtr::new(child), run: MaybeUninit::new(run) }
             }
             None => Self { child: AtomicPtr::new(child), run: MaybeUninit::uninit() },
         }
     }
+}
+
+/// The tops of children that have one, at the children's places; those up to the last that has.
+fn tops<T: Node>(children: &[*mut T]) -> Box<[Top]> {
+    // SAFETY: children are never null, and whoever makes a branch owns them or has read them from one that
+    // leads to them.
+    let top = |child: &*mut T| unsafe { &**child }.run().and_then(|(_, top)| top.copied());
+    let tops: Vec<Option<Top>> = children.iter().map(top).collect();
+    let len = tops.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    let empty = [Rung([0; 8]); 2];
+    tops[..len].iter().map(|top| top.unwrap_or(empty)).collect()
 }
 
 /// A node of the route: bounds and children.
@@ -134,6 +145,8 @@ pub(crate) struct Branch<T> {
     prefix: Box<[u8]>,
     codes: Box<[u64]>,
     slots: Box<[Slot<T>]>,
+    /// Of the children whose pointer says [`HAS_TOP`].
+    tops: Box<[Top]>,
     /// Children that were replaced, so that their slots have no run.
     replaced: AtomicU32,
     bounds: Box<[Bound]>,
@@ -153,11 +166,13 @@ const WORN: usize = in_models(8, 2);
 const FROZEN: usize = 1;
 /// Set in a child's pointer while the run beside it is its own.
 const HAS_RUN: usize = 2;
+/// Set besides if what finds a bucket is the child's top, of which the branch has a copy.
+const HAS_TOP: usize = 4;
 
 /// A child's pointer as it was before anything was set in it.
 #[inline(always)]
 fn plain<T>(child: *mut T) -> *mut T {
-    child.map_addr(|address| address & !(FROZEN | HAS_RUN))
+    child.map_addr(|address| address & !(FROZEN | HAS_RUN | HAS_TOP))
 }
 
 impl<T: Node> Branch<T> {
@@ -186,6 +201,7 @@ impl<T: Node> Branch<T> {
             prefix: prefix.into(),
             codes: if is_wide { words.into() } else { Box::default() },
             levels,
+            tops: tops(&children),
             slots: children.into_iter().map(Slot::new).collect(),
             replaced: AtomicU32::new(0),
             bounds: bounds.into(),
@@ -204,6 +220,7 @@ impl<T: Node> Branch<T> {
         size_of::<Self>()
             + self.rungs.len() * size_of::<Rung>()
             + self.len() * size_of::<Slot<T>>()
+            + self.tops.len() * size_of::<Top>()
             + self.bounds.iter().map(bound).sum::<usize>()
             + self.prefix.len()
             + self.codes.len() * size_of::<u64>()
@@ -254,21 +271,30 @@ impl<T: Node> Branch<T> {
 
     /// A child; the last one for places beyond it.
     #[inline(always)]
-    pub(crate) fn child<'g>(&self, at: usize, guard: &'g Guard) -> &'g T {
-        self.child_and_run(at, guard).0
-    }
-
-    /// A child and its run, if the branch has that.
-    #[inline(always)]
-    fn child_and_run<'g>(&self, at: usize, _guard: &'g Guard) -> (&'g T, Option<Run>) {
+    pub(crate) fn child<'g>(&self, at: usize, _guard: &'g Guard) -> &'g T {
         self.life.touch();
-        let slot = &self.slots[at.min(self.slots.len() - 1)];
-        let child = slot.child.load(Ordering::Acquire);
-        // SAFETY: the run was written before the pointer that says so.
-        let run = (child.addr() & HAS_RUN != 0).then(|| unsafe { slot.run.assume_init() });
+        let child = self.slots[at.min(self.slots.len() - 1)].child.load(Ordering::Acquire);
         // SAFETY: children are never null, come from boxes, and live while this branch can be
         // reached by a pinned thread (invariant 3).
-        (unsafe { &*plain(child) }, run)
+        unsafe { &*plain(child) }
+    }
+
+    /// A child, and what finds its buckets if the branch has that.
+    #[inline(always)]
+    fn child_and_run<'g>(&'g self, at: usize, _guard: &'g Guard) -> (&'g T, Way<'g>) {
+        self.life.touch();
+        let at = at.min(self.slots.len() - 1);
+        let slot = &self.slots[at];
+        let child = slot.child.load(Ordering::Acquire);
+        // SAFETY: the run was written before the pointer that says so.
+        let run = || unsafe { slot.run.assume_init() };
+        let way = match child.addr() & (HAS_RUN | HAS_TOP) {
+            HAS_RUN => Way::Line(run()),
+            0 => Way::Leaf,
+            _ => self.tops.get(at).map_or(Way::Leaf, |top| Way::Top(run(), top)),
+        };
+        // SAFETY: as in `child`.
+        (unsafe { &*plain(child) }, way)
     }
 
     /// Replaces a child by one of the same bound.
@@ -332,6 +358,22 @@ pub(crate) fn ptr_of<T>(shared: &T) -> *mut T {
     ptr::from_ref(shared).cast_mut()
 }
 
+/// What finds the buckets of a leaf.
+#[derive(Clone, Copy)]
+pub(crate) enum Way<'g> {
+    Leaf,
+    Line(Run),
+    Top(Run, &'g Top),
+}
+
+/// What leads to a key's bucket.
+#[derive(Clone, Copy)]
+pub(crate) enum Near<'g> {
+    Bucket(&'g Bucket),
+    HalfWay(HalfWay<'g>),
+    Leaf(&'g AnyLeaf),
+}
+
 /// Where a key belongs, for as long as the thread is pinned.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'g> {
@@ -340,7 +382,7 @@ pub(crate) struct Place<'g> {
     pub(crate) group: &'g Group,
     pub(crate) leaf_at: usize,
     pub(crate) leaf: &'g AnyLeaf,
-    run: Option<Run>,
+    way: Way<'g>,
 }
 
 impl<'g> Place<'g> {
@@ -360,17 +402,26 @@ impl<'g> Place<'g> {
         leaf_at: usize,
         guard: &'g Guard,
     ) -> Self {
-        let (leaf, run) = group.child_and_run(leaf_at, guard);
-        Self { root, group_at, group, leaf_at, leaf, run }
+        let (leaf, way) = group.child_and_run(leaf_at, guard);
+        Self { root, group_at, group, leaf_at, leaf, way }
     }
 
     /// The bucket that a key with this word belongs to, if that is known without the leaf, and its place.
     #[inline(always)]
     pub(crate) fn bucket(&self, word: u64) -> Option<(&'g Bucket, usize)> {
-        let run = self.run?;
-        self.leaf.touch();
-        // SAFETY: the run is the leaf's, which lives while the thread is pinned.
-        Some(unsafe { run.bucket(word) })
+        match self.way {
+            Way::Line(run) => {
+                self.leaf.touch();
+                // SAFETY: the run is the leaf's, which lives while the thread is pinned.
+                Some(unsafe { run.bucket(word) })
+            }
+            Way::Top(run, top) => {
+                self.leaf.touch();
+                // SAFETY: both are the leaf's, which lives while the thread is pinned.
+                Some(unsafe { run.bucket_by(top, word) })
+            }
+            Way::Leaf => None,
+        }
     }
 
     /// Which place of the leaf a key belongs to.
@@ -383,7 +434,36 @@ impl<'g> Place<'g> {
     /// it did.
     #[inline(always)]
     pub(crate) fn prefetch_once(&self, at: usize, count: usize) -> bool {
-        self.run.inspect(|run| run.prefetch_once(at, count)).is_some()
+        match &self.way {
+            Way::Line(run) | Way::Top(run, _) => run.prefetch_once(at, count),
+            Way::Leaf => return false,
+        }
+        true
+    }
+
+    /// How far the way to a bucket is known without waiting for more memory. Asks for what comes next.
+    #[inline(always)]
+    pub(crate) fn near(&self, word: u64) -> Near<'g> {
+        match self.way {
+            Way::Line(run) => {
+                self.leaf.touch();
+                // SAFETY: the run is the leaf's, which lives while the thread is pinned.
+                let (bucket, _) = unsafe { run.bucket(word) };
+                Bucket::prefetch(bucket);
+                Near::Bucket(bucket)
+            }
+            Way::Top(run, top) => {
+                self.leaf.touch();
+                // SAFETY: both are the leaf's, which lives while the thread is pinned.
+                let half_way = unsafe { run.half_way(top, word) };
+                half_way.prefetch();
+                Near::HalfWay(half_way)
+            }
+            Way::Leaf => {
+                AnyLeaf::prefetch(self.leaf);
+                Near::Leaf(self.leaf)
+            }
+        }
     }
 
     /// Whether the leaf is another one now, or in another group.

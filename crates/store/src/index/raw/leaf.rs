@@ -12,14 +12,11 @@
 //!    bucket is the key's.
 #![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
 
-use std::{
-    ptr::{self, NonNull},
-    slice,
-};
+use std::ptr::NonNull;
 
 use super::{
     super::{
-        address::{Block, Line, Pivots, Top, capped, find_pivot, word_behind},
+        address::{Line, Pivots, Top, Unit, capped, find_unit, word_behind},
         schema::{Probe, Schema},
         tune::Noted,
     },
@@ -27,8 +24,8 @@ use super::{
     pool::{Pool, Zeroed},
 };
 use crate::sync::{
-    arena::Arena,
-    prefetch::prefetch_address,
+    arena::{ALIGN, Arena},
+    prefetch::{prefetch, prefetch_address},
     primitive::{AtomicBool, AtomicU32, AtomicU64, Lifetime, Ordering, in_models},
 };
 
@@ -104,7 +101,8 @@ enum Places {
     Open(Starts),
 }
 
-/// Buckets that a line addresses. Who has a copy of a leaf's finds a bucket without the leaf.
+/// Buckets that a line addresses, or units before them. Who has a copy of a leaf's, and of its top if it has
+/// units, finds a bucket without the leaf.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Run {
@@ -130,19 +128,76 @@ impl Run {
         // SAFETY: the line has no more places than the leaf has buckets, which live as the leaf does.
         (unsafe { &*self.buckets.as_ptr().add(place) }, place)
     }
+
+    /// The same by the leaf's top.
+    ///
+    /// # Safety
+    /// The leaf that the run and the top are of lives for `'a`, and has units.
+    #[inline(always)]
+    pub(crate) unsafe fn bucket_by<'a>(&self, top: &Top, word: u64) -> (&'a Bucket, usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.half_way(top, word) }.bucket(word)
+    }
+
+    /// As far on the way to a bucket as is known by the leaf's top alone.
+    ///
+    /// # Safety
+    /// As for [`Run::bucket_by`].
+    #[inline(always)]
+    pub(crate) unsafe fn half_way<'a>(&self, top: &Top, word: u64) -> HalfWay<'a> {
+        // SAFETY: the top names no unit that the leaf has not.
+        HalfWay { unit: unsafe { self.unit(find_unit(top, word)) }, buckets: self.buckets }
+    }
+
+    /// Units lie before the buckets, the first one last.
+    #[inline(always)]
+    fn unit_address(&self, at: usize) -> *mut Unit {
+        self.buckets.as_ptr().cast::<Unit>().wrapping_sub(at + 1)
+    }
+
+    /// # Safety
+    /// The leaf that the run is of lives for `'a`, and has such a unit.
+    #[inline(always)]
+    unsafe fn unit<'a>(&self, at: usize) -> &'a Unit {
+        // SAFETY: it was written when the leaf was made, and never changes.
+        unsafe { &*self.unit_address(at) }
+    }
 }
 
-/// A run of buckets. Finding a bucket reads the first line, and the next two where pivots
-/// tell.
+/// The unit that a word belongs to, and the buckets of its leaf, which lives for `'a`.
+#[derive(Clone, Copy)]
+pub(crate) struct HalfWay<'a> {
+    unit: &'a Unit,
+    buckets: NonNull<Bucket>,
+}
+
+impl<'a> HalfWay<'a> {
+    /// Asks for what [`HalfWay::bucket`] reads.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.unit);
+    }
+
+    /// The bucket of the word, and its place.
+    #[inline(always)]
+    pub(crate) fn bucket(self, word: u64) -> (&'a Bucket, usize) {
+        let place = self.unit.place(word);
+        // SAFETY: units have as many places as the leaf has buckets, which live as the leaf does.
+        (unsafe { &*self.buckets.as_ptr().add(place) }, place)
+    }
+}
+
+/// A run of buckets. Finding a bucket reads the first line; where pivots tell the next two as well, and then one
+/// of the units, which lie before the buckets.
 #[repr(C, align(128))]
 pub(crate) struct Leaf {
     run: Run,
     mode: Mode,
     /// Leading bytes that words leave out, if keys are wide.
     prefix_len: u32,
-    blocks: *mut Block,
     last: u32,
-    block_count: u32,
+    /// How many units lie before the buckets.
+    units: u32,
     /// The top of the pivots.
     top: Top,
     // What follows is read by writers only, and `places` in the modes that it is for.
@@ -162,8 +217,15 @@ pub(crate) struct Leaf {
 }
 
 const _: () = assert!(std::mem::offset_of!(Leaf, top) == 64, "finding a bucket reads one line");
+const _: () = assert!(ALIGN.is_multiple_of(align_of::<Bucket>()));
+const _: () = assert!(ALIGN.is_multiple_of(size_of::<Unit>()));
 
-// SAFETY: the leaf owns its pivots and its blocks of memory; all that changes is atomic.
+/// Bytes of so many units before buckets.
+fn front_bytes(units: usize) -> usize {
+    (units * size_of::<Unit>()).next_multiple_of(ALIGN)
+}
+
+// SAFETY: the leaf owns its blocks of memory; all that changes is atomic.
 unsafe impl Send for Leaf {}
 // SAFETY: as above.
 unsafe impl Sync for Leaf {}
@@ -179,24 +241,33 @@ impl Leaf {
     ) -> Box<Self> {
         let (none, no_line) = (Pivots::default(), Line::new(0, 0, 1));
         let buckets = buckets.max(1);
-        let (line, mode, Pivots { top, blocks }, places) = match address {
+        let (line, mode, Pivots { top, units, places: _ }, places) = match address {
             Address::Line(line) => (line.within(buckets), Mode::Line, none, None),
-            Address::Pivots(pivots) => (no_line, Mode::Pivots, pivots, None),
+            Address::Pivots(pivots) => {
+                assert!((1..=buckets).contains(&pivots.places), "every place is a bucket");
+                (no_line, Mode::Pivots, pivots, None)
+            }
             Address::Whole(pivots) => (no_line, Mode::Whole, none, Some(Places::Whole(pivots))),
             Address::Open(lowest) => {
                 let starts = Starts::new(&lowest, buckets);
                 (no_line, Mode::Open, none, Some(Places::Open(starts)))
             }
         };
-        let block = arena.allocate_zeroed(buckets * size_of::<Bucket>()).cast::<Bucket>();
+        let front = front_bytes(units.len());
+        let block = arena.allocate_zeroed(front + buckets * size_of::<Bucket>());
+        // SAFETY: the block is so long and longer.
+        let run = Run { line, buckets: unsafe { block.add(front) }.cast() };
         // SAFETY: the block is ours, that long, and zeroed.
-        unsafe { Bucket::make_of_zeroes(block.as_ptr(), buckets) };
+        unsafe { Bucket::make_of_zeroes(run.buckets.as_ptr(), buckets) };
+        for (at, unit) in units.iter().enumerate() {
+            // SAFETY: there is room for so many before the buckets.
+            unsafe { run.unit_address(at).write(*unit) };
+        }
         Box::new(Self {
-            run: Run { line, buckets: block },
+            run,
             mode,
             prefix_len: prefix.len() as u32,
-            block_count: blocks.len() as u32,
-            blocks: Box::into_raw(blocks).cast(),
+            units: units.len() as u32,
             last: buckets as u32 - 1,
             top,
             nodes: AtomicU32::new(0),
@@ -216,9 +287,12 @@ impl Leaf {
         self.mode == Mode::Line
     }
 
-    /// The buckets of a leaf with a line whose words are those of its keys.
-    pub(crate) fn run(&self) -> Option<Run> {
-        (self.has_line() && self.prefix_len == 0).then_some(self.run)
+    /// The buckets of a leaf with a line or units, whose words are those of its keys, and the top if it has
+    /// units.
+    pub(crate) fn run(&self) -> Option<(Run, Option<&Top>)> {
+        let top = (self.mode == Mode::Pivots).then_some(&self.top);
+        let is_known = self.prefix_len == 0 && (self.has_line() || top.is_some());
+        is_known.then_some((self.run, top))
     }
 
     /// Gives the leaf's memory back, but not the records that its slots point to.
@@ -226,28 +300,25 @@ impl Leaf {
     /// # Safety
     /// The leaf was made with this arena, and nobody uses it again.
     pub(crate) unsafe fn free(self, arena: &Arena) {
-        // SAFETY: the pivots came from a box, and both blocks from the arena with these lengths.
+        let (block, bytes) = self.block();
+        // SAFETY: all blocks came from the arena, with these lengths.
         unsafe {
-            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(
-                self.blocks,
-                self.block_count as usize,
-            )));
             self.pool.free(arena);
-            arena.release(self.run.buckets.cast(), self.room() * size_of::<Bucket>());
+            arena.release(block, bytes);
         }
     }
 
     /// A leaf without keys that is addressed as this one is, with more buckets if this one has many
     /// overflow nodes.
     pub(crate) fn like(&self, arena: &Arena) -> Box<Self> {
-        // SAFETY: the blocks are the leaf's own, and so many.
-        let blocks = unsafe { slice::from_raw_parts(self.blocks, self.block_count as usize) };
         let (address, buckets) = match self.places.as_deref() {
             Some(Places::Whole(pivots)) => (Address::Whole(pivots.clone()), self.len()),
             Some(Places::Open(starts)) => {
                 let open = starts.words[..starts.len()].iter();
                 let lowest: Vec<u64> = open.map(|word| word.load(Ordering::Relaxed)).collect();
-                (Address::Pivots(Pivots::new(&lowest)), lowest.len())
+                let pivots = Pivots::about(lowest);
+                let places = pivots.places;
+                (Address::Pivots(pivots), places)
             }
             None if self.has_line() => {
                 let full =
@@ -256,8 +327,10 @@ impl Leaf {
                 (Address::Line(self.run.line.scaled(buckets)), buckets)
             }
             None => {
-                let pivots = Pivots { top: self.top, blocks: blocks.into() };
-                (Address::Pivots(pivots), self.len())
+                // SAFETY: the leaf has so many units.
+                let unit = |at| *unsafe { self.run.unit(at) };
+                let units = (0..self.units as usize).map(unit).collect();
+                (Address::Pivots(Pivots { top: self.top, units, places: self.len() }), self.len())
             }
         };
         Self::new(arena, address, buckets, &self.prefix, self.built_of as usize)
@@ -321,14 +394,17 @@ impl Leaf {
         self.nodes.load(Ordering::Relaxed) as usize
     }
 
-    /// The block of its buckets, and how long it is.
+    /// The block of its buckets and units, and how long it is.
     pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
-        (self.run.buckets.cast(), self.room() * size_of::<Bucket>())
+        let front = front_bytes(self.units as usize);
+        // SAFETY: `new` allocated so many bytes before the buckets.
+        let start = unsafe { self.run.buckets.cast::<u8>().sub(front) };
+        (start, front + self.room() * size_of::<Bucket>())
     }
 
     /// Bytes of the leaf, about.
     pub(crate) fn bytes(&self) -> usize {
-        self.room() * size_of::<Bucket>() + self.pool.bytes() + self.heap_bytes()
+        self.block().1 + self.pool.bytes() + self.heap_bytes()
     }
 
     /// Bytes of the leaf outside of the arena.
@@ -338,10 +414,7 @@ impl Leaf {
             Some(Places::Open(starts)) => size_of_val(&*starts.words),
             None => 0,
         };
-        size_of::<Self>()
-            + self.block_count as usize * size_of::<Block>()
-            + self.prefix.len()
-            + places
+        size_of::<Self>() + self.prefix.len() + places
     }
 
     /// Asks for the lines that finding a bucket reads.
@@ -367,9 +440,8 @@ impl Leaf {
         let place = if self.mode == Mode::Line {
             self.run.line.at(word)
         } else if self.mode == Mode::Pivots {
-            // SAFETY: the blocks are the leaf's own, and so many.
-            let blocks = unsafe { slice::from_raw_parts(self.blocks, self.block_count as usize) };
-            find_pivot(&self.top, blocks, word)
+            // SAFETY: the top names no unit that the leaf has not.
+            unsafe { self.run.unit(find_unit(&self.top, word)) }.place(word)
         } else {
             match self.places.as_deref() {
                 Some(Places::Open(starts)) => starts.place(word),

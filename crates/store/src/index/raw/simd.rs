@@ -209,54 +209,6 @@ fn last_of_two_up_to_plain(rungs: &[Rung; 2], key: u64) -> usize {
     8 * at + last_up_to_plain(&rungs[at].0, key)
 }
 
-/// Which of the ascending words of four rungs is the last that is at most `key`; the first of them counts
-/// as such.
-#[inline(always)]
-pub(crate) fn last_of_four_up_to(rungs: &[Rung; 4], key: u64) -> usize {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
-    if has_avx512() {
-        let place: u64;
-        // SAFETY: AVX-512 and `popcnt` were detected; the operands are 32 words that nobody writes.
-        unsafe {
-            std::arch::asm!(
-                "vpbroadcastq zmm16, {key}",
-                // Predicate 5: not less, that is `key >= word`.
-                "vpcmpuq k1, zmm16, [{rungs}], 5",
-                "vpcmpuq k2, zmm16, [{rungs} + 64], 5",
-                "kunpckbw k1, k2, k1",
-                "vpcmpuq k2, zmm16, [{rungs} + 128], 5",
-                "vpcmpuq k3, zmm16, [{rungs} + 192], 5",
-                "kunpckbw k2, k3, k2",
-                "kmovw {place:e}, k1",
-                "kmovw {more:e}, k2",
-                "shl {more:e}, 16",
-                "or {place:e}, {more:e}",
-                "shr {place:e}, 1",
-                "popcnt {place:e}, {place:e}",
-                key = in(reg) key,
-                rungs = in(reg) rungs.as_ptr(),
-                place = out(reg) place,
-                more = out(reg) _,
-                out("zmm16") _,
-                out("k1") _,
-                out("k2") _,
-                out("k3") _,
-                options(nostack, readonly),
-            );
-        }
-        return place as usize;
-    }
-    last_of_four_up_to_plain(rungs, key)
-}
-
-/// [`last_of_four_up_to`] in the rung that it is in. The lines of all four are asked for at once.
-#[inline(always)]
-fn last_of_four_up_to_plain(rungs: &[Rung; 4], key: u64) -> usize {
-    let starts_up_to = |at: usize| usize::from(rungs[at].0[0] <= key);
-    let at = starts_up_to(1) + starts_up_to(2) + starts_up_to(3);
-    8 * at + last_up_to_plain(&rungs[at].0, key)
-}
-
 /// How many of the `N` words behind the one at `first` are above `key`, of those in `among`, whose bit 0
 /// is the first of them.
 ///
@@ -421,19 +373,16 @@ mod tests {
             }
         }
         let ascending = [1, 3, 3, 8, 1 << 40, 1 << 63, u64::MAX - 1, u64::MAX];
-        let many: [u64; 32] = std::array::from_fn(|i| match i {
+        let many: [u64; 16] = std::array::from_fn(|i| match i {
             0..8 => ascending[i] >> 24,
             _ => (1 << 41 << (i / 2)) + i as u64,
         });
-        let rungs = [0, 1, 2, 3].map(|at| Rung(std::array::from_fn(|i| many[8 * at + i])));
+        let rungs = [0, 1].map(|at| Rung(std::array::from_fn(|i| many[8 * at + i])));
         let near = many.into_iter().flat_map(|word| [word.saturating_sub(1), word, word + 1]);
         for key in near.chain([u64::MAX]) {
-            let place = |words: &[u64]| words.iter().rposition(|word| *word <= key).unwrap_or(0);
-            assert_eq!(last_of_four_up_to(&rungs, key), place(&many), "{key}");
-            assert_eq!(last_of_four_up_to_plain(&rungs, key), place(&many), "{key}");
-            let [two @ .., _, _] = &rungs;
-            assert_eq!(last_of_two_up_to(two, key), place(&many[..16]), "{key}");
-            assert_eq!(last_of_two_up_to_plain(two, key), place(&many[..16]), "{key}");
+            let place = many.iter().rposition(|word| *word <= key).unwrap_or(0);
+            assert_eq!(last_of_two_up_to(&rungs, key), place, "{key}");
+            assert_eq!(last_of_two_up_to_plain(&rungs, key), place, "{key}");
         }
         for key in ascending.into_iter().chain([0, 5, 7, 9, 1 << 40, u64::MAX / 2]) {
             let expected = ascending.iter().rposition(|word| *word <= key).unwrap_or(0);
