@@ -66,7 +66,10 @@ mod tests {
             FileSystem,
             sim::{CallKind, Fault, Matcher, SimFs},
         },
-        sync::primitive::Arc,
+        sync::{
+            epoch,
+            primitive::{Arc, AtomicBool, Ordering},
+        },
     };
 
     const DIR: &str = "/db";
@@ -91,8 +94,22 @@ mod tests {
         keyspace.insert([3, 200], [1; 5_000]).unwrap();
     }
 
+    /// Lets go of what was replaced. Threads of other tests may be pinned, as readers of this database would
+    /// be, and hold that back for a while.
+    fn let_go_of_replaced(db: &Database) {
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let last = Arc::clone(&is_gone);
+        epoch::pin().defer(move || last.store(true, Ordering::Release));
+        while !is_gone.load(Ordering::Acquire) {
+            epoch::pin().flush();
+            std::thread::yield_now();
+        }
+        db.handle.core.limbo.drop_all();
+    }
+
     /// Files of tables and of large values.
-    fn files(fs: &SimFs) -> usize {
+    fn files(fs: &SimFs, db: &Database) -> usize {
+        let_go_of_replaced(db);
         let names = fs.list(Path::new(DIR)).unwrap();
         let is_table =
             |name: &&String| [".sst", ".val", ".set"].iter().any(|end| name.ends_with(end));
@@ -115,13 +132,13 @@ mod tests {
         write(&keyspace);
         try_in_vain(&flush);
         flush().unwrap();
-        let flushed = files(&fs);
+        let flushed = files(&fs, &db);
         write(&keyspace);
         flush().unwrap();
         let compact = || keyspace.compact();
         try_in_vain(&compact);
         compact().unwrap();
-        [flushed, files(&fs)]
+        [flushed, files(&fs, &db)]
     }
 
     /// What fails between the tables' last byte and the manifest, or before.
