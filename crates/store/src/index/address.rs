@@ -278,9 +278,12 @@ impl Pivots {
     /// these words, where `is_good` agrees with what a unit, of so many places, makes of them. None if that
     /// takes too many units, as it never does with [`PIVOTS_SURE`] places or fewer.
     pub(crate) fn new(lowest: &[u64], is_good: impl Fn(&Unit) -> bool) -> Option<Self> {
-        let mut units: Vec<Unit> = Vec::new();
+        let mut units: Vec<Unit> = Vec::with_capacity(TOP_WORDS);
         let mut at = 0;
         while at < lowest.len() {
+            if units.len() == TOP_WORDS {
+                return None;
+            }
             let left = &lowest[at..];
             // The more places the wider the steps: what is too wide for some is so for more.
             let most = left.len().min(UNIT_STEPS + 1);
@@ -296,10 +299,8 @@ impl Pivots {
             at += unit.len();
             units.push(unit);
         }
-        (units.len() <= TOP_WORDS).then(|| {
-            let starts: Vec<u64> = units.iter().map(|unit| unit.start).collect();
-            Self { top: Self::top(&starts), units: units.into(), places: lowest.len() }
-        })
+        let starts: Vec<u64> = units.iter().map(|unit| unit.start).collect();
+        Some(Self { top: Self::top(&starts), units: units.into(), places: lowest.len() })
     }
 
     /// Pivots of so many of these places, ascending, as they tell apart; at least one.
@@ -425,6 +426,22 @@ mod tests {
                 prop_assert!(before <= about && about < lowest.len(), "{}", word);
                 before = about;
             }
+        }
+
+        #[test]
+        fn pivots_about_words_keep_their_order(
+            lowest in prop::collection::vec(any::<u64>(), 1..600), narrow in 0_u32..64, more: u64,
+        ) {
+            // Words that tie, or start far from 0, among them.
+            let mut lowest: Vec<u64> = lowest.into_iter().map(|word| word >> narrow).collect();
+            lowest.sort_unstable();
+            let pivots = Pivots::about(lowest.clone());
+            prop_assert!(pivots.places > lowest.len().min(PIVOTS_SURE) / 2);
+            let mut words: Vec<u64> = lowest.iter().flat_map(|w| [w.saturating_sub(1), *w]).collect();
+            words.extend([0, more, u64::MAX - 1, u64::MAX]);
+            words.sort_unstable();
+            let places: Vec<usize> = words.iter().map(|word| place(&pivots, *word)).collect();
+            prop_assert!(places.is_sorted() && places.iter().all(|place| *place < pivots.places));
         }
 
         #[test]

@@ -177,8 +177,9 @@ pub(crate) fn parts<S: Schema>(
             continue;
         }
         let count = range.len().div_ceil(PIVOT_LEAF_TARGET);
+        let is_new = count > 1 || !matches!(room, Room::Even);
         for range in cuts(range, count) {
-            if build(range.clone(), Room::Even).is_some() {
+            if is_new && build(range.clone(), Room::Even).is_some() {
                 continue;
             }
             let count = range.len().div_ceil(SURE_LEAF_TARGET);

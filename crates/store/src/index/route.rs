@@ -169,6 +169,8 @@ const HAS_RUN: usize = 2;
 /// Set besides if what finds a bucket is the child's top, of which the branch has a copy.
 const HAS_TOP: usize = 4;
 
+const _: () = assert!(align_of::<Group>() > HAS_TOP && align_of::<AnyLeaf>() > HAS_TOP);
+
 /// A child's pointer as it was before anything was set in it.
 #[inline(always)]
 fn plain<T>(child: *mut T) -> *mut T {

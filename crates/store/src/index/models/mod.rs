@@ -14,6 +14,7 @@ mod core;
 mod epoch;
 mod kinds;
 mod open;
+mod pivots;
 
 use std::{
     io::Write,

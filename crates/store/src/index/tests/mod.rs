@@ -130,13 +130,19 @@ fn keys_uneven_at_every_scale_agree_with_a_plain_map() {
     // A leaf's worth of keys whose bits lie far from each other: no step is narrow enough for many of its
     // buckets and wide enough for all.
     let spread = |i: u64| (0..11).map(|bit| (i >> bit & 1) << (5 * bit)).sum::<u64>();
-    let keys: Vec<u64> = (0..1 << 11).map(spread).collect();
-    let index = Index::new();
-    index.bulk_load(keys.iter().map(|key| (*key, !key))).unwrap();
-    assert_same(&index, &keys.iter().map(|key| (*key, !key)).collect());
-    for key in keys {
-        assert_eq!(index.get(&key), Some(!key));
-        assert_eq!(index.get(&(key + 2)), None);
+    for len in [1800, 1 << 11] {
+        let keys: Vec<u64> = (0..len).map(spread).collect();
+        let index = Index::new();
+        index.bulk_load(keys.iter().map(|key| (*key, !key))).unwrap();
+        assert_same(&index, &keys.iter().map(|key| (*key, !key)).collect());
+        assert_eq!(index.stats().pivot_leaves, 2, "one leaf has too few units for {len}");
+        let guard = epoch::pin();
+        for key in keys {
+            let place = index.core.place(Probe { word: key, bytes: &[] }, &guard);
+            assert!(place.bucket(key).is_some(), "the group has the tops");
+            assert_eq!(index.get(&key), Some(!key));
+            assert_eq!(index.get(&(key + 2)), None);
+        }
     }
     differ(8, 200_000, |r| spread(r.below(1 << 12)) << r.below(4), |r| r.next());
 }
