@@ -7,8 +7,9 @@
 //! 2. A child's pointer is replaced only while its frozen bit is clear. Once all children of a branch
 //!    are frozen the branch never changes again, and whoever wants to change it replaces the branch.
 //! 3. Children live at least as long as a branch that a pinned thread can reach points to them.
-//! 4. The run beside a child's pointer was copied when the branch was made, of the child that it had
-//!    then, and never changes. The pointer says whether it is that child still.
+//! 4. The run beside a child's pointer and the top at its place were copied when the branch was made, of the
+//!    child that it had then, and never change. The pointer says whether it is that child still, and which of
+//!    both it has.
 #![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
 
 use std::{mem::MaybeUninit, ptr};
@@ -112,7 +113,8 @@ struct Slot<T> {
 
 impl<T: Node> Slot<T> {
     fn new(child: *mut T) -> Self {
-        // SAFETY: as for `tops`.
+        // SAFETY: children are never null, and whoever makes a branch owns them or has read them from
+        // one that leads to them.
         match unsafe { &*child }.run() {
             Some((run, top)) => {
                 let tags = if top.is_some() { HAS_RUN | HAS_TOP } else { HAS_RUN };
@@ -295,7 +297,8 @@ impl<T: Node> Branch<T> {
             0 => Way::Leaf,
             _ => self.tops.get(at).map_or(Way::Leaf, |top| Way::Top(run(), top)),
         };
-        // SAFETY: as in `child`.
+        // SAFETY: children are never null, come from boxes, and live while this branch can be
+        // reached by a pinned thread (invariant 3).
         (unsafe { &*plain(child) }, way)
     }
 

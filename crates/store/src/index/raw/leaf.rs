@@ -10,6 +10,8 @@
 //! 4. A bucket is opened by who holds the lock of the one before it, for words above all that one ever
 //!    held: no key that has a slot changes its bucket. A writer looks again, under the lock, whether the
 //!    bucket is the key's.
+//! 5. Where pivots tell, the top has a word for each unit and nothing above these that counts, and the units
+//!    together have no more places than there are buckets; so a word names a unit and a bucket that are there.
 #![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
 
 use std::ptr::NonNull;
@@ -145,7 +147,7 @@ impl Run {
     /// As for [`Run::bucket_by`].
     #[inline(always)]
     pub(crate) unsafe fn half_way<'a>(&self, top: &Top, word: u64) -> HalfWay<'a> {
-        // SAFETY: the top names no unit that the leaf has not.
+        // SAFETY: the top names no unit that the leaf has not (invariant 5).
         HalfWay { unit: unsafe { self.unit(find_unit(top, word)) }, buckets: self.buckets }
     }
 
@@ -182,7 +184,7 @@ impl<'a> HalfWay<'a> {
     #[inline(always)]
     pub(crate) fn bucket(self, word: u64) -> (&'a Bucket, usize) {
         let place = self.unit.place(word);
-        // SAFETY: units have as many places as the leaf has buckets, which live as the leaf does.
+        // SAFETY: units have no more places than the leaf has buckets (invariant 5), which live as it does.
         (unsafe { &*self.buckets.as_ptr().add(place) }, place)
     }
 }
@@ -440,7 +442,7 @@ impl Leaf {
         let place = if self.mode == Mode::Line {
             self.run.line.at(word)
         } else if self.mode == Mode::Pivots {
-            // SAFETY: the top names no unit that the leaf has not.
+            // SAFETY: the top names no unit that the leaf has not (invariant 5).
             unsafe { self.run.unit(find_unit(&self.top, word)) }.place(word)
         } else {
             match self.places.as_deref() {
