@@ -245,19 +245,17 @@ impl TableBlocks {
 
 impl Drop for TableBlocks {
     fn drop(&mut self) {
-        let mut weight = 0;
         for (slot, block) in self.slots.iter().zip(0..) {
             if slot.is_empty() {
                 continue;
             }
+            // Taken at once: others may enter blocks in this one's room by now.
             if let Some((_, resident)) = self.cache.books.remove(&(self.table, block)) {
-                weight += resident.weight;
+                self.cache.statistics.take_weight(resident.weight);
             }
         }
-        // Nobody reads the slots any more (invariant 3), so their blocks are freed now, with the
-        // weight, and not an epoch later; an eviction that holds the slots just now frees them
-        // with the last holder.
-        self.cache.statistics.take_weight(weight);
+        // Nobody reads the slots any more (invariant 3), so their blocks are freed now and not an
+        // epoch later; an eviction that holds the slots just now frees them with the last holder.
         Arc::get_mut(&mut self.slots).into_iter().flatten().for_each(|slot| drop(slot.take()));
     }
 }

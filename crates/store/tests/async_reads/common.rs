@@ -178,3 +178,18 @@ pub(crate) fn await_no_buffers(db: &Database) {
         thread::yield_now();
     }
 }
+
+/// Waits until the cache holds no more than it may. A background thread that takes memory from it,
+/// or drops a table, does so in steps: in between, what is counted may be more.
+pub(crate) fn await_cache_within_budget(db: &Database) {
+    let begun = std::time::Instant::now();
+    loop {
+        let stats = db.stats();
+        let (held, allowed) = (stats.cache_bytes, stats.cache_capacity_bytes);
+        if held <= allowed {
+            break;
+        }
+        assert!(begun.elapsed().as_secs() < 60, "{held} bytes in a cache of {allowed}");
+        thread::yield_now();
+    }
+}
