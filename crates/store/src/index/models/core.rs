@@ -46,6 +46,10 @@ fn two_helpers_replace_a_leaf_and_no_write_is_lost() {
         assert_eq!(index.insert(15, 0), None);
     };
     race(2, || loaded(2), [help, other], |index| assert_eq!(keys(index), [10, 15]));
+    // With a second leaf the group is not worn by one replacement: who comes too late loses the slot, and not
+    // the group.
+    let end = |index: &Words| assert_eq!(keys(index), [10, 15, 30, 40, 50, 60, 70, 80]);
+    race(2, || loaded(8), [help, other], end);
 }
 
 #[test]
