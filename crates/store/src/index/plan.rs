@@ -36,6 +36,8 @@ const PIVOT_LEAF_TARGET: usize = in_models(1800, 5);
 const SURE_LEAF_TARGET: usize = PIVOTS_SURE * PIVOT_FILL;
 /// So many buckets ahead are asked for when a leaf is copied.
 const AHEAD: usize = 8;
+/// Leaves of so many keys and more are replaced sooner or later than others, by lot.
+const LOT_MIN: usize = in_models(256, usize::MAX);
 /// Leaves of fewer keys are kept in one piece wherever they grow,
 const PIECE_MIN: usize = in_models(1024, 8);
 /// unless they grow at an end, and no line says where.
@@ -322,6 +324,12 @@ fn is_even(ends: &[u32]) -> bool {
     most <= BUCKET_KEYS_MAX && nodes <= ends.len() * LINE_NODES_OF_64 / 64 + 1
 }
 
+/// Any number for a leaf of such words, always the same for the same.
+fn lot(words: u64) -> u8 {
+    let mixed = (words ^ words >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - u8::BITS)) as u8
+}
+
 /// Builds one leaf.
 struct Builder<'a, S> {
     entries: &'a [Entry],
@@ -554,7 +562,11 @@ impl<'a, S: Schema> Builder<'a, S> {
     }
 
     fn leaf(&self, arena: &Arena, address: Address, buckets: usize) -> Box<Leaf> {
-        Leaf::new(arena, address, buckets, self.prefix, self.entries.len())
+        let mut leaf = Leaf::new(arena, address, buckets, self.prefix, self.entries.len());
+        if let Some(last) = self.entries.len().checked_sub(1).filter(|last| *last >= LOT_MIN) {
+            leaf.lot = lot(self.word(0) ^ self.word(last));
+        }
+        leaf
     }
 
     /// Fills a new leaf, whose buckets' entries end at `ends`.

@@ -26,8 +26,10 @@ use super::{
 };
 use crate::sync::primitive::{Ordering, in_models, spin_loop};
 
-/// A leaf is retrained when it has so many overflow nodes for 64 buckets,
-const NODES_OF_64: usize = 18;
+/// A leaf is retrained when it has so many overflow nodes for 64 buckets, or by its lot
+const NODES_OF_64: usize = 10;
+/// up to so many more: leaves that were loaded together, and fill together, are then not all replaced at once;
+const NODES_SPREAD: usize = 16;
 /// and a few more if it is small,
 const NODES_FREE: usize = in_models(4, 1);
 /// or when a bucket has so many nodes behind it,
@@ -86,7 +88,8 @@ impl Trigger {
 
     /// How many overflow nodes a leaf may have.
     pub(super) fn most_nodes(leaf: &Leaf) -> usize {
-        (leaf.len() * NODES_OF_64 / 64 + NODES_FREE).min(NODES_MAX)
+        let of_64 = NODES_OF_64 + leaf.lot as usize * NODES_SPREAD / (1 << u8::BITS);
+        (leaf.len() * of_64 / 64 + NODES_FREE).min(NODES_MAX)
     }
 
     /// Whether the successor should have no more room than it needs, and a small leaf be joined with the next.

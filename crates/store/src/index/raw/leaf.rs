@@ -38,6 +38,9 @@ pub(crate) const NODES_MAX: usize = in_models(512, 8);
 /// another fifth of its buckets.
 const FULLNESS: [usize; 2] = [3, 10];
 
+/// The lot between the least and the most.
+const LOT_EVEN: u8 = 1 << 7;
+
 /// How a leaf's buckets are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -208,6 +211,8 @@ pub(crate) struct Leaf {
     pub(crate) removed: AtomicU32,
     /// Keys it was built of.
     pub(crate) built_of: u32,
+    /// Differs from leaf to leaf, as if drawn: how much more than others it takes before it is replaced.
+    pub(crate) lot: u8,
     /// What the last look at it saw.
     pub(crate) noted: Noted,
     /// Somebody is about to replace it.
@@ -275,6 +280,7 @@ impl Leaf {
             nodes: AtomicU32::new(0),
             removed: AtomicU32::new(0),
             built_of: built_of as u32,
+            lot: LOT_EVEN,
             noted: Noted::default(),
             is_retraining: AtomicBool::new(false),
             pool: Pool::new(),
