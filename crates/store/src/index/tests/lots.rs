@@ -10,7 +10,7 @@ fn replaced(len: u64, grown: &[u64]) -> Vec<u64> {
     keys.dedup();
     let (mut loaded, mut more) = (Vec::new(), Vec::new());
     for key in keys {
-        if random.next() % 2 == 0 { loaded.push(key) } else { more.push(key) }
+        if random.below(2) == 0 { loaded.push(key) } else { more.push(key) }
     }
     let index = Index::<u64, u64>::builder().trainers(0).build();
     index.bulk_load(loaded.iter().map(|key| (*key, !key))).unwrap();
