@@ -582,12 +582,17 @@ fn leaves_that_fill_up_are_replaced_ahead_of_need() {
     let nodes = || index.stats().overflow_nodes;
     let mut random = Random(7);
     assert_eq!(index.tune(), 0);
-    while index.stats().retrains == 0 && nodes() < 40 {
+    let mut before = 0;
+    loop {
         index.insert((random.below(1500) << 32) + random.below(1 << 32), 1);
+        assert_eq!(index.stats().retrains, 0, "a writer was faster");
+        before = before.max(nodes());
+        if index.tune() == 1 {
+            break;
+        }
     }
-    assert_eq!(index.stats().retrains, 0, "a writer was faster");
-    assert_eq!(index.tune(), 1);
-    assert!(nodes() < 20, "{}", nodes());
+    assert!(before >= 20, "{before}");
+    assert!(nodes() < before / 2, "{} of {before}", nodes());
 }
 
 /// The first trainer does it unasked, and frees what waits.
