@@ -36,7 +36,8 @@ const PIVOT_LEAF_TARGET: usize = in_models(1800, 5);
 const SURE_LEAF_TARGET: usize = PIVOTS_SURE * PIVOT_FILL;
 /// So many buckets ahead are asked for when a leaf is copied.
 const AHEAD: usize = 8;
-/// Leaves of so many keys and more are replaced sooner or later than others, by lot.
+/// Leaves of so many keys and more are replaced sooner or later than others, by lot; for smaller ones that is
+/// hardly a node.
 const LOT_MIN: usize = in_models(256, usize::MAX);
 /// Leaves of fewer keys are kept in one piece wherever they grow,
 const PIECE_MIN: usize = in_models(1024, 8);
