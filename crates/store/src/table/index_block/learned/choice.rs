@@ -20,6 +20,10 @@ const PIECE_PART: usize = 64;
 const PIECE_UNITS_MIN: usize = 1024;
 /// A trained code is not looked for where it could save fewer bytes than this.
 const WORTH_BYTES: u64 = 256;
+/// Of so many keys a code is trained at least, if there are, and of one in so many.
+const TRAINED_MIN: usize = 4096;
+/// See [`TRAINED_MIN`].
+const TRAINED_STEP_MAX: usize = 8;
 /// Bytes of a key behind those that tell it from its neighbours which are still trained.
 const BEYOND: usize = 3;
 /// Codes that an index has at most.
@@ -150,7 +154,7 @@ fn segments_with(piece: &Run, coder: &Coder) -> u64 {
 fn train(run: &Run, context: Context) -> Vec<u8> {
     let n = run.len();
     let mut trainer = Trainer::new(context, run.shared_prefix(n));
-    for i in (1..n).step_by((n / PIECE_PART / PIECE_UNITS_MIN).clamp(1, 8)) {
+    for i in (1..n).step_by((n / TRAINED_MIN).clamp(1, TRAINED_STEP_MAX)) {
         let (before, key) = (run.key(i - 1), run.key(i));
         trainer.add(key, code::common_prefix_len(before, key) + BEYOND);
     }

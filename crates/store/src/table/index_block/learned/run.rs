@@ -2,11 +2,15 @@
 //!
 //! A *unit* is one user key with all its versions; a unit is never split. Its *cost* is its bytes,
 //! but at most one block, so that a huge unit does not leave a row of empty blocks behind it. The
-//! points of the fit are (code, sum of the costs before).
+//! points of the fit are (code, sum of the costs before), of a unit for every small part of a block:
+//! those between are off the line by that part more at most, as codes and costs both rise.
 
 use std::{ops::Range, sync::Arc};
 
 use rhumb_model::{Fitter, Segment, StringCode, code};
+
+/// A unit is a point of the fit after so small a part of a block's bytes.
+const POINTS_PER_BLOCK: u64 = 16;
 
 /// How the keys of a run become numbers.
 #[derive(Clone, Debug, Default)]
@@ -50,12 +54,15 @@ pub(super) struct Run {
     gone: usize,
     fitter: Fitter,
     fitted: usize,
+    /// The cost from which on the next unit is a point of the fit.
+    next_point: u64,
     /// The bytes that the fitted keys share, which their codes skip.
     skip: usize,
 }
 
 impl Run {
-    /// An empty run whose units cost at most `cost_max`, fitted to within `epsilon`.
+    /// An empty run whose units cost at most `cost_max`, fitted to within `epsilon` (of which what lies
+    /// between the points takes a part).
     pub(super) fn new(cost_max: u64, epsilon: u64) -> Self {
         Self {
             coder: Coder::default(),
@@ -63,8 +70,9 @@ impl Run {
             keys: Vec::new(),
             units: Vec::new(),
             gone: 0,
-            fitter: Fitter::new(epsilon),
+            fitter: Fitter::new(epsilon.saturating_sub(cost_max / POINTS_PER_BLOCK)),
             fitted: 0,
+            next_point: 0,
             skip: 0,
         }
     }
@@ -91,7 +99,13 @@ impl Run {
     pub(super) fn set_coder(&mut self, coder: Coder) {
         self.coder = coder;
         self.fitted = 0;
-        self.skip = 0;
+        self.start_fit(0);
+    }
+
+    /// Forgets the points, for codes that skip `skip` bytes.
+    fn start_fit(&mut self, skip: usize) {
+        self.skip = skip;
+        self.next_point = 0;
         self.fitter.clear();
     }
 
@@ -169,13 +183,21 @@ impl Run {
     /// Fits the next unit, if there is one that fits no more: whether it fitted.
     pub(super) fn fit_next(&mut self) -> bool {
         let i = self.fitted;
-        let shared = self.shared_by(i + 1, self.skip);
-        let fits = if i == 0 || shared < self.skip {
-            self.refit(i + 1, shared)
-        } else {
-            self.fitter.add_point(self.code(i, shared), self.cost_before(i))
+        let fits = self.cost_before(i) < self.next_point || {
+            let shared = self.shared_by(i + 1, self.skip);
+            if i == 0 || shared < self.skip { self.refit(i + 1, shared) } else { self.add_point(i) }
         };
         self.fitted += usize::from(fits);
+        fits
+    }
+
+    /// Makes unit `i` a point of the fit: whether it fitted.
+    fn add_point(&mut self, i: usize) -> bool {
+        let cost = self.cost_before(i);
+        let fits = self.fitter.add_point(self.code(i, self.skip), cost);
+        if fits {
+            self.next_point = cost + self.cost_max / POINTS_PER_BLOCK;
+        }
         fits
     }
 
@@ -190,14 +212,14 @@ impl Run {
 
     /// Fits the first `n` units anew with codes that skip `skip` bytes.
     fn refit(&mut self, n: usize, skip: usize) -> bool {
-        self.skip = skip;
-        self.fitter.clear();
-        (0..n).all(|i| self.fitter.add_point(self.code(i, skip), self.cost_before(i)))
+        self.start_fit(skip);
+        (0..n).all(|i| self.cost_before(i) < self.next_point || self.add_point(i))
     }
 
     /// The line through the first `n` units with codes that skip `skip` bytes, if one fits.
     pub(super) fn line(&mut self, n: usize, skip: usize) -> Option<Segment> {
-        let is_current = self.skip == skip && self.fitter.points() == n as u64;
+        // A line through more units passes these as near, and no more are asked for after fewer.
+        let is_current = self.skip == skip && self.fitted >= n;
         if is_current || self.refit(n, skip) { self.fitter.segment() } else { None }
     }
 
@@ -222,7 +244,6 @@ impl Run {
             }
         }
         self.fitted = 0;
-        self.skip = 0;
-        self.fitter.clear();
+        self.start_fit(0);
     }
 }
