@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::sync::{
     prefetch::prefetch,
-    primitive::{AtomicU64, Ordering},
+    primitive::{AtomicBool, AtomicU64, Ordering},
 };
 
 /// Bits that a key sets.
@@ -23,13 +23,18 @@ const WORDS_MAX: u64 = 1 << 20;
 /// Which keys may be there.
 pub(super) struct Filter {
     words: Box<[AtomicU64]>,
+    /// Whether any key was added: reads beside an empty memtable, as after a flush, need no word.
+    is_used: AtomicBool,
 }
 
 impl Filter {
     /// For a memtable of about `memtable_bytes`.
     pub(super) fn new(memtable_bytes: u64) -> Self {
         let words = (memtable_bytes / MEMTABLE_BYTES_PER_BYTE / 8).clamp(8, WORDS_MAX);
-        Self { words: (0..words).map(|_| AtomicU64::new(0)).collect() }
+        Self {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            is_used: AtomicBool::new(false),
+        }
     }
 
     /// Bytes that it takes.
@@ -50,6 +55,10 @@ impl Filter {
     /// Adds a key.
     #[inline]
     pub(super) fn add(&self, key: &[u8]) {
+        // Looked at first, so that its line stays shared.
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+        }
         let (word, bits) = self.place(key);
         // Overwritten keys leave the line shared.
         if word.load(Ordering::Relaxed) & bits != bits {
@@ -60,12 +69,17 @@ impl Filter {
     /// Asks for the word of a key.
     #[inline]
     pub(super) fn prefetch(&self, key: &[u8]) {
-        prefetch(self.place(key).0);
+        if self.is_used.load(Ordering::Relaxed) {
+            prefetch(self.place(key).0);
+        }
     }
 
     /// Whether the key may have been added; `false` is certain.
     #[inline]
     pub(super) fn may_contain(&self, key: &[u8]) -> bool {
+        if !self.is_used.load(Ordering::Relaxed) {
+            return false;
+        }
         let (word, bits) = self.place(key);
         word.load(Ordering::Relaxed) & bits == bits
     }

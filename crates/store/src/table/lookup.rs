@@ -65,10 +65,15 @@ impl Table {
         let block = match block {
             Some(block) => block,
             None => {
-                // The filter's line is asked for before it is needed: its miss overlaps the model's work.
+                // The filter's line is asked for before it is needed: its miss overlaps the model's work,
+                // and that of the block's slot.
                 self.filter.prefetch(hash);
-                let (block, part) = self.index().predict(key);
-                if !self.filter.may_contain(hash) {
+                let may_contain = || self.filter.may_contain(hash);
+                let Some((block, part)) = self.index().predict_if(key, may_contain) else {
+                    return Ok(Lookup::Absent);
+                };
+                self.blocks().prefetch_slot(block);
+                if !may_contain() {
                     return Ok(Lookup::Absent);
                 }
                 // The model says about where the entry is: its lines come together with the block's head.

@@ -296,12 +296,17 @@ impl Index {
     }
 
     /// The one block that can hold `key`, and about how far into the block it is, in 64ths: a hint
-    /// of what to bring nearer, nothing to rely on.
+    /// of what to bring nearer, nothing to rely on. Where that takes a search through more memory than a
+    /// filter is, `is_wanted` is asked before; `None` if it says no.
     #[inline(always)]
-    pub(crate) fn predict(&self, key: &[u8]) -> (u32, u32) {
+    pub(crate) fn predict_if(
+        &self,
+        key: &[u8],
+        is_wanted: impl FnOnce() -> bool,
+    ) -> Option<(u32, u32)> {
         match &self.kind {
-            Kind::Learned(index) => index.predict(key),
-            Kind::BinarySearch(index) => (index.locate(key), 0),
+            Kind::Learned(index) => index.predict_if(key, is_wanted),
+            Kind::BinarySearch(index) => is_wanted().then(|| (index.locate(key), 0)),
         }
     }
 

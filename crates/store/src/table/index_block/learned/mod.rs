@@ -2,10 +2,11 @@
 //!
 //! Entries were put where the line says when the table was written, so the prediction is exact
 //! for every key that is there. A lookup is a search for the segment, over one flat array of
-//! numbers, and one multiplication.
+//! numbers (more than one where keys share much), and one multiplication.
 
 mod builder;
 mod choice;
+mod finder;
 mod placement;
 mod run;
 mod separators;
@@ -15,7 +16,6 @@ use std::cmp::Ordering;
 use rhumb_model::{
     Line, StringCode, code,
     codec::{DecodeError, Reader},
-    search,
 };
 
 #[cfg(test)]
@@ -23,6 +23,7 @@ pub(in crate::table::index_block) use self::builder::BLOCK_COST_FACTOR_MAX;
 pub(crate) use self::builder::LearnedBuilder;
 use self::{
     choice::CODES_MAX,
+    finder::Finder,
     placement::{BLOCK_UNITS, Placement},
     separators::Separators,
 };
@@ -102,10 +103,7 @@ impl Segment {
 /// A learned index in memory.
 #[derive(Debug)]
 pub(super) struct LearnedIndex {
-    /// Bytes with which all separators begin.
-    prefix: Box<[u8]>,
-    /// The code of each separator after `prefix`: sorted, not always distinct.
-    heads: Box<[u64]>,
+    finder: Finder,
     /// The trained codes.
     codes: Box<[StringCode]>,
     /// All segments and, where there are any, `Segment::end`.
@@ -140,47 +138,22 @@ impl LearnedIndex {
         let mut segments = segments_of(&fields, codes.len(), blocks)?;
         let shared_by_all = fields[SHARED].iter().skip(1).min().copied();
         let prefix_len = shared_by_all.or(fields[ADDED].first().copied()).unwrap_or(0) as usize;
-        let mut heads = Vec::with_capacity(count);
-        let mut prefix = Box::default();
+        let mut unset = segments.iter_mut();
         let separators =
             Separators::decode(reader, &fields[SHARED], &fields[ADDED], |separator| {
-                let segment = &mut segments[heads.len()];
-                if heads.is_empty() {
-                    prefix = separator[..prefix_len.min(separator.len())].into();
+                if let Some(segment) = unset.next() {
+                    segment.x0 = segment.code_of(&codes, separator);
                 }
-                segment.x0 = segment.code_of(&codes, separator);
-                heads.push(code::code_at(separator, prefix_len));
             })?;
+        let finder = Finder::new(&separators, prefix_len);
         let starts = Starts::decode(reader, blocks, data_pages)?;
-        let (heads, codes, segments) = (heads.into(), codes.into(), segments.into());
-        Ok(Self { prefix, heads, codes, segments, separators, starts })
+        Ok(Self { finder, codes: codes.into(), segments: segments.into(), separators, starts })
     }
 
     /// The last segment whose separator is at most `key`, or the first of all.
     #[inline(always)]
     fn segment_of(&self, key: &[u8]) -> usize {
-        let prefix_len = self.prefix.len();
-        if prefix_len > 0 && !key.starts_with(&self.prefix) {
-            return if *key < *self.prefix { 0 } else { self.heads.len().saturating_sub(1) };
-        }
-        let head = code::code_at(key, prefix_len);
-        let heads = &self.heads;
-        let above = search::partition_point(0, heads.len(), |i| heads[i] <= head);
-        if above > 0 && heads[above - 1] == head {
-            return self.segment_among_ties(key, head, above);
-        }
-        above.saturating_sub(1)
-    }
-
-    /// [`LearnedIndex::segment_of`] where separators before `above` have the key's `head`: heads
-    /// cannot tell, so whole separators must.
-    #[inline(never)]
-    fn segment_among_ties(&self, key: &[u8], head: u64, above: usize) -> usize {
-        let known = self.prefix.len() + 8;
-        let from = search::partition_point(0, above, |i| self.heads[i] < head);
-        let above =
-            search::partition_point(from, above, |i| self.separators.is_at_most(i, key, known));
-        above.saturating_sub(1)
+        self.finder.settle(self.finder.near(key), &self.separators, key)
     }
 
     /// Segment `i` and what comes after it, unless there are no segments.
@@ -221,15 +194,23 @@ impl LearnedIndex {
         }
     }
 
-    /// [`LearnedIndex::locate`], and about how far into the block the key is, in 64ths.
+    /// [`LearnedIndex::locate`], and about how far into the block the key is, in 64ths. Asks before it goes
+    /// on if one search among numbers does not tell; `None` if it `is_wanted` no more.
     #[inline(always)]
-    pub(super) fn predict(&self, key: &[u8]) -> (u32, u32) {
-        let Some((segment, next)) = self.segment_and_next(self.segment_of(key)) else {
-            return (0, 0);
-        };
+    pub(super) fn predict_if(
+        &self,
+        key: &[u8],
+        is_wanted: impl FnOnce() -> bool,
+    ) -> Option<(u32, u32)> {
+        let near = self.finder.near(key);
+        if near.is_tied && !is_wanted() {
+            return None;
+        }
+        let found = self.finder.settle(near, &self.separators, key);
+        let Some((segment, next)) = self.segment_and_next(found) else { return Some((0, 0)) };
         let code = segment.code_of(&self.codes, key);
         let (block, part) = segment.placement(next).place_of_code(code);
-        (segment.first_block + block, part)
+        Some((segment.first_block + block, part))
     }
 
     /// The block in which the first entry at or above `key` is, unless it is the first entry of
@@ -240,7 +221,7 @@ impl LearnedIndex {
         let Some((segment, next)) = self.segment_and_next(i) else { return 0 };
         let skip = segment.skip();
         // Where the prefix of all separators has what is skipped, one comparison tells.
-        if skip <= self.prefix.len() && key.starts_with(&self.prefix) {
+        if skip <= self.finder.prefix_len() && self.finder.has_prefix(key) {
             return self.block_in(segment, next, key);
         }
         // All keys of the segment begin with the first `skip` bytes of its separator; a key that
@@ -248,7 +229,7 @@ impl LearnedIndex {
         match self.separators.compare_prefix(key, i, 0, skip) {
             Ordering::Less => segment.first_block,
             Ordering::Equal => self.block_in(segment, next, key),
-            Ordering::Greater if i + 1 < self.heads.len() => next.first_block,
+            Ordering::Greater if i + 1 < self.segment_count() => next.first_block,
             Ordering::Greater => next.first_block - 1,
         }
     }
@@ -258,12 +239,11 @@ impl LearnedIndex {
     }
 
     pub(super) fn segment_count(&self) -> usize {
-        self.heads.len()
+        self.separators.len()
     }
 
     pub(super) fn resident_bytes(&self) -> usize {
-        self.prefix.len()
-            + size_of_val(&*self.heads)
+        self.finder.resident_bytes()
             + self.codes.iter().map(StringCode::resident_bytes).sum::<usize>()
             + size_of_val(&*self.segments)
             + self.separators.resident_bytes()

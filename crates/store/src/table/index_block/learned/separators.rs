@@ -4,7 +4,7 @@
 //! Memory is bounded by the encoded bytes, also where thousands of separators share long
 //! prefixes. A comparison is linear in the length of the separator, as any is.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::Range};
 
 use rhumb_model::{code, codec::Reader};
 
@@ -137,6 +137,28 @@ impl Separators {
     /// have them.
     pub(super) fn is_at_most(&self, i: usize, key: &[u8], known: usize) -> bool {
         self.compare_prefix(key, i, known, self.len_of(i)) != Ordering::Less
+    }
+
+    /// The number of separators.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many bytes separator `i` shares with the one before it.
+    pub(super) fn shared_of(&self, i: usize) -> usize {
+        self.entries[i].shared as usize
+    }
+
+    /// Calls `each` with the number and the bytes of each separator of `range`.
+    pub(super) fn for_each_in(&self, range: Range<usize>, mut each: impl FnMut(usize, &[u8])) {
+        let mut current = if range.is_empty() { Vec::new() } else { self.get(range.start) };
+        for i in range.clone() {
+            if i > range.start {
+                current.truncate(self.shared_of(i));
+                current.extend_from_slice(&self.bytes[self.entries[i].begin as usize..self.end(i)]);
+            }
+            each(i, &current);
+        }
     }
 
     /// Separator `i` as a whole.
