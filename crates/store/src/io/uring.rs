@@ -38,6 +38,9 @@ use crate::sync::primitive::{Arc, Mutex, thread};
 
 /// Names the entry that waits for the bell; no flight has this number.
 const BELL: u32 = u32::MAX;
+/// How many reads are put into the ring before the kernel is told: it begins those while more are made ready, and
+/// says that they have ended while the others go on.
+const STAGED_MAX: usize = 8;
 /// How often a read is begun again without having come further, before it is done by a plain call.
 const ATTEMPTS_MAX: u32 = 16;
 /// How long to wait before a kernel that refuses for want of memory is asked again.
@@ -194,7 +197,9 @@ impl UringQueue {
             unsafe { self.stage(BELL, entry) };
             self.bell_armed = true;
         }
-        while let Some(number) = self.free.last().copied() {
+        while !self.refused
+            && let Some(number) = self.free.last().copied()
+        {
             let Some(request) = self.backlog.pop_front() else { break };
             if request.file.descriptor().is_none() {
                 done.push(request.perform());
@@ -205,6 +210,9 @@ impl UringQueue {
             let flight = Flight { file, buffer, offset, token, done: 0, attempts: 0 };
             self.flights[number as usize] = Some(flight);
             self.stage_flight(number);
+            if self.staged.len() >= STAGED_MAX {
+                self.enter(0);
+            }
         }
     }
 
@@ -359,7 +367,13 @@ impl UringQueue {
 
     /// Begins what can be begun.
     fn begin(&mut self, done: &mut Vec<ReadDone>) {
-        if self.refused { self.read_untaken(done) } else { self.stage_all(done) }
+        if !self.refused {
+            self.stage_all(done);
+        }
+        // It may have refused just now: what it has not got, it will never end.
+        if self.refused {
+            self.read_untaken(done);
+        }
     }
 }
 
