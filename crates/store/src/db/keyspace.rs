@@ -165,8 +165,13 @@ impl Keyspace {
         keys: &[K],
         seq: Option<SeqNo>,
     ) -> Result<Vec<Option<Slice>>> {
-        let mut reads = self.begin_many(keys, seq)?;
-        drive_many(&self.core().tables.reads, &mut reads)?;
+        let mut reads = ManyReads::new(keys.len());
+        let mut chunks = keys.chunks(PREPARED_READS).enumerate();
+        drive_many(&self.core().tables.reads, &mut reads, |reads| {
+            let Some((chunk, some)) = chunks.next() else { return Ok(false) };
+            self.begin_some(reads, chunk * PREPARED_READS, some, seq)?;
+            Ok(chunks.len() > 0)
+        })?;
         reads.into_found().into_iter().map(|found| found.map(load).transpose()).collect()
     }
 
@@ -178,16 +183,28 @@ impl Keyspace {
     ) -> Result<ManyReads<'k>> {
         let mut reads = ManyReads::new(keys.len());
         for (chunk, some) in keys.chunks(PREPARED_READS).enumerate() {
-            let guard = crate::sync::epoch::pin();
-            let hints = if some.len() > 1 { self.prepare(some, seq, &guard)? } else { [None; _] };
-            for ((at, key), hint) in (chunk * PREPARED_READS..).zip(some).zip(&hints) {
-                match self.begin_at(key.as_ref(), seq, hint.as_ref())? {
-                    Begun::Found(found) => reads.settle(at, found),
-                    Begun::Needs(read, request) => reads.add(at, read, request),
-                }
-            }
+            self.begin_some(&mut reads, chunk * PREPARED_READS, some, seq)?;
         }
         Ok(reads)
+    }
+
+    /// Begins the reads of at most [`PREPARED_READS`] keys, the first of which is number `first` of the call.
+    fn begin_some<'k, K: AsRef<[u8]>>(
+        &self,
+        reads: &mut ManyReads<'k>,
+        first: usize,
+        keys: &'k [K],
+        seq: Option<SeqNo>,
+    ) -> Result<()> {
+        let guard = crate::sync::epoch::pin();
+        let hints = if keys.len() > 1 { self.prepare(keys, seq, &guard)? } else { [None; _] };
+        for ((at, key), hint) in (first..).zip(keys).zip(&hints) {
+            match self.begin_at(key.as_ref(), seq, hint.as_ref())? {
+                Begun::Found(found) => reads.settle(at, found),
+                Begun::Needs(read, request) => reads.add(at, read, request)?,
+            }
+        }
+        Ok(())
     }
 
     /// Asks for the lines that reads of these keys are likely to touch, and says where they begin.

@@ -217,10 +217,19 @@ impl BorrowedQueue<'_> {
         &mut **self.queue.as_mut().expect("taken only when it is dropped")
     }
 
+    /// Begins what was pushed, as far as there is room.
+    pub(crate) fn start(&mut self) {
+        let mut done = std::mem::take(&mut self.done);
+        self.queue().start(&mut done);
+        self.done = done;
+    }
+
     /// Waits until a read has ended, and takes those that have.
     pub(crate) fn wait(&mut self) -> std::vec::Drain<'_, ReadDone> {
         let mut done = std::mem::take(&mut self.done);
-        self.queue().wait(&mut done);
+        if done.is_empty() {
+            self.queue().wait(&mut done);
+        }
         self.done = done;
         self.done.drain(..)
     }

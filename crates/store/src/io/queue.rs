@@ -47,6 +47,12 @@ pub trait ReadQueue: Send {
     /// taken; how many go on at the same time is the queue's affair.
     fn push(&mut self, request: ReadRequest);
 
+    /// Begins what was pushed, as far as there is room, and does not wait; appends what has ended at once to
+    /// `done`. A queue may leave it for [`ReadQueue::wait`].
+    fn start(&mut self, done: &mut Vec<ReadDone>) {
+        let _ = done;
+    }
+
     /// Begins all that was pushed, as far as there is room, and waits until a read has ended or the
     /// queue's waker was used since the last call; returns at once if neither can happen. Appends what
     /// has ended to `done`. Short and interrupted reads are gone on with.

@@ -382,6 +382,13 @@ impl ReadQueue for UringQueue {
         self.backlog.push_back(request);
     }
 
+    fn start(&mut self, done: &mut Vec<ReadDone>) {
+        self.begin(done);
+        if !self.staged.is_empty() {
+            self.enter(0);
+        }
+    }
+
     fn wait(&mut self, done: &mut Vec<ReadDone>) {
         let before = done.len();
         while self.pending() > 0 {

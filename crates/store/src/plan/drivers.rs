@@ -3,10 +3,7 @@
 
 use std::{collections::VecDeque, future::poll_fn, io, task::Poll};
 
-use super::{
-    BlockRequest, Plan, Progress,
-    many::{Fetch, ManyReads},
-};
+use super::{BlockRequest, Plan, Progress, many::ManyReads};
 use crate::{
     error::Result,
     io::{
@@ -25,35 +22,49 @@ const VALUE_PARTS_AHEAD: usize = 4;
 /// How many reads of one call go on at once.
 const DEPTH: usize = BORROWED_DEPTH as usize;
 
-/// Drives reads of many keys with a queue of the calling thread.
-pub(crate) fn drive_many(engine: &ReadEngine, reads: &mut ManyReads<'_>) -> Result<()> {
-    while let Some(first) = reads.next_fetch()? {
-        let Some(second) = reads.next_fetch()? else {
-            // One read needs no queue.
-            let (result, pages) = read_here(engine, &first.part());
-            reads.arrive(&first, result, &pages)?;
-            continue;
-        };
-        let mut begun = vec![second, first];
-        let mut reader = Together::new(engine);
-        loop {
-            while reader.pending() < DEPTH {
-                let Some(fetch) =
-                    begun.pop().map_or_else(|| reads.next_fetch(), |f| Ok(Some(f)))?
-                else {
-                    break;
-                };
-                reader.begin(fetch.part(), fetch);
-            }
-            if reader.pending() == 0 {
-                break;
-            }
-            for (fetch, result, pages) in reader.wait() {
-                reads.arrive(&fetch, result, &pages)?;
+/// Drives reads of many keys with a queue of the calling thread. `begin_some` begins reads until it says that
+/// there are no more; what the first of them need is read meanwhile, unless others may need what lies beside it.
+pub(crate) fn drive_many<'k>(
+    engine: &ReadEngine,
+    reads: &mut ManyReads<'k>,
+    mut begin_some: impl FnMut(&mut ManyReads<'k>) -> Result<bool>,
+) -> Result<()> {
+    let (mut reader, mut has_more) = (None::<Together<'_, usize>>, true);
+    loop {
+        if has_more && reads.fetches_waiting() < DEPTH {
+            has_more = begin_some(reads)?;
+            if has_more && !reads.lie_apart() {
+                continue;
             }
         }
+        let pending = reader.as_ref().map_or(0, Together::pending);
+        let mut next = if pending < DEPTH { reads.next_fetch() } else { None };
+        if let (0, false, Some((number, part))) = (pending, has_more, &next)
+            && reads.fetches_waiting() == 0
+        {
+            // One read needs no queue.
+            let (result, pages) = read_here(engine, part);
+            reads.arrive(*number, result, &pages)?;
+            continue;
+        }
+        if next.is_some() {
+            let reader = reader.get_or_insert_with(|| Together::new(engine));
+            while let Some((number, part)) = next {
+                reader.begin(part, number);
+                next = if reader.pending() < DEPTH { reads.next_fetch() } else { None };
+            }
+        }
+        match &mut reader {
+            Some(reader) if has_more && reads.fetches_waiting() < DEPTH => reader.start(),
+            Some(reader) if reader.pending() > 0 => {
+                for (number, result, pages) in reader.wait() {
+                    reads.arrive(number, result, &pages)?;
+                }
+            }
+            _ if has_more => {}
+            _ => return Ok(()),
+        }
     }
-    Ok(())
 }
 
 /// Does some reads at once with a queue of the calling thread; each comes back with what it is for.
@@ -91,8 +102,14 @@ impl<'a, T> Together<'a, T> {
         Self { engine, borrowed, flights: Vec::with_capacity(DEPTH), free: Vec::new() }
     }
 
-    fn pending(&mut self) -> usize {
-        self.borrowed.queue().pending()
+    /// Reads that were begun and not handed back.
+    fn pending(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+
+    /// Has those go on that were begun, as far as there is room.
+    fn start(&mut self) {
+        self.borrowed.start();
     }
 
     fn begin(&mut self, part: ReadPart, what: T) {
@@ -139,7 +156,7 @@ pub(crate) async fn fetch_block(request: &BlockRequest) -> Result<BlockRef> {
     let part = table.pages_part(address.first_page, address.last_page);
     let (result, pages) = ended(table.reads().start(part)).await;
     table.check_pages(address.first_page, &pages, result)?;
-    table.keep_block(*block, address.first_page, &pages)
+    table.keep_block(*block, address, address.first_page, &pages)
 }
 
 /// Drives a plan from where it stopped, without a thread that waits.
@@ -160,16 +177,17 @@ pub(crate) async fn drive_async<P: Plan>(
 
 /// [`drive_many`] without a thread that waits.
 pub(crate) async fn drive_many_async(engine: &ReadEngine, reads: &mut ManyReads<'_>) -> Result<()> {
-    let mut fetches: Vec<Fetch> = Vec::new();
+    let mut numbers: Vec<usize> = Vec::new();
     let mut flying: Vec<Pending> = Vec::new();
     loop {
-        let begun = flying.len();
-        while fetches.len() < DEPTH
-            && let Some(fetch) = reads.next_fetch()?
+        let mut parts = Vec::new();
+        while numbers.len() < DEPTH
+            && let Some((number, part)) = reads.next_fetch()
         {
-            fetches.push(fetch);
+            numbers.push(number);
+            parts.push(part);
         }
-        engine.start_all(fetches[begun..].iter().map(Fetch::part), &mut flying);
+        engine.start_all(parts.into_iter(), &mut flying);
         if flying.is_empty() {
             return Ok(());
         }
@@ -179,7 +197,7 @@ pub(crate) async fn drive_many_async(engine: &ReadEngine, reads: &mut ManyReads<
             while at < flying.len() {
                 if let Poll::Ready((result, pages)) = flying[at].poll(cx) {
                     flying.swap_remove(at);
-                    arrived.push((fetches.swap_remove(at), result, pages));
+                    arrived.push((numbers.swap_remove(at), result, pages));
                 } else {
                     at += 1;
                 }
@@ -187,8 +205,8 @@ pub(crate) async fn drive_many_async(engine: &ReadEngine, reads: &mut ManyReads<
             if arrived.is_empty() { Poll::Pending } else { Poll::Ready(arrived) }
         })
         .await;
-        for (fetch, result, pages) in arrived {
-            reads.arrive(&fetch, result, &pages)?;
+        for (number, result, pages) in arrived {
+            reads.arrive(number, result, &pages)?;
         }
     }
 }

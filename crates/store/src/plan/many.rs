@@ -1,9 +1,12 @@
 //! Point reads of many keys whose blocks are brought in together: what they need next is gathered,
 //! neighbouring blocks of one table become one read, and each block that arrives takes its reads on.
 //!
-//! Does no I/O and does not wait: drivers take [`Fetch`]es and hand their pages over, in any order.
+//! Does no I/O and does not wait: drivers take what is to be fetched and hand the pages over, in any order.
 
-use std::{collections::VecDeque, io};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    io,
+};
 
 use super::{
     BlockRequest, Plan, Progress,
@@ -13,7 +16,7 @@ use crate::{
     error::Result,
     io::{buffers::ReadBuf, engine::ReadPart},
     sync::primitive::Arc,
-    table::{PAGE_BYTES, Table},
+    table::{BlockAddress, PAGE_BYTES, Table},
 };
 
 /// How many pages are read at once for blocks that lie side by side.
@@ -23,31 +26,50 @@ const FETCH_PAGES_MAX: u32 = (128 << 10) / PAGE_BYTES as u32;
 pub(crate) struct ManyReads<'k> {
     reads: Vec<Option<KeptRead<'k>>>,
     found: Vec<Option<Found>>,
-    wanted: Vec<(BlockRequest, usize)>,
-    fetches: VecDeque<Fetch>,
+    wanted: Vec<Wanted>,
+    /// What is read or to be read; a place is used again.
+    fetches: Vec<Option<Fetch>>,
+    /// Places in `fetches`: of those that nobody reads yet, and those that are free.
+    waiting: VecDeque<usize>,
+    free: Vec<usize>,
+    /// Tables and first pages of what is in `fetches`, each with its place there.
+    by_page: BTreeSet<(usize, u32, usize)>,
+}
+
+/// A block that a read waits for and that no fetch brings yet.
+struct Wanted {
+    request: BlockRequest,
+    address: BlockAddress,
+    at: usize,
 }
 
 /// Pages of one table to be read at once, and who waits for which block in them.
-pub(crate) struct Fetch {
+struct Fetch {
     table: Arc<Table>,
     first_page: u32,
     last_page: u32,
-    /// Blocks in ascending order, each with a read that waits for it.
-    waiting: Vec<(u32, usize)>,
+    /// Blocks and where they lie, each with a read that waits for it.
+    waiting: Vec<(u32, BlockAddress, usize)>,
 }
 
-impl Fetch {
-    /// What is to be read.
-    pub(crate) fn part(&self) -> ReadPart {
-        self.table.pages_part(self.first_page, self.last_page)
-    }
+/// Orders the blocks, or the pages, of tables.
+fn place(table: &Arc<Table>, number: u32) -> (usize, u32) {
+    (Arc::as_ptr(table).addr(), number)
 }
 
 impl<'k> ManyReads<'k> {
     /// Room for reads of `count` keys.
     pub(crate) fn new(count: usize) -> Self {
         let found = (0..count).map(|_| None).collect();
-        Self { reads: Vec::new(), found, wanted: Vec::new(), fetches: VecDeque::new() }
+        Self {
+            reads: Vec::new(),
+            found,
+            wanted: Vec::new(),
+            fetches: Vec::new(),
+            waiting: VecDeque::new(),
+            free: Vec::new(),
+            by_page: BTreeSet::new(),
+        }
     }
 
     /// Notes what was found of key `at` without any block.
@@ -56,51 +78,104 @@ impl<'k> ManyReads<'k> {
     }
 
     /// Takes the read of key `at`, which needs a block.
-    pub(crate) fn add(&mut self, at: usize, read: KeptRead<'k>, request: BlockRequest) {
-        self.reads.resize_with(self.found.len(), || None);
-        self.reads[at] = Some(read);
-        self.wanted.push((request, at));
-    }
-
-    /// The next pages to read; `None` if there are none before others arrive.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Corrupt`] if a table names a block that it has not got.
-    pub(crate) fn next_fetch(&mut self) -> Result<Option<Fetch>> {
-        self.gather()?;
-        Ok(self.fetches.pop_front())
+    /// [`crate::Error::Corrupt`] if the table names a block that it has not got.
+    pub(crate) fn add(
+        &mut self,
+        at: usize,
+        read: KeptRead<'k>,
+        request: BlockRequest,
+    ) -> Result<()> {
+        self.reads.resize_with(self.found.len(), || None);
+        self.reads[at] = Some(read);
+        self.want(request, at)
+    }
+
+    /// Has a read wait for a block: for the fetch that brings it, or for one that is yet to be made.
+    fn want(&mut self, request: BlockRequest, at: usize) -> Result<()> {
+        let address = request.table.address(request.block)?;
+        let (table, page) = place(&request.table, address.first_page);
+        let near = (table, page.saturating_sub(FETCH_PAGES_MAX), 0)..=(table, page, usize::MAX);
+        for (.., number) in self.by_page.range(near) {
+            if let Some(fetch) = &mut self.fetches[*number]
+                && address.last_page <= fetch.last_page
+            {
+                fetch.waiting.push((request.block, address, at));
+                return Ok(());
+            }
+        }
+        self.wanted.push(Wanted { request, address, at });
+        Ok(())
+    }
+
+    /// The next pages to read, and the number under which they are to be handed over; `None` if there are none
+    /// before others arrive.
+    pub(crate) fn next_fetch(&mut self) -> Option<(usize, ReadPart)> {
+        self.gather();
+        let number = self.waiting.pop_front()?;
+        let fetch = self.fetches[number].as_ref().expect("it waits to be read");
+        Some((number, fetch.table.pages_part(fetch.first_page, fetch.last_page)))
+    }
+
+    /// Whether most of the blocks that are wanted lie apart, so that what is wanted next will hardly be read
+    /// together with them.
+    pub(crate) fn lie_apart(&self) -> bool {
+        let is_near = |two: &&[Wanted]| {
+            let (one, next) = (&two[0].request, &two[1].request);
+            Arc::ptr_eq(&one.table, &next.table) && one.block.abs_diff(next.block) <= 1
+        };
+        self.wanted.windows(2).filter(is_near).count() * 2 < self.wanted.len()
+    }
+
+    /// How many fetches were made that [`ManyReads::next_fetch`] has not told yet.
+    pub(crate) fn fetches_waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Makes fetches of what is wanted.
-    fn gather(&mut self) -> Result<()> {
+    fn gather(&mut self) {
         if self.wanted.is_empty() {
-            return Ok(());
+            return;
         }
-        self.wanted.sort_unstable_by_key(|(request, at)| {
-            (Arc::as_ptr(&request.table).addr(), request.block, *at)
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.sort_unstable_by_key(|Wanted { request, at, .. }| {
+            (place(&request.table, request.block), *at)
         });
         let mut open: Option<Fetch> = None;
-        for (BlockRequest { table, block }, at) in self.wanted.drain(..) {
-            let address = table.address(block)?;
+        for Wanted { request: BlockRequest { table, block }, address, at } in wanted.drain(..) {
+            let (first_page, last_page) = (address.first_page, address.last_page);
             if let Some(fetch) = &mut open
                 && Arc::ptr_eq(&fetch.table, &table)
-                && address.first_page <= fetch.last_page + 1
-                && address.last_page - fetch.first_page < FETCH_PAGES_MAX
+                && first_page <= fetch.last_page + 1
+                && last_page - fetch.first_page < FETCH_PAGES_MAX
             {
-                fetch.last_page = fetch.last_page.max(address.last_page);
-                fetch.waiting.push((block, at));
+                fetch.last_page = fetch.last_page.max(last_page);
+                fetch.waiting.push((block, address, at));
                 continue;
             }
-            self.fetches.extend(open.replace(Fetch {
-                table,
-                first_page: address.first_page,
-                last_page: address.last_page,
-                waiting: vec![(block, at)],
-            }));
+            let next = Fetch { table, first_page, last_page, waiting: vec![(block, address, at)] };
+            if let Some(whole) = open.replace(next) {
+                self.begin(whole);
+            }
         }
-        self.fetches.extend(open);
-        Ok(())
+        self.wanted = wanted;
+        if let Some(whole) = open {
+            self.begin(whole);
+        }
+    }
+
+    /// Has a fetch wait to be read.
+    fn begin(&mut self, fetch: Fetch) {
+        let number = self.free.pop().unwrap_or(self.fetches.len());
+        if number == self.fetches.len() {
+            self.fetches.push(None);
+        }
+        let (table, page) = place(&fetch.table, fetch.first_page);
+        self.by_page.insert((table, page, number));
+        self.fetches[number] = Some(fetch);
+        self.waiting.push_back(number);
     }
 
     /// Takes the pages of a fetch, and takes the reads on that waited for their blocks.
@@ -110,21 +185,27 @@ impl<'k> ManyReads<'k> {
     /// [`crate::Error::Io`] if the read failed, [`crate::Error::Corrupt`] if a block is damaged.
     pub(crate) fn arrive(
         &mut self,
-        fetch: &Fetch,
+        number: usize,
         result: io::Result<usize>,
         pages: &ReadBuf,
     ) -> Result<()> {
+        let Some(mut fetch) = self.fetches[number].take() else { return Ok(()) };
+        self.free.push(number);
+        let (table, page) = place(&fetch.table, fetch.first_page);
+        self.by_page.remove(&(table, page, number));
         fetch.table.check_pages(fetch.first_page, pages, result)?;
+        fetch.waiting.sort_unstable_by_key(|(block, _, at)| (*block, *at));
         for same in fetch.waiting.chunk_by(|a, b| a.0 == b.0) {
-            let contents = fetch.table.keep_block(same[0].0, fetch.first_page, pages)?;
-            for (_, at) in same {
+            let (block, address, _) = same[0];
+            let contents = fetch.table.keep_block(block, address, fetch.first_page, pages)?;
+            for (.., at) in same {
                 let Some(mut read) = self.reads[*at].take() else { continue };
                 match read.resume(contents.clone())? {
                     Progress::Done(Found::Nothing) => {}
                     Progress::Done(found) => self.found[*at] = Some(found),
                     Progress::Need(request) => {
                         self.reads[*at] = Some(read);
-                        self.wanted.push((request, *at));
+                        self.want(request, *at)?;
                     }
                 }
             }

@@ -53,7 +53,7 @@ pub(crate) use cache::BlockCache;
 pub(crate) use cursor::{Step, TableCursor};
 pub(crate) use format::PAGE_BYTES;
 pub(crate) use hash::KeyHash;
-pub(crate) use index_block::Trained;
+pub(crate) use index_block::{BlockAddress, Trained};
 pub(crate) use lookup::Lookup;
 pub(crate) use read_ahead::Access;
 pub(crate) use reader::Table;

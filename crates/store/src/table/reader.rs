@@ -364,14 +364,19 @@ impl Table {
         check_read(&self.path, u64::from(first) * PAGE_BYTES as u64, pages.len(), result)
     }
 
-    /// Takes a block out of pages that begin with page `first` and hold all of it, verified; it stays
-    /// in memory as long as the cache sees fit.
+    /// Takes a block, which lies at `address`, out of pages that begin with page `first` and hold all of it,
+    /// verified; it stays in memory as long as the cache sees fit.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupt`] if the block is damaged.
-    pub(crate) fn keep_block(&self, block: u32, first: u32, pages: &[u8]) -> Result<BlockRef> {
-        let address = self.address(block)?;
+    pub(crate) fn keep_block(
+        &self,
+        block: u32,
+        address: BlockAddress,
+        first: u32,
+        pages: &[u8],
+    ) -> Result<BlockRef> {
         let start = (address.first_page - first) as usize * PAGE_BYTES;
         let end = (address.last_page + 1 - first) as usize * PAGE_BYTES;
         let contents = with_scratch(|Scratch { frame, raw, .. }| {

@@ -44,7 +44,7 @@ impl Table {
             }
             self.read_pages(first.first_page, last_page, &mut pages)?;
             for block in block..end {
-                self.keep_block(block, first.first_page, &pages)?;
+                self.keep_block(block, self.address(block)?, first.first_page, &pages)?;
             }
             block = end;
         }

@@ -2,11 +2,11 @@
 
 use std::thread;
 
-use rhumb::{Compression, KeyspaceOptions, TableOptions};
+use rhumb::{Compression, Keyspace, KeyspaceOptions, TableOptions};
 
 use crate::common::{
     Map, Random, WAYS, await_cache_within_budget, await_no_buffers, block_on, builder, change,
-    open, rounds, some_keys,
+    open, open_by, rounds, some_keys,
 };
 
 #[test]
@@ -114,5 +114,48 @@ fn many_scans_at_once_read_less_ahead_each() {
         drop(scans);
         await_no_buffers(&db);
         assert!(db.stats().read_buffer_bytes <= 512 << 10, "what is kept is bounded");
+    }
+}
+
+/// However late in a call a key comes whose block is already being read for another one.
+#[test]
+fn a_call_reads_each_block_once() {
+    for way in WAYS {
+        let dir = tempfile::tempdir().expect("a directory");
+        let reopen = || {
+            let builder = builder(&dir.path().join("db")).background_threads(0);
+            open_by(builder.memory_budget_bytes(64 << 20), way)
+        };
+        let key = |i: u32| (i * 7_919 % 20_000).to_be_bytes();
+        {
+            let (db, keyspace) = reopen();
+            for i in 0..20_000 {
+                keyspace.insert(key(i), [7; 100]).expect("insert");
+            }
+            db.flush().expect("flush");
+        }
+        let blocks_read = |read: &dyn Fn(&Keyspace)| {
+            let (db, keyspace) = reopen();
+            let before = db.stats().block_reads;
+            read(&keyspace);
+            db.stats().block_reads - before
+        };
+        // The same blocks for every sixteen keys, by other keys; some of the blocks lie side by side.
+        let place = |i: u32| if i < 4 { i / 2 * 1_250 + i % 2 * 40 } else { i * 1_250 };
+        let keys: Vec<_> = (0..256).map(|i| (place(i % 16) + i / 64).to_be_bytes()).collect();
+        let alone = blocks_read(&|keyspace| {
+            keys.iter().for_each(|key| assert!(keyspace.get(key).expect("get").is_some()));
+        });
+        for keys in [&keys[..], &keys[..40]] {
+            let together = blocks_read(&|keyspace| {
+                let values = keyspace.multi_get(keys).expect("multi_get");
+                assert!(values.iter().all(Option::is_some));
+            });
+            let later = blocks_read(&|keyspace| {
+                let values = block_on(keyspace.multi_get_async(keys)).expect("multi_get_async");
+                assert!(values.iter().all(Option::is_some));
+            });
+            assert!(together <= alone && later <= alone, "{together}, {later} and {alone} blocks");
+        }
     }
 }
