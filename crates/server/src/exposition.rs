@@ -138,6 +138,11 @@ fn engine_metrics(server: &Server) -> Vec<Metric> {
         ),
         counter("rhumb_block_reads_total", "Blocks read from files.", stats.block_reads),
         counter(
+            "rhumb_block_read_calls_total",
+            "Reads of files for blocks.",
+            stats.block_read_calls,
+        ),
+        counter(
             "rhumb_block_read_bytes_total",
             "Bytes of blocks read from files.",
             stats.block_read_bytes,

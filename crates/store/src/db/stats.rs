@@ -35,6 +35,8 @@ pub struct Stats {
     pub memory_budget_bytes: u64,
     /// Blocks read from files.
     pub block_reads: u64,
+    /// Reads of files that brought those blocks; one may bring several.
+    pub block_read_calls: u64,
     /// Bytes read from files for blocks.
     pub block_read_bytes: u64,
     /// How reads are done that go on at the same time.
@@ -151,6 +153,7 @@ impl Core {
             cache_capacity_bytes: self.tables.cache.capacity(),
             memory_budget_bytes: self.options.memory_budget_bytes,
             block_reads: get(&tables.block_reads),
+            block_read_calls: get(&tables.reads),
             block_read_bytes: get(&tables.read_bytes),
             read_engine: self.tables.reads.kind(),
             read_buffers: self.tables.reads.buffers_in_use(),

@@ -89,6 +89,8 @@ pub(crate) struct Merge {
     end: Bound<Box<[u8]>>,
     /// How many entries will be wanted, about.
     expected: usize,
+    /// Whether the tables were told how much of that each will give, or there is nothing to tell.
+    is_dealt: bool,
     phase: Phase,
     /// The partitions behind these sources.
     partitions: Option<PartitionWalk>,
@@ -129,6 +131,7 @@ impl Merge {
             start,
             end,
             expected: 0,
+            is_dealt: true,
             phase: Phase::Fresh,
             partitions,
         }
@@ -137,6 +140,21 @@ impl Merge {
     /// Says how many entries will be wanted, about; to be called before the walk begins.
     pub(crate) fn expect(&mut self, entries: usize) {
         self.expected = entries;
+        self.is_dealt = entries == 0;
+    }
+
+    /// Says to each table how many pages the walk will want of it. Only done by a walk that waits for a
+    /// block: others have no use for it.
+    #[cold]
+    fn deal(&mut self) {
+        self.is_dealt = true;
+        let whole = self.sources.iter().map(Source::extent).sum();
+        for source in &mut self.sources {
+            let pages = source.extent().pages_of(self.expected, whole);
+            if let Some(cursor) = source.table_cursor() {
+                cursor.expect(pages);
+            }
+        }
     }
 
     /// Goes to the first entry. All sources are started before the first is waited for, so that what
@@ -310,6 +328,9 @@ impl Merge {
 
     /// Waits for the block that was asked for. What several sources need at the start is read at once.
     pub(crate) fn fetch(&mut self) -> Result<Option<BlockRef>> {
+        if !self.is_dealt {
+            self.deal();
+        }
         let waiting = self.waiting();
         if waiting.len() > 1 {
             self.read_together(&waiting)?;
@@ -342,6 +363,9 @@ impl Merge {
 
     /// Has all that is needed begun, and takes the block that was asked for once it is there.
     pub(crate) fn poll_fetch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<BlockRef>>> {
+        if !self.is_dealt {
+            self.deal();
+        }
         let waiting = self.waiting();
         for (at, block) in &waiting {
             let Some(cursor) = self.sources[*at].table_cursor() else { continue };

@@ -185,9 +185,10 @@ impl Iter {
         Self(ends)
     }
 
-    /// Says how many entries will be read, about, before the first is: so many are then taken from a
-    /// memtable at once, instead of few at first and more the longer it goes on. Any number is right;
-    /// a good one saves a short scan a few searches.
+    /// Says how many entries will be read, about, before the first is. So many are then taken from a
+    /// memtable at once, and where blocks are not in memory, each table's share of them is read at once:
+    /// a part of a level costs one read instead of several, each larger than the one before. Any number is
+    /// right; 0 is that of an iterator that was told nothing.
     pub fn expect(&mut self, entries: usize) {
         self.0.expected = entries;
     }

@@ -10,7 +10,7 @@ use crate::{
     ranges::Span,
     slice::Slice,
     sync::primitive::Arc,
-    table::{Access, BlockRef, Step, Table, TableCursor},
+    table::{Access, BlockRef, Extent, Step, Table, TableCursor},
     types::{Kind, SeqNo},
     version::levels::Levels,
 };
@@ -47,6 +47,15 @@ impl Source {
     pub(crate) fn expect(&mut self, entries: usize) {
         if let Self::Mem(cursor) = self {
             cursor.expect(entries);
+        }
+    }
+
+    /// How much the tables of the source hold.
+    pub(crate) fn extent(&self) -> Extent {
+        match self {
+            Self::Mem(_) => Extent::default(),
+            Self::Table(cursor) => Extent::of(cursor.table()),
+            Self::Level(cursor) => cursor.levels.sorted[cursor.level - 1].extent(),
         }
     }
 

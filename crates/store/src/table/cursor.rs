@@ -123,6 +123,11 @@ impl TableCursor {
         Self { ahead, ..Self::new(table, self.ahead.access()) }
     }
 
+    /// Says how many pages the walk will want, about. Before the first block is fetched.
+    pub(crate) fn expect(&mut self, pages: u32) {
+        self.ahead.expect(pages);
+    }
+
     /// Moves to the first entry at or after (`key`, `seq`) in the order of entries: the newest
     /// version of `key` that a reader at `seq` sees, or else whatever follows.
     ///

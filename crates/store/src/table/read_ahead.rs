@@ -8,6 +8,7 @@
 use std::{
     collections::VecDeque,
     io,
+    iter::Sum,
     task::{Context, Poll},
 };
 
@@ -63,6 +64,41 @@ impl Access {
     }
 }
 
+/// How much a table, or several, hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    entries: u64,
+    /// Of data blocks.
+    pages: u64,
+}
+
+impl Extent {
+    /// That of a table.
+    pub(crate) fn of(table: &Table) -> Self {
+        Self { entries: table.meta().entries, pages: u64::from(table.data_pages()) }
+    }
+
+    /// How many pages a walk touches here, most times, if it wants `entries` entries of `whole`, which
+    /// this is a part of, and keys of all parts lie among each other. 1 at least.
+    ///
+    /// What it wants of one part varies: the mean and a quarter, and a block at either end, is enough for
+    /// most walks, and what is missing costs another read.
+    pub(crate) fn pages_of(self, entries: usize, whole: Self) -> u32 {
+        let wanted = u128::from(self.pages) * entries as u128;
+        let mean = wanted.div_ceil(u128::from(whole.entries.max(1)));
+        u32::try_from(mean + mean / 4 + 2).unwrap_or(u32::MAX)
+    }
+}
+
+impl Sum for Extent {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), |sum, part| Self {
+            entries: sum.entries + part.entries,
+            pages: sum.pages + part.pages,
+        })
+    }
+}
+
 /// The pieces of one cursor.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
@@ -70,8 +106,10 @@ pub(crate) struct ReadAhead {
     /// In the direction of the walk, without gaps.
     pieces: VecDeque<Piece>,
     backward: bool,
-    /// How many pages the next piece has.
+    /// How many pages the next piece has, unless more is expected.
     pages: u32,
+    /// How many pages the walk is expected to want beyond those of the pieces; 0 if nobody knows.
+    expected: u32,
 }
 
 /// A run of pages.
@@ -111,12 +149,22 @@ impl Piece {
 impl ReadAhead {
     /// Nothing, at the beginning of a walk.
     pub(crate) fn new(access: Access) -> Self {
-        Self { access, pieces: VecDeque::new(), backward: false, pages: access.first_pages() }
+        let pages = access.first_pages();
+        Self { access, pieces: VecDeque::new(), backward: false, pages, expected: 0 }
     }
 
     /// Nothing, in a walk that comes from a neighbouring table.
     pub(crate) fn following(&self) -> Self {
-        Self { access: self.access, pieces: VecDeque::new(), backward: false, pages: self.pages }
+        Self { pages: self.pages, expected: self.expected, ..Self::new(self.access) }
+    }
+
+    /// Says how many pages the walk will want from where it begins, about: the first piece gets so many,
+    /// and where the table ends before, that of the next table the rest.
+    pub(crate) fn expect(&mut self, pages: u32) {
+        if self.access != Access::Blocks {
+            // Less than the pieces of a long walk, which are not read by a caller that waits.
+            self.expected = pages.min(PAGES_MAX - 1);
+        }
     }
 
     /// How the cursor uses the cache.
@@ -160,18 +208,28 @@ impl ReadAhead {
             self.pieces.clear();
             self.backward = backward;
         }
-        if self.pages > PAGES_SCARCE && !self.has_room(table) {
+        if self.pages > PAGES_SCARCE && !has_room(table, self.pages) {
             self.pages = PAGES_SCARCE;
         }
-        let Some((first, last)) = self.next_pages(table, Some(address)) else { return Ok(()) };
-        self.add(first, last);
+        if self.expected > PAGES_SCARCE && !has_room(table, self.expected) {
+            self.expected = 0;
+        }
+        let pages = if self.expected > 0 { self.expected } else { self.pages };
+        if let Some((first, last)) = self.next_pages(table, pages, Some(address)) {
+            self.add(first, last);
+        }
         Ok(())
     }
 
-    /// The pages of the next piece, which reaches to `address` if that is given; `None` at the end of
-    /// the table.
-    fn next_pages(&self, table: &Table, address: Option<BlockAddress>) -> Option<(u32, u32)> {
-        let more = self.pages - 1;
+    /// The pages of the next piece, which has so many and reaches to `address` if that is given; `None` at
+    /// the end of the table.
+    fn next_pages(
+        &self,
+        table: &Table,
+        pages: u32,
+        address: Option<BlockAddress>,
+    ) -> Option<(u32, u32)> {
+        let more = pages - 1;
         if self.backward {
             let last = match self.span() {
                 Some((lo, _)) => lo.checked_sub(1)?,
@@ -190,15 +248,12 @@ impl ReadAhead {
         (first < end).then_some((first, last))
     }
 
-    /// Whether there is memory for a piece of the present size.
-    fn has_room(&self, table: &Table) -> bool {
-        table.reads().has_room_ahead(self.pages as usize * PAGE_BYTES)
-    }
-
     fn add(&mut self, first: u32, last: u32) {
         let piece = Piece { first, count: last - first + 1, state: PieceState::Wanted };
         self.pieces.push_back(piece);
-        if self.access != Access::Blocks {
+        if self.expected > 0 {
+            self.expected = self.expected.saturating_sub(last - first + 1);
+        } else if self.access != Access::Blocks {
             self.pages = (self.pages * GROWTH).min(PAGES_MAX);
         }
     }
@@ -240,8 +295,8 @@ impl ReadAhead {
 
     /// Has the engine begin what is wanted, and in a long walk what comes after it.
     pub(crate) fn start(&mut self, table: &Table) {
-        while self.is_long() && self.pieces.len() <= PIECES_AHEAD && self.has_room(table) {
-            let Some((first, last)) = self.next_pages(table, None) else { break };
+        while self.is_long() && self.pieces.len() <= PIECES_AHEAD && has_room(table, self.pages) {
+            let Some((first, last)) = self.next_pages(table, self.pages, None) else { break };
             self.add(first, last);
         }
         for piece in &mut self.pieces {
@@ -345,6 +400,11 @@ impl ReadAhead {
             Ok(Some(contents))
         })
     }
+}
+
+/// Whether there is memory for a piece of so many pages.
+fn has_room(table: &Table, pages: u32) -> bool {
+    table.reads().has_room_ahead(pages as usize * PAGE_BYTES)
 }
 
 /// The pages of a block that a piece holds.

@@ -9,7 +9,7 @@ use rhumb_model::{code, search};
 use crate::{
     ranges::{Ranges, Span},
     sync::primitive::{Arc, Mutex},
-    table::Table,
+    table::{Extent, Table},
     types::{FileId, SeqNo},
 };
 
@@ -44,6 +44,7 @@ pub(crate) struct Level {
     lows: Box<[u64]>,
     /// The tables that have range tombstones.
     ranged: Vec<Arc<Table>>,
+    extent: Extent,
 }
 
 impl Level {
@@ -70,7 +71,13 @@ impl Level {
             .map(|key| if key.starts_with(&prefix) { code::code_at(key, prefix_len) } else { 0 })
             .collect();
         let ranged = tables.iter().filter(|t| t.ranges().is_some()).cloned().collect();
-        Self { tables, prefix, heads, lows, ranged }
+        let extent = tables.iter().map(|table| Extent::of(table)).sum();
+        Self { tables, prefix, heads, lows, ranged, extent }
+    }
+
+    /// How much its tables hold.
+    pub(crate) fn extent(&self) -> Extent {
+        self.extent
     }
 
     /// The tables in key order.

@@ -96,10 +96,15 @@ fn check_values(map: &Map, keys: &[Vec<u8>], values: &[Option<Slice>]) {
 
 /// A range that is read from both ends.
 trait TwoEnded {
+    fn expect(&mut self, entries: usize);
     fn step(&mut self, forward: bool) -> Option<(Slice, Slice)>;
 }
 
 impl TwoEnded for Iter {
+    fn expect(&mut self, entries: usize) {
+        Self::expect(self, entries);
+    }
+
     fn step(&mut self, forward: bool) -> Option<(Slice, Slice)> {
         let item = if forward { self.next() } else { self.next_back() };
         item.map(|item| item.expect("an entry"))
@@ -107,6 +112,10 @@ impl TwoEnded for Iter {
 }
 
 impl TwoEnded for AsyncIter {
+    fn expect(&mut self, entries: usize) {
+        Self::expect(self, entries);
+    }
+
     fn step(&mut self, forward: bool) -> Option<(Slice, Slice)> {
         let item = if forward { block_on(self.next()) } else { block_on(self.next_back()) };
         item.map(|item| item.expect("an entry"))
@@ -127,6 +136,13 @@ impl Ends<'_> {
         let forward_of_four = [4, 0, 2, 3][random.below(4) as usize];
         let stops = random.below(4) == 0;
         let mut left = random.below(expected.len() as u64 + 1);
+        // Nothing, the truth, too much, or beyond all measure: the entries are the same.
+        match random.below(8) {
+            0 => iter.expect(left as usize),
+            1 => iter.expect(random.below(3_000) as usize),
+            2 => iter.expect(usize::MAX),
+            _ => {}
+        }
         loop {
             if stops && left == 0 {
                 return;

@@ -7,5 +7,6 @@ mod cancel;
 mod common;
 mod damage;
 mod differential;
+mod expected;
 mod faults;
 mod shared;

@@ -1,0 +1,98 @@
+//! What a scan that says its length reads: each level once, and little more than it wants.
+
+use rhumb::{
+    Compression, Database, Keyspace, KeyspaceOptions, TableOptions,
+    io::{ReadEngineKind, ReadMode},
+};
+
+use crate::common::{Random, block_on};
+
+const KEYS: u64 = 20_000;
+const VALUE_BYTES: usize = 1_000;
+const SCANS: u64 = 60;
+
+/// How many reads, and bytes of them, a number of scans took.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    calls: u64,
+    bytes: u64,
+}
+
+fn key_of(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn value_of(number: u64) -> Vec<u8> {
+    (0..VALUE_BYTES as u64).map(|i| (number.wrapping_mul(31) + i) as u8).collect()
+}
+
+/// A deep level of all keys and a table above it of every fourth, and no cache to speak of.
+fn fill(path: &std::path::Path) -> (Database, Keyspace) {
+    let db = Database::builder(path)
+        .memtable_bytes(8 << 20)
+        .memory_budget_bytes(1 << 20)
+        .read_engine(ReadEngineKind::Threads)
+        .read_mode(ReadMode::Direct)
+        .open()
+        .expect("open");
+    let table = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    let options = KeyspaceOptions { table, ..KeyspaceOptions::default() };
+    let keyspace = db.keyspace("k", options).expect("keyspace");
+    for number in 0..KEYS {
+        keyspace.insert(key_of(number), value_of(number)).expect("insert");
+    }
+    keyspace.compact().expect("compact");
+    for number in (0..KEYS).step_by(4) {
+        keyspace.insert(key_of(number), value_of(number)).expect("insert");
+    }
+    db.flush().expect("flush");
+    (db, keyspace)
+}
+
+/// What scans of `length` entries from random keys cost, each told `expected`.
+fn cost(db: &Database, keyspace: &Keyspace, length: u64, expected: usize, awaits: bool) -> Cost {
+    let mut random = Random(11);
+    let before = db.stats();
+    for _ in 0..SCANS {
+        let first = random.below(KEYS - length);
+        let check = |at: u64, key: &[u8], value: &[u8]| {
+            assert_eq!(key, key_of(first + at));
+            assert!(value == value_of(first + at), "a wrong value of {}", first + at);
+        };
+        if awaits {
+            let mut range = keyspace.range_async(key_of(first)..);
+            range.expect(expected);
+            for at in 0..length {
+                let item = block_on(range.next_with(|key, value| check(at, key, value)));
+                item.expect("an entry").expect("no error");
+            }
+        } else {
+            let mut range = keyspace.range(key_of(first)..);
+            range.expect(expected);
+            for at in 0..length {
+                let item = range.next_with(|key, value| check(at, key, value));
+                item.expect("an entry").expect("no error");
+            }
+        }
+    }
+    let after = db.stats();
+    Cost {
+        calls: after.block_read_calls - before.block_read_calls,
+        bytes: after.block_read_bytes - before.block_read_bytes,
+    }
+}
+
+#[test]
+fn a_scan_of_a_known_length_reads_each_level_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (db, keyspace) = fill(dir.path());
+    for awaits in [false, true] {
+        for length in [5, 50, 200] {
+            let unknown = cost(&db, &keyspace, length, 0, awaits);
+            let known = cost(&db, &keyspace, length, length as usize, awaits);
+            // Two levels, and now and then a part that was larger than the mean and a quarter.
+            assert!(known.calls <= SCANS * 2 * 3 / 2, "{length} entries: {known:?}");
+            assert!(known.bytes < unknown.bytes, "{length} entries: {known:?}, {unknown:?}");
+        }
+    }
+}
