@@ -4,7 +4,7 @@ use std::{cell::RefCell, path::Path};
 
 use anyhow::Result;
 use rhumb::{
-    Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, Partitioning, PersistMode,
+    Database, IndexKind, Iter, Keyspace, KeyspaceOptions, MemtableKind, Partitioning, PersistMode,
     StringCoding, TableOptions, Training,
     inspect::Inspector,
     io::{ReadEngineKind, ReadMode},
@@ -233,13 +233,13 @@ impl Session for RhumbSession<'_> {
     }
 
     fn scan(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
+        scan_by(self.keyspace.range(from..), on_entry)
+    }
+
+    fn scan_some(&mut self, from: &[u8], entries: usize, on_entry: OnEntry<'_>) -> Result<()> {
         let mut range = self.keyspace.range(from..);
-        while let Some(goes_on) = range.next_with(|key, value| on_entry(key, value)) {
-            if !goes_on?? {
-                break;
-            }
-        }
-        Ok(())
+        range.expect(entries);
+        scan_by(range, on_entry)
     }
 
     fn get_overlapped(
@@ -305,6 +305,16 @@ impl Session for RhumbSession<'_> {
         }
         Ok(())
     }
+}
+
+/// Visits what comes, until the visitor has enough.
+fn scan_by(mut range: Iter, on_entry: OnEntry<'_>) -> Result<()> {
+    while let Some(goes_on) = range.next_with(|key, value| on_entry(key, value)) {
+        if !goes_on?? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -168,7 +168,13 @@ pub trait Session {
     /// Visits entries in ascending order from the first that is not less than `from`.
     fn scan(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()>;
 
-    /// The same through the engine's asynchronous interface, if it has one.
+    /// The same for a caller that knows how many entries it will visit, about, and says so to an engine that
+    /// can be told.
+    fn scan_some(&mut self, from: &[u8], _entries: usize, on_entry: OnEntry<'_>) -> Result<()> {
+        self.scan(from, on_entry)
+    }
+
+    /// [`Session::scan`] through the engine's asynchronous interface, if it has one.
     fn scan_overlapped(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
         self.scan(from, on_entry)
     }

@@ -376,7 +376,8 @@ fn scan_between(
     first: u32,
     end: u32,
 ) -> Result<()> {
-    scan_by(contents, first, end, |on_entry| session.scan(from, on_entry))
+    let entries = (end - first) as usize;
+    scan_by(contents, first, end, |on_entry| session.scan_some(from, entries, on_entry))
 }
 
 /// Verifies that what `scan` visits are the records `first..end` and no others.

@@ -390,7 +390,7 @@ fn scan_some(
         *commits = now;
     }
     let (mut visited, mut last) = (0, Vec::new());
-    session.scan(from, &mut |key, value| {
+    session.scan_some(from, length as usize, &mut |key, value| {
         let follows = if visited == 0 { key == from } else { key > last.as_slice() };
         ensure!(follows, "a scan came to key {} out of order", key.escape_ascii());
         let is_valid = field.contents.values.version_of(key, value).is_some();

@@ -33,7 +33,8 @@ impl Engine for RocksDb {
              pinned in it; full Bloom filters of {} bits per key; hash index in data blocks; \
              blocks of 4 KiB; compression {}; write buffers {WRITE_BUFFERS_MAX} of {} bytes; \
              {} background jobs; write-ahead log without sync; pinned reads; direct reads {}; where \
-             reads overlap, ReadOptions::async_io, with io_uring {}",
+             the length of a scan is known, ReadOptions::readahead_size of as many entries as the \
+             last one had; where reads overlap, ReadOptions::async_io, with io_uring {}",
             tuning.cache_bytes,
             tuning.filter_bits,
             tuning.compression.name(),
@@ -98,6 +99,7 @@ impl Store for RocksDbStore {
             read: ReadOptions::default(),
             overlapped: overlapped(),
             write: WriteOptions::default(),
+            entry_bytes: 0,
         }))
     }
 
@@ -128,6 +130,8 @@ struct RocksDbSession<'a> {
     read: ReadOptions,
     overlapped: ReadOptions,
     write: WriteOptions,
+    /// How large the entries of the last scan were whose length was known, on average.
+    entry_bytes: usize,
 }
 
 /// Reads that the engine may have in flight together.
@@ -197,6 +201,19 @@ impl Session for RocksDbSession<'_> {
 
     fn scan(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()> {
         scan_by(self.db.raw_iterator(), from, on_entry)
+    }
+
+    fn scan_some(&mut self, from: &[u8], entries: usize, on_entry: OnEntry<'_>) -> Result<()> {
+        let mut read = ReadOptions::default();
+        read.set_readahead_size(entries * self.entry_bytes);
+        let (mut visited, mut bytes) = (0, 0);
+        scan_by(self.db.raw_iterator_opt(read), from, &mut |key, value| {
+            visited += 1;
+            bytes += key.len() + value.len();
+            on_entry(key, value)
+        })?;
+        self.entry_bytes = bytes.div_ceil(visited.max(1));
+        Ok(())
     }
 
     fn write(&mut self, group: &WriteGroup) -> Result<()> {
