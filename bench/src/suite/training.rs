@@ -1,10 +1,15 @@
 //! When models are trained, and what that costs whom: so many writers fill a store whose flushes train
-//! always, while writers are few, or never; then it is read as they left it.
+//! always, while writers are few, or never; then, when the store has come to rest, it is read.
 //!
 //! Beside the rate of the fill stands the CPU time of all threads for each write: on a machine whose cores
 //! are all taken this is what training costs, and it varies less than the rate does.
 //!
 //! Every value that is read is verified. Subjects take turns within each repetition.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 
@@ -64,8 +69,11 @@ pub fn run(options: &Options) -> Result<Report> {
                 let of_one = Sample::plain(cpu_ns / filled.units.max(1) as f64, "ns/op");
                 report.add(name, "fillrandom", writers, Sample::rate(&filled, "ops/s"));
                 report.add(name, "fillrandom_cpu", writers, of_one);
-                // As the writers left it, but for blocks that come into the cache.
+                // As the writers left it, but for blocks that come into the cache: reads that share the
+                // cores with compactions would tell who had more of those left to do.
+                come_to_rest();
                 warm_up(&field)?;
+                come_to_rest();
                 let read = work(Workload::ReadRandom, 1)?;
                 report.add(name, "read_after", writers, Sample::rate(&read, "ops/s"));
                 store.close()?;
@@ -74,4 +82,19 @@ pub fn run(options: &Options) -> Result<Report> {
         }
     }
     Ok(report)
+}
+
+/// Between two looks at how busy this process is.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Waits until the background threads have next to nothing to do, or for a minute.
+fn come_to_rest() {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(60) {
+        let before = process_cpu_time();
+        thread::sleep(LOOK);
+        if process_cpu_time() - before < LOOK / 20 {
+            break;
+        }
+    }
 }
