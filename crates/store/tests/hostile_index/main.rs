@@ -154,7 +154,9 @@ fn run(closed: &Closed, seed: u64) -> Result<Verdict, String> {
     });
     // Random bytes may also say that blocks start elsewhere, which the blocks' checksums tell.
     match answers {
-        Err(wrong) if change == Change::Bytes && wrong.contains("corrupt") => Ok(Verdict::Refused),
+        Err(wrong) if change == Change::Bytes && wrong.contains("is damaged") => {
+            Ok(Verdict::Refused)
+        }
         Err(wrong) => Err(wrong),
         Ok(()) => Ok(Verdict::Right(db.stats().indexes_refuted)),
     }
