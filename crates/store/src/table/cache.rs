@@ -27,8 +27,15 @@ use crate::sync::{
     shared_bytes::SharedBytes,
 };
 
-/// What a resident block costs besides its bytes: its allocation and its place in the books.
-const OVERHEAD_BYTES: u64 = 112;
+/// What a resident block costs besides its bytes: its allocation, its place in the books, and that of a
+/// block that was evicted and is remembered.
+const OVERHEAD_BYTES: u64 = 144;
+/// The share of blocks that were used again since they came, or came again; the others are on trial. A
+/// larger share keeps hardly more of what points read again and again, and makes scans, whose blocks come
+/// many at once, wait longer for theirs: with a share of 0.97 they read 4 % more often.
+const PROVEN_SHARE: f64 = 0.8;
+/// How many evicted blocks are remembered, of as many as there is room for: who comes back is proven.
+const REMEMBERED_SHARE: f64 = 1.0;
 /// How many blocks in a row may claim their second chance before one must go without: bounds the
 /// time that an insertion holds a lock.
 const SECOND_CHANCES_MAX: u32 = 32;
@@ -80,6 +87,8 @@ impl BlockCache {
         let options = OptionsBuilder::new()
             .estimated_items_capacity(expected.max(64))
             .weight_capacity(bytes)
+            .hot_allocation(PROVEN_SHARE)
+            .ghost_allocation(REMEMBERED_SHARE)
             .build()
             .expect("both capacities are given");
         let statistics = Arc::new(Statistics::default());
