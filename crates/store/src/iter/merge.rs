@@ -16,7 +16,7 @@ use crate::{
     plan::{Progress, drivers::read_many},
     ranges::RangeView,
     sync::primitive::Arc,
-    table::{BlockRef, Step},
+    table::{BlockRef, Extent, Step, TableCursor},
     types::{SeqNo, compare_entries, compare_keys},
 };
 
@@ -87,10 +87,8 @@ pub(crate) struct Merge {
     start: Start,
     /// Where it will be left at the latest: a source that begins beyond takes no part.
     end: Bound<Box<[u8]>>,
-    /// How many entries will be wanted, about.
+    /// How many more keys will be wanted, about; 0 if nobody knows.
     expected: usize,
-    /// Whether the tables were told how much of that each will give, or there is nothing to tell.
-    is_dealt: bool,
     phase: Phase,
     /// The partitions behind these sources.
     partitions: Option<PartitionWalk>,
@@ -131,30 +129,36 @@ impl Merge {
             start,
             end,
             expected: 0,
-            is_dealt: true,
             phase: Phase::Fresh,
             partitions,
         }
     }
 
-    /// Says how many entries will be wanted, about; to be called before the walk begins.
+    /// Says how many keys will be wanted, about; to be called before the walk begins.
     pub(crate) fn expect(&mut self, entries: usize) {
         self.expected = entries;
-        self.is_dealt = entries == 0;
     }
 
-    /// Says to each table how many pages the walk will want of it. Only done by a walk that waits for a
-    /// block: others have no use for it.
+    /// One of those keys was given.
+    #[inline]
+    pub(crate) fn note_given(&mut self) {
+        self.expected = self.expected.saturating_sub(1);
+    }
+
+    /// Has each table want what it lacks of its share of the keys to come, those that wait for these blocks
+    /// and the others. Only done by a walk that waits for a block: where all is in memory, nobody asks.
     #[cold]
-    fn deal(&mut self) {
-        self.is_dealt = true;
-        let whole = self.sources.iter().map(Source::extent).sum();
-        for source in &mut self.sources {
-            let pages = source.extent().pages_of(self.expected, whole);
+    fn foresee(&mut self, waiting: &[(usize, u32)]) -> Result<()> {
+        let keys = Extent::keys_of(self.sources.iter().map(Source::extent));
+        for (at, source) in self.sources.iter_mut().enumerate() {
+            let extent = source.extent();
+            let pages = |demand| extent.pages_of(self.expected, keys, demand);
+            let block = waiting.iter().find(|(waits, _)| *waits == at).map(|(_, block)| *block);
             if let Some(cursor) = source.table_cursor() {
-                cursor.expect(pages);
+                cursor.foresee(block, pages, !self.forward)?;
             }
         }
+        Ok(())
     }
 
     /// Goes to the first entry. All sources are started before the first is waited for, so that what
@@ -326,13 +330,14 @@ impl Merge {
         }
     }
 
-    /// Waits for the block that was asked for. What several sources need at the start is read at once.
+    /// Waits for the block that was asked for. What several sources need is read at once: at the start,
+    /// and where the walk said how long it is.
     pub(crate) fn fetch(&mut self) -> Result<Option<BlockRef>> {
-        if !self.is_dealt {
-            self.deal();
-        }
         let waiting = self.waiting();
-        if waiting.len() > 1 {
+        if self.expected > 0 {
+            self.foresee(&waiting)?;
+        }
+        if self.expected > 0 || waiting.len() > 1 {
             self.read_together(&waiting)?;
         }
         let Some((at, block)) = waiting.last() else { return Ok(None) };
@@ -340,22 +345,27 @@ impl Merge {
         cursor.map(|cursor| cursor.fetch(*block)).transpose()
     }
 
-    /// Reads the first pieces of several sources with one queue.
+    /// Reads what sources want with one queue: those that wait for these blocks, and others that foresaw
+    /// something.
     fn read_together(&mut self, waiting: &[(usize, u32)]) -> Result<()> {
-        let mut wanted = Vec::new();
         for (at, block) in waiting {
-            let Some(cursor) = self.sources[*at].table_cursor() else { continue };
-            cursor.want(*block)?;
-            wanted.extend(cursor.small_part().map(|part| (*at, part)));
+            let cursor = self.sources[*at].table_cursor();
+            cursor.map_or(Ok(()), |cursor| cursor.want(*block))?;
         }
+        let parts = |(at, source): (usize, &mut Source)| {
+            source.table_cursor()?.small_part().map(|part| (at, part))
+        };
+        let wanted: Vec<_> = self.sources.iter_mut().enumerate().filter_map(parts).collect();
         let Some(engine) = wanted.first().and_then(|(at, _)| self.sources[*at].table()) else {
             return Ok(());
         };
         let engine = Arc::clone(engine.reads());
-        let parts = wanted.into_iter();
-        for (at, result, bytes) in read_many(&engine, parts) {
-            if let Some(cursor) = self.sources[at].table_cursor() {
-                cursor.put_small(result, bytes)?;
+        for (at, result, bytes) in read_many(&engine, wanted.into_iter()) {
+            let Some(cursor) = self.sources[at].table_cursor() else { continue };
+            let put = cursor.put_small(result, bytes);
+            // What nobody waits for may never be needed: who does need it reads it again, and fails.
+            if waiting.iter().any(|(waits, _)| *waits == at) {
+                put?;
             }
         }
         Ok(())
@@ -363,15 +373,15 @@ impl Merge {
 
     /// Has all that is needed begun, and takes the block that was asked for once it is there.
     pub(crate) fn poll_fetch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<BlockRef>>> {
-        if !self.is_dealt {
-            self.deal();
-        }
         let waiting = self.waiting();
-        for (at, block) in &waiting {
-            let Some(cursor) = self.sources[*at].table_cursor() else { continue };
-            cursor.want(*block)?;
-            cursor.start();
+        if self.expected > 0 {
+            self.foresee(&waiting)?;
         }
+        for (at, block) in &waiting {
+            let cursor = self.sources[*at].table_cursor();
+            cursor.map_or(Ok(()), |cursor| cursor.want(*block))?;
+        }
+        self.sources.iter_mut().filter_map(Source::table_cursor).for_each(TableCursor::start);
         let Some((at, block)) = waiting.last() else { return Poll::Ready(Ok(None)) };
         let Some(cursor) = self.sources[*at].table_cursor() else { return Poll::Ready(Ok(None)) };
         cursor.poll_fetch(*block, cx).map_ok(Some)

@@ -149,6 +149,7 @@ impl Walk {
             match if self.forward { self.look() } else { self.look_back() } {
                 Look::Stands => {
                     self.tombstones = 0;
+                    self.merge.note_given();
                     return Ok(Progress::Done(true));
                 }
                 Look::Ended => return Ok(Progress::Done(false)),

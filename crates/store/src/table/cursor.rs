@@ -21,7 +21,7 @@ use super::{
     TableCounters,
     block::{BlockRef, BlockView, Damaged, Shape, Target},
     bracket::{Bracket, Side},
-    read_ahead::{Access, ReadAhead},
+    read_ahead::{Access, Demand, ReadAhead},
     reader::Table,
 };
 use crate::{
@@ -123,11 +123,6 @@ impl TableCursor {
         Self { ahead, ..Self::new(table, self.ahead.access()) }
     }
 
-    /// Says how many pages the walk will want, about. Before the first block is fetched.
-    pub(crate) fn expect(&mut self, pages: u32) {
-        self.ahead.expect(pages);
-    }
-
     /// Moves to the first entry at or after (`key`, `seq`) in the order of entries: the newest
     /// version of `key` that a reader at `seq` sees, or else whatever follows.
     ///
@@ -212,6 +207,25 @@ impl TableCursor {
     pub(crate) fn want(&mut self, number: u32) -> Result<()> {
         let backward = matches!(self.goal, Goal::Last | Goal::SeekBefore);
         self.ahead.want(&self.table, number, backward)
+    }
+
+    /// Says that the walk will want so many pages of the cursor's source, about. Those that are not in memory
+    /// are [wanted] now: from the block that it waits for, if it does, or else from the one that it
+    /// stands in.
+    ///
+    /// [wanted]: TableCursor::small_part
+    pub(crate) fn foresee(
+        &mut self,
+        waits_for: Option<u32>,
+        pages: impl Fn(Demand) -> u32,
+        backward: bool,
+    ) -> Result<()> {
+        let (number, demand) = match (waits_for, &self.standing) {
+            (Some(number), _) => (number, Demand::Waiting),
+            (None, Some(standing)) => (standing.number, Demand::Standing),
+            (None, None) => return Ok(()),
+        };
+        self.ahead.foresee(&self.table, number, demand, pages(demand), backward)
     }
 
     /// Brings in a block that the cursor asked for.

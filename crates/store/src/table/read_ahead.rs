@@ -26,6 +26,7 @@ use crate::{
         engine::{Pending, ReadPart},
         read_full,
     },
+    sync::epoch::pin,
 };
 
 /// How many pages the pieces of a long walk have.
@@ -36,6 +37,9 @@ const GROWTH: u32 = 4;
 const PAGES_SCARCE: u32 = (20 << 10) / PAGE_BYTES as u32;
 /// How many pieces of a long walk are asked for beyond the one that it is in.
 const PIECES_AHEAD: usize = 3;
+/// A walk that will want more pages than this is a long one from the start: it reads ahead less than it
+/// wants.
+const PAGES_LONG: u32 = (PIECES_AHEAD as u32 + 1) * PAGES_MAX;
 
 /// How far a cursor reads ahead, and what becomes of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,16 +82,49 @@ impl Extent {
         Self { entries: table.meta().entries, pages: u64::from(table.data_pages()) }
     }
 
-    /// How many pages a walk touches here, most times, if it wants `entries` entries of `whole`, which
-    /// this is a part of, and keys of all parts lie among each other. 1 at least.
-    ///
-    /// What it wants of one part varies: the mean and a quarter, and a block at either end, is enough for
-    /// most walks, and what is missing costs another read.
-    pub(crate) fn pages_of(self, entries: usize, whole: Self) -> u32 {
-        let wanted = u128::from(self.pages) * entries as u128;
-        let mean = wanted.div_ceil(u128::from(whole.entries.max(1)));
-        u32::try_from(mean + mean / 4 + 2).unwrap_or(u32::MAX)
+    /// About how many keys these hold: as many as entries if none lies in two of them, no more than are in
+    /// the largest if the others are newer versions of its keys. Nobody knows, so it is the middle.
+    pub(crate) fn keys_of(parts: impl Iterator<Item = Self>) -> u64 {
+        let (sum, largest) = parts.fold((0, 0), |(sum, largest): (u64, u64), part| {
+            (sum + part.entries, largest.max(part.entries))
+        });
+        u64::midpoint(sum, largest)
     }
+
+    /// How many pages a walk touches here if it wants `wanted` of so many keys, which the entries of this
+    /// and of others have, all among each other. 1 at least.
+    pub(crate) fn pages_of(self, wanted: usize, keys: u64, demand: Demand) -> u32 {
+        /// The square of sizes' deviation by their mean, for entries of half and of twice the mean.
+        const SIZE_VARIANCE: f64 = 0.25;
+        let share = self.entries as f64 / keys.max(1) as f64;
+        let mean = wanted as f64 * share;
+        let pages_each = self.pages as f64 / self.entries.max(1) as f64;
+        // The walk begins anywhere within its first page, so it touches one more than it has entries for.
+        let pages = match demand {
+            // How many entries lie here varies as if each were drawn, and so does their size.
+            Demand::Waiting => {
+                let deviation = (mean * (1.0 - share + SIZE_VARIANCE)).sqrt();
+                (mean + 2.0 * deviation) * pages_each + 1.0
+            }
+            Demand::Standing => mean * pages_each + 1.0 - WORTHWHILE,
+        };
+        // Saturates.
+        pages.ceil() as u32
+    }
+}
+
+/// Reading a page beside others is worth it if it is needed in so many of all cases: waiting for it later
+/// takes several times as long.
+const WORTHWHILE: f64 = 0.15;
+
+/// How badly a cursor needs its share of a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// It waits for a block, and what it reads may as well be enough for most walks: what is missing costs
+    /// another read, what is too much only bandwidth.
+    Waiting,
+    /// It stands in a block, and what it reads it would not read otherwise, or later.
+    Standing,
 }
 
 impl Sum for Extent {
@@ -106,10 +143,8 @@ pub(crate) struct ReadAhead {
     /// In the direction of the walk, without gaps.
     pieces: VecDeque<Piece>,
     backward: bool,
-    /// How many pages the next piece has, unless more is expected.
+    /// How many pages the next piece has, unless it was [foreseen](ReadAhead::foresee).
     pages: u32,
-    /// How many pages the walk is expected to want beyond those of the pieces; 0 if nobody knows.
-    expected: u32,
 }
 
 /// A run of pages.
@@ -150,21 +185,12 @@ impl ReadAhead {
     /// Nothing, at the beginning of a walk.
     pub(crate) fn new(access: Access) -> Self {
         let pages = access.first_pages();
-        Self { access, pieces: VecDeque::new(), backward: false, pages, expected: 0 }
+        Self { access, pieces: VecDeque::new(), backward: false, pages }
     }
 
     /// Nothing, in a walk that comes from a neighbouring table.
     pub(crate) fn following(&self) -> Self {
-        Self { pages: self.pages, expected: self.expected, ..Self::new(self.access) }
-    }
-
-    /// Says how many pages the walk will want from where it begins, about: the first piece gets so many,
-    /// and where the table ends before, that of the next table the rest.
-    pub(crate) fn expect(&mut self, pages: u32) {
-        if self.access != Access::Blocks {
-            // Less than the pieces of a long walk, which are not read by a caller that waits.
-            self.expected = pages.min(PAGES_MAX - 1);
-        }
+        Self { pages: self.pages, ..Self::new(self.access) }
     }
 
     /// How the cursor uses the cache.
@@ -211,14 +237,97 @@ impl ReadAhead {
         if self.pages > PAGES_SCARCE && !has_room(table, self.pages) {
             self.pages = PAGES_SCARCE;
         }
-        if self.expected > PAGES_SCARCE && !has_room(table, self.expected) {
-            self.expected = 0;
-        }
-        let pages = if self.expected > 0 { self.expected } else { self.pages };
-        if let Some((first, last)) = self.next_pages(table, pages, Some(address)) {
+        if let Some((first, last)) = self.next_pages(table, self.pages, Some(address)) {
             self.add(first, last);
+            self.grow();
         }
         Ok(())
+    }
+
+    /// Says that the walk, which waits for block `number` or stands in it, will want so many pages from its
+    /// first on, about. What of them is not in memory is wanted now, in one piece from the first page to the
+    /// last: blocks that are resident before and behind are not read again.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Corrupt`] if there is no such block.
+    pub(crate) fn foresee(
+        &mut self,
+        table: &Table,
+        number: u32,
+        demand: Demand,
+        pages: u32,
+        backward: bool,
+    ) -> Result<()> {
+        if self.access == Access::Blocks {
+            return Ok(());
+        }
+        if pages > PAGES_LONG {
+            self.pages = PAGES_MAX;
+            return Ok(());
+        }
+        // Less than the pieces of a long walk, which are not read by a caller that waits.
+        let pages = pages.min(PAGES_MAX - 1);
+        let held = (demand == Demand::Standing).then_some(number);
+        let Some((first, last)) = self.missing(table, number, held, pages, backward)? else {
+            return Ok(());
+        };
+        if last - first >= PAGES_SCARCE && !has_room(table, last - first + 1) {
+            return Ok(());
+        }
+        self.add(first, last);
+        Ok(())
+    }
+
+    /// The first and the last page of what a walk over so many pages from block `number` on will find
+    /// neither in the cache nor in a piece; block `held` it has. Pieces that such a walk does not touch are
+    /// let go.
+    fn missing(
+        &mut self,
+        table: &Table,
+        number: u32,
+        held: Option<u32>,
+        pages: u32,
+        backward: bool,
+    ) -> Result<Option<(u32, u32)>> {
+        let start = table.address(number)?;
+        let window = if backward {
+            (start.last_page.saturating_sub(pages - 1), start.last_page)
+        } else {
+            (start.first_page, start.first_page.saturating_add(pages - 1))
+        };
+        let is_touched = |(lo, hi): (u32, u32)| lo <= window.1 && window.0 < hi;
+        if self.backward != backward || !self.span().is_some_and(is_touched) {
+            self.pieces.clear();
+            self.backward = backward;
+        }
+        let guard = pin();
+        let mut missing: Option<(u32, u32)> = None;
+        let mut next = Some(number);
+        while let Some(number) = next.filter(|number| *number < table.index().block_count()) {
+            let address = table.address(number)?;
+            if address.last_page < window.0 || window.1 < address.first_page {
+                break;
+            }
+            let is_here = held == Some(number) || table.blocks().peek(number, &guard).is_some();
+            if !is_here && !self.covers(address) {
+                let (first, last) = missing.unwrap_or((address.first_page, address.last_page));
+                missing = Some((first.min(address.first_page), last.max(address.last_page)));
+            }
+            next = if backward { number.checked_sub(1) } else { number.checked_add(1) };
+        }
+        // Pieces follow each other in the direction of the walk, without gaps.
+        Ok(match (missing, self.span()) {
+            (Some((first, last)), Some((lo, hi))) if backward && last < hi => {
+                lo.checked_sub(1).map(|before| (first, before))
+            }
+            (Some((first, last)), Some((lo, hi))) if !backward && first >= lo => Some((hi, last)),
+            (Some(missing), Some(_)) => {
+                self.pieces.clear();
+                Some(missing)
+            }
+            (missing, _) => missing,
+        })
     }
 
     /// The pages of the next piece, which has so many and reaches to `address` if that is given; `None` at
@@ -251,9 +360,11 @@ impl ReadAhead {
     fn add(&mut self, first: u32, last: u32) {
         let piece = Piece { first, count: last - first + 1, state: PieceState::Wanted };
         self.pieces.push_back(piece);
-        if self.expected > 0 {
-            self.expected = self.expected.saturating_sub(last - first + 1);
-        } else if self.access != Access::Blocks {
+    }
+
+    /// The next piece is larger than the one before.
+    fn grow(&mut self) {
+        if self.access != Access::Blocks {
             self.pages = (self.pages * GROWTH).min(PAGES_MAX);
         }
     }
@@ -298,6 +409,7 @@ impl ReadAhead {
         while self.is_long() && self.pieces.len() <= PIECES_AHEAD && has_room(table, self.pages) {
             let Some((first, last)) = self.next_pages(table, self.pages, None) else { break };
             self.add(first, last);
+            self.grow();
         }
         for piece in &mut self.pieces {
             if matches!(piece.state, PieceState::Wanted) {

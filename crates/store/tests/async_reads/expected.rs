@@ -26,11 +26,11 @@ fn value_of(number: u64) -> Vec<u8> {
     (0..VALUE_BYTES as u64).map(|i| (number.wrapping_mul(31) + i) as u8).collect()
 }
 
-/// A deep level of all keys and a table above it of every fourth, and no cache to speak of.
-fn fill(path: &std::path::Path) -> (Database, Keyspace) {
+/// A deep level of all keys and a table above it of every fourth, and so much memory.
+fn fill(path: &std::path::Path, memory_bytes: u64) -> (Database, Keyspace) {
     let db = Database::builder(path)
         .memtable_bytes(8 << 20)
-        .memory_budget_bytes(1 << 20)
+        .memory_budget_bytes(memory_bytes)
         .read_engine(ReadEngineKind::Threads)
         .read_mode(ReadMode::Direct)
         .open()
@@ -49,32 +49,33 @@ fn fill(path: &std::path::Path) -> (Database, Keyspace) {
     (db, keyspace)
 }
 
-/// What scans of `length` entries from random keys cost, each told `expected`.
-fn cost(db: &Database, keyspace: &Keyspace, length: u64, expected: usize, awaits: bool) -> Cost {
-    let mut random = Random(11);
-    let before = db.stats();
-    for _ in 0..SCANS {
-        let first = random.below(KEYS - length);
-        let check = |at: u64, key: &[u8], value: &[u8]| {
-            assert_eq!(key, key_of(first + at));
-            assert!(value == value_of(first + at), "a wrong value of {}", first + at);
-        };
-        if awaits {
-            let mut range = keyspace.range_async(key_of(first)..);
-            range.expect(expected);
-            for at in 0..length {
-                let item = block_on(range.next_with(|key, value| check(at, key, value)));
-                item.expect("an entry").expect("no error");
-            }
-        } else {
-            let mut range = keyspace.range(key_of(first)..);
-            range.expect(expected);
-            for at in 0..length {
-                let item = range.next_with(|key, value| check(at, key, value));
-                item.expect("an entry").expect("no error");
-            }
+/// Scans `length` entries from `first`, told to expect `expected`.
+fn scan(keyspace: &Keyspace, first: u64, length: u64, expected: usize, awaits: bool) {
+    let check = |at: u64, key: &[u8], value: &[u8]| {
+        assert_eq!(key, key_of(first + at));
+        assert!(value == value_of(first + at), "a wrong value of {}", first + at);
+    };
+    if awaits {
+        let mut range = keyspace.range_async(key_of(first)..);
+        range.expect(expected);
+        for at in 0..length {
+            let item = block_on(range.next_with(|key, value| check(at, key, value)));
+            item.expect("an entry").expect("no error");
+        }
+    } else {
+        let mut range = keyspace.range(key_of(first)..);
+        range.expect(expected);
+        for at in 0..length {
+            let item = range.next_with(|key, value| check(at, key, value));
+            item.expect("an entry").expect("no error");
         }
     }
+}
+
+/// What `work` reads.
+fn cost(db: &Database, work: impl FnOnce()) -> Cost {
+    let before = db.stats();
+    work();
     let after = db.stats();
     Cost {
         calls: after.block_read_calls - before.block_read_calls,
@@ -82,17 +83,52 @@ fn cost(db: &Database, keyspace: &Keyspace, length: u64, expected: usize, awaits
     }
 }
 
+/// What scans of `length` entries from random keys cost, each told `expected`.
+fn cost_of_scans(
+    (db, keyspace): (&Database, &Keyspace),
+    length: u64,
+    expected: usize,
+    awaits: bool,
+) -> Cost {
+    let mut random = Random(11);
+    cost(db, || {
+        for _ in 0..SCANS {
+            scan(keyspace, random.below(KEYS - length), length, expected, awaits);
+        }
+    })
+}
+
 #[test]
 fn a_scan_of_a_known_length_reads_each_level_once() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (db, keyspace) = fill(dir.path());
+    let (db, keyspace) = fill(dir.path(), 1 << 20);
     for awaits in [false, true] {
         for length in [5, 50, 200] {
-            let unknown = cost(&db, &keyspace, length, 0, awaits);
-            let known = cost(&db, &keyspace, length, length as usize, awaits);
+            let unknown = cost_of_scans((&db, &keyspace), length, 0, awaits);
+            let known = cost_of_scans((&db, &keyspace), length, length as usize, awaits);
             // Two levels, and now and then a part that was larger than the mean and a quarter.
             assert!(known.calls <= SCANS * 2 * 3 / 2, "{length} entries: {known:?}");
             assert!(known.bytes < unknown.bytes, "{length} entries: {known:?}, {unknown:?}");
         }
+    }
+}
+
+/// The first 40 entries of every scan are in the cache, and the last ten; 30 of the deep level are not, and
+/// eight of the other: eleven pages, of which some came with the others.
+#[test]
+fn what_is_in_the_cache_is_not_read_with_the_rest() {
+    const STEP: u64 = 300;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (db, keyspace) = fill(dir.path(), 64 << 20);
+    for awaits in [false, true] {
+        let lap = u64::from(awaits) * STEP / 2;
+        let firsts = (0..SCANS).map(|at| lap + at * STEP);
+        for first in firsts.clone() {
+            scan(&keyspace, first, 40, 40, awaits);
+            scan(&keyspace, first + 70, 30, 30, awaits);
+        }
+        let rest = cost(&db, || firsts.for_each(|first| scan(&keyspace, first, 80, 80, awaits)));
+        assert!(rest.calls <= SCANS * 5 / 2, "{rest:?}");
+        assert!(rest.bytes <= SCANS * 14 * 4096, "{rest:?}");
     }
 }
