@@ -280,8 +280,8 @@ impl ReadAhead {
     }
 
     /// The first and the last page of what a walk over so many pages from block `number` on will find
-    /// neither in the cache nor in a piece; block `held` it has. Pieces that such a walk does not touch are
-    /// let go.
+    /// neither in the cache nor in a piece; block `held` it has. Pieces that have no part in that are let go
+    /// once there is something to read.
     fn missing(
         &mut self,
         table: &Table,
@@ -296,8 +296,7 @@ impl ReadAhead {
         } else {
             (start.first_page, start.first_page.saturating_add(pages - 1))
         };
-        let is_touched = |(lo, hi): (u32, u32)| lo <= window.1 && window.0 < hi;
-        if self.backward != backward || !self.span().is_some_and(is_touched) {
+        if self.backward != backward {
             self.pieces.clear();
             self.backward = backward;
         }
@@ -316,18 +315,17 @@ impl ReadAhead {
             }
             next = if backward { number.checked_sub(1) } else { number.checked_add(1) };
         }
+        let Some((first, last)) = missing else { return Ok(None) };
         // Pieces follow each other in the direction of the walk, without gaps.
-        Ok(match (missing, self.span()) {
-            (Some((first, last)), Some((lo, hi))) if backward && last < hi => {
-                lo.checked_sub(1).map(|before| (first, before))
-            }
-            (Some((first, last)), Some((lo, hi))) if !backward && first >= lo => Some((hi, last)),
-            (Some(missing), Some(_)) => {
+        let span = self.span().filter(|(lo, hi)| *lo <= window.1 && window.0 < *hi);
+        Ok(Some(match span {
+            Some((lo, hi)) if backward && first < lo && last < hi => (first, lo - 1),
+            Some((lo, hi)) if !backward && lo <= first && hi <= last => (hi, last),
+            _ => {
                 self.pieces.clear();
-                Some(missing)
+                (first, last)
             }
-            (missing, _) => missing,
-        })
+        }))
     }
 
     /// The pages of the next piece, which has so many and reaches to `address` if that is given; `None` at
@@ -524,4 +522,41 @@ fn page_range(piece: &Piece, address: BlockAddress) -> &[u8] {
     let from = address.first_page.saturating_sub(piece.first) as usize * PAGE_BYTES;
     let to = (address.last_page + 1).min(piece.end()) - piece.first;
     &piece.bytes()[from..to as usize * PAGE_BYTES]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(entries: u64, pages: u64) -> Extent {
+        Extent { entries, pages }
+    }
+
+    #[test]
+    fn keys_lie_between_the_largest_part_and_all_entries() {
+        assert_eq!(Extent::keys_of([of(900, 1), of(100, 1)].into_iter()), 950);
+        assert_eq!(Extent::keys_of([of(900, 1)].into_iter()), 900);
+        assert_eq!(Extent::keys_of(std::iter::empty()), 0);
+    }
+
+    #[test]
+    fn a_share_is_enough_and_not_much_more() {
+        let whole = of(1_000_000, 250_000);
+        for wanted in [1, 4, 50, 400] {
+            let pages = whole.pages_of(wanted, 1_000_000, Demand::Waiting);
+            let needed = wanted as u32 / 4 + 1;
+            assert!((needed..=needed + 2 + needed / 3).contains(&pages), "{wanted}: {pages}");
+        }
+        let small = of(30_000, 7_500);
+        assert_eq!(small.pages_of(50, 1_000_000, Demand::Waiting), 3);
+        assert_eq!(small.pages_of(50, 1_000_000, Demand::Standing), 2, "a third of all cross over");
+        assert_eq!(small.pages_of(10, 1_000_000, Demand::Standing), 1, "few do");
+    }
+
+    #[test]
+    fn no_share_is_too_large_or_too_small_to_say() {
+        assert_eq!(of(0, 0).pages_of(1000, 0, Demand::Waiting), 1);
+        assert_eq!(of(0, 0).pages_of(1000, 0, Demand::Standing), 1);
+        assert_eq!(of(1, u64::MAX).pages_of(usize::MAX, 1, Demand::Waiting), u32::MAX);
+    }
 }
