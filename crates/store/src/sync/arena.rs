@@ -25,8 +25,9 @@ pub(crate) const CHUNK_BYTES: usize = 2 << 20;
 /// The largest block that shares a chunk with others. With a sanitizer each block is a chunk of its own,
 /// so that it sees who uses memory that was given back.
 const SHARED_BYTES_MAX: usize = if cfg!(sanitized) { 0 } else { CHUNK_BYTES };
-/// What the size of a chunk is a multiple of, and its address.
-const CHUNK_ALIGN: usize = if cfg!(sanitized) { ALIGN } else { CHUNK_BYTES };
+/// What the length of a larger block is rounded up to: a multiple of every system's pages. The end of it that
+/// does not fill a large page is in small ones.
+const LARGE_ALIGN: usize = if cfg!(sanitized) { ALIGN } else { 64 << 10 };
 /// Blocks are worth moving out of a chunk of which one part in so many is free.
 const STRAY_FREE: usize = 4;
 /// A packed arena has a spare chunk made ahead of need for each so many that it has,
@@ -165,9 +166,12 @@ impl Arena {
         let bytes = bytes.next_multiple_of(ALIGN);
         self.used.fetch_add(bytes, Ordering::Relaxed);
         if bytes > SHARED_BYTES_MAX {
-            // Large pages are for maps that fill them.
-            let is_first = self.state.lock().chunks.starts.is_empty();
-            let memory = Mapping::new(bytes.next_multiple_of(CHUNK_ALIGN), !is_first);
+            let wants_large_pages = {
+                let state = self.state.lock();
+                // A map's first block may stay nearly empty.
+                !(state.is_packed && state.chunks.starts.is_empty())
+            };
+            let memory = Mapping::new(bytes.next_multiple_of(LARGE_ALIGN), wants_large_pages);
             return self.state.lock().add_chunk(memory);
         }
         let (found, ahead) = {
@@ -443,7 +447,10 @@ mod system {
         ptr::NonNull,
     };
 
-    use super::CHUNK_ALIGN;
+    use super::{ALIGN, CHUNK_BYTES};
+
+    /// What the address of a chunk is a multiple of.
+    const CHUNK_ALIGN: usize = if cfg!(sanitized) { ALIGN } else { CHUNK_BYTES };
 
     fn layout(bytes: usize) -> Layout {
         let layout = Layout::from_size_align(bytes, CHUNK_ALIGN);

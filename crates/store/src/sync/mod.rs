@@ -13,6 +13,8 @@ pub(crate) mod epoch;
 pub(crate) mod limbo;
 #[cfg(any(loom, shuttle))]
 mod modelled;
+#[cfg(not(any(alone, loom, shuttle)))]
+pub(crate) mod placed;
 pub(crate) mod prefetch;
 pub(crate) mod primitive;
 #[cfg(not(any(alone, loom, shuttle)))]

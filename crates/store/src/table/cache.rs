@@ -23,6 +23,7 @@ use super::block::BlockRef;
 use crate::sync::{
     arena::Arena,
     epoch::{EpochSlot, Guard, Loaded, pin},
+    placed::Placed,
     prefetch::prefetch,
     shared_bytes::SharedBytes,
 };
@@ -105,6 +106,11 @@ impl BlockCache {
         BlockRef::from_shared(SharedBytes::copy_to(&self.arena, payload))
     }
 
+    /// The memory that blocks are in, for what tables keep to find them.
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
     /// Changes the budget; evicts down to it.
     pub(crate) fn set_capacity(&self, bytes: u64) {
         if self.statistics.capacity.swap(bytes, Ordering::Relaxed) != bytes {
@@ -157,16 +163,17 @@ const BEFORE_ENTRY_BYTES: usize = 256;
 /// The blocks of one open table that may be resident.
 pub(crate) struct TableBlocks {
     table: u64,
-    slots: Arc<[EpochSlot]>,
+    slots: Arc<Placed<EpochSlot>>,
     cache: Arc<BlockCache>,
 }
 
 impl TableBlocks {
     /// Slots for a table of `count` blocks, all empty. Eight bytes each.
     pub(crate) fn new(cache: &Arc<BlockCache>, count: u32) -> Self {
+        let slots = (0..count as usize).map(|_| EpochSlot::empty());
         Self {
             table: cache.next_table.fetch_add(1, Ordering::Relaxed),
-            slots: (0..count).map(|_| EpochSlot::empty()).collect(),
+            slots: Arc::new(Placed::new(&cache.arena, slots)),
             cache: Arc::clone(cache),
         }
     }
@@ -242,7 +249,7 @@ impl TableBlocks {
 
     /// Bytes of memory that the slots take.
     pub(crate) fn slot_bytes(&self) -> usize {
-        size_of_val(&*self.slots)
+        self.slots.memory_bytes()
     }
 
     /// Tells the books that a block was used, unless they are busy. Once per block and residency.
@@ -265,14 +272,16 @@ impl Drop for TableBlocks {
         }
         // Nobody reads the slots any more (invariant 3), so their blocks are freed now and not an
         // epoch later; an eviction that holds the slots just now frees them with the last holder.
-        Arc::get_mut(&mut self.slots).into_iter().flatten().for_each(|slot| drop(slot.take()));
+        if let Some(slots) = Arc::get_mut(&mut self.slots) {
+            slots.iter_mut().for_each(|slot| drop(slot.take()));
+        }
     }
 }
 
 /// A block in the books: where it is, and what it weighs.
 #[derive(Clone)]
 struct Resident {
-    slots: Arc<[EpochSlot]>,
+    slots: Arc<Placed<EpochSlot>>,
     weight: u64,
 }
 

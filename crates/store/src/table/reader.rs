@@ -100,7 +100,7 @@ impl Table {
             None => retry("open", &path, || ctx.fs.open(&path, ctx.read_mode))?,
         };
         let base = part.as_ref().map_or(0, |part| part.offset());
-        let parts = load(file, &path, meta.id).map_err(|error| behind(error, base))?;
+        let parts = load(ctx, file, &path, meta.id).map_err(|error| behind(error, base))?;
         let shift = meta.seq_min.saturating_sub(parts.meta.seq_min);
         let described = TableMeta {
             place: meta.place,
@@ -147,7 +147,7 @@ impl Table {
     pub(crate) fn read_meta(ctx: &TableContext, id: FileId) -> Result<TableMeta> {
         let path = table_path(&ctx.dir, id);
         let file = retry("open", &path, || ctx.fs.open(&path, ctx.read_mode))?;
-        Ok(load(file, &path, id)?.meta)
+        Ok(load(ctx, file, &path, id)?.meta)
     }
 
     /// What describes the table.
@@ -499,7 +499,7 @@ fn open_values(ctx: &TableContext, meta: &TableMeta) -> Result<Option<ValueFile>
 }
 
 /// Reads and verifies everything of a table but its data.
-fn load(file: Arc<dyn ReadableFile>, path: &Path, id: FileId) -> Result<Parts> {
+fn load(ctx: &TableContext, file: Arc<dyn ReadableFile>, path: &Path, id: FileId) -> Result<Parts> {
     let file_bytes = retry("stat", path, || file.len())?;
     if file_bytes < TABLE_BYTES_MIN || !file_bytes.is_multiple_of(PAGE_BYTES as u64) {
         let found = format!("{file_bytes} bytes");
@@ -533,7 +533,8 @@ fn load(file: Arc<dyn ReadableFile>, path: &Path, id: FileId) -> Result<Parts> {
     let index = section(footer.index, SECTION_INDEX)?;
     let index = Index::decode(index, footer.block_count, footer.data_pages)
         .map_err(|found| Error::corrupt(path, footer.index.offset, "a valid index", found))?;
-    let filter = Filter::decode(section(footer.filter, SECTION_FILTER)?).map_err(|expected| {
+    let filter = section(footer.filter, SECTION_FILTER)?;
+    let filter = Filter::decode(filter, ctx.cache.arena()).map_err(|expected| {
         Error::corrupt(path, footer.filter.offset, expected, "another filter")
     })?;
     let properties = section(footer.properties, SECTION_PROPERTIES)?;

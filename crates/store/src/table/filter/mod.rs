@@ -5,8 +5,10 @@
 //! space-efficient Bloom filters", 2007): a key's hash picks one block, and all its bits lie in
 //! that block. Pinned in memory while the table is open.
 
+use std::sync::Arc;
+
 use super::hash::KeyHash;
-use crate::sync::prefetch::prefetch;
+use crate::sync::{arena::Arena, placed::Placed, prefetch::prefetch};
 
 /// Bytes of a filter block: one cache line.
 pub(crate) const BLOCK_BYTES: usize = 64;
@@ -78,15 +80,15 @@ impl FilterBuilder {
 /// A table's filter in memory.
 pub(crate) struct Filter {
     /// None: everything may be there.
-    blocks: Box<[Block]>,
+    blocks: Placed<Block>,
     probes: u8,
 }
 
 impl Filter {
-    /// Reads an encoded filter. The error says what was expected.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+    /// Reads an encoded filter into memory of `arena`. The error says what was expected.
+    pub(crate) fn decode(bytes: &[u8], arena: &Arc<Arena>) -> Result<Self, &'static str> {
         if bytes.is_empty() {
-            return Ok(Self { blocks: Box::default(), probes: 0 });
+            return Ok(Self { blocks: Placed::empty(), probes: 0 });
         }
         let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Err("a filter header");
@@ -100,8 +102,8 @@ impl Filter {
         }
         let (words, _) = body.as_chunks::<8>();
         let (blocks, _) = words.as_chunks::<8>();
-        let blocks = blocks.iter().map(|words| Block(words.map(u64::from_le_bytes))).collect();
-        Ok(Self { blocks, probes })
+        let blocks = blocks.iter().map(|words| Block(words.map(u64::from_le_bytes)));
+        Ok(Self { blocks: Placed::new(arena, blocks), probes })
     }
 
     /// Asks for the line that [`Filter::may_contain`] reads.
@@ -133,7 +135,7 @@ impl Filter {
 
     /// Bytes of memory.
     pub(crate) fn resident_bytes(&self) -> usize {
-        self.blocks.len() * BLOCK_BYTES
+        self.blocks.memory_bytes()
     }
 }
 
@@ -178,10 +180,14 @@ mod tests {
         KeyHash::of(&number.to_le_bytes())
     }
 
+    fn decode(bytes: &[u8]) -> Result<Filter, &'static str> {
+        Filter::decode(bytes, &Arc::new(Arena::new()))
+    }
+
     fn filter_of(keys: u64, bits_per_key: u8) -> Filter {
         let mut builder = FilterBuilder::new(bits_per_key);
         (0..keys).for_each(|key| builder.push(hash(key)));
-        Filter::decode(&builder.encode()).unwrap()
+        decode(&builder.encode()).unwrap()
     }
 
     #[test]
@@ -211,12 +217,12 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in vec(any::<u8>(), 0..300), key: u64) {
-            if let Ok(filter) = Filter::decode(&bytes) {
+            if let Ok(filter) = decode(&bytes) {
                 filter.may_contain(hash(key));
             }
             let mut framed = vec![9, 0, 0, 0, 0, 0, 0, 0];
             framed.extend(&bytes);
-            if let Ok(filter) = Filter::decode(&framed) {
+            if let Ok(filter) = decode(&framed) {
                 filter.may_contain(hash(key));
             }
         }
