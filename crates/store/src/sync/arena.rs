@@ -376,7 +376,7 @@ mod system {
 
     use super::CHUNK_BYTES;
 
-    /// Zeroed memory aligned to a chunk; `bytes` is a multiple of its size.
+    /// Zeroed memory aligned to a chunk; `bytes` is a multiple of a page's size.
     pub(crate) fn map(bytes: usize, wants_large_pages: bool) -> NonNull<u8> {
         let base = map_aligned(bytes);
         if wants_large_pages {
