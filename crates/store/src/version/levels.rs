@@ -23,8 +23,10 @@ pub(crate) struct Levels {
     pub(crate) zero: Vec<Arc<Table>>,
     /// Codes of the smallest and the largest key of each table of level 0.
     zero_codes: Vec<(u64, u64)>,
-    /// Levels 1 and deeper; `sorted[0]` is level 1. Trailing levels may be empty.
+    /// Levels 1 and deeper; `sorted[0]` is level 1. Any of them may be empty.
     pub(crate) sorted: Vec<Level>,
+    /// Where in `sorted` there are tables, so that a read does not come by the others.
+    filled: Box<[u8]>,
     /// Whether any table has range tombstones.
     has_ranges: bool,
     /// The snapshots that there were when no table was found to be hidden by them.
@@ -55,11 +57,13 @@ impl Level {
             tables.windows(2).all(|pair| pair[0].meta().largest < pair[1].meta().smallest),
             "tables of one level overlap"
         );
-        let prefix_len = match (tables.first(), tables.last()) {
-            (Some(first), Some(last)) => {
+        let prefix_len = match &*tables {
+            [] => 0,
+            // Of one table alone, no key but its largest would have all of that.
+            [one] => code::common_prefix_len(&one.meta().smallest, &one.meta().largest),
+            [first, .., last] => {
                 code::common_prefix_len(&first.meta().largest, &last.meta().largest)
             }
-            _ => 0,
         };
         let prefix = tables.first().map_or_else(Default::default, |first| {
             first.meta().largest[..prefix_len].to_vec().into_boxed_slice()
@@ -179,7 +183,9 @@ impl Levels {
             .collect();
         let has_ranges = zero.iter().any(|table| table.ranges().is_some())
             || sorted.iter().any(|level| !level.ranged.is_empty());
-        Self { zero, zero_codes, sorted, has_ranges, looked_through: Mutex::default() }
+        let filled = sorted.iter().zip(0..).filter(|(level, _)| !level.tables.is_empty());
+        let filled = filled.map(|(_, at)| at).collect();
+        Self { zero, zero_codes, sorted, filled, has_ranges, looked_through: Mutex::default() }
     }
 
     /// Whether range tombstones may hide whole tables, as far as is known.
@@ -241,9 +247,15 @@ impl Levels {
         inside.then_some(table)
     }
 
+    /// How many candidates a read has at most: the tables of level 0, and one of each deeper level that
+    /// has any.
+    pub(crate) fn candidates(&self) -> usize {
+        self.zero.len() + self.filled.len()
+    }
+
     /// The table that a read of `key`, whose code is `code`, looks into as its number `at`: those of
-    /// level 0 first, then one of each deeper level. `None` past the last, `Some(None)` where there is
-    /// none that can hold the key.
+    /// level 0 first, then one of each deeper level that has any. `None` past the last, `Some(None)` where
+    /// there is none that can hold the key.
     #[inline]
     pub(crate) fn candidate(
         &self,
@@ -253,7 +265,10 @@ impl Levels {
     ) -> Option<Option<&Arc<Table>>> {
         match at.checked_sub(self.zero.len()) {
             None => Some(self.zero_for(at, key, code)),
-            Some(at) => self.sorted.get(at).map(|level| level.table_for(key)),
+            Some(at) => {
+                let level = self.sorted.get(usize::from(*self.filled.get(at)?))?;
+                Some(level.table_for(key))
+            }
         }
     }
 

@@ -54,7 +54,7 @@ pub(crate) fn prepare<'g, 'k>(
     let hints = std::array::from_fn(|at| {
         let (levels, key, hash) = keys[at]?;
         // Where no table has it, the read begins behind them all.
-        let nowhere = (levels.zero.len() + levels.sorted.len(), 0);
+        let nowhere = (levels.candidates(), 0);
         let found = first[at].map(|(at, table, segment)| (at, table.locate_in(segment, key)));
         let (candidate, block) = found.unwrap_or(nowhere);
         Some(Hint { levels, hash, candidate, block })
@@ -73,6 +73,5 @@ pub(crate) fn prepare<'g, 'k>(
 #[inline]
 fn candidates<'g>(levels: &'g Levels, key: &[u8]) -> impl Iterator<Item = (usize, &'g Table)> {
     let code = code::code_at(key, 0);
-    (0..levels.zero.len() + levels.sorted.len())
-        .filter_map(move |at| Some((at, &**levels.candidate(at, key, code)??)))
+    (0..levels.candidates()).filter_map(move |at| Some((at, &**levels.candidate(at, key, code)??)))
 }
