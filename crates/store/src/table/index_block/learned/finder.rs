@@ -16,6 +16,10 @@ use super::separators::Separators;
 const HEAD_BYTES: usize = 8;
 /// Fewer separators of one head are compared as a whole.
 const RUN_MIN: usize = 4;
+/// Heads to a bucket, on average: two or three are compared where all heads would be ten or twelve.
+const BUCKET_HEADS: usize = 2;
+/// Fewer heads are searched as they are.
+const BUCKETED_MIN: usize = 32;
 /// Runs within runs; bounds what a hostile index can make of its bytes.
 const DEPTH_MAX: usize = 8;
 
@@ -40,6 +44,52 @@ struct Group {
     run: u32,
 }
 
+/// Where heads lie by their distance from the lowest: a guess that is as good as they are even, and never
+/// wrong. Where one bucket has most of them it saves nothing and costs one look. Two bytes a separator.
+#[derive(Debug, Default)]
+struct Buckets {
+    lowest: u64,
+    /// The bits of a distance below the number of its bucket.
+    shift: u32,
+    /// How many heads lie before each bucket, and how many there are; empty if there are few.
+    begins: Box<[u32]>,
+}
+
+impl Buckets {
+    fn new(heads: &[u64]) -> Self {
+        let (Some(&lowest), Some(&highest)) = (heads.first(), heads.last()) else {
+            return Self::default();
+        };
+        if heads.len() < BUCKETED_MIN {
+            return Self::default();
+        }
+        // As many buckets as fit, with the highest head in the last.
+        let most = (heads.len() / BUCKET_HEADS) as u64;
+        let spread = highest - lowest;
+        let shift = (u64::BITS - (spread / most).leading_zeros()).min(u64::BITS - 1);
+        let mut begins = vec![0; (spread >> shift) as usize + 2];
+        heads.iter().for_each(|head| begins[((head - lowest) >> shift) as usize + 1] += 1);
+        for bucket in 1..begins.len() {
+            begins[bucket] += begins[bucket - 1];
+        }
+        Self { lowest, shift, begins: begins.into() }
+    }
+
+    /// The heads among which the first above `head` is, or behind the last of which it is.
+    #[inline(always)]
+    fn around(&self, head: u64, count: usize) -> (usize, usize) {
+        if self.begins.is_empty() {
+            return (0, count);
+        }
+        let Some(distance) = head.checked_sub(self.lowest) else { return (0, 0) };
+        let bucket = (distance >> self.shift) as usize;
+        match self.begins.get(bucket..) {
+            Some([begin, end, ..]) => (*begin as usize, *end as usize),
+            _ => (count, count),
+        }
+    }
+}
+
 /// How far the heads of all separators say where a key is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Near {
@@ -58,6 +108,8 @@ pub(super) struct Finder {
     runs: Box<[Run]>,
     /// The head of each separator of each run: sorted, not always distinct.
     heads: Box<[u64]>,
+    /// Where those of all separators are.
+    buckets: Buckets,
     /// For the last of the same heads, which separators have it; empty if all heads are distinct.
     groups: Box<[Group]>,
 }
@@ -105,6 +157,7 @@ impl Finder {
             groups.clear();
         }
         Self {
+            buckets: Buckets::new(&heads[..separators.len()]),
             prefix: prefix.into(),
             runs: runs.into_iter().map(|(run, _)| run).collect(),
             heads: heads.into(),
@@ -132,15 +185,16 @@ impl Finder {
             let above = if *key < *self.prefix { 0 } else { all.end };
             return Near { above, is_tied: false };
         }
-        self.near_in(all, key)
+        let head = code::code_at(key, all.skip);
+        self.near_in(all, head, self.buckets.around(head, all.end))
     }
 
-    /// Where `key`, which begins as the separators of `run` do, is by their heads.
+    /// Where a key with this head behind what the separators of `run` share is, if the first head above it
+    /// is in `window` or behind it.
     #[inline(always)]
-    fn near_in(&self, run: &Run, key: &[u8]) -> Near {
-        let head = code::code_at(key, run.skip);
+    fn near_in(&self, run: &Run, head: u64, window: (usize, usize)) -> Near {
         let heads = &self.heads[run.heads_begin..][..run.end - run.begin];
-        let above = search::partition_point(0, heads.len(), |i| heads[i] <= head);
+        let above = search::partition_point(window.0, window.1, |i| heads[i] <= head);
         let is_tied = above > 0 && heads[above - 1] == head;
         Near { above: run.begin + above, is_tied }
     }
@@ -173,7 +227,8 @@ impl Finder {
                 Ordering::Greater => return run.end,
                 Ordering::Equal => {}
             }
-            let near = self.near_in(run, key);
+            let head = code::code_at(key, run.skip);
+            let near = self.near_in(run, head, (0, run.end - run.begin));
             above = near.above;
             if !near.is_tied {
                 return above;
@@ -185,6 +240,7 @@ impl Finder {
         self.prefix.len()
             + size_of_val(&*self.runs)
             + size_of_val(&*self.heads)
+            + size_of_val(&*self.buckets.begins)
             + size_of_val(&*self.groups)
     }
 }
@@ -229,6 +285,37 @@ mod tests {
                 let expected = strings.iter().rposition(|s| s <= key).unwrap_or(0);
                 let found = finder.settle(finder.near(key), &separators, key);
                 prop_assert_eq!(found, expected, "{:?}", key);
+            }
+        }
+    }
+
+    /// Numbers of all sizes, most of them close together.
+    fn number() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            4 => 0..u64::MAX,
+            4 => (1_u64 << 40)..(1 << 40) + 1000,
+            1 => prop::sample::select(vec![0, 1, u64::MAX - 1, u64::MAX]),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn buckets_leave_out_nothing(
+            mut heads in prop::collection::vec(number(), 1..200),
+            others in prop::collection::vec(number(), 50),
+            is_close in any::<bool>(),
+        ) {
+            if is_close {
+                heads.retain(|head| *head >> 11 == 1 << 29);
+            }
+            heads.sort_unstable();
+            let buckets = Buckets::new(&heads);
+            prop_assert_eq!(buckets.begins.is_empty(), heads.len() < BUCKETED_MIN);
+            prop_assert!(buckets.begins.len() <= heads.len() / BUCKET_HEADS + 2);
+            for head in heads.iter().chain(&others) {
+                let expected = heads.partition_point(|other| other <= head);
+                let (begin, end) = buckets.around(*head, heads.len());
+                prop_assert!((begin..=end).contains(&expected) && end <= heads.len());
             }
         }
     }
