@@ -16,9 +16,35 @@ pub struct Slice(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    Inline { len: u8, bytes: [u8; INLINE_BYTES_MAX] },
-    Shared { bytes: Arc<[u8]>, start: u32, len: u32 },
-    Block { block: BlockRef, start: u32, len: u32 },
+    Inline(Inline),
+    Shared(Arc<[u8]>, Span),
+    Block(BlockRef, Span),
+}
+
+// What a slice is made of is aligned to words, so that it is moved in words: directly behind the byte that
+// says the variant, it would be moved in pieces that overlap, each of which waits for the one before.
+
+/// Bytes within the slice.
+#[derive(Clone, Copy)]
+#[repr(align(8))]
+struct Inline {
+    len: u8,
+    bytes: [u8; INLINE_BYTES_MAX],
+}
+
+/// Which of the bytes behind a pointer.
+#[derive(Clone, Copy)]
+#[repr(align(8))]
+struct Span {
+    start: u32,
+    len: u32,
+}
+
+impl Span {
+    #[inline]
+    fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.start as usize..self.start as usize + self.len as usize]
+    }
 }
 
 impl Slice {
@@ -29,7 +55,7 @@ impl Slice {
             let mut inline = [0; INLINE_BYTES_MAX];
             inline[..bytes.len()].copy_from_slice(bytes);
             #[expect(clippy::cast_possible_truncation, reason = "at most 22")]
-            return Self(Repr::Inline { len: bytes.len() as u8, bytes: inline });
+            return Self(Repr::Inline(Inline { len: bytes.len() as u8, bytes: inline }));
         }
         Self::from_shared(Arc::from(bytes))
     }
@@ -38,14 +64,14 @@ impl Slice {
     #[must_use]
     pub(crate) fn from_shared(bytes: Arc<[u8]>) -> Self {
         let len = u32::try_from(bytes.len()).expect("keys and values are at most 1 GiB");
-        Self(Repr::Shared { bytes, start: 0, len })
+        Self(Repr::Shared(bytes, Span { start: 0, len }))
     }
 
     /// Takes `len` bytes of `bytes` from `start`.
     #[must_use]
     pub(crate) fn from_shared_range(bytes: Arc<[u8]>, start: u32, len: u32) -> Self {
         debug_assert!(start as usize + len as usize <= bytes.len());
-        Self(Repr::Shared { bytes, start, len })
+        Self(Repr::Shared(bytes, Span { start, len }))
     }
 
     /// The same bytes, within the slice itself if they are few enough.
@@ -57,7 +83,7 @@ impl Slice {
     #[must_use]
     pub(crate) fn from_block(block: BlockRef, start: u32, len: u32) -> Self {
         debug_assert!(start as usize + len as usize <= block.bytes().len());
-        Self(Repr::Block { block, start, len })
+        Self(Repr::Block(block, Span { start, len }))
     }
 }
 
@@ -67,13 +93,9 @@ impl Deref for Slice {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Repr::Inline { len, bytes } => &bytes[..*len as usize],
-            Repr::Shared { bytes, start, len } => {
-                &bytes[*start as usize..*start as usize + *len as usize]
-            }
-            Repr::Block { block, start, len } => {
-                &block.bytes()[*start as usize..*start as usize + *len as usize]
-            }
+            Repr::Inline(Inline { len, bytes }) => &bytes[..*len as usize],
+            Repr::Shared(bytes, span) => span.of(bytes),
+            Repr::Block(block, span) => span.of(block.bytes()),
         }
     }
 }

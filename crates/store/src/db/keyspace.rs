@@ -21,13 +21,14 @@ use crate::{
         BlockRequest, Plan, Progress, drive,
         drivers::drive_many,
         many::ManyReads,
-        point::{Found, KeptRead, PointRead},
+        point::{Found, KeptRead, PointRead, Resident, read_resident},
     },
     slice::Slice,
     sync::{
         primitive::{Arc, AtomicBool, Mutex},
         published::Published,
     },
+    table::KeyHash,
     types::{Kind, SeqNo, TreeId},
     version::{
         levels::Levels,
@@ -231,7 +232,17 @@ impl Keyspace {
 
     #[inline]
     pub(crate) fn get_at(&self, key: &[u8], seq: Option<SeqNo>) -> Result<Option<Slice>> {
-        self.find_at(key, seq)?.map(load).transpose()
+        let read = |levels: &Arc<Levels>, guard: &Guard, seq| {
+            let hash = KeyHash::of(key);
+            match read_resident(levels, guard, key, hash, seq) {
+                Resident::Hit(hit) => Ok(Some(hit.into_slice())),
+                Resident::Nothing => Ok(None),
+                Resident::Unclear(at, block) => {
+                    get_on(PointRead::from(&**levels, guard, key, hash, seq, (at, block)))
+                }
+            }
+        };
+        self.read_at(key, seq, read, |found| found.map(load).transpose())
     }
 
     /// Finds the newest version of `key`; at a snapshot's number, the newest that it sees.
@@ -248,7 +259,7 @@ impl Keyspace {
                 let found = drive(&mut PointRead::new(&**levels, guard, key, seq))?;
                 Ok((!matches!(found, Found::Nothing)).then_some(found))
             },
-            |found| found,
+            Ok,
         )
     }
 
@@ -270,7 +281,7 @@ impl Keyspace {
                     Progress::Need(request) => Begun::Needs(read.keep(Arc::clone(levels)), request),
                 })
             },
-            Begun::Found,
+            |found| Ok(Begun::Found(found)),
         )
     }
 
@@ -281,21 +292,21 @@ impl Keyspace {
         key: &[u8],
         seq: Option<SeqNo>,
         in_tables: impl FnOnce(&Arc<Levels>, &Guard, SeqNo) -> Result<T>,
-        in_memory: impl FnOnce(Option<Found>) -> T,
+        in_memory: impl FnOnce(Option<Found>) -> Result<T>,
     ) -> Result<T> {
         let guard = crate::sync::epoch::pin();
         // The memtables before the levels: a flush goes the other way.
         let view = self.core().mem.load(&guard);
-        let Some(tree) = self.tree_at(key, seq, &guard)? else { return Ok(in_memory(None)) };
+        let Some(tree) = self.tree_at(key, seq, &guard)? else { return in_memory(None) };
         let seq = seq.unwrap_or(SeqNo::MAX);
         for memtable in view.all() {
             // Before the entry: what a batch writes into a range that it removes is not missed.
             let removed = memtable.newest_range(tree.id, key, seq);
             if removed > 0 {
-                return Ok(in_memory(newer_than(removed, memtable, tree.id, key, seq)));
+                return in_memory(newer_than(removed, memtable, tree.id, key, seq));
             }
             if let Some(entry) = memtable.get(tree.id, key, seq) {
-                return Ok(in_memory(found_in(&entry)));
+                return in_memory(found_in(&entry));
             }
         }
         in_tables(tree.levels.load(&guard), &guard, seq)
@@ -452,6 +463,15 @@ fn newer_than(
     seq: SeqNo,
 ) -> Option<Found> {
     found_in(&memtable.get(tree, key, seq).filter(|entry| entry.seq() >= removed)?)
+}
+
+/// Reads the value that is not simply there.
+#[inline(never)]
+fn get_on(mut read: PointRead<'_, &Levels, &Guard>) -> Result<Option<Slice>> {
+    match drive(&mut read)? {
+        Found::Nothing => Ok(None),
+        found => load(found).map(Some),
+    }
 }
 
 /// How far a read came in memory.

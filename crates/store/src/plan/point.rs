@@ -12,7 +12,7 @@ use crate::{
         epoch::{Guard, pin},
         primitive::Arc,
     },
-    table::{BlockRef, Bracket, KeyHash, Lookup, Table},
+    table::{BlockRef, Bracket, Hit, KeyHash, Lookup, Table},
     types::SeqNo,
     version::{levels::Levels, prepare::Hint},
 };
@@ -64,6 +64,45 @@ impl Pinned for EachStep {
     }
 }
 
+/// What a point read finds with nothing to wait for.
+pub(crate) enum Resident<'g> {
+    /// The value.
+    Hit(Hit<'g>),
+    /// No table has the key.
+    Nothing,
+    /// Unknown: [`PointRead::from`] goes on at this candidate, whose block may be known.
+    Unclear(usize, Option<u32>),
+}
+
+/// Reads the newest version of `key` that is not newer than `seq` as far as it is a value in a resident
+/// block, which is what most reads in memory come to; everything else it leaves to [`PointRead`].
+#[inline(always)]
+pub(crate) fn read_resident<'g>(
+    levels: &'g Levels,
+    guard: &'g Guard,
+    key: &[u8],
+    hash: KeyHash,
+    seq: SeqNo,
+) -> Resident<'g> {
+    if levels.has_ranges() {
+        return Resident::Unclear(0, None);
+    }
+    let code = code::code_at(key, 0);
+    let mut at = 0;
+    loop {
+        let Some(candidate) = levels.candidate(at, key, code) else { return Resident::Nothing };
+        if let Some(table) = candidate
+            && let Some(block) = table.block_for(guard, key, hash)
+        {
+            return match table.hit(guard, block, key, hash, seq) {
+                Some(hit) => Resident::Hit(hit),
+                None => Resident::Unclear(at, Some(block)),
+            };
+        }
+        at += 1;
+    }
+}
+
 /// A point read that keeps what it reads alive.
 pub(crate) type KeptRead<'a> = PointRead<'a, Arc<Levels>, EachStep>;
 
@@ -96,6 +135,18 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
             block: None,
             bracket: None,
         }
+    }
+
+    /// The same, after [`read_resident`] came to this candidate, and to this block.
+    pub(crate) fn from(
+        levels: V,
+        guard: G,
+        key: &'a [u8],
+        hash: KeyHash,
+        seq: SeqNo,
+        (next, block): (usize, Option<u32>),
+    ) -> Self {
+        Self { levels, guard, key, hash, seq, next, block, bracket: None }
     }
 
     /// The same, from where it was prepared to begin if that was in these levels.

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     error::Result,
     slice::Slice,
-    sync::epoch::Guard,
+    sync::epoch::{Guard, Loaded},
     types::{Kind, SeqNo},
 };
 
@@ -38,19 +38,30 @@ pub(crate) enum Lookup {
     Unsure(Bracket),
 }
 
+/// A value in a resident block.
+pub(crate) struct Hit<'g> {
+    loaded: Loaded<'g>,
+    start: usize,
+    len: usize,
+}
+
+impl Hit<'_> {
+    /// The value: copied if it has up to 22 bytes, or else with a count of its block.
+    #[inline(always)]
+    pub(crate) fn into_slice(self) -> Slice {
+        loaded_slice(&self.loaded, self.start, self.len)
+    }
+}
+
 impl Table {
     /// What the table says of `key` to a reader at `seq`, as far as it is known in memory; `block` is
     /// the only one that can hold it, if that is known and the filter has let the key through. Never
     /// waits and never allocates: a value of up to 22 bytes is copied, a longer one shares its
     /// block. `hash` is that of `key`. O(log segments), then one block.
     ///
-    /// Every point read comes here, so all of it lies in the caller's loop: as calls that hand results over
-    /// in memory it took a fifth more instructions.
-    ///
     /// # Errors
     ///
     /// [`Error::Corrupt`] if the block is malformed.
-    #[inline(always)]
     pub(crate) fn lookup(
         &self,
         guard: &Guard,
@@ -62,30 +73,55 @@ impl Table {
         if seq < self.meta().seq_min {
             return Ok(Lookup::Absent);
         }
-        let block = match block {
-            Some(block) => block,
-            None => {
-                // The filter's line is asked for before it is needed: its miss overlaps the model's work,
-                // and that of the block's slot.
-                self.filter.prefetch(hash);
-                let may_contain = || self.filter.may_contain(hash);
-                let Some((block, part)) = self.index().predict_if(key, may_contain) else {
-                    return Ok(Lookup::Absent);
-                };
-                self.blocks().prefetch_slot(block);
-                if !may_contain() {
-                    return Ok(Lookup::Absent);
-                }
-                // The model says about where the entry is: its lines come together with the block's head.
-                self.blocks().prefetch(block, part * self.block_bytes_mean / 64, guard);
-                block
-            }
-        };
-        self.find_in(guard, block, key, hash, seq)
+        match block.or_else(|| self.block_for(guard, key, hash)) {
+            Some(block) => self.find_in(guard, block, key, hash, seq),
+            None => Ok(Lookup::Absent),
+        }
+    }
+
+    /// The value of `key` if [`Table::lookup`] in this block finds it with nothing to wait for and nothing
+    /// to tell but the value. The hit is few numbers, which the caller's loop keeps in registers: an answer
+    /// that is handed on in memory is written in pieces and read as a whole, and each time that it is, the
+    /// processor waits for the pieces to leave its store buffer.
+    #[inline(always)]
+    pub(crate) fn hit<'g>(
+        &'g self,
+        guard: &'g Guard,
+        block: u32,
+        key: &[u8],
+        hash: KeyHash,
+        seq: SeqNo,
+    ) -> Option<Hit<'g>> {
+        if seq < self.meta().seq_min {
+            return None;
+        }
+        let loaded = self.blocks().get(block, guard)?;
+        let view = BlockView::parse(&loaded).ok()?;
+        let found = view.find(key, hash, seq - self.seq_shift()).ok()??;
+        let Found { kind, value_start: start, value_len: len, .. } = found;
+        (kind == Kind::Value).then_some(Hit { loaded, start, len })
+    }
+
+    /// The only block that can hold `key`, whose lines are asked for; `None` if the filter says that none
+    /// does. Every point read comes here, so all of it lies in the caller's loop.
+    #[inline(always)]
+    pub(crate) fn block_for(&self, guard: &Guard, key: &[u8], hash: KeyHash) -> Option<u32> {
+        // The filter's line is asked for before it is needed: its miss overlaps the model's work,
+        // and that of the block's slot.
+        self.filter.prefetch(hash);
+        let may_contain = || self.filter.may_contain(hash);
+        let (block, part) = self.index().predict_if(key, may_contain)?;
+        self.blocks().prefetch_slot(block);
+        if !may_contain() {
+            return None;
+        }
+        // The model says about where the entry is: its lines come together with the block's head.
+        self.blocks().prefetch(block, part * self.block_bytes_mean / 64, guard);
+        Some(block)
     }
 
     /// Finds a key that is not newer than an entry of this table at least, if its block is resident.
-    #[inline(always)]
+    #[inline]
     fn find_in(
         &self,
         guard: &Guard,
@@ -284,7 +320,7 @@ impl Table {
 
 /// A value out of a resident block: small ones are copied, others share the block.
 #[inline]
-fn loaded_slice(loaded: &crate::sync::epoch::Loaded<'_>, start: usize, len: usize) -> Slice {
+fn loaded_slice(loaded: &Loaded<'_>, start: usize, len: usize) -> Slice {
     if len <= BlockRef::COPY_BYTES_MAX {
         return Slice::copy_from(&loaded[start..start + len]);
     }

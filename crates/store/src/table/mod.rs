@@ -54,7 +54,7 @@ pub(crate) use cursor::{Step, TableCursor};
 pub(crate) use format::PAGE_BYTES;
 pub(crate) use hash::KeyHash;
 pub(crate) use index_block::{BlockAddress, Trained};
-pub(crate) use lookup::Lookup;
+pub(crate) use lookup::{Hit, Lookup};
 pub(crate) use read_ahead::{Access, Extent};
 pub(crate) use reader::Table;
 pub use shared::TablePlace;

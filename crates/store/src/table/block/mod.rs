@@ -61,15 +61,13 @@ impl BlockRef {
         self.clone().into_slice(start, len)
     }
 
-    /// [`BlockRef::slice`] that takes the block, and so its count, along.
+    /// [`BlockRef::slice`] of more than [`BlockRef::COPY_BYTES_MAX`] bytes, which takes the block, and so
+    /// its count, along.
     #[inline]
     pub(crate) fn into_slice(self, start: usize, len: usize) -> Slice {
-        if len > Self::COPY_BYTES_MAX
-            && let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(len))
-        {
-            return Slice::from_block(self, start, len);
-        }
-        Slice::copy_from(&self.bytes()[start..start + len])
+        const SMALL: &str = "a block's length is a u32 of its frame";
+        let start = u32::try_from(start).expect(SMALL);
+        Slice::from_block(self, start, u32::try_from(len).expect(SMALL))
     }
 }
 

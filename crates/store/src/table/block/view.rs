@@ -119,7 +119,7 @@ impl<'a> BlockView<'a> {
     }
 
     /// Decodes an entry. O(1).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn entry(&self, position: Position) -> Result<Entry<'a>, Damaged> {
         let offset = self.offset(position);
         let entry = offset.and_then(|offset| self.decode(self.shape.entries_start + offset));
@@ -323,8 +323,8 @@ impl<'a> BlockView<'a> {
         })
     }
 
-    /// Decodes the entry that starts at `at`.
-    #[inline]
+    /// Decodes the entry that starts at `at`. As a call it would hand on seven numbers in memory.
+    #[inline(always)]
     fn decode(&self, at: usize) -> Option<Entry<'a>> {
         const CONTINUED: u32 = 0x8080_8080;
         let Some(&head) = self.bytes.get(at..)?.first_chunk() else { return self.decode_long(at) };
@@ -340,6 +340,7 @@ impl<'a> BlockView<'a> {
     }
 
     /// [`BlockView::decode`] for numbers of any length.
+    #[inline(never)]
     fn decode_long(&self, mut at: usize) -> Option<Entry<'a>> {
         let mut number = || {
             let (value, len) = varint::get(self.bytes.get(at..)?)?;
