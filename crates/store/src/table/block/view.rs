@@ -177,6 +177,8 @@ impl<'a> BlockView<'a> {
                 if position >= self.shape.count {
                     break;
                 }
+                // Its value is read next, by the caller.
+                self.prefetch_entry(position, LINE_BYTES);
                 let entry = self.entry(position)?;
                 if !self.has_key(position, &entry, key)? {
                     continue;
@@ -203,13 +205,22 @@ impl<'a> BlockView<'a> {
         };
         let position = group + matches.trailing_zeros() as usize / 8;
         let head = self.group_head(position);
+        self.prefetch_entry(position, 0);
+        if head != position {
+            self.prefetch_entry(head, 0);
+        }
+    }
+
+    /// Asks for the lines of an entry from its byte `from` on, as far as the directory tells.
+    #[inline(always)]
+    fn prefetch_entry(&self, position: Position, from: usize) {
         let Some(start) = self.offset(position) else { return };
         let end = self.offset(position + 1).unwrap_or(start + LINE_BYTES);
-        let line = |offset: usize| {
-            self.bytes.get(self.shape.entries_start + offset).into_iter().for_each(prefetch);
-        };
-        (start..end.min(start + LIKELY_BYTES_MAX)).step_by(LINE_BYTES).for_each(line);
-        self.offset(head).filter(|_| head != position).into_iter().for_each(line);
+        let end = end.min(start + LIKELY_BYTES_MAX);
+        for at in (start + from..end + LINE_BYTES - 1).step_by(LINE_BYTES) {
+            let line = self.bytes.get(self.shape.entries_start + at.min(end.saturating_sub(1)));
+            line.into_iter().for_each(prefetch);
+        }
     }
 
     /// [`BlockView::find`] once a version was met that is too new: there may be thousands.
