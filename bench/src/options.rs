@@ -96,6 +96,9 @@ pub struct Options {
     /// Compression of data blocks, in engines that have it
     #[arg(long, value_enum, default_value_t)]
     pub compression: Compression,
+    /// Size of data blocks before compression, in bytes, in engines that have them
+    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    pub block_size: u32,
     /// Size of a memtable, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub memtable: u64,
@@ -118,6 +121,7 @@ impl Options {
         self.run.validate()?;
         ensure!(self.memtable > 0, "--memtable must be at least 1");
         ensure!(self.cache != Some(0), "--cache must be at least 1");
+        ensure!((64..=4 << 20).contains(&self.block_size), "--block-size must be from 64 to 4 MiB");
         Ok(())
     }
 
@@ -153,6 +157,7 @@ impl Options {
             memtable_bytes: self.memtable << 20,
             direct: false,
             compression: self.compression,
+            block_bytes: self.block_size,
             filter_bits: 10,
             background_threads: 2,
             data_bytes,

@@ -111,6 +111,7 @@ impl Rhumb {
             string_coding: self.coding,
             training: self.training,
             compression,
+            block_bytes: tuning.block_bytes,
             filter_bits_per_key: u8::try_from(tuning.filter_bits).unwrap_or(u8::MAX),
             ..TableOptions::default()
         };
@@ -145,7 +146,7 @@ impl Engine for Rhumb {
             self.training,
             if self.is_divided { "by the first byte" } else { "none" },
             tuning.filter_bits,
-            TableOptions::default().block_bytes,
+            tuning.block_bytes,
             tuning.compression.name(),
             tuning.background_threads,
             tuning.direct,
@@ -330,6 +331,7 @@ mod tests {
             memtable_bytes: 1 << 20,
             direct: false,
             compression: Compression::Lz4,
+            block_bytes: 4096,
             filter_bits: 10,
             background_threads: 1,
             data_bytes: 1 << 20,

@@ -41,6 +41,8 @@ pub struct Tuning {
     pub direct: bool,
     /// Compression of data blocks, where the engine has it.
     pub compression: Compression,
+    /// About how many bytes a data block has before compression, where the engine has blocks.
+    pub block_bytes: u32,
     /// Bits of Bloom filter per key, where the engine has filters.
     pub filter_bits: u32,
     /// Threads for flushes and compactions, where the engine lets us choose.

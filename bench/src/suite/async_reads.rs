@@ -24,7 +24,7 @@ use crate::{
 /// How many reads go on at a time.
 const DEPTH: usize = MULTI_GET_KEYS;
 /// Keys that are read [`DEPTH`] at a time before the clock is looked at.
-const RUN_KEYS: usize = DEPTH * 16;
+const RUN_KEYS: usize = DEPTH * 64;
 /// How much of a file the disk is asked for at once when it is read in order, and how often.
 const SEQUENTIAL_BYTES: usize = 1 << 20;
 /// See [`SEQUENTIAL_BYTES`].

@@ -78,6 +78,7 @@ pub fn run(
         memtable_bytes: options.memtable << 20,
         direct: false,
         compression: options.compression,
+        block_bytes: options.block_size,
         filter_bits: 10,
         background_threads: 2,
         data_bytes: (keys * PARTITIONS as usize * (options.value_size + 22)) as u64,

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use fjall::{
     AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode,
     config::{
-        BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
-        PartitioningPolicy, PinningPolicy,
+        BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy,
+        FilterPolicyEntry, PartitioningPolicy, PinningPolicy,
     },
 };
 use rhumb_bench::dropping::{DropEngine, DropStore, PARTITIONS, partition_name};
@@ -26,10 +26,11 @@ impl Engine for Fjall {
     fn options(&self, tuning: &Tuning) -> String {
         format!(
             "fjall 3.1; cache of {} bytes; Bloom filters of {} bits per key; index and filters \
-             whole and pinned beside the cache; blocks of 4 KiB; compression {}; memtable of {} \
+             whole and pinned beside the cache; blocks of {} bytes; compression {}; memtable of {} \
              bytes; {} worker threads; journal without sync; {}",
             tuning.cache_bytes,
             tuning.filter_bits,
+            tuning.block_bytes,
             tuning.compression.name(),
             tuning.memtable_bytes,
             tuning.background_threads,
@@ -67,6 +68,7 @@ fn open_keyspace(db: &Database, name: &str, tuning: &Tuning) -> Result<Keyspace>
     let keyspace = db.keyspace(name, || {
         KeyspaceCreateOptions::default()
             .max_memtable_size(tuning.memtable_bytes)
+            .data_block_size_policy(BlockSizePolicy::all(tuning.block_bytes))
             .data_block_compression_policy(CompressionPolicy::all(compression))
             .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(bits)))
             .filter_block_partitioning_policy(PartitioningPolicy::all(false))

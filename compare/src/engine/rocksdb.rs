@@ -31,12 +31,13 @@ impl Engine for RocksDb {
         format!(
             "RocksDB 11.8 (rocksdb 0.25); HyperClock cache of {} bytes with index and filters \
              pinned in it; full Bloom filters of {} bits per key; hash index in data blocks; \
-             blocks of 4 KiB; compression {}; write buffers {WRITE_BUFFERS_MAX} of {} bytes; \
+             blocks of {} bytes; compression {}; write buffers {WRITE_BUFFERS_MAX} of {} bytes; \
              {} background jobs; write-ahead log without sync; pinned reads; direct reads {}; where \
              the length of a scan is known, ReadOptions::readahead_size of as many entries as the \
              last one had; where reads overlap, ReadOptions::async_io, with io_uring {}",
             tuning.cache_bytes,
             tuning.filter_bits,
+            tuning.block_bytes,
             tuning.compression.name(),
             tuning.memtable_bytes,
             tuning.background_threads,
@@ -63,7 +64,7 @@ fn open_options(tuning: &Tuning) -> (Options, Cache) {
     let cache = Cache::new_hyper_clock_cache(tuning.cache_bytes as usize, 0);
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&cache);
-    table.set_block_size(4096);
+    table.set_block_size(tuning.block_bytes as usize);
     table.set_format_version(6);
     table.set_bloom_filter(f64::from(tuning.filter_bits), false);
     table.set_cache_index_and_filter_blocks(true);

@@ -382,7 +382,7 @@ fn a_flush_of_many_small_partitions_writes_one_file_whose_space_comes_back() {
     db.flush().unwrap();
     assert_eq!((files(&fs, ".set"), files(&fs, ".sst")), (1, 1));
     let infos = keyspace.partitions();
-    assert!(infos.iter().all(|info| info.tables == 1 && info.file_bytes >= 8_192));
+    assert!(infos.iter().all(|info| info.tables == 1 && info.file_bytes >= 4_096));
     assert!(Inspector::with_file_system(Arc::new(fs.clone())).database("/db").is_ok());
     db.checkpoint("/copy").unwrap();
     // Most of the file is dead: what is left of it moves to another, and it goes.

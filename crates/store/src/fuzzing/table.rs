@@ -21,11 +21,12 @@ use crate::{
         block::BlockView,
         footer::{Footer, SectionPlace, put_section},
         format::{
-            COMPRESSION_LZ4, COMPRESSION_NONE, FOOTER_BYTES, FORMAT_VERSION, FORMAT_VERSION_RANGES,
-            FRAME_HEADER_BYTES, MAGIC, PAGE_HEADER_BYTES, PAGE_NO_FRAME, PAGE_PAYLOAD_BYTES,
-            SECTION_FILTER, SECTION_HEADER_BYTES, SECTION_INDEX, SECTION_PROPERTIES,
-            SECTION_RANGES, TABLE_BYTES_MIN,
+            COMPRESSION_LZ4, COMPRESSION_NONE, FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION,
+            FORMAT_VERSION_RANGES, FRAME_HEADER_BYTES, MAGIC, PAGE_HEADER_BYTES, PAGE_NO_FRAME,
+            PAGE_PAYLOAD_BYTES, SECTION_FILTER, SECTION_HEADER_BYTES, SECTION_INDEX,
+            SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
         },
+        index_block::LEARNED,
         pages::FrameHeader,
     },
     types::{Kind, SeqNo},
@@ -171,7 +172,10 @@ impl Crafted {
             },
             properties: put(SECTION_PROPERTIES, &self.properties),
         };
-        file.resize((file.len() + FOOTER_BYTES).next_multiple_of(PAGE_BYTES) - FOOTER_BYTES, 0);
+        file.resize(
+            (file.len() + FOOTER_BYTES).next_multiple_of(FILE_ALIGN_BYTES) - FOOTER_BYTES,
+            0,
+        );
         file.extend_from_slice(&footer.encode());
         for (at, byte) in &self.patches {
             overwrite(&mut file, *at, &[*byte]);
@@ -184,12 +188,16 @@ impl Crafted {
 /// A learned index of one segment without a slope, over blocks that start at these places.
 fn plain_index(starts: &[usize], data_pages: u32) -> Vec<u8> {
     let blocks_less_one = starts.len() as u8 - 1;
-    let mut index = vec![1, 1, 0, 0, 0, 0, 0, 0, blocks_less_one, 0, 0, 0, 0, 0, 0, 0];
-    let mut bits = vec![0_u8; (starts.len() + data_pages as usize).div_ceil(8)];
+    let mut index = vec![LEARNED, 1, 0, 0, 0, 0, 0, 0, blocks_less_one, 0, 0, 0, 0, 0, 0, 0];
+    // Steps of pages from 0 on, without lower bits: two zeros for each page, and a one.
+    index.extend_from_slice(&[0, 0]);
+    let bits_max = starts.len() + data_pages as usize * 2;
+    let (mut bits, mut last) = (vec![0_u8; bits_max.div_ceil(8)], 0);
     for (block, start) in starts.iter().enumerate() {
-        let bit = start / PAGE_PAYLOAD_BYTES + block;
-        bits[bit / 8] |= 1 << (bit % 8);
+        last = start / PAGE_PAYLOAD_BYTES * 2 + block;
+        bits[last / 8] |= 1 << (last % 8);
     }
+    bits.truncate(last / 8 + 1);
     index.extend_from_slice(&bits);
     index
 }

@@ -50,12 +50,13 @@ pub enum ReadMode {
     /// Through the operating system's page cache.
     #[default]
     Buffered,
-    /// Past the page cache (`O_DIRECT`): offsets, lengths and buffers are multiples of
-    /// [`DIRECT_ALIGN`]. Falls back to buffered reads where the file system refuses.
+    /// Past the page cache (`O_DIRECT`): buffers are multiples of [`DIRECT_ALIGN`], offsets and lengths of
+    /// [`ReadableFile::read_align`]. Falls back to buffered reads where the file system refuses.
     Direct,
 }
 
-/// Alignment, in bytes, of direct reads: file offset, length and memory address.
+/// Alignment, in bytes, of the memory of direct reads, and of their offsets and lengths in files that do not say
+/// a smaller one ([`ReadableFile::read_align`]).
 pub const DIRECT_ALIGN: usize = 4096;
 
 /// A file system. Every path is absolute or relative to the process; all errors are the operating
@@ -127,9 +128,14 @@ pub trait ReadableFile: fmt::Debug + Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     /// The length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Whether reads must obey [`DIRECT_ALIGN`].
+    /// Whether reads go past the page cache, and so must obey [`ReadableFile::read_align`].
     fn is_direct(&self) -> bool {
         false
+    }
+    /// What offsets and lengths of reads have to be multiples of, in bytes: a power of two of at most
+    /// [`DIRECT_ALIGN`], and 1 where they may be any.
+    fn read_align(&self) -> usize {
+        if self.is_direct() { DIRECT_ALIGN } else { 1 }
     }
     /// The open file's number, if it is one of the operating system's.
     #[cfg(unix)]

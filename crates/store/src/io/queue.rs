@@ -21,8 +21,8 @@ mod tests;
 pub struct ReadRequest {
     /// The file.
     pub file: Arc<dyn ReadableFile>,
-    /// Where in the file, in bytes; a multiple of [`DIRECT_ALIGN`](super::DIRECT_ALIGN) for a direct
-    /// file, as is the buffer's length.
+    /// Where in the file, in bytes; a multiple of [`ReadableFile::read_align`], as is the
+    /// buffer's length.
     pub offset: u64,
     /// Where the bytes go; its length says how many.
     pub buffer: AlignedBuf,

@@ -84,7 +84,7 @@ impl FileSystem for StdFs {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if mode == ReadMode::Direct {
             match open_file(path, OFlags::RDONLY | OFlags::DIRECT) {
-                Ok(file) => return Ok(Arc::new(DirectReadable(file))),
+                Ok(file) => return Ok(Arc::new(DirectReadable::new(file))),
                 Err(e) if is_refused(&e) => {}
                 Err(e) => return Err(e),
             }
@@ -212,18 +212,31 @@ fn is_refused(error: &io::Error) -> bool {
 /// A file opened with `O_DIRECT`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[derive(Debug)]
-struct DirectReadable(File);
+struct DirectReadable {
+    file: File,
+    /// What the file system says of offsets and lengths.
+    align: usize,
+}
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl DirectReadable {
+    fn new(file: File) -> Self {
+        // Kernels before 6.1 do not say.
+        let flags = (AtFlags::EMPTY_PATH, rustix::fs::StatxFlags::DIOALIGN);
+        let said = rustix::fs::statx(&file, c"", flags.0, flags.1).ok();
+        let said = said.map(|stat| stat.stx_dio_offset_align as usize);
+        let align = said.filter(|align| align.is_power_of_two() && *align <= DIRECT_ALIGN);
+        Self { file, align: align.unwrap_or(DIRECT_ALIGN) }
+    }
+
     /// Reads an aligned piece. Some file systems accept the flag and then refuse the read, or want
     /// a coarser alignment: the flag is then taken off and the file is read through the cache.
     fn read_aligned(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        match self.0.read_at(buf, offset) {
+        match self.file.read_at(buf, offset) {
             Err(e) if is_refused(&e) => {
-                let flags = rustix::fs::fcntl_getfl(&self.0)?;
-                rustix::fs::fcntl_setfl(&self.0, flags - OFlags::DIRECT)?;
-                self.0.read_at(buf, offset)
+                let flags = rustix::fs::fcntl_getfl(&self.file)?;
+                rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
+                self.file.read_at(buf, offset)
             }
             other => other,
         }
@@ -232,8 +245,8 @@ impl DirectReadable {
     /// Reads a piece that is not aligned, such as what is left after a short read.
     fn read_bounced(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         #[expect(clippy::cast_possible_truncation, reason = "below the alignment")]
-        let lead = (offset % DIRECT_ALIGN as u64) as usize;
-        let mut bounce = AlignedBuf::new((lead + buf.len()).next_multiple_of(DIRECT_ALIGN));
+        let lead = (offset % self.align as u64) as usize;
+        let mut bounce = AlignedBuf::new((lead + buf.len()).next_multiple_of(self.align));
         let n = self.read_aligned(&mut bounce, offset - lead as u64)?;
         let n = n.saturating_sub(lead).min(buf.len());
         buf[..n].copy_from_slice(&bounce[lead..lead + n]);
@@ -244,22 +257,26 @@ impl DirectReadable {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl ReadableFile for DirectReadable {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let is_aligned = offset.is_multiple_of(DIRECT_ALIGN as u64)
-            && buf.len().is_multiple_of(DIRECT_ALIGN)
+        let is_aligned = offset.is_multiple_of(self.align as u64)
+            && buf.len().is_multiple_of(self.align)
             && buf.as_ptr().addr().is_multiple_of(DIRECT_ALIGN);
         if is_aligned { self.read_aligned(buf, offset) } else { self.read_bounced(buf, offset) }
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn is_direct(&self) -> bool {
         true
     }
 
+    fn read_align(&self) -> usize {
+        self.align
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
+        Some(self.file.as_fd())
     }
 }
 

@@ -153,10 +153,11 @@ async fn ended(pending: Pending) -> (io::Result<usize>, ReadBuf) {
 pub(crate) async fn fetch_block(request: &BlockRequest) -> Result<BlockRef> {
     let BlockRequest { table, block } = request;
     let address = table.address(*block)?;
-    let part = table.pages_part(address.first_page, address.last_page);
+    let (first, last) = table.span(address.first_page, address.last_page);
+    let part = table.pages_part(first, last);
     let (result, pages) = ended(table.reads().start(part)).await;
-    table.check_pages(address.first_page, &pages, result)?;
-    table.keep_block(*block, address, address.first_page, &pages)
+    table.check_pages(first, &pages, result)?;
+    table.keep_block(*block, address, first, &pages)
 }
 
 /// Drives a plan from where it stopped, without a thread that waits.

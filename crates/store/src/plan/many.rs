@@ -21,6 +21,9 @@ use crate::{
 
 /// How many pages are read at once for blocks that lie side by side.
 const FETCH_PAGES_MAX: u32 = (128 << 10) / PAGE_BYTES as u32;
+/// Blocks of which one begins at most so many pages behind the other's last one are read at once: what lies
+/// between them costs less than another read.
+const FETCH_GAP_PAGES: u32 = (4 << 10) / PAGE_BYTES as u32;
 
 /// Reads in progress; each is known by the place of its key in the call.
 pub(crate) struct ManyReads<'k> {
@@ -145,10 +148,10 @@ impl<'k> ManyReads<'k> {
         });
         let mut open: Option<Fetch> = None;
         for Wanted { request: BlockRequest { table, block }, address, at } in wanted.drain(..) {
-            let (first_page, last_page) = (address.first_page, address.last_page);
+            let (first_page, last_page) = table.span(address.first_page, address.last_page);
             if let Some(fetch) = &mut open
                 && Arc::ptr_eq(&fetch.table, &table)
-                && first_page <= fetch.last_page + 1
+                && first_page <= fetch.last_page + FETCH_GAP_PAGES
                 && last_page - fetch.first_page < FETCH_PAGES_MAX
             {
                 fetch.last_page = fetch.last_page.max(last_page);

@@ -6,8 +6,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{
     TableMeta,
     format::{
-        COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, FOOTER_BYTES, FORMAT_VERSION,
-        FORMAT_VERSION_RANGES, MAGIC, PAGE_BYTES, SECTION_HEADER_BYTES, TABLE_BYTES_MIN,
+        COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, FILE_ALIGN_BYTES, FOOTER_BYTES,
+        FORMAT_VERSION, FORMAT_VERSION_RANGES, MAGIC, PAGE_BYTES, SECTION_HEADER_BYTES,
+        TABLE_BYTES_MIN,
     },
 };
 use crate::{
@@ -117,7 +118,7 @@ impl Footer {
             return damaged("a table with blocks", format!("{} blocks", footer.block_count));
         }
         let least = end.saturating_add(FOOTER_BYTES as u64);
-        if file_bytes < TABLE_BYTES_MIN || Some(file_bytes) != checked_page_end(least) {
+        if file_bytes < TABLE_BYTES_MIN || Some(file_bytes) != checked_file_end(least) {
             return damaged("a file as long as its parts", format!("{file_bytes} bytes"));
         }
         Ok(footer)
@@ -162,8 +163,8 @@ fn section_checksum(table: FileId, kind: u8, payload: &[u8]) -> u64 {
     xxh3_64(&bytes)
 }
 
-fn checked_page_end(bytes: u64) -> Option<u64> {
-    bytes.checked_next_multiple_of(PAGE_BYTES as u64)
+fn checked_file_end(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(FILE_ALIGN_BYTES as u64)
 }
 
 /// Encodes what the properties section holds of `meta`, then how the table was written.
@@ -289,7 +290,7 @@ mod tests {
         let place = |offset, len| SectionPlace { offset, len };
         Footer {
             table: 7,
-            data_pages: 3,
+            data_pages: 12,
             block_count: 5,
             index: place(12288, 100),
             filter: place(12388, 50),

@@ -1,8 +1,11 @@
 //! The numbers of the table format; `docs/format/table.md` says what they mean. All integers in a
 //! table are little-endian.
 
-/// Bytes of a page of the data area, and the alignment of everything that is read at once.
-pub(crate) const PAGE_BYTES: usize = 4096;
+/// Table files, and tables in a shared file, are multiples of this long.
+pub(crate) const FILE_ALIGN_BYTES: usize = 4096;
+/// Bytes of a page of the data area: places of blocks are known so finely. A block of 4 KiB that begins
+/// anywhere takes some five of them, where it would take two, of twice as many bytes, if pages had 4 KiB.
+pub(crate) const PAGE_BYTES: usize = 1024;
 /// Bytes at the head of a page: where in its payload the first block frame starts.
 pub(crate) const PAGE_HEADER_BYTES: usize = 2;
 /// Bytes of block frames that a page holds.
@@ -41,12 +44,12 @@ pub(crate) const SECTION_RANGES: u8 = 4;
 
 /// The last eight bytes of a table.
 pub(crate) const MAGIC: [u8; 8] = *b"RHUMBTAB";
-/// The version of everything in this file.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version of everything in this file. 1 and 2 had pages of 4096 bytes, before there was a release.
+pub(crate) const FORMAT_VERSION: u32 = 3;
 /// The version of a table with range tombstones, so that no program overlooks them. A reader refuses
 /// any other.
-pub(crate) const FORMAT_VERSION_RANGES: u32 = 2;
+pub(crate) const FORMAT_VERSION_RANGES: u32 = 4;
 /// Bytes of the footer, which ends the file.
 pub(crate) const FOOTER_BYTES: usize = 88;
-/// The fewest bytes of a table: one page of data and one with the sections and the footer.
-pub(crate) const TABLE_BYTES_MIN: u64 = 2 * PAGE_BYTES as u64;
+/// The fewest bytes of a table: a page of data, the sections and the footer.
+pub(crate) const TABLE_BYTES_MIN: u64 = FILE_ALIGN_BYTES as u64;

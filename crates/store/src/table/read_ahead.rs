@@ -29,6 +29,8 @@ use crate::{
     sync::epoch::pin,
 };
 
+/// How many pages a block has, about, of which a walk's first and last are seldom needed whole.
+const PAGES_USUAL: u32 = (4 << 10) / PAGE_BYTES as u32;
 /// How many pages the pieces of a long walk have.
 const PAGES_MAX: u32 = (512 << 10) / PAGE_BYTES as u32;
 /// Pieces are this many times as large as the ones before, up to [`PAGES_MAX`].
@@ -61,7 +63,8 @@ impl Access {
     /// How many pages the first piece has; it has at least those of the block that is wanted.
     fn first_pages(self) -> u32 {
         match self {
-            Self::Blocks | Self::Cached => 1,
+            Self::Blocks => 1,
+            Self::Cached => PAGES_USUAL,
             Self::Overlapped => PAGES_SCARCE,
             Self::Sequential => PAGES_MAX,
         }
@@ -92,28 +95,30 @@ impl Extent {
     }
 
     /// How many pages a walk touches here if it wants `wanted` of so many keys, which the entries of this
-    /// and of others have, all among each other. 1 at least.
+    /// and of others have, all among each other. Those of a block at least.
     pub(crate) fn pages_of(self, wanted: usize, keys: u64, demand: Demand) -> u32 {
         /// The square of sizes' deviation by their mean, for entries of half and of twice the mean.
         const SIZE_VARIANCE: f64 = 0.25;
         let share = self.entries as f64 / keys.max(1) as f64;
         let mean = wanted as f64 * share;
         let pages_each = self.pages as f64 / self.entries.max(1) as f64;
-        // The walk begins anywhere within its first page, so it touches one more than it has entries for.
+        // The walk begins anywhere within its first block, so it touches one more than it has entries for;
+        // that begins anywhere within a page.
+        let beside = f64::from(PAGES_USUAL);
         let pages = match demand {
             // How many entries lie here varies as if each were drawn, and so does their size.
             Demand::Waiting => {
                 let deviation = (mean * (1.0 - share + SIZE_VARIANCE)).sqrt();
-                (mean + 2.0 * deviation) * pages_each + 1.0
+                (mean + 2.0 * deviation) * pages_each + beside + 1.0
             }
-            Demand::Standing => mean * pages_each + 1.0 - WORTHWHILE,
+            Demand::Standing => mean * pages_each + beside * (1.0 - WORTHWHILE),
         };
         // Saturates.
         pages.ceil() as u32
     }
 }
 
-/// Reading a page beside others is worth it if it is needed in so many of all cases: waiting for it later
+/// Reading a block beside others is worth it if it is needed in so many of all cases: waiting for it later
 /// takes several times as long.
 const WORTHWHILE: f64 = 0.15;
 
@@ -238,7 +243,7 @@ impl ReadAhead {
             self.pages = PAGES_SCARCE;
         }
         if let Some((first, last)) = self.next_pages(table, self.pages, Some(address)) {
-            self.add(first, last);
+            self.add(table, first, last);
             self.grow();
         }
         Ok(())
@@ -275,7 +280,7 @@ impl ReadAhead {
         if last - first >= PAGES_SCARCE && !has_room(table, last - first + 1) {
             return Ok(());
         }
-        self.add(first, last);
+        self.add(table, first, last);
         Ok(())
     }
 
@@ -355,7 +360,8 @@ impl ReadAhead {
         (first < end).then_some((first, last))
     }
 
-    fn add(&mut self, first: u32, last: u32) {
+    fn add(&mut self, table: &Table, first: u32, last: u32) {
+        let (first, last) = table.span(first, last);
         let piece = Piece { first, count: last - first + 1, state: PieceState::Wanted };
         self.pieces.push_back(piece);
     }
@@ -406,7 +412,7 @@ impl ReadAhead {
     pub(crate) fn start(&mut self, table: &Table) {
         while self.is_long() && self.pieces.len() <= PIECES_AHEAD && has_room(table, self.pages) {
             let Some((first, last)) = self.next_pages(table, self.pages, None) else { break };
-            self.add(first, last);
+            self.add(table, first, last);
             self.grow();
         }
         for piece in &mut self.pieces {
@@ -541,22 +547,22 @@ mod tests {
 
     #[test]
     fn a_share_is_enough_and_not_much_more() {
-        let whole = of(1_000_000, 250_000);
+        let whole = of(1_000_000, 1_000_000);
         for wanted in [1, 4, 50, 400] {
             let pages = whole.pages_of(wanted, 1_000_000, Demand::Waiting);
-            let needed = wanted as u32 / 4 + 1;
-            assert!((needed..=needed + 2 + needed / 3).contains(&pages), "{wanted}: {pages}");
+            let needed = wanted as u32 + PAGES_USUAL + 1;
+            assert!((needed..=needed + 4 + needed / 3).contains(&pages), "{wanted}: {pages}");
         }
-        let small = of(30_000, 7_500);
-        assert_eq!(small.pages_of(50, 1_000_000, Demand::Waiting), 3);
-        assert_eq!(small.pages_of(50, 1_000_000, Demand::Standing), 2, "a third of all cross over");
-        assert_eq!(small.pages_of(10, 1_000_000, Demand::Standing), 1, "few do");
+        let small = of(30_000, 30_000);
+        assert_eq!(small.pages_of(50, 1_000_000, Demand::Waiting), 10);
+        assert_eq!(small.pages_of(50, 1_000_000, Demand::Standing), 5, "a third of all cross over");
+        assert_eq!(small.pages_of(10, 1_000_000, Demand::Standing), 4, "few do");
     }
 
     #[test]
     fn no_share_is_too_large_or_too_small_to_say() {
-        assert_eq!(of(0, 0).pages_of(1000, 0, Demand::Waiting), 1);
-        assert_eq!(of(0, 0).pages_of(1000, 0, Demand::Standing), 1);
+        assert_eq!(of(0, 0).pages_of(1000, 0, Demand::Waiting), PAGES_USUAL + 1);
+        assert_eq!(of(0, 0).pages_of(1000, 0, Demand::Standing), PAGES_USUAL);
         assert_eq!(of(1, u64::MAX).pages_of(usize::MAX, 1, Demand::Waiting), u32::MAX);
     }
 }

@@ -22,8 +22,8 @@ use super::{
         Footer, FooterError, Mismatch, SectionPlace, Written, decode_properties, section_payload,
     },
     format::{
-        COMPRESSION_NONE, FOOTER_BYTES, FORMAT_VERSION_RANGES, PAGE_BYTES, SECTION_FILTER,
-        SECTION_INDEX, SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
+        COMPRESSION_NONE, FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION_RANGES, PAGE_BYTES,
+        SECTION_FILTER, SECTION_INDEX, SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
     },
     hash::KeyHash,
     index_block::{BlockAddress, Index, Trained},
@@ -57,6 +57,8 @@ pub(crate) struct Table {
     part: Option<Arc<SharedPart>>,
     values: Option<ValueFile>,
     data_pages: u32,
+    /// How many pages a read of the file brings at least: a power of two.
+    pages_per_read: u32,
     index: Index,
     pub(super) filter: Filter,
     blocks: TableBlocks,
@@ -117,6 +119,8 @@ impl Table {
             ));
         }
         let values = open_values(ctx, &meta)?;
+        let read_align = parts.file.read_align().min(FILE_ALIGN_BYTES);
+        let pages_per_read = (read_align / PAGE_BYTES).max(1) as u32;
         let table = Self {
             seq_shift: shift,
             block_bytes_mean: mean_block_bytes(&meta, parts.footer.block_count),
@@ -128,6 +132,7 @@ impl Table {
             part,
             values,
             data_pages: parts.footer.data_pages,
+            pages_per_read,
             index: parts.index,
             filter: parts.filter,
             written: parts.written,
@@ -255,8 +260,9 @@ impl Table {
         let address = self.address(block)?;
         let contents = with_scratch(|scratch| {
             let Scratch { pages, frame, raw } = scratch;
-            self.read_pages(address.first_page, address.last_page, pages)?;
-            self.unpack(block, address, pages, frame, raw, fill_cache)
+            let (first, last) = self.span(address.first_page, address.last_page);
+            self.read_pages(first, last, pages)?;
+            self.unpack(block, address, pages_at(address, first, pages), frame, raw, fill_cache)
         })?;
         if fill_cache {
             self.blocks.insert(block, &contents);
@@ -330,7 +336,14 @@ impl Table {
         Ok(address)
     }
 
-    /// Reads pages `first..=last`, which lie within the data area, with one call.
+    /// The pages that a read of pages `first..=last` brings: at some disks a few more before and behind. Those
+    /// may lie behind the data area, but not behind the file, which is a multiple of what reads are.
+    pub(crate) fn span(&self, first: u32, last: u32) -> (u32, u32) {
+        let within = self.pages_per_read - 1;
+        (first & !within, last | within)
+    }
+
+    /// Reads the pages of a [`Table::span`] with one call.
     pub(super) fn read_pages(&self, first: u32, last: u32, pages: &mut AlignedBuf) -> Result<()> {
         let len = (last - first + 1) as usize * PAGE_BYTES;
         pages.resize_for(len);
@@ -340,7 +353,7 @@ impl Table {
         read_exact_at(&*self.file, &self.path, pages, u64::from(first) * PAGE_BYTES as u64)
     }
 
-    /// What a read of pages `first..=last`, which lie within the data area, is to read.
+    /// What a read of the pages of a [`Table::span`] is to read.
     pub(crate) fn pages_part(&self, first: u32, last: u32) -> ReadPart {
         let len = (last - first + 1) as usize * PAGE_BYTES;
         let counters = &self.ctx.counters;
@@ -377,10 +390,9 @@ impl Table {
         first: u32,
         pages: &[u8],
     ) -> Result<BlockRef> {
-        let start = (address.first_page - first) as usize * PAGE_BYTES;
-        let end = (address.last_page + 1 - first) as usize * PAGE_BYTES;
+        let pages = pages_at(address, first, pages);
         let contents = with_scratch(|Scratch { frame, raw, .. }| {
-            self.unpack(block, address, &pages[start..end], frame, raw, true)
+            self.unpack(block, address, pages, frame, raw, true)
         })?;
         self.blocks.insert(block, &contents);
         Ok(contents)
@@ -445,6 +457,12 @@ impl Table {
     }
 }
 
+/// The pages at `address`, of `pages` that begin with page `first`.
+fn pages_at(address: BlockAddress, first: u32, pages: &[u8]) -> &[u8] {
+    let start = (address.first_page - first) as usize * PAGE_BYTES;
+    &pages[start..(address.last_page + 1 - first) as usize * PAGE_BYTES]
+}
+
 /// About how many bytes the payload of a block has. Large values are not in blocks, so the mean is
 /// bounded by what one may hold.
 fn mean_block_bytes(meta: &TableMeta, blocks: u32) -> u32 {
@@ -501,9 +519,9 @@ fn open_values(ctx: &TableContext, meta: &TableMeta) -> Result<Option<ValueFile>
 /// Reads and verifies everything of a table but its data.
 fn load(ctx: &TableContext, file: Arc<dyn ReadableFile>, path: &Path, id: FileId) -> Result<Parts> {
     let file_bytes = retry("stat", path, || file.len())?;
-    if file_bytes < TABLE_BYTES_MIN || !file_bytes.is_multiple_of(PAGE_BYTES as u64) {
+    if file_bytes < TABLE_BYTES_MIN || !file_bytes.is_multiple_of(FILE_ALIGN_BYTES as u64) {
         let found = format!("{file_bytes} bytes");
-        return Err(Error::corrupt(path, file_bytes, "two or more whole pages", found));
+        return Err(Error::corrupt(path, file_bytes, "a multiple of 4096 bytes, and some", found));
     }
     // Sections are read through the page cache's alignment in one piece, nearly always this one.
     let mut tail_start = file_bytes - file_bytes.min(TAIL_BYTES);

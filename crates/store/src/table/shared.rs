@@ -1,8 +1,8 @@
 //! Files that several small tables share, so that a flush of thousands of partitions writes one file
 //! and syncs once.
 //!
-//! A shared file is the tables' own bytes, one table after another; each is whole pages, so that its
-//! place is a multiple of a page. The manifest says which table lies where. The file goes when the last
+//! A shared file is the tables' own bytes, one table after another; each is a multiple of 4096 bytes
+//! long, and so is its place. The manifest says which table lies where. The file goes when the last
 //! table in it is obsolete; until then the space of the others is counted, so that compactions know
 //! which files are mostly dead.
 //!
@@ -15,7 +15,7 @@ use std::{
     sync::Weak,
 };
 
-use super::{TableContext, TableMeta, format::PAGE_BYTES};
+use super::{TableContext, TableMeta, format::FILE_ALIGN_BYTES};
 use crate::{
     error::{Error, Result},
     io::{FileSystem, ReadableFile, WritableFile, retry, write_all},
@@ -28,7 +28,7 @@ use crate::{
 pub struct TablePlace {
     /// The number in the file's name.
     pub file: FileId,
-    /// Where the table begins in it, in bytes: a multiple of a page.
+    /// Where the table begins in it, in bytes: a multiple of 4096.
     pub offset: u64,
 }
 
@@ -109,7 +109,7 @@ impl SharedPart {
     ) -> Result<Arc<Self>> {
         let shared = ctx.shared.get(ctx, place)?;
         let (offset, len) = (place.offset, meta.file_bytes);
-        if !offset.is_multiple_of(PAGE_BYTES as u64)
+        if !offset.is_multiple_of(FILE_ALIGN_BYTES as u64)
             || offset.checked_add(len).is_none_or(|end| end > shared.bytes)
         {
             let expected = format!("{len} bytes of table {}", meta.id);
@@ -161,6 +161,10 @@ impl ReadableFile for SharedPart {
 
     fn is_direct(&self) -> bool {
         self.shared.file.is_direct()
+    }
+
+    fn read_align(&self) -> usize {
+        self.shared.file.read_align()
     }
 }
 

@@ -42,9 +42,10 @@ impl Table {
             {
                 break;
             }
-            self.read_pages(first.first_page, last_page, &mut pages)?;
+            let (first_page, last_page) = self.span(first.first_page, last_page);
+            self.read_pages(first_page, last_page, &mut pages)?;
             for block in block..end {
-                self.keep_block(block, self.address(block)?, first.first_page, &pages)?;
+                self.keep_block(block, self.address(block)?, first_page, &pages)?;
             }
             block = end;
         }

@@ -14,7 +14,7 @@ use super::{
     filter::FilterBuilder,
     footer::{Footer, SectionPlace, Written, encode_properties, put_section},
     format::{
-        FOOTER_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, SECTION_FILTER, SECTION_INDEX,
+        FILE_ALIGN_BYTES, FOOTER_BYTES, FRAME_HEADER_BYTES, SECTION_FILTER, SECTION_INDEX,
         SECTION_PROPERTIES, SECTION_RANGES,
     },
     hash::KeyHash,
@@ -423,8 +423,8 @@ impl TableWriter {
             self.out.put(&section)?;
         }
         let end = self.out.len() + FOOTER_BYTES as u64;
-        let padding = end.next_multiple_of(PAGE_BYTES as u64) - end;
-        self.out.put(&[0; PAGE_BYTES][..usize::try_from(padding).unwrap_or(0)])?;
+        let padding = end.next_multiple_of(FILE_ALIGN_BYTES as u64) - end;
+        self.out.put(&[0; FILE_ALIGN_BYTES][..usize::try_from(padding).unwrap_or(0)])?;
         self.out.put(&footer.encode())
     }
 }

@@ -72,7 +72,7 @@ fn checked<T>(result: Result<T>, failed: &mut u32) -> Option<T> {
             let Error::Io(failure) = &error else { panic!("{error}") };
             let name = failure.path.extension().expect("a name");
             assert!(name == "sst" || name == "val", "{error}");
-            assert!(failure.offset.is_some_and(|at| at.is_multiple_of(4096) || name == "val"));
+            assert!(failure.offset.is_some_and(|at| at.is_multiple_of(512) || name == "val"));
             assert!(error.to_string().contains("at offset"), "{error}");
             None
         }

@@ -5,7 +5,7 @@ use rhumb::io::sim::SimRng;
 use rhumb_model::codec::{DecodeError, Reader, put_column, put_varint};
 use xxhash_rust::xxh3::xxh3_64;
 
-const PAGE_BYTES: usize = 4096;
+const FILE_ALIGN_BYTES: usize = 4096;
 const FOOTER_BYTES: usize = 88;
 const SECTION_HEADER_BYTES: usize = 17;
 /// Segments whose fields are packed together.
@@ -21,8 +21,8 @@ const MANTISSA: usize = 5;
 const SHIFT: usize = 6;
 const CODE: usize = 7;
 /// The kinds of learned index: with plain codes, and with trained ones.
-const LEARNED: u8 = 4;
-const CODED: u8 = 5;
+const LEARNED: u8 = 6;
+const CODED: u8 = 7;
 
 /// What is changed of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,7 +306,7 @@ pub(crate) fn rewrite(
         places.push((out.len(), len));
         out.extend_from_slice(&bytes[begin..begin + len]);
     }
-    let end = (out.len() + FOOTER_BYTES).next_multiple_of(PAGE_BYTES);
+    let end = (out.len() + FOOTER_BYTES).next_multiple_of(FILE_ALIGN_BYTES);
     if end != bytes.len() {
         return None;
     }

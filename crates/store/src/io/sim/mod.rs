@@ -58,7 +58,7 @@ use node::{Change, FileNode, Node};
 use parking_lot::{Mutex, MutexGuard};
 use state::State;
 
-use super::{DIRECT_ALIGN, FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile};
+use super::{FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile};
 
 /// A simulated file system. Clones are the same file system. The root directory exists; relative
 /// paths start there too.
@@ -69,7 +69,8 @@ use super::{DIRECT_ALIGN, FileLock, FileSystem, ReadMode, ReadableFile, SyncFile
 pub struct SimFs(Arc<Mutex<State>>);
 
 impl SimFs {
-    /// An empty file system whose random choices follow from `seed`.
+    /// An empty file system whose random choices follow from `seed`. With an even one direct reads are aligned
+    /// to [`DIRECT_ALIGN`](super::DIRECT_ALIGN), with an odd one to 512 bytes.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State::new(seed))))
@@ -241,7 +242,8 @@ impl FileSystem for SimFs {
         let mut state = self.state();
         state.begin(CallKind::Open, path)?;
         let handle = self.handle(state.file(path)?, path);
-        state.end(Arc::new(SimReadable { handle, is_direct: mode == ReadMode::Direct }))
+        let align = (mode == ReadMode::Direct).then_some(state.direct_align);
+        state.end(Arc::new(SimReadable { handle, align }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -406,7 +408,8 @@ impl SyncFile for Handle {
 #[derive(Debug)]
 struct SimReadable {
     handle: Handle,
-    is_direct: bool,
+    /// That of direct reads, if reads are such.
+    align: Option<usize>,
 }
 
 impl ReadableFile for SimReadable {
@@ -416,15 +419,15 @@ impl ReadableFile for SimReadable {
         let mut permit = state.begin(CallKind::Read, path)?;
         let content = &file.state.lock().content;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
-        if self.is_direct {
-            let is_aligned = offset.is_multiple_of(DIRECT_ALIGN as u64)
-                && buf.len().is_multiple_of(DIRECT_ALIGN)
-                && buf.as_ptr().addr().is_multiple_of(DIRECT_ALIGN);
+        if let Some(align) = self.align {
+            let is_aligned = offset.is_multiple_of(align as u64)
+                && buf.len().is_multiple_of(align)
+                && buf.as_ptr().addr().is_multiple_of(align);
             if !is_aligned && start < content.len() {
                 return Err(ErrorKind::InvalidInput.into());
             }
             // A direct read ends short only at a multiple, or at the end of the file.
-            permit.bytes_max = permit.bytes_max.div_ceil(DIRECT_ALIGN).saturating_mul(DIRECT_ALIGN);
+            permit.bytes_max = permit.bytes_max.div_ceil(align).saturating_mul(align);
         }
         let n = buf.len().min(content.len() - start).min(permit.bytes_max);
         buf[..n].copy_from_slice(&content[start..start + n]);
@@ -441,6 +444,10 @@ impl ReadableFile for SimReadable {
     }
 
     fn is_direct(&self) -> bool {
-        self.is_direct
+        self.align.is_some()
+    }
+
+    fn read_align(&self) -> usize {
+        self.align.unwrap_or(1)
     }
 }

@@ -12,10 +12,11 @@ use parking_lot::Mutex;
 
 use super::{
     fault::{Call, CallKind, Counts, Fault, Matcher, Rule},
-    node::{DirChange, DirNode, DirState, FileNode, FileState, Node},
+    node::{DirChange, DirNode, DirState, FileNode, FileState, Node, SECTOR_BYTES},
     power::{self, Loss, Survivor},
     rng::SimRng,
 };
+use crate::io::DIRECT_ALIGN;
 
 /// How many removed files are remembered, for their bytes to turn up in later ones.
 const STALE_FILES_MAX: usize = 8;
@@ -44,6 +45,8 @@ pub(super) struct State {
     pub(super) lies: Vec<Matcher>,
     /// Of a thousand calls, how many are interrupted or short without being told to.
     pub(super) restless_per_mille: u64,
+    /// What offsets and lengths of direct reads are multiples of.
+    pub(super) direct_align: usize,
     pub(super) free_bytes: Option<u64>,
     pub(super) trace: Option<VecDeque<Call>>,
 }
@@ -79,6 +82,7 @@ impl State {
             faulted: Vec::new(),
             lies: Vec::new(),
             restless_per_mille: 0,
+            direct_align: if seed & 1 == 0 { DIRECT_ALIGN } else { SECTOR_BYTES },
             free_bytes: None,
             trace: None,
         }
@@ -117,6 +121,7 @@ impl State {
         after.stale = self.stale.clone();
         after.lies = self.lies.clone();
         after.restless_per_mille = self.restless_per_mille;
+        after.direct_align = self.direct_align;
         after.trace = self.trace.as_ref().map(|_| VecDeque::new());
         let root = Arc::clone(&after.root);
         after.build(&root, tree, &mut BTreeMap::new());

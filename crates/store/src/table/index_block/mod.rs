@@ -27,9 +27,9 @@ use self::{
 };
 
 /// Bytes of a page of the data area.
-const PAGE_BYTES: u64 = 4096;
+const PAGE_BYTES: u64 = super::format::PAGE_BYTES as u64;
 /// Bytes of a page that hold blocks; the others say where the first of them starts.
-const PAGE_PAYLOAD_BYTES: u32 = 4094;
+const PAGE_PAYLOAD_BYTES: u32 = super::format::PAGE_PAYLOAD_BYTES as u32;
 
 /// How a table finds the block of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -59,10 +59,11 @@ impl IndexKind {
 }
 
 /// The first byte of an index block: learned with plain codes, binary search, learned with trained codes.
-/// 1 and 3 were learned ones whose segments said what is skipped, before there was a release.
-const LEARNED: u8 = 4;
+/// 1 and 3 were learned ones whose segments said what is skipped, 4 and 5 had two bits for the start of each
+/// block, before there was a release.
+pub(crate) const LEARNED: u8 = 6;
 const BINARY_SEARCH: u8 = 2;
-const CODED: u8 = 5;
+const CODED: u8 = 7;
 
 /// What numbers a learned index makes of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -268,7 +269,7 @@ impl Index {
             BINARY_SEARCH => {
                 Kind::BinarySearch(BinarySearchIndex::decode(&mut reader, block_count, data_pages)?)
             }
-            _ => return Err(format!("expected an index kind of 2, 4 or 5, found {kind}")),
+            _ => return Err(format!("expected an index kind of 2, 6 or 7, found {kind}")),
         };
         Ok(Self { kind, block_count, encoded_bytes: bytes.len() })
     }

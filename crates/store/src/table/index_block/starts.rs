@@ -1,10 +1,12 @@
-//! Where blocks start, in two bits a block: for each page of the data area, a one for every block
-//! that starts in it and then a zero.
-//!
-//! The position of the `b`-th one, less `b`, is the number of zeros before it and so the page of
+//! Where blocks start. In memory, for each page of the data area a one for every block that starts in it and
+//! then a zero: the position of the `b`-th one, less `b`, is the number of zeros before it and so the page of
 //! block `b`; the ones directly before it are the blocks that start earlier in the same page.
+//!
+//! In a file, how many pages each block starts behind the one before: blocks are about equally large, so that
+//! is about the same number each time, and what it differs by takes some two bits (a Rice code: the
+//! difference, its sign folded in, is a run of zeros for its upper part, a one, and its lower bits).
 
-use rhumb_model::codec::Reader;
+use rhumb_model::codec::{DecodeError, Reader, put_varint};
 
 use super::BlockAddress;
 
@@ -13,6 +15,10 @@ const SAMPLE: u32 = 128;
 /// The most blocks that can start in one page: a frame takes at least this many bytes.
 const FRAME_BYTES_MIN: u32 = 17;
 const STARTS_PER_PAGE_MAX: u32 = super::PAGE_PAYLOAD_BYTES / FRAME_BYTES_MIN + 1;
+/// The most lower bits of a step that a writer tries: more would be for blocks of very different sizes.
+const LOW_BITS_TRIED: u8 = 6;
+/// The most that a reader takes.
+const LOW_BITS_MAX: u8 = 31;
 
 /// Collects the starts of blocks as they are written.
 #[derive(Debug, Default)]
@@ -40,6 +46,7 @@ impl StartsBuilder {
         self.page = self.page.max(page);
     }
 
+    /// So many zeros, or ones.
     fn push_run(&mut self, len: u64, one: bool) {
         let begin = self.len_bits;
         self.len_bits += len;
@@ -51,11 +58,145 @@ impl StartsBuilder {
         }
     }
 
-    /// Appends the bits, least significant first, in whole bytes.
+    /// Appends the steps between blocks, with the parameters that make them shortest.
     pub(super) fn encode(mut self, data_pages: u32, out: &mut Vec<u8>) {
         self.finish_pages(data_pages);
-        let len = self.len_bits.div_ceil(8) as usize;
-        out.extend(self.words.iter().flat_map(|word| word.to_le_bytes()).take(len));
+        let mean = data_pages / self.blocks.max(1);
+        let around = mean.saturating_sub(1)..=mean.saturating_add(1).min(data_pages);
+        let ways = around.flat_map(|expected| (0..=LOW_BITS_TRIED).map(move |low| (expected, low)));
+        let best = ways.min_by_key(|(expected, low)| {
+            self.steps()
+                .map(|step| (fold(step, *expected) >> low) + 1 + u64::from(*low))
+                .sum::<u64>()
+        });
+        let (expected, low_bits) = best.unwrap_or((0, 0));
+        put_varint(u64::from(expected), out);
+        out.push(low_bits);
+        let mut bits = BitWriter::default();
+        for step in self.steps() {
+            let folded = fold(step, expected);
+            bits.push_zeros(folded >> low_bits);
+            bits.push(1, 1);
+            bits.push(folded & ((1_u64 << low_bits) - 1), low_bits);
+        }
+        out.extend_from_slice(&bits.bytes);
+    }
+
+    /// How many pages each block starts behind the one before it; the first, behind page 0.
+    fn steps(&self) -> impl Iterator<Item = u32> {
+        let ones = self.words.iter().enumerate().flat_map(|(at, word)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| at as u32 * 64 + left.trailing_zeros())?;
+                left &= left - 1;
+                Some(bit)
+            })
+        });
+        let mut before = 0;
+        ones.zip(0..).map(move |(one, block): (u32, u32)| {
+            let page = one - block;
+            page - std::mem::replace(&mut before, page)
+        })
+    }
+}
+
+/// By how much a step differs from the expected one; an even number if it is longer or the same, an odd
+/// one if it is shorter.
+fn fold(step: u32, expected: u32) -> u64 {
+    match step.checked_sub(expected) {
+        Some(more) => u64::from(more) * 2,
+        None => u64::from(expected - step) * 2 - 1,
+    }
+}
+
+/// The step that was folded to this, if there is one.
+fn unfold(folded: u64, expected: u32) -> Option<u32> {
+    let by = u32::try_from(folded / 2).ok()?;
+    if folded.is_multiple_of(2) {
+        expected.checked_add(by)
+    } else {
+        expected.checked_sub(by)?.checked_sub(1)
+    }
+}
+
+/// Bits, from the low bit of each byte up.
+#[derive(Default)]
+struct BitWriter {
+    bytes: Vec<u8>,
+    /// How many bits of the last byte are taken; 0 if all are.
+    taken: u8,
+}
+
+impl BitWriter {
+    fn push(&mut self, mut value: u64, mut bits: u8) {
+        while bits > 0 {
+            if self.taken == 0 {
+                self.bytes.push(0);
+            }
+            let now = bits.min(8 - self.taken);
+            if let Some(last) = self.bytes.last_mut() {
+                *last |= (value as u8) << self.taken;
+            }
+            (value, bits) = (value >> now, bits - now);
+            self.taken = (self.taken + now) % 8;
+        }
+    }
+
+    fn push_zeros(&mut self, mut count: u64) {
+        while count > 0 {
+            let now = count.min(64);
+            self.push(0, now as u8);
+            count -= now;
+        }
+    }
+}
+
+/// Reads what a [`BitWriter`] wrote; no more than there is.
+struct BitReader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl BitReader<'_> {
+    /// The eight bits from here on, the first of them lowest; zeros behind the end.
+    fn window(&self) -> u8 {
+        let byte = |i: usize| u16::from(self.bytes.get(i).copied().unwrap_or(0));
+        ((byte(self.at / 8) | byte(self.at / 8 + 1) << 8) >> (self.at % 8)) as u8
+    }
+
+    /// The zeros before the next one, which is passed as well; `None` if there is none.
+    fn zeros(&mut self) -> Option<u64> {
+        let begin = self.at;
+        while self.at < self.bytes.len() * 8 {
+            match self.window() {
+                0 => self.at += 8,
+                window => {
+                    self.at += window.trailing_zeros() as usize + 1;
+                    return Some((self.at - begin - 1) as u64);
+                }
+            }
+        }
+        None
+    }
+
+    /// The number in the next `bits` bits; `None` if there are fewer.
+    fn number(&mut self, bits: u8) -> Option<u64> {
+        if self.at + usize::from(bits) > self.bytes.len() * 8 {
+            return None;
+        }
+        let mut number = 0;
+        for done in (0..bits).step_by(8) {
+            let now = (bits - done).min(8);
+            let mask = u8::MAX >> (8 - now);
+            number |= u64::from(self.window() & mask) << done;
+            self.at += usize::from(now);
+        }
+        Some(number)
+    }
+
+    /// Whether what is left are zeros, fewer than eight.
+    fn is_at_end(&self) -> bool {
+        self.bytes.len() * 8 - self.at < 8 && self.window() == 0
     }
 }
 
@@ -70,7 +211,7 @@ pub(super) struct Starts {
 }
 
 impl Starts {
-    /// Reads the bits, which are all that is left of `reader`.
+    /// Reads the steps, which are all that is left of `reader`.
     pub(super) fn decode(
         reader: &mut Reader<'_>,
         blocks: u32,
@@ -80,58 +221,53 @@ impl Starts {
         if u32::try_from(bits).is_err() {
             return Err(format!("expected blocks and pages below 2^32, found {bits}"));
         }
-        let expected_len = bits.div_ceil(8) as usize;
-        if reader.remaining() != expected_len {
-            let found = reader.remaining();
-            return Err(format!(
-                "expected {expected_len} bytes of block starts for {blocks} blocks in {data_pages} pages, found {found}"
-            ));
+        let to_text = |e: DecodeError| e.to_string();
+        let expected = reader.varint_up_to(u64::from(data_pages), "a step between blocks");
+        let expected = expected.map_err(to_text)? as u32;
+        let low_bits = reader.u8("bits of a step").map_err(to_text)?;
+        if low_bits > LOW_BITS_MAX {
+            return Err(format!("expected at most {LOW_BITS_MAX} low bits, found {low_bits}"));
         }
-        let bytes = reader.take(expected_len, "block starts").map_err(|e| e.to_string())?;
-        let words = bytes
-            .chunks(8)
-            .map(|chunk| {
-                let mut word = [0; 8];
-                word[..chunk.len()].copy_from_slice(chunk);
-                u64::from_le_bytes(word)
-            })
-            .collect();
-        let mut starts = Self { words, samples: Box::default(), blocks, data_pages };
-        starts.samples = starts.validate(bits)?;
-        Ok(starts)
-    }
-
-    /// Checks the number of ones, the padding and the length of runs; yields the samples.
-    fn validate(&self, bits: u64) -> Result<Box<[u32]>, String> {
-        let mut samples = Vec::with_capacity((self.blocks / SAMPLE + 1) as usize);
-        let (mut ones, mut run) = (0u32, 0u32);
-        for bit in 0..self.words.len() as u64 * 64 {
-            if self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 0 {
-                run = 0;
-                continue;
-            }
-            if bit >= bits {
-                return Err(format!("expected zero padding after bit {bits}, found bit {bit} set"));
-            }
-            run += 1;
+        let bytes = reader.take(reader.remaining(), "block starts").map_err(to_text)?;
+        // Each takes a bit at least, so the bytes bound what is allocated for blocks; what is allocated
+        // for pages is a small part of what the file has.
+        if u64::from(blocks) > bytes.len() as u64 * 8 {
+            let found = bytes.len();
+            return Err(format!("expected the starts of {blocks} blocks, found {found} bytes"));
+        }
+        let mut steps = BitReader { bytes, at: 0 };
+        let (mut builder, mut page, mut run) = (StartsBuilder::default(), 0u32, 0u32);
+        let mut samples = Vec::with_capacity((blocks / SAMPLE + 1) as usize);
+        for block in 0..blocks {
+            let folded = steps.zeros().zip(steps.number(low_bits));
+            let folded = folded
+                .and_then(|(upper, lower)| Some(upper.checked_mul(1_u64 << low_bits)? | lower));
+            let step = folded.and_then(|folded| unfold(folded, expected));
+            let next =
+                step.and_then(|step| page.checked_add(step)).filter(|next| *next < data_pages);
+            let Some(next) = next else {
+                return Err(format!(
+                    "expected block {block} to start within {data_pages} pages, found it elsewhere"
+                ));
+            };
+            run = if next == page { run + 1 } else { 1 };
             if run > STARTS_PER_PAGE_MAX {
                 return Err(format!(
-                    "expected at most {STARTS_PER_PAGE_MAX} blocks to start in a page, found more before bit {bit}"
+                    "expected at most {STARTS_PER_PAGE_MAX} blocks to start in a page, found more before block {block}"
                 ));
             }
-            if ones % SAMPLE == 0 {
-                samples.push(bit as u32);
+            page = next;
+            if block % SAMPLE == 0 {
+                samples.push(page + block);
             }
-            ones += 1;
+            builder.push(page);
         }
-        if ones != self.blocks {
-            return Err(format!("expected the starts of {} blocks, found {ones}", self.blocks));
+        if !steps.is_at_end() {
+            return Err(format!("expected the starts of {blocks} blocks, found more behind them"));
         }
-        // The last page ends with a zero, or a block would start beyond it.
-        if bits > 0 && self.words[((bits - 1) / 64) as usize] >> ((bits - 1) % 64) & 1 == 1 {
-            return Err("expected the starts to end with a page, found a block after it".into());
-        }
-        Ok(samples.into())
+        builder.finish_pages(data_pages);
+        let words = builder.words.into();
+        Ok(Self { words, samples: samples.into(), blocks, data_pages })
     }
 
     /// Where `block` lies; a block that is not there reads as the last one.
@@ -223,7 +359,6 @@ mod tests {
         pages.iter().for_each(|page| builder.push(*page));
         let mut bytes = Vec::new();
         builder.encode(data_pages, &mut bytes);
-        assert_eq!(bytes.len(), (pages.len() + data_pages as usize).div_ceil(8));
         let starts =
             Starts::decode(&mut Reader::new(&bytes), pages.len() as u32, data_pages).unwrap();
         for block in 0..pages.len() {
@@ -257,9 +392,39 @@ mod tests {
     }
 
     #[test]
+    fn steps_of_about_one_size_take_two_bits() {
+        let pages: Vec<u32> =
+            (0..8000u32).map(|block| block * 4 + u32::from(block % 4 == 0)).collect();
+        let mut builder = StartsBuilder::default();
+        pages.iter().for_each(|page| builder.push(*page));
+        let mut bytes = Vec::new();
+        builder.encode(32_000, &mut bytes);
+        assert!(bytes.len() <= 8000 * 2 / 8, "{} bytes", bytes.len());
+        check(&pages, 32_000);
+    }
+
+    #[test]
+    fn what_is_no_encoding_is_refused() {
+        let decode = |bytes: &[u8], blocks, pages| {
+            Starts::decode(&mut Reader::new(bytes), blocks, pages).map(|_| ()).unwrap_err()
+        };
+        // A step of 1, no lower bits: two blocks in pages 1 and 2, then five bits of padding.
+        assert!(Starts::decode(&mut Reader::new(&[1, 0, 0b11]), 2, 3).is_ok());
+        assert!(decode(&[1, 0, 0b11], 2, 2).contains("block 1 to start within 2 pages"));
+        assert!(decode(&[1, 0, 0b111], 2, 3).contains("more behind them"));
+        assert!(decode(&[1, 0, 0b11, 0], 2, 3).contains("more behind them"));
+        assert!(decode(&[1, 0, 0b01], 2, 3).contains("block 1"), "bits are missing");
+        assert!(decode(&[1, 0], 2, 3).contains("0 bytes"));
+        assert!(decode(&[1, 32, 0b11], 2, 3).contains("low bits"));
+        assert!(decode(&[4, 0, 0b11], 2, 3).contains("a step between blocks"));
+        // One shorter than 0.
+        assert!(decode(&[0, 0, 0b10], 1, 3).contains("block 0"));
+    }
+
+    #[test]
     fn a_full_page_of_tiny_blocks() {
         check(&vec![0; STARTS_PER_PAGE_MAX as usize], 1);
-        check(&[vec![3; 200], vec![4; 200], vec![900]].concat(), 901);
+        check(&[vec![3; 60], vec![4; 50], vec![900]].concat(), 901);
         let mut builder = StartsBuilder::default();
         (0..=STARTS_PER_PAGE_MAX).for_each(|_| builder.push(0));
         let mut bytes = Vec::new();

@@ -438,7 +438,7 @@ fn golden_bytes() {
     let units = (0..9u8).map(|i| (vec![b'k', i * 16], vec![30])).collect::<Units>();
     let learned = build(LEARNED, 90, units.clone());
     let columns: [&[u8]; 7] = [&[0, 0], &[1, 0], &[0, 0], &[2, 0], &[0, 0], &[11, 0], &[59, 0]];
-    assert_eq!(learned.encoded, [&[4, 1], &columns.concat()[..], b"k", &[0b0111]].concat());
+    assert_eq!(learned.encoded, [&[6, 1], &columns.concat()[..], b"k", &[0, 0, 0b0111]].concat());
     let searched = build(SEARCHED, 90, units);
     let offsets: [&[u8]; 3] = [&[0, 0, 0, 0], &[3, 0, 0, 0], &[8, 0, 0, 0]];
     let entries: [&[u8]; 3] = [&[0, 2, 107], &[2, b'k', 48, 109, 107], &[2, b'k', 96, 216, 1, 107]];
@@ -456,7 +456,8 @@ fn golden_bytes_of_coded_keys() {
     code.extend([1, 0xcc, 0xcc, 0xcc, 0xcc]);
     let columns: [&[u8]; 8] =
         [&[0, 0], &[1, 0], &[0, 0], &[2, 0], &[6, 0], &[11, 0], &[60, 0], &[1, 0]];
-    let expected = [&[5, 1], &code[..], &[1], &columns.concat()[..], b"k", &[0b0111]].concat();
+    let expected =
+        [&[7, 1], &code[..], &[1], &columns.concat()[..], b"k", &[0, 0, 0b0111]].concat();
     assert_eq!(coded.encoded, expected);
     coded.check(&[b"k".to_vec(), b"k/".to_vec(), b"k44".to_vec(), b"ka".to_vec()]);
 }
@@ -482,7 +483,7 @@ fn damage_is_named() {
         refusal(&[], 1, 1),
         "expected an index kind at byte 0, found 0 bytes left of the 1 needed"
     );
-    assert_eq!(refusal(&[9], 1, 1), "expected an index kind of 2, 4 or 5, found 9");
-    let starts = refusal(&built.encoded, 1, 9);
-    assert!(starts.contains("block starts for 1 blocks in 9 pages"), "{starts}");
+    assert_eq!(refusal(&[9], 1, 1), "expected an index kind of 2, 6 or 7, found 9");
+    let starts = refusal(&built.encoded, 1, 0);
+    assert!(starts.contains("block 0 to start within 0 pages"), "{starts}");
 }

@@ -168,7 +168,7 @@ fn blocks_in_the_wrong_place_are_noticed() {
     let fixture = Fixture::new(0);
     // Frames of equal length, each the whole payload of a page.
     let options = TableOptions {
-        block_bytes: 3000,
+        block_bytes: 700,
         compression: Compression::None,
         index: KINDS[1],
         ..TableOptions::default()

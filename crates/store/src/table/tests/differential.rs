@@ -159,7 +159,7 @@ fn a_table_of_one_entry_with_an_empty_key() {
         let fixture = Fixture::new(1 << 20);
         let options = TableOptions { index, ..TableOptions::default() };
         let table = fixture.table(1, &options, &model);
-        assert_eq!(table.meta().file_bytes, 8192);
+        assert_eq!(table.meta().file_bytes, 4096);
         check(&table, &model, &[(vec![0], 0)]);
     }
 }

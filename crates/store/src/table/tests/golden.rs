@@ -69,11 +69,11 @@ const SECTIONS: &[&str] = &[
 
 const FOOTER: &[&str] = &[
     "0900000000000000 01000000 02000000", // table 9, 1 page, 2 blocks
-    "0010000000000000 2100000000000000",  // index
-    "2110000000000000 5900000000000000",  // filter
-    "7a10000000000000 6300000000000000",  // properties
-    "01000000 00000000",                  // version 1
-    "2f4d8372be7cb1e9 5248554d42544142",  // checksum, magic
+    "0004000000000000 2100000000000000",  // index
+    "2104000000000000 5900000000000000",  // filter
+    "7a04000000000000 6300000000000000",  // properties
+    "03000000 00000000",                  // version 3
+    "db8a16b1ae688341 5248554d42544142",  // checksum, magic
 ];
 
 fn bytes(hex: &[&str], len: usize) -> Vec<u8> {
@@ -92,7 +92,7 @@ fn a_small_table_has_these_bytes() {
     let fixture = Fixture::new(0);
     let meta = write(&fixture);
     let written = std::fs::read(fixture.path(9)).unwrap();
-    let golden = [bytes(DATA, 4096), bytes(SECTIONS, 4096 - 88), bytes(FOOTER, 88)].concat();
+    let golden = [bytes(DATA, 1024), bytes(SECTIONS, 3072 - 88), bytes(FOOTER, 88)].concat();
     for (at, (written, golden)) in written.chunks(16).zip(golden.chunks(16)).enumerate() {
         assert_eq!(hex(written), hex(golden), "at offset {}", at * 16);
     }
@@ -139,7 +139,7 @@ fn range_tombstones_are_a_section_between_filter_and_properties() {
     assert_eq!((meta.range_tombstones, meta.seq_min, meta.seq_max), (3, 300, 302));
     let written = std::fs::read(fixture.path(9)).unwrap();
     let footer = written.last_chunk().unwrap();
-    assert_eq!(footer[64..72], [2, 0, 0, 0, 0, 0, 0, 0], "version 2");
+    assert_eq!(footer[64..72], [4, 0, 0, 0, 0, 0, 0, 0], "version 4");
     let footer = Footer::decode(footer, written.len() as u64).unwrap();
     let section = &written[footer.ranges.offset as usize..][..footer.ranges.len as usize];
     let payload = [
