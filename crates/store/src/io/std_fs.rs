@@ -405,6 +405,14 @@ mod tests {
             let start = offset as usize;
             assert_eq!(buf[..n], bytes[start..(start + len).min(bytes.len())]);
         }
+        // A piece as small as the file says it may be is read past the cache.
+        let align = reader.read_align();
+        assert!(align.is_power_of_two() && align <= DIRECT_ALIGN);
+        let mut buf = AlignedBuf::new(align);
+        assert_eq!(reader.read_at(&mut buf, align as u64).unwrap(), align);
+        assert_eq!(buf[..], bytes[align..2 * align]);
+        let flags = rustix::fs::fcntl_getfl(reader.descriptor().unwrap()).unwrap();
+        assert_eq!(flags.contains(OFlags::DIRECT), reader.is_direct());
         assert_eq!(reader.read_at(&mut [0; 10], 20_000).unwrap(), 0);
         assert_eq!(reader.read_at(&mut [0; 10], 1 << 40).unwrap(), 0);
     }
