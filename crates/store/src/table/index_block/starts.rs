@@ -3,7 +3,7 @@
 //! block `b`; the ones directly before it are the blocks that start earlier in the same page.
 //!
 //! In a file, how many pages each block starts behind the one before: blocks are about equally large, so that
-//! is about the same number each time, and what it differs by takes some two bits (a Rice code: the
+//! is about the same number each time, and what it differs by takes two to three bits (a Rice code: the
 //! difference, its sign folded in, is a run of zeros for its upper part, a one, and its lower bits).
 
 use rhumb_model::codec::{DecodeError, Reader, put_varint};

@@ -304,7 +304,7 @@ impl LearnedBuilder {
             self.starts.blocks(),
             self.placements.iter().map(|placement| placement.blocks).sum::<u32>()
         );
-        // Without trained codes nothing is lost by the format that has none, and older programs read it.
+        // Without trained codes nothing is lost by the format that has none, and it is a column shorter.
         let is_coded = !self.codes.encoded.is_empty();
         out.push(if is_coded { CODED } else { LEARNED });
         if is_coded {
