@@ -121,7 +121,10 @@ impl Options {
         self.run.validate()?;
         ensure!(self.memtable > 0, "--memtable must be at least 1");
         ensure!(self.cache != Some(0), "--cache must be at least 1");
-        ensure!((64..=4 << 20).contains(&self.block_size), "--block-size must be from 64 bytes to 4 MiB");
+        ensure!(
+            (64..=4 << 20).contains(&self.block_size),
+            "--block-size must be from 64 bytes to 4 MiB"
+        );
         Ok(())
     }
 
