@@ -65,6 +65,16 @@ pub(crate) const LEARNED: u8 = 6;
 const BINARY_SEARCH: u8 = 2;
 const CODED: u8 = 7;
 
+/// Signed numbers as unsigned ones, small for small magnitudes: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)).cast_unsigned()
+}
+
+/// What [`zigzag`] made the number of.
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
+}
+
 /// What numbers a learned index makes of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StringCoding {

@@ -8,7 +8,7 @@
 
 use rhumb_model::codec::{DecodeError, Reader, put_varint};
 
-use super::BlockAddress;
+use super::{BlockAddress, unzigzag, zigzag};
 
 /// Ones from one sampled position to the next.
 const SAMPLE: u32 = 128;
@@ -100,23 +100,14 @@ impl StartsBuilder {
     }
 }
 
-/// By how much a step differs from the expected one; an even number if it is longer or the same, an odd
-/// one if it is shorter.
+/// By how much a step differs from the expected one, as an unsigned number.
 fn fold(step: u32, expected: u32) -> u64 {
-    match step.checked_sub(expected) {
-        Some(more) => u64::from(more) * 2,
-        None => u64::from(expected - step) * 2 - 1,
-    }
+    zigzag(i64::from(step) - i64::from(expected))
 }
 
 /// The step that was folded to this, if there is one.
 fn unfold(folded: u64, expected: u32) -> Option<u32> {
-    let by = u32::try_from(folded / 2).ok()?;
-    if folded.is_multiple_of(2) {
-        expected.checked_add(by)
-    } else {
-        expected.checked_sub(by)?.checked_sub(1)
-    }
+    u32::try_from(unzigzag(folded).checked_add(i64::from(expected))?).ok()
 }
 
 /// Bits, from the low bit of each byte up.

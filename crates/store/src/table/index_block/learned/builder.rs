@@ -13,9 +13,10 @@ use super::{
     placement::{BLOCK_UNITS, Placement},
     run::Run,
     separators::SeparatorsBuilder,
-    zigzag,
 };
-use crate::table::index_block::{CODED, LEARNED, PAGE_BYTES, StringCoding, starts::StartsBuilder};
+use crate::table::index_block::{
+    CODED, LEARNED, PAGE_BYTES, StringCoding, starts::StartsBuilder, zigzag,
+};
 
 /// The fit's error bound, in quarters of a block.
 const EPSILON_QUARTERS: u64 = 3;
@@ -320,7 +321,7 @@ impl LearnedBuilder {
             let separator_len = fields[SHARED][i] + fields[ADDED][i];
             fields[BEYOND].push(separator_len - u64::from(placement.skip));
             fields[BLOCKS].push(u64::from(placement.blocks - 1));
-            fields[Y0].push(u64::from(zigzag((placement.line.y0 / Y0_UNITS) as i32)));
+            fields[Y0].push(zigzag(placement.line.y0 / Y0_UNITS));
             fields[MANTISSA].push(u64::from(placement.line.mantissa));
             fields[SHIFT].push(u64::from(placement.line.shift));
         }

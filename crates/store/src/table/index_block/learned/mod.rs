@@ -27,7 +27,7 @@ use self::{
     placement::{BLOCK_UNITS, Placement},
     separators::Separators,
 };
-use super::{BlockAddress, IndexCoding, IndexExplanation, SegmentInfo, starts::Starts};
+use super::{BlockAddress, IndexCoding, IndexExplanation, SegmentInfo, starts::Starts, unzigzag};
 use crate::{sync::prefetch::prefetch, types::KEY_BYTES_MAX};
 
 /// Segments whose fields are packed together.
@@ -317,7 +317,7 @@ fn segments_of(
             .checked_sub(1)
             .ok_or_else(|| format!("expected {blocks} blocks, found more in segment {i}"))?;
         let count = check(*blocks_less_one, count_max, "blocks")? as u32 + 1;
-        let y0 = unzigzag(field(Y0, 2 * Y0_MAX as u64 - 1, "start")? as u32) * Y0_UNITS as i32;
+        let y0 = unzigzag(field(Y0, 2 * Y0_MAX as u64 - 1, "start")?) as i32 * Y0_UNITS as i32;
         // What is skipped is a prefix of the separator, whose length is checked when it is read.
         let separator_len = fields[SHARED][i].saturating_add(fields[ADDED][i]);
         let separator_len = check(separator_len, KEY_BYTES_MAX as u64, "separator's bytes")?;
@@ -344,13 +344,4 @@ fn segments_of(
         segments.push(Segment::end(blocks));
     }
     Ok(segments)
-}
-
-/// Signed numbers as unsigned ones, small for small magnitudes.
-fn zigzag(value: i32) -> u32 {
-    ((value << 1) ^ (value >> 31)) as u32
-}
-
-fn unzigzag(value: u32) -> i32 {
-    (value >> 1) as i32 ^ -((value & 1) as i32)
 }
