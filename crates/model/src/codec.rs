@@ -4,12 +4,15 @@
 //! anything is allocated, and a refusal says where, what was expected and what was found.
 //!
 //! * *varint*: seven bits a byte, least significant first, the high bit set on all but the last.
-//! * *column*: `[min varint][width u8][values - min, width bits each, packed from the low bit of
-//!   each byte up]`; the number of values is known from elsewhere.
+//! * *column*: `[middle varint][low bits u8][differences to the middle as a Rice code]`; the number of values
+//!   is known from elsewhere.
 //! * *line*: `[x0 u64][y0 i64][mantissa u32][shift u8]`, little endian.
+
+mod column;
 
 use std::fmt;
 
+pub use self::column::put_column;
 use crate::segment::Line;
 
 /// Bytes that are not a model.
@@ -121,32 +124,6 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Appends the next column, of `count` values, to `values`.
-    ///
-    /// A column of width 0 stores nothing a value: bound `count` by what else is known of it.
-    pub fn column(
-        &mut self,
-        count: usize,
-        values: &mut Vec<u64>,
-        expected: &'static str,
-    ) -> Result<(), DecodeError> {
-        let min = self.varint(expected)?;
-        let width = u32::from(self.u8(expected)?);
-        if width > 64 {
-            return Err(self.error(expected, format_args!("a column {width} bits wide")));
-        }
-        let len = (count as u128 * u128::from(width)).div_ceil(8);
-        let packed = self.take(usize::try_from(len).unwrap_or(usize::MAX), expected)?;
-        values.reserve(count);
-        for i in 0..count {
-            let Some(value) = min.checked_add(bits_at(packed, i * width as usize, width)) else {
-                return Err(self.error(expected, format_args!("value {i} over 64 bits")));
-            };
-            values.push(value);
-        }
-        Ok(())
-    }
-
     /// The next line.
     pub fn line(&mut self) -> Result<Line, DecodeError> {
         let line = Line {
@@ -170,17 +147,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The `width` (at most 64) bits from bit `at` of `packed`, which holds them.
-fn bits_at(packed: &[u8], at: usize, width: u32) -> u64 {
-    let bytes = &packed[at / 8..(at + width as usize).div_ceil(8)];
-    let word = bytes.iter().rev().fold(0u128, |word, byte| word << 8 | u128::from(*byte));
-    (word >> (at % 8)) as u64 & low_bits(width)
-}
-
-fn low_bits(width: u32) -> u64 {
-    u64::MAX.checked_shr(64 - width).unwrap_or(0)
-}
-
 /// Appends a varint, 1 to 10 bytes.
 pub fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
@@ -188,29 +154,6 @@ pub fn put_varint(mut value: u64, out: &mut Vec<u8>) {
         value >>= 7;
     }
     out.push(value as u8);
-}
-
-/// Appends a column. [`Reader::column`] must be told the number of values.
-pub fn put_column(values: &[u64], out: &mut Vec<u8>) {
-    let min = values.iter().copied().min().unwrap_or(0);
-    let max = values.iter().copied().max().unwrap_or(0);
-    let width = u64::BITS - (max - min).leading_zeros();
-    put_varint(min, out);
-    out.push(width as u8);
-    let mut pending = 0u128;
-    let mut pending_bits = 0;
-    for value in values {
-        pending |= u128::from(value - min) << pending_bits;
-        pending_bits += width;
-        while pending_bits >= 8 {
-            out.push(pending as u8);
-            pending >>= 8;
-            pending_bits -= 8;
-        }
-    }
-    if pending_bits > 0 {
-        out.push(pending as u8);
-    }
 }
 
 /// Appends a line, 21 bytes.
@@ -231,11 +174,10 @@ mod tests {
     fn golden_bytes() {
         let mut out = Vec::new();
         put_varint(300, &mut out);
-        put_column(&[5, 6, 8, 5], &mut out);
         put_line(&Line { x0: 1, y0: -1, mantissa: 2, shift: 3 }, &mut out);
         let line = [1, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 3];
-        assert_eq!(out[..5], [0xac, 2, 5, 2, 0b00_11_01_00]);
-        assert_eq!(out[5..], line);
+        assert_eq!(out[..2], [0xac, 2]);
+        assert_eq!(out[2..], line);
     }
 
     #[test]
@@ -246,39 +188,27 @@ mod tests {
             "expected a count at byte 1, found 0 bytes left of the 1 needed"
         );
         assert!(Reader::new(&[0xff; 11]).varint("a count").is_err());
-        assert!(Reader::new(&[0, 65, 0, 0]).column(1, &mut Vec::new(), "a column").is_err());
-        let mut huge = Vec::new();
-        assert!(Reader::new(&[0, 64, 1]).column(usize::MAX, &mut huge, "a column").is_err());
-        assert_eq!(huge.capacity(), 0);
         assert!(Reader::new(&[1]).finish().is_err());
     }
 
     proptest! {
         #[test]
         fn round_trip(
-            number: u64, shift in 0u32..64, mut column in prop::collection::vec(any::<u64>(), 0..70),
-            x0: u64, y0: i64, mantissa: u32, line_shift in 0u8..=Line::SHIFT_MAX,
+            number: u64, shift in 0u32..64, x0: u64, y0: i64, mantissa: u32, line_shift in 0u8..=Line::SHIFT_MAX,
         ) {
-            column.iter_mut().for_each(|value| *value >>= shift);
             let line = Line { x0, y0, mantissa, shift: line_shift };
             let mut out = Vec::new();
             put_varint(number >> shift, &mut out);
-            put_column(&column, &mut out);
             put_line(&line, &mut out);
             let mut reader = Reader::new(&out);
             prop_assert_eq!(reader.varint("a number"), Ok(number >> shift));
-            let mut values = Vec::new();
-            prop_assert_eq!(reader.column(column.len(), &mut values, "a column"), Ok(()));
-            prop_assert_eq!(values, column);
             prop_assert_eq!(reader.line(), Ok(line));
             prop_assert_eq!(reader.finish(), Ok(()));
         }
 
         #[test]
-        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80), count in 0usize..200) {
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let mut reader = Reader::new(&bytes);
-            let mut values = Vec::new();
-            while reader.column(count, &mut values, "a column").is_ok() && reader.remaining() > 0 {}
             while reader.varint("a number").is_ok() && reader.remaining() > 0 {}
             let _ = Reader::new(&bytes).line();
         }

@@ -119,7 +119,7 @@ fn index_of((kind, coding): Way, keys: &[Vec<u8>], block_bytes: u32) -> (Vec<u8>
     }
     let pages = (offset + u64::from(block_bytes)) / 4096 + 1;
     let mut bytes = Vec::new();
-    builder.encode(pages as u32, &mut bytes);
+    builder.encode(&mut bytes);
     (bytes, cuts.len() as u16, pages as u16)
 }
 

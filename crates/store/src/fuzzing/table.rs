@@ -7,6 +7,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use rhumb_model::codec::put_column;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DIR, Input, file_system, overwrite, u32_at, u64_at};
@@ -154,7 +155,7 @@ impl Crafted {
         }
         file.resize(file.len().next_multiple_of(PAGE_BYTES), 0);
         let data_pages = (file.len() / PAGE_BYTES) as u32;
-        let index = self.index.clone().unwrap_or_else(|| plain_index(&starts, data_pages));
+        let index = self.index.clone().unwrap_or_else(|| plain_index(&starts));
         let mut put = |kind, payload: &[u8]| {
             let offset = file.len() as u64;
             put_section(&mut file, ID, kind, payload);
@@ -186,19 +187,17 @@ impl Crafted {
 }
 
 /// A learned index of one segment without a slope, over blocks that start at these places.
-fn plain_index(starts: &[usize], data_pages: u32) -> Vec<u8> {
-    let blocks_less_one = starts.len() as u8 - 1;
-    let mut index = vec![LEARNED, 1, 0, 0, 0, 0, 0, 0, blocks_less_one, 0, 0, 0, 0, 0, 0, 0];
-    // Steps of pages from 0 on, without lower bits: two zeros for each page, and a one.
-    index.extend_from_slice(&[0, 0]);
-    let bits_max = starts.len() + data_pages as usize * 2;
-    let (mut bits, mut last) = (vec![0_u8; bits_max.div_ceil(8)], 0);
-    for (block, start) in starts.iter().enumerate() {
-        last = start / PAGE_PAYLOAD_BYTES * 2 + block;
-        bits[last / 8] |= 1 << (last % 8);
-    }
-    bits.truncate(last / 8 + 1);
-    index.extend_from_slice(&bits);
+fn plain_index(starts: &[usize]) -> Vec<u8> {
+    let mut index = vec![LEARNED, 1];
+    let blocks_less_one = starts.len() as u64 - 1;
+    [0, 0, 0, blocks_less_one].iter().for_each(|field| put_column(&[*field], &mut index));
+    // A line, if there is more than one block.
+    let line = &[0][..blocks_less_one.min(1) as usize];
+    (0..3).for_each(|_| put_column(line, &mut index));
+    let mut last = 0;
+    let pages = starts.iter().map(|start| (start / PAGE_PAYLOAD_BYTES) as u64);
+    let steps: Vec<u64> = pages.map(|page| page - std::mem::replace(&mut last, page)).collect();
+    put_column(&steps, &mut index);
     index
 }
 

@@ -389,7 +389,7 @@ impl TableWriter {
         let unused = IndexBuilder::new(self.options.index, self.options.string_coding, 1);
         let index = std::mem::replace(&mut self.index, unused);
         let mut encoded_index = Vec::new();
-        index.encode(data_pages, &mut encoded_index);
+        index.encode(&mut encoded_index);
         let written = Written {
             keys: self.keys,
             block_bytes: self.options.block_bytes,

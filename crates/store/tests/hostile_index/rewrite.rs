@@ -8,8 +8,8 @@ use xxhash_rust::xxh3::xxh3_64;
 const FILE_ALIGN_BYTES: usize = 4096;
 const FOOTER_BYTES: usize = 88;
 const SECTION_HEADER_BYTES: usize = 17;
-/// Segments whose fields are packed together.
-const GROUP: usize = 64;
+/// Segments whose fields make columns together.
+const GROUP: usize = 256;
 
 /// The columns of a segment, as the format counts them.
 const SHARED: usize = 0;
@@ -20,9 +20,11 @@ const Y0: usize = 4;
 const MANTISSA: usize = 5;
 const SHIFT: usize = 6;
 const CODE: usize = 7;
+/// Those of segments of more than one block.
+const LINE: std::ops::Range<usize> = Y0..SHIFT + 1;
 /// The kinds of learned index: with plain codes, and with trained ones.
-const LEARNED: u8 = 6;
-const CODED: u8 = 7;
+const LEARNED: u8 = 8;
+const CODED: u8 = 9;
 
 /// What is changed of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +70,7 @@ struct Learned {
     codes: Vec<u8>,
     /// Where in `codes` classes of symbols are.
     classes: Vec<std::ops::Range<usize>>,
-    /// The columns, `SHARED` and `ADDED` empty: the separators say them.
+    /// The fields, `SHARED` and `ADDED` empty: the separators say them. All segments have lines here.
     fields: [Vec<u64>; 8],
     separators: Vec<Vec<u8>>,
     starts: Vec<u8>,
@@ -92,8 +94,19 @@ impl Learned {
         let mut fields: [Vec<u64>; 8] = Default::default();
         let columns = if kind == CODED { 8 } else { 7 };
         for group in (0..count).step_by(GROUP) {
-            for field in &mut fields[..columns] {
-                reader.column(GROUP.min(count - group), field, "a column")?;
+            for field in 0..columns {
+                if !LINE.contains(&field) {
+                    reader.column(GROUP.min(count - group), &mut fields[field], "a column")?;
+                    continue;
+                }
+                let has_line = fields[BLOCKS][group..].iter().map(|blocks| *blocks > 0);
+                let has_line: Vec<bool> = has_line.collect();
+                let mut line = Vec::new();
+                let lines = has_line.iter().filter(|has| **has).count();
+                reader.column(lines, &mut line, "a column of lines")?;
+                let mut line = line.into_iter();
+                let of_all = has_line.iter().map(|has| has.then(|| line.next()).flatten());
+                fields[field].extend(of_all.map(|value| value.unwrap_or(0)));
             }
         }
         let mut separators: Vec<Vec<u8>> = Vec::new();
@@ -125,8 +138,12 @@ impl Learned {
         put_varint(count as u64, &mut out);
         let columns = if self.kind == CODED { 8 } else { 7 };
         for group in (0..count).step_by(GROUP) {
-            for field in &self.fields[..columns] {
-                put_column(&field[group..count.min(group + GROUP)], &mut out);
+            let segments = group..count.min(group + GROUP);
+            for field in 0..columns {
+                let is_stored = |i: &usize| !LINE.contains(&field) || self.fields[BLOCKS][*i] > 0;
+                let column: Vec<u64> =
+                    segments.clone().filter(is_stored).map(|i| self.fields[field][i]).collect();
+                put_column(&column, &mut out);
             }
         }
         out.extend_from_slice(&suffixes);

@@ -107,7 +107,7 @@ fn one_table(keys: &Keys, way: Way, from: usize, totals: &mut Totals) -> usize {
     }
     let pages = stream.div_ceil(u64::from(PAGE_PAYLOAD_BYTES)) as u32;
     let mut encoded = Vec::new();
-    builder.encode(pages, &mut encoded);
+    builder.encode(&mut encoded);
     let index = Index::decode(&encoded, cuts.len() as u32, pages).unwrap();
     for (i, block) in block_of.iter().enumerate() {
         assert_eq!(index.locate(keys.get(from + i)), *block);

@@ -59,21 +59,10 @@ impl IndexKind {
 }
 
 /// The first byte of an index block: learned with plain codes, binary search, learned with trained codes.
-/// 1 and 3 were learned ones whose segments said what is skipped, 4 and 5 had two bits for the start of each
-/// block, before there was a release.
-pub(crate) const LEARNED: u8 = 6;
+/// Others below these were learned ones of other forms, before there was a release.
+pub(crate) const LEARNED: u8 = 8;
 const BINARY_SEARCH: u8 = 2;
-const CODED: u8 = 7;
-
-/// Signed numbers as unsigned ones, small for small magnitudes: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
-fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)).cast_unsigned()
-}
-
-/// What [`zigzag`] made the number of.
-fn unzigzag(value: u64) -> i64 {
-    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
-}
+const CODED: u8 = 9;
 
 /// What numbers a learned index makes of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -233,10 +222,10 @@ impl IndexBuilder {
         }
     }
 
-    /// Appends the index block of a data area of `data_pages` to `out`.
-    pub(crate) fn encode(self, data_pages: u32, out: &mut Vec<u8>) {
+    /// Appends the index block to `out`.
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
         match self {
-            Self::Learned(builder) => builder.encode(data_pages, out),
+            Self::Learned(builder) => builder.encode(out),
             Self::BinarySearch(builder) => builder.encode(out),
         }
     }
@@ -279,7 +268,7 @@ impl Index {
             BINARY_SEARCH => {
                 Kind::BinarySearch(BinarySearchIndex::decode(&mut reader, block_count, data_pages)?)
             }
-            _ => return Err(format!("expected an index kind of 2, 6 or 7, found {kind}")),
+            _ => return Err(format!("expected an index kind of 2, 8 or 9, found {kind}")),
         };
         Ok(Self { kind, block_count, encoded_bytes: bytes.len() })
     }

@@ -2,23 +2,18 @@
 //! then a zero: the position of the `b`-th one, less `b`, is the number of zeros before it and so the page of
 //! block `b`; the ones directly before it are the blocks that start earlier in the same page.
 //!
-//! In a file, how many pages each block starts behind the one before: blocks are about equally large, so that
-//! is about the same number each time, and what it differs by takes two to three bits (a Rice code: the
-//! difference, its sign folded in, is a run of zeros for its upper part, a one, and its lower bits).
+//! In a file, a column of how many pages each block starts behind the one before: blocks are about equally
+//! large, so that is about the same number each time and takes two to three bits.
 
-use rhumb_model::codec::{DecodeError, Reader, put_varint};
+use rhumb_model::codec::{Reader, put_column};
 
-use super::{BlockAddress, unzigzag, zigzag};
+use super::BlockAddress;
 
 /// Ones from one sampled position to the next.
 const SAMPLE: u32 = 128;
 /// The most blocks that can start in one page: a frame takes at least this many bytes.
 const FRAME_BYTES_MIN: u32 = 17;
 const STARTS_PER_PAGE_MAX: u32 = super::PAGE_PAYLOAD_BYTES / FRAME_BYTES_MIN + 1;
-/// The most lower bits of a step that a writer tries: more would be for blocks of very different sizes.
-const LOW_BITS_TRIED: u8 = 6;
-/// The most that a reader takes.
-const LOW_BITS_MAX: u8 = 31;
 
 /// Collects the starts of blocks as they are written.
 #[derive(Debug, Default)]
@@ -58,28 +53,10 @@ impl StartsBuilder {
         }
     }
 
-    /// Appends the steps between blocks, with the parameters that make them shortest.
-    pub(super) fn encode(mut self, data_pages: u32, out: &mut Vec<u8>) {
-        self.finish_pages(data_pages);
-        let mean = data_pages / self.blocks.max(1);
-        let around = mean.saturating_sub(1)..=mean.saturating_add(1).min(data_pages);
-        let ways = around.flat_map(|expected| (0..=LOW_BITS_TRIED).map(move |low| (expected, low)));
-        let best = ways.min_by_key(|(expected, low)| {
-            self.steps()
-                .map(|step| (fold(step, *expected) >> low) + 1 + u64::from(*low))
-                .sum::<u64>()
-        });
-        let (expected, low_bits) = best.unwrap_or((0, 0));
-        put_varint(u64::from(expected), out);
-        out.push(low_bits);
-        let mut bits = BitWriter::default();
-        for step in self.steps() {
-            let folded = fold(step, expected);
-            bits.push_zeros(folded >> low_bits);
-            bits.push(1, 1);
-            bits.push(folded & ((1_u64 << low_bits) - 1), low_bits);
-        }
-        out.extend_from_slice(&bits.bytes);
+    /// Appends the steps between blocks.
+    pub(super) fn encode(self, out: &mut Vec<u8>) {
+        let steps: Vec<u64> = self.steps().map(u64::from).collect();
+        put_column(&steps, out);
     }
 
     /// How many pages each block starts behind the one before it; the first, behind page 0.
@@ -97,97 +74,6 @@ impl StartsBuilder {
             let page = one - block;
             page - std::mem::replace(&mut before, page)
         })
-    }
-}
-
-/// By how much a step differs from the expected one, as an unsigned number.
-fn fold(step: u32, expected: u32) -> u64 {
-    zigzag(i64::from(step) - i64::from(expected))
-}
-
-/// The step that was folded to this, if there is one.
-fn unfold(folded: u64, expected: u32) -> Option<u32> {
-    u32::try_from(unzigzag(folded).checked_add(i64::from(expected))?).ok()
-}
-
-/// Bits, from the low bit of each byte up.
-#[derive(Default)]
-struct BitWriter {
-    bytes: Vec<u8>,
-    /// How many bits of the last byte are taken; 0 if all are.
-    taken: u8,
-}
-
-impl BitWriter {
-    fn push(&mut self, mut value: u64, mut bits: u8) {
-        while bits > 0 {
-            if self.taken == 0 {
-                self.bytes.push(0);
-            }
-            let now = bits.min(8 - self.taken);
-            if let Some(last) = self.bytes.last_mut() {
-                *last |= (value as u8) << self.taken;
-            }
-            (value, bits) = (value >> now, bits - now);
-            self.taken = (self.taken + now) % 8;
-        }
-    }
-
-    fn push_zeros(&mut self, mut count: u64) {
-        while count > 0 {
-            let now = count.min(64);
-            self.push(0, now as u8);
-            count -= now;
-        }
-    }
-}
-
-/// Reads what a [`BitWriter`] wrote; no more than there is.
-struct BitReader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl BitReader<'_> {
-    /// The eight bits from here on, the first of them lowest; zeros behind the end.
-    fn window(&self) -> u8 {
-        let byte = |i: usize| u16::from(self.bytes.get(i).copied().unwrap_or(0));
-        ((byte(self.at / 8) | byte(self.at / 8 + 1) << 8) >> (self.at % 8)) as u8
-    }
-
-    /// The zeros before the next one, which is passed as well; `None` if there is none.
-    fn zeros(&mut self) -> Option<u64> {
-        let begin = self.at;
-        while self.at < self.bytes.len() * 8 {
-            match self.window() {
-                0 => self.at += 8,
-                window => {
-                    self.at += window.trailing_zeros() as usize + 1;
-                    return Some((self.at - begin - 1) as u64);
-                }
-            }
-        }
-        None
-    }
-
-    /// The number in the next `bits` bits; `None` if there are fewer.
-    fn number(&mut self, bits: u8) -> Option<u64> {
-        if self.at + usize::from(bits) > self.bytes.len() * 8 {
-            return None;
-        }
-        let mut number = 0;
-        for done in (0..bits).step_by(8) {
-            let now = (bits - done).min(8);
-            let mask = u8::MAX >> (8 - now);
-            number |= u64::from(self.window() & mask) << done;
-            self.at += usize::from(now);
-        }
-        Some(number)
-    }
-
-    /// Whether what is left are zeros, fewer than eight.
-    fn is_at_end(&self) -> bool {
-        self.bytes.len() * 8 - self.at < 8 && self.window() == 0
     }
 }
 
@@ -212,33 +98,16 @@ impl Starts {
         if u32::try_from(bits).is_err() {
             return Err(format!("expected blocks and pages below 2^32, found {bits}"));
         }
-        let to_text = |e: DecodeError| e.to_string();
-        let expected = reader.varint_up_to(u64::from(data_pages), "a step between blocks");
-        let expected = expected.map_err(to_text)? as u32;
-        let low_bits = reader.u8("bits of a step").map_err(to_text)?;
-        if low_bits > LOW_BITS_MAX {
-            return Err(format!("expected at most {LOW_BITS_MAX} low bits, found {low_bits}"));
-        }
-        let bytes = reader.take(reader.remaining(), "block starts").map_err(to_text)?;
-        // Each takes a bit at least, so the bytes bound what is allocated for blocks; what is allocated
-        // for pages is a small part of what the file has.
-        if u64::from(blocks) > bytes.len() as u64 * 8 {
-            let found = bytes.len();
-            return Err(format!("expected the starts of {blocks} blocks, found {found} bytes"));
-        }
-        let mut steps = BitReader { bytes, at: 0 };
+        let mut steps = Vec::new();
+        let read = reader.column(blocks as usize, &mut steps, "steps between blocks");
+        read.and_then(|()| reader.finish()).map_err(|e| e.to_string())?;
         let (mut builder, mut page, mut run) = (StartsBuilder::default(), 0u32, 0u32);
         let mut samples = Vec::with_capacity((blocks / SAMPLE + 1) as usize);
-        for block in 0..blocks {
-            let folded = steps.zeros().zip(steps.number(low_bits));
-            let folded = folded
-                .and_then(|(upper, lower)| Some(upper.checked_mul(1_u64 << low_bits)? | lower));
-            let step = folded.and_then(|folded| unfold(folded, expected));
-            let next =
-                step.and_then(|step| page.checked_add(step)).filter(|next| *next < data_pages);
-            let Some(next) = next else {
+        for (block, step) in (0..blocks).zip(steps) {
+            let next = u64::from(page).checked_add(step).filter(|next| *next < data_pages.into());
+            let Some(next) = next.map(|next| next as u32) else {
                 return Err(format!(
-                    "expected block {block} to start within {data_pages} pages, found it elsewhere"
+                    "expected block {block} to start within {data_pages} pages, found it {step} pages on"
                 ));
             };
             run = if next == page { run + 1 } else { 1 };
@@ -252,9 +121,6 @@ impl Starts {
                 samples.push(page + block);
             }
             builder.push(page);
-        }
-        if !steps.is_at_end() {
-            return Err(format!("expected the starts of {blocks} blocks, found more behind them"));
         }
         builder.finish_pages(data_pages);
         let words = builder.words.into();
@@ -349,7 +215,7 @@ mod tests {
         let mut builder = StartsBuilder::default();
         pages.iter().for_each(|page| builder.push(*page));
         let mut bytes = Vec::new();
-        builder.encode(data_pages, &mut bytes);
+        builder.encode(&mut bytes);
         let starts =
             Starts::decode(&mut Reader::new(&bytes), pages.len() as u32, data_pages).unwrap();
         for block in 0..pages.len() {
@@ -389,7 +255,7 @@ mod tests {
         let mut builder = StartsBuilder::default();
         pages.iter().for_each(|page| builder.push(*page));
         let mut bytes = Vec::new();
-        builder.encode(32_000, &mut bytes);
+        builder.encode(&mut bytes);
         assert!(bytes.len() <= 8000 * 2 / 8, "{} bytes", bytes.len());
         check(&pages, 32_000);
     }
@@ -399,15 +265,13 @@ mod tests {
         let decode = |bytes: &[u8], blocks, pages| {
             Starts::decode(&mut Reader::new(bytes), blocks, pages).map(|_| ()).unwrap_err()
         };
-        // A step of 1, no lower bits: two blocks in pages 1 and 2, then five bits of padding.
+        // A step of 1, no lower bits: two blocks in pages 1 and 2, then six bits of padding.
         assert!(Starts::decode(&mut Reader::new(&[1, 0, 0b11]), 2, 3).is_ok());
         assert!(decode(&[1, 0, 0b11], 2, 2).contains("block 1 to start within 2 pages"));
-        assert!(decode(&[1, 0, 0b111], 2, 3).contains("more behind them"));
-        assert!(decode(&[1, 0, 0b11, 0], 2, 3).contains("more behind them"));
-        assert!(decode(&[1, 0, 0b01], 2, 3).contains("block 1"), "bits are missing");
-        assert!(decode(&[1, 0], 2, 3).contains("0 bytes"));
-        assert!(decode(&[1, 32, 0b11], 2, 3).contains("low bits"));
-        assert!(decode(&[4, 0, 0b11], 2, 3).contains("a step between blocks"));
+        assert!(decode(&[1, 0, 0b111], 2, 3).contains("behind the last"));
+        assert!(decode(&[1, 0, 0b11, 0], 2, 3).contains("1 more bytes"));
+        assert!(decode(&[1, 0, 0b01], 2, 3).contains("no value 1"), "bits are missing");
+        assert!(decode(&[4, 0, 0b11], 2, 3).contains("4 pages on"));
         // One shorter than 0.
         assert!(decode(&[0, 0, 0b10], 1, 3).contains("block 0"));
     }
@@ -419,7 +283,7 @@ mod tests {
         let mut builder = StartsBuilder::default();
         (0..=STARTS_PER_PAGE_MAX).for_each(|_| builder.push(0));
         let mut bytes = Vec::new();
-        builder.encode(1, &mut bytes);
+        builder.encode(&mut bytes);
         let refusal = Starts::decode(&mut Reader::new(&bytes), STARTS_PER_PAGE_MAX + 1, 1);
         assert!(refusal.unwrap_err().contains("blocks to start in a page"));
     }

@@ -69,7 +69,7 @@ fn build(way: Way, block_bytes: u32, units: Units) -> Built {
     }
     let pages = stream.div_ceil(payload) as u32;
     let mut encoded = Vec::new();
-    builder.encode(pages, &mut encoded);
+    builder.encode(&mut encoded);
     let blocks = cuts.len() as u32;
     let index = Index::decode(&encoded, blocks, pages).unwrap();
 
@@ -317,6 +317,20 @@ fn uneven_entries() {
     check_both(4096, [(vec![], vec![1]), (vec![0], vec![50; 10_000]), (vec![0, 0], vec![1])]);
 }
 
+/// More than two groups of segments, of one block and of many.
+#[test]
+fn segments_of_many_groups() {
+    let word = |i: u64| {
+        let letters = mix(i).to_be_bytes();
+        letters[..2 + (i % 6) as usize].iter().map(|b| b"aeinorst"[usize::from(b % 8)]).collect()
+    };
+    let words: std::collections::BTreeSet<Vec<u8>> = (0..60_000).map(word).collect();
+    let built = check_both(256, words.into_iter().map(|word| (word, vec![40])));
+    assert!(built.index.segment_count() > 600, "{}", built.index.segment_count());
+    let singles = built.index.segments().filter(|segment| segment.blocks == 1).count();
+    assert!((40..built.index.segment_count() - 40).contains(&singles), "{singles}");
+}
+
 #[test]
 fn gaps_of_all_scales() {
     check_both(
@@ -437,8 +451,16 @@ fn use_hostile(bytes: &[u8], blocks: u32, pages: u32, probes: &Units) {
 fn golden_bytes() {
     let units = (0..9u8).map(|i| (vec![b'k', i * 16], vec![30])).collect::<Units>();
     let learned = build(LEARNED, 90, units.clone());
-    let columns: [&[u8]; 7] = [&[0, 0], &[1, 0], &[0, 0], &[2, 0], &[0, 0], &[11, 0], &[59, 0]];
-    assert_eq!(learned.encoded, [&[6, 1], &columns.concat()[..], b"k", &[0, 0, 0b0111]].concat());
+    let columns: [&[u8]; 7] = [
+        &[0, 0, 1],
+        &[1, 0, 1],
+        &[0, 0, 1],
+        &[2, 0, 1],
+        &[0x80, 0x80, 0x40, 0, 1],
+        &[11, 0, 1],
+        &[59, 0, 1],
+    ];
+    assert_eq!(learned.encoded, [&[8, 1], &columns.concat()[..], b"k", &[0, 0, 0b0111]].concat());
     let searched = build(SEARCHED, 90, units);
     let offsets: [&[u8]; 3] = [&[0, 0, 0, 0], &[3, 0, 0, 0], &[8, 0, 0, 0]];
     let entries: [&[u8]; 3] = [&[0, 2, 107], &[2, b'k', 48, 109, 107], &[2, b'k', 96, 216, 1, 107]];
@@ -454,10 +476,18 @@ fn golden_bytes_of_coded_keys() {
     // Digits 1 to 8: the first key has nobody to be told apart from.
     code.extend([0, 0, 0, 0, 0, 0, 0b1111_1110, 1].iter().chain(&[0; 24]));
     code.extend([1, 0xcc, 0xcc, 0xcc, 0xcc]);
-    let columns: [&[u8]; 8] =
-        [&[0, 0], &[1, 0], &[0, 0], &[2, 0], &[6, 0], &[11, 0], &[60, 0], &[1, 0]];
+    let columns: [&[u8]; 8] = [
+        &[0, 0, 1],
+        &[1, 0, 1],
+        &[0, 0, 1],
+        &[2, 0, 1],
+        &[0x83, 0x80, 0x40, 0, 1],
+        &[11, 0, 1],
+        &[60, 0, 1],
+        &[1, 0, 1],
+    ];
     let expected =
-        [&[7, 1], &code[..], &[1], &columns.concat()[..], b"k", &[0, 0, 0b0111]].concat();
+        [&[9, 1], &code[..], &[1], &columns.concat()[..], b"k", &[0, 0, 0b0111]].concat();
     assert_eq!(coded.encoded, expected);
     coded.check(&[b"k".to_vec(), b"k/".to_vec(), b"k44".to_vec(), b"ka".to_vec()]);
 }
@@ -483,7 +513,7 @@ fn damage_is_named() {
         refusal(&[], 1, 1),
         "expected an index kind at byte 0, found 0 bytes left of the 1 needed"
     );
-    assert_eq!(refusal(&[9], 1, 1), "expected an index kind of 2, 6 or 7, found 9");
+    assert_eq!(refusal(&[7], 1, 1), "expected an index kind of 2, 8 or 9, found 7");
     let starts = refusal(&built.encoded, 1, 0);
     assert!(starts.contains("block 0 to start within 0 pages"), "{starts}");
 }

@@ -7,16 +7,14 @@
 use rhumb_model::{Line, code, codec, search};
 
 use super::{
-    ADDED, BEYOND, BLOCKS, CODE, FIELDS, FIELDS_CODED, GROUP, MANTISSA, SHARED, SHIFT, Y0,
-    Y0_UNITS,
+    ADDED, BEYOND, BLOCKS, CODE, FIELDS, FIELDS_CODED, GROUP, LINE, MANTISSA, SHARED, SHIFT, Y0,
+    Y0_MAX, Y0_UNITS,
     choice::Codes,
     placement::{BLOCK_UNITS, Placement},
     run::Run,
     separators::SeparatorsBuilder,
 };
-use crate::table::index_block::{
-    CODED, LEARNED, PAGE_BYTES, StringCoding, starts::StartsBuilder, zigzag,
-};
+use crate::table::index_block::{CODED, LEARNED, PAGE_BYTES, StringCoding, starts::StartsBuilder};
 
 /// The fit's error bound, in quarters of a block.
 const EPSILON_QUARTERS: u64 = 3;
@@ -300,7 +298,7 @@ impl LearnedBuilder {
         Some((waste, placement))
     }
 
-    pub(in crate::table::index_block) fn encode(self, data_pages: u32, out: &mut Vec<u8>) {
+    pub(in crate::table::index_block) fn encode(self, out: &mut Vec<u8>) {
         debug_assert_eq!(
             self.starts.blocks(),
             self.placements.iter().map(|placement| placement.blocks).sum::<u32>()
@@ -321,17 +319,25 @@ impl LearnedBuilder {
             let separator_len = fields[SHARED][i] + fields[ADDED][i];
             fields[BEYOND].push(separator_len - u64::from(placement.skip));
             fields[BLOCKS].push(u64::from(placement.blocks - 1));
-            fields[Y0].push(zigzag(placement.line.y0 / Y0_UNITS));
-            fields[MANTISSA].push(u64::from(placement.line.mantissa));
-            fields[SHIFT].push(u64::from(placement.line.shift));
+            if placement.blocks > 1 {
+                let start = placement.line.y0 / Y0_UNITS + i64::from(Y0_MAX);
+                fields[Y0].push(start.cast_unsigned());
+                fields[MANTISSA].push(u64::from(placement.line.mantissa));
+                fields[SHIFT].push(u64::from(placement.line.shift));
+            }
         }
         let fields = &fields[..if is_coded { FIELDS_CODED } else { FIELDS }];
+        let mut lines = 0..0;
         for begin in (0..self.placements.len()).step_by(GROUP) {
-            let end = (begin + GROUP).min(self.placements.len());
-            fields.iter().for_each(|column| codec::put_column(&column[begin..end], out));
+            let segments = begin..(begin + GROUP).min(self.placements.len());
+            lines = lines.end..lines.end + super::lines_of(&fields[BLOCKS][segments.clone()]);
+            for (field, column) in fields.iter().enumerate() {
+                let part = if LINE.contains(&field) { lines.clone() } else { segments.clone() };
+                codec::put_column(&column[part], out);
+            }
         }
         out.extend_from_slice(&self.separators.bytes);
-        self.starts.encode(data_pages, out);
+        self.starts.encode(out);
     }
 }
 

@@ -11,7 +11,7 @@ mod placement;
 mod run;
 mod separators;
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::Range};
 
 use rhumb_model::{
     Line, StringCode, code,
@@ -27,11 +27,11 @@ use self::{
     placement::{BLOCK_UNITS, Placement},
     separators::Separators,
 };
-use super::{BlockAddress, IndexCoding, IndexExplanation, SegmentInfo, starts::Starts, unzigzag};
+use super::{BlockAddress, IndexCoding, IndexExplanation, SegmentInfo, starts::Starts};
 use crate::{sync::prefetch::prefetch, types::KEY_BYTES_MAX};
 
-/// Segments whose fields are packed together.
-const GROUP: usize = 64;
+/// Segments whose fields make columns together.
+const GROUP: usize = 256;
 /// The fields of a segment, in the order of their columns; with coded keys there is one more.
 const FIELDS: usize = 7;
 const FIELDS_CODED: usize = 8;
@@ -43,6 +43,13 @@ const Y0: usize = 4;
 const MANTISSA: usize = 5;
 const SHIFT: usize = 6;
 const CODE: usize = 7;
+/// Those that only a segment of more than one block has: where there is one, no line is asked.
+const LINE: Range<usize> = Y0..SHIFT + 1;
+
+/// How many segments have a line, of those with so many blocks less one.
+fn lines_of(blocks_less_one: &[u64]) -> usize {
+    blocks_less_one.iter().filter(|blocks| **blocks > 0).count()
+}
 
 /// What a lookup needs of a segment once it is found, in 24 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -127,14 +134,7 @@ impl LearnedIndex {
         if (count == 0) != (blocks == 0) {
             return Err(format!("expected segments for {blocks} blocks, found {count}"));
         }
-        let mut fields: [Vec<u64>; FIELDS_CODED] = Default::default();
-        let field_count = if is_coded { FIELDS_CODED } else { FIELDS };
-        for begin in (0..count).step_by(GROUP) {
-            for column in &mut fields[..field_count] {
-                let len = GROUP.min(count - begin);
-                reader.column(len, column, "a column of segment fields").map_err(to_text)?;
-            }
-        }
+        let fields = read_fields(reader, count, is_coded).map_err(to_text)?;
         let mut segments = segments_of(&fields, codes.len(), blocks)?;
         let shared_by_all = fields[SHARED].iter().skip(1).min().copied();
         let prefix_len = shared_by_all.or(fields[ADDED].first().copied()).unwrap_or(0) as usize;
@@ -296,6 +296,25 @@ fn read_codes(reader: &mut Reader<'_>) -> Result<Vec<StringCode>, DecodeError> {
     (0..count).map(|_| StringCode::decode(reader)).collect()
 }
 
+/// Reads the fields of all segments.
+fn read_fields(
+    reader: &mut Reader<'_>,
+    count: usize,
+    is_coded: bool,
+) -> Result<[Vec<u64>; FIELDS_CODED], DecodeError> {
+    let mut fields: [Vec<u64>; FIELDS_CODED] = Default::default();
+    for begin in (0..count).step_by(GROUP) {
+        for field in 0..if is_coded { FIELDS_CODED } else { FIELDS } {
+            let len = match LINE.contains(&field) {
+                true => lines_of(&fields[BLOCKS][begin..]),
+                false => GROUP.min(count - begin),
+            };
+            reader.column(len, &mut fields[field], "a column of segment fields")?;
+        }
+    }
+    Ok(fields)
+}
+
 /// The segments that `fields` describe and what ends them, still without their `x0`.
 fn segments_of(
     fields: &[Vec<u64>; FIELDS_CODED],
@@ -303,37 +322,43 @@ fn segments_of(
     blocks: u32,
 ) -> Result<Vec<Segment>, String> {
     let mut segments = Vec::with_capacity(fields[BLOCKS].len() + 1);
-    let mut next_block = 0u32;
+    let (mut next_block, mut line) = (0u32, 0);
     for (i, blocks_less_one) in fields[BLOCKS].iter().enumerate() {
         let check = |value: u64, max: u64, name: &str| {
             let refusal =
                 || format!("expected the {name} of segment {i} up to {max}, found {value}");
             if value <= max { Ok(value) } else { Err(refusal()) }
         };
-        let field = |field: usize, max: u64, name: &str| check(fields[field][i], max, name);
         let left = blocks - next_block;
         // Blocks are stored less one, as no segment is without.
         let count_max = u64::from(left)
             .checked_sub(1)
             .ok_or_else(|| format!("expected {blocks} blocks, found more in segment {i}"))?;
         let count = check(*blocks_less_one, count_max, "blocks")? as u32 + 1;
-        let y0 = unzigzag(field(Y0, 2 * Y0_MAX as u64 - 1, "start")?) as i32 * Y0_UNITS as i32;
         // What is skipped is a prefix of the separator, whose length is checked when it is read.
         let separator_len = fields[SHARED][i].saturating_add(fields[ADDED][i]);
         let separator_len = check(separator_len, KEY_BYTES_MAX as u64, "separator's bytes")?;
-        let skip =
-            (separator_len - field(BEYOND, separator_len, "bytes that are not skipped")?) as u32;
+        let beyond = check(fields[BEYOND][i], separator_len, "bytes that are not skipped")?;
+        let skip = (separator_len - beyond) as u32;
         let code = match fields[CODE].is_empty() {
             true => 0,
-            false => field(CODE, codes as u64, "code")? as u32,
+            false => check(fields[CODE][i], codes as u64, "code")? as u32,
         };
-        let shift = field(SHIFT, u64::from(Line::SHIFT_MAX), "slope's shift")? as i32;
+        let (mut mantissa, mut y0_and_shift) = (0, 0);
+        if count > 1 {
+            let [y0, slope, shift] = [Y0, MANTISSA, SHIFT].map(|field| fields[field][line]);
+            let y0 = check(y0, 2 * Y0_MAX as u64 - 1, "start")? as i32 - Y0_MAX;
+            let shift = check(shift, u64::from(Line::SHIFT_MAX), "slope's shift")? as i32;
+            mantissa = check(slope, u64::from(u32::MAX), "slope")? as u32;
+            y0_and_shift = (y0 * Y0_UNITS as i32) << 8 | shift;
+            line += 1;
+        }
         segments.push(Segment {
             x0: 0,
-            mantissa: field(MANTISSA, u64::from(u32::MAX), "slope")? as u32,
+            mantissa,
             code_and_skip: code << SKIP_BITS | skip,
             first_block: next_block,
-            y0_and_shift: y0 << 8 | shift,
+            y0_and_shift,
         });
         next_block += count;
     }
