@@ -34,7 +34,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Reads bytes from first to last. Never panics; allocates no more than it has bytes for.
+/// Reads bytes from first to last. Never panics; allocates at most 64 bytes for each that is left.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
