@@ -7,6 +7,7 @@
 mod builder;
 mod choice;
 mod finder;
+mod heads;
 mod placement;
 mod run;
 mod separators;
@@ -153,7 +154,14 @@ impl LearnedIndex {
     /// The last segment whose separator is at most `key`, or the first of all.
     #[inline(always)]
     fn segment_of(&self, key: &[u8]) -> usize {
-        self.finder.settle(self.finder.near(key), &self.separators, key)
+        let approach = |i| self.prefetch_segment(i);
+        self.finder.settle(self.finder.near(key, approach), &self.separators, key, approach)
+    }
+
+    /// Asks for the line of a segment.
+    #[inline(always)]
+    fn prefetch_segment(&self, i: usize) {
+        self.segments.get(i).into_iter().for_each(prefetch);
     }
 
     /// Segment `i` and what comes after it, unless there are no segments.
@@ -181,7 +189,7 @@ impl LearnedIndex {
     #[inline]
     pub(super) fn approach(&self, key: &[u8]) -> usize {
         let segment = self.segment_of(key);
-        self.segments.get(segment).into_iter().for_each(prefetch);
+        self.prefetch_segment(segment);
         segment
     }
 
@@ -202,11 +210,12 @@ impl LearnedIndex {
         key: &[u8],
         is_wanted: impl FnOnce() -> bool,
     ) -> Option<(u32, u32)> {
-        let near = self.finder.near(key);
+        let approach = |i| self.prefetch_segment(i);
+        let near = self.finder.near(key, approach);
         if near.is_tied && !is_wanted() {
             return None;
         }
-        let found = self.finder.settle(near, &self.separators, key);
+        let found = self.finder.settle(near, &self.separators, key, approach);
         let Some((segment, next)) = self.segment_and_next(found) else { return Some((0, 0)) };
         let code = segment.code_of(&self.codes, key);
         let (block, part) = segment.placement(next).place_of_code(code);
