@@ -68,6 +68,10 @@ pub struct Keyspace {
     pub(crate) inner: Arc<KeyspaceInner>,
 }
 
+/// How many reads of many are begun before the disk is asked for what they need: few, for it has nothing to do
+/// until then.
+const FIRST_READS: usize = 4;
+
 impl Keyspace {
     /// The keyspace's name.
     #[must_use]
@@ -167,11 +171,13 @@ impl Keyspace {
         seq: Option<SeqNo>,
     ) -> Result<Vec<Option<Slice>>> {
         let mut reads = ManyReads::new(keys.len());
-        let mut chunks = keys.chunks(PREPARED_READS).enumerate();
+        let (mut begun, mut count) = (0, FIRST_READS);
         drive_many(&self.core().tables.reads, &mut reads, |reads| {
-            let Some((chunk, some)) = chunks.next() else { return Ok(false) };
-            self.begin_some(reads, chunk * PREPARED_READS, some, seq)?;
-            Ok(chunks.len() > 0)
+            let some = &keys[begun..keys.len().min(begun + count)];
+            self.begin_some(reads, begun, some, seq)?;
+            begun += some.len();
+            count = PREPARED_READS;
+            Ok(begun < keys.len())
         })?;
         reads.into_found().into_iter().map(|found| found.map(load).transpose()).collect()
     }

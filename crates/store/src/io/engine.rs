@@ -30,6 +30,9 @@ use crate::sync::primitive::{Arc, Condvar, Mutex, thread};
 pub(crate) const BORROWED_DEPTH: u32 = 64;
 /// How many reads the reaper does at once.
 const REAPER_DEPTH: u32 = 256;
+/// How many reads wait for the reaper before the thread that asked for them lets it go first: it was woken, and
+/// may be waiting for this very core.
+const LETTERS_BEHIND: usize = 4;
 /// How many threads read where the kernel has no queue.
 const THREADS_MAX: usize = 32;
 /// How much is read ahead, unless somebody says how much.
@@ -269,10 +272,12 @@ enum SlotState {
 }
 
 impl Slot {
-    fn complete(&self, result: io::Result<usize>, buffer: ReadBuf) {
-        let before = std::mem::replace(&mut *self.0.lock(), SlotState::Done(result, buffer));
-        if let SlotState::Waiting(Some(waker)) = before {
-            waker.wake();
+    /// Leaves the result, and returns who is to be told.
+    #[must_use]
+    fn complete(&self, result: io::Result<usize>, buffer: ReadBuf) -> Option<Waker> {
+        match std::mem::replace(&mut *self.0.lock(), SlotState::Done(result, buffer)) {
+            SlotState::Waiting(waker) => waker,
+            _ => None,
         }
     }
 }
@@ -339,7 +344,9 @@ impl Letter {
     /// Does the read here.
     fn perform(mut self) {
         let result = read_full(&*self.file, &mut self.buffer, self.offset);
-        self.slot.complete(result, self.buffer);
+        if let Some(waker) = self.slot.complete(result, self.buffer) {
+            waker.wake();
+        }
     }
 }
 
@@ -378,10 +385,12 @@ impl Mailbox {
         // Made before the lock is taken.
         let letters: Vec<Letter> = letters.collect();
         let mut state = self.state.lock();
+        let before = state.letters.len();
         state.letters.extend(letters);
+        let is_behind = before / LETTERS_BEHIND < state.letters.len() / LETTERS_BEHIND;
         match std::mem::replace(&mut state.reaper, ReaperPlace::Awake) {
             ReaperPlace::Nowhere => return true,
-            ReaperPlace::Awake => {}
+            ReaperPlace::Awake => drop(state),
             ReaperPlace::Asleep => {
                 drop(state);
                 self.filled.notify_one();
@@ -391,6 +400,9 @@ impl Mailbox {
                 drop(state);
                 waker.iter().for_each(|waker| waker.wake());
             }
+        }
+        if is_behind {
+            thread::yield_now();
         }
         false
     }
@@ -453,12 +465,19 @@ impl Reaper {
     }
 
     fn run(&mut self) {
-        let (mut letters, mut done) = (Vec::new(), Vec::new());
+        let (mut letters, mut done, mut wakers) = (Vec::new(), Vec::new(), Vec::new());
         while self.mailbox.take(&mut letters, self.queue.pending() > 0) {
             letters.drain(..).for_each(|letter| self.begin(letter));
             self.queue.wait(&mut done);
+            if done.is_empty() {
+                // Woken for a letter, perhaps on the core of a thread that has more to send: they cost less
+                // together.
+                thread::yield_now();
+            }
             self.mailbox.note_awake();
-            done.drain(..).for_each(|done| self.end(done));
+            // All results are there before anybody is woken, who may take this core.
+            wakers.extend(done.drain(..).filter_map(|done| self.end(done)));
+            wakers.drain(..).for_each(Waker::wake);
         }
     }
 
@@ -476,13 +495,13 @@ impl Reaper {
         self.queue.push(ReadRequest { file, offset, buffer: bytes, token: token as u64 });
     }
 
-    fn end(&mut self, done: ReadDone) {
+    /// Hands a result out, and returns who is to be told.
+    fn end(&mut self, done: ReadDone) -> Option<Waker> {
         let ReadDone { token, buffer: bytes, result } = done;
         let token = usize::try_from(token).expect("it was made from one");
-        if let Some((mut buffer, slot)) = self.flights[token].take() {
-            self.free.push(token);
-            buffer.put(bytes);
-            slot.complete(result, buffer);
-        }
+        let (mut buffer, slot) = self.flights[token].take()?;
+        self.free.push(token);
+        buffer.put(bytes);
+        slot.complete(result, buffer)
     }
 }

@@ -11,7 +11,7 @@
 //! asking the system for a range, which would hold up all others that map memory meanwhile.
 
 use super::{
-    arena::Mapping,
+    mapping::Mapping,
     primitive::{Arc, Mutex, MutexGuard},
 };
 
@@ -74,7 +74,8 @@ mod maker {
 
     use super::{
         super::{
-            arena::{CHUNK_BYTES, Mapping},
+            arena::CHUNK_BYTES,
+            mapping::Mapping,
             primitive::{Arc, Condvar, Mutex, global, thread},
         },
         Ready, Spares,

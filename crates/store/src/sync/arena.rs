@@ -5,7 +5,7 @@
 //! or released, and no other under it, nor is the system called. Who finds no room takes the lock of the
 //! spares before it (`ahead`), so that one chunk is added at a time. What is in a block is its owner's
 //! affair.
-#![allow(unsafe_code, reason = "maps memory and hands it out")]
+#![allow(unsafe_code, reason = "hands out parts of mapped memory")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,6 +14,7 @@ use std::{
 
 use super::{
     ahead::Spares,
+    mapping::Mapping,
     primitive::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering},
 };
 
@@ -36,8 +37,11 @@ const CHUNKS_FOR_AHEAD: usize = 8;
 const AHEAD_MAX: usize = 2;
 /// when no free extent is longer.
 const LOW_BYTES: usize = CHUNK_BYTES / 2;
-/// What the system is asked for at once has no smaller pages.
-const PAGE_BYTES: usize = 4 << 10;
+/// Blocks that came back are kept as they are for the next of the same length, as long as they are together
+/// at most one part in so many of what is used,
+const KEPT_PART: usize = 16;
+/// and no more than so many bytes: the lock is held while they are made free extents.
+const KEPT_BYTES_MAX: usize = 4 << 20;
 /// Of so many chunks one may be kept empty, besides one in any case where blocks are not packed.
 const CHUNKS_FOR_SPARE: usize = 32;
 
@@ -58,6 +62,10 @@ struct State {
     free: BTreeMap<usize, usize>,
     /// Length and address of each free extent.
     by_len: BTreeSet<(usize, usize)>,
+    /// Addresses, by length, of blocks that came back and are no free extents yet: who replaces blocks by
+    /// others takes these again, without a look at the extents. None where blocks are packed.
+    kept: BTreeMap<usize, Vec<usize>>,
+    kept_bytes: usize,
     chunks: Chunks,
     /// Chunks that are one free extent.
     empty: usize,
@@ -82,44 +90,9 @@ struct Chunk {
     free: usize,
 }
 
-/// Memory from the system, zeroed, which goes back when this is dropped.
-pub(super) struct Mapping {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-impl Mapping {
-    /// So many bytes, untouched. Aborts if there is no memory.
-    pub(super) fn new(bytes: usize, wants_large_pages: bool) -> Self {
-        Self { base: system::map(bytes, wants_large_pages), bytes }
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Has the system find memory for all of it.
-    pub(super) fn touch(&mut self) {
-        for offset in (0..self.bytes).step_by(PAGE_BYTES) {
-            // SAFETY: the memory is this mapping's, that long, and zeroed as it is written here.
-            unsafe { self.base.add(offset).write_volatile(0) };
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and who drops it gives up all that was handed out of it.
-        unsafe { system::unmap(self.base, self.bytes) };
-    }
-}
-
-// SAFETY: a mapping's memory belongs to it alone and may be used and freed on any thread.
-unsafe impl Send for Mapping {}
-
 impl Chunks {
     fn insert(&mut self, chunk: Chunk) {
-        let start = chunk.memory.base.addr().get();
+        let start = chunk.memory.base().addr().get();
         let at = self.starts.partition_point(|other| *other < start);
         self.starts.insert(at, start);
         self.rooms.insert(at, 0);
@@ -190,9 +163,11 @@ impl Arena {
     #[cold]
     fn grow(&self, bytes: usize) -> NonNull<u8> {
         let mut spares = self.spares.lock();
-        let (found, is_first) = {
+        let (found, is_first, _gone) = {
             let mut state = self.state.lock();
-            (state.take(bytes), state.chunks.starts.is_empty())
+            // Of other lengths, but they may make room together.
+            let gone = state.free_kept();
+            (state.take(bytes), state.chunks.starts.is_empty(), gone)
         };
         found.unwrap_or_else(|| {
             let memory = spares.take().unwrap_or_else(|| Mapping::new(CHUNK_BYTES, !is_first));
@@ -220,11 +195,11 @@ impl Arena {
     pub(crate) unsafe fn release(&self, block: NonNull<u8>, bytes: usize) {
         let bytes = bytes.next_multiple_of(ALIGN);
         let address = block.addr().get();
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        let used = self.used.fetch_sub(bytes, Ordering::Relaxed) - bytes;
         // Before its lock is given up, under which the block may be handed out again.
         self.has_released.store(true, Ordering::Release);
         // Given back when the lock is not held any more.
-        let _gone = self.state.lock().release(address, bytes);
+        let _gone = self.state.lock().release(address, bytes, used);
     }
 
     /// Bytes of all blocks.
@@ -236,7 +211,7 @@ impl Arena {
     pub(crate) fn bytes(&self) -> usize {
         let spares = self.spares.bytes();
         let chunks = &self.state.lock().chunks.chunks;
-        spares + chunks.iter().map(|chunk| chunk.memory.bytes).sum::<usize>()
+        spares + chunks.iter().map(|chunk| chunk.memory.bytes()).sum::<usize>()
     }
 
     /// Whether a block of so many bytes is in a chunk of which much is free while there is room for it at
@@ -248,8 +223,8 @@ impl Arena {
             return false;
         }
         let chunk = &state.chunks.chunks[state.chunks.find(block.addr().get())];
-        let start = chunk.memory.base.addr().get();
-        chunk.free * STRAY_FREE >= chunk.memory.bytes
+        let start = chunk.memory.base().addr().get();
+        chunk.free * STRAY_FREE >= chunk.memory.bytes()
             && state.lowest(bytes).is_some_and(|(_, address)| address < start)
     }
 }
@@ -257,6 +232,10 @@ impl Arena {
 impl State {
     /// A block, if there is room for it.
     fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        if let Some(address) = self.kept.get_mut(&bytes).and_then(Vec::pop) {
+            self.kept_bytes -= bytes;
+            return Some(self.pointer(address));
+        }
         let (len, address) = match self.is_packed {
             true => self.lowest(bytes)?,
             false => self.by_len.range((bytes, 0)..).next().copied()?,
@@ -275,11 +254,37 @@ impl State {
         (self.is_packed && wanted > 0 && is_low()).then_some(wanted)
     }
 
-    /// Takes a block back; returns a chunk that is to be given back to the system.
-    fn release(&mut self, address: usize, bytes: usize) -> Option<Chunk> {
+    /// Takes a block back when so many bytes are used without it; returns chunks that are to be given back
+    /// to the system.
+    fn release(&mut self, address: usize, bytes: usize, used: usize) -> Vec<Chunk> {
         if bytes > SHARED_BYTES_MAX {
-            return self.chunks.remove(address);
+            return self.chunks.remove(address).into_iter().collect();
         }
+        let kept_max = if self.is_packed { 0 } else { KEPT_BYTES_MAX.min(used / KEPT_PART) };
+        let mut gone = Vec::new();
+        if self.kept_bytes > kept_max {
+            gone = self.free_kept();
+        }
+        if self.kept_bytes + bytes <= kept_max {
+            self.kept.entry(bytes).or_default().push(address);
+            self.kept_bytes += bytes;
+        } else {
+            gone.extend(self.free(address, bytes));
+        }
+        gone
+    }
+
+    /// Makes free extents of what is kept; returns chunks that are to be given back to the system.
+    fn free_kept(&mut self) -> Vec<Chunk> {
+        self.kept_bytes = 0;
+        let kept = std::mem::take(&mut self.kept);
+        let blocks =
+            kept.iter().flat_map(|(bytes, all)| all.iter().map(|address| (*address, *bytes)));
+        blocks.filter_map(|(address, bytes)| self.free(address, bytes)).collect()
+    }
+
+    /// Makes a free extent of a block; returns a chunk that is to be given back to the system.
+    fn free(&mut self, address: usize, bytes: usize) -> Option<Chunk> {
         let (address, len) = self.join(address, bytes);
         self.add_free(address, len);
         let spare = usize::from(!self.is_packed) + self.chunks.starts.len() / CHUNKS_FOR_SPARE;
@@ -292,7 +297,7 @@ impl State {
 
     /// The pointer to an address within a chunk.
     fn pointer(&self, address: usize) -> NonNull<u8> {
-        let base = self.chunks.chunks[self.chunks.find(address)].memory.base;
+        let base = self.chunks.chunks[self.chunks.find(address)].memory.base();
         let offset = address - base.addr().get();
         // SAFETY: the extent lies within its chunk.
         unsafe { base.add(offset) }
@@ -306,7 +311,7 @@ impl State {
         {
             let at = from + next;
             let (start, mut longest) = (chunks.starts[at], 0);
-            for (address, len) in free.range(start..start + chunks.chunks[at].memory.bytes) {
+            for (address, len) in free.range(start..start + chunks.chunks[at].memory.bytes()) {
                 if *len >= bytes {
                     return Some((*len, *address));
                 }
@@ -358,119 +363,9 @@ impl State {
     }
 
     fn add_chunk(&mut self, memory: Mapping) -> NonNull<u8> {
-        let base = memory.base;
+        let base = memory.base();
         self.chunks.insert(Chunk { memory, free: 0 });
         base
-    }
-}
-
-/// Chunks from the system's mappings.
-#[cfg(all(target_os = "linux", not(any(miri, sanitized))))]
-mod system {
-    use std::{
-        alloc::{Layout, handle_alloc_error},
-        ptr::{self, NonNull},
-    };
-
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
-    use super::CHUNK_BYTES;
-
-    /// Zeroed memory aligned to a chunk; `bytes` is a multiple of a page's size.
-    pub(crate) fn map(bytes: usize, wants_large_pages: bool) -> NonNull<u8> {
-        let base = map_aligned(bytes);
-        if wants_large_pages {
-            // SAFETY: the range is mapped; the advice changes nothing but how it is backed. Where
-            // it is refused, small pages do.
-            let _ = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) };
-        }
-        NonNull::new(base).unwrap_or_else(|| no_memory(bytes))
-    }
-
-    fn map_aligned(bytes: usize) -> *mut u8 {
-        // Most kernels align what large pages fit into by themselves.
-        let base = map_anywhere(bytes);
-        if base.addr().is_multiple_of(CHUNK_BYTES) {
-            return base;
-        }
-        // SAFETY: the mapping was just made with this length, and nobody has seen it.
-        unsafe { unmap_range(base, bytes) };
-        let start = map_anywhere(bytes + CHUNK_BYTES);
-        let before = start.addr().next_multiple_of(CHUNK_BYTES) - start.addr();
-        let base = start.wrapping_add(before);
-        // SAFETY: both ranges are ends of the mapping just made, outside of what is handed out.
-        unsafe {
-            unmap_range(start, before);
-            unmap_range(base.wrapping_add(bytes), CHUNK_BYTES - before);
-        }
-        base
-    }
-
-    fn map_anywhere(bytes: usize) -> *mut u8 {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new private mapping at an address of the system's choice touches nothing.
-        let mapped = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
-        mapped.map_or_else(|_| no_memory(bytes), |start| start.cast())
-    }
-
-    /// Unmaps a range, which may be empty. Where that fails it stays mapped and is never touched.
-    ///
-    /// # Safety
-    /// It is mapped and not used again.
-    unsafe fn unmap_range(start: *mut u8, bytes: usize) {
-        if bytes > 0 {
-            // SAFETY: the caller gives the range up.
-            let _ = unsafe { munmap(start.cast(), bytes) };
-        }
-    }
-
-    fn no_memory(bytes: usize) -> ! {
-        let layout = Layout::from_size_align(bytes, CHUNK_BYTES);
-        handle_alloc_error(layout.expect("a chunk is far smaller than the address space"))
-    }
-
-    /// Gives memory back.
-    ///
-    /// # Safety
-    /// It came from [`map`] with the same length and is not used again.
-    pub(crate) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller gives the mapping up.
-        unsafe { unmap_range(base.as_ptr(), bytes) };
-    }
-}
-
-/// Chunks from the program's allocator.
-#[cfg(not(all(target_os = "linux", not(any(miri, sanitized)))))]
-mod system {
-    use std::{
-        alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
-        ptr::NonNull,
-    };
-
-    use super::{ALIGN, CHUNK_BYTES};
-
-    /// What the address of a chunk is a multiple of.
-    const CHUNK_ALIGN: usize = if cfg!(sanitized) { ALIGN } else { CHUNK_BYTES };
-
-    fn layout(bytes: usize) -> Layout {
-        let layout = Layout::from_size_align(bytes, CHUNK_ALIGN);
-        layout.expect("a chunk is far smaller than the address space")
-    }
-
-    /// Zeroed memory aligned to [`CHUNK_ALIGN`].
-    pub(crate) fn map(bytes: usize, _wants_large_pages: bool) -> NonNull<u8> {
-        // SAFETY: chunks are not empty.
-        let base = unsafe { alloc_zeroed(layout(bytes)) };
-        NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout(bytes)))
-    }
-
-    /// Gives memory back.
-    ///
-    /// # Safety
-    /// It came from [`map`] with the same length and is not used again.
-    pub(crate) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller says that it was allocated with this layout and is unused.
-        unsafe { dealloc(base.as_ptr(), layout(bytes)) };
     }
 }
 
@@ -482,6 +377,35 @@ mod tests {
     fn blocks_do_not_overlap_and_come_back() {
         check_blocks(&Arena::new());
         check_blocks(&Arena::packed());
+    }
+
+    #[test]
+    #[cfg(not(sanitized))]
+    fn what_came_back_is_taken_again_until_little_is_used() {
+        const BYTES: usize = 17 * ALIGN;
+        let arena = Arena::new();
+        let mut blocks: Vec<NonNull<u8>> = (0..400).map(|_| arena.allocate(BYTES)).collect();
+        let back: Vec<NonNull<u8>> = blocks.drain(100..110).collect();
+        for block in &back {
+            // SAFETY: allocated with the same length and not used again.
+            unsafe { arena.release(*block, BYTES) };
+        }
+        let other = arena.allocate(BYTES - ALIGN);
+        assert!(!back.contains(&other), "they are kept for the same length");
+        let again: Vec<NonNull<u8>> = (0..10).map(|_| arena.allocate(BYTES)).collect();
+        assert!(again.iter().rev().eq(&back), "the last one first");
+        blocks.extend(again);
+        for (freed, block) in blocks.drain(..).enumerate() {
+            // SAFETY: as above.
+            unsafe { arena.release(block, BYTES) };
+            let (kept, used) = (arena.state.lock().kept_bytes, arena.used_bytes());
+            assert!(kept * KEPT_PART <= used + BYTES, "{kept} of {used} after {freed}");
+        }
+        // SAFETY: as above.
+        unsafe { arena.release(other, BYTES - ALIGN) };
+        let state = arena.state.lock();
+        assert!(state.kept.is_empty());
+        assert!(state.free.values().all(|len| *len == CHUNK_BYTES), "extents join again");
     }
 
     #[test]
@@ -544,7 +468,7 @@ mod tests {
         let is_taken = (0..5).any(|_| {
             grow(1);
             assert!(has(1), "one is made");
-            let spare = arena.spares.lock().chunks.first().map(|spare| spare.base.addr().get());
+            let spare = arena.spares.lock().chunks.first().map(|spare| spare.base().addr().get());
             grow(1);
             spare.is_some_and(|spare| chunks().contains(&spare))
         });

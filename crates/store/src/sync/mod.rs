@@ -11,6 +11,7 @@ pub(crate) mod arena;
 pub(crate) mod epoch;
 #[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod limbo;
+mod mapping;
 #[cfg(any(loom, shuttle))]
 mod modelled;
 #[cfg(not(any(alone, loom, shuttle)))]

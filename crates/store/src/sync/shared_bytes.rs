@@ -46,38 +46,44 @@ unsafe impl Send for SharedBytes {}
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
-    /// Copies `contents` to memory of the program's allocator.
-    pub(crate) fn copy_from(contents: &[u8]) -> Self {
-        let layout = layout_for(contents.len());
-        // SAFETY: the layout is not empty: there is a head.
-        let memory = unsafe { alloc(layout) };
-        let memory = NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout));
-        // SAFETY: the memory was just allocated for as many bytes, and is used nowhere else.
-        unsafe { Self::write(memory, contents, None) }
-    }
-
-    /// Copies `contents` to memory of `arena`, which lives at least as long as the copy.
-    pub(crate) fn copy_to(arena: &Arc<Arena>, contents: &[u8]) -> Self {
-        let memory = arena.allocate(layout_for(contents.len()).size());
-        // SAFETY: the memory was just allocated for as many bytes, and is used nowhere else.
-        unsafe { Self::write(memory, contents, Some(Arc::clone(arena))) }
-    }
-
-    /// Makes the first count of a copy of `contents`.
-    ///
-    /// # Safety
-    ///
-    /// `memory` is valid for writes of [`layout_for`] the contents, aligned to it, from `arena` or
-    /// else from the program's allocator, and nobody else uses it.
-    unsafe fn write(memory: NonNull<u8>, contents: &[u8], arena: Option<Arc<Arena>>) -> Self {
+    /// Copies `pieces`, which are `len` bytes together, to memory of `arena`, which lives at least as long
+    /// as the copy, or else of the program's allocator.
+    pub(crate) fn gather<'p>(
+        arena: Option<&Arc<Arena>>,
+        len: usize,
+        pieces: impl Iterator<Item = &'p [u8]>,
+    ) -> Self {
+        let layout = layout_for(len);
+        let memory = if let Some(arena) = arena {
+            arena.allocate(layout.size())
+        } else {
+            // SAFETY: the layout is not empty: there is a head.
+            let memory = unsafe { alloc(layout) };
+            NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+        };
         let head = memory.cast::<Head>();
-        // SAFETY: the caller says that there is room for a head and the contents behind it.
-        unsafe {
-            head.write(Head { count: AtomicUsize::new(1), len: contents.len(), arena });
-            let bytes = memory.add(size_of::<Head>());
-            ptr::copy_nonoverlapping(contents.as_ptr(), bytes.as_ptr(), contents.len());
+        let arena = arena.map(Arc::clone);
+        // SAFETY: the memory was just allocated with this layout, aligned to a head and with room for it,
+        // and is used nowhere else.
+        unsafe { head.write(Head { count: AtomicUsize::new(1), len, arena }) };
+        let mut at = 0;
+        for piece in pieces {
+            assert!(piece.len() <= len - at, "more bytes than there is room for");
+            // SAFETY: `len` bytes lie behind the head, and those of the piece end within them.
+            unsafe {
+                let bytes = memory.add(size_of::<Head>() + at);
+                ptr::copy_nonoverlapping(piece.as_ptr(), bytes.as_ptr(), piece.len());
+            }
+            at += piece.len();
         }
+        assert_eq!(at, len, "all bytes are written");
         Self { head }
+    }
+
+    /// Copies `contents` to memory of the program's allocator.
+    #[cfg(test)]
+    pub(crate) fn copy_from(contents: &[u8]) -> Self {
+        Self::gather(None, contents.len(), std::iter::once(contents))
     }
 
     #[inline]
@@ -192,7 +198,11 @@ mod tests {
         let mut kept = Vec::new();
         for len in (0..40_000).step_by(977) {
             let contents: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
-            let both = [SharedBytes::copy_from(&contents), SharedBytes::copy_to(&arena, &contents)];
+            let pieces = contents.chunks(1000);
+            let both = [
+                SharedBytes::copy_from(&contents),
+                SharedBytes::gather(Some(&arena), contents.len(), pieces),
+            ];
             assert!(both.iter().all(|bytes| **bytes == contents));
             assert!(both.iter().all(|bytes| bytes.memory_bytes() >= len + size_of::<Head>()));
             kept.push((contents, both));
@@ -203,10 +213,26 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "more bytes than there is room for")]
+    fn pieces_do_not_go_beyond_their_length() {
+        SharedBytes::gather(None, 5, [b"sha", b"red"].into_iter().map(|piece| &piece[..]));
+    }
+
+    #[test]
+    #[should_panic(expected = "all bytes are written")]
+    fn no_bytes_are_shared_that_were_not_written() {
+        SharedBytes::gather(None, 7, [b"sha", b"red"].into_iter().map(|piece| &piece[..]));
+    }
+
+    #[test]
     fn the_last_one_frees_and_the_arena_outlives_its_owner() {
         let arena = Arc::new(Arena::new());
         let weak = Arc::downgrade(&arena);
-        let bytes = SharedBytes::copy_to(&arena, b"shared");
+        let bytes = SharedBytes::gather(
+            Some(&arena),
+            6,
+            [b"sha", b"red"].into_iter().map(|piece| &piece[..]),
+        );
         drop(arena);
         thread::scope(|scope| {
             for _ in 0..4 {

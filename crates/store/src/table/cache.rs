@@ -101,9 +101,16 @@ impl BlockCache {
         Arc::new(Self { books, next_table: AtomicU64::new(0), statistics, arena })
     }
 
-    /// A block in the cache's memory.
-    pub(crate) fn new_block(&self, payload: &[u8]) -> BlockRef {
-        BlockRef::from_shared(SharedBytes::copy_to(&self.arena, payload))
+    /// A block of `len` bytes, which the pieces of its payload are together; in the cache's memory if it
+    /// stays.
+    pub(crate) fn new_block<'p>(
+        &self,
+        len: usize,
+        pieces: impl Iterator<Item = &'p [u8]>,
+        stays: bool,
+    ) -> BlockRef {
+        let arena = stays.then_some(&self.arena);
+        BlockRef::from_shared(SharedBytes::gather(arena, len, pieces))
     }
 
     /// The memory that blocks are in, for what tables keep to find them.

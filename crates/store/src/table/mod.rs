@@ -26,6 +26,7 @@ mod bracket;
 pub(crate) mod cache;
 mod compress;
 mod cursor;
+mod fetch;
 mod file;
 mod filter;
 pub(crate) mod footer;

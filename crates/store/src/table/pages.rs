@@ -207,13 +207,45 @@ pub(crate) struct BadPages {
     pub(crate) at: usize,
 }
 
-/// Copies the `nth` frame that starts in the first page of `pages` into `payload`, without the
-/// page headers in it. `pages` is whole pages; nothing longer than them is allocated.
-pub(crate) fn extract_frame(
+/// The payload of a frame, in as many pieces as there are pages that it lies in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FramePayload<'p> {
+    pages: &'p [u8],
+    /// Where it begins in the stream that the pages hold.
+    at: usize,
+    len: usize,
+}
+
+impl<'p> FramePayload<'p> {
+    /// The payload of `len` bytes from byte `at` of the stream; `None` if it ends behind the pages.
+    fn new(pages: &'p [u8], at: usize, len: usize) -> Option<Self> {
+        let end = at.checked_add(len)?;
+        (end <= pages.len() / PAGE_BYTES * PAGE_PAYLOAD_BYTES).then_some(Self { pages, at, len })
+    }
+
+    /// How many bytes it has: fewer than the pages.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Its bytes, in order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &'p [u8]> + use<'p> {
+        let Self { pages, mut at, len } = *self;
+        let end = at + len;
+        std::iter::from_fn(move || {
+            let start = in_page(at);
+            let now = (end - at).min(PAGE_BYTES - start % PAGE_BYTES);
+            at += now;
+            (now > 0).then(|| &pages[start..start + now])
+        })
+    }
+}
+
+/// Finds the `nth` frame that starts in the first page of `pages`, which is whole pages.
+pub(crate) fn find_frame(
     pages: &[u8],
     nth: u32,
-    payload: &mut Vec<u8>,
-) -> Result<FrameHeader, BadPages> {
+) -> Result<(FrameHeader, FramePayload<'_>), BadPages> {
     let first = match pages {
         [low, high, ..] => u16::from_le_bytes([*low, *high]),
         _ => return Err(BadPages { expected: "a page", at: 0 }),
@@ -231,11 +263,9 @@ pub(crate) fn extract_frame(
         }
     }
     let header = frame_header(pages, at)?;
-    let start = at + FRAME_HEADER_BYTES;
-    payload.clear();
-    copy_out(pages, start, header.stored_len as usize, payload)
+    let payload = FramePayload::new(pages, at + FRAME_HEADER_BYTES, header.stored_len as usize)
         .ok_or(BadPages { expected: "a block that ends within its pages", at: in_page(at) })?;
-    Ok(header)
+    Ok((header, payload))
 }
 
 fn frame_header(pages: &[u8], at: usize) -> Result<FrameHeader, BadPages> {
@@ -253,22 +283,6 @@ fn frame_header(pages: &[u8], at: usize) -> Result<FrameHeader, BadPages> {
     bytes[..head_len].copy_from_slice(pages.get(start..start + head_len).ok_or(short)?);
     bytes[head_len..].copy_from_slice(pages.get(rest).ok_or(short)?);
     Ok(FrameHeader::decode(bytes))
-}
-
-/// Appends `len` bytes of the stream from `at` to `out`.
-fn copy_out(pages: &[u8], mut at: usize, len: usize, out: &mut Vec<u8>) -> Option<()> {
-    let end = at.checked_add(len)?;
-    if end > pages.len() / PAGE_BYTES * PAGE_PAYLOAD_BYTES {
-        return None;
-    }
-    out.reserve(len);
-    while at < end {
-        let start = in_page(at);
-        let now = (end - at).min(PAGE_BYTES - start % PAGE_BYTES);
-        out.extend_from_slice(pages.get(start..start + now)?);
-        at += now;
-    }
-    Some(())
 }
 
 /// Where byte `at` of the stream lies within the pages that it is cut into.

@@ -13,32 +13,25 @@ use std::{
 
 use super::{
     TableContext, TableCounters, TableMeta,
-    block::{BlockRef, BlockView, Damaged},
     cache::TableBlocks,
-    compress::{DecompressError, check_raw_len, decompress},
-    file::{Scratch, read_range, with_scratch},
+    file::read_range,
     filter::Filter,
     footer::{
         Footer, FooterError, Mismatch, SectionPlace, Written, decode_properties, section_payload,
     },
     format::{
-        COMPRESSION_NONE, FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION_RANGES, PAGE_BYTES,
-        SECTION_FILTER, SECTION_INDEX, SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
+        FILE_ALIGN_BYTES, FOOTER_BYTES, FORMAT_VERSION_RANGES, PAGE_BYTES, SECTION_FILTER,
+        SECTION_INDEX, SECTION_PROPERTIES, SECTION_RANGES, TABLE_BYTES_MIN,
     },
     hash::KeyHash,
     index_block::{BlockAddress, Index, Trained},
-    pages::extract_frame,
     shared::{SharedPart, home_path},
     table_path, value_path,
     values::{LargeRead, ValueFile, ValuePointer},
 };
 use crate::{
     error::{Corruption, Error, Result},
-    io::{
-        AlignedBuf, ReadableFile, check_read,
-        engine::{ReadEngine, ReadPart},
-        read_exact_at, retry,
-    },
+    io::{ReadableFile, engine::ReadEngine, retry},
     ranges::{Ranges, last_below},
     slice::Slice,
     types::{FileId, SeqNo},
@@ -49,19 +42,19 @@ const TAIL_BYTES: u64 = 64 << 10;
 
 /// An open table. Its index and filter stay in memory; its blocks come and go.
 pub(crate) struct Table {
-    ctx: Arc<TableContext>,
-    meta: TableMeta,
-    path: PathBuf,
-    file: Arc<dyn ReadableFile>,
+    pub(super) ctx: Arc<TableContext>,
+    pub(super) meta: TableMeta,
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<dyn ReadableFile>,
     /// That file, if the table shares it.
     part: Option<Arc<SharedPart>>,
     values: Option<ValueFile>,
     data_pages: u32,
     /// How many pages a read of the file brings at least: a power of two.
-    pages_per_read: u32,
+    pub(super) pages_per_read: u32,
     index: Index,
     pub(super) filter: Filter,
-    blocks: TableBlocks,
+    pub(super) blocks: TableBlocks,
     written: Written,
     /// The range tombstones; they lie over entries of other tables, and of this one for snapshots.
     ranges: Option<Ranges>,
@@ -225,7 +218,7 @@ impl Table {
     }
 
     /// Where the table begins in its file.
-    fn base(&self) -> u64 {
+    pub(super) fn base(&self) -> u64 {
         self.part.as_ref().map_or(0, |part| part.offset())
     }
 
@@ -248,26 +241,6 @@ impl Table {
         {
             part.note_dead();
         }
-    }
-
-    /// Brings a block into memory with one read, verified; with `fill_cache` it stays there as
-    /// long as the cache sees fit.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`] if the block is damaged or there is none of that number, [`Error::Io`].
-    pub(crate) fn read_block(&self, block: u32, fill_cache: bool) -> Result<BlockRef> {
-        let address = self.address(block)?;
-        let contents = with_scratch(|scratch| {
-            let Scratch { pages, frame, raw } = scratch;
-            let (first, last) = self.span(address.first_page, address.last_page);
-            self.read_pages(first, last, pages)?;
-            self.unpack(block, address, pages_at(address, first, pages), frame, raw, fill_cache)
-        })?;
-        if fill_cache {
-            self.blocks.insert(block, &contents);
-        }
-        Ok(contents)
     }
 
     /// The value that an entry's pointer names, verified.
@@ -336,131 +309,10 @@ impl Table {
         Ok(address)
     }
 
-    /// The pages that a read of pages `first..=last` brings: at some disks a few more before and behind. Those
-    /// may lie behind the data area, but not behind the file, which is a multiple of what reads are.
-    pub(crate) fn span(&self, first: u32, last: u32) -> (u32, u32) {
-        let within = self.pages_per_read - 1;
-        (first & !within, last | within)
-    }
-
-    /// Reads the pages of a [`Table::span`] with one call.
-    pub(super) fn read_pages(&self, first: u32, last: u32, pages: &mut AlignedBuf) -> Result<()> {
-        let len = (last - first + 1) as usize * PAGE_BYTES;
-        pages.resize_for(len);
-        let counters = &self.ctx.counters;
-        TableCounters::add(&counters.reads, 1);
-        TableCounters::add(&counters.read_bytes, len as u64);
-        read_exact_at(&*self.file, &self.path, pages, u64::from(first) * PAGE_BYTES as u64)
-    }
-
-    /// What a read of the pages of a [`Table::span`] is to read.
-    pub(crate) fn pages_part(&self, first: u32, last: u32) -> ReadPart {
-        let len = (last - first + 1) as usize * PAGE_BYTES;
-        let counters = &self.ctx.counters;
-        TableCounters::add(&counters.reads, 1);
-        TableCounters::add(&counters.read_bytes, len as u64);
-        let offset = u64::from(first) * PAGE_BYTES as u64;
-        ReadPart { file: Arc::clone(&self.file), offset, len }
-    }
-
-    /// Judges what became of a read of pages from `first` on.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`], and [`Error::Corrupt`] if the file ends within them.
-    pub(crate) fn check_pages(
-        &self,
-        first: u32,
-        pages: &[u8],
-        result: std::io::Result<usize>,
-    ) -> Result<()> {
-        check_read(&self.path, u64::from(first) * PAGE_BYTES as u64, pages.len(), result)
-    }
-
-    /// Takes a block, which lies at `address`, out of pages that begin with page `first` and hold all of it,
-    /// verified; it stays in memory as long as the cache sees fit.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`] if the block is damaged.
-    pub(crate) fn keep_block(
-        &self,
-        block: u32,
-        address: BlockAddress,
-        first: u32,
-        pages: &[u8],
-    ) -> Result<BlockRef> {
-        let pages = pages_at(address, first, pages);
-        let contents = with_scratch(|Scratch { frame, raw, .. }| {
-            self.unpack(block, address, pages, frame, raw, true)
-        })?;
-        self.blocks.insert(block, &contents);
-        Ok(contents)
-    }
-
     /// How the reads of the table's database are done.
     pub(crate) fn reads(&self) -> &Arc<ReadEngine> {
         &self.ctx.reads
     }
-
-    /// Takes a block out of its pages, verifies and unfolds it; `stays` says whether it is for the
-    /// cache.
-    pub(super) fn unpack(
-        &self,
-        block: u32,
-        address: BlockAddress,
-        pages: &[u8],
-        frame: &mut Vec<u8>,
-        raw: &mut Vec<u8>,
-        stays: bool,
-    ) -> Result<BlockRef> {
-        let start = self.base() + u64::from(address.first_page) * PAGE_BYTES as u64;
-        let damaged = |expected, found| Error::corrupt(&self.path, start, expected, found);
-        let header = extract_frame(pages, address.nth, frame).map_err(|bad| {
-            let found = format!("none for block {block}");
-            Error::corrupt(&self.path, start + bad.at as u64, bad.expected, found)
-        })?;
-        let checksum = header.expected_checksum(self.meta.id, block, frame);
-        if checksum != header.checksum {
-            let expected = format!("block {block} with checksum {:016x}", header.checksum);
-            return Err(Error::corrupt(&self.path, start, expected, format!("{checksum:016x}")));
-        }
-        let raw_len = header.raw_len as usize;
-        let unfold_error = |error| match error {
-            DecompressError::Damaged(expected) => damaged(expected, format!("{header:?}")),
-            DecompressError::Unsupported(what) => {
-                Error::Unsupported { path: self.path.clone(), what: what.into() }
-            }
-        };
-        check_raw_len(header.compression, frame.len(), raw_len).map_err(unfold_error)?;
-        let payload = if header.compression == COMPRESSION_NONE {
-            &frame[..]
-        } else {
-            if raw.len() < raw_len {
-                raw.resize(raw_len, 0);
-            }
-            decompress(header.compression, frame, &mut raw[..raw_len]).map_err(unfold_error)?;
-            &raw[..raw_len]
-        };
-        let contents =
-            if stays { self.ctx.cache.new_block(payload) } else { BlockRef::copy_from(payload) };
-        BlockView::parse(contents.bytes()).map_err(|error| self.damaged_block(block, error))?;
-        TableCounters::add(&self.ctx.counters.block_reads, 1);
-        Ok(contents)
-    }
-
-    /// The error for a block that is whole but malformed.
-    #[cold]
-    pub(crate) fn damaged_block(&self, block: u32, damaged: Damaged) -> Error {
-        let found = format!("a malformed block {block}");
-        Error::corrupt(&self.path, self.block_offset(block), damaged.0, found)
-    }
-}
-
-/// The pages at `address`, of `pages` that begin with page `first`.
-fn pages_at(address: BlockAddress, first: u32, pages: &[u8]) -> &[u8] {
-    let start = (address.first_page - first) as usize * PAGE_BYTES;
-    &pages[start..(address.last_page + 1 - first) as usize * PAGE_BYTES]
 }
 
 /// About how many bytes the payload of a block has. Large values are not in blocks, so the mean is

@@ -25,6 +25,7 @@ impl BlockRef {
     pub(crate) const COPY_BYTES_MAX: usize = 22;
 
     /// Copies a payload into a block of its own.
+    #[cfg(test)]
     pub(crate) fn copy_from(payload: &[u8]) -> Self {
         Self(SharedBytes::copy_from(payload))
     }
