@@ -394,6 +394,7 @@ mod tests {
         assert!(!back.contains(&other), "they are kept for the same length");
         let again: Vec<NonNull<u8>> = (0..10).map(|_| arena.allocate(BYTES)).collect();
         assert!(again.iter().rev().eq(&back), "the last one first");
+        assert_eq!(arena.state.lock().kept_bytes, 0);
         blocks.extend(again);
         for (freed, block) in blocks.drain(..).enumerate() {
             // SAFETY: as above.
