@@ -367,3 +367,40 @@ fn wrong_arguments_are_refused() {
     db.drop_keyspace("k").unwrap();
     assert!(matches!(space.delete_range(key(1)..), Err(rhumb::Error::KeyspaceDropped(_))));
 }
+
+/// The background seeks out what deletes have hidden, in a thousand partitions one after another, while
+/// snapshots come and go and each is soon older than another delete.
+#[test]
+fn a_snapshot_keeps_what_was_hidden_after_it_began() {
+    const PARTITIONS: u32 = 1_000;
+    let rounds = match std::env::var("RHUMB_HIDDEN_ROUNDS") {
+        Ok(rounds) => rounds.parse().unwrap(),
+        Err(_) => 300,
+    };
+    let fs = Arc::new(SimFs::new(1));
+    let db = Database::builder("/db").file_system(fs).background_threads(2).open().unwrap();
+    let space = db.keyspace("k", options(Partitioning::PrefixLength(4))).unwrap();
+    let key = |partition: u32, at: u32| format!("{partition:04}{at:02}").into_bytes();
+    for partition in 0..PARTITIONS {
+        (0..40).for_each(|at| space.insert(key(partition, at), [7; 100]).unwrap());
+    }
+    space.compact().unwrap();
+    // What this hides is too little to be sought out.
+    for partition in 0..PARTITIONS {
+        space.delete_range(key(partition, 7)..key(partition, 8)).unwrap();
+    }
+    db.flush().unwrap();
+    for round in 0..rounds {
+        let written = [key(PARTITIONS, 1), key(PARTITIONS, 2)];
+        written.iter().for_each(|key| space.insert(key, round.to_string()).unwrap());
+        db.flush().unwrap();
+        let snapshot = db.snapshot();
+        space.delete_range(key(PARTITIONS, 0)..).unwrap();
+        db.flush().unwrap();
+        for key in &written {
+            let found = snapshot.get(&space, key).unwrap();
+            assert_eq!(found.as_deref(), Some(round.to_string().as_bytes()), "round {round}");
+        }
+    }
+    assert!(db.stats().hidden_tables > 0, "the background has found some");
+}

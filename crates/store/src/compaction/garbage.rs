@@ -123,9 +123,8 @@ impl Core {
 
     /// Removes the hidden tables of some sub-tree; says whether there were any.
     pub(super) fn drop_hidden(&self) -> Result<bool> {
-        let snapshots = self.snapshots.list();
         let trees: Vec<Arc<Tree>> = {
-            let trees = self.trees.lock();
+            let (trees, snapshots) = (self.trees.lock(), self.snapshots.list());
             let may = |tree: &&Arc<Tree>| tree.levels.get().is_to_be_looked_through(&snapshots);
             let mut found: Vec<_> = trees.live().filter(may).cloned().collect();
             found.sort_by_key(|tree| tree.id);
@@ -134,6 +133,8 @@ impl Core {
         for tree in trees {
             let Some(_state) = tree.compaction.try_lock() else { continue };
             let levels = tree.levels.get();
+            // After the levels: what begins later is newer than all that is in them.
+            let snapshots = self.snapshots.list();
             let inputs = hidden(&levels, &snapshots);
             if inputs.is_empty() {
                 levels.note_looked_through(&snapshots);

@@ -190,13 +190,16 @@ impl Core {
         }));
         edits.push(Edit::LastSeq { seq });
         catalog.commit(self, edits)?;
-        for tree in &trees {
-            let new = opened.iter().filter(|(of, ..)| Arc::ptr_eq(of, tree));
-            let add: Vec<_> = new.map(|(_, level, table)| (*level, Arc::clone(table))).collect();
-            tree.levels.store(Arc::new(tree.levels.get().edited(&[], &add)));
-        }
+        self.snapshots.while_none_begins(|| {
+            for tree in &trees {
+                let new = opened.iter().filter(|(of, ..)| Arc::ptr_eq(of, tree));
+                let add: Vec<_> =
+                    new.map(|(_, level, table)| (*level, Arc::clone(table))).collect();
+                tree.levels.store(Arc::new(tree.levels.get().edited(&[], &add)));
+            }
+            self.visible.store(seq, Ordering::Release);
+        });
         state.next_seq += 1;
-        self.visible.store(seq, Ordering::Release);
         self.note_zero_tables();
         drop((catalog, state, alone));
         self.balance_memory();

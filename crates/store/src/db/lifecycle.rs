@@ -155,11 +155,13 @@ impl Core {
         gone: &[Arc<Tree>],
         at: SeqNo,
     ) {
+        // First: a flush asks for snapshots once it finds a sub-tree buried, and none may begin before the drop
+        // after that.
+        self.visible.store(at, Ordering::Release);
         {
             let mut trees = self.trees.lock();
             gone.iter().for_each(|tree| trees.bury(tree));
         }
-        self.visible.store(at, Ordering::Release);
         gone.iter().for_each(|tree| tree.discard());
         self.note_zero_tables();
         drop(catalog);
@@ -176,11 +178,12 @@ impl Core {
         if retiring.is_empty() {
             return;
         }
-        let oldest = self.snapshots.list().first().copied().unwrap_or(SeqNo::MAX);
         let mut released = Vec::new();
         retiring.retain(|inner| {
             let Some(inner) = Weak::upgrade(inner) else { return false };
             let mut retired = inner.retired.lock();
+            // A drop that is not visible yet may be younger than a snapshot that begins now.
+            let oldest = self.snapshots.oldest(|| self.visible_seq());
             let kept = retired.iter().position(|r| oldest < r.until).unwrap_or(retired.len());
             released.extend(retired.drain(..kept));
             !retired.is_empty()

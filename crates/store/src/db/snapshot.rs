@@ -38,9 +38,25 @@ impl Snapshots {
         }
     }
 
-    /// The numbers of all live snapshots, ascending.
+    /// Does something while no snapshot begins: what it makes readable, and then visible, is either older than
+    /// a snapshot or not to be seen by [`Snapshots::list`]'s callers.
+    pub(crate) fn while_none_begins<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _live = self.0.lock();
+        act()
+    }
+
+    /// The numbers of all live snapshots, ascending. Whoever drops versions that none of them sees asks *after*
+    /// it has got hold of what holds the versions: one that begins later sees all of that.
     pub(crate) fn list(&self) -> Vec<SeqNo> {
         self.0.lock().keys().copied().collect()
+    }
+
+    /// A number below which no snapshot reads, neither a live one nor one that begins later; `now` gives that
+    /// of the next.
+    pub(crate) fn oldest(&self, now: impl FnOnce() -> SeqNo) -> SeqNo {
+        let live = self.0.lock();
+        let now = now();
+        live.keys().next().map_or(now, |oldest| now.min(*oldest))
     }
 
     /// The number of live snapshots.
