@@ -38,8 +38,8 @@ impl Snapshots {
         }
     }
 
-    /// Does something while no snapshot begins: what it makes readable, and then visible, is either older than
-    /// a snapshot or not to be seen by [`Snapshots::list`]'s callers.
+    /// Does something while no snapshot begins and no list is made: whoever finds in a tree what this puts there,
+    /// and asks for the snapshots then, does so when it is visible too.
     pub(crate) fn while_none_begins<T>(&self, act: impl FnOnce() -> T) -> T {
         let _live = self.0.lock();
         act()
@@ -51,8 +51,8 @@ impl Snapshots {
         self.0.lock().keys().copied().collect()
     }
 
-    /// A number below which no snapshot reads, neither a live one nor one that begins later; `now` gives that
-    /// of the next.
+    /// No snapshot reads below this number, neither a live one nor any that begins later; `now` gives the number
+    /// of one that would begin now.
     pub(crate) fn oldest(&self, now: impl FnOnce() -> SeqNo) -> SeqNo {
         let live = self.0.lock();
         let now = now();

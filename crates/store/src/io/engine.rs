@@ -15,6 +15,7 @@
 use std::{
     io,
     task::{Context, Poll, Wake, Waker},
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -24,7 +25,7 @@ use super::{
     queue::QueueWaker,
     read_full,
 };
-use crate::sync::primitive::{Arc, Condvar, Mutex, thread};
+use crate::sync::primitive::{Arc, AtomicU64, Condvar, Mutex, Ordering, thread};
 
 /// How many reads one borrowed queue does at once.
 pub(crate) const BORROWED_DEPTH: u32 = 64;
@@ -33,6 +34,10 @@ const REAPER_DEPTH: u32 = 256;
 /// How many reads wait for the reaper before the thread that asked for them lets it go first: it was woken, and
 /// may be waiting for this very core.
 const LETTERS_BEHIND: usize = 4;
+/// Letting others go first takes longer than this only where the core is wanted by others than us;
+const WAY_SLOW: Duration = Duration::from_micros(500);
+/// then nobody does so for so many times as long.
+const WAY_PAUSE: u32 = 1000;
 /// How many threads read where the kernel has no queue.
 const THREADS_MAX: usize = 32;
 /// How much is read ahead, unless somebody says how much.
@@ -350,11 +355,42 @@ impl Letter {
     }
 }
 
+/// Has the threads of a core take turns that work for each other, as long as no others want the core: among
+/// those, a turn given away comes back after milliseconds.
+struct Courtesy {
+    since: Instant,
+    /// Nobody gives way before, in nanoseconds from `since`.
+    paused_until: AtomicU64,
+}
+
+impl Default for Courtesy {
+    fn default() -> Self {
+        Self { since: Instant::now(), paused_until: AtomicU64::new(0) }
+    }
+}
+
+impl Courtesy {
+    /// Lets another thread go first, unless that has lately cost long.
+    fn give_way(&self) {
+        let began = self.since.elapsed();
+        if began.as_nanos() < u128::from(self.paused_until.load(Ordering::Relaxed)) {
+            return;
+        }
+        thread::yield_now();
+        let took = self.since.elapsed().saturating_sub(began);
+        if took > WAY_SLOW {
+            let until = (began + took.saturating_mul(WAY_PAUSE)).as_nanos();
+            self.paused_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+}
+
 /// Between callers and the reaper.
 #[derive(Default)]
 struct Mailbox {
     state: Mutex<MailState>,
     filled: Condvar,
+    courtesy: Courtesy,
 }
 
 #[derive(Default)]
@@ -402,7 +438,7 @@ impl Mailbox {
             }
         }
         if is_behind {
-            thread::yield_now();
+            self.courtesy.give_way();
         }
         false
     }
@@ -472,7 +508,7 @@ impl Reaper {
             if done.is_empty() {
                 // Woken for a letter, perhaps on the core of a thread that has more to send: they cost less
                 // together.
-                thread::yield_now();
+                self.mailbox.courtesy.give_way();
             }
             self.mailbox.note_awake();
             // All results are there before anybody is woken, who may take this core.

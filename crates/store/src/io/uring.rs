@@ -41,8 +41,8 @@ const BELL: u32 = u32::MAX;
 /// How many reads are put into the ring before the kernel is told: it begins those while more are made ready, and
 /// says that they have ended while the others go on.
 const STAGED_MAX: usize = 8;
-/// The same while the kernel has no read of the ring: the device would wait for them.
-const STAGED_FIRST_MAX: usize = 2;
+/// The same while the kernel has no read of the ring: the device has nothing to do until then.
+const STAGED_FIRST: usize = 2;
 /// How often a read is begun again without having come further, before it is done by a plain call.
 const ATTEMPTS_MAX: u32 = 16;
 /// How long to wait before a kernel that refuses for want of memory is asked again.
@@ -212,8 +212,8 @@ impl UringQueue {
             let flight = Flight { file, buffer, offset, token, done: 0, attempts: 0 };
             self.flights[number as usize] = Some(flight);
             self.stage_flight(number);
-            let is_first = self.in_flight() <= STAGED_FIRST_MAX;
-            if self.staged.len() >= if is_first { STAGED_FIRST_MAX } else { STAGED_MAX } {
+            let are_first = self.in_flight() == STAGED_FIRST && self.staged.len() >= STAGED_FIRST;
+            if are_first || self.staged.len() >= STAGED_MAX {
                 self.enter(0);
             }
         }
