@@ -25,7 +25,7 @@ use super::{
     queue::QueueWaker,
     read_full,
 };
-use crate::sync::primitive::{Arc, AtomicU64, Condvar, Mutex, Ordering, thread};
+use crate::sync::primitive::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, thread};
 
 /// How many reads one borrowed queue does at once.
 pub(crate) const BORROWED_DEPTH: u32 = 64;
@@ -34,10 +34,12 @@ const REAPER_DEPTH: u32 = 256;
 /// How many reads wait for the reaper before the thread that asked for them lets it go first: it was woken, and
 /// may be waiting for this very core.
 const LETTERS_BEHIND: usize = 4;
-/// Letting others go first takes longer than this only where the core is wanted by others than us;
+/// Letting others go first takes longer than this only where the core is wanted by others than us, or the
+/// machine stumbles;
 const WAY_SLOW: Duration = Duration::from_micros(500);
-/// then nobody does so for so many times as long.
-const WAY_PAUSE: u32 = 1000;
+/// then nobody does so for ten times as long, for a hundred after the second time in a row, and so on up to
+/// this power.
+const WAY_PAUSE_POWER_MAX: u32 = 3;
 /// How many threads read where the kernel has no queue.
 const THREADS_MAX: usize = 32;
 /// How much is read ahead, unless somebody says how much.
@@ -361,11 +363,14 @@ struct Courtesy {
     since: Instant,
     /// Nobody gives way before, in nanoseconds from `since`.
     paused_until: AtomicU64,
+    /// How many turns in a row came back late.
+    late: AtomicU32,
 }
 
 impl Default for Courtesy {
     fn default() -> Self {
-        Self { since: Instant::now(), paused_until: AtomicU64::new(0) }
+        let (paused_until, late) = (AtomicU64::new(0), AtomicU32::new(0));
+        Self { since: Instant::now(), paused_until, late }
     }
 }
 
@@ -378,10 +383,14 @@ impl Courtesy {
         }
         thread::yield_now();
         let took = self.since.elapsed().saturating_sub(began);
-        if took > WAY_SLOW {
-            let until = (began + took.saturating_mul(WAY_PAUSE)).as_nanos();
-            self.paused_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Relaxed);
+        if took <= WAY_SLOW {
+            self.late.store(0, Ordering::Relaxed);
+            return;
         }
+        let late = self.late.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let pause = took.saturating_mul(10_u32.pow(late.min(WAY_PAUSE_POWER_MAX)));
+        let until = u64::try_from((began + pause).as_nanos()).unwrap_or(u64::MAX);
+        self.paused_until.store(until, Ordering::Relaxed);
     }
 }
 
