@@ -34,11 +34,11 @@ const REAPER_DEPTH: u32 = 256;
 /// How many reads wait for the reaper before the thread that asked for them lets it go first: it was woken, and
 /// may be waiting for this very core.
 const LETTERS_BEHIND: usize = 4;
-/// Letting others go first takes longer than this only where the core is wanted by others than us, or the
-/// machine stumbles;
+/// A turn given away comes back later than this only where others than the engine's threads want the core, or
+/// the machine stumbles.
 const WAY_SLOW: Duration = Duration::from_micros(500);
-/// then nobody does so for ten times as long, for a hundred after the second time in a row, and so on up to
-/// this power.
+/// After a turn that came back late nobody gives way for ten times as long, after the second in a row for a
+/// hundred times, and so on up to this power of ten.
 const WAY_PAUSE_POWER_MAX: u32 = 3;
 /// How many threads read where the kernel has no queue.
 const THREADS_MAX: usize = 32;
@@ -361,7 +361,7 @@ impl Letter {
 /// those, a turn given away comes back after milliseconds.
 struct Courtesy {
     since: Instant,
-    /// Nobody gives way before, in nanoseconds from `since`.
+    /// Until when nobody gives way, in nanoseconds from `since`.
     paused_until: AtomicU64,
     /// How many turns in a row came back late.
     late: AtomicU32,
