@@ -4,7 +4,7 @@
 //!
 //! | module | for |
 //! | --- | --- |
-//! | `listen`, `workers`, `http` | sockets, the life of the server, the metrics |
+//! | `listen`, `unix_socket`, `workers`, `http` | sockets, the life of the server, the metrics |
 //! | `connection` | one connection: bytes in, replies out |
 //! | `session` | one client: commands to replies |
 //! | `command` | what each command does |
@@ -39,6 +39,7 @@ mod sweep;
 mod tls;
 mod turn;
 mod txn;
+mod unix_socket;
 mod watch;
 mod workers;
 

@@ -24,6 +24,7 @@ use crate::{
     server::Server,
     sweep,
     turn::Turn,
+    unix_socket::SocketFile,
     workers::{Assign, Socket},
 };
 
@@ -41,7 +42,7 @@ pub(crate) struct Listeners {
     tcp: TcpListener,
     #[cfg(feature = "tls")]
     tls: Option<(TcpListener, tokio_rustls::TlsAcceptor)>,
-    unix: Option<UnixListener>,
+    unix: Option<(UnixListener, SocketFile)>,
     metrics: Option<TcpListener>,
 }
 
@@ -76,12 +77,10 @@ fn bind_tcp(address: SocketAddr) -> Result<TcpListener, ServeError> {
     bind().map_err(|error| ServeError::listen(address, &error))
 }
 
-fn bind_unix(path: &Path) -> Result<UnixListener, ServeError> {
-    if std::os::unix::net::UnixStream::connect(path).is_err() {
-        // A socket that nobody answers is left over from a server that was killed.
-        let _ = std::fs::remove_file(path);
-    }
-    UnixListener::bind(path).map_err(|error| ServeError::listen(path.display(), &error))
+fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ServeError> {
+    let (listener, file) = SocketFile::bind(path)?;
+    let listener = UnixListener::from_std(listener);
+    Ok((listener.map_err(|error| ServeError::listen(path.display(), &error))?, file))
 }
 
 /// Files that the engine may have open besides the clients' sockets.
@@ -132,9 +131,10 @@ pub(crate) async fn serve(
     }
     let Listeners { tcp, unix, metrics, .. } = listeners;
     accepting.push(tokio::spawn(accept_tcp(Arc::clone(server), tcp, assign.clone())));
-    if let Some(unix) = unix {
+    let socket_file = unix.map(|(unix, file)| {
         accepting.push(tokio::spawn(accept_unix(Arc::clone(server), unix, assign)));
-    }
+        file
+    });
     if let Some(metrics) = metrics {
         accepting.push(tokio::spawn(http::serve(Arc::clone(server), metrics)));
     }
@@ -142,9 +142,7 @@ pub(crate) async fn serve(
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(server).await;
     background.end();
-    if let Some(path) = &server.config.unix {
-        let _ = std::fs::remove_file(path);
-    }
+    drop(socket_file);
     Ok(server.databases.engine.persist(PersistMode::SyncData)?)
 }
 
