@@ -8,8 +8,6 @@ use std::{
 
 use serde::Deserialize;
 
-use crate::log::{LogFormat, LogLevel};
-
 /// When what was written is forced to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -119,12 +117,6 @@ pub struct Config {
     pub allow_open: bool,
     /// Threads that serve connections; 0 for one for each core but one, at least one.
     pub threads: usize,
-    /// How much the log says.
-    pub log_level: LogLevel,
-    /// How lines of the log are written.
-    pub log_format: LogFormat,
-    /// Milliseconds from which on a command is told of as slow; 0 for none.
-    pub slow_command_ms: u64,
     /// What strangers may take.
     pub limits: Limits,
 }
@@ -144,10 +136,6 @@ impl Default for Config {
             metrics: None,
             allow_open: false,
             threads: 0,
-            log_level: LogLevel::default(),
-            log_format: LogFormat::default(),
-            // Ten seeks of a disk that turns: what takes longer is not the disk's usual latency.
-            slow_command_ms: 100,
             limits: Limits::default(),
         }
     }

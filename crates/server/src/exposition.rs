@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, sync::atomic::Ordering};
 
-use crate::{command::COMMANDS, json::json_text, server::Server};
+use crate::{command::COMMANDS, server::Server};
 
 /// One metric: its name, its type, what it is, and its samples with their labels.
 struct Metric {
@@ -22,8 +22,7 @@ const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 /// All metrics in the text format of Prometheus, in base units.
 pub(crate) fn prometheus(server: &Server) -> String {
     let mut text = String::new();
-    let all = [server_metrics(server), health_metrics(server), engine_metrics(server)];
-    for metric in all.into_iter().flatten() {
+    for metric in server_metrics(server).into_iter().chain(engine_metrics(server)) {
         let Metric { name, kind, help, samples } = metric;
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in samples {
@@ -110,52 +109,6 @@ fn server_metrics(server: &Server) -> Vec<Metric> {
     ]
 }
 
-fn health_metrics(server: &Server) -> Vec<Metric> {
-    let (health, data) = (&server.databases.health, &server.config.data);
-    let counter = |name, help, value: u64| one(name, "counter", help, value as f64);
-    let gauge = |name, help, value: u64| one(name, "gauge", help, value as f64);
-    let is_well = server.health_reasons().is_empty();
-    let mut metrics = vec![
-        gauge("rhumb_healthy", "1 while /healthz says ok, else 0.", is_well.into()),
-        gauge(
-            "rhumb_writes_failing",
-            "1 from a write that the disk refused until the next one that is done.",
-            health.are_writes_failing().into(),
-        ),
-        counter(
-            "rhumb_failed_writes_total",
-            "Commits that the disk refused.",
-            health.failed_writes(),
-        ),
-        counter("rhumb_failed_syncs_total", "Syncs that the disk refused.", health.failed_syncs()),
-        counter("rhumb_failed_reads_total", "Reads that the disk refused.", health.failed_reads()),
-        counter("rhumb_damage_met_total", "Reads that met damaged bytes.", health.damage_met()),
-        counter(
-            "rhumb_slow_commands_total",
-            "Commands that took longer than --slow-command-ms.",
-            server.metrics.slow_commands(),
-        ),
-        counter(
-            "rhumb_log_lines_dropped_total",
-            "Lines of the log that the standard error did not take.",
-            server.log.dropped(),
-        ),
-        counter(
-            "rhumb_log_lines_suppressed_total",
-            "Lines of the log that were not written because of many like them.",
-            server.log.suppressed(),
-        ),
-    ];
-    if let Some(bytes) = crate::disk::free_bytes(data) {
-        let help = "Bytes free on the file system of the data.";
-        metrics.push(gauge("rhumb_disk_free_bytes", help, bytes));
-    }
-    if let Some(bytes) = crate::disk::used_bytes(data) {
-        metrics.push(gauge("rhumb_disk_used_bytes", "Bytes of the files of the data.", bytes));
-    }
-    metrics
-}
-
 fn engine_metrics(server: &Server) -> Vec<Metric> {
     let stats = server.databases.engine.stats();
     let counter = |name, help, value: u64| one(name, "counter", help, value as f64);
@@ -217,6 +170,23 @@ fn engine_metrics(server: &Server) -> Vec<Metric> {
     ]
 }
 
+/// A text as JSON.
+fn json_text(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => out += "\\\"",
+            '\\' => out += "\\\\",
+            c if c < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
 /// The figures of the status page.
 pub(crate) fn status_json(server: &Server) -> String {
     let (metrics, stats) = (&server.metrics, server.databases.engine.stats());
@@ -259,4 +229,14 @@ pub(crate) fn status_json(server: &Server) -> String {
         stats.block_reads,
         stats.failure.as_deref().map_or("null".to_owned(), json_text),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::json_text;
+
+    #[test]
+    fn texts_are_escaped() {
+        assert_eq!(json_text("a\"b\\c\nd"), "\"a\\\"b\\\\c\\u000ad\"");
+    }
 }

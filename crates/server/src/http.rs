@@ -1,6 +1,5 @@
-//! A small HTTP server for monitors: `/metrics`, the health at `/healthz`, `/readyz` and `/livez`, a
-//! status page at `/` and its figures at `/status.json` and `/models.json`. Only reads; a request's
-//! body is never looked at.
+//! A small HTTP server for monitors: `/metrics`, `/healthz`, a status page at `/` and its figures
+//! at `/status.json` and `/models.json`. Only reads; a request's body is never looked at.
 
 use std::{fmt::Write, sync::Arc, time::Duration};
 
@@ -32,12 +31,9 @@ pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener) {
     let places = Arc::new(Semaphore::new(REQUESTS_MAX));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let socket = match listener.accept().await {
-            Ok((socket, _)) => socket,
-            Err(error) => {
-                crate::listen::accept_failed(&server, &error).await;
-                continue;
-            }
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
         };
         let server = Arc::clone(&server);
         tokio::spawn(async move {
@@ -91,12 +87,10 @@ fn route(server: &Server, line: &[u8]) -> Answer {
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
     match path {
         b"/metrics" => found("text/plain; version=0.0.4; charset=utf-8", prometheus(server)),
-        // The process runs and answers: one that cannot write must not be killed for it.
-        b"/livez" => found(text, "ok\n".to_owned()),
-        b"/healthz" | b"/readyz" => match server.health_reasons() {
-            reasons if reasons.is_empty() => found(text, "ok\n".to_owned()),
-            reasons => {
-                let body = reasons.join("\n") + "\n";
+        b"/healthz" => match server.databases.engine.stats().failure {
+            None => found(text, "ok\n".to_owned()),
+            Some(failure) => {
+                let body = format!("{failure}\n");
                 Answer { status: "503 Service Unavailable", kind: text, body }
             }
         },

@@ -5,11 +5,10 @@ use std::{
     net::SocketAddr,
     path::Path,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rhumb::PersistMode;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream},
@@ -21,11 +20,9 @@ use crate::{
     clients::ClientInfo,
     config::Fsync,
     connection, http,
-    log::{Event, LogLevel},
     server::Server,
     sweep,
     turn::Turn,
-    unix_socket::SocketFile,
     workers::{Assign, Socket},
 };
 
@@ -36,14 +33,14 @@ const BACKLOG: u32 = 1024;
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// How long to wait after an accept that failed: there are too many files open, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Sockets that are bound, so that clients can come.
 pub(crate) struct Listeners {
     tcp: TcpListener,
     #[cfg(feature = "tls")]
     tls: Option<(TcpListener, tokio_rustls::TlsAcceptor)>,
-    unix: Option<(UnixListener, SocketFile)>,
+    unix: Option<UnixListener>,
     metrics: Option<TcpListener>,
 }
 
@@ -78,30 +75,17 @@ fn bind_tcp(address: SocketAddr) -> Result<TcpListener, ServeError> {
     bind().map_err(|error| ServeError::listen(address, &error))
 }
 
-fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ServeError> {
-    let (listener, file) = SocketFile::bind(path)?;
-    let listener = UnixListener::from_std(listener);
-    Ok((listener.map_err(|error| ServeError::listen(path.display(), &error))?, file))
-}
-
-/// Files that the engine may have open besides the clients' sockets.
-const ENGINE_FILES: u64 = 512;
-
-/// Lets the process have as many open files as there may be clients, as far as the system allows.
-fn allow_files(clients: usize) {
-    let now = getrlimit(Resource::Nofile);
-    let wanted = (clients as u64).saturating_add(ENGINE_FILES);
-    if now.current.is_some_and(|current| current < wanted) {
-        let current = now.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-        // Without it fewer clients can come; accepting them fails then and says so.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..now });
+fn bind_unix(path: &Path) -> Result<UnixListener, ServeError> {
+    if std::os::unix::net::UnixStream::connect(path).is_err() {
+        // A socket that nobody answers is left over from a server that was killed.
+        let _ = std::fs::remove_file(path);
     }
+    UnixListener::bind(path).map_err(|error| ServeError::listen(path.display(), &error))
 }
 
 /// Binds all sockets. To be called within the runtime.
 pub(crate) fn bind(server: &Server) -> Result<Listeners, ServeError> {
     let config = &server.config;
-    allow_files(config.limits.clients);
     let listeners = Listeners {
         tcp: bind_tcp(config.listen)?,
         #[cfg(feature = "tls")]
@@ -114,7 +98,6 @@ pub(crate) fn bind(server: &Server) -> Result<Listeners, ServeError> {
     };
     let port = listeners.tcp.local_addr().map_or(0, |address| address.port());
     server.port.store(port.into(), Ordering::Relaxed);
-    tell_addresses(server, &listeners.ready()?);
     Ok(listeners)
 }
 
@@ -133,10 +116,9 @@ pub(crate) async fn serve(
     }
     let Listeners { tcp, unix, metrics, .. } = listeners;
     accepting.push(tokio::spawn(accept_tcp(Arc::clone(server), tcp, assign.clone())));
-    let socket_file = unix.map(|(unix, file)| {
+    if let Some(unix) = unix {
         accepting.push(tokio::spawn(accept_unix(Arc::clone(server), unix, assign)));
-        file
-    });
+    }
     if let Some(metrics) = metrics {
         accepting.push(tokio::spawn(http::serve(Arc::clone(server), metrics)));
     }
@@ -144,49 +126,21 @@ pub(crate) async fn serve(
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(server).await;
     background.end();
-    drop(socket_file);
-    let began = Instant::now();
-    let synced = server.databases.engine.persist(PersistMode::SyncData);
-    synced.inspect_err(|error| server.databases.health.sync_failed(error))?;
-    let fields = [("took", began.elapsed().into())];
-    server.log.write(Event::Stopped, "everything is synced", &fields);
-    Ok(())
-}
-
-/// Says where clients can come to.
-fn tell_addresses(server: &Server, ready: &Ready) {
-    let tell = |what: &'static str, address: String| {
-        server.log.write(Event::Listening, what, &[("address", address.into())]);
-    };
-    tell("clients can come", ready.address.to_string());
-    if let Some(address) = ready.tls {
-        tell("clients can come by TLS", address.to_string());
-    }
     if let Some(path) = &server.config.unix {
-        tell("clients can come by a Unix socket", path.display().to_string());
+        let _ = std::fs::remove_file(path);
     }
-    if let Some(address) = ready.metrics {
-        tell("metrics and the status page are served", address.to_string());
-    }
+    Ok(server.databases.engine.persist(PersistMode::SyncData)?)
 }
 
 /// Waits until every connection has run and answered what it had read.
 async fn drain(server: &Server) {
-    let began = Instant::now();
     let until = tokio::time::Instant::now() + DRAIN;
-    let clients = server.clients.count();
     server.clients.end_all();
     while server.clients.count() > 0 && tokio::time::Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        // Those that came in between.
+        // Whoever came in between.
         server.clients.end_all();
     }
-    let fields = [
-        ("clients", clients.into()),
-        ("cut_off", server.clients.count().into()),
-        ("took", began.elapsed().into()),
-    ];
-    server.log.write(Event::Stopped, "the clients have their replies", &fields);
 }
 
 /// The system keeps so many bytes for a client besides those that are on their way to it: else one that
@@ -208,15 +162,9 @@ async fn accept_tcp(server: Arc<Server>, listener: TcpListener, assign: Assign) 
                 let to = socket.local_addr().map_or(String::new(), |address| address.to_string());
                 accept(&server, &assign, socket, (from.to_string(), to), refuse_tcp);
             }
-            Err(error) => accept_failed(&server, &error).await,
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
-}
-
-/// Says that no connection can be accepted, and waits.
-pub(crate) async fn accept_failed(server: &Server, error: &io::Error) {
-    server.log.write(Event::AcceptFailed, &format!("cannot accept a connection: {error}"), &[]);
-    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 async fn accept_unix(server: Arc<Server>, listener: UnixListener, assign: Assign) {
@@ -227,7 +175,7 @@ async fn accept_unix(server: Arc<Server>, listener: UnixListener, assign: Assign
                 let from = format!("{path}:0");
                 accept(&server, &assign, socket, (from.clone(), from), refuse_unix);
             }
-            Err(error) => accept_failed(&server, &error).await,
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }
@@ -253,26 +201,13 @@ fn accept<S: Socket>(
     (from, to): (String, String),
     refuse: fn(S),
 ) {
-    let Some(info) = enter(server, from, to) else { return refuse(socket) };
+    let most = server.limits.read().clients;
+    let Some(info) = server.clients.enter(most, from, to) else { return refuse(socket) };
     let id = info.id;
     let serving = Arc::clone(server);
     if assign.serve(socket, |socket, turn| serve_one(serving, socket, info, turn)).is_err() {
         server.clients.leave(id);
     }
-}
-
-/// Enters a connection; none, which the log tells of, if there are too many.
-pub(crate) fn enter(server: &Server, from: String, to: String) -> Option<Arc<ClientInfo>> {
-    let most = server.limits.read().clients;
-    let client = from.clone();
-    let entered = server.clients.enter(most, from, to);
-    if entered.is_none() {
-        let fields = [("client", client.into()), ("limit", most.into())];
-        server.log.write(Event::ClientRefused, "there are as many clients as may be", &fields);
-    } else if server.log.is_on(LogLevel::Debug) {
-        server.log.write(Event::Connected, "a client came", &[("client", client.into())]);
-    }
-    entered
 }
 
 async fn serve_one<S: Socket>(
@@ -320,53 +255,20 @@ fn each_second(server: &Server) {
         std::thread::park_timeout(Duration::from_secs(1));
         server.metrics.end_second();
         let limits = server.limits.read().clone();
-        for info in server.clients.end_overdue(&limits) {
-            let fields = [
-                ("client", info.address.as_str().into()),
-                ("idle_seconds", info.idle_seconds().into()),
-            ];
-            let what = "a client was silent or slow for too long and is closed";
-            server.log.write(Event::ClientOverdue, what, &fields);
-        }
+        server.clients.end_overdue(&limits);
         server.databases.opened().for_each(|(_, db)| db.count.lapse());
         if server.databases.fsync() == Fsync::Everysec {
-            // A sync that fails stops writes: every writer, the log and the health say so.
+            // A sync that fails stops writes, and every writer is told.
             let _ = server.databases.sync();
         }
-        watch_health(server);
-        server.log.end_windows();
     }
 }
 
 fn sweeps(server: &Server) {
     while !server.is_stopping() {
-        let pause = match sweep::sweep(server) {
-            Ok(true) => Duration::from_millis(5),
-            Ok(false) => Duration::from_millis(100),
-            Err(error) => {
-                // It is tried again.
-                server.databases.health.met(&error);
-                let what = format!("expired keys cannot be removed: {error}");
-                server.log.write(Event::SweepFailed, &what, &[]);
-                Duration::from_secs(1)
-            }
-        };
+        // What fails is tried again; the engine's statistics say what failed.
+        let more = sweep::sweep(server).unwrap_or(false);
+        let pause = if more { Duration::from_millis(5) } else { Duration::from_millis(100) };
         std::thread::park_timeout(pause);
-    }
-}
-
-/// While writes fail, the disk must have this much room before one is tried, in bytes: a small write
-/// that finds the last room of a full disk says nothing of the next one.
-const PROBE_ROOM_BYTES: u64 = 1 << 20;
-
-/// Looks whether what failed works again.
-fn watch_health(server: &Server) {
-    let health = &server.databases.health;
-    health.watch_background(server.databases.engine.stats().failure.as_deref());
-    health.look_again(&server.config.data);
-    let room = crate::disk::free_bytes(&server.config.data);
-    if health.are_writes_failing() && room.is_none_or(|room| room >= PROBE_ROOM_BYTES) {
-        // If it fails nothing has changed.
-        let _ = server.databases.try_write();
     }
 }

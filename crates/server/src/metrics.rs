@@ -24,7 +24,6 @@ pub(crate) struct Metrics {
     reclaimed_collections: AtomicU64,
     protocol_errors: AtomicU64,
     refused_passwords: AtomicU64,
-    slow_commands: AtomicU64,
     /// Commands of the last second.
     per_second: AtomicU64,
     last_total: AtomicU64,
@@ -48,7 +47,6 @@ impl Metrics {
             reclaimed_collections: zero(),
             protocol_errors: zero(),
             refused_passwords: zero(),
-            slow_commands: zero(),
             per_second: zero(),
             last_total: zero(),
         }
@@ -86,14 +84,6 @@ impl Metrics {
 
     pub(crate) fn count_refused_password(&self) {
         self.refused_passwords.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn count_slow(&self) {
-        self.slow_commands.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn slow_commands(&self) -> u64 {
-        self.slow_commands.load(Relaxed)
     }
 
     /// Calls of the command at a place of the table.
@@ -172,7 +162,6 @@ impl Metrics {
             &self.reclaimed_collections,
             &self.protocol_errors,
             &self.refused_passwords,
-            &self.slow_commands,
             &self.last_total,
         ];
         let all = self.calls.iter().chain(self.latency.iter()).chain(one_by_one);

@@ -203,7 +203,7 @@ impl Session {
                 self.run_max = 1;
                 return 0;
             }
-            Fault::from(error).tell(&server.databases, out);
+            Fault::from(error).write(out);
         }
         self.run_max = (self.run_max * 2).min(RUN_MAX);
         server.metrics.count(COMMANDS.set, sets);
@@ -247,7 +247,6 @@ impl Session {
             out.raw(&written[at - first..end - first]);
             at = replies.end;
             if let Err(error) = result {
-                server.databases.health.met(&error);
                 let fault = Fault::from(error);
                 (0..commands).for_each(|_| fault.write(out));
             }
@@ -262,7 +261,6 @@ impl Session {
         match server.databases.finish(submitted) {
             Ok(()) => (0..commands).for_each(|_| out.ok()),
             Err(error) => {
-                server.databases.health.met(&error);
                 let fault = Fault::from(error);
                 (0..commands).for_each(|_| fault.write(out));
             }

@@ -94,8 +94,7 @@ fn reclaim(server: &Server, db: &Db, until: Instant) -> Result<bool> {
             if is_last {
                 batch.remove(&db.work, &mark);
             }
-            let committed = batch.commit();
-            committed.inspect_err(|error| server.databases.note_failed_commit(error))?;
+            batch.commit()?;
             if is_last {
                 break;
             }

@@ -314,8 +314,7 @@ impl<'s> Txn<'s> {
             let db = databases.numbered(number)?;
             let keyspace = space.of(db);
             if space == Space::Keys && db.count.is_kept() {
-                let change = change_of(db, &writes)
-                    .inspect_err(|error| databases.note_failed_commit(error))?;
+                let change = change_of(db, &writes).inspect_err(|_| databases.forget_counts())?;
                 db.count.change(change);
             }
             for (key, value) in writes {
@@ -325,7 +324,7 @@ impl<'s> Txn<'s> {
                 }
             }
         }
-        batch.commit().inspect_err(|error| databases.note_failed_commit(error))?;
+        batch.commit().inspect_err(|_| databases.forget_counts())?;
         databases.note_commit();
         for (number, key) in touched {
             databases.watches.touch(databases.database_of(number), &key);

@@ -178,6 +178,7 @@ pub(crate) struct DatabaseOptions {
     pub(crate) read_engine: ReadEngineKind,
     pub(crate) read_ahead: bool,
     pub(crate) durability: PersistMode,
+    pub(crate) open_files_max: Option<u64>,
 }
 
 /// How many times larger each level may be than the one above it.
@@ -220,6 +221,7 @@ impl Default for DatabaseOptions {
             read_engine: ReadEngineKind::Kernel,
             read_ahead: true,
             durability: PersistMode::Buffer,
+            open_files_max: None,
         }
     }
 }
@@ -328,6 +330,19 @@ impl DatabaseBuilder {
     /// What a write survives unless it says otherwise. Default [`PersistMode::Buffer`].
     pub fn durability(mut self, mode: PersistMode) -> Self {
         self.options.durability = mode;
+        self
+    }
+
+    /// How many files of tables have a descriptor at the same time; 16 at least. Others are opened
+    /// again when they are read, so that any number of tables fits below the limit of the process.
+    /// Reads that are under way keep theirs, and come on top where they are more than this.
+    ///
+    /// By default three quarters of what the limit leaves, less 64. Opening raises the limit
+    /// (`RLIMIT_NOFILE`) to 65,536 first, or as far as the system allows.
+    /// [`Stats::open_files`](crate::Stats::open_files) says how many are open, and
+    /// [`Stats::file_opens`](crate::Stats::file_opens) how often one was opened.
+    pub fn open_files_max(mut self, files: u64) -> Self {
+        self.options.open_files_max = Some(files);
         self
     }
 

@@ -3,10 +3,7 @@
 use super::{
     COMMANDS, Command, Context, Done, Fault, SYNTAX, connection::wrong_part_arity, is_word, keys_of,
 };
-use crate::{
-    log::Event,
-    resp::{Args, Reply},
-};
+use crate::resp::{Args, Reply};
 
 /// The version of Redis whose commands and texts these are.
 pub(super) const VERSION: &str = "7.0.15";
@@ -36,8 +33,6 @@ pub(super) fn shutdown(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if !args.iter_from(1).all(|option| known.iter().any(|word| is_word(option, word))) {
         return Err(SYNTAX.into());
     }
-    let client = ("client", context.session.info.address.as_str().into());
-    context.server.log.write(Event::Stopping, "a client said SHUTDOWN", &[client]);
     context.server.stop();
     context.session.closing = true;
     Ok(())

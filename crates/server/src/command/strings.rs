@@ -55,7 +55,6 @@ pub(crate) fn get_run(
             answered
         }
         Err(error) => {
-            databases.health.met(&error);
             let fault = Fault::from(error);
             keys.iter().for_each(|_| fault.write(out));
             keys.len()
@@ -87,8 +86,7 @@ fn lock_pairs<'s>(databases: &'s Databases, pairs: &Pairs<'_>) -> Held<'s> {
 pub(crate) fn set_run(databases: &Databases, database: usize, pairs: &Pairs<'_>) -> Result<()> {
     let _locks = lock_pairs(databases, pairs);
     let number = databases.number(database);
-    let committed = encode_pairs(databases, number, pairs)?.commit();
-    committed.inspect_err(|error| databases.note_failed_commit(error))?;
+    encode_pairs(databases, number, pairs)?.commit().inspect_err(|_| databases.forget_counts())?;
     databases.note_commit();
     touch_pairs(databases, number, pairs);
     Ok(())

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    io::{FileLock, FileSystem, ReadMode, engine::ReadEngine, retry},
+    io::{FileLock, FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles, retry},
     log::{
         LogRecord, LogWriter, Recovery,
         creation::{Creation, Payload},
@@ -70,6 +70,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
     let tables = Arc::new(TableContext {
         fs: Arc::clone(&fs),
+        files: OpenFiles::new(&*fs, options.open_files_max),
         dir: dir.clone(),
         read_mode: options.read_mode,
         reads: Arc::new(read_engine(&fs, &options)),
@@ -118,7 +119,6 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         options,
         tables,
     });
-    core.counters.replayed_records.store(recovery.records, Ordering::Relaxed);
     // What was replayed may not have been durable: it goes to tables before anything is promised.
     while core.flush_oldest()? {}
     core.forget_old_logs()?;
@@ -362,15 +362,13 @@ impl Core {
 }
 
 /// The number in the name of a file of the database; `None` for the lock, `CURRENT` and anything
-/// that is not the database's: `1.log` is somebody else's, and is not removed. No file of the
-/// database has a number that leaves no next one.
+/// that is not the database's. No file of the database has a number that leaves no next one.
 fn file_number(name: &str) -> Option<FileId> {
     let digits = match name.split_once('.') {
         Some((digits, "sst" | "set" | "val" | "log")) => digits,
         _ => name.strip_prefix("MANIFEST-")?,
     };
-    let is_ours = |id: &FileId| *id < FILE_ID_END && format!("{id:06}") == digits;
-    digits.parse().ok().filter(is_ours)
+    digits.parse().ok().filter(|id| *id < FILE_ID_END)
 }
 
 #[cfg(test)]
@@ -381,10 +379,7 @@ mod tests {
     fn numbers_in_names_leave_a_next_one() {
         assert_eq!(file_number("000012.sst"), Some(12));
         assert_eq!(file_number("MANIFEST-000007"), Some(7));
-        let others = ["1.log", "+00012.log", "0000012.log", "MANIFEST-7", "20240115.log.gz"];
-        for name in
-            others.into_iter().chain(["LOCK", "CURRENT", "x.log", "18446744073709551615.log"])
-        {
+        for name in ["LOCK", "CURRENT", "x.log", "18446744073709551615.log"] {
             assert_eq!(file_number(name), None);
         }
     }

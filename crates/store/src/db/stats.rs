@@ -39,6 +39,14 @@ pub struct Stats {
     pub block_read_calls: u64,
     /// Bytes read from files for blocks.
     pub block_read_bytes: u64,
+    /// Files of tables that have a descriptor.
+    pub open_files: u64,
+    /// How many may have one, but for those that reads are using.
+    pub open_files_max: u64,
+    /// How often a table's file was opened. Where it grows by as much as `block_read_calls`, more
+    /// descriptors would help: see
+    /// [`DatabaseBuilder::open_files_max`](crate::DatabaseBuilder::open_files_max).
+    pub file_opens: u64,
     /// How reads are done that go on at the same time.
     pub read_engine: ReadEngineKind,
     /// Buffers that such reads are filling, or that iterators have not used up.
@@ -50,8 +58,6 @@ pub struct Stats {
     pub written_entries: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
-    /// Records of the log that opening the database replayed: writes that no table held yet.
-    pub replayed_records: u64,
     /// Memtables flushed.
     pub flushes: u64,
     /// Bytes of flushed tables.
@@ -157,12 +163,14 @@ impl Core {
             block_reads: get(&tables.block_reads),
             block_read_calls: get(&tables.reads),
             block_read_bytes: get(&tables.read_bytes),
+            open_files: self.tables.files.open(),
+            open_files_max: self.tables.files.max(),
+            file_opens: self.tables.files.opens(),
             read_engine: self.tables.reads.kind(),
             read_buffers: self.tables.reads.buffers_in_use(),
             read_buffer_bytes: self.tables.reads.buffer_bytes(),
             written_entries: get(&counters.written_entries),
             log_syncs: get(&counters.log_syncs),
-            replayed_records: get(&counters.replayed_records),
             flushes: get(&counters.flushes),
             flushed_bytes: get(&counters.flushed_bytes),
             compactions: get(&counters.compactions),

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use super::{DIR, IDENTITY, file_system, log, manifest, table};
 use crate::{
-    io::{FileSystem, ReadMode, engine::ReadEngine, read_exact_at},
+    io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles, read_exact_at},
     log::{
         LogWriter,
         batch::BatchBuilder,
@@ -141,6 +141,7 @@ fn indexes() -> Vec<Vec<u8>> {
 fn context(fs: &Arc<dyn FileSystem>) -> Arc<TableContext> {
     Arc::new(TableContext {
         fs: Arc::clone(fs),
+        files: OpenFiles::new(&**fs, None),
         dir: DIR.into(),
         read_mode: ReadMode::Buffered,
         reads: ReadEngine::inline(fs),

@@ -14,7 +14,7 @@ use super::{DIR, Input, file_system, overwrite, u32_at, u64_at};
 use crate::{
     error::Error,
     inspect::Inspector,
-    io::{FileSystem, ReadMode, engine::ReadEngine},
+    io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles},
     sync::epoch::pin,
     table::{
         Access, BlockCache, KeyHash, Lookup, PAGE_BYTES, Step, Table, TableContext, TableCounters,
@@ -270,6 +270,7 @@ pub(super) fn walk(file: &[u8], keys: &[&[u8]], shift: SeqNo) {
     let fs = file_system(&[(NAME, file), (VALUES_NAME, &values)]);
     let ctx = Arc::new(TableContext {
         fs: Arc::clone(&fs),
+        files: OpenFiles::new(&*fs, None),
         dir: DIR.into(),
         read_mode: ReadMode::Buffered,
         reads: ReadEngine::inline(&fs),

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::report::TableReport;
 use crate::{
     error::{Error, Result},
-    io::{FileSystem, ReadMode, engine::ReadEngine},
+    io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles},
     sync::primitive::Arc,
     table::{
         BlockCache, BlockRef, IndexKind, Table, TableContext, TableCounters, block::BlockView,
@@ -21,6 +21,7 @@ const CACHE_BYTES: u64 = 1 << 20;
 pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext> {
     Arc::new(TableContext {
         fs: Arc::clone(fs),
+        files: OpenFiles::new(&**fs, None),
         dir: dir.to_owned(),
         read_mode: ReadMode::Buffered,
         reads: ReadEngine::inline(fs),

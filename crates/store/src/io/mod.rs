@@ -12,6 +12,7 @@
 pub mod aligned;
 pub(crate) mod buffers;
 pub(crate) mod engine;
+pub(crate) mod open_files;
 mod pool;
 pub mod queue;
 #[cfg(feature = "sim")]
@@ -82,6 +83,11 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
     /// Takes the exclusive lock of the file `path`, creating it if need be, and writes `holder`
     /// into it. `Err(WouldBlock)` if another holds it. The lock is released on drop.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>>;
+    /// How many descriptors the process may have, if files take any; may raise the limit first.
+    /// `None` (the default) if there is no limit.
+    fn descriptors_max(&self) -> Option<u64> {
+        None
+    }
     /// A queue that does up to `depth` reads of this file system's files at once.
     ///
     /// # Errors
@@ -136,6 +142,17 @@ pub trait ReadableFile: fmt::Debug + Send + Sync {
     /// [`DIRECT_ALIGN`], and 1 where they may be any.
     fn read_align(&self) -> usize {
         if self.is_direct() { DIRECT_ALIGN } else { 1 }
+    }
+    /// The file that holds a descriptor for this one, and the place there of `len` bytes at
+    /// `offset`. Whoever hands a descriptor to the kernel holds the file until the read has ended.
+    /// `None` (the default) if this file is itself the one.
+    ///
+    /// # Errors
+    ///
+    /// If the file had to be opened again, and could not be.
+    fn opened(&self, offset: u64, len: usize) -> io::Result<Option<(Arc<dyn ReadableFile>, u64)>> {
+        let _ = (offset, len);
+        Ok(None)
     }
     /// The open file's number, if it is one of the operating system's.
     #[cfg(unix)]

@@ -133,6 +133,10 @@ impl FileSystem for StdFs {
         Ok(Box::new(StdLock { _file: file }))
     }
 
+    fn descriptors_max(&self) -> Option<u64> {
+        raise_descriptor_limit()
+    }
+
     #[cfg(all(
         target_os = "linux",
         any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
@@ -140,6 +144,25 @@ impl FileSystem for StdFs {
     fn read_queue(&self, depth: u32, used: QueueUse) -> io::Result<Box<dyn ReadQueue>> {
         Ok(Box::new(super::uring::UringQueue::new(depth, used)?))
     }
+}
+
+/// Descriptors that are asked for. The usual limit of 1,024 is kept low for programs that call
+/// `select`, and the usual most is 524,288; with tables of 64 MiB, 65,536 are 4 TiB.
+const DESCRIPTORS_WANTED: u64 = 1 << 16;
+
+/// Raises the process' limit of descriptors, as far as it may without rights, and returns what it
+/// is then.
+fn raise_descriptor_limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let current = now.current?;
+    let wanted = now.maximum.map_or(DESCRIPTORS_WANTED, |most| most.min(DESCRIPTORS_WANTED));
+    if current >= wanted {
+        return Some(current);
+    }
+    // A system that refuses leaves the limit as it was.
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..now });
+    Some(if raised.is_ok() { wanted } else { current })
 }
 
 /// The operating system releases the lock when the file is closed.

@@ -203,6 +203,7 @@ impl UringQueue {
             && let Some(number) = self.free.last().copied()
         {
             let Some(request) = self.backlog.pop_front() else { break };
+            let request = request.opened();
             if request.file.descriptor().is_none() {
                 done.push(request.perform());
                 continue;

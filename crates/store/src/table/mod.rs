@@ -17,7 +17,8 @@ use std::{
 };
 
 use crate::{
-    io::{FileSystem, ReadMode, engine::ReadEngine},
+    error::Result,
+    io::{FileSystem, ReadMode, ReadableFile, engine::ReadEngine, open_files::OpenFiles, retry},
     types::{FileId, SeqNo},
 };
 
@@ -68,6 +69,8 @@ pub(crate) use writer::TableWriter;
 pub(crate) struct TableContext {
     /// Where files are.
     pub(crate) fs: Arc<dyn FileSystem>,
+    /// Their descriptors.
+    pub(crate) files: Arc<OpenFiles>,
     /// The directory of the tables.
     pub(crate) dir: PathBuf,
     /// How blocks reach memory.
@@ -80,6 +83,15 @@ pub(crate) struct TableContext {
     pub(crate) counters: Arc<TableCounters>,
     /// Files that several tables lie in.
     pub(crate) shared: Arc<SharedFiles>,
+}
+
+impl TableContext {
+    /// Opens a table's file; it has a descriptor only while it is read and as long as there are
+    /// enough.
+    fn open_file(&self, path: &Path) -> Result<Arc<dyn ReadableFile>> {
+        let file = retry("open", path, || self.files.pool(&self.fs, path, self.read_mode))?;
+        Ok(file)
+    }
 }
 
 /// What the tables of a database did since it was opened. Nothing here is counted by a read that

@@ -92,7 +92,7 @@ impl Table {
         let part = meta.place.map(|place| SharedPart::open(ctx, &meta, place)).transpose()?;
         let file = match &part {
             Some(part) => Arc::clone(part) as Arc<dyn ReadableFile>,
-            None => retry("open", &path, || ctx.fs.open(&path, ctx.read_mode))?,
+            None => ctx.open_file(&path)?,
         };
         let base = part.as_ref().map_or(0, |part| part.offset());
         let parts = load(ctx, file, &path, meta.id).map_err(|error| behind(error, base))?;
@@ -144,7 +144,7 @@ impl Table {
     /// As [`Table::open`].
     pub(crate) fn read_meta(ctx: &TableContext, id: FileId) -> Result<TableMeta> {
         let path = table_path(&ctx.dir, id);
-        let file = retry("open", &path, || ctx.fs.open(&path, ctx.read_mode))?;
+        let file = ctx.open_file(&path)?;
         Ok(load(ctx, file, &path, id)?.meta)
     }
 
@@ -359,7 +359,7 @@ fn open_values(ctx: &TableContext, meta: &TableMeta) -> Result<Option<ValueFile>
         return Ok(None);
     }
     let path = value_path(&ctx.dir, meta.id);
-    let file = retry("open", &path, || ctx.fs.open(&path, ctx.read_mode))?;
+    let file = ctx.open_file(&path)?;
     let len = retry("stat", &path, || file.len())?;
     if len != meta.value_file_bytes {
         let expected = format!("{} bytes", meta.value_file_bytes);

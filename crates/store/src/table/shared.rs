@@ -70,7 +70,7 @@ impl SharedFiles {
         }
         open.retain(|_, file| file.strong_count() > 0);
         let path = shared_path(&ctx.dir, place.file);
-        let file = retry("open", &path, || ctx.fs.open(&path, ctx.read_mode))?;
+        let file = ctx.open_file(&path)?;
         let bytes = retry("stat", &path, || file.len())?;
         let shared = Arc::new(SharedFile {
             fs: Arc::clone(&ctx.fs),
@@ -165,6 +165,14 @@ impl ReadableFile for SharedPart {
 
     fn read_align(&self) -> usize {
         self.shared.file.read_align()
+    }
+
+    fn opened(&self, offset: u64, len: usize) -> io::Result<Option<(Arc<dyn ReadableFile>, u64)>> {
+        // A read past the table's end is cut off by `read_at`.
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.len) {
+            return Ok(None);
+        }
+        self.shared.file.opened(self.offset + offset, len)
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    io::{FileSystem, ReadEngineKind, ReadMode, StdFs, engine::ReadEngine},
+    io::{FileSystem, ReadEngineKind, ReadMode, StdFs, engine::ReadEngine, open_files::OpenFiles},
     sync::epoch::pin,
     types::{FileId, Kind, SeqNo},
 };
@@ -46,6 +46,7 @@ impl Fixture {
             dir: dir.path().to_owned(),
             read_mode,
             reads: Arc::new(ReadEngine::new(&fs, ReadEngineKind::Kernel, false)),
+            files: OpenFiles::new(&*fs, None),
             fs,
             cache: BlockCache::new(cache_bytes),
             counters: Arc::new(TableCounters::default()),
