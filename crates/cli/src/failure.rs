@@ -11,6 +11,8 @@ const DAMAGED: u8 = 2;
 const FAILED: u8 = 3;
 /// A wrong command line, as in `sysexits.h`; clap's own 2 would be taken for damage.
 pub(crate) const WRONG_USAGE: u8 = 64;
+/// Ended by a signal: 128 and the number of SIGINT, as a shell says of a process that it kills.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Why a command did not do all that it was asked.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// The command line asks for what cannot be.
     Usage(String),
+    /// Ctrl-C or SIGTERM ended it early: the message says how far it came.
+    Interrupted(String),
     /// The reader of the output went away, which is its right.
     PipeClosed,
 }
@@ -53,6 +57,7 @@ impl Failure {
             Self::Damaged(_) => DAMAGED,
             Self::Failed(_) => FAILED,
             Self::Usage(_) => WRONG_USAGE,
+            Self::Interrupted(_) => INTERRUPTED,
             Self::PipeClosed => return ExitCode::SUCCESS,
         })
     }
@@ -64,7 +69,8 @@ impl Failure {
             Self::SomeAbsent(message)
             | Self::Damaged(message)
             | Self::Failed(message)
-            | Self::Usage(message) => {
+            | Self::Usage(message)
+            | Self::Interrupted(message) => {
                 Some(message.split_whitespace().collect::<Vec<_>>().join(" "))
             }
         }

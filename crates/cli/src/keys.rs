@@ -200,6 +200,8 @@ fn write_text(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             match c {
+                // At the start of a file it would be taken for a byte order mark.
+                '\u{feff}' => out.write_all(b"\\xef\\xbb\\xbf")?,
                 '\\' => out.write_all(b"\\\\")?,
                 '\n' => out.write_all(b"\\n")?,
                 '\t' => out.write_all(b"\\t")?,
@@ -219,6 +221,35 @@ fn write_text(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Appends to `bytes` what `text` stands for, which is written as [`Form::Text`] writes it.
+///
+/// # Errors
+/// Names a backslash that starts no escape.
+pub(crate) fn unescape(text: &[u8], bytes: &mut Vec<u8>) -> Result<(), String> {
+    let mut rest = text;
+    while let Some(place) = rest.iter().position(|byte| *byte == b'\\') {
+        bytes.extend_from_slice(&rest[..place]);
+        let (byte, len) = match rest[place + 1..] {
+            [b'\\', ..] => (b'\\', 1),
+            [b'n', ..] => (b'\n', 1),
+            [b't', ..] => (b'\t', 1),
+            [b'r', ..] => (b'\r', 1),
+            [b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                (parse_hex(&[high, low])?[0], 3)
+            }
+            [other, ..] => {
+                let other = shown(&[other]);
+                return Err(format!("\\{other} is no escape: a backslash itself is \\\\"));
+            }
+            [] => return Err("a backslash at the end is no escape: it is \\\\".to_owned()),
+        };
+        bytes.push(byte);
+        rest = &rest[place + 1 + len..];
+    }
+    bytes.extend_from_slice(rest);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -229,6 +260,18 @@ mod tests {
     fn text_stays_on_one_line() {
         assert_eq!(Form::Text.show("@babel/core é".as_bytes()), "@babel/core é");
         assert_eq!(Form::Text.show(b"a\tb\nc\\d\x1b\xff"), "a\\tb\\nc\\\\d\\x1b\\xff");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_escaped() {
+        assert_eq!(Form::Text.show("\u{feff}a".as_bytes()), "\\xef\\xbb\\xbfa");
+    }
+
+    #[test]
+    fn what_is_no_escape_is_refused() {
+        for wrong in ["\\", "a\\d", "\\x", "\\x0", "\\xg0", "\\X00"] {
+            assert!(unescape(wrong.as_bytes(), &mut Vec::new()).is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -272,6 +315,15 @@ mod tests {
         #[test]
         fn hexadecimal_reads_back(bytes: Vec<u8>) {
             prop_assert_eq!(Form::Hex.parse(Form::Hex.show(&bytes).as_bytes()), Ok(bytes));
+        }
+
+        #[test]
+        fn text_reads_back(bytes: Vec<u8>, text: String) {
+            for bytes in [bytes, text.into_bytes()] {
+                let mut read = Vec::new();
+                prop_assert_eq!(unescape(Form::Text.show(&bytes).as_bytes(), &mut read), Ok(()));
+                prop_assert_eq!(read, bytes);
+            }
         }
 
         #[test]

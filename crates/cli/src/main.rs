@@ -6,6 +6,7 @@ mod columns;
 mod commands;
 mod failure;
 mod input;
+mod interrupt;
 mod keys;
 mod output;
 

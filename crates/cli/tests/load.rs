@@ -119,7 +119,8 @@ fn wrong_input_names_the_line_and_what_was_loaded() {
     let shell = Shell::new();
     shell.file("numbers.txt", "1\n2\nthree\n4\n");
     let message = "numbers.txt: line 3: \"three\" is not a number";
-    shell.fails(&["load", "--u64", "numbers.txt"], 3, message);
+    shell.fails(&["load", "--u64", "--keyspace", "u64", "numbers.txt"], 3, message);
+    assert_eq!(shell.ok(&["scan", "--u64", "--keyspace", "u64"]), "1\t1\n2\t2\n");
     let missing = ["load", "numbers.txt", "missing.txt"];
     shell.fails(&missing, 3, "there is no file missing.txt");
     let long = format!("a\nb\na\n{}\n", "x".repeat(200_000));

@@ -82,7 +82,9 @@ impl Get {
         loop {
             keys.clear();
             while keys.len() < KEYS_AT_ONCE
-                && let Some(entry) = input.next()?
+                && let Some(entry) = input
+                    .next()
+                    .map_err(|wrong| Failure::failed(format!("{}: {wrong}", input.name())))?
             {
                 keys.push(entry.key);
             }

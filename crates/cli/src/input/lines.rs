@@ -2,30 +2,38 @@
 
 use std::io::BufRead;
 
-use super::{Entry, Fields, LineReader, Records};
+use super::{Entry, Fields, KEY_BYTES_MAX, LineReader, Records, Wrong, refuse_nul};
 use crate::keys::Form;
 
-/// The longest line: a key of 64 KiB as hexadecimal, with `0x` before it.
-const LINE_BYTES_MAX: usize = 2 * (64 << 10) + 2;
+/// The longest line: a key as hexadecimal, with `0x` before it.
+const LINE_BYTES_MAX: usize = 2 * KEY_BYTES_MAX + 2;
 
 /// See the module.
 pub(super) struct Lines<R> {
     lines: LineReader<R>,
     key_form: Form,
+    takes_nul: bool,
 }
 
 impl<R: BufRead> Lines<R> {
     pub(super) fn new(reader: R, fields: &Fields) -> Self {
-        Self { lines: LineReader::new(reader, LINE_BYTES_MAX), key_form: fields.key_form }
+        let lines = LineReader::new(reader, LINE_BYTES_MAX);
+        Self { lines, key_form: fields.key_form, takes_nul: fields.is_as_it_is }
     }
 }
 
 impl<R: BufRead> Records for Lines<R> {
-    fn next(&mut self) -> Result<Option<Entry>, String> {
+    fn next(&mut self) -> Result<Option<Entry>, Wrong> {
         let Some(line) = self.lines.next()? else { return Ok(None) };
-        let key = self.key_form.parse(line);
-        let key = key.map_err(|wrong| self.lines.wrong(wrong))?;
+        if !self.takes_nul {
+            refuse_nul(line)?;
+        }
+        let key = super::parse(self.key_form, line)?;
         Ok(Some(Entry { key, value: self.lines.number.to_string().into_bytes() }))
+    }
+
+    fn line(&self) -> u64 {
+        self.lines.number
     }
 }
 
@@ -45,9 +53,25 @@ mod tests {
 
     #[test]
     fn the_value_is_the_number_of_the_line() {
-        let read = read_all(b"b\r\n\na \nlast", Format::Lines, &default_fields());
-        assert_eq!(read, Ok(owned(&[("b", "1"), ("a ", "3"), ("last", "4")])));
+        let read = read_all(b"b\r\na \nlast", Format::Lines, &default_fields());
+        assert_eq!(read, Ok(owned(&[("b", "1"), ("a ", "2"), ("last", "3")])));
         assert_eq!(read_all(b"", Format::Lines, &default_fields()), Ok(vec![]));
+    }
+
+    #[test]
+    fn an_empty_line_is_no_key_unless_that_is_asked_for() {
+        let text = b"a\n\nb\n";
+        let wrong = read_all(text, Format::Lines, &default_fields()).unwrap_err();
+        assert!(wrong.starts_with("line 2: the key is empty"), "{wrong}");
+        let fields = Fields { takes_empty_keys: true, ..default_fields() };
+        let read = read_all(text, Format::Lines, &fields);
+        assert_eq!(read, Ok(owned(&[("a", "1"), ("", "2"), ("b", "3")])));
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_keys() {
+        let read = read_all(b"caf\xe9\n\xff\xfa\n", Format::Lines, &default_fields());
+        assert_eq!(read, Ok(owned(&[("caf\\xe9", "1"), ("\\xff\\xfa", "2")])));
     }
 
     #[test]

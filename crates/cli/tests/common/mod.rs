@@ -108,6 +108,14 @@ impl Shell {
         assert_eq!(ended.stderr.matches('\n').count(), 1, "{ended:?}");
         assert!(ended.stderr.ends_with('\n'), "{ended:?}");
     }
+
+    /// Runs a command whose arguments must be refused.
+    #[track_caller]
+    pub(crate) fn fails_usage<A: AsRef<OsStr>>(&self, args: &[A]) {
+        let ended = self.run(args);
+        assert_eq!((ended.code, ended.stdout.len()), (64, 0), "{ended:?}");
+        assert!(!ended.stderr.is_empty(), "{ended:?}");
+    }
 }
 
 /// All files under `dir` whose names end in `suffix`, in order.

@@ -4,14 +4,19 @@
 //! does not, everything goes in batches. Whichever way, an entry is acknowledged only when the
 //! engine has taken it.
 
-use std::{collections::HashSet, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use rhumb::{Database, Keyspace, PersistMode};
 use serde_json::json;
 
 use crate::{
-    failure::Outcome,
-    input::{Entry, Fields, Format, Input},
+    failure::{Failure, Outcome},
+    input::{Entry, Fields, Format, Input, Kind, Wrong},
+    interrupt::Interrupt,
     output::{Output, Progress},
 };
 
@@ -25,6 +30,9 @@ const GATHERED_BYTES_MAX: usize = 8 << 20;
 /// tables, a smaller one is acknowledged sooner.
 const RUN_ENTRIES_MAX: u64 = 500_000;
 const RUN_BYTES_MAX: u64 = 256 << 20;
+
+/// Records of one kind that are named among those that were skipped.
+const SHOWN_OF_KIND_MAX: u64 = 3;
 
 /// Entries between two looks at the clock.
 const ENTRIES_PER_UPDATE: u64 = 1024;
@@ -47,7 +55,34 @@ pub(super) struct Totals {
     pub(super) ingested: u64,
     /// Entries whose key was there before; none if nobody looked.
     pub(super) duplicates: Option<u64>,
+    pub(super) skipped: Skipped,
+    /// Why the steps were not all printed. The import goes on without them.
+    pub(super) unprinted: Option<Failure>,
     pub(super) time: Duration,
+}
+
+/// Records that were left out because they are no entries.
+#[derive(Debug, Default)]
+pub(super) struct Skipped {
+    /// How many of each kind.
+    pub(super) counts: BTreeMap<Kind, u64>,
+    /// The first of each kind, with their places.
+    pub(super) first: Vec<String>,
+}
+
+impl Skipped {
+    fn add(&mut self, name: &str, wrong: &Wrong) {
+        let count = self.counts.entry(wrong.kind).or_default();
+        *count += 1;
+        if *count <= SHOWN_OF_KIND_MAX {
+            self.first.push(format!("{name}: {wrong}"));
+        }
+    }
+
+    /// How many in all.
+    pub(super) fn total(&self) -> u64 {
+        self.counts.values().sum()
+    }
 }
 
 /// The entries of all files, one after the other.
@@ -56,6 +91,11 @@ pub(super) struct Inputs {
     paths: Vec<PathBuf>,
     format: Option<Format>,
     fields: Fields,
+    /// Entries of earlier lines of the first file are left out.
+    first_line: u64,
+    is_lenient: bool,
+    skipped: Skipped,
+    interrupt: Interrupt,
     current: Option<Input>,
     /// Bytes read of the files before the current one.
     bytes_before: u64,
@@ -64,21 +104,74 @@ pub(super) struct Inputs {
 impl Inputs {
     pub(super) fn new(mut paths: Vec<PathBuf>, format: Option<Format>, fields: Fields) -> Self {
         paths.reverse();
-        Self { paths, format, fields, current: None, bytes_before: 0 }
+        Self {
+            paths,
+            format,
+            fields,
+            first_line: 1,
+            is_lenient: false,
+            skipped: Skipped::default(),
+            interrupt: Interrupt::default(),
+            current: None,
+            bytes_before: 0,
+        }
+    }
+
+    /// Leaves out what is no entry, and counts it.
+    pub(super) fn lenient(self, is_lenient: bool) -> Self {
+        Self { is_lenient, ..self }
+    }
+
+    /// Starts at this line of the first file.
+    pub(super) fn starting_at(self, first_line: u64) -> Self {
+        Self { first_line, ..self }
+    }
+
+    /// Ends as soon as a signal comes.
+    pub(super) fn until(self, interrupt: Interrupt) -> Self {
+        Self { interrupt, ..self }
     }
 
     fn next(&mut self) -> Outcome<Option<Entry>> {
         loop {
-            if let Some(input) = &mut self.current {
-                if let Some(entry) = input.next()? {
-                    return Ok(Some(entry));
-                }
-                self.bytes_before += input.read_bytes();
-                self.current = None;
+            if self.interrupt.has_come() {
+                return Err(Failure::Interrupted(self.where_to_go_on()));
             }
-            let Some(path) = self.paths.pop() else { return Ok(None) };
-            self.current = Some(Input::open(&path, self.format, &self.fields)?);
+            let Some(input) = &mut self.current else {
+                let Some(path) = self.paths.last() else { return Ok(None) };
+                self.current = Some(Input::open(path, self.format, &self.fields)?);
+                self.paths.pop();
+                continue;
+            };
+            let read = input.next();
+            let is_before = input.line() < self.first_line;
+            match read {
+                Ok(Some(_)) if is_before => {}
+                Ok(Some(entry)) => return Ok(Some(entry)),
+                Ok(None) => {
+                    self.bytes_before += input.read_bytes();
+                    self.current = None;
+                    self.first_line = 1;
+                }
+                Err(wrong) if is_before && !wrong.is_final => {}
+                Err(wrong) if self.is_lenient && !wrong.is_final => {
+                    self.skipped.add(input.name(), &wrong);
+                }
+                Err(wrong) => return Err(Failure::failed(format!("{}: {wrong}", input.name()))),
+            }
         }
+    }
+
+    /// The arguments that load what was not read.
+    fn where_to_go_on(&self) -> String {
+        let quoted = |name: String| if name.contains(' ') { format!("'{name}'") } else { name };
+        let rest = self.paths.iter().rev().map(|path| quoted(path.display().to_string()));
+        let (line, current) = match &self.current {
+            Some(input) => (input.line() + 1, Some(quoted(input.name().to_owned()))),
+            None => (self.first_line, None),
+        };
+        let files: Vec<_> = current.into_iter().chain(rest).collect();
+        format!("go on with --from-line {line} {}", files.join(" "))
     }
 
     fn read_bytes(&self) -> u64 {
@@ -91,6 +184,8 @@ struct Pending {
     /// Gathered ahead, the next one last.
     ahead: Vec<Entry>,
     inputs: Inputs,
+    /// Why nothing comes after those gathered ahead.
+    failed: Option<Failure>,
     /// Taken out so far.
     taken: u64,
     progress: Progress,
@@ -100,7 +195,10 @@ impl Pending {
     fn next(&mut self) -> Outcome<Option<Entry>> {
         let entry = match self.ahead.pop() {
             Some(entry) => Some(entry),
-            None => self.inputs.next()?,
+            None => match self.failed.take() {
+                Some(failure) => return Err(failure),
+                None => self.inputs.next()?,
+            },
         };
         if entry.is_some() {
             self.taken += 1;
@@ -111,17 +209,24 @@ impl Pending {
         Ok(entry)
     }
 
-    /// Gathers the first entries, and says whether they ascend.
-    fn sample(&mut self) -> Outcome<bool> {
+    /// Gathers the first entries, and says whether they ascend. A failure comes after them.
+    fn sample(&mut self) -> bool {
         let (mut bytes, mut ascends) = (0, true);
         while self.ahead.len() < SAMPLE_ENTRIES && bytes < GATHERED_BYTES_MAX && ascends {
-            let Some(entry) = self.inputs.next()? else { break };
+            let entry = match self.inputs.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(failure) => {
+                    self.failed = Some(failure);
+                    break;
+                }
+            };
             bytes += entry.key.len() + entry.value.len();
             ascends = self.ahead.last().is_none_or(|last| last.key <= entry.key);
             self.ahead.push(entry);
         }
         self.ahead.reverse();
-        Ok(ascends)
+        ascends
     }
 
     /// Puts an entry back to the front.
@@ -150,25 +255,37 @@ impl<'a> Loader<'a> {
         progress: Progress,
         out: &'a mut Output,
     ) -> Self {
-        let pending = Pending { ahead: Vec::new(), inputs, taken: 0, progress };
-        let duplicates = settings.counts_duplicates.then_some(0);
-        let totals = Totals { entries: 0, ingested: 0, duplicates, time: Duration::ZERO };
+        let pending = Pending { ahead: Vec::new(), inputs, failed: None, taken: 0, progress };
+        let totals = Totals {
+            entries: 0,
+            ingested: 0,
+            duplicates: settings.counts_duplicates.then_some(0),
+            skipped: Skipped::default(),
+            unprinted: None,
+            time: Duration::ZERO,
+        };
         Self { db, keyspace, settings, pending, totals, out }
     }
 
-    /// Loads everything and makes it durable.
+    /// Loads everything and makes it durable; also what comes before a wrong line or a signal.
     pub(super) fn run(&mut self) -> Outcome {
+        let outcome = self.load();
+        self.db.persist(PersistMode::SyncAll)?;
+        outcome
+    }
+
+    fn load(&mut self) -> Outcome {
         let is_empty = self.keyspace.first_key_value()?.is_none();
-        if is_empty && self.pending.sample()? {
+        if is_empty && self.pending.sample() {
             self.ingest_runs()?;
         }
-        self.insert_batches()?;
-        Ok(self.db.persist(PersistMode::SyncAll)?)
+        self.insert_batches()
     }
 
     /// What was loaded, after [`Loader::run`] returned, whichever way.
     pub(super) fn finish(mut self) -> Totals {
         self.totals.time = self.pending.progress.finish();
+        self.totals.skipped = self.pending.inputs.skipped;
         self.totals
     }
 
@@ -251,8 +368,12 @@ impl<'a> Loader<'a> {
             *total += duplicates;
         }
         if self.settings.reports_progress && entries > 0 {
-            self.out.json(&json!({ "acknowledged": self.totals.entries }))?;
-            self.out.flush()?;
+            let step = json!({ "acknowledged": self.totals.entries });
+            // An import does not end because nobody listens any more.
+            if let Err(failure) = self.out.json(&step).and_then(|()| self.out.flush()) {
+                self.settings.reports_progress = false;
+                self.totals.unprinted = Some(failure);
+            }
         }
         Ok(())
     }
@@ -265,7 +386,7 @@ enum RunEnd {
     /// This entry's key is not after the last one.
     OutOfOrder(Entry),
     InputEnded,
-    Failed(crate::failure::Failure),
+    Failed(Failure),
 }
 
 /// An iterator over the entries whose keys ascend; of equal keys that follow each other it yields
@@ -361,7 +482,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::keys::Form;
+    use crate::keys::KeyFlags;
 
     fn entry(key: u8, value: usize) -> Entry {
         Entry { key: vec![key], value: value.to_string().into_bytes() }
@@ -369,16 +490,10 @@ mod tests {
 
     /// The inputs of a test: these keys, their values their places.
     fn pending(keys: &[u8]) -> Pending {
-        let fields = Fields {
-            key: None,
-            value: None,
-            has_header: true,
-            key_form: Form::Text,
-            value_form: Form::Text,
-        };
+        let fields = Fields::keys(KeyFlags::default());
         let ahead = keys.iter().enumerate().map(|(place, key)| entry(*key, place)).rev().collect();
         let inputs = Inputs::new(Vec::new(), None, fields);
-        Pending { ahead, inputs, taken: 0, progress: Progress::new("", None, true) }
+        Pending { ahead, inputs, failed: None, taken: 0, progress: Progress::new("", None, true) }
     }
 
     type Run = Vec<(Vec<u8>, Vec<u8>)>;
@@ -423,11 +538,34 @@ mod tests {
     fn the_sample_is_given_back_in_order() {
         let mut ascending = pending(b"");
         ascending.inputs.paths = vec!["missing".into()];
-        assert!(ascending.sample().is_err());
+        assert!(ascending.sample());
+        assert!(ascending.next().is_err());
         let mut pending = pending(b"ba");
         assert_eq!(pending.next().unwrap(), Some(entry(b'b', 0)));
         assert_eq!(pending.next().unwrap(), Some(entry(b'a', 1)));
         assert_eq!(pending.next().unwrap(), None);
+    }
+
+    #[test]
+    fn a_signal_ends_the_input_between_two_records() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a.txt"), dir.path().join("b.txt"));
+        std::fs::write(&a, "a\nb\nc\n").unwrap();
+        std::fs::write(&b, "d\n").unwrap();
+        let interrupt = Interrupt::default();
+        let inputs =
+            Inputs::new(vec![a.clone(), b.clone()], None, Fields::keys(KeyFlags::default()));
+        let mut inputs = inputs.until(interrupt.clone());
+        inputs.next().unwrap().unwrap();
+        inputs.next().unwrap().unwrap();
+        interrupt.come();
+        let Err(Failure::Interrupted(rest)) = inputs.next() else { panic!("it went on") };
+        let expected = format!("go on with --from-line 3 {} {}", a.display(), b.display());
+        assert_eq!(rest, expected);
+        let rest = Inputs::new(vec![a, b], None, Fields::keys(KeyFlags::default()));
+        let mut rest = rest.starting_at(3);
+        let keys = std::iter::from_fn(|| rest.next().unwrap().map(|entry| entry.key));
+        assert_eq!(keys.collect::<Vec<_>>(), [b"c", b"d"]);
     }
 
     proptest! {

@@ -14,6 +14,7 @@ use super::open::KeyspaceArg;
 use crate::{
     failure::{Failure, Outcome},
     input::{self, Fields, Format},
+    interrupt::Interrupt,
     keys::KeyFlags,
     output::{self, Output, Progress},
 };
@@ -26,14 +27,22 @@ Examples:
   rhumb load --key-field id events.jsonl             value: the whole line
   rhumb load addresses.u64                           64-bit numbers; value: the place in the file
   zcat names.gz | rhumb load --db names.db -
+  rhumb dump | rhumb load --db copy.db -             every byte of every entry
+  rhumb scan | rhumb load --db copy.db --format tsv --no-header --value-column 2 -
+
+What cannot be loaded exactly is an error that names the file and the line, and ends the import
+after what comes before it; --lenient skips it, counts each kind and names the first of each.
+docs/shell.md says what each format takes.
 
 Input in key order is noticed and written straight to tables; anything else goes in batches,
 each of which is whole or absent after a crash. Everything is on disk when the command ends.
+Of entries with the same key the last one stays.
 
-Empty lines are skipped. Of entries with the same key the last one stays.
+Ctrl-C ends the import after what was read, which is on disk then, and says where to go on.
 
 --progress-json prints {\"acknowledged\":N} whenever the first N entries of the input are stored: they
-survive the end of this process, however it ends, and with --sync also the end of the machine.";
+survive the end of this process, however it ends, and with --sync also the end of the machine.
+The import goes on if nobody reads what is printed.";
 
 /// Load entries from files
 #[derive(Debug, Args)]
@@ -55,7 +64,26 @@ pub(crate) struct Load {
     /// CSV and TSV: the first line is data and not the names of the columns
     #[arg(long)]
     no_header: bool,
-    /// JSON lines: the field of the key [default: key]
+    /// CSV: the byte between columns, `\\t` for a tab [default: a comma]
+    #[arg(long, value_name = "BYTE", value_parser = parse_delimiter)]
+    delimiter: Option<u8>,
+    /// CSV: a quote is a byte like any other
+    #[arg(long)]
+    no_quotes: bool,
+    /// Load an empty line or field as the empty key
+    #[arg(long)]
+    empty_keys: bool,
+    /// Take the bytes as they are, even if they look compressed, binary or like UTF-16
+    #[arg(long)]
+    as_is: bool,
+    /// Skip and count what is no entry, instead of ending there
+    #[arg(long)]
+    lenient: bool,
+    /// Start at this line of the first file; the lines before it are read and left out
+    #[arg(long, value_name = "LINE", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    from_line: u64,
+    /// JSON lines: the field of the key [default: key]; also as KEY_hex, in hexadecimal
     #[arg(long, value_name = "FIELD")]
     key_field: Option<String>,
     /// JSON lines: the field of the value [default: the whole line]
@@ -89,6 +117,8 @@ impl Load {
     /// Runs the command.
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
         self.require_files()?;
+        self.require_csv()?;
+        let interrupt = Interrupt::listen()?;
         let (db, keyspace) = self.target.open_or_create()?;
         let settings = Settings {
             batch_entries: self.batch as usize,
@@ -96,18 +126,24 @@ impl Load {
             counts_duplicates: !self.blind,
             reports_progress: self.progress_json,
         };
-        let inputs = loader::Inputs::new(self.files.clone(), self.format, self.fields());
+        let inputs = loader::Inputs::new(self.files.clone(), self.format, self.fields())
+            .lenient(self.lenient)
+            .starting_at(self.from_line)
+            .until(interrupt);
         let progress = Progress::new("loading", input::total_bytes(&self.files), self.quiet);
         let mut loader = Loader::new(&db, &keyspace, inputs, settings, progress, out);
         let outcome = loader.run();
         let totals = loader.finish();
+        let entries = output::counted(totals.entries, "entry");
         match outcome {
-            Ok(()) => self.report(&totals, out),
+            Ok(()) => self.report(totals, out),
             // What was stored before a wrong line stays, so the message says how much that is.
-            Err(Failure::Failed(message)) if totals.entries > 0 => Err(Failure::Failed(format!(
-                "{message}; loaded before it: {}",
-                output::counted(totals.entries, "entry")
-            ))),
+            Err(Failure::Failed(message)) if totals.entries > 0 => {
+                Err(Failure::Failed(format!("{message}; loaded before it: {entries}")))
+            }
+            Err(Failure::Interrupted(rest)) => {
+                Err(Failure::Interrupted(format!("interrupted: {entries} stored on disk; {rest}")))
+            }
             Err(failure) => Err(failure),
         }
     }
@@ -122,27 +158,49 @@ impl Load {
         Ok(())
     }
 
+    /// Fails if options for CSV are given with another format.
+    fn require_csv(&self) -> Outcome {
+        let is_other = self.format.is_some_and(|format| format != Format::Csv);
+        if is_other && (self.delimiter.is_some() || self.no_quotes) {
+            let what = "--delimiter and --no-quotes are for --format csv";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        Ok(())
+    }
+
     fn fields(&self) -> Fields {
         Fields {
             key: self.key_column.clone().or_else(|| self.key_field.clone()),
             value: self.value_column.clone().or_else(|| self.value_field.clone()),
             has_header: !self.no_header,
+            delimiter: self.delimiter,
+            has_quotes: !self.no_quotes,
+            takes_empty_keys: self.empty_keys,
+            is_as_it_is: self.as_is,
             key_form: self.keys.key_form(),
             value_form: self.keys.value_form(),
         }
     }
 
-    fn report(&self, totals: &Totals, out: &mut Output) -> Outcome {
+    fn report(&self, totals: Totals, out: &mut Output) -> Outcome {
+        if let Some(failure) = totals.unprinted {
+            return Err(failure);
+        }
         if self.quiet {
             return Ok(());
         }
         let seconds = totals.time.as_secs_f64();
         let rate = output::per_second(totals.entries, totals.time);
+        let skipped = &totals.skipped;
         if self.json || self.progress_json {
+            let kinds = skipped.counts.iter().map(|(kind, count)| (kind.id().to_owned(), *count));
             return out.json(&json!({
                 "loaded": totals.entries,
                 "ingested": totals.ingested,
                 "duplicates": totals.duplicates,
+                "skipped": skipped.total(),
+                "skipped_kinds": kinds.collect::<std::collections::BTreeMap<_, _>>(),
+                "skipped_first": skipped.first,
                 "seconds": seconds,
                 "entries_per_second": rate,
             }));
@@ -155,6 +213,23 @@ impl Load {
             "loaded {} in {seconds:.2} s ({}/s), {duplicates}",
             output::counted(totals.entries, "entry"),
             output::grouped(rate)
-        ))
+        ))?;
+        for (kind, count) in &skipped.counts {
+            out.line(format!("skipped {}: {}", output::grouped(*count), kind.name()))?;
+        }
+        for place in &skipped.first {
+            out.line(format!("skipped {place}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the byte between columns.
+fn parse_delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"\\t" | b"tab" => Ok(b'\t'),
+        [b'"' | b'\r' | b'\n'] => Err("a quote or the end of a line cannot be it".to_owned()),
+        [byte] => Ok(*byte),
+        _ => Err("it is one byte".to_owned()),
     }
 }
