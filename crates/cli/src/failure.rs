@@ -77,6 +77,21 @@ impl Failure {
     }
 }
 
+/// What a command ends with that ended with `outcome` and whose output ended with `written`.
+///
+/// Nothing hides damage or a failure, not even a reader that went away; and an output that could not be
+/// written is told even if the command has nothing worse to say than that a key is absent.
+pub(crate) fn worse(outcome: Outcome, written: Outcome) -> Outcome {
+    let is_mild = |failure: &Failure| {
+        matches!(failure, Failure::Absent | Failure::SomeAbsent(_) | Failure::PipeClosed)
+    };
+    match (outcome, written) {
+        (Err(failure), Err(written)) if is_mild(&failure) && !is_mild(&written) => Err(written),
+        (Err(failure), _) => Err(failure),
+        (Ok(()), written) => written,
+    }
+}
+
 impl From<rhumb::Error> for Failure {
     fn from(error: rhumb::Error) -> Self {
         if error.is_corruption() {
@@ -126,6 +141,20 @@ mod tests {
         assert!(matches!(Failure::from(wrapped), Failure::PipeClosed));
         let full = io::Error::from(io::ErrorKind::StorageFull);
         assert!(Failure::from_output(&full).message().is_some());
+    }
+
+    #[test]
+    fn a_closed_pipe_hides_nothing() {
+        let damaged = || Err(Failure::Damaged("d".into()));
+        let failed = || Err(Failure::failed("f"));
+        let closed = || Err(Failure::PipeClosed);
+        assert!(matches!(worse(damaged(), closed()), Err(Failure::Damaged(_))));
+        assert!(matches!(worse(damaged(), failed()), Err(Failure::Damaged(_))));
+        assert!(matches!(worse(Err(Failure::Absent), closed()), Err(Failure::Absent)));
+        assert!(matches!(worse(Err(Failure::Absent), failed()), Err(Failure::Failed(_))));
+        assert!(matches!(worse(closed(), failed()), Err(Failure::Failed(_))));
+        assert!(matches!(worse(Ok(()), closed()), Err(Failure::PipeClosed)));
+        assert!(worse(Ok(()), Ok(())).is_ok());
     }
 
     #[test]

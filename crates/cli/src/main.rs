@@ -17,7 +17,11 @@ use std::{
 
 use clap::Parser;
 
-use crate::{commands::Command, failure::WRONG_USAGE, output::Output};
+use crate::{
+    commands::Command,
+    failure::{Failure, WRONG_USAGE},
+    output::Output,
+};
 
 /// An ordered key-value store that finds keys by predicting where they are
 #[derive(Debug, Parser)]
@@ -44,7 +48,10 @@ Exit codes:
   1   the key is absent (get, del)
   2   the database is damaged (check, and any command that met the damage)
   3   anything else failed: the message on the standard error says what to do
-  64  the command line is wrong";
+  64  the command line is wrong
+  130 ended by Ctrl-C or SIGTERM (load: the message says what is stored)
+
+docs/shell.md has the formats of input and output, sizes, and all of this in full.";
 
 fn main() -> ExitCode {
     let command_line = match CommandLine::try_parse() {
@@ -54,22 +61,29 @@ fn main() -> ExitCode {
     let mut output = Output::new();
     let outcome = command_line.command.run(&mut output);
     // What was printed before a failure is part of the answer.
-    let outcome = output.flush().and(outcome);
-    match outcome {
+    match failure::worse(outcome, output.flush()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            if let Some(message) = failure.message() {
-                // Nothing is left to be done if the standard error is closed.
-                let _ = writeln!(io::stderr(), "rhumb: {message}");
-            }
-            failure.exit_code()
-        }
+        Err(failure) => end_with(&failure),
     }
 }
 
 /// Prints help, the version or what is wrong with the command line.
 fn end_of_parsing(error: &clap::Error) -> ExitCode {
-    // A closed pipe is no error, here neither.
-    let _ = error.print();
-    if error.use_stderr() { ExitCode::from(WRONG_USAGE) } else { ExitCode::SUCCESS }
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    if error.use_stderr() {
+        return ExitCode::from(WRONG_USAGE);
+    }
+    match printed.map_err(|error| Failure::from_output(&error)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => end_with(&failure),
+    }
+}
+
+/// Prints the message of a failure; returns its exit code.
+fn end_with(failure: &Failure) -> ExitCode {
+    if let Some(message) = failure.message() {
+        // Nothing is left to be done if the standard error is closed.
+        let _ = writeln!(io::stderr(), "rhumb: {message}");
+    }
+    failure.exit_code()
 }

@@ -20,7 +20,7 @@ fn sorted_lines_are_ingested() {
     assert_eq!((&report["loaded"], &report["ingested"]), (&20_000.into(), &20_000.into()));
     assert_eq!(report["duplicates"], 0);
     assert_eq!(shell.ok(&["count"]), "20000\n");
-    assert_eq!(shell.ok(&["get", "key012345"]), "12345\n");
+    assert_eq!(shell.ok(&["get", "key012345"]), "12345");
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn unsorted_lines_are_inserted_and_the_last_of_a_key_stays() {
     assert_eq!((&report["loaded"], &report["ingested"]), (&11_000.into(), &0.into()));
     assert_eq!(report["duplicates"], 1000);
     assert_eq!(shell.ok(&["count"]), "10000\n");
-    assert_eq!(shell.ok(&["get", "7919"]), "10002\n");
+    assert_eq!(shell.ok(&["get", "7919"]), "10002");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn order_may_end_in_the_middle() {
     let report = report(&shell, &["nearly.txt"]);
     assert_eq!((&report["loaded"], &report["ingested"]), (&30_002.into(), &30_000.into()));
     assert_eq!(report["duplicates"], 1);
-    assert_eq!(shell.ok(&["get", "k000005"]), "30001\n");
+    assert_eq!(shell.ok(&["get", "k000005"]), "30001");
     assert_eq!(shell.ok(&["count"]), "30001\n");
 }
 
@@ -71,7 +71,7 @@ fn several_files_are_one_input() {
     shell.file("b.csv", "name,v\nc,3\nd,4\n");
     let report = report(&shell, &["a.txt", "b.csv"]);
     assert_eq!((&report["loaded"], &report["ingested"]), (&4.into(), &4.into()));
-    assert_eq!(shell.ok(&["get", "d"]), "{\"v\":\"4\"}\n");
+    assert_eq!(shell.ok(&["get", "d"]), "{\"v\":\"4\"}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn numbers_are_read() {
     bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
     shell.file("set_uint64", &bytes);
     assert_eq!(report(&shell, &["set_uint64"])["ingested"], 4);
-    assert_eq!(shell.ok(&["get", "--u64", "4294967296"]), "3\n");
+    assert_eq!(shell.ok(&["get", "--u64", "4294967296"]), "3");
     assert_eq!(
         shell.ok(&["scan", "--u64", "--reverse", "--limit", "1"]),
         format!("{}\t4\n", u64::MAX)

@@ -40,14 +40,11 @@ impl Check {
             progress.update_bytes(done, total);
         })?;
         progress.finish();
-        if self.json {
-            out.json(&to_json(&report))?;
-        } else {
-            print(&report, out)?;
-        }
+        let printed = if self.json { out.json(&to_json(&report)) } else { print(&report, out) };
         if report.is_sound() {
-            return Ok(());
+            return printed;
         }
+        // The exit code says it even if nobody reads the list.
         let problems = counted(report.problems.len() as u64 + report.problems_unlisted, "problem");
         Err(Failure::Damaged(format!(
             "{} has {problems}: restore the damaged files from a checkpoint",

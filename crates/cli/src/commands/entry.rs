@@ -13,7 +13,7 @@ use super::open::KeyspaceArg;
 use crate::{
     failure::{Failure, Outcome},
     input::{Fields, Format, Input},
-    keys::{EntryPrinter, KeyFlags},
+    keys::{EntryPrinter, Form, KeyFlags},
     output::{Output, counted, grouped},
 };
 
@@ -24,8 +24,13 @@ const GET_EXAMPLES: &str = "\
 Examples:
   rhumb get left-pad
   rhumb get --u64 16777216              a key of 8 bytes
-  rhumb get --raw picture > picture.png
+  rhumb get picture > picture.png       the bytes as they are
+  rhumb get user:17 | jq .name
   shuf -n 1000 names.txt | rhumb get --keys-from -
+
+On a terminal the value is one line, in which bytes that are not printable are written as \\xNN and a
+backslash as \\\\. Into a pipe or a file go the bytes of the value and nothing else, no newline
+either. --text and --raw choose one of the two, --hex and --json are the same everywhere.
 
 With --keys-from each line is KEY, a tab, VALUE, as `rhumb scan` prints it, in the order of the
 keys. Exit code 1 if a key is absent; nothing is printed for it.";
@@ -41,9 +46,12 @@ pub(crate) struct Get {
     /// Print an object with key and value
     #[arg(long)]
     json: bool,
-    /// Print the bytes of the value as they are, without a newline
+    /// Print the bytes of the value as they are, also on a terminal
     #[arg(long, conflicts_with_all = ["json", "hex", "keys_from"])]
     raw: bool,
+    /// Print the value as one line with escapes, also into a pipe
+    #[arg(long, conflicts_with_all = ["json", "hex", "keys_from", "raw"])]
+    text: bool,
     /// Look up every key of a file, one a line; `-` is the standard input
     #[arg(long, value_name = "FILE")]
     keys_from: Option<PathBuf>,
@@ -60,8 +68,10 @@ impl Get {
         let key = self.keys.key_form().parse_argument("KEY", key)?;
         let (_db, keyspace) = self.target.open()?;
         let Some(value) = keyspace.get(&key)? else { return Err(Failure::Absent) };
+        let is_line = self.text || (!self.raw && io::stdout().is_terminal());
+        let is_raw = !is_line && self.keys.value_form() == Form::Text;
         out.with(|out| {
-            if self.raw {
+            if is_raw && !self.json {
                 return out.write_all(&value);
             }
             if self.json {

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::open::KeyspaceArg;
 use crate::{
     failure::{Failure, Outcome},
+    input::dump,
     keys::{EntryPrinter, Form, KeyFlags},
     output::{Output, Progress},
 };
@@ -58,10 +59,11 @@ Examples:
   rhumb scan --prefix @babel/ --limit 5
   rhumb scan --from a --to b --keys-only
   rhumb scan --reverse --limit 1        the last entry
-  rhumb scan --json | rhumb load --db copy.db --format jsonl --value-field value -
+  rhumb scan --prefix a --json | rhumb load --db copy.db -
 
 Without --json each line is KEY, a tab, VALUE. Bytes that are not printable text are written as
-\\xNN, so that an entry is always one line; --hex writes all bytes that way.";
+\\xNN and a backslash as \\\\, so that an entry is always one line; `load --format tsv` reads it.
+--hex writes all bytes in hexadecimal.";
 
 /// Print entries in key order
 #[derive(Debug, Args)]
@@ -102,6 +104,43 @@ impl Scan {
             out.with(|out| printer.print(out, &key, &value))?;
         }
         Ok(())
+    }
+}
+
+const DUMP_EXAMPLES: &str = "\
+Examples:
+  rhumb dump > names.dump
+  rhumb dump | rhumb load --db copy.db -
+  rhumb dump --keyspace users | zstd > users.dump.zst
+  zstdcat users.dump.zst | rhumb load --keyspace users -
+
+Each line is an object with `key` and `value`, or `key_hex` and `value_hex` where the bytes are not
+UTF-8: `load` gives back every byte. The first line says that it is a dump and the last how many
+entries it has, so that `load` notices a dump that was cut short.";
+
+/// Print a whole keyspace so that `load` takes it back
+#[derive(Debug, Args)]
+#[command(after_help = DUMP_EXAMPLES)]
+pub(crate) struct Dump {
+    #[command(flatten)]
+    target: KeyspaceArg,
+}
+
+impl Dump {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        let (_db, keyspace) = self.target.open()?;
+        let mut start = json!({ "keyspace": self.target.keyspace });
+        start[dump::START] = dump::VERSION.into();
+        out.json(&start)?;
+        let printer = EntryPrinter::new(KeyFlags::default(), true, false);
+        let mut count = 0_u64;
+        for entry in keyspace.iter() {
+            let (key, value) = entry?;
+            count += 1;
+            out.with(|out| printer.print(out, &key, &value))?;
+        }
+        out.json(&json!({ dump::END: count }))
     }
 }
 

@@ -147,6 +147,8 @@ pub(super) fn is_dump(head: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::{
         super::{
             Format,
@@ -154,6 +156,7 @@ mod tests {
         },
         *,
     };
+    use crate::keys::{EntryPrinter, KeyFlags};
 
     fn read(text: &str) -> Result<Vec<(String, String)>, String> {
         read_all(text.as_bytes(), Format::Dump, &default_fields())
@@ -213,6 +216,25 @@ mod tests {
         }
         for head in ["", "key", "{\"key\":\"a\",\"b\":1}\n", "{\"key\":\"a\"}\n", "{\"id\":1"] {
             assert!(!is_dump(head.as_bytes()), "{head}");
+        }
+    }
+
+    proptest! {
+        /// Whatever the form, what is printed is read.
+        #[test]
+        fn what_is_printed_is_read(entries: Vec<(Vec<u8>, Vec<u8>)>, texts: Vec<(String, String)>) {
+            let texts = texts.into_iter().map(|(key, value)| (key.into_bytes(), value.into_bytes()));
+            let entries: Vec<_> = entries.into_iter().chain(texts).collect();
+            let mut text = Vec::new();
+            let printer = EntryPrinter::new(KeyFlags::default(), true, false);
+            for (key, value) in &entries {
+                printer.print(&mut text, key, value).unwrap();
+            }
+            let mut dump = Dump::new(&*text, &default_fields());
+            for (key, value) in entries {
+                prop_assert_eq!(dump.next(), Ok(Some(Entry { key, value })));
+            }
+            prop_assert_eq!(dump.next(), Ok(None));
         }
     }
 }
