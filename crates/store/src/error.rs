@@ -36,6 +36,9 @@ pub enum Error {
     InvalidArgument(Cow<'static, str>),
     /// The keyspace was dropped.
     KeyspaceDropped(Arc<str>),
+    /// A promise that the engine makes to itself was broken, or one of its threads panicked. Please
+    /// report it.
+    Internal(Cow<'static, str>),
     /// The database was written by a version of Rhumb that this one cannot read.
     Unsupported {
         /// The file whose version is unknown.
@@ -138,6 +141,7 @@ impl fmt::Display for Error {
                 write!(f, "writes are stopped until the database is reopened: {cause}")
             }
             Self::InvalidArgument(what) => f.write_str(what),
+            Self::Internal(what) => write!(f, "a fault of Rhumb itself: {what}"),
             Self::KeyspaceDropped(name) => write!(f, "keyspace {name:?} was dropped"),
             Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),
         }

@@ -114,7 +114,7 @@ impl Core {
         if trees.iter().map(lies_over).sum::<u64>() < self.options.memtable_bytes {
             return false;
         }
-        let mut state = self.write.lock();
+        let mut state = self.lock_write();
         let now = self.mem.get();
         let is_same = Arc::ptr_eq(&now.active, &view.active) && now.sealed.is_empty();
         // What fails is reported by the next write.

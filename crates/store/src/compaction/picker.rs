@@ -9,8 +9,8 @@ use crate::{
     options::{DatabaseOptions, LEVEL_RATIO, ZERO_TABLES_TRIGGER},
     sync::primitive::Arc,
     table::{Table, TableMeta},
-    types::{FileId, SeqNo},
-    version::levels::{LEVELS_MAX, Levels},
+    types::{FileId, LEVELS_MAX, SeqNo},
+    version::levels::Levels,
 };
 
 /// The most bytes of a partition that is compacted with others.

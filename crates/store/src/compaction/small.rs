@@ -39,8 +39,8 @@ impl Core {
                 continue;
             }
             let outputs = match self.merge_small(tree, &job, &mut shared) {
-                // It was dropped meanwhile.
-                Err(_) if tree.dropped.load(Ordering::Acquire) => continue,
+                // It was dropped, or the database is being closed.
+                Err(_) if !self.is_compaction_wanted(tree) => continue,
                 outputs => outputs?,
             };
             parts.push(Part { tree, job, outputs });
@@ -75,7 +75,7 @@ impl Core {
             opened.push((part, tables));
         }
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-        let mut catalog = self.catalog.lock();
+        let mut catalog = self.lock_catalog();
         opened.iter_mut().for_each(|(part, _)| part.outputs.keep());
         shared.into_iter().for_each(SharedWriter::keep);
         let (dead, live): (Vec<_>, Vec<_>) =

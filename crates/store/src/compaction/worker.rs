@@ -53,13 +53,20 @@ impl Core {
                 return Ok(true);
             }
         }
-        let mut failure = None;
+        let (mut failure, mut is_busy) = (None, false);
         for (_, level, tree) in due {
-            let Some(mut state) = tree.compaction.try_lock() else { continue };
+            let Some(mut state) = tree.compaction.try_lock() else {
+                is_busy = true;
+                continue;
+            };
             let levels = tree.levels.get();
             let cursor = state.cursors.get(level).cloned().unwrap_or_default();
             let Some(job) = picker::pick(&levels, level, &cursor, oldest) else { continue };
             if let Err(error) = self.run_compaction_job(&tree, &job) {
+                // What nobody wants any more was given up on purpose.
+                if !self.is_compaction_wanted(&tree) {
+                    continue;
+                }
                 // One damaged sub-tree must not keep the others from being compacted.
                 failure = Some(error);
                 continue;
@@ -71,6 +78,9 @@ impl Core {
                 state.cursors[level] = first.meta().largest.clone();
             }
             return Ok(true);
+        }
+        if failure.is_none() && !is_busy {
+            self.work.forget_compaction_failure();
         }
         failure.map_or(Ok(false), Err)
     }
@@ -162,12 +172,18 @@ impl Core {
         output.end()
     }
 
-    /// Gives up a compaction whose result nobody wants any more.
+    /// Returns false if nobody wants the result of a compaction of `tree` any more.
+    pub(super) fn is_compaction_wanted(&self, tree: &Tree) -> bool {
+        !self.work.is_shut_down() && !tree.dropped.load(Ordering::Acquire)
+    }
+
+    /// Gives up a compaction whose result nobody wants any more: callers ask
+    /// [`Core::is_compaction_wanted`] whether a compaction failed or was given up.
     fn check_compaction_wanted(&self, tree: &Tree) -> Result<()> {
-        if self.work.is_shut_down() || tree.dropped.load(Ordering::Acquire) {
-            return Err(Error::InvalidArgument("the compaction was given up".into()));
+        if self.is_compaction_wanted(tree) {
+            return Ok(());
         }
-        Ok(())
+        Err(Error::InvalidArgument("the compaction was given up".into()))
     }
 
     /// Puts a compaction's outputs in the place of its inputs; without outputs, moves the input.
@@ -180,7 +196,7 @@ impl Core {
         let moved = outputs.is_none();
         let added = outputs
             .unwrap_or_else(|| job.inputs.iter().map(|(_, table)| Arc::clone(table)).collect());
-        let mut catalog = self.catalog.lock();
+        let mut catalog = self.lock_catalog();
         if tree.dropped.load(Ordering::Acquire) {
             added.iter().for_each(|table| table.mark_obsolete());
             return Ok(());
@@ -241,4 +257,34 @@ fn sources(job: &Job, is_read: impl Fn(&Table) -> bool) -> Vec<Source> {
         }
     }
     sources
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Database, KeyspaceOptions, io::sim::SimFs};
+
+    /// A compaction that is given up because its tree was dropped meanwhile is no failure.
+    #[test]
+    fn what_was_dropped_is_given_up_without_a_failure() {
+        let builder = Database::builder("/db").file_system(Arc::new(SimFs::new(1)));
+        let db = builder.background_threads(0).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let (core, tree) = (&db.handle.core, keyspace.inner.tree.get());
+        for round in 0..4_u32 {
+            for i in 0..1_500_u32 {
+                keyspace.insert(i.to_be_bytes(), round.to_be_bytes()).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        assert!(tree.levels.get().zero.len() >= 3, "there is something to be merged");
+        let job = picker::pick_all(&tree.levels.get()).unwrap();
+        // The drop comes when the compaction has been chosen: it finds out while it merges.
+        tree.dropped.store(true, Ordering::Release);
+        assert!(core.run_compaction_job(&tree, &job).is_err(), "it is not given up");
+        assert!(!core.compact_most_needed().unwrap());
+        core.run_inline();
+        let stats = db.stats();
+        assert_eq!((stats.failure, stats.failed_jobs), (None, 0));
+    }
 }

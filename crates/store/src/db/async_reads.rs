@@ -6,12 +6,12 @@
 use std::ops::{Bound, RangeBounds};
 
 use super::{
-    keyspace::{Begun, Keyspace, owned_bounds},
+    keyspace::{Begun, Keyspace, owned_bounds, prefix_bounds},
     snapshot::Snapshot,
 };
 use crate::{
     error::Result,
-    iter::{prefix_end, stream::AsyncIter},
+    iter::stream::AsyncIter,
     plan::{
         Progress,
         drivers::{drive_async, drive_many_async, load_async},
@@ -56,12 +56,8 @@ impl Keyspace {
 
     /// [`Keyspace::prefix`] for callers that wait without a thread.
     pub fn prefix_async(&self, prefix: impl AsRef<[u8]>) -> AsyncIter {
-        self.prefix_async_at(prefix.as_ref(), None)
-    }
-
-    fn prefix_async_at(&self, prefix: &[u8], seq: Option<SeqNo>) -> AsyncIter {
-        let to = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-        AsyncIter::new(self.ends_at(Bound::Included(prefix.into()), to, seq))
+        let (from, to) = prefix_bounds(prefix.as_ref());
+        AsyncIter::new(self.ends_at(from, to, None))
     }
 
     async fn get_async_at(&self, key: &[u8], seq: Option<SeqNo>) -> Result<Option<Slice>> {
@@ -107,7 +103,7 @@ impl Snapshot {
         keyspace: &Keyspace,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Slice>> {
-        keyspace.get_async_at(key.as_ref(), Some(self.sequence_number())).await
+        keyspace.get_async_at(key.as_ref(), self.seq_in(keyspace)?).await
     }
 
     /// [`Snapshot::multi_get`] that suspends where it would wait for the disk.
@@ -120,7 +116,7 @@ impl Snapshot {
         keyspace: &Keyspace,
         keys: &[K],
     ) -> Result<Vec<Option<Slice>>> {
-        keyspace.multi_get_async_at(keys, Some(self.sequence_number())).await
+        keyspace.multi_get_async_at(keys, self.seq_in(keyspace)?).await
     }
 
     /// [`Snapshot::range`] for callers that wait without a thread.
@@ -130,18 +126,18 @@ impl Snapshot {
         range: impl RangeBounds<K>,
     ) -> AsyncIter {
         let (from, to) = owned_bounds(&range);
-        AsyncIter::new(keyspace.ends_at(from, to, Some(self.sequence_number())))
+        AsyncIter::new(self.ends_in(keyspace, from, to))
     }
 
     /// [`Snapshot::iter`] for callers that wait without a thread.
     #[must_use]
     pub fn iter_async(&self, keyspace: &Keyspace) -> AsyncIter {
-        let seq = Some(self.sequence_number());
-        AsyncIter::new(keyspace.ends_at(Bound::Unbounded, Bound::Unbounded, seq))
+        AsyncIter::new(self.ends_in(keyspace, Bound::Unbounded, Bound::Unbounded))
     }
 
     /// [`Snapshot::prefix`] for callers that wait without a thread.
     pub fn prefix_async(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> AsyncIter {
-        keyspace.prefix_async_at(prefix.as_ref(), Some(self.sequence_number()))
+        let (from, to) = prefix_bounds(prefix.as_ref());
+        AsyncIter::new(self.ends_in(keyspace, from, to))
     }
 }

@@ -2,6 +2,7 @@
 //! several is always left for flushes, so that no writer waits for the end of a compaction.
 
 use std::{
+    panic::{self, AssertUnwindSafe},
     sync::{Weak, atomic::Ordering},
     thread::JoinHandle,
     time::Duration,
@@ -37,6 +38,8 @@ pub(crate) struct Work {
     flush_failure: Mutex<Option<Error>>,
     /// Why the last compaction failed; cleared by the next that does not.
     compaction_failure: Mutex<Option<Error>>,
+    /// Why other work of the pool failed: it panicked, which is remembered for good.
+    upkeep_failure: Mutex<Option<Error>>,
     /// Tables of level 0 in the sub-tree that has the most.
     pub(crate) zero_tables_max: AtomicUsize,
     owed_ns: AtomicU64,
@@ -62,7 +65,13 @@ impl Work {
 
     /// Why background work fails at present.
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.flush_failure.lock().clone().or_else(|| self.compaction_failure.lock().clone())
+        let failures = [&self.flush_failure, &self.compaction_failure, &self.upkeep_failure];
+        failures.into_iter().find_map(|failure| failure.lock().clone())
+    }
+
+    /// Takes note that no compaction is due: what failed before was about tables that have gone.
+    pub(crate) fn forget_compaction_failure(&self) {
+        *self.compaction_failure.lock() = None;
     }
 
     /// Whether the database is being closed.
@@ -84,6 +93,9 @@ impl Work {
             }
             if self.is_shut_down() {
                 return Err(Error::InvalidArgument("the database is being closed".into()));
+            }
+            if core.unwound.load(Ordering::Acquire) {
+                core.check_running()?;
             }
             self.wanted.notify_all();
             self.done.wait_for(&mut calls, RETRY_AFTER);
@@ -146,6 +158,15 @@ impl Work {
     }
 }
 
+/// Counts a thread among those that compact, until it is dropped.
+struct Compacting<'w>(&'w AtomicUsize);
+
+impl Drop for Compacting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// What each thread of the pool does. It holds the database only while it works, so that dropping
 /// the last handle closes it.
 fn run(weak: &Weak<Core>) {
@@ -157,16 +178,20 @@ fn run(weak: &Weak<Core>) {
             return;
         }
         let seen = *core.work.calls.lock();
-        core.balance_memory();
-        let was_busy = core.run_job();
-        core.reclaim();
+        let was_busy = core.guarded(&core.work.upkeep_failure, || {
+            core.balance_memory();
+            let was_busy = core.run_job();
+            core.reclaim();
+            was_busy
+        });
         if was_busy {
             quiet_since = None;
             continue;
         }
         let visible = core.visible_seq();
         let is_idle = quiet_since.is_some_and(|before| visible - before <= IDLE_ENTRIES_MAX);
-        if is_idle && (core.train_one() || core.seal_deletes()) {
+        let improve = || core.train_one() || core.seal_deletes();
+        if is_idle && core.guarded(&core.work.upkeep_failure, improve) {
             continue;
         }
         quiet_since = None;
@@ -181,25 +206,48 @@ fn run(weak: &Weak<Core>) {
 impl Core {
     /// Does one piece of background work; says whether any was done.
     fn run_job(&self) -> bool {
+        // What would be written could not be made known.
+        if self.unwound.load(Ordering::Acquire) {
+            return false;
+        }
         self.run_flush() || self.run_compaction()
     }
 
     fn run_flush(&self) -> bool {
-        let Some(_one) = self.work.flushing.try_lock() else { return false };
-        let result = self.flush_oldest();
-        self.settle(result, &self.work.flush_failure)
+        self.guarded(&self.work.flush_failure, || {
+            let Some(_one) = self.work.flushing.try_lock() else { return false };
+            let result = self.flush_oldest();
+            self.settle(result, &self.work.flush_failure)
+        })
+    }
+
+    /// Does background work. Where it panics on a thread of the pool, that is a failure like others: the
+    /// thread goes on, or writers would wait for it for ever.
+    fn guarded(&self, failure: &Mutex<Option<Error>>, work: impl FnOnce() -> bool) -> bool {
+        if self.options.background_threads == 0 {
+            return work();
+        }
+        let outcome = panic::catch_unwind(AssertUnwindSafe(work));
+        outcome.unwrap_or_else(|payload| {
+            let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+            let text = text.unwrap_or_else(|| "no message".to_owned());
+            self.settle(Err(Error::Internal(format!("a job panicked: {text}").into())), failure)
+        })
     }
 
     /// Compacts unless the last thread that could flush would be busy with it.
     fn run_compaction(&self) -> bool {
         let most = self.options.background_threads.saturating_sub(1).max(1);
-        if self.work.compacting.fetch_add(1, Ordering::AcqRel) >= most {
-            self.work.compacting.fetch_sub(1, Ordering::AcqRel);
+        let before = self.work.compacting.fetch_add(1, Ordering::AcqRel);
+        let _one = Compacting(&self.work.compacting);
+        if before >= most {
             return false;
         }
-        let result = self.compact_most_needed();
-        self.work.compacting.fetch_sub(1, Ordering::AcqRel);
-        self.settle(result, &self.work.compaction_failure)
+        self.guarded(&self.work.compaction_failure, || {
+            let result = self.compact_most_needed();
+            self.settle(result, &self.work.compaction_failure)
+        })
     }
 
     fn settle(&self, result: Result<bool>, failure: &Mutex<Option<Error>>) -> bool {
@@ -231,7 +279,7 @@ impl Core {
     /// Seals the active memtable if it holds anything, and waits until all are flushed.
     pub(crate) fn flush(&self) -> Result<()> {
         {
-            let mut state = self.write.lock();
+            let mut state = self.lock_write();
             self.check_running()?;
             if !self.mem.get().active.is_empty() {
                 self.seal(&mut state)?;

@@ -105,11 +105,7 @@ impl Batch {
 
     /// The place of a keyspace among those written to.
     fn place(&mut self, keyspace: &Keyspace) -> Result<usize> {
-        if !Arc::ptr_eq(&keyspace.handle.core, &self.handle.core) {
-            return Err(Error::InvalidArgument(
-                format!("keyspace {:?} belongs to another database", keyspace.name()).into(),
-            ));
-        }
+        keyspace.check_is_of(&self.handle)?;
         let inner = &keyspace.inner;
         let known = self.targets.iter().position(|target| Arc::ptr_eq(&target.inner, inner));
         if let Some(at) = known {
@@ -202,8 +198,11 @@ impl Batch {
             return Ok(record);
         }
         let mut builder = BatchBuilder::with_capacity(record.len());
-        let ops = batch::Batch::decode(&record).map(|batch| batch.ops());
-        for op in ops.into_iter().flatten() {
+        let decoded = batch::Batch::decode(&record);
+        let decoded = decoded.map_err(|fault| {
+            Error::Internal(format!("a batch is not as it was built: {}", fault.expected).into())
+        })?;
+        for op in decoded.ops() {
             let tree = moved.get(&op.tree).copied().unwrap_or(op.tree);
             builder.push_again(tree, &op, &record)?;
         }

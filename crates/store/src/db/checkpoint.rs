@@ -25,7 +25,7 @@ impl Core {
         }
         self.flush()?;
         // While the catalog is held, no table of its state can be removed.
-        let catalog = self.catalog.lock();
+        let catalog = self.lock_catalog();
         let mut linked = HashSet::new();
         for meta in catalog.state.tables() {
             // A file that several tables share is linked once.

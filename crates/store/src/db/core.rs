@@ -12,8 +12,8 @@ use std::{
 };
 
 use super::{
-    background::Work, counters::Counters, keyspace::KeyspaceInner, snapshot::Snapshots,
-    write::Pending, write::WriteState,
+    background::Work, counters::Counters, health::Health, keyspace::KeyspaceInner,
+    snapshot::Snapshots, write::Pending, write::WriteState,
 };
 use crate::{
     error::{Error, Result},
@@ -198,9 +198,6 @@ pub(crate) struct Catalog {
 /// This part of the budget is left to the allocator: fragments between what is in use.
 const ALLOCATOR_SLACK: u64 = 16;
 
-/// A manifest larger than this is replaced by a snapshot of the state.
-const MANIFEST_BYTES_MAX: u64 = 4 << 20;
-
 /// What all handles of an open database share.
 pub(crate) struct Core {
     pub(crate) dir: PathBuf,
@@ -223,8 +220,12 @@ pub(crate) struct Core {
     pub(crate) snapshots: Snapshots,
     pub(crate) work: Work,
     pub(crate) counters: Counters,
-    /// Set by a failed sync: nothing is acknowledged any more.
+    pub(crate) health: Health,
+    /// Set by a failed sync or a panic: nothing is acknowledged any more.
     pub(crate) stopped: Mutex<Option<Error>>,
+    /// Set by a panic while the write lock or the catalog was held: what the manifest is to say may
+    /// not be what it says.
+    pub(crate) unwound: AtomicBool,
     pub(crate) next_file: AtomicU64,
     /// Log segments older than this are not needed any more.
     pub(crate) log_floor: AtomicU64,
@@ -279,7 +280,7 @@ impl Core {
     /// disk space come back here. The caller holds no lock and may take its time.
     pub(crate) fn reclaim(&self) {
         // A flush could not take them out if somebody wrote just then.
-        if let Some(mut state) = self.write.try_lock() {
+        if let Some(mut state) = self.try_lock_write() {
             self.give_up_logs(&mut state);
         }
         let logs = std::mem::take(&mut *self.old_logs.lock());
@@ -342,16 +343,28 @@ impl Catalog {
     ///
     /// After an error none of them happened, now or after a crash, unless writes are stopped. What
     /// they name must stay as it is all the same until a later commit succeeds.
-    pub(crate) fn commit(&mut self, core: &Core, mut edits: Vec<Edit>) -> Result<()> {
+    pub(crate) fn commit(&mut self, core: &Core, edits: Vec<Edit>) -> Result<()> {
+        let result = self.commit_edits(core, edits);
+        core.health.note_edit(&result);
+        result
+    }
+
+    fn commit_edits(&mut self, core: &Core, mut edits: Vec<Edit>) -> Result<()> {
+        if core.unwound.load(Ordering::Acquire) {
+            core.check_running()?;
+        }
         edits.push(self.next_ids(core));
         let edit = VersionEdit::from(edits);
-        if self.manifest.is_broken() || self.manifest.bytes() > MANIFEST_BYTES_MAX {
+        if self.manifest.is_broken() || self.manifest.is_outgrown() {
             self.replace_manifest(core)?;
         }
         if let Err(cause) = self.manifest.append(&edit) {
             // Where the sync failed the edits may come back after a crash. Writes that go on as if
             // they had not happened would then be lost, so a manifest without them has to count
             // first.
+            if self.manifest.is_undecided() {
+                core.health.note_failed_sync();
+            }
             if self.manifest.is_undecided() && self.replace_manifest(core).is_err() {
                 core.stop(&cause);
             }
@@ -377,5 +390,66 @@ impl Catalog {
             tree: core.next_tree.load(Ordering::Relaxed),
             keyspace: self.state.next_keyspace,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Database, KeyspaceOptions, Partitioning,
+        io::sim::SimFs,
+        sync::primitive::Arc,
+        version::edit::{Edit, VersionEdit},
+    };
+
+    /// What the manifest writes is bounded by what there is to be written: a large catalog is not written
+    /// anew at every edit.
+    #[test]
+    fn a_large_manifest_grows_by_its_edits() {
+        let read = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u32>().unwrap());
+        let partitions = read("RHUMB_MANIFEST_PARTITIONS").unwrap_or(18_000);
+        let edits = read("RHUMB_MANIFEST_EDITS").unwrap_or(150);
+        let fs = SimFs::new(3);
+        let builder = Database::builder("/db").file_system(Arc::new(fs.clone()));
+        let db = builder.background_threads(0).open().unwrap();
+        let partitioning = Partitioning::PrefixLength(4);
+        let options = KeyspaceOptions { partitions: partitioning, ..KeyspaceOptions::default() };
+        let root = db.keyspace("k", options).unwrap().inner.tree.get().id;
+        let core = db.core();
+        let mut written = Written::default();
+        let mut commit = |edits: Vec<Edit>| {
+            written.edits += VersionEdit::from(edits.clone()).encode().len() as u64;
+            let before = fs.counts().bytes_written;
+            core.lock_catalog().commit(core, edits).unwrap();
+            written.all += fs.counts().bytes_written - before;
+        };
+        let create = |i: u32| {
+            let name = format!("{i:0250}").into_bytes().into();
+            Edit::CreatePartition { root, name, tree: core.new_tree_id() }
+        };
+        commit((0..partitions).map(create).collect());
+        for i in 0..edits {
+            commit(vec![create(partitions + i)]);
+        }
+        // Large edits, so that there are several snapshots.
+        for part in 0..20 {
+            let first = partitions + edits + part * 2_000;
+            commit((first..first + 2_000).map(create).collect());
+        }
+        let snapshot = core.lock_catalog().state.snapshot().encode().len() as u64;
+        assert!(snapshot > 4 << 20, "the test is about large ones: {snapshot} bytes");
+        let most = 4 * written.edits + snapshot;
+        assert!(written.all <= most, "{written:?} with a snapshot of {snapshot} bytes");
+        println!("{written:?} with a snapshot of {snapshot} bytes");
+        drop(db);
+        let db = Database::builder("/db").file_system(Arc::new(fs)).open().unwrap();
+        let known = db.core().lock_catalog().state.partitions_of(root).count();
+        assert_eq!(known, (partitions + edits + 40_000) as usize);
+    }
+
+    #[derive(Debug, Default)]
+    struct Written {
+        edits: u64,
+        all: u64,
     }
 }

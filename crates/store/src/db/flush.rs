@@ -46,7 +46,7 @@ impl Core {
         // A writer may hold the lock while it waits for this very flush: it must hear of it before
         // the lock is asked for, and removes the old segments itself if it has the lock.
         self.work.tell_done();
-        if let Some(mut state) = self.write.try_lock() {
+        if let Some(mut state) = self.try_lock_write() {
             self.give_up_logs(&mut state);
         }
         Ok(true)
@@ -103,7 +103,7 @@ impl Core {
             self.warm_flushed(&tree.levels.get(), &table);
             opened.push((tree, table));
         }
-        let mut catalog = self.catalog.lock();
+        let mut catalog = self.lock_catalog();
         tables.keep();
         shared.into_iter().for_each(SharedWriter::keep);
         let mut edits = self.edits_of_created(&catalog.state, &memtable.created());

@@ -18,12 +18,8 @@ use crate::{
     partition::Router,
     sync::primitive::Arc,
     table::{Table, TableMeta, TableWriter},
-    types::Kind,
-    version::{
-        edit::Edit,
-        levels::{LEVELS_MAX, Levels},
-        state::CatalogState,
-    },
+    types::{Kind, LEVELS_MAX},
+    version::{edit::Edit, levels::Levels, state::CatalogState},
 };
 
 /// How many tables are written at a time, where neighbouring keys are in different partitions.
@@ -144,7 +140,7 @@ impl Core {
     fn install_ingested(&self, inner: &KeyspaceInner, mut outputs: Vec<Output<'_>>) -> Result<()> {
         let names: Vec<&[u8]> = outputs.iter().map(|output| &*output.name).collect();
         let trees = self.create_partitions(inner, &names)?;
-        let mut state = self.write.lock();
+        let mut state = self.lock_write();
         self.check_running()?;
         // Reads take the first version that they meet, memtables first: older writes to these
         // sub-trees must not lie above the ingested ones.
@@ -174,7 +170,7 @@ impl Core {
         }
         // What is ingested is durable at once, so what was written before it must be.
         self.sync_logs(&mut state, PersistMode::SyncData)?;
-        let mut catalog = self.catalog.lock();
+        let mut catalog = self.lock_catalog();
         outputs.iter_mut().for_each(|output| output.metas.keep());
         if trees.iter().any(|tree| tree.dropped.load(Ordering::Acquire)) {
             opened.iter().for_each(|(.., table)| table.mark_obsolete());

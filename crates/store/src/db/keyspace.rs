@@ -89,6 +89,16 @@ impl Keyspace {
         &self.handle.core
     }
 
+    /// Refuses a keyspace that is not of the open database `handle`.
+    pub(super) fn check_is_of(&self, handle: &Handle) -> Result<()> {
+        if Arc::ptr_eq(&self.handle.core, &handle.core) {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument(
+            format!("keyspace {:?} belongs to another database", self.name()).into(),
+        ))
+    }
+
     /// Sets the value of `key`. O(log n) in memory, and one append to the log.
     ///
     /// # Errors
@@ -385,9 +395,8 @@ impl Keyspace {
 
     /// The keys that begin with `prefix`, from both ends.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter {
-        let prefix = prefix.as_ref();
-        let to = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-        self.iter_at(Bound::Included(prefix.into()), to, None)
+        let (from, to) = prefix_bounds(prefix.as_ref());
+        self.iter_at(from, to, None)
     }
 
     /// The smallest key with its value.
@@ -419,12 +428,12 @@ impl Keyspace {
         self.inner.check_live()?;
         for tree in self.inner.tree.get().with_partitions() {
             match self.core().compact_all(&tree) {
-                // A partition that was dropped meanwhile is compact.
-                Err(_) if tree.dropped.load(Ordering::Acquire) && tree.is_partition => {}
+                // What was cleared or dropped meanwhile is compact.
+                Err(_) if tree.dropped.load(Ordering::Acquire) => {}
                 result => result?,
             }
         }
-        Ok(())
+        self.inner.check_live()
     }
 
     /// Removes all keys at once: in constant time, and without tombstones.
@@ -530,6 +539,12 @@ pub(crate) type KeyBound = Bound<Box<[u8]>>;
 pub(crate) fn owned_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> (KeyBound, KeyBound) {
     let own = |bound: Bound<&K>| bound.map(|key| Box::from(key.as_ref()));
     (own(range.start_bound()), own(range.end_bound()))
+}
+
+/// The bounds of the keys that begin with `prefix`.
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> (KeyBound, KeyBound) {
+    let to = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    (Bound::Included(prefix.into()), to)
 }
 
 impl fmt::Debug for Keyspace {

@@ -7,24 +7,22 @@ use std::sync::{Weak, atomic::Ordering};
 
 use super::{
     core::{Catalog, Core, Tree},
+    hold::Held,
     keyspace::{KeyspaceInner, Retired},
     write::WriteState,
 };
 use crate::{
     error::{Error, Result},
     options::{KeyspaceOptions, PersistMode},
-    partition::{PartitionMap, Router},
+    partition::{NAME_BYTES_MAX, PartitionMap, Router},
     sync::{
         limbo::Limbo,
-        primitive::{Arc, AtomicBool, Mutex, MutexGuard},
+        primitive::{Arc, AtomicBool, Mutex},
         published::Published,
     },
     types::SeqNo,
     version::{edit::Edit, levels::Levels},
 };
-
-/// The longest name of a keyspace, in bytes.
-const NAME_BYTES_MAX: usize = 255;
 
 impl Core {
     /// Opens a keyspace, or creates it.
@@ -40,7 +38,7 @@ impl Core {
         }
         options.check()?;
         let router = Router::new(&options.partitions, &self.functions)?;
-        let mut catalog = self.catalog.lock();
+        let mut catalog = self.lock_catalog();
         if let Some(inner) = catalog.keyspaces.get(name) {
             return Ok(Arc::clone(inner));
         }
@@ -64,7 +62,7 @@ impl Core {
 
     /// Drops a keyspace; says whether it was there.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<bool> {
-        let inner = self.catalog.lock().keyspaces.get(name).cloned();
+        let inner = self.lock_catalog().keyspaces.get(name).cloned();
         let Some(inner) = inner else { return Ok(false) };
         self.retire_tree(&inner, true)
     }
@@ -81,7 +79,7 @@ impl Core {
     /// keyspace is dropped. Says whether the keyspace was there.
     fn retire_tree(&self, inner: &Arc<KeyspaceInner>, drop_keyspace: bool) -> Result<bool> {
         let mut state = self.lock_to_drop()?;
-        let mut catalog = self.catalog.lock();
+        let mut catalog = self.lock_catalog();
         if inner.dropped.load(Ordering::Acquire) {
             return Ok(false);
         }
@@ -118,9 +116,9 @@ impl Core {
     ///
     /// So what was written before must be durable: after a crash the state is that of a moment, never
     /// a later change without an earlier write. Most of it is synced before anyone waits for the lock.
-    pub(super) fn lock_to_drop(&self) -> Result<MutexGuard<'_, WriteState>> {
+    pub(super) fn lock_to_drop(&self) -> Result<Held<'_, WriteState>> {
         {
-            let mut state = self.write.lock();
+            let mut state = self.lock_write();
             self.check_running()?;
             self.give_up_logs(&mut state);
             // After a flush there is nothing to be synced, not even the file's name.
@@ -129,7 +127,7 @@ impl Core {
             }
         }
         self.persist(PersistMode::SyncData)?;
-        let mut state = self.write.lock();
+        let mut state = self.lock_write();
         self.check_running()?;
         self.sync_logs(&mut state, PersistMode::SyncData)?;
         Ok(state)
@@ -150,8 +148,8 @@ impl Core {
     /// Makes the drop of the sub-trees `gone` at number `at` visible, and gives up their files.
     pub(super) fn end_drop(
         &self,
-        state: MutexGuard<'_, WriteState>,
-        catalog: MutexGuard<'_, Catalog>,
+        state: Held<'_, WriteState>,
+        catalog: Held<'_, Catalog>,
         gone: &[Arc<Tree>],
         at: SeqNo,
     ) {
@@ -204,7 +202,7 @@ impl Core {
     }
 
     fn flush_and_close_log(&self) {
-        let mut state = self.write.lock();
+        let mut state = self.lock_write();
         if self.check_running().is_err() {
             return;
         }
@@ -220,7 +218,7 @@ impl Core {
                 Err(_) => break false,
             }
         };
-        let mut state = self.write.lock();
+        let mut state = self.lock_write();
         // A log that holds unflushed records must be durable before it claims a clean end.
         if !flushed && self.sync_logs(&mut state, PersistMode::SyncData).is_err() {
             return;

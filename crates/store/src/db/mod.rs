@@ -7,6 +7,8 @@ mod checkpoint;
 pub(crate) mod core;
 mod counters;
 mod flush;
+mod health;
+mod hold;
 mod ingest;
 mod keyspace;
 mod lifecycle;
@@ -122,13 +124,13 @@ impl Database {
     /// Whether there is a keyspace `name`.
     #[must_use]
     pub fn has_keyspace(&self, name: &str) -> bool {
-        self.core().catalog.lock().keyspaces.contains_key(name)
+        self.core().lock_catalog().keyspaces.contains_key(name)
     }
 
     /// The names of all keyspaces, ascending.
     #[must_use]
     pub fn keyspace_names(&self) -> Vec<String> {
-        let catalog = self.core().catalog.lock();
+        let catalog = self.core().lock_catalog();
         let mut names: Vec<String> = catalog.keyspaces.keys().map(|n| n.to_string()).collect();
         names.sort_unstable();
         names

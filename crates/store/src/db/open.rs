@@ -21,6 +21,7 @@ use super::{
     background::Work,
     core::{Catalog, Core, MemView, RESERVED_FILES, Tree, Trees},
     counters::Counters,
+    health::Health,
     keyspace::KeyspaceInner,
     snapshot::Snapshots,
     write::{WriteState, insert_record},
@@ -39,7 +40,7 @@ use crate::{
     partition::{Functions, PartitionMap, Router},
     sync::{
         limbo::Limbo,
-        primitive::{Arc, AtomicU32, AtomicU64, Mutex},
+        primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex},
         published::Published,
     },
     table::{BlockCache, Table, TableContext, TableCounters, home_path, value_path},
@@ -109,7 +110,9 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         snapshots: Snapshots::default(),
         work: Work::default(),
         counters: Counters::default(),
+        health: Health::default(),
         stopped: Mutex::default(),
+        unwound: AtomicBool::new(false),
         next_file,
         retiring: Mutex::default(),
         _lock: lock,
@@ -326,9 +329,9 @@ fn replay(
 impl Core {
     /// Makes it durable that no older segment than the present one is needed, and removes them.
     fn forget_old_logs(&self) -> Result<()> {
-        let mut state = self.write.lock();
+        let mut state = self.lock_write();
         let (segment, lsn) = (state.log.header().id, state.log.header().base);
-        let mut catalog = self.catalog.lock();
+        let mut catalog = self.lock_catalog();
         if catalog.state.log_floor < segment {
             let last_seq = Edit::LastSeq { seq: state.next_seq - 1 };
             catalog.commit(self, vec![Edit::LogFloor { segment, lsn }, last_seq])?;
@@ -343,7 +346,7 @@ impl Core {
         let mut known: HashSet<PathBuf> = HashSet::new();
         known.insert(segment_path(&self.dir, self.log_floor.load(Ordering::Acquire)));
         {
-            let catalog = self.catalog.lock();
+            let catalog = self.lock_catalog();
             known.insert(catalog.manifest.path().to_owned());
             for meta in catalog.state.tables() {
                 known.insert(home_path(&self.dir, meta));

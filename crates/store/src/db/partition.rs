@@ -45,7 +45,7 @@ impl Core {
         names: &[&[u8]],
     ) -> Result<Vec<Arc<Tree>>> {
         names.iter().try_for_each(|name| Router::check_name(name))?;
-        let mut state = self.write.lock();
+        let mut state = self.lock_write();
         self.check_running()?;
         if inner.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped(Arc::clone(&inner.name)));
@@ -83,7 +83,9 @@ impl Core {
         map: &PartitionMap,
         created: &[Creation],
     ) -> Result<Arc<PartitionMap>> {
-        self.log_records(state, &[Arc::from(encode_creations(created))])?;
+        let logged = self.log_records(state, &[Arc::from(encode_creations(created))]);
+        self.health.note_write(1, &logged);
+        logged?;
         self.mem.get().active.add_created(created);
         let new: Vec<Arc<Tree>> = created
             .iter()
@@ -130,7 +132,7 @@ impl Core {
         }
         drop(before);
         let mut state = self.lock_to_drop()?;
-        let mut catalog = self.catalog.lock();
+        let mut catalog = self.lock_catalog();
         inner.check_live()?;
         let root = inner.tree.get();
         let (Some(partitions), before) = (&root.partitions, root.partition_map()) else {

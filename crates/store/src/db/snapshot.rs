@@ -6,10 +6,13 @@ use std::{
     ops::{Bound, RangeBounds},
 };
 
-use super::{Handle, keyspace::Keyspace};
+use super::{
+    Handle,
+    keyspace::{KeyBound, Keyspace, prefix_bounds},
+};
 use crate::{
     error::Result,
-    iter::{Iter, prefix_end},
+    iter::{Ends, Iter},
     slice::Slice,
     sync::primitive::{Arc, Mutex},
     types::SeqNo,
@@ -88,13 +91,35 @@ impl Snapshot {
         Self { handle, seq }
     }
 
+    /// What reads of `keyspace` see.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for a keyspace of another database, or of an earlier opening of this
+    /// one: its writes are numbered otherwise.
+    ///
+    /// [`Error::InvalidArgument`]: crate::Error::InvalidArgument
+    pub(super) fn seq_in(&self, keyspace: &Keyspace) -> Result<Option<SeqNo>> {
+        keyspace.check_is_of(&self.handle)?;
+        Ok(Some(self.seq))
+    }
+
+    /// The ends of a range of `keyspace`; of a failed scan as [`Snapshot::seq_in`] fails.
+    pub(super) fn ends_in(&self, keyspace: &Keyspace, from: KeyBound, to: KeyBound) -> Ends {
+        match self.seq_in(keyspace) {
+            Ok(seq) => keyspace.ends_at(from, to, seq),
+            Err(error) => Ends::failed(error),
+        }
+    }
+
     /// The value of `key` in `keyspace` at the snapshot's moment.
     ///
     /// # Errors
     ///
-    /// As [`Keyspace::get`].
+    /// As [`Keyspace::get`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a keyspace of
+    /// another database, as in all reads through a snapshot. Iterators return it as their only item.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        keyspace.get_at(key.as_ref(), Some(self.seq))
+        keyspace.get_at(key.as_ref(), self.seq_in(keyspace)?)
     }
 
     /// Whether `keyspace` held `key` at the snapshot's moment.
@@ -103,7 +128,7 @@ impl Snapshot {
     ///
     /// As [`Keyspace::get`].
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(keyspace.find_at(key.as_ref(), Some(self.seq))?.is_some())
+        Ok(keyspace.find_at(key.as_ref(), self.seq_in(keyspace)?)?.is_some())
     }
 
     /// The values of many keys, in the order of `keys`.
@@ -116,28 +141,27 @@ impl Snapshot {
         keyspace: &Keyspace,
         keys: &[K],
     ) -> Result<Vec<Option<Slice>>> {
-        keyspace.multi_get_at(keys, Some(self.seq))
+        keyspace.multi_get_at(keys, self.seq_in(keyspace)?)
     }
 
     /// The keys of a range with their values, from both ends.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Iter {
         let (from, to) = super::keyspace::owned_bounds(&range);
-        keyspace.iter_at(from, to, Some(self.seq))
+        Iter::new(self.ends_in(keyspace, from, to))
     }
 
     /// All keys with their values, from both ends.
     #[must_use]
     pub fn iter(&self, keyspace: &Keyspace) -> Iter {
-        keyspace.iter_at(Bound::Unbounded, Bound::Unbounded, Some(self.seq))
+        Iter::new(self.ends_in(keyspace, Bound::Unbounded, Bound::Unbounded))
     }
 
     /// The keys that begin with `prefix`, from both ends.
     #[must_use]
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Iter {
-        let prefix = prefix.as_ref();
-        let to = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-        keyspace.iter_at(Bound::Included(prefix.into()), to, Some(self.seq))
+        let (from, to) = prefix_bounds(prefix.as_ref());
+        Iter::new(self.ends_in(keyspace, from, to))
     }
 
     /// The smallest key with its value.

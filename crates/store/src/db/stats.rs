@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::core::{Core, Tree};
-use crate::{io::ReadEngineKind, version::levels::Levels};
+use crate::{error::Corruption, io::ReadEngineKind, version::levels::Levels};
 
 /// What a database holds and did since it was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,8 +72,30 @@ pub struct Stats {
     pub compacted_written_bytes: u64,
     /// Flushes and compactions that failed; they are tried again.
     pub failed_jobs: u64,
-    /// Why background work fails at present.
+    /// Why background work fails at present: the last flush or the last compaction that was tried. None
+    /// once one of its kind succeeded or nothing of it is left to be done.
     pub failure: Option<String>,
+    /// Why writes fail at present. None once a write of the same kind (of entries, or of keyspaces and
+    /// tables) succeeded; stays where writes are stopped until the database is reopened. Writes that
+    /// were refused for their arguments are no failures.
+    pub write_failure: Option<String>,
+    /// True if writes are stopped until the database is reopened: a sync failed, or a thread panicked
+    /// while it wrote.
+    pub writes_stopped: bool,
+    /// Batches that were not committed, and changes of keyspaces and tables that were not made.
+    pub failed_writes: u64,
+    /// Syncs of the log and of the manifest that failed.
+    pub failed_syncs: u64,
+    /// Reads of tables that the operating system refused.
+    pub failed_reads: u64,
+    /// What it said to the last of them, with the file.
+    pub last_failed_read: Option<String>,
+    /// Reads of tables that met damage; each that meets the same damage counts.
+    pub damage_met: u64,
+    /// The damage that was met last, with the file and the place.
+    pub last_damage: Option<Corruption>,
+    /// Files that are not needed any more and could not be removed. The next open tries again.
+    pub failed_removals: u64,
     /// Tables that flushes and compactions wrote with a model.
     pub tables_trained: u64,
     /// Tables that they wrote without: the keyspace has no models, or writers were many.
@@ -136,7 +158,7 @@ impl Core {
     /// What the database holds and did.
     pub(crate) fn stats(&self) -> Stats {
         let mut keyspaces: Vec<KeyspaceStats> = {
-            let catalog = self.catalog.lock();
+            let catalog = self.lock_catalog();
             catalog
                 .keyspaces
                 .values()
@@ -179,6 +201,15 @@ impl Core {
             compacted_written_bytes: get(&counters.compacted_written_bytes),
             failed_jobs: get(&counters.failed_jobs),
             failure: self.work.failure().map(|error| error.to_string()),
+            write_failure: self.write_failure().map(|error| error.to_string()),
+            writes_stopped: self.check_running().is_err(),
+            failed_writes: get(&self.health.failed_writes),
+            failed_syncs: get(&self.health.failed_syncs),
+            failed_reads: get(&tables.failed_reads),
+            last_failed_read: tables.last_failed_read().map(|error| error.to_string()),
+            damage_met: get(&tables.damage_met),
+            last_damage: tables.last_damage(),
+            failed_removals: get(&counters.failed_removals) + get(&tables.removals_failed),
             tables_trained: get(&counters.tables_trained),
             tables_untrained: get(&counters.tables_untrained),
             tables_trained_reading: get(&counters.tables_trained_reading),

@@ -40,7 +40,9 @@ pub(crate) struct WriteState {
 
 /// A batch on its way through the queue.
 pub(crate) struct Pending {
-    record: Mutex<Arc<[u8]>>,
+    /// Taken by the commit.
+    record: Mutex<Option<Arc<[u8]>>>,
+    bytes: usize,
     operations: u32,
     durability: PersistMode,
     result: Mutex<Option<Result<()>>>,
@@ -71,9 +73,11 @@ impl Core {
         operations: u32,
         durability: PersistMode,
     ) -> Arc<Pending> {
-        self.delay_writer(record.len());
+        let bytes = record.len();
+        self.delay_writer(bytes);
         let pending = Arc::new(Pending {
-            record: Mutex::new(Arc::from(record)),
+            record: Mutex::new(Some(Arc::from(record))),
+            bytes,
             operations,
             durability,
             result: Mutex::new(None),
@@ -87,40 +91,45 @@ impl Core {
         if let Some(result) = pending.result.lock().take() {
             return result;
         }
-        let mut state = self.write.lock();
+        let mut state = self.lock_write();
         if pending.result.lock().is_none() {
             self.commit_queued(&mut state);
         }
         drop(state);
         self.run_inline();
+        // A batch is in the queue until it is done, and whatever takes it from there gives it a result.
         let result = pending.result.lock().take();
-        debug_assert!(result.is_some(), "a batch is in the queue until it is done");
-        result.unwrap_or(Ok(()))
+        result.unwrap_or_else(|| {
+            let lost = Error::Internal("a batch is neither queued nor done".into());
+            self.stop(&lost);
+            Err(lost)
+        })
     }
 
     /// Sees to it that all batches queued so far are committed; their owners take the results.
     pub(crate) fn commit_submitted(&self) {
-        self.commit_queued(&mut self.write.lock());
+        self.commit_queued(&mut self.lock_write());
         self.run_inline();
     }
 
     /// Commits everything queued, in groups.
     fn commit_queued(&self, state: &mut WriteState) {
-        let queued = std::mem::take(&mut *self.queue.lock());
-        self.counters.note_writers(queued.len());
-        let mut rest = &queued[..];
+        let taken = Taken { core: self, queued: std::mem::take(&mut *self.queue.lock()) };
+        self.counters.note_writers(taken.queued.len());
+        let mut rest = &taken.queued[..];
         while !rest.is_empty() {
             let mut bytes = 0;
             let len = rest
                 .iter()
                 .take_while(|pending| {
                     let fits = bytes < GROUP_BYTES_MAX;
-                    bytes += pending.record.lock().len();
+                    bytes += pending.bytes;
                     fits
                 })
                 .count();
             let (group, others) = rest.split_at(len);
             let result = self.commit_group(state, group);
+            self.health.note_write(group.len(), &result);
             for pending in group {
                 *pending.result.lock() = Some(result.clone());
             }
@@ -136,19 +145,9 @@ impl Core {
         if operations > SEQ_END.saturating_sub(first_seq) {
             return Err(Error::InvalidArgument("all numbers of writes are used up".into()));
         }
-        let mut seq = first_seq;
-        let records: Vec<Arc<[u8]>> = group
-            .iter()
-            .map(|pending| {
-                let mut record = pending.record.lock();
-                if let Some(bytes) = Arc::get_mut(&mut record) {
-                    batch::set_first_seq(bytes, seq);
-                }
-                seq += SeqNo::from(pending.operations);
-                Arc::clone(&record)
-            })
-            .collect();
+        let records = number_records(group, first_seq)?;
         self.log_records(state, &records)?;
+        let seq = first_seq + operations;
         // The numbers are used up even if the sync fails: the record may be replayed.
         state.next_seq = seq;
         let durability = group.iter().map(|p| p.durability).max().unwrap_or_default();
@@ -156,9 +155,11 @@ impl Core {
             self.sync_logs(state, durability)?;
         }
         let memtable = Arc::clone(&self.mem.get().active);
-        let mut inserted = first_seq;
-        for record in &records {
-            inserted = insert_record(&memtable, record, inserted);
+        let insert = |seq, record| insert_record(&memtable, record, seq);
+        if records.iter().fold(first_seq, insert) != seq {
+            let cause = Error::Internal("a group of writes has lost operations".into());
+            self.stop(&cause);
+            return Err(cause);
         }
         self.counters.written_entries.fetch_add(seq - first_seq, Ordering::Relaxed);
         self.visible.store(seq - 1, Ordering::Release);
@@ -218,6 +219,7 @@ impl Core {
             match log.sync(all) {
                 Ok(lsn) => durable = lsn,
                 Err(cause) => {
+                    self.health.note_failed_sync();
                     // What the disk holds now is unknown: nothing may be acknowledged after this.
                     self.stop(&cause);
                     return Err(cause);
@@ -230,7 +232,7 @@ impl Core {
     /// Makes everything written so far survive what `mode` says. Writers go on while the disk is
     /// waited for.
     pub(crate) fn persist(&self, mode: PersistMode) -> Result<()> {
-        let mut state = self.write.lock();
+        let mut state = self.lock_write();
         self.check_running()?;
         if mode == PersistMode::Buffer {
             return Ok(());
@@ -247,6 +249,7 @@ impl Core {
         for sync in syncs {
             let outcome = sync.run();
             if let Err(cause) = &outcome {
+                self.health.note_failed_sync();
                 // As in `sync_logs`, and before anyone waits for the write lock.
                 self.stop(cause);
             }
@@ -256,7 +259,7 @@ impl Core {
                 break;
             }
         }
-        self.note_syncs(&mut self.write.lock(), &outcomes)
+        self.note_syncs(&mut self.lock_write(), &outcomes)
     }
 
     /// Takes note of syncs that were done apart. A segment that has gone meanwhile is not needed.
@@ -337,11 +340,43 @@ impl Core {
     }
 }
 
-/// Inserts all operations of a record, numbered from `seq`; returns the next number.
+/// What was taken out of the queue to be committed.
+struct Taken<'c> {
+    core: &'c Core,
+    queued: Vec<Arc<Pending>>,
+}
+
+impl Drop for Taken<'_> {
+    /// Gives a result to every batch, also if this thread unwinds: what was being done then is half done,
+    /// and nobody may take it for done.
+    fn drop(&mut self) {
+        for pending in &self.queued {
+            let mut result = pending.result.lock();
+            if result.is_none() {
+                *result = Some(Err(Error::WritesStopped(Arc::new(self.core.stop_after_panic()))));
+            }
+        }
+    }
+}
+
+/// Takes the records of a group, numbered from `seq` on.
+fn number_records(group: &[Arc<Pending>], mut seq: SeqNo) -> Result<Vec<Arc<[u8]>>> {
+    let number = |pending: &Arc<Pending>| {
+        let mut record = pending.record.lock().take()?;
+        // Nothing else has had it so far.
+        batch::set_first_seq(Arc::get_mut(&mut record)?, seq);
+        seq += SeqNo::from(pending.operations);
+        Some(record)
+    };
+    let records: Option<Vec<_>> = group.iter().map(number).collect();
+    records.ok_or_else(|| Error::Internal("the record of a batch is not the commit's own".into()))
+}
+
+/// Inserts all operations of a record that was built here or checked before, numbered from `seq`; returns
+/// the number after the last.
 pub(crate) fn insert_record(memtable: &Memtable, record: &Arc<[u8]>, mut seq: SeqNo) -> SeqNo {
     memtable.charge_record(record);
-    let Ok(batch) = Batch::decode(record) else { return seq };
-    for operation in batch.ops() {
+    for operation in Batch::built(record).ops() {
         memtable.insert(record, &operation, seq);
         seq += 1;
     }

@@ -264,6 +264,15 @@ impl<'a> Batch<'a> {
         Ok(batch)
     }
 
+    /// A payload that [`BatchBuilder`] built, or that was decoded before: it is not checked as a whole, and
+    /// [`Batch::ops`] ends early where it is not one.
+    pub(crate) fn built(payload: &'a [u8]) -> Self {
+        let seq = payload.first_chunk::<8>().copied().unwrap_or_default();
+        let count =
+            payload.get(8..).and_then(<[u8]>::first_chunk::<4>).copied().unwrap_or_default();
+        Self { payload, first_seq: u64::from_le_bytes(seq), count: u32::from_le_bytes(count) }
+    }
+
     /// The sequence number of the first operation.
     pub(crate) fn first_seq(&self) -> SeqNo {
         self.first_seq

@@ -225,8 +225,10 @@ pub(crate) async fn load_async(found: Found) -> Result<Slice> {
             begun += VALUE_PART_BYTES;
             flying.push_back(engine.start(part));
         }
-        let Some(pending) = flying.pop_front() else { return value.finish() };
+        let Some(pending) = flying.pop_front() else {
+            return large.table.noted(value.finish());
+        };
         let (result, bytes) = ended(pending).await;
-        value.put(result, &bytes)?;
+        large.table.noted(value.put(result, &bytes))?;
     }
 }

@@ -55,7 +55,14 @@ impl Table {
         let counters = &self.ctx.counters;
         TableCounters::add(&counters.reads, 1);
         TableCounters::add(&counters.read_bytes, len as u64);
-        read_exact_at(&*self.file, &self.path, pages, u64::from(first) * PAGE_BYTES as u64)
+        let offset = u64::from(first) * PAGE_BYTES as u64;
+        self.noted(read_exact_at(&*self.file, &self.path, pages, offset))
+    }
+
+    /// Counts a read that failed.
+    #[inline]
+    pub(crate) fn noted<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.ctx.counters.note_failure(error))
     }
 
     /// What a read of the pages of a [`Table::span`] is to read.
@@ -79,7 +86,8 @@ impl Table {
         pages: &[u8],
         result: std::io::Result<usize>,
     ) -> Result<()> {
-        check_read(&self.path, u64::from(first) * PAGE_BYTES as u64, pages.len(), result)
+        let offset = u64::from(first) * PAGE_BYTES as u64;
+        self.noted(check_read(&self.path, offset, pages.len(), result))
     }
 
     /// Takes a block, which lies at `address`, out of pages that begin with page `first` and hold all of it,
@@ -106,6 +114,18 @@ impl Table {
     /// Takes a block out of its pages, verifies and unfolds it; `stays` says whether it is for the
     /// cache.
     pub(super) fn unpack(
+        &self,
+        block: u32,
+        address: BlockAddress,
+        pages: &[u8],
+        frame: &mut Vec<u8>,
+        raw: &mut Vec<u8>,
+        stays: bool,
+    ) -> Result<BlockRef> {
+        self.noted(self.unpack_pages(block, address, pages, frame, raw, stays))
+    }
+
+    fn unpack_pages(
         &self,
         block: u32,
         address: BlockAddress,

@@ -17,8 +17,9 @@ use std::{
 };
 
 use crate::{
-    error::Result,
+    error::{Corruption, Error, Result},
     io::{FileSystem, ReadMode, ReadableFile, engine::ReadEngine, open_files::OpenFiles, retry},
+    sync::primitive::Mutex,
     types::{FileId, SeqNo},
 };
 
@@ -112,9 +113,48 @@ pub(crate) struct TableCounters {
     pub(crate) pinned_bytes: AtomicU64,
     /// Files of obsolete tables that could not be removed.
     pub(crate) removals_failed: AtomicU64,
+    /// Reads that met damage.
+    pub(crate) damage_met: AtomicU64,
+    /// Reads that the operating system refused.
+    pub(crate) failed_reads: AtomicU64,
+    /// The last of each.
+    last_failures: Mutex<LastFailures>,
+}
+
+/// What reads of tables met last.
+#[derive(Debug, Default)]
+struct LastFailures {
+    damage: Option<Arc<Corruption>>,
+    read: Option<Error>,
 }
 
 impl TableCounters {
+    /// Counts a read that failed.
+    #[cold]
+    pub(crate) fn note_failure(&self, error: &Error) {
+        match error {
+            Error::Corrupt(damage) => {
+                Self::add(&self.damage_met, 1);
+                self.last_failures.lock().damage = Some(Arc::clone(damage));
+            }
+            Error::Io(_) => {
+                Self::add(&self.failed_reads, 1);
+                self.last_failures.lock().read = Some(error.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// The damage that was met last.
+    pub(crate) fn last_damage(&self) -> Option<Corruption> {
+        self.last_failures.lock().damage.as_deref().cloned()
+    }
+
+    /// The last failure of a read.
+    pub(crate) fn last_failed_read(&self) -> Option<Error> {
+        self.last_failures.lock().read.clone()
+    }
+
     fn add(counter: &AtomicU64, amount: u64) {
         counter.fetch_add(amount, Ordering::Relaxed);
     }

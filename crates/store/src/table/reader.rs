@@ -251,7 +251,7 @@ impl Table {
     pub(crate) fn read_large(&self, pointer: &[u8]) -> Result<Slice> {
         let pointer = self.value_pointer(pointer)?;
         TableCounters::add(&self.ctx.counters.large_value_reads, 1);
-        Ok(Slice::from_shared(self.value_file()?.read(pointer)?))
+        Ok(Slice::from_shared(self.noted(self.value_file()?.read(pointer))?))
     }
 
     /// A read of the value that an entry's pointer names, for a caller that reads its parts.

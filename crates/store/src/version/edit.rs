@@ -11,11 +11,8 @@ use crate::{
     log::{Lsn, segment::BASE_LSN_MAX},
     partition::NAME_BYTES_MAX,
     table::{TableMeta, TablePlace},
-    types::{FileId, KEY_BYTES_MAX, SEQ_END, SeqNo, TreeId},
+    types::{FileId, KEY_BYTES_MAX, LEVELS_MAX, SEQ_END, SeqNo, TreeId},
 };
-
-/// Levels are below this.
-pub(crate) const LEVELS_MAX: u8 = 64;
 
 /// Numbers of files are below this, so that there is always a next one.
 pub(crate) const FILE_ID_END: FileId = 1 << 62;
@@ -57,7 +54,7 @@ pub(crate) enum Edit {
     AddTable {
         /// The sub-tree.
         tree: TreeId,
-        /// The level, below [`LEVELS_MAX`].
+        /// The level, below [`LEVELS_MAX`](crate::types::LEVELS_MAX).
         level: u8,
         /// The table.
         meta: TableMeta,
@@ -351,8 +348,8 @@ impl<'a> Decoder<'a> {
     fn level(&mut self) -> Result<u8, EditFault> {
         let start = self.offset;
         let level = self.u8("a level")?;
-        if level >= LEVELS_MAX {
-            return Err(EditFault { offset: start, expected: "a level below 64" });
+        if usize::from(level) >= LEVELS_MAX {
+            return Err(EditFault { offset: start, expected: "a level below 7" });
         }
         Ok(level)
     }
@@ -426,7 +423,7 @@ impl<'a> Decoder<'a> {
     fn create_keyspace(&mut self) -> Result<Edit, EditFault> {
         let id = self.u32("a keyspace")?;
         let start = self.offset;
-        let name = self.string(usize::MAX, "a name")?;
+        let name = self.string(NAME_BYTES_MAX, "a keyspace's name of up to 255 bytes")?;
         let name = std::str::from_utf8(name)
             .map_err(|_| EditFault { offset: start, expected: "a name in UTF-8" })?;
         let options = self.string(usize::MAX, "options")?;

@@ -13,9 +13,6 @@ use crate::{
     types::{FileId, SeqNo},
 };
 
-/// How many levels a sub-tree has at most.
-pub(crate) const LEVELS_MAX: usize = 7;
-
 /// The tables of one sub-tree.
 #[derive(Default)]
 pub(crate) struct Levels {

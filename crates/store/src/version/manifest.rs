@@ -49,11 +49,17 @@ const CURRENT_TEMPORARY_NAME: &str = "CURRENT.tmp";
 /// `CURRENT` is never this long.
 const CURRENT_BYTES_MAX: u64 = 256;
 
+/// Edits of fewer bytes than this are never worth a new manifest: reading them at opening takes some
+/// milliseconds, and a switch takes four syncs.
+const EDIT_BYTES_MIN: u64 = 4 << 20;
+
 /// The manifest that counts, open for appending.
 pub(crate) struct Manifest {
     path: PathBuf,
     file: Box<dyn WritableFile>,
     seed: FrameSeed,
+    /// The length of the snapshot that the file begins with.
+    snapshot_bytes: u64,
     /// The length of the file.
     bytes: u64,
     /// What of it is durable.
@@ -103,6 +109,7 @@ impl Manifest {
             path,
             file,
             seed,
+            snapshot_bytes: durable_bytes,
             bytes: durable_bytes,
             durable_bytes,
             broken: None,
@@ -119,13 +126,15 @@ impl Manifest {
         if let Some(cause) = &self.broken {
             return Err(Error::WritesStopped(Arc::new(cause.clone())));
         }
-        let outcome = self.append_durably(&edit.encode());
-        if let Err(cause) = &outcome {
-            self.broken = Some(cause.clone());
-        } else if let Err(cause) = self.mark() {
+        let payload = edit.encode();
+        // Stays if this thread unwinds: nothing may follow what was half written.
+        self.broken = Some(Error::Internal("a thread panicked in an edit of the manifest".into()));
+        let outcome = self.append_durably(&payload);
+        self.broken = match &outcome {
+            Err(cause) => Some(cause.clone()),
             // The record is durable all the same; only no other may follow what was half written.
-            self.broken = Some(cause);
-        }
+            Ok(()) => self.mark().err(),
+        };
         outcome
     }
 
@@ -162,8 +171,20 @@ impl Manifest {
     }
 
     /// Bytes of the file.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Returns true if the edits since the file's snapshot have outgrown it, so that a new manifest, with
+    /// a new snapshot, is worth writing.
+    ///
+    /// The bound is relative to the snapshot: one of a fixed size would have a large catalog written anew
+    /// at every edit. So all that is ever written of snapshots is less than the edits and the last
+    /// snapshot together, and reading a manifest costs at most twice its snapshot and
+    /// [`EDIT_BYTES_MIN`].
+    pub(crate) fn is_outgrown(&self) -> bool {
+        self.bytes - self.snapshot_bytes > self.snapshot_bytes.max(EDIT_BYTES_MIN)
     }
 
     /// The file.

@@ -9,11 +9,11 @@ use std::{
     sync::Arc,
 };
 
-use super::edit::{Edit, LEVELS_MAX, VersionEdit};
+use super::edit::{Edit, VersionEdit};
 use crate::{
     log::{LogStart, Lsn},
     table::TableMeta,
-    types::{FileId, SeqNo, TreeId},
+    types::{FileId, LEVELS_MAX, SeqNo, TreeId},
 };
 
 /// A keyspace, as the manifest knows it.
@@ -299,7 +299,7 @@ impl CatalogState {
     }
 
     fn add_table(&mut self, tree: TreeId, level: u8, meta: &TableMeta) -> Result<(), String> {
-        if level >= LEVELS_MAX {
+        if usize::from(level) >= LEVELS_MAX {
             return Err(format!("level {level} of sub-tree {tree}"));
         }
         let state = self.tree(tree)?;

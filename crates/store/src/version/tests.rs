@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::{collection::vec, prelude::*};
 
 use super::{
-    edit::{Edit, FILE_ID_END, LEVELS_MAX, VersionEdit},
+    edit::{Edit, FILE_ID_END, VersionEdit},
     manifest::{MANIFEST_HEADER_BYTES, Manifest, read_manifest},
     state::CatalogState,
 };
@@ -54,6 +54,30 @@ fn edits() -> Vec<Edit> {
         Edit::NextIds { file: 12, tree: 5, keyspace: 4 },
         Edit::LastSeq { seq: 77 },
     ]
+}
+
+/// The levels of a database are 0 to 6, and nothing else is read as one.
+#[test]
+fn a_level_that_no_sub_tree_has_is_damage() {
+    for level in [7, 40, 63, 255] {
+        for meta in [meta(9), shared_meta(13), ranged(meta(15)), ranged(shared_meta(16))] {
+            let add = VersionEdit::from(vec![Edit::AddTable { tree: 1, level, meta }]);
+            let fault = VersionEdit::decode(&add.encode()).expect_err("a level that is none");
+            assert_eq!(fault.expected, "a level below 7");
+        }
+        let remove = VersionEdit::from(vec![Edit::RemoveTable { tree: 1, level, id: 9 }]);
+        assert!(VersionEdit::decode(&remove.encode()).is_err());
+    }
+}
+
+#[test]
+fn a_name_that_no_keyspace_can_have_is_damage() {
+    let named = |len: usize| {
+        let (name, options) = ("n".repeat(len), Vec::new());
+        VersionEdit::from(vec![Edit::CreateKeyspace { id: 1, name, options, tree: 1 }])
+    };
+    assert!(VersionEdit::decode(&named(255).encode()).is_ok());
+    assert!(VersionEdit::decode(&named(256).encode()).is_err());
 }
 
 /// Edits of every kind.
@@ -243,7 +267,7 @@ fn contradictions_are_refused_and_change_nothing() {
         Edit::ReplaceTree { keyspace: 5, old: 8, new: 3 },
         Edit::AddTable { tree: 1, level: 0, meta: meta(30) },
         Edit::AddTable { tree: 8, level: 0, meta: meta(20) },
-        Edit::AddTable { tree: 8, level: LEVELS_MAX, meta: meta(30) },
+        Edit::AddTable { tree: 8, level: 7, meta: meta(30) },
         Edit::RemoveTable { tree: 8, level: 0, id: 20 },
         Edit::RemoveTable { tree: 8, level: 9, id: 20 },
         Edit::RemoveTable { tree: 8, level: 1, id: 21 },

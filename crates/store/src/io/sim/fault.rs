@@ -79,6 +79,8 @@ pub enum Fault {
     Interrupted,
     /// A read or write does at most so many bytes. Other calls are not touched.
     Short(usize),
+    /// The calling thread panics before anything is done, as it would at a fault of the program.
+    Panic,
 }
 
 impl Fault {
@@ -87,7 +89,7 @@ impl Fault {
             Self::Eio => rustix::io::Errno::IO,
             Self::NoSpace => rustix::io::Errno::NOSPC,
             Self::Interrupted => rustix::io::Errno::INTR,
-            Self::Short(_) => return None,
+            Self::Short(_) | Self::Panic => return None,
         };
         Some(errno.into())
     }

@@ -189,6 +189,7 @@ impl State {
         match (fault.error(), fault) {
             (Some(error), _) => Err(error),
             (None, Fault::Short(bytes_max)) => Ok(Permit { bytes_max }),
+            (None, Fault::Panic) => panic!("an injected panic at {kind:?} of {}", path.display()),
             (None, _) => Ok(Permit { bytes_max: usize::MAX }),
         }
     }

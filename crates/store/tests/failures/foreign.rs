@@ -1,0 +1,78 @@
+//! A handle of one database is refused by every call of another.
+
+use std::{
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use rhumb::{Database, Error, Keyspace, KeyspaceOptions, Partitioning, Result, io::sim::SimFs};
+
+fn open(dir: &str, fs: &SimFs, partitions: Partitioning) -> (Database, Keyspace) {
+    let builder = Database::builder(dir).file_system(Arc::new(fs.clone())).background_threads(0);
+    let db = builder.open().unwrap();
+    let options = KeyspaceOptions { partitions, ..KeyspaceOptions::default() };
+    let keyspace = db.keyspace("k", options).unwrap();
+    for i in 0..10_u8 {
+        keyspace.insert([i], dir).unwrap();
+    }
+    (db, keyspace)
+}
+
+fn assert_refused<T>(result: Result<T>) {
+    match result {
+        Ok(_) => panic!("a snapshot of one database reads another's keyspace"),
+        Err(Error::InvalidArgument(what)) => assert!(what.contains("another database"), "{what}"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What a future says at once.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn check(partitions: &Partitioning) {
+    let fs = SimFs::new(1);
+    let (db, own) = open("/one", &fs, partitions.clone());
+    let (other, foreign) = open("/two", &fs, partitions.clone());
+    let snapshot = db.snapshot();
+    assert_refused(snapshot.get(&foreign, [1]));
+    assert_refused(snapshot.contains_key(&foreign, [1]));
+    assert_refused(snapshot.multi_get(&foreign, &[[1], [2]]));
+    assert_refused(snapshot.first_key_value(&foreign));
+    assert_refused(snapshot.last_key_value(&foreign));
+    for mut iter in [
+        snapshot.iter(&foreign),
+        snapshot.range(&foreign, [1]..[5]),
+        snapshot.prefix(&foreign, [1]),
+    ] {
+        assert_refused(iter.next().expect("an error"));
+        assert!(iter.next().is_none() && iter.next_back().is_none());
+    }
+    assert_refused(at_once(snapshot.get_async(&foreign, [1])));
+    assert_refused(at_once(snapshot.multi_get_async(&foreign, &[[1], [2]])));
+    assert_refused(at_once(snapshot.iter_async(&foreign).next()).expect("an error"));
+    assert_refused(at_once(snapshot.range_async(&foreign, [1]..[5]).next()).expect("an error"));
+    assert_refused(at_once(snapshot.prefix_async(&foreign, [1]).next()).expect("an error"));
+    let mut batch = db.batch();
+    batch.insert(&own, [1], "new");
+    batch.delete_range(&foreign, [1]..[5]);
+    assert_refused(batch.commit());
+
+    assert_eq!(snapshot.get(&own, [1]).unwrap().unwrap(), b"/one");
+    assert_eq!(snapshot.iter(&own).count(), 10);
+    // The same directory, opened again, is another database: its writes may be numbered otherwise.
+    drop((other, foreign));
+    let (_again, reopened) = open("/two", &fs, partitions.clone());
+    assert_refused(snapshot.get(&reopened, [1]));
+}
+
+#[test]
+fn a_snapshot_reads_keyspaces_of_its_own_database_alone() {
+    check(&Partitioning::None);
+    check(&Partitioning::PrefixLength(1));
+}
