@@ -302,7 +302,12 @@ impl Memtable {
 
     /// Whether any entry or range tombstone of `tree` lies here. O(log n).
     pub(crate) fn contains_tree(&self, tree: TreeId) -> bool {
-        each!(&self.entries, entries => entries.contains_tree(tree)) || self.has_ranges_of(tree)
+        self.has_entries_of(tree) || self.has_ranges_of(tree)
+    }
+
+    /// Whether any entry of `tree` lies here. O(log n).
+    pub(crate) fn has_entries_of(&self, tree: TreeId) -> bool {
+        each!(&self.entries, entries => entries.contains_tree(tree))
     }
 
     /// The sub-trees that have entries or range tombstones, ascending.

@@ -448,6 +448,9 @@ impl<S: Schema> Core<S> {
         if leaf.is_open() && leaf.open_next(locked, at, word) {
             return Err(Refused::Moved);
         }
+        if locked.is_vacant() {
+            leaf.note_inhabited(at);
+        }
         let value = slot_value::<S>(probe, new);
         match locked.add(word, value, || leaf.new_node(&self.arena)) {
             Ok(chain) => {

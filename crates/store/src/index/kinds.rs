@@ -122,6 +122,8 @@ impl AnyLeaf {
     /// Appends the present entries of a place in ascending order. Never waits.
     #[inline]
     pub(crate) fn append_sorted<S: Schema>(&self, place: usize, entries: &mut Vec<Entry>) {
+        #[cfg(test)]
+        super::scan::count_places(1);
         each!(
             self,
             leaf => plan::append_sorted::<S>(leaf.bucket(place), entries),
@@ -145,15 +147,23 @@ impl AnyLeaf {
             self,
             leaf => append_run(
                 (at, last, wanted, ahead, entries),
+                |at| leaf.next_inhabited(at),
                 |at| Bucket::prefetch_once(leaf.bucket(at)),
                 |at, entries| plan::append_sorted::<S>(leaf.bucket(at), entries)
             ),
             leaf => append_run(
                 (at, last, wanted, ahead, entries),
+                Some,
                 |at| leaf.prefetch_place(at),
                 |at, entries| leaf.append_sorted::<S>(at, entries)
             )
         )
+    }
+
+    /// The last place up to `place` that may have entries; none if there is none in the leaf.
+    #[inline]
+    pub(crate) fn last_inhabited(&self, place: usize) -> Option<usize> {
+        each!(self, leaf => leaf.last_inhabited(place), _leaf => Some(place))
     }
 
     /// Calls `visit` with the slot of each removed key.
@@ -237,15 +247,24 @@ impl AnyLeaf {
     }
 }
 
-/// [`AnyLeaf::append_run`] by what asks for the memory of a place and what reads it.
+/// [`AnyLeaf::append_run`] by what says which is the next place that may have entries, what asks for the
+/// memory of a place and what reads it.
 #[inline(always)]
 fn append_run(
     (mut at, last, wanted, ahead, entries): (usize, usize, usize, &mut usize, &mut Vec<Entry>),
+    next: impl Fn(usize) -> Option<usize>,
     prefetch: impl Fn(usize),
     append: impl Fn(usize, &mut Vec<Entry>),
 ) -> usize {
     while at <= last && entries.len() < wanted {
+        at = match next(at) {
+            Some(next) if next <= last => next,
+            _ => return last + 1,
+        };
+        *ahead = at.max(*ahead);
         let end = (*ahead + SCAN_STEP).min(at + SCAN_AHEAD).min(last + 1);
+        #[cfg(test)]
+        super::scan::count_places(1);
         (*ahead..end).for_each(&prefetch);
         *ahead = end.max(*ahead);
         append(at, entries);

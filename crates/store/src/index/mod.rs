@@ -41,6 +41,8 @@ pub use preset::{IndexBuilder, Preset};
 pub use stats::{IndexStats, moved_by_thread};
 pub use value::{Value, Word};
 
+#[cfg(test)]
+pub(crate) use self::scan::count_places;
 pub(crate) use self::{
     core::{Action, Core},
     raw::epoch,

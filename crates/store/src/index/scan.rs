@@ -105,6 +105,20 @@ local! {
     static SPARE: Cell<Vec<Entry>> = Cell::new(Vec::new());
 }
 
+#[cfg(test)]
+thread_local! {
+    static PLACES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Adds to the places and leaves that scans of this thread came to, and returns them all.
+#[cfg(test)]
+pub(crate) fn count_places(more: usize) -> usize {
+    PLACES.with(|places| {
+        places.set(places.get() + more);
+        places.get()
+    })
+}
+
 /// Entries of one end of a scan, in memory that scans of a thread use one after another: for short ones
 /// the allocator would take as long as the reading.
 #[derive(Default)]
@@ -393,6 +407,8 @@ impl<'m, S: Schema> Scan<'m, S> {
     }
 
     fn enter_front(&mut self, place: Place<'m>, first: usize) {
+        #[cfg(test)]
+        count_places(1);
         // Before the leaf is read, if it is sure that so many are wanted.
         let is_asked = self.high.is_open && place.prefetch_once(first, FIRST);
         let leaf = place.leaf;
@@ -433,6 +449,12 @@ impl<'m, S: Schema> Scan<'m, S> {
         };
         match self.back.next {
             Some(at) => {
+                let inhabited = place.leaf.last_inhabited(at).filter(|at| *at >= self.back.last);
+                let Some(at) = inhabited else {
+                    self.back.next = None;
+                    return;
+                };
+                self.back.ahead = self.back.ahead.min(at + 1);
                 self.back.next = if at > self.back.last { Some(at - 1) } else { None };
                 let ahead = self.back.ahead;
                 let end = ahead.saturating_sub(SCAN_STEP).max((at + 1).saturating_sub(SCAN_AHEAD));
@@ -465,6 +487,8 @@ impl<'m, S: Schema> Scan<'m, S> {
     }
 
     fn enter_back(&mut self, place: Place<'m>, first: usize) {
+        #[cfg(test)]
+        count_places(1);
         self.back.next = Some(first);
         self.back.last = 0;
         let starts_here =

@@ -8,6 +8,8 @@ pub(crate) mod merge;
 pub(crate) mod partitions;
 pub(crate) mod source;
 pub(crate) mod stream;
+#[cfg(test)]
+mod tests;
 pub(crate) mod walk;
 
 use std::ops::Bound;

@@ -28,10 +28,10 @@ pub(crate) fn add_sources(
     set: &mut SourceSet,
 ) {
     let sources = &mut set.sources;
-    for memtable in view.all().filter(|memtable| memtable.contains_tree(tree)) {
+    // Memtables and tables may have range tombstones alone.
+    for memtable in view.all().filter(|memtable| memtable.has_entries_of(tree)) {
         sources.push(Source::Mem(MemCursor::new(Arc::clone(memtable), tree)));
     }
-    // One may have range tombstones alone.
     for table in levels.zero.iter().filter(|table| table.meta().entries > 0) {
         sources.push(Source::Table(TableCursor::new(Arc::clone(table), access)));
     }

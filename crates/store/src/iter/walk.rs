@@ -37,6 +37,9 @@ pub(crate) struct Walk {
     tombstones: u32,
     /// Backward: the newest visible version of the group so far.
     newest: Found,
+    /// Entries that were stepped over: versions that are not the one that is given, tombstones, and what
+    /// lies under them.
+    passed: u64,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -72,7 +75,14 @@ impl Walk {
             in_group: false,
             tombstones: 0,
             newest: Found::Nothing,
+            passed: 0,
         }
+    }
+
+    /// How many entries were stepped over.
+    #[cfg(test)]
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed
     }
 
     /// As [`Merge::expect`].
@@ -149,12 +159,20 @@ impl Walk {
             match if self.forward { self.look() } else { self.look_back() } {
                 Look::Stands => {
                     self.tombstones = 0;
+                    // Going backward it was stepped over before the key was known.
+                    self.passed -= u64::from(!self.forward);
                     self.merge.note_given();
                     return Ok(Progress::Done(true));
                 }
                 Look::Ended => return Ok(Progress::Done(false)),
-                Look::GoesOn => moved = self.merge.advance()?,
-                Look::Skips => moved = self.merge.skip()?,
+                Look::GoesOn => {
+                    self.passed += 1;
+                    moved = self.merge.advance()?;
+                }
+                Look::Skips => {
+                    self.passed += 1;
+                    moved = self.merge.skip()?;
+                }
             }
         }
     }

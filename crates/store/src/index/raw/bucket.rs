@@ -536,6 +536,12 @@ impl<'a> Locked<'a> {
         Bucket::vacant(self.header).is_none()
     }
 
+    /// Whether no slot of the bucket was ever used.
+    #[inline]
+    pub(crate) fn is_vacant(&self) -> bool {
+        used(self.header) == 0
+    }
+
     /// The greatest word that the bucket or a node behind it ever held, 0 if none.
     pub(crate) fn greatest_word(&self) -> u64 {
         let of = |keys: &[AtomicU64], slots: u32| {

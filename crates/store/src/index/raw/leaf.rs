@@ -220,7 +220,58 @@ pub(crate) struct Leaf {
     pool: Pool<Node>,
     prefix: Box<[u8]>,
     places: Option<Box<Places>>,
+    /// Which buckets may have keys, if most have none.
+    inhabited: Option<Inhabited>,
     life: Lifetime,
+}
+
+/// Which parts of a leaf have buckets with keys: one bit for each of up to 64 parts of equal length. A bit is set
+/// before the first key of its part can be seen, and never cleared, so a scan that begins after a key was
+/// inserted does not pass it.
+struct Inhabited {
+    parts: AtomicU64,
+    /// The buckets of a part are those whose numbers are the same after this shift.
+    shift: u32,
+}
+
+/// How many parts of a leaf [`Inhabited`] tells apart: the bits of its word.
+const PARTS: usize = 64;
+
+impl Inhabited {
+    fn none_of(buckets: usize) -> Self {
+        let shift = buckets.div_ceil(PARTS).next_power_of_two().trailing_zeros();
+        Self { parts: AtomicU64::new(0), shift }
+    }
+
+    #[inline]
+    fn note(&self, place: usize) {
+        let bit = 1 << (place >> self.shift);
+        if self.parts.load(Ordering::Relaxed) & bit == 0 {
+            self.parts.fetch_or(bit, Ordering::Release);
+        }
+    }
+
+    /// The first place from `place` on in a part that may have keys; none if there is no such part.
+    fn next(&self, place: usize) -> Option<usize> {
+        let part = place >> self.shift;
+        let parts = self.parts.load(Ordering::Acquire).checked_shr(part as u32).unwrap_or(0);
+        match parts.trailing_zeros() as usize {
+            0 => Some(place),
+            PARTS => None,
+            further => Some((part + further) << self.shift),
+        }
+    }
+
+    /// The last place up to `place` in a part that may have keys; none if there is no such part.
+    fn last(&self, place: usize) -> Option<usize> {
+        let part = (place >> self.shift).min(PARTS - 1);
+        let parts = self.parts.load(Ordering::Acquire) << (PARTS - 1 - part);
+        match parts.leading_zeros() as usize {
+            0 => Some(place),
+            PARTS => None,
+            before => Some((part - before + 1 << self.shift) - 1),
+        }
+    }
 }
 
 const _: () = assert!(std::mem::offset_of!(Leaf, top) == 64, "finding a bucket reads one line");
@@ -286,6 +337,7 @@ impl Leaf {
             pool: Pool::new(),
             prefix: prefix.into(),
             places: places.map(Box::new),
+            inhabited: None,
             life: Lifetime::new(),
         })
     }
@@ -341,7 +393,30 @@ impl Leaf {
                 (Address::Pivots(Pivots { top: self.top, units, places: self.len() }), self.len())
             }
         };
-        Self::new(arena, address, buckets, &self.prefix, self.built_of as usize)
+        let mut leaf = Self::new(arena, address, buckets, &self.prefix, self.built_of as usize);
+        leaf.inhabited = Some(Inhabited::none_of(buckets));
+        leaf
+    }
+
+    /// The first key of the bucket at a place is about to be seen. Called by who holds the bucket's lock.
+    #[inline]
+    pub(crate) fn note_inhabited(&self, place: usize) {
+        if let Some(inhabited) = &self.inhabited {
+            inhabited.note(place);
+        }
+    }
+
+    /// The first place from `place` on whose bucket may have keys: a leaf that was made without keys knows
+    /// where there are none. None if there is no such place in the leaf.
+    #[inline]
+    pub(crate) fn next_inhabited(&self, place: usize) -> Option<usize> {
+        self.inhabited.as_ref().map_or(Some(place), |inhabited| inhabited.next(place))
+    }
+
+    /// As [`Leaf::next_inhabited`], for the last place up to `place`.
+    #[inline]
+    pub(crate) fn last_inhabited(&self, place: usize) -> Option<usize> {
+        self.inhabited.as_ref().map_or(Some(place), |inhabited| inhabited.last(place))
     }
 
     /// Leading bytes that words leave out.
