@@ -187,10 +187,21 @@ impl Memtable {
         if let Some(end) = operation.range {
             return self.insert_range(record, operation, end, seq);
         }
+        if self.has_ranges.load(Ordering::Relaxed) {
+            self.note_under_ranges(operation.tree, operation.key(record));
+        }
         self.filter.add(operation.key(record));
         // One thread at a time is here.
         self.last_entry.store(seq.max(self.last_entry.load(Ordering::Relaxed)), Ordering::Relaxed);
         each!(&self.entries, entries => entries.insert(record, operation, seq));
+    }
+
+    /// Takes note of an entry that is about to be inserted, if range tombstones lie over its key.
+    #[cold]
+    #[inline(never)]
+    fn note_under_ranges(&self, tree: TreeId, key: &[u8]) {
+        let bytes = self.range_log(tree).map_or(0, |log| log.note_entry(key));
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Inserts a range tombstone. O(log n) on average.
@@ -469,6 +480,17 @@ impl MemCursor {
     /// The newest sequence number of an entry of the memtable.
     pub(crate) fn last_entry_seq(&self) -> SeqNo {
         self.table.last_entry_seq()
+    }
+
+    /// Where the memtable has tombstones over the keys of `span`: the next key among these, in the direction
+    /// of the last seek, that was written after one. `None` if the cursor is on no entry.
+    pub(crate) fn next_written_over(&self, span: &Span) -> Option<Option<Box<[u8]>>> {
+        let (key, log) = (self.entry()?.key(), self.table.range_log(self.tree)?);
+        let next = log.next_written_over(key, self.forward);
+        Some(next.filter(|next| match self.forward {
+            true => span.to.as_ref().is_none_or(|to| **next < **to),
+            false => span.from.as_ref().is_none_or(|from| **next >= **from),
+        }))
     }
 
     /// Moves one entry on, in the direction of the last seek.

@@ -4,15 +4,18 @@
 //!   snapshot sees it: it goes with one edit of the manifest, and nobody reads it.
 //! * A table is *worn* if compacting it gives back much for what it costs: half of its entries are
 //!   tombstones (one in eight where walks met many one after another), or its range tombstones lie over
-//!   a quarter of what would be merged; or if its range tombstones have nothing left to hide.
+//!   a quarter of what would be merged, of its own entries too; or if they have nothing left to hide.
+//! * A memtable whose range tombstones lie over a quarter of what there is goes to the tables once nothing
+//!   else is to be done, so that the space comes back although nothing else is written.
 
 use crate::{
     db::core::{Core, Tree},
     error::Result,
-    ranges::Ranges,
+    memtable::{MemCursor, Memtable},
+    ranges::{HiddenRuns, Ranges, Sweep, newest_of},
     sync::primitive::{Arc, Ordering},
     table::Table,
-    types::SeqNo,
+    types::{SeqNo, TreeId},
     version::levels::{Level, Levels},
 };
 
@@ -26,6 +29,8 @@ const TOMBSTONES_PART_MET: u64 = 8;
 const TOMBSTONES_MIN: u64 = 64;
 /// One of so many bytes that would be merged lies under range tombstones.
 const GARBAGE_PART: u64 = 4;
+/// Less than that is not worth a flush, which costs two syncs and a file of some KiB.
+const GARBAGE_MIN: u64 = 64 << 10;
 
 /// Whether all entries of a table lie under newer range tombstones, and no reader sees them.
 pub(super) fn is_hidden(table: &Table, over: &Ranges, snapshots: &[SeqNo]) -> bool {
@@ -84,14 +89,43 @@ fn is_mostly_garbage(levels: &Levels, level: usize, table: &Table, ranges: &Rang
     let Some(next) = levels.sorted.get(level) else { return false };
     let below = next.overlapping(&meta.smallest, &meta.largest);
     let bytes: u64 = below.iter().map(|table| table.meta().total_bytes()).sum();
-    let garbage: u64 = ranges.spans().map(|(from, to)| next.bytes_between(from, to)).sum();
+    let below_it: u64 = ranges.spans().map(|(from, to)| next.bytes_between(from, to)).sum();
+    let own = table.hidden_runs().map_or(0, HiddenRuns::entries);
+    let garbage = below_it + meta.total_bytes() / meta.entries.max(1) * own;
     garbage > 0 && garbage.saturating_mul(GARBAGE_PART) >= bytes + meta.total_bytes()
 }
 
+/// About how many bytes of a sub-tree the range tombstones of a memtable lie over, of its own entries too, and
+/// how many there are. O(entries of the memtable + range tombstones log tables).
+fn removed_bytes(memtable: &Arc<Memtable>, tree: TreeId, levels: &Levels) -> (u64, u64) {
+    let mut cursor = MemCursor::new(Arc::clone(memtable), tree);
+    cursor.seek_to_last();
+    let last = cursor.entry().map(|entry| entry.key().to_vec()).unwrap_or_default();
+    let largest = levels.all().map(|(_, table)| &*table.meta().largest).max();
+    let ranges = memtable.retained_ranges(tree, &[]);
+    let ranges = ranges.closed(largest.unwrap_or_default().max(&last));
+    let over = |level: &Level| -> u64 {
+        ranges.spans().map(|(from, to)| level.bytes_between(from, to)).sum()
+    };
+    let mut removed: u64 = levels.sorted.iter().map(over).sum();
+    let mut all: u64 = levels.all().map(|(_, table)| table.meta().total_bytes()).sum();
+    let mut over = Sweep::new(&ranges);
+    cursor.seek(&[], SeqNo::MAX);
+    while let Some(entry) = cursor.entry() {
+        let bytes = (entry.key().len() + entry.value().len()) as u64;
+        all += bytes;
+        if entry.seq() < newest_of(over.seqs(entry.key()), SeqNo::MAX) {
+            removed += bytes;
+        }
+        cursor.advance();
+    }
+    (removed, all)
+}
+
 impl Core {
-    /// Seals the active memtable if its range tombstones lie over more than a memtable holds, so that
-    /// the space comes back although nothing else is written. Says whether it did. For a pool that has
-    /// nothing else to do.
+    /// Seals the active memtable if its range tombstones lie over more than a memtable holds, or over much
+    /// of what there is, so that the space comes back although nothing else is written. Says whether it
+    /// did. For a pool that has nothing else to do.
     pub(crate) fn seal_deletes(&self) -> bool {
         let view = self.mem.get();
         let last = view.active.last_range_seq();
@@ -102,16 +136,13 @@ impl Core {
             let trees = self.trees.lock();
             trees.live().filter(|tree| view.active.has_ranges_of(tree.id)).cloned().collect()
         };
-        let lies_over = |tree: &Arc<Tree>| {
-            let (levels, ranges) = (tree.levels.get(), view.active.retained_ranges(tree.id, &[]));
-            let largest = levels.all().map(|(_, table)| &*table.meta().largest).max();
-            let ranges = ranges.closed(largest.unwrap_or_default());
-            let over = |level: &Level| -> u64 {
-                ranges.spans().map(|(from, to)| level.bytes_between(from, to)).sum()
-            };
-            levels.sorted.iter().map(over).sum::<u64>()
-        };
-        if trees.iter().map(lies_over).sum::<u64>() < self.options.memtable_bytes {
+        let (mut removed, mut all) = (0, 0);
+        for tree in &trees {
+            let (removed_here, all_here) = removed_bytes(&view.active, tree.id, &tree.levels.get());
+            (removed, all) = (removed + removed_here, all + all_here);
+        }
+        let is_much = removed >= GARBAGE_MIN && removed.saturating_mul(GARBAGE_PART) >= all;
+        if !is_much && removed < self.options.memtable_bytes {
             return false;
         }
         let mut state = self.lock_write();

@@ -5,18 +5,18 @@
 //! touch, and every range tombstone lies within the bounds of its table.
 
 use crate::{
-    db::core::Core,
+    db::{core::Core, new_tables::NewTables},
     error::Result,
-    ranges::{Ranges, key_after},
+    ranges::{HiddenRunsBuilder, Ranges, key_after, newest_of},
     table::{IndexKind, TableMeta, TableOptions, TableWriter},
-    types::KEY_BYTES_MAX,
+    types::{KEY_BYTES_MAX, SeqNo},
 };
 
 /// How a table is ended.
 pub(super) type Finish<'a> = &'a mut dyn FnMut(TableWriter) -> Result<TableMeta>;
 
 /// Tables being written, one after another.
-pub(super) struct Output<'a> {
+pub(super) struct Output<'a, 'c> {
     core: &'a Core,
     options: TableOptions,
     /// What stays of the range tombstones; all have an end.
@@ -24,19 +24,28 @@ pub(super) struct Output<'a> {
     /// Those before this key are in tables that were ended.
     from: Box<[u8]>,
     open: Option<TableWriter>,
+    hidden: HiddenRunsBuilder,
     finish: Finish<'a>,
-    done: &'a mut Vec<TableMeta>,
+    done: &'a mut NewTables<'c>,
 }
 
-impl<'a> Output<'a> {
+impl<'a, 'c> Output<'a, 'c> {
     pub(super) fn new(
         core: &'a Core,
         options: TableOptions,
         ranges: Ranges,
         finish: Finish<'a>,
-        done: &'a mut Vec<TableMeta>,
+        done: &'a mut NewTables<'c>,
     ) -> Self {
-        Self { core, options, ranges, from: Box::default(), open: None, finish, done }
+        let (from, hidden) = (Box::default(), HiddenRunsBuilder::default());
+        Self { core, options, ranges, from, open: None, hidden, finish, done }
+    }
+
+    /// Takes note of the range tombstones over the entry that was added last, newest first.
+    pub(super) fn note_under(&mut self, key: &[u8], seq: SeqNo, removed: &[SeqNo]) {
+        if !self.ranges.is_empty() {
+            self.hidden.note(key, seq, newest_of(removed, SeqNo::MAX));
+        }
     }
 
     /// The table that takes the next entry.
@@ -76,7 +85,7 @@ impl<'a> Output<'a> {
             writer.set_ranges(self.ranges.within(&self.from, end.as_deref()));
         }
         self.from = end.unwrap_or_default();
-        self.done.push((self.finish)(writer)?);
+        self.done.add((self.finish)(writer)?, self.hidden.finish());
         Ok(())
     }
 }

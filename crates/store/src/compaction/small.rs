@@ -70,8 +70,8 @@ impl Core {
     /// Puts all outputs in the place of their inputs, with one edit.
     fn install_small(&self, parts: Vec<Part<'_>>, shared: Option<SharedWriter>) -> Result<()> {
         let mut opened: Vec<(Part<'_>, Vec<Arc<Table>>)> = Vec::with_capacity(parts.len());
-        for part in parts {
-            let tables = self.open_outputs(&part.job, &part.outputs)?;
+        for mut part in parts {
+            let tables = self.open_outputs(&part.job, &mut part.outputs)?;
             opened.push((part, tables));
         }
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);

@@ -20,7 +20,7 @@ use crate::{
     },
     ranges::{Ranges, Sweep},
     sync::primitive::Arc,
-    table::{Access, Table, TableCursor, TableMeta, TableWriter},
+    table::{Access, Table, TableCursor, TableWriter},
     types::{Kind, SeqNo},
     version::{edit::Edit, levels::Level, levels::Levels},
 };
@@ -107,19 +107,23 @@ impl Core {
         if !outputs.is_empty() {
             self.sync_dir()?;
         }
-        let opened = self.open_outputs(job, &outputs)?;
+        let opened = self.open_outputs(job, &mut outputs)?;
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
         outputs.keep();
         self.install_compaction(tree, job, Some(opened))
     }
 
     /// Opens the outputs of a compaction, and counts what it read and wrote.
-    pub(super) fn open_outputs(&self, job: &Job, outputs: &[TableMeta]) -> Result<Vec<Arc<Table>>> {
+    pub(super) fn open_outputs(
+        &self,
+        job: &Job,
+        outputs: &mut NewTables<'_>,
+    ) -> Result<Vec<Arc<Table>>> {
         let written: u64 = outputs.iter().map(|meta| meta.file_bytes).sum();
         self.counters.compacted_read_bytes.fetch_add(job.input_bytes(), Ordering::Relaxed);
         self.counters.compacted_written_bytes.fetch_add(written, Ordering::Relaxed);
-        let open = |meta: &TableMeta| Table::open(&self.tables, meta.clone());
-        let opened = outputs.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let metas = outputs.to_vec();
+        let opened = metas.iter().map(|meta| outputs.open(meta)).collect::<Result<Vec<_>>>()?;
         self.warm_outputs(job, &opened);
         Ok(opened)
     }
@@ -130,7 +134,7 @@ impl Core {
         tree: &Tree,
         job: &Job,
         finish: Finish<'_>,
-        outputs: &mut Vec<TableMeta>,
+        outputs: &mut NewTables<'_>,
     ) -> Result<()> {
         let mut retain = Retain::new(self.snapshots.list(), job.deepest);
         let ranges = job.inputs.iter().filter_map(|(_, table)| table.ranges().cloned());
@@ -155,7 +159,8 @@ impl Core {
             if !retain.is_same_key(entry.key()) {
                 output.cut()?;
             }
-            let is_hidden = retain.is_hidden(entry.seq(), over.seqs(entry.key()));
+            let removed = over.seqs(entry.key());
+            let is_hidden = retain.is_hidden(entry.seq(), removed);
             let stays = retain.judge(entry.key(), entry.seq(), entry.kind());
             if let Some(seq) = stays.filter(|_| !is_hidden) {
                 let writer = output.writer();
@@ -165,6 +170,7 @@ impl Core {
                     }
                     (kind, _) => writer.add(entry.key(), seq, kind, entry.value())?,
                 }
+                output.note_under(entry.key(), seq, removed);
             }
             let moved = merge.advance()?;
             merge.drive(moved)?;

@@ -9,9 +9,9 @@ use crate::{
     compaction::retain::Retain,
     error::Result,
     memtable::{LogFloor, MemCursor, Memtable},
-    ranges::Sweep,
+    ranges::{HiddenRuns, HiddenRunsBuilder, Sweep, newest_of},
     sync::primitive::{Arc, Ordering},
-    table::{IndexKind, SharedWriter, Table, TableWriter},
+    table::{IndexKind, SharedWriter, TableWriter},
     types::SeqNo,
     version::edit::Edit,
 };
@@ -64,11 +64,12 @@ impl Core {
             self.counters.note_table(options.index == IndexKind::Learned);
             let mut writer = TableWriter::create(&self.tables, self.new_file_id(), &options);
             retain.next_run();
-            write_tree(memtable, &tree, &mut retain, &mut writer)?;
-            tables.push(match tree.is_partition {
+            let hidden = write_tree(memtable, &tree, &mut retain, &mut writer)?;
+            let meta = match tree.is_partition {
                 false => writer.finish()?,
                 true => writer.finish_into(|| self.shared_writer(&mut shared))?,
-            });
+            };
+            tables.add(meta, hidden);
             trees.push(tree);
         }
         shared.as_mut().map_or(Ok(()), SharedWriter::sync)?;
@@ -97,9 +98,9 @@ impl Core {
         memtable: &Memtable,
     ) -> Result<()> {
         let mut opened = Vec::with_capacity(tables.len());
-        for (tree, meta) in trees.into_iter().zip(&*tables) {
+        for (tree, meta) in trees.into_iter().zip(tables.to_vec()) {
             self.counters.flushed_bytes.fetch_add(meta.file_bytes, Ordering::Relaxed);
-            let table = Table::open(&self.tables, meta.clone())?;
+            let table = tables.open(&meta)?;
             self.warm_flushed(&tree.levels.get(), &table);
             opened.push((tree, table));
         }
@@ -129,22 +130,27 @@ impl Core {
     }
 }
 
-/// Writes what a memtable has of a sub-tree, but for what range tombstones hide from everyone.
+/// Writes what a memtable has of a sub-tree, but for what range tombstones hide from everyone. Returns what
+/// they hide from the newest readers.
 fn write_tree(
     memtable: &Arc<Memtable>,
     tree: &Tree,
     retain: &mut Retain,
     writer: &mut TableWriter,
-) -> Result<()> {
+) -> Result<HiddenRuns> {
     let ranges = memtable.retained_ranges(tree.id, retain.snapshots());
-    let mut over = Sweep::new(&ranges);
+    let (mut over, mut hidden) = (Sweep::new(&ranges), HiddenRunsBuilder::default());
     let mut cursor = MemCursor::new(Arc::clone(memtable), tree.id);
     cursor.seek(&[], SeqNo::MAX);
     while let Some(entry) = cursor.entry() {
-        let is_hidden = retain.is_hidden(entry.seq(), over.seqs(entry.key()));
+        let removed = over.seqs(entry.key());
+        let is_hidden = retain.is_hidden(entry.seq(), removed);
         let stays = retain.judge(entry.key(), entry.seq(), entry.kind());
         if let Some(seq) = stays.filter(|_| !is_hidden) {
             writer.add(entry.key(), seq, entry.kind(), entry.value())?;
+            if !ranges.is_empty() {
+                hidden.note(entry.key(), seq, newest_of(removed, SeqNo::MAX));
+            }
         }
         cursor.advance();
     }
@@ -155,7 +161,7 @@ fn write_tree(
     let last = largest.max(writer.last_key()).unwrap_or_default();
     let closed = ranges.closed(last);
     writer.set_ranges(closed);
-    Ok(())
+    Ok(hidden.finish())
 }
 
 #[cfg(test)]

@@ -7,18 +7,44 @@
 use std::ops::{Deref, DerefMut};
 
 use super::core::Core;
-use crate::table::{TableMeta, home_path, value_path};
+use crate::{
+    error::Result,
+    ranges::HiddenRuns,
+    sync::primitive::Arc,
+    table::{Table, TableMeta, home_path, value_path},
+    types::FileId,
+};
 
 /// Finished tables that no manifest names; the files of their own are removed unless the tables are kept.
 /// (One that they share goes with its writer.)
 pub(crate) struct NewTables<'c> {
     core: &'c Core,
     metas: Vec<TableMeta>,
+    /// Of those tables that have some.
+    hidden: Vec<(FileId, HiddenRuns)>,
 }
 
 impl<'c> NewTables<'c> {
     pub(crate) fn new(core: &'c Core) -> Self {
-        Self { core, metas: Vec::new() }
+        Self { core, metas: Vec::new(), hidden: Vec::new() }
+    }
+
+    /// Adds a table, with the runs of its entries that its own range tombstones hide.
+    pub(crate) fn add(&mut self, meta: TableMeta, hidden: HiddenRuns) {
+        if !hidden.is_empty() {
+            self.hidden.push((meta.id, hidden));
+        }
+        self.metas.push(meta);
+    }
+
+    /// Opens one of them.
+    pub(crate) fn open(&mut self, meta: &TableMeta) -> Result<Arc<Table>> {
+        let table = Table::open(&self.core.tables, meta.clone())?;
+        let hidden = self.hidden.iter().position(|(id, _)| *id == meta.id);
+        if let Some(at) = hidden {
+            table.set_hidden_runs(self.hidden.swap_remove(at).1);
+        }
+        Ok(table)
     }
 
     /// The files stay. To be called before the manifest may hear of them: an edit that failed may still be on
@@ -44,7 +70,7 @@ impl DerefMut for NewTables<'_> {
 
 impl Drop for NewTables<'_> {
     fn drop(&mut self) {
-        let Self { core, metas } = self;
+        let Self { core, metas, hidden: _ } = self;
         for meta in metas {
             if meta.place.is_none() {
                 core.remove_file(&home_path(&core.dir, meta));

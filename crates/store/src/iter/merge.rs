@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     partitions::PartitionWalk,
-    source::{Source, Start},
+    source::{Skip, Source, Start},
 };
 use crate::{
     error::Result,
@@ -30,11 +30,20 @@ pub(crate) struct SourceSet {
     pub(crate) sources: Vec<Source>,
     /// Those of each sub-tree that has some.
     views: Vec<RangeView>,
-    /// For each source, which of them lie over its entries: beyond the last where there are none. Not
-    /// kept while there are none at all.
-    view_of: Vec<usize>,
-    /// The sources that were there at the last call of [`SourceSet::add_ranges`].
-    begun: usize,
+    /// For each source, which of them lie over its entries. Not kept while there are none at all.
+    over: Vec<Over>,
+}
+
+/// Which range tombstones lie over the entries of a source, and how deep among their structures it lies.
+#[derive(Clone, Copy)]
+struct Over {
+    /// Beyond the last where there are none.
+    view: usize,
+    depth: u32,
+}
+
+impl Over {
+    const NONE: Self = Self { view: usize::MAX, depth: 0 };
 }
 
 impl SourceSet {
@@ -43,19 +52,25 @@ impl SourceSet {
         Self { sources, ..Self::default() }
     }
 
-    /// These lie over the entries of all sources that were added since the last call.
-    pub(crate) fn add_ranges(&mut self, view: Option<RangeView>) {
-        if view.is_some() || !self.views.is_empty() {
+    /// Adds a source. `ranges` are those that will be added next, and `depth` says how deep among their
+    /// structures the source lies.
+    pub(crate) fn add(
+        &mut self,
+        source: Source,
+        ranges: Option<&RangeView>,
+        depth: impl FnOnce(&RangeView) -> u32,
+    ) {
+        if let Some(ranges) = ranges {
             // Sub-trees before the first with range tombstones have none.
-            let at = view.as_ref().map_or(usize::MAX, |_| self.views.len());
-            if self.views.is_empty() {
-                self.view_of.clear();
-                self.view_of.resize(self.begun, usize::MAX);
-            }
-            self.view_of.resize(self.sources.len(), at);
-            self.views.extend(view);
+            self.over.resize(self.sources.len(), Over::NONE);
+            self.over.push(Over { view: self.views.len(), depth: depth(ranges) });
         }
-        self.begun = self.sources.len();
+        self.sources.push(source);
+    }
+
+    /// These lie over the entries of the sources that were added with them.
+    pub(crate) fn add_ranges(&mut self, view: Option<RangeView>) {
+        self.views.extend(view);
     }
 }
 
@@ -76,7 +91,7 @@ pub(crate) struct Merge {
     sources: Vec<Source>,
     /// As in [`SourceSet`].
     views: Vec<RangeView>,
-    view_of: Vec<usize>,
+    over: Vec<Over>,
     /// Entries one after another that were under a range tombstone.
     passed: u32,
     /// Entries of a reader at this number are looked at.
@@ -116,12 +131,12 @@ impl Merge {
                 (walk.next_sources(forward).unwrap_or_default(), Some(walk))
             }
         };
-        let SourceSet { sources, views, view_of, .. } = set;
+        let SourceSet { sources, views, over } = set;
         let order = Vec::with_capacity(sources.len());
         Self {
             sources,
             views,
-            view_of,
+            over,
             passed: 0,
             seq,
             order,
@@ -175,12 +190,13 @@ impl Merge {
         self.meet_start();
         for (at, source) in self.sources.iter_mut().enumerate() {
             source.expect(self.expected);
-            let view = self.view_of.get(at).and_then(|view| self.views.get(*view));
-            let span = view.and_then(RangeView::span).filter(|span| span.seq > 0);
-            let skipped = span.map(|span| source.start_past(&self.start, span)).transpose()?;
-            let step = match skipped.flatten() {
-                Some(step) => step,
-                None => source.start(&self.start)?,
+            let Over { view, depth } = self.over.get(at).copied().unwrap_or(Over::NONE);
+            let span = self.views.get(view).and_then(RangeView::span).filter(|span| span.seq > 0);
+            let skipped =
+                span.map(|span| source.start_past(&self.start, span, depth)).transpose()?;
+            let step = match skipped {
+                Some(Skip::All(step) | Skip::Part(step)) => step,
+                Some(Skip::Nothing) | None => source.start(&self.start)?,
             };
             if let Step::Need(block) = step {
                 waiting.push((at, block));
@@ -216,26 +232,33 @@ impl Merge {
     #[inline(never)]
     fn top_removed(&mut self) -> bool {
         let Some(&top) = self.order.first() else { return false };
-        let view = self.view_of.get(top).and_then(|view| self.views.get_mut(*view));
+        let view = self.over.get(top).and_then(|over| self.views.get_mut(over.view));
         let source = &self.sources[top];
         let (key, entry) = (source.key(), source.seq());
         view.is_some_and(|view| view.hides(key, entry, self.seq, self.forward))
     }
 
     /// As [`Merge::advance`] from an entry under a range tombstone: past all that the tombstone lies
-    /// over, if the source has nothing newer.
+    /// over, or up to where the source may have something newer.
     pub(crate) fn skip(&mut self) -> Result<Progress<()>> {
         self.passed += 1;
         if self.passed <= STEPS_MAX || matches!(self.phase, Phase::Moving(_)) {
             return self.advance();
         }
         let Some(&top) = self.order.first() else { return self.advance() };
-        let view = self.view_of.get(top).and_then(|view| self.views.get(*view));
-        let Some(span) = view.and_then(RangeView::span) else { return self.advance() };
-        match self.sources[top].skip(span, self.forward)? {
-            None => self.advance(),
-            Some(Step::Ready) => self.settle_top(),
-            Some(Step::Need(block)) => {
+        let Over { view, depth } = self.over.get(top).copied().unwrap_or(Over::NONE);
+        let Some(span) = self.views.get(view).and_then(RangeView::span) else {
+            return self.advance();
+        };
+        let skip = self.sources[top].skip(span, depth, self.forward)?;
+        if !matches!(skip, Skip::All(_)) {
+            // Where that leads from one entry to the next it must not cost a search each time.
+            self.passed = 0;
+        }
+        match skip {
+            Skip::Nothing => self.advance(),
+            Skip::All(Step::Ready) | Skip::Part(Step::Ready) => self.settle_top(),
+            Skip::All(Step::Need(block)) | Skip::Part(Step::Need(block)) => {
                 self.phase = Phase::Moving(block);
                 Ok(self.need(top, block))
             }
@@ -260,7 +283,7 @@ impl Merge {
     fn open_partition(&mut self) -> Result<bool> {
         let next = self.partitions.as_mut().and_then(|walk| walk.next_sources(self.forward));
         let Some(set) = next else { return Ok(false) };
-        (self.sources, self.views, self.view_of) = (set.sources, set.views, set.view_of);
+        (self.sources, self.views, self.over) = (set.sources, set.views, set.over);
         self.start = if self.forward { Start::First } else { Start::Last };
         self.start_sources()?;
         Ok(true)

@@ -27,21 +27,21 @@ pub(crate) fn add_sources(
     access: Access,
     set: &mut SourceSet,
 ) {
-    let sources = &mut set.sources;
+    let ranges = RangeView::new(view, tree, levels);
     // Memtables and tables may have range tombstones alone.
-    for memtable in view.all().filter(|memtable| memtable.has_entries_of(tree)) {
-        sources.push(Source::Mem(MemCursor::new(Arc::clone(memtable), tree)));
+    for (at, memtable) in view.all().enumerate().filter(|(_, one)| one.has_entries_of(tree)) {
+        let cursor = MemCursor::new(Arc::clone(memtable), tree);
+        set.add(Source::Mem(cursor), ranges.as_ref(), |_| RangeView::memtable_depth(at));
     }
-    for table in levels.zero.iter().filter(|table| table.meta().entries > 0) {
-        sources.push(Source::Table(TableCursor::new(Arc::clone(table), access)));
+    for (at, table) in levels.zero.iter().enumerate().filter(|(_, one)| one.meta().entries > 0) {
+        let cursor = TableCursor::new(Arc::clone(table), access);
+        set.add(Source::Table(cursor), ranges.as_ref(), |ranges| ranges.zero_depth(at));
     }
-    for level in 1..levels.depth() {
-        if !levels.tables(level).is_empty() {
-            let cursor = LevelCursor::new(Arc::clone(levels), level, access);
-            sources.push(Source::Level(cursor));
-        }
+    for level in (1..levels.depth()).filter(|level| !levels.tables(*level).is_empty()) {
+        let cursor = LevelCursor::new(Arc::clone(levels), level, access);
+        set.add(Source::Level(cursor), ranges.as_ref(), |ranges| ranges.level_depth(level));
     }
-    set.add_ranges(RangeView::new(view, tree, levels));
+    set.add_ranges(ranges);
 }
 
 /// What a scan over several partitions reads.

@@ -5,6 +5,7 @@
 
 use crate::{
     error::Result,
+    iter::successor,
     memtable::{EntryRef, MemCursor},
     plan::BlockRequest,
     ranges::Span,
@@ -33,6 +34,17 @@ impl Start {
     pub(crate) fn is_forward(&self) -> bool {
         matches!(self, Self::First | Self::At(..))
     }
+}
+
+/// How far a source went past keys that a range tombstone lies over.
+#[must_use]
+pub(crate) enum Skip {
+    /// It has not moved: the next entry may be newer than the tombstone.
+    Nothing,
+    /// To an entry that may be newer.
+    Part(Step),
+    /// Past all of the keys, or to an entry that may be newer.
+    All(Step),
 }
 
 /// A sorted source.
@@ -77,40 +89,35 @@ impl Source {
     }
 
     /// Goes to the first entry of the walk where a range tombstone lies over the keys of `span`, among
-    /// which the walk starts: past them, if nothing of the source can be newer. `None` if something can be.
-    pub(crate) fn start_past(&mut self, start: &Start, span: &Span) -> Result<Option<Step>> {
+    /// which the walk starts: past them, if nothing of the source can be newer. The source lies at `depth`.
+    pub(crate) fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
         match self {
-            Self::Level(cursor) => cursor.start_past(start, span),
-            _ => self.skip(span, start.is_forward()),
+            Self::Level(cursor) => cursor.start_past(start, span, depth),
+            _ => self.skip(span, depth, start.is_forward()),
         }
     }
 
-    /// Goes past the keys of `span`, which a range tombstone lies over, in the direction of the walk, if
-    /// nothing of the source is newer than that. `None` if something may be: the source has not moved.
-    pub(crate) fn skip(&mut self, span: &Span, forward: bool) -> Result<Option<Step>> {
+    /// Goes past the keys of `span`, which a range tombstone lies over, in the direction of the walk, as
+    /// far as it is known that nothing of the source is newer than that. The source lies at `depth`:
+    /// deeper than the tombstone all is older.
+    pub(crate) fn skip(&mut self, span: &Span, depth: u32, forward: bool) -> Result<Skip> {
+        let is_deeper = depth > span.depth;
         match self {
             Self::Mem(cursor) => {
-                if cursor.last_entry_seq() >= span.seq {
-                    return Ok(None);
-                }
-                match past(span, forward) {
-                    Some(Start::At(key, seq)) => cursor.seek(&key, seq),
-                    Some(Start::Before(key, seq)) => cursor.seek_before(&key, seq),
-                    _ => cursor.end(),
-                }
-                Ok(Some(Step::Ready))
+                let is_own = depth == span.depth;
+                Ok(skip_in_memtable(cursor, span, (is_deeper, is_own), forward))
             }
             Self::Table(cursor) => {
-                if cursor.table().meta().seq_max >= span.seq {
-                    return Ok(None);
+                if !is_deeper && !is_older(cursor.table(), span) {
+                    return skip_run(cursor, span, forward);
                 }
                 let Some(start) = past(span, forward) else {
                     cursor.end();
-                    return Ok(Some(Step::Ready));
+                    return Ok(Skip::All(Step::Ready));
                 };
-                start_table(cursor, &start).map(Some)
+                start_table(cursor, &start).map(Skip::All)
             }
-            Self::Level(cursor) => cursor.skip(span, forward),
+            Self::Level(cursor) => cursor.skip(span, is_deeper, forward),
         }
     }
 
@@ -241,6 +248,60 @@ fn past(span: &Span, forward: bool) -> Option<Start> {
     span.from.as_ref().map(|from| Start::Before((**from).into(), SeqNo::MAX))
 }
 
+/// Whether no entry of a table is newer than the range tombstone of a span. No entry has the number of a
+/// tombstone, so where that is the greatest number of the table it is the tombstone's own.
+fn is_older(table: &Table, span: &Span) -> bool {
+    table.meta().seq_max <= span.seq
+}
+
+/// [`Source::skip`] in a memtable, which is deeper than the tombstone or has it itself.
+fn skip_in_memtable(
+    cursor: &mut MemCursor,
+    span: &Span,
+    (is_deeper, is_own): (bool, bool),
+    forward: bool,
+) -> Skip {
+    if !is_deeper && cursor.last_entry_seq() >= span.seq {
+        match cursor.next_written_over(span).filter(|_| is_own) {
+            None => return Skip::Nothing,
+            Some(None) => {}
+            Some(Some(key)) => {
+                match forward {
+                    true => cursor.seek(&key, SeqNo::MAX),
+                    false => cursor.seek_before(&successor(&key), SeqNo::MAX),
+                }
+                return Skip::Part(Step::Ready);
+            }
+        }
+    }
+    match past(span, forward) {
+        Some(Start::At(key, seq)) => cursor.seek(&key, seq),
+        Some(Start::Before(key, seq)) => cursor.seek_before(&key, seq),
+        _ => cursor.end(),
+    }
+    Skip::All(Step::Ready)
+}
+
+/// [`Source::skip`] in a table that has the tombstone itself: past a run of its entries that are known to
+/// be older.
+fn skip_run(cursor: &mut TableCursor, span: &Span, forward: bool) -> Result<Skip> {
+    let table = Arc::clone(cursor.table());
+    let run = table.hidden_runs().filter(|_| cursor.is_valid());
+    let Some((first, last)) = run.and_then(|runs| runs.find(cursor.key(), span.seq)) else {
+        return Ok(Skip::Nothing);
+    };
+    let step = match (past(span, forward), forward) {
+        (Some(Start::At(to, _)), true) if *to <= *last => cursor.seek(&to, SeqNo::MAX)?,
+        (Some(Start::Before(from, _)), false) if *from >= *first => {
+            cursor.seek_before(&from, SeqNo::MAX)?
+        }
+        // Behind all versions of the last key, or before all of the first.
+        (_, true) => cursor.seek(&successor(last), SeqNo::MAX)?,
+        (_, false) => cursor.seek_before(first, SeqNo::MAX)?,
+    };
+    Ok(Skip::Part(step))
+}
+
 fn start_table(cursor: &mut TableCursor, start: &Start) -> Result<Step> {
     match start {
         Start::First => cursor.first(),
@@ -293,15 +354,15 @@ impl LevelCursor {
     }
 
     /// As [`Source::start_past`].
-    fn start_past(&mut self, start: &Start, span: &Span) -> Result<Option<Step>> {
+    fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
         self.at = self.place(start);
-        self.skip(span, start.is_forward())
+        self.skip(span, depth > span.depth, start.is_forward())
     }
 
     /// As [`Source::skip`]: whole tables are passed by their bounds.
-    fn skip(&mut self, span: &Span, forward: bool) -> Result<Option<Step>> {
+    fn skip(&mut self, span: &Span, is_deeper: bool, forward: bool) -> Result<Skip> {
         let tables = self.levels.tables(self.level);
-        let is_older = |table: &Arc<Table>| table.meta().seq_max < span.seq;
+        let is_older = |table: &Arc<Table>| is_deeper || is_older(table, span);
         let is_inside = |table: &Arc<Table>| match (forward, &span.from, &span.to) {
             (true, _, to) => to.as_ref().is_none_or(|to| *table.meta().largest < **to),
             (false, from, _) => from.as_ref().is_none_or(|from| *table.meta().smallest >= **from),
@@ -309,7 +370,13 @@ impl LevelCursor {
         let step = |at: usize| if forward { at + 1 } else { at.wrapping_sub(1) };
         let mut at = self.at;
         if !tables.get(at).is_some_and(is_older) {
-            return Ok(None);
+            return match &mut self.cursor {
+                Some(cursor) => {
+                    let skip = skip_run(cursor, span, forward)?;
+                    self.settle_skip(skip, forward)
+                }
+                None => Ok(Skip::Nothing),
+            };
         }
         while tables.get(at).is_some_and(|table| is_older(table) && is_inside(table)) {
             at = step(at);
@@ -323,10 +390,19 @@ impl LevelCursor {
             self.open(at);
         }
         let (Some(cursor), Some(start)) = (self.cursor.as_mut(), start) else {
-            return Ok(Some(Step::Ready));
+            return Ok(Skip::All(Step::Ready));
         };
         let step = start_table(cursor, &start)?;
-        self.settle(step, forward).map(Some)
+        self.settle(step, forward).map(Skip::All)
+    }
+
+    /// [`LevelCursor::settle`] after a skip within a table.
+    fn settle_skip(&mut self, skip: Skip, forward: bool) -> Result<Skip> {
+        match skip {
+            Skip::Nothing => Ok(Skip::Nothing),
+            Skip::Part(step) => self.settle(step, forward).map(Skip::Part),
+            Skip::All(step) => self.settle(step, forward).map(Skip::All),
+        }
     }
 
     fn start(&mut self, start: &Start) -> Result<Step> {

@@ -1,6 +1,6 @@
 //! What walks step over, counted.
 
-use std::ops::Bound;
+use std::{collections::BTreeSet, ops::Bound};
 
 use super::Ends;
 use crate::{Database, Keyspace, KeyspaceOptions, Snapshot, index::count_places, table::Access};
@@ -81,4 +81,115 @@ fn leaves_that_were_taken_over_empty_are_passed() {
     }
     assert_eq!(space.iter().count(), 27_000 + 9);
     assert_eq!(space.iter().rev().count(), 27_000 + 9);
+}
+
+/// Keys of a database and its parts: 3,000 keys; with `RHUMB_RANGE_KEYS=300000,3000000` as many as that says.
+fn sizes() -> Vec<u32> {
+    let keys = std::env::var("RHUMB_RANGE_KEYS").unwrap_or_else(|_| "3000".into());
+    keys.split(',').map(|keys| keys.parse::<u32>().unwrap() / PARTS).collect()
+}
+
+/// The most entries that a walk may step over beside ten keys, whatever was deleted: from two deleted parts on
+/// its way it passes eight entries each in a memtable, in a table of level 0 and in one of a deeper level,
+/// and up to forty beside each key that was written since.
+const PASSED_MAX: u64 = 12 * 40;
+
+/// Walks both ways from places in deleted and in living parts; all find what the map has.
+fn check(space: &Keyspace, snapshot: Option<&Snapshot>, map: &BTreeSet<Vec<u8>>, when: &str) {
+    let each = map.iter().filter(|key| key.starts_with(b"part-01")).count() as u32;
+    for part in 0..PARTS {
+        for at in [0, each / 2, each - 1] {
+            let from = key(part, at);
+            let when = format!("{when}, {each} keys a part, from {}", from.escape_ascii());
+            let forward = walk(space, snapshot, from.clone(), true, 10);
+            let want: Vec<_> = map.range(from.clone()..).take(10).cloned().collect();
+            assert!(forward.keys == want, "{when}");
+            assert!(forward.entries <= PASSED_MAX, "{} passed {when}", forward.entries);
+            let back = walk(space, snapshot, from.clone(), false, 10);
+            let want: Vec<_> = map.range(..from).rev().take(10).cloned().collect();
+            assert!(back.keys == want, "{when}, back");
+            assert!(back.entries <= PASSED_MAX, "{} passed {when}, back", back.entries);
+        }
+    }
+}
+
+/// Deletes parts of a database and walks through it in each state that this goes through.
+fn delete_and_walk(each: u32, is_flushed: bool, has_snapshot: bool) {
+    let home = tempfile::tempdir().unwrap();
+    let (db, space) = filled(&home, each);
+    if is_flushed {
+        db.flush().unwrap();
+        space.compact().unwrap();
+    }
+    let all = (0..PARTS).flat_map(|part| (0..each).map(move |at| key(part, at)));
+    let before: BTreeSet<_> = all.collect();
+    let mut map = before.clone();
+    let snapshot = has_snapshot.then(|| db.snapshot());
+    let when = |what| format!("{what}, flushed {is_flushed}, snapshot {has_snapshot}");
+    for part in (0..PARTS).step_by(2) {
+        space.delete_range(key(part, 0)..key(part, each)).unwrap();
+    }
+    map.retain(|key| (key[6] - b'0') % 2 == 1);
+    check(&space, None, &map, &when("deleted"));
+    // Now nothing is older than the tombstones as a whole.
+    for part in 0..PARTS {
+        for at in [each / 3, each - 1] {
+            space.insert(key(part, at), b"again").unwrap();
+            map.insert(key(part, at));
+        }
+    }
+    let later = db.snapshot();
+    check(&space, None, &map, &when("written"));
+    check(&space, Some(&later), &map, &when("written, later snapshot"));
+    db.flush().unwrap();
+    check(&space, None, &map, &when("flushed"));
+    space.compact().unwrap();
+    check(&space, None, &map, &when("compacted"));
+    check(&space, Some(&later), &map, &when("compacted, later snapshot"));
+    if let Some(snapshot) = &snapshot {
+        check(&space, Some(snapshot), &before, &when("compacted, earlier snapshot"));
+        assert_eq!(snapshot.iter(&space).count(), before.len());
+    }
+    drop((snapshot, later));
+    // Without a pool the next write does what is to be done.
+    space.insert(key(1, 0), b"next").unwrap();
+    let kept: u64 = db.stats().keyspaces[0].entries;
+    assert!(kept <= map.len() as u64 + 1, "{kept} entries of {}", when("unseen"));
+    check(&space, None, &map, &when("unseen"));
+}
+
+#[test]
+fn deleted_ranges_are_not_walked_through() {
+    for each in sizes() {
+        for is_flushed in [false, true] {
+            for has_snapshot in [false, true] {
+                delete_and_walk(each, is_flushed, has_snapshot);
+            }
+        }
+    }
+}
+
+/// While nothing else is to be done, deletes of much of a small database go to the tables, and the space
+/// comes back: from tables, and from the log of what was never flushed.
+#[test]
+fn the_space_of_a_small_database_comes_back() {
+    for is_flushed in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let (db, space) = filled(&home, 2_000);
+        if is_flushed {
+            db.flush().unwrap();
+            space.compact().unwrap();
+        }
+        assert!(!db.handle.core.seal_deletes(), "nothing was deleted");
+        space.delete_range(key(0, 0)..key(0, 10)).unwrap();
+        assert!(!db.handle.core.seal_deletes(), "ten entries are not worth a flush");
+        space.delete_range(key(0, 10)..key(5, 0)).unwrap();
+        assert!(db.handle.core.seal_deletes(), "half of all entries are");
+        db.handle.core.run_inline();
+        let stats = db.stats();
+        let keyspace = &stats.keyspaces[0];
+        assert_eq!((keyspace.entries, keyspace.range_tombstones), (10_000, 0));
+        assert!(!db.handle.core.seal_deletes(), "once");
+        assert_eq!(space.iter().count(), 10_000);
+    }
 }

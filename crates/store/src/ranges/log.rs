@@ -8,6 +8,13 @@
 //! blocks and up to seven tombstones. Adding costs O(log n) on average, and a reader at an older
 //! number finds what it sees as fast as one at the newest. A block knows the newest tombstone over each
 //! stretch only: so many tombstones over each other take no more room than as many beside each other.
+//!
+//! Keys that are written under a tombstone of the list are kept beside it: between them a walk need not look for
+//! anything newer than the tombstones.
+
+use std::ops::Bound;
+
+use crossbeam_skiplist::SkipSet;
 
 use super::{
     Span,
@@ -61,12 +68,41 @@ pub(crate) struct RangeLog {
     len: AtomicUsize,
     tombstones: Shelf<Tombstone>,
     blocks: Shelf<Ranges>,
+    /// The keys of all entries that were inserted when a tombstone lay over them.
+    written_over: SkipSet<Box<[u8]>>,
 }
+
+/// What a key that was written under a tombstone takes besides its bytes: a node of the list with its links.
+const WRITTEN_OVER_BYTES: usize = 64;
 
 impl RangeLog {
     /// None yet.
     pub(crate) fn new() -> Self {
-        Self { len: AtomicUsize::new(0), tombstones: Shelf::new(), blocks: Shelf::new() }
+        Self {
+            len: AtomicUsize::new(0),
+            tombstones: Shelf::new(),
+            blocks: Shelf::new(),
+            written_over: SkipSet::new(),
+        }
+    }
+
+    /// Takes note of the key of an entry that is about to be inserted, if a tombstone lies over it. Returns how
+    /// many bytes of memory that took. O(log² n).
+    pub(crate) fn note_entry(&self, key: &[u8]) -> usize {
+        if self.newest(key, SeqNo::MAX) == 0 || self.written_over.contains(key) {
+            return 0;
+        }
+        self.written_over.insert(key.into());
+        key.len() + WRITTEN_OVER_BYTES
+    }
+
+    /// The next key after `key`, or before it, that was written when a tombstone lay over it. O(log n).
+    pub(crate) fn next_written_over(&self, key: &[u8], forward: bool) -> Option<Box<[u8]>> {
+        let next = match forward {
+            true => self.written_over.lower_bound(Bound::Excluded(key)),
+            false => self.written_over.upper_bound(Bound::Excluded(key)),
+        };
+        next.map(|entry| entry.value().clone())
     }
 
     /// Adds a tombstone with a number over those before it. Says how many bytes of memory it took.

@@ -10,9 +10,10 @@
 //! 3. Bounds are at most as long as keys may be ([`span_of`]).
 //!
 //! No I/O and no locks here. What a memtable has is in `log.rs`, what a table has in `stretches.rs` with
-//! its bytes in `block.rs`, what a walk asks in `view.rs`.
+//! its bytes in `block.rs` and in `hidden.rs` what of its own it hides, what a walk asks in `view.rs`.
 
 mod block;
+mod hidden;
 mod log;
 mod shelf;
 mod stretches;
@@ -23,6 +24,7 @@ mod view;
 use std::ops::Bound;
 
 pub(crate) use self::{
+    hidden::{HiddenRuns, HiddenRunsBuilder},
     log::{RangeLog, Tombstone},
     stretches::{Ranges, Sweep},
     view::RangeView,
@@ -91,6 +93,9 @@ pub(crate) struct Span {
     pub(crate) to: Option<Slice>,
     /// The number of that tombstone; 0 if there is none.
     pub(crate) seq: SeqNo,
+    /// The structure that it lies in: see [`RangeView::memtable_depth`]. All entries that deeper ones have
+    /// of these keys are older.
+    pub(crate) depth: u32,
 }
 
 impl Span {

@@ -185,6 +185,7 @@ impl Ranges {
                     from: keys(run.from).cloned(),
                     to: keys(run.to).cloned(),
                     seq: run.least,
+                    ..Span::default()
                 };
                 true
             }

@@ -4,7 +4,9 @@ use std::ops::Bound;
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{RangeLog, Ranges, Span, Sweep, Tombstone, key_after, last_below, span_of};
+use super::{
+    HiddenRunsBuilder, RangeLog, Ranges, Span, Sweep, Tombstone, key_after, last_below, span_of,
+};
 use crate::{
     compaction::retain::Retain,
     slice::Slice,
@@ -270,4 +272,47 @@ fn bounds_are_keys() {
     assert_eq!(span_of(Bound::Excluded(&last), Bound::Unbounded).unwrap(), None);
     assert_eq!(key_after(&last), None);
     assert_eq!((last_below(b"a\0"), last_below(b"a")), (&b"a"[..], &b"a"[..]));
+}
+
+/// Runs of hidden entries are found by any key in them, and only for tombstones newer than all of it.
+#[test]
+fn runs_of_hidden_entries_are_found_from_any_key_in_them() {
+    let key = |at: u32| format!("key{at:04}").into_bytes();
+    let mut builder = HiddenRunsBuilder::default();
+    for at in 0..100 {
+        // Two versions each; 50 was written again under the tombstone 900.
+        let newest = if at == 50 { 950 } else { 200 + u64::from(at) };
+        builder.note(&key(at), newest, 900);
+        builder.note(&key(at), 100, 900);
+    }
+    // The run goes on over a gap.
+    (200..210).for_each(|at| builder.note(&key(at), 5, 900));
+    builder.note(&key(210), 5, 0);
+    let runs = builder.finish();
+    let (first, second) = ((key(0), key(49)), (key(51), key(209)));
+    let find =
+        |at, seq| runs.find(&key(at), seq).map(|(first, last)| (first.to_vec(), last.to_vec()));
+    assert_eq!([find(0, 900), find(49, 900)], [Some(first.clone()), Some(first)]);
+    assert_eq!([find(51, 900), find(205, 900)], [Some(second.clone()), Some(second)]);
+    assert_eq!([find(50, 900), find(210, 900), find(999, 900)], [None, None, None]);
+    assert_eq!(find(0, 249), None, "an entry of the run has this number");
+    assert_eq!(runs.entries(), 2 * 99 + 10);
+    assert!(HiddenRunsBuilder::default().finish().is_empty());
+}
+
+/// What is written under a tombstone of the list is found from both sides.
+#[test]
+fn keys_written_under_tombstones_are_known() {
+    let log = RangeLog::new();
+    assert_eq!(log.note_entry(b"m"), 0, "nothing lies over it");
+    log.add(Tombstone { from: b"k".to_vec().into(), to: Some(b"p".to_vec().into()), seq: 9 });
+    assert_eq!(log.note_entry(b"a"), 0, "nothing lies over it");
+    assert!(log.note_entry(b"n") > 0 && log.note_entry(b"l") > 0);
+    assert_eq!(log.note_entry(b"n"), 0, "it is known");
+    let next = |key: &[u8], forward| log.next_written_over(key, forward).map(Vec::from);
+    assert_eq!(next(b"k", true), Some(b"l".to_vec()));
+    assert_eq!(next(b"l", true), Some(b"n".to_vec()));
+    assert_eq!(next(b"n", true), None);
+    assert_eq!(next(b"o", false), Some(b"n".to_vec()));
+    assert_eq!(next(b"l", false), None);
 }

@@ -15,9 +15,11 @@ use crate::{
 /// Tombstones of the memtables and the levels of one sub-tree, at one reader's number.
 pub(crate) struct RangeView {
     tree: TreeId,
-    /// Those that have tombstones of the sub-tree, newest first.
-    memtables: Vec<Arc<Memtable>>,
+    /// Those that have tombstones of the sub-tree, newest first, each with its depth.
+    memtables: Vec<(u32, Arc<Memtable>)>,
     levels: Arc<Levels>,
+    /// The depth of the first table of level 0.
+    level_depth: u32,
     /// No tombstone has a greater number.
     most: SeqNo,
     /// Keys around one that was asked for that tombstones lie over, or none, with a number that none of
@@ -32,16 +34,37 @@ pub(crate) struct RangeView {
 impl RangeView {
     /// The tombstones that a walk may meet; `None` if there are none.
     pub(crate) fn new(view: &MemView, tree: TreeId, levels: &Arc<Levels>) -> Option<Self> {
-        let memtables: Vec<_> =
-            view.all().filter(|memtable| memtable.has_ranges_of(tree)).cloned().collect();
+        let memtables: Vec<_> = (0..)
+            .zip(view.all())
+            .filter(|(_, memtable)| memtable.has_ranges_of(tree))
+            .map(|(at, memtable)| (at, Arc::clone(memtable)))
+            .collect();
         if !levels.has_ranges() && memtables.is_empty() {
             return None;
         }
         // Later ones are not seen by the walk.
-        let most = memtables.iter().map(|memtable| memtable.most_range(tree));
+        let most = memtables.iter().map(|(_, memtable)| memtable.most_range(tree));
         let most = most.chain([levels.most_range()]).max().unwrap_or(0);
+        let level_depth = view.all().count() as u32;
+        let (run, exact, is_exact) = (None, None, false);
         let levels = Arc::clone(levels);
-        Some(Self { tree, memtables, levels, most, run: None, exact: None, is_exact: false })
+        Some(Self { tree, memtables, levels, level_depth, most, run, exact, is_exact })
+    }
+
+    /// How deep memtable `at` lies, counted from the newest. Tombstones of a structure hide what deeper ones
+    /// have of the same keys, whatever its number.
+    pub(crate) fn memtable_depth(at: usize) -> u32 {
+        at as u32
+    }
+
+    /// How deep table `at` of level 0 lies, counted from the newest.
+    pub(crate) fn zero_depth(&self, at: usize) -> u32 {
+        self.level_depth + at as u32
+    }
+
+    /// How deep `level` lies, which is not 0.
+    pub(crate) fn level_depth(&self, level: usize) -> u32 {
+        self.zero_depth(self.levels.zero.len() + level - 1)
     }
 
     /// Whether a tombstone that a reader at `seq` sees lies over the entry of `key` with the number
@@ -76,21 +99,25 @@ impl RangeView {
     #[cold]
     fn look_for_run(&self, key: &[u8], seq: SeqNo) -> Span {
         let mut span = Span::default();
-        let mut memtables = self.memtables.iter();
-        if !memtables.any(|one| one.meet_range_run(self.tree, key, seq, &mut span)) {
-            self.levels.meet_range_run(key, seq, &mut span);
+        for (depth, memtable) in &self.memtables {
+            if memtable.meet_range_run(self.tree, key, seq, &mut span) {
+                return Span { depth: *depth, ..span };
+            }
         }
-        span
+        let at = self.levels.meet_range_run(key, seq, &mut span);
+        Span { depth: at.map_or(0, |at| self.zero_depth(at)), ..span }
     }
 
     #[cold]
     fn look(&self, key: &[u8], seq: SeqNo) -> Span {
         let mut span = Span::default();
-        let mut memtables = self.memtables.iter();
-        if !memtables.any(|one| one.meet_ranges(self.tree, key, seq, &mut span)) {
-            self.levels.meet_ranges(key, seq, &mut span);
+        for (depth, memtable) in &self.memtables {
+            if memtable.meet_ranges(self.tree, key, seq, &mut span) {
+                return Span { depth: *depth, ..span };
+            }
         }
-        span
+        let at = self.levels.meet_ranges(key, seq, &mut span);
+        Span { depth: at.map_or(0, |at| self.zero_depth(at)), ..span }
     }
 }
 

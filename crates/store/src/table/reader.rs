@@ -6,7 +6,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -32,7 +32,7 @@ use super::{
 use crate::{
     error::{Corruption, Error, Result},
     io::{ReadableFile, engine::ReadEngine, retry},
-    ranges::{Ranges, last_below},
+    ranges::{HiddenRuns, Ranges, last_below},
     slice::Slice,
     types::{FileId, SeqNo},
 };
@@ -58,6 +58,8 @@ pub(crate) struct Table {
     written: Written,
     /// The range tombstones; they lie over entries of other tables, and of this one for snapshots.
     ranges: Option<Ranges>,
+    /// Which of its own entries those hide, if this process has written the table.
+    hidden: OnceLock<HiddenRuns>,
     /// Whether walks met many tombstones here.
     is_worn: AtomicBool,
     obsolete: AtomicBool,
@@ -130,6 +132,7 @@ impl Table {
             filter: parts.filter,
             written: parts.written,
             ranges: parts.ranges,
+            hidden: OnceLock::new(),
             is_worn: AtomicBool::new(false),
             obsolete: AtomicBool::new(false),
         };
@@ -200,6 +203,19 @@ impl Table {
         outcome
     }
 
+    /// Runs of entries that the table's own range tombstones hide, as far as they are known.
+    pub(crate) fn hidden_runs(&self) -> Option<&HiddenRuns> {
+        self.hidden.get()
+    }
+
+    /// Says which runs of its entries the table's own range tombstones hide. Once at most.
+    pub(crate) fn set_hidden_runs(&self, runs: HiddenRuns) {
+        let bytes = runs.resident_bytes() as u64;
+        if self.hidden.set(runs).is_ok() {
+            self.ctx.counters.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Bytes of the filter in memory.
     pub(crate) fn filter_bytes(&self) -> usize {
         self.filter.resident_bytes()
@@ -230,7 +246,8 @@ impl Table {
     /// Bytes of memory that the table takes while it is open, without its resident blocks.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         let ranges = self.ranges.as_ref().map_or(0, Ranges::resident_bytes);
-        let parts = self.index.resident_bytes() + self.filter.resident_bytes() + ranges;
+        let hidden = self.hidden.get().map_or(0, HiddenRuns::resident_bytes);
+        let parts = self.index.resident_bytes() + self.filter.resident_bytes() + ranges + hidden;
         (parts + self.blocks.slot_bytes() + size_of::<Self>()) as u64
     }
 

@@ -202,26 +202,36 @@ impl Levels {
     }
 
     /// Narrows `span` to keys around `key` for all of which the same range tombstone is the newest that
-    /// a reader at `seq` sees, and takes note of it. Says whether there is one.
-    pub(crate) fn meet_ranges(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
-        let mut zero = self.zero.iter().filter_map(|table| table.ranges());
-        let mut sorted = self.sorted.iter();
-        zero.any(|ranges| ranges.meet(key, seq, span))
-            || sorted.any(|level| {
-                let ranges = level.ranges_at(key, span);
-                ranges.is_some_and(|ranges| ranges.meet(key, seq, span))
-            })
+    /// a reader at `seq` sees, and takes note of it. Returns where it lies, if there is one: tables of level
+    /// 0 count from 0, level 1 follows the last of them.
+    pub(crate) fn meet_ranges(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> Option<usize> {
+        self.shallowest(key, span, |ranges, span| ranges.meet(key, seq, span))
     }
 
-    /// As [`Ranges::meet_run`], for the shallowest table that has a range tombstone over the key.
-    pub(crate) fn meet_range_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
-        let mut zero = self.zero.iter().filter_map(|table| table.ranges());
-        let mut sorted = self.sorted.iter();
-        zero.any(|ranges| ranges.meet_run(key, seq, span))
-            || sorted.any(|level| {
-                let ranges = level.ranges_at(key, span);
-                ranges.is_some_and(|ranges| ranges.meet_run(key, seq, span))
-            })
+    /// As [`Ranges::meet_run`], for the shallowest table that has a range tombstone over the key. Returns
+    /// where it lies, as [`Levels::meet_ranges`] does.
+    pub(crate) fn meet_range_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> Option<usize> {
+        self.shallowest(key, span, |ranges, span| ranges.meet_run(key, seq, span))
+    }
+
+    /// Asks the range tombstones of one table after another, the shallowest first, until `meets` is true.
+    fn shallowest(
+        &self,
+        key: &[u8],
+        span: &mut Span,
+        meets: impl Fn(&Ranges, &mut Span) -> bool,
+    ) -> Option<usize> {
+        for (at, table) in self.zero.iter().enumerate() {
+            if table.ranges().is_some_and(|ranges| meets(ranges, span)) {
+                return Some(at);
+            }
+        }
+        for (at, level) in self.sorted.iter().enumerate() {
+            if level.ranges_at(key, span).is_some_and(|ranges| meets(ranges, span)) {
+                return Some(self.zero.len() + at);
+            }
+        }
+        None
     }
 
     /// The greatest number of a range tombstone; 0 if there is none.

@@ -220,8 +220,8 @@ pub(crate) struct Leaf {
     pool: Pool<Node>,
     prefix: Box<[u8]>,
     places: Option<Box<Places>>,
-    /// Which buckets may have keys, if most have none.
-    inhabited: Option<Inhabited>,
+    /// Which buckets may have keys, if most have none. Boxed, as few leaves have it.
+    inhabited: Option<Box<Inhabited>>,
     life: Lifetime,
 }
 
@@ -269,7 +269,7 @@ impl Inhabited {
         match parts.leading_zeros() as usize {
             0 => Some(place),
             PARTS => None,
-            before => Some((part - before + 1 << self.shift) - 1),
+            before => Some(((part - before + 1) << self.shift) - 1),
         }
     }
 }
@@ -394,7 +394,7 @@ impl Leaf {
             }
         };
         let mut leaf = Self::new(arena, address, buckets, &self.prefix, self.built_of as usize);
-        leaf.inhabited = Some(Inhabited::none_of(buckets));
+        leaf.inhabited = Some(Box::new(Inhabited::none_of(buckets)));
         leaf
     }
 
@@ -497,7 +497,8 @@ impl Leaf {
             Some(Places::Open(starts)) => size_of_val(&*starts.words),
             None => 0,
         };
-        size_of::<Self>() + self.prefix.len() + places
+        let inhabited = self.inhabited.as_ref().map_or(0, |_| size_of::<Inhabited>());
+        size_of::<Self>() + self.prefix.len() + places + inhabited
     }
 
     /// Asks for the lines that finding a bucket reads.
