@@ -1,6 +1,9 @@
 //! `rhumb bench`: Rhumb measured by itself.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+))]
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -9,7 +12,7 @@ use clap::{Args, Subcommand};
 use crate::{
     dropping::{DropEngine, RHUMB, RHUMB_RANGES, RHUMB_RANGES_5000},
     options::Options,
-    rhumb_engine::{ADAPTIVE, BINARY_SEARCH, LEARNED, PLAIN, SKIP_LIST, THREADS, UNTRAINED},
+    rhumb_engine::{ADAPTIVE, BINARY_SEARCH, LEARNED, SKIP_LIST, UNTRAINED},
     rhumb_index,
     subject::Engine,
     suite::{
@@ -35,7 +38,10 @@ pub enum BenchCommand {
     ///
     /// Workloads: multiget_cold get_async_cold range_cold scan_cold. Beside them stands what the disk
     /// itself gives on the same files.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+    ))]
     Async(AsyncCommand),
     /// Run the core workloads of YCSB
     ///
@@ -61,7 +67,10 @@ pub enum BenchCommand {
     /// Subjects: none, models, coding (with models), adaptive (models trained while writers are few),
     /// partitions (by the first byte), async (32 reads at a time), tridentkv (all). Workloads: fill, settle,
     /// index, `get_large_cache`, `get_small_cache`.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+    ))]
     Ablation(AblationCommand),
     /// Fill stores with many writers whose flushes train always, adaptively and never; then read
     ///
@@ -92,7 +101,10 @@ pub struct EngineCommand {
 }
 
 /// What `rhumb bench async` takes.
-#[cfg(target_os = "linux")]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+))]
 #[derive(Args, Debug)]
 pub struct AsyncCommand {
     /// Workloads [default: all]
@@ -138,7 +150,10 @@ pub struct ModelsCommand {
 }
 
 /// What `rhumb bench ablation` takes.
-#[cfg(target_os = "linux")]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+))]
 #[derive(Args, Debug)]
 pub struct AblationCommand {
     /// Draw the reads of all subjects into this SVG file
@@ -190,12 +205,16 @@ pub fn run(command: BenchCommand) -> Result<()> {
             let workloads = engine::choose_workloads(&workloads)?;
             engine::run(&engines, &workloads, &options)?.print(options.run.json)
         }
-        #[cfg(target_os = "linux")]
+        #[cfg(all(
+            target_os = "linux",
+            any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+        ))]
         BenchCommand::Async(AsyncCommand { workloads, mut subjects, options }) => {
             if subjects.is_empty() {
                 subjects.push(LEARNED.name().to_owned());
             }
-            let known: [&dyn Engine; 3] = [&LEARNED, &THREADS, &PLAIN];
+            let known: [&dyn Engine; 3] =
+                [&LEARNED, &crate::rhumb_engine::THREADS, &crate::rhumb_engine::PLAIN];
             let engines = suite::choose(&subjects, &known)?;
             let workloads = suite::async_reads::choose_workloads(&workloads)?;
             suite::async_reads::run(&engines, &workloads, &options)?.print(options.run.json)
@@ -211,7 +230,10 @@ pub fn run(command: BenchCommand) -> Result<()> {
         BenchCommand::Models(ModelsCommand { options }) => {
             models::run(&options)?.print(options.run.json)
         }
-        #[cfg(target_os = "linux")]
+        #[cfg(all(
+            target_os = "linux",
+            any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+        ))]
         BenchCommand::Ablation(AblationCommand { plot, options }) => {
             suite::ablation::run(&options, plot.as_deref())?.print(options.run.json)
         }

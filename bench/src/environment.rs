@@ -8,7 +8,6 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rustix::fs::{Advice, fadvise};
 use serde_json::{Value, json};
 
 /// The machine, the kernel and the sources, for the environment line.
@@ -79,15 +78,26 @@ pub fn disk_bytes(directory: &Path) -> Result<u64> {
 /// mapped or not yet written stay.
 ///
 /// # Errors
-/// If a directory cannot be read. Files that vanish meanwhile are passed over.
+/// If a directory cannot be read, or the system cannot drop them. Files that vanish meanwhile are
+/// passed over.
 pub fn drop_file_caches(directory: &Path) -> Result<()> {
     for path in files(directory)? {
         if let Ok(file) = fs::File::open(&path) {
-            fadvise(&file, 0, None, Advice::DontNeed)
+            drop_cache(&file)
                 .with_context(|| format!("cannot drop cached pages of {}", path.display()))?;
         }
     }
     Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn drop_cache(file: &fs::File) -> Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn drop_cache(_: &fs::File) -> Result<()> {
+    anyhow::bail!("only Linux is asked to")
 }
 
 /// Makes the files under `directory` durable, so that their cached pages can be dropped.

@@ -21,7 +21,11 @@ pub mod overlap;
 pub mod plot;
 pub mod progress;
 pub mod random;
-#[cfg(all(feature = "rhumb", target_os = "linux"))]
+#[cfg(all(
+    feature = "rhumb",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+))]
 pub mod raw_disk;
 pub mod report;
 #[cfg(feature = "rhumb")]

@@ -1,8 +1,16 @@
 //! The suites: which workloads run in which order, on which state of the stores.
 
-#[cfg(all(feature = "rhumb", target_os = "linux"))]
+#[cfg(all(
+    feature = "rhumb",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+))]
 pub mod ablation;
-#[cfg(all(feature = "rhumb", target_os = "linux"))]
+#[cfg(all(
+    feature = "rhumb",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+))]
 pub mod async_reads;
 pub mod engine;
 #[cfg(feature = "rhumb")]

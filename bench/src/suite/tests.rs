@@ -125,7 +125,11 @@ fn subjects_and_workloads_are_chosen_by_name() {
     assert!(usual.len() == 11 && !usual.contains(&Workload::Mixed50));
 }
 
-#[cfg(all(feature = "rhumb", target_os = "linux"))]
+#[cfg(all(
+    feature = "rhumb",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
+))]
 #[test]
 fn techniques_are_held_against_none_and_drawn() {
     let directory = tempfile::tempdir().expect("a directory");

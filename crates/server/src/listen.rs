@@ -145,6 +145,7 @@ async fn drain(server: &Server) {
 
 /// The system keeps so many bytes for a client besides those that are on their way to it: else one that
 /// takes nothing costs megabytes that no limit here counts.
+#[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 256 << 10;
 
 /// Settings of a client's socket. It serves without them as well.

@@ -23,7 +23,8 @@ pub(crate) const START: &str = "rhumb_dump";
 pub(crate) const END: &str = "rhumb_dump_entries";
 
 /// The longest line: every byte of the longest key and value as `\u00NN`, and the names.
-const LINE_BYTES_MAX: usize = 6 * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + 64;
+const LINE_BYTES_MAX: usize =
+    (KEY_BYTES_MAX + VALUE_BYTES_MAX).saturating_mul(6).saturating_add(64);
 
 /// See the module.
 pub(super) struct Dump<R> {

@@ -137,15 +137,6 @@ pub fn read_full(file: &dyn ReadableFile, buf: &mut [u8], offset: u64) -> io::Re
 }
 
 impl ReadRequest {
-    /// The same read of the file that holds a descriptor for it, which stays open until the read
-    /// has ended. Where that cannot be opened the read is as it was, and fails when it is done.
-    pub(crate) fn opened(mut self) -> Self {
-        if let Ok(Some((file, offset))) = self.file.opened(self.offset, self.buffer.len()) {
-            (self.file, self.offset) = (file, offset);
-        }
-        self
-    }
-
     /// Does the read here and now.
     pub(crate) fn perform(mut self) -> ReadDone {
         let result = read_full(&*self.file, &mut self.buffer, self.offset);

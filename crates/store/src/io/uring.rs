@@ -111,6 +111,15 @@ enum Next {
     ByCall(usize),
 }
 
+/// The same read of the file that holds a descriptor for it, which stays open until the read has
+/// ended. Where that cannot be opened the read is as it was, and fails when it is done.
+fn with_descriptor(mut request: ReadRequest) -> ReadRequest {
+    if let Ok(Some((file, offset))) = request.file.opened(request.offset, request.buffer.len()) {
+        (request.file, request.offset) = (file, offset);
+    }
+    request
+}
+
 /// Judges a result of the kernel: `result` is what it said of a read of `len` bytes of which `done`
 /// were there before.
 fn judge(result: i32, done: usize, len: usize, is_direct: bool) -> Next {
@@ -203,7 +212,7 @@ impl UringQueue {
             && let Some(number) = self.free.last().copied()
         {
             let Some(request) = self.backlog.pop_front() else { break };
-            let request = request.opened();
+            let request = with_descriptor(request);
             if request.file.descriptor().is_none() {
                 done.push(request.perform());
                 continue;

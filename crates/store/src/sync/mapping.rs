@@ -7,7 +7,8 @@ use std::ptr::NonNull;
 
 use super::arena::CHUNK_BYTES;
 
-/// What the system is asked for at once has no smaller pages.
+/// The smallest page that the system hands out: writing to each finds memory for all.
+#[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
 const PAGE_BYTES: usize = 4 << 10;
 
 /// Memory from the system, zeroed, which goes back when this is dropped.
@@ -33,6 +34,7 @@ impl Mapping {
     }
 
     /// Has the system find memory for all of it.
+    #[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
     pub(super) fn touch(&mut self) {
         for offset in (0..self.bytes).step_by(PAGE_BYTES) {
             // SAFETY: the memory is this mapping's, that long, and zeroed as it is written here.
