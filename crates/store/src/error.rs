@@ -10,8 +10,13 @@ use std::{
     sync::Arc,
 };
 
+use crate::io::LOCKED_BY_THIS_PROCESS;
+
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What is found where a file should be that something durable names.
+pub(crate) const NO_FILE: &str = "no such file";
 
 /// Why an operation failed.
 #[derive(Clone, Debug)]
@@ -107,6 +112,17 @@ impl Error {
         }))
     }
 
+    /// Takes a failure to open a file for damage if the file is not there, although `named_by` says
+    /// that it was made durable.
+    pub(crate) fn or_missing(self, named_by: &'static str) -> Self {
+        match &self {
+            Self::Io(failure) if failure.source.kind() == io::ErrorKind::NotFound => {
+                Self::corrupt(&failure.path, 0, named_by, NO_FILE)
+            }
+            _ => self,
+        }
+    }
+
     /// Whether the error reports damaged bytes.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
@@ -133,6 +149,11 @@ impl fmt::Display for Error {
                 c.offset,
                 c.expected,
                 c.found
+            ),
+            Self::Locked { path, holder } if holder == LOCKED_BY_THIS_PROCESS => write!(
+                f,
+                "{} is held by this process: use the handle that it has, or drop it first",
+                path.display()
             ),
             Self::Locked { path, holder } => {
                 write!(f, "{} is held by {holder}: close that process first", path.display())

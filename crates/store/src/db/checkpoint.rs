@@ -1,20 +1,46 @@
-//! Checkpoints: a second database that shares this one's tables by hard links.
+//! Checkpoints: a second database that shares this one's tables by hard links, or copies them where
+//! there can be no links.
 
-use std::{collections::HashSet, path::Path};
+use std::{
+    collections::HashSet,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use super::core::Core;
 use crate::{
     error::{Error, Result},
-    io::retry,
-    sync::primitive::Ordering,
+    io::{ReadMode, read_exact_at, retry, sync_dir, write_all},
+    sync::primitive::{Arc, Ordering},
     table::{home_path, value_path},
-    version::{edit::Edit, edit::VersionEdit, manifest::Manifest},
+    types::FileId,
+    version::{
+        edit::{Edit, VersionEdit},
+        levels::Levels,
+        manifest::{Manifest, remove_created},
+        state::CatalogState,
+    },
 };
 
+/// Files are copied in pieces of this length, in bytes: long enough that the disk and not the calls
+/// take the time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What a checkpoint is made of. Its tables keep their files for as long as it lives.
+struct Content {
+    state: CatalogState,
+    _tables: Vec<Arc<Levels>>,
+    manifest: FileId,
+    /// The floor of the copy's log: a number that no segment has, as the copy has no log.
+    segment: FileId,
+}
+
 impl Core {
-    /// Writes a copy of the database to `target`.
+    /// Writes a copy of the database to `target`, and removes what it wrote if it fails.
     pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
         self.check_running()?;
+        // The database may be at a relative path that was held since, and the process elsewhere.
+        let target = &*retry("find", target, || self.fs.absolute(target))?;
         retry("create directory", target, || self.fs.create_dir_all(target))?;
         let entries = retry("list", target, || self.fs.list(target))?;
         if !entries.is_empty() {
@@ -24,40 +50,107 @@ impl Core {
             ));
         }
         self.flush()?;
-        // While the catalog is held, no table of its state can be removed.
+        let content = self.content();
+        let mut made = Vec::new();
+        let written = self
+            .place_tables(&content.state, target, &mut made)
+            .and_then(|()| self.write_manifest(&content, target));
+        if written.is_err() {
+            // What was there before is not touched; an empty directory may be tried again.
+            made.iter().for_each(|path| self.remove_file(path));
+            let _ = sync_dir(&*self.fs, target);
+        }
+        written
+    }
+
+    /// The database as it is now.
+    fn content(&self) -> Content {
+        // While the catalog is held, the levels are those of its state.
         let catalog = self.lock_catalog();
-        let mut linked = HashSet::new();
-        for meta in catalog.state.tables() {
-            // A file that several tables share is linked once.
-            if meta.place.is_none_or(|place| linked.insert(place.file)) {
-                self.link(&home_path(&self.dir, meta), &home_path(target, meta))?;
+        Content {
+            state: catalog.state.clone(),
+            _tables: self.trees.lock().live().map(|tree| tree.levels.get()).collect(),
+            manifest: self.new_file_id(),
+            segment: self.next_file.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Puts the files of all tables into `target`, and their paths into `made`.
+    fn place_tables(
+        &self,
+        state: &CatalogState,
+        target: &Path,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<()> {
+        let mut shared = HashSet::new();
+        for meta in state.tables() {
+            // A file that several tables share is there once.
+            if meta.place.is_none_or(|place| shared.insert(place.file)) {
+                self.place_file(&home_path(&self.dir, meta), home_path(target, meta), made)?;
             }
             if meta.value_file_bytes > 0 {
-                self.link(&value_path(&self.dir, meta.id), &value_path(target, meta.id))?;
+                let from = value_path(&self.dir, meta.id);
+                self.place_file(&from, value_path(target, meta.id), made)?;
             }
         }
-        let manifest_id = self.new_file_id();
-        // The copy has no log: no segment that exists is at or above its floor.
-        let segment = self.next_file.load(Ordering::Relaxed);
-        let floor = Edit::LogFloor { segment, lsn: catalog.state.log_lsn };
-        let state = catalog.state.snapshot();
-        let manifest = Manifest::create(
-            &*self.fs,
-            target,
-            manifest_id,
-            &[state, VersionEdit::from(vec![floor])],
-        );
-        drop(catalog);
-        manifest?;
-        retry("sync directory", target, || self.fs.sync_dir(target))?;
+        Ok(())
+    }
+
+    /// Gives a file a second name, or copies it where the file system has no such names or refuses
+    /// this one: it is another one, or the file has as many as it may.
+    fn place_file(&self, from: &Path, to: PathBuf, made: &mut Vec<PathBuf>) -> Result<()> {
+        let linked = retry("link", &to, || self.fs.hard_link(from, &to));
+        match linked {
+            Ok(()) => {
+                made.push(to);
+                Ok(())
+            }
+            Err(Error::Io(e)) if is_refused(e.source.kind()) => self.copy_file(from, to, made),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn copy_file(&self, from: &Path, to: PathBuf, made: &mut Vec<PathBuf>) -> Result<()> {
+        let source = retry("open", from, || self.fs.open(from, ReadMode::Buffered))?;
+        let len = retry("stat", from, || source.len())?;
+        let mut copy = retry("create", &to, || self.fs.create(&to))?;
+        made.push(to.clone());
+        let mut piece = vec![0; COPY_BYTES.min(usize::try_from(len).unwrap_or(COPY_BYTES))];
+        let mut at = 0;
+        while at < len {
+            let n = piece.len().min(usize::try_from(len - at).unwrap_or(usize::MAX));
+            read_exact_at(&*source, from, &mut piece[..n], at)?;
+            write_all(&mut *copy, &to, &piece[..n])?;
+            at += n as u64;
+        }
+        retry("fsync", &to, || copy.sync_all())
+    }
+
+    /// Makes a database of what lies in `target`, durably.
+    fn write_manifest(&self, content: &Content, target: &Path) -> Result<()> {
+        let Content { state, manifest, segment, .. } = content;
+        let floor = Edit::LogFloor { segment: *segment, lsn: state.log_lsn };
+        let records = [state.snapshot(), VersionEdit::from(vec![floor])];
         let parent = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        retry("sync directory", parent, || self.fs.sync_dir(parent))
+        let created = Manifest::create(&*self.fs, target, *manifest, &records)
+            .and_then(|_| sync_dir(&*self.fs, parent).map(drop));
+        if created.is_err() {
+            remove_created(&*self.fs, target, *manifest);
+        }
+        created
     }
+}
 
-    fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        retry("link", to, || self.fs.hard_link(from, to))
-    }
+/// Returns true for what systems answer where a hard link is impossible, but a copy is not.
+fn is_refused(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::CrossesDevices
+            | ErrorKind::PermissionDenied
+            | ErrorKind::TooManyLinks
+            | ErrorKind::Unsupported
+    )
 }

@@ -195,6 +195,9 @@ pub(crate) struct Catalog {
     pub(crate) keyspaces: HashMap<Arc<str>, Arc<KeyspaceInner>>,
 }
 
+/// The name of the lock file.
+pub(crate) const LOCK_NAME: &str = "LOCK";
+
 /// This part of the budget is left to the allocator: fragments between what is in use.
 const ALLOCATOR_SLACK: u64 = 16;
 
@@ -236,7 +239,7 @@ pub(crate) struct Core {
     /// Keyspaces that keep retired sub-trees for snapshots.
     pub(crate) retiring: Mutex<Vec<Weak<KeyspaceInner>>>,
     /// Held until the database is closed.
-    pub(crate) _lock: Box<dyn FileLock>,
+    pub(crate) lock: Box<dyn FileLock>,
 }
 
 impl Core {
@@ -321,7 +324,14 @@ impl Core {
 
     /// Makes the directory's entries durable.
     pub(crate) fn sync_dir(&self) -> Result<()> {
-        crate::io::retry("sync directory", &self.dir, || self.fs.sync_dir(&self.dir))
+        crate::io::sync_dir(&*self.fs, &self.dir).map(drop)
+    }
+
+    /// Fails if the lock file is no longer the one that was locked: another process may have been
+    /// let in.
+    pub(crate) fn check_lock(&self) -> Result<()> {
+        let path = self.dir.join(LOCK_NAME);
+        self.lock.check().map_err(|error| Error::io("go on holding", path, error))
     }
 
     /// Removes a file that is no longer needed. A failure is counted, not reported: the file is
@@ -353,6 +363,7 @@ impl Catalog {
         if core.unwound.load(Ordering::Acquire) {
             core.check_running()?;
         }
+        core.check_lock().inspect_err(|cause| core.stop(cause))?;
         edits.push(self.next_ids(core));
         let edit = VersionEdit::from(edits);
         if self.manifest.is_broken() || self.manifest.is_outgrown() {
@@ -378,7 +389,7 @@ impl Catalog {
     /// Begins a new manifest with what is known to have happened.
     fn replace_manifest(&mut self, core: &Core) -> Result<()> {
         let id = core.new_file_id();
-        let new = Manifest::create(&*core.fs, &core.dir, id, &[self.state.snapshot()])?;
+        let new = Manifest::create(&*core.fs, &core.dir, id, &self.state.records())?;
         let old = std::mem::replace(&mut self.manifest, new);
         core.remove_file(old.path());
         Ok(())

@@ -73,9 +73,8 @@ impl Core {
             trees.push(tree);
         }
         shared.as_mut().map_or(Ok(()), SharedWriter::sync)?;
-        if !tables.is_empty() {
-            self.sync_dir()?;
-        }
+        // The names of the tables, and that of the segment which becomes the log's floor.
+        self.sync_dir()?;
         Ok(Flushed { trees, tables, shared })
     }
 

@@ -26,7 +26,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use open::take_lock;
+pub(crate) use open::{hold_existing, take_lock};
 #[cfg(feature = "fuzzing")]
 pub(crate) use write::insert_record;
 
@@ -184,8 +184,10 @@ impl Database {
     }
 
     /// Writes a copy of the database as it is now to the directory `path`, which must not exist
-    /// or be empty. Tables are shared by hard links, so this takes little time and space, and
-    /// `path` must be on the same file system. The copy is durable and opens as a database.
+    /// or be empty. Tables are shared by hard links, which takes little time and space. Where the
+    /// system refuses a link, above all because `path` is on another file system, the file is
+    /// copied. The copy is durable and opens as a database. After a failure nothing is left in
+    /// `path`.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ use std::{
 
 use super::{
     background::Work,
-    core::{Catalog, Core, MemView, RESERVED_FILES, Tree, Trees},
+    core::{Catalog, Core, LOCK_NAME, MemView, RESERVED_FILES, Tree, Trees},
     counters::Counters,
     health::Health,
     keyspace::KeyspaceInner,
@@ -28,7 +28,10 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    io::{FileLock, FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles, retry},
+    io::{
+        FileLock, FileSystem, ReadMode, engine::ReadEngine, hold_dir, open_files::OpenFiles, retry,
+        sync_dir,
+    },
     log::{
         LogRecord, LogWriter, Recovery,
         creation::{Creation, Payload},
@@ -48,18 +51,15 @@ use crate::{
     version::{
         edit::{Edit, FILE_ID_END},
         levels::{Level, Levels},
-        manifest::{CURRENT_NAME, Manifest},
+        manifest::{CURRENT_NAME, Manifest, refuse_without_current},
         state::CatalogState,
     },
 };
 
-/// The name of the lock file.
-const LOCK_NAME: &str = "LOCK";
-
 /// Opens the database that the builder describes.
 pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let DatabaseBuilder { path: dir, options, functions, fs, clock } = builder;
-    prepare_directory(&*fs, &dir, options.create_if_missing)?;
+    let fs = hold_directory(&fs, &dir, options.create_if_missing)?;
     let lock = take_lock(&*fs, &dir)?;
     let names = retry("list", &dir, || fs.list(&dir))?;
     let last_file = names.iter().filter_map(|name| file_number(name)).max().unwrap_or(0);
@@ -83,7 +83,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &limbo)?;
     state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
-    let manifest = Manifest::create(&*fs, &dir, manifest_id, &[state.snapshot()])?;
+    let manifest = Manifest::create(&*fs, &dir, manifest_id, &state.records())?;
     let (replayed, recovery) = replay(&*fs, &dir, &state, &options)?;
     let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &limbo)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
@@ -115,7 +115,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         unwound: AtomicBool::new(false),
         next_file,
         retiring: Mutex::default(),
-        _lock: lock,
+        lock,
         dir,
         fs,
         clock,
@@ -132,30 +132,81 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     Ok(core)
 }
 
-/// Creates the directory if need be, durably.
+/// Opens the directory to be held until the database is closed, and creates it if need be, durably.
 ///
 /// While there is no database in it, its entry may be that of a process that was killed before it
-/// made it durable: so it is made durable whoever created it.
-fn prepare_directory(fs: &dyn FileSystem, dir: &Path, create: bool) -> Result<()> {
-    let is_database = |names: &[String]| names.iter().any(|name| name == CURRENT_NAME);
-    match retry("list", dir, || fs.list(dir)) {
-        Ok(names) if is_database(&names) => return Ok(()),
-        _ if create => {}
-        _ => {
+/// made it durable: so it is made durable by every opener that finds no database.
+fn hold_directory(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+    create: bool,
+) -> Result<Arc<dyn FileSystem>> {
+    match open_directory(fs, dir) {
+        Ok((names, held)) if names.iter().any(|name| name == CURRENT_NAME) => return Ok(held),
+        Ok(_) | Err(Unopened::Missing) if create => {}
+        Ok((names, _)) => {
+            refuse_without_current(dir, &names)?;
             return Err(no_database(dir));
         }
+        Err(Unopened::Missing) => return Err(no_database(dir)),
+        Err(Unopened::Refused(error)) => return Err(error),
     }
     retry("create directory", dir, || fs.create_dir_all(dir))?;
     for parent in dir.ancestors().skip(1) {
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        match retry("sync directory", parent, || fs.sync_dir(parent)) {
-            Ok(()) => {}
+        match sync_dir(&**fs, parent) {
+            Ok(_) => {}
             // A parent that may not be opened was there before.
             Err(Error::Io(e)) if e.source.kind() == ErrorKind::PermissionDenied => break,
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    hold_dir(fs, dir)
+}
+
+/// Holds a directory that is there, and lists it.
+fn open_directory(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+) -> Result<(Vec<String>, Arc<dyn FileSystem>), Unopened> {
+    let held = hold_dir(fs, dir).and_then(|held| {
+        let names = retry("list", dir, || held.list(dir))?;
+        Ok((names, held))
+    });
+    held.map_err(|error| describe_unopened(&**fs, dir, error))
+}
+
+/// Holds the directory of a database that is only looked into.
+pub(crate) fn hold_existing(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<Arc<dyn FileSystem>> {
+    match open_directory(fs, dir) {
+        Ok((_, held)) => Ok(held),
+        Err(Unopened::Missing) => Err(no_database(dir)),
+        Err(Unopened::Refused(error)) => Err(error),
+    }
+}
+
+/// Why a directory could not be opened.
+enum Unopened {
+    /// There is nothing of that name.
+    Missing,
+    /// There is something, and this is why it is no directory for a database.
+    Refused(Error),
+}
+
+fn describe_unopened(fs: &dyn FileSystem, dir: &Path, error: Error) -> Unopened {
+    let Error::Io(failure) = &error else { return Unopened::Refused(error) };
+    match failure.source.kind() {
+        ErrorKind::NotFound => Unopened::Missing,
+        // The system says of a symbolic link that it is no directory, or too many links.
+        _ if fs.is_symlink(dir) => {
+            let what = format!(
+                "{} is a symbolic link: a database is opened by the path of its directory itself",
+                dir.display()
+            );
+            Unopened::Refused(Error::InvalidArgument(what.into()))
+        }
+        _ => Unopened::Refused(error),
+    }
 }
 
 /// What does the reads that go on at the same time.
@@ -179,6 +230,9 @@ pub(crate) fn take_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileL
         if error.kind() != ErrorKind::WouldBlock {
             return Error::io("lock", &path, error);
         }
+        if let Some(holder) = error.get_ref() {
+            return Error::Locked { path: path.clone(), holder: holder.to_string() };
+        }
         let mut text = [0; 256];
         let read = fs
             .open(&path, ReadMode::Buffered)
@@ -186,7 +240,7 @@ pub(crate) fn take_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileL
             .unwrap_or(0);
         let holder = String::from_utf8_lossy(&text[..read]).trim().to_owned();
         let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
-        Error::Locked { path, holder }
+        Error::Locked { path: path.clone(), holder }
     })
 }
 
@@ -333,6 +387,9 @@ impl Core {
         let (segment, lsn) = (state.log.header().id, state.log.header().base);
         let mut catalog = self.lock_catalog();
         if catalog.state.log_floor < segment {
+            // The manifest may name only what is durably there.
+            self.sync_dir()?;
+            state.log.note_name_synced();
             let last_seq = Edit::LastSeq { seq: state.next_seq - 1 };
             catalog.commit(self, vec![Edit::LogFloor { segment, lsn }, last_seq])?;
         }

@@ -72,6 +72,9 @@ pub struct Stats {
     pub compacted_written_bytes: u64,
     /// Flushes and compactions that failed; they are tried again.
     pub failed_jobs: u64,
+    /// True if the file system has no sync of directories: after a power cut the newest
+    /// files may be missing, whatever [`PersistMode`](crate::PersistMode) was asked for.
+    pub no_directory_sync: bool,
     /// Why background work fails at present: the last flush or the last compaction that was tried. None
     /// once one of its kind succeeded or nothing of it is left to be done.
     pub failure: Option<String>,
@@ -157,13 +160,14 @@ pub struct LevelStats {
 impl Core {
     /// What the database holds and did.
     pub(crate) fn stats(&self) -> Stats {
-        let mut keyspaces: Vec<KeyspaceStats> = {
+        let (has_directory_sync, mut keyspaces): (bool, Vec<KeyspaceStats>) = {
             let catalog = self.lock_catalog();
-            catalog
+            let keyspaces = catalog
                 .keyspaces
                 .values()
                 .map(|inner| keyspace_stats(inner.name.to_string(), &inner.tree.get()))
-                .collect()
+                .collect();
+            (catalog.manifest.has_dir_sync(), keyspaces)
         };
         keyspaces.sort_by(|a, b| a.name.cmp(&b.name));
         let view = self.mem.get();
@@ -200,6 +204,7 @@ impl Core {
             compacted_read_bytes: get(&counters.compacted_read_bytes),
             compacted_written_bytes: get(&counters.compacted_written_bytes),
             failed_jobs: get(&counters.failed_jobs),
+            no_directory_sync: !has_directory_sync,
             failure: self.work.failure().map(|error| error.to_string()),
             write_failure: self.write_failure().map(|error| error.to_string()),
             writes_stopped: self.check_running().is_err(),

@@ -180,6 +180,7 @@ impl Core {
 
     /// Begins a new log segment after the present one; returns its beginning.
     fn new_segment(&self, state: &mut WriteState) -> Result<LogFloor> {
+        self.check_files(state)?;
         let id = self.new_file_id();
         let next = state.log.rotate(id)?;
         state.sealed_logs.push(std::mem::replace(&mut state.log, next));
@@ -226,7 +227,15 @@ impl Core {
                 }
             }
         }
-        Ok(())
+        self.check_files(state)
+    }
+
+    /// Stops writes if the lock or a segment of the log is no longer found by its name. What is
+    /// appended would be acknowledged and never seen again, or another process may write here, too.
+    fn check_files(&self, state: &WriteState) -> Result<()> {
+        let mut logs = state.sealed_logs.iter().chain(std::iter::once(&state.log));
+        let outcome = self.check_lock().and_then(|()| logs.try_for_each(LogWriter::check_name));
+        outcome.inspect_err(|cause| self.stop(cause))
     }
 
     /// Makes everything written so far survive what `mode` says. Writers go on while the disk is
@@ -278,7 +287,8 @@ impl Core {
             };
             durable = log.end_sync(sync, outcome.clone())?;
         }
-        outcomes.iter().try_for_each(|(_, outcome)| outcome.clone())
+        outcomes.iter().try_for_each(|(_, outcome)| outcome.clone())?;
+        self.check_files(state)
     }
 
     /// Sees to it that the active memtable takes another group.

@@ -35,7 +35,11 @@ pub fn log(data: &[u8]) {
     if input.u8() & 1 == 0 {
         return replay_record(&memtables(), &Arc::from(input.rest()));
     }
-    let start = LogStart { segment: FileId::from(input.u8() % 4), lsn: u64::from(input.u16()) };
+    let start = LogStart {
+        segment: FileId::from(input.u8() % 4),
+        lsn: u64::from(input.u16()),
+        must_exist: false,
+    };
     let mut segments = Vec::new();
     for id in 1..=u64::from(input.u8() % 3) + 1 {
         let mut bytes = input.chunk().to_vec();

@@ -15,7 +15,7 @@ use super::{
     table::{WalkedEntry, context, walk_block},
 };
 use crate::{
-    db::take_lock,
+    db::{hold_existing, take_lock},
     error::{Error, Result},
     io::FileSystem,
     log::{
@@ -51,10 +51,11 @@ pub(super) fn check(
     dir: &Path,
     on_progress: OnProgress<'_>,
 ) -> Result<CheckReport> {
+    let fs = &hold_existing(fs, dir)?;
     let paths = list(&**fs, dir)?;
     let no_database =
         || Error::InvalidArgument(format!("there is no database in {}", dir.display()).into());
-    if !paths.iter().any(|path| table_id(path).is_some() || is_manifest(path)) {
+    if !paths.iter().any(|path| is_of_database(path)) {
         return Err(no_database());
     }
     let _lock = take_lock(&**fs, dir)?;
@@ -87,8 +88,11 @@ fn table_id(path: &Path) -> Option<u64> {
     parse_table_name(&path.file_name()?.to_string_lossy())
 }
 
-fn is_manifest(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("MANIFEST-"))
+/// Returns true for files that only a database has: whatever else was lost, there was one.
+fn is_of_database(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_log = parse_segment_name(&name).is_some();
+    table_id(path).is_some() || is_log || name.starts_with("MANIFEST-") || name == CURRENT_NAME
 }
 
 struct Checker<'a, 'p> {

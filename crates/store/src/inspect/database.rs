@@ -11,9 +11,10 @@ use super::{
     table::{context, describe},
 };
 use crate::{
-    error::{Error, Result},
+    db::hold_existing,
+    error::{Error, NO_FILE, Result},
     io::FileSystem,
-    log::segment::parse_segment_name,
+    log::segment::{parse_segment_name, segment_path},
     sync::primitive::Arc,
     table::{Table, TableContext, TableMeta, home_path, parse_table_name},
     types::TreeId,
@@ -25,6 +26,7 @@ use crate::{
 
 /// Describes the database in `dir`.
 pub(super) fn report(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<DatabaseReport> {
+    let fs = &hold_existing(fs, dir)?;
     let Some(recovered) = Manifest::recover(&**fs, dir)? else {
         let what = format!("there is no database in {}", dir.display());
         return Err(Error::InvalidArgument(what.into()));
@@ -113,6 +115,13 @@ fn add_files(report: &mut DatabaseReport, fs: &dyn FileSystem, state: &CatalogSt
         if is_leftover {
             report.leftover_files.push(path);
         }
+    }
+    let start = state.log_start();
+    let segment = segment_path(&report.path, start.segment);
+    if start.must_exist && !report.log.iter().any(|(path, _)| *path == segment) {
+        let missing =
+            Error::corrupt(&segment, 0, "the log segment that the manifest names", NO_FILE);
+        report.problems.push(Problem { path: segment, offset: None, what: missing.to_string() });
     }
     Ok(())
 }

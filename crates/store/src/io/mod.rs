@@ -28,7 +28,7 @@ mod uring;
 use std::{
     fmt,
     io::{self, ErrorKind},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -63,6 +63,28 @@ pub const DIRECT_ALIGN: usize = 4096;
 /// A file system. Every path is absolute or relative to the process; all errors are the operating
 /// system's own.
 pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
+    /// Holds the directory `dir` open. The file system that is returned finds every path below
+    /// `dir` from the held directory: callers go on passing whole paths, which then stay right when
+    /// the directory is renamed, when another directory takes its name, and when the process
+    /// changes its working directory. Other paths are found as before.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening a directory; [`ErrorKind::Unsupported`] if this file system cannot hold
+    /// one.
+    fn hold_dir(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
+        let _ = dir;
+        Err(ErrorKind::Unsupported.into())
+    }
+    /// The path that stands for `path` whatever the process's working directory becomes.
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+    /// Returns true if `path` itself is a symbolic link.
+    fn is_symlink(&self, path: &Path) -> bool {
+        let _ = path;
+        false
+    }
     /// Creates `path` and its missing parents, private to the user (0700). Not an error if it is
     /// there. The new entries are durable only after [`FileSystem::sync_dir`] on the parents.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
@@ -80,13 +102,25 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes all entries of the directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Takes the exclusive lock of the file `path`, creating it if need be, and writes `holder`
-    /// into it. `Err(WouldBlock)` if another holds it. The lock is released on drop.
+    /// Takes the exclusive lock of the file `path`, creating it if need be, and of the directory
+    /// that it is in, which cannot be unlinked while it has files. Writes `holder` into the file.
+    /// `Err(WouldBlock)` if another holds either; a message in that error says more than the file
+    /// does. The lock is released on drop.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>>;
     /// How many descriptors the process may have, if files take any; may raise the limit first.
     /// `None` (the default) if there is no limit.
     fn descriptors_max(&self) -> Option<u64> {
         None
+    }
+    /// Takes a lock that keeps [`FileSystem::lock`] of `path` out and that several may hold, and
+    /// writes nothing: the file need not be there. `Err(WouldBlock)` if a writer holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if this file system has no such lock.
+    fn lock_shared(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        let _ = path;
+        Err(ErrorKind::Unsupported.into())
     }
     /// A queue that does up to `depth` reads of this file system's files at once.
     ///
@@ -100,8 +134,20 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// What a refused lock says if this very process holds it.
+pub(crate) const LOCKED_BY_THIS_PROCESS: &str = "this process";
+
+/// What a refused lock says if those who hold it only read.
+pub(crate) const LOCKED_BY_READERS: &str = "a process that only reads";
+
 /// A held lock; released when dropped.
-pub trait FileLock: Send + Sync {}
+pub trait FileLock: Send + Sync {
+    /// Fails if the lock file is no longer the one that its name stands for: it was removed or
+    /// replaced, alone or with its directory, and locks nobody out any more.
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// A file being written by appending.
 pub trait WritableFile: Send + Sync {
@@ -124,6 +170,11 @@ pub trait SyncFile: Send + Sync {
     fn sync_data(&self) -> io::Result<()>;
     /// As [`WritableFile::sync_all`], of what was appended before the call.
     fn sync_all(&self) -> io::Result<()>;
+    /// Fails if the name by which the file was created no longer stands for it: it was removed,
+    /// renamed or replaced, and nobody will find what was appended.
+    fn check_name(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A file being read at any place, by many threads at once.
@@ -219,6 +270,34 @@ pub(crate) fn check_read(
         return Ok(());
     }
     Err(Error::corrupt(path, offset, format!("{len} bytes"), format!("{n} before the end")))
+}
+
+/// Holds the directory `dir` open, or goes on by paths where the file system cannot hold one.
+pub(crate) fn hold_dir(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<Arc<dyn FileSystem>> {
+    match retry("open directory", dir, || fs.hold_dir(dir)) {
+        Err(Error::Io(e)) if e.source.kind() == ErrorKind::Unsupported => Ok(Arc::clone(fs)),
+        other => other,
+    }
+}
+
+/// Makes the entries of a directory durable. Returns false if the file system has no such sync:
+/// CIFS and some that run in user space answer `EINVAL` or `ENOTSUP`, and keep entries in their own
+/// order.
+pub(crate) fn sync_dir(fs: &dyn FileSystem, dir: &Path) -> Result<bool> {
+    match retry("sync directory", dir, || fs.sync_dir(dir)) {
+        Ok(()) => Ok(true),
+        Err(Error::Io(e))
+            if matches!(e.source.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The error of a file that is no longer where it was put.
+pub(crate) fn moved_away(what: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::NotFound, what)
 }
 
 /// Retries a call that a signal interrupted, and names what failed.

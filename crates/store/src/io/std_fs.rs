@@ -1,37 +1,35 @@
 //! The operating system's file system. The only module of the engine that calls it.
 //!
-//! Every name is opened relative to its directory, and neither the name nor that directory may be
-//! a symbolic link: a database is reached by the path that was given and by no other. What it
-//! creates is private to the user whatever the umask allows.
+//! Every name is opened relative to its directory, and neither the name nor that directory may be a
+//! symbolic link: a database is reached by the path that was given and by no other. `paths.rs`
+//! finds the directory, `lock.rs` locks it. What is created is private to the user whatever the
+//! umask allows.
 
 use std::{
     fs::{DirBuilder, File},
-    io::{self, ErrorKind, Write},
+    io::{self, Write},
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd},
         unix::fs::{DirBuilderExt, FileExt},
     },
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, OFlags};
 
 use super::{
-    AlignedBuf, DIRECT_ALIGN, FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile,
+    AlignedBuf, DIRECT_ALIGN, FileLock, FileSystem, QueueUse, ReadMode, ReadQueue, ReadableFile,
+    SyncFile, WritableFile,
 };
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
-))]
-use super::{QueueUse, ReadQueue};
+use lock::StdLock;
+use paths::{FilePlace, Paths, openat};
 
-/// Access rights of created files: the user reads and writes.
-const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+mod lock;
+mod paths;
+
 /// Access rights of created directories: the user reads, writes and enters.
 const DIR_MODE: u32 = 0o700;
-/// How every file is opened: not through a symbolic link, and not kept by a program we start.
-const BASE_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,57 +43,107 @@ pub fn this_process() -> String {
     format!("process {} ({})", std::process::id(), name.to_string_lossy())
 }
 
-/// Opens a directory, refusing a symbolic link. Rebuilding the path from its components drops a
-/// trailing slash, with which the operating system would follow the link.
-fn open_dir(path: &Path) -> io::Result<OwnedFd> {
-    let mut path: PathBuf = path.components().collect();
-    if path.as_os_str().is_empty() {
-        path.push(".");
-    }
-    let flags = BASE_FLAGS | OFlags::RDONLY | OFlags::DIRECTORY;
-    Ok(rustix::fs::open(&path, flags, Mode::empty())?)
-}
-
-/// Splits a path into its opened directory and the name in it.
-fn locate(path: &Path) -> io::Result<(OwnedFd, &Path)> {
-    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
-    let dir = path.parent().ok_or(ErrorKind::InvalidInput)?;
-    Ok((open_dir(dir)?, Path::new(name)))
-}
-
-fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
-    let (dir, name) = locate(path)?;
-    Ok(File::from(rustix::fs::openat(dir, name, BASE_FLAGS | flags, FILE_MODE)?))
-}
-
 impl FileSystem for StdFs {
+    fn hold_dir(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
+        Paths::OF_PROCESS.hold_dir(dir)
+    }
+
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        std::path::absolute(path)
+    }
+
+    fn is_symlink(&self, path: &Path) -> bool {
+        path.is_symlink()
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        Paths::OF_PROCESS.create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        Paths::OF_PROCESS.create(path)
+    }
+
+    fn open(&self, path: &Path, mode: ReadMode) -> io::Result<Arc<dyn ReadableFile>> {
+        Paths::OF_PROCESS.open(path, mode)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        Paths::OF_PROCESS.list(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Paths::OF_PROCESS.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        Paths::OF_PROCESS.remove_file(path)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Paths::OF_PROCESS.hard_link(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        Paths::OF_PROCESS.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>> {
+        Paths::OF_PROCESS.lock(path, holder)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        Paths::OF_PROCESS.lock_shared(path)
+    }
+
+    fn descriptors_max(&self) -> Option<u64> {
+        Paths::OF_PROCESS.descriptors_max()
+    }
+
+    fn read_queue(&self, depth: u32, used: QueueUse) -> io::Result<Box<dyn ReadQueue>> {
+        Paths::OF_PROCESS.read_queue(depth, used)
+    }
+}
+
+impl FileSystem for Paths {
+    fn hold_dir(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
+        Ok(Arc::new(self.holding(dir)?))
+    }
+
+    fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
+        std::path::absolute(path)
+    }
+
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
         // What was there already may be a symbolic link to a directory.
-        open_dir(path).map(drop)
+        self.open_dir(path).map(drop)
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND;
-        Ok(Box::new(StdWritable(Arc::new(StdSync(open_file(path, flags)?)))))
+        let (dir, name) = self.locate(path)?;
+        let file = File::from(openat(&dir, name, flags)?);
+        let place = FilePlace::of(&file, dir, name)?;
+        Ok(Box::new(StdWritable(Arc::new(StdSync { file, place }))))
     }
 
     fn open(&self, path: &Path, mode: ReadMode) -> io::Result<Arc<dyn ReadableFile>> {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if mode == ReadMode::Direct {
-            match open_file(path, OFlags::RDONLY | OFlags::DIRECT) {
+            match self.open_file(path, OFlags::RDONLY | OFlags::DIRECT) {
                 Ok(file) => return Ok(Arc::new(DirectReadable::new(file))),
                 Err(e) if is_refused(&e) => {}
                 Err(e) => return Err(e),
             }
         }
         let _ = mode;
-        Ok(Arc::new(BufferedReadable(open_file(path, OFlags::RDONLY)?)))
+        Ok(Arc::new(BufferedReadable(self.open_file(path, OFlags::RDONLY)?)))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in Dir::new(open_dir(dir)?)? {
+        for entry in Dir::new(self.open_dir(dir)?)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             if name != "." && name != ".." {
                 names.push(name);
@@ -105,32 +153,34 @@ impl FileSystem for StdFs {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let (from_dir, from_name) = locate(from)?;
-        let (to_dir, to_name) = locate(to)?;
+        let (from_dir, from_name) = self.locate(from)?;
+        let (to_dir, to_name) = self.locate(to)?;
         Ok(rustix::fs::renameat(from_dir, from_name, to_dir, to_name)?)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        let (dir, name) = locate(path)?;
+        let (dir, name) = self.locate(path)?;
         Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let (from_dir, from_name) = locate(from)?;
-        let (to_dir, to_name) = locate(to)?;
+        let (from_dir, from_name) = self.locate(from)?;
+        let (to_dir, to_name) = self.locate(to)?;
         Ok(rustix::fs::linkat(from_dir, from_name, to_dir, to_name, AtFlags::empty())?)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        File::from(open_dir(dir)?).sync_all()
+        File::from(self.open_dir(dir)?).sync_all()
     }
 
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>> {
-        let mut file = open_file(path, OFlags::RDWR | OFlags::CREATE)?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        file.set_len(0)?;
-        file.write_all(holder.as_bytes())?;
-        Ok(Box::new(StdLock { _file: file }))
+        let (dir, name) = self.locate(path)?;
+        Ok(Box::new(StdLock::exclusive(dir, name, holder)?))
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        let (dir, name) = self.locate(path)?;
+        Ok(Box::new(StdLock::shared(dir, name)?))
     }
 
     fn descriptors_max(&self) -> Option<u64> {
@@ -165,35 +215,35 @@ fn raise_descriptor_limit() -> Option<u64> {
     Some(if raised.is_ok() { wanted } else { current })
 }
 
-/// The operating system releases the lock when the file is closed.
-struct StdLock {
-    _file: File,
-}
-
-impl FileLock for StdLock {}
-
 /// Opened with `O_APPEND`, so that writes go to the end also after a truncation.
 struct StdWritable(Arc<StdSync>);
 
-struct StdSync(File);
+struct StdSync {
+    file: File,
+    place: FilePlace,
+}
 
 impl SyncFile for StdSync {
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.0.sync_all()
+        self.file.sync_all()
+    }
+
+    fn check_name(&self) -> io::Result<()> {
+        self.place.check()
     }
 }
 
 impl WritableFile for StdWritable {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        (&self.0.0).write(bytes)
+        (&self.0.file).write(bytes)
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
-        self.0.0.set_len(len)
+        self.0.file.set_len(len)
     }
 
     fn sync_data(&mut self) -> io::Result<()> {
@@ -305,7 +355,10 @@ impl ReadableFile for DirectReadable {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::{
+        io::ErrorKind,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
 
     use super::*;
     use crate::io::{read_exact_at, read_full, write_all};

@@ -19,7 +19,7 @@ use super::{
     },
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, NO_FILE, Result},
     io::{FileSystem, retry},
     types::FileId,
 };
@@ -31,6 +31,9 @@ pub(crate) struct LogStart {
     pub(crate) segment: FileId,
     /// The place of that segment's first byte.
     pub(crate) lsn: Lsn,
+    /// Whether the segment was durably there before the manifest named it, so that it cannot be
+    /// missing after a crash.
+    pub(crate) must_exist: bool,
 }
 
 /// One replayed record.
@@ -118,6 +121,10 @@ pub(crate) fn recover(
         .filter_map(|name| parse_segment_name(name))
         .collect();
     ids.sort_unstable();
+    if start.must_exist && ids.binary_search(&start.segment).is_err() {
+        let path = segment_path(dir, start.segment);
+        return Err(Error::corrupt(path, 0, "the log segment that the manifest names", NO_FILE));
+    }
     let mut segments = Vec::new();
     for &id in ids.iter().filter(|&&id| id >= start.segment) {
         segments.push(read_segment(fs, dir, identity, start, id)?);

@@ -205,6 +205,11 @@ impl LogWriter {
         self.write_staged()
     }
 
+    /// Takes note that the directory was synced since the segment was created.
+    pub(crate) fn note_name_synced(&mut self) {
+        self.name_synced = true;
+    }
+
     /// Where the log ends: the place that the next record has if nothing is staged.
     pub(crate) fn end_lsn(&self) -> Lsn {
         self.header.base + self.end
@@ -214,6 +219,11 @@ impl LogWriter {
     #[cfg(test)]
     pub(crate) fn durable_lsn(&self) -> Lsn {
         self.durable
+    }
+
+    /// Fails if the segment is no longer found by its name: then nothing in it will be replayed.
+    pub(crate) fn check_name(&self) -> Result<()> {
+        self.syncs.check_name()
     }
 
     /// What the segment says of itself.

@@ -94,7 +94,9 @@ impl Table {
         let part = meta.place.map(|place| SharedPart::open(ctx, &meta, place)).transpose()?;
         let file = match &part {
             Some(part) => Arc::clone(part) as Arc<dyn ReadableFile>,
-            None => ctx.open_file(&path)?,
+            None => ctx
+                .open_file(&path)
+                .map_err(|error| error.or_missing("a table that the manifest names"))?,
         };
         let base = part.as_ref().map_or(0, |part| part.offset());
         let parts = load(ctx, file, &path, meta.id).map_err(|error| behind(error, base))?;
@@ -376,7 +378,9 @@ fn open_values(ctx: &TableContext, meta: &TableMeta) -> Result<Option<ValueFile>
         return Ok(None);
     }
     let path = value_path(&ctx.dir, meta.id);
-    let file = ctx.open_file(&path)?;
+    let file = ctx
+        .open_file(&path)
+        .map_err(|error| error.or_missing("the large values of a table that is there"))?;
     let len = retry("stat", &path, || file.len())?;
     if len != meta.value_file_bytes {
         let expected = format!("{} bytes", meta.value_file_bytes);

@@ -70,7 +70,9 @@ impl SharedFiles {
         }
         open.retain(|_, file| file.strong_count() > 0);
         let path = shared_path(&ctx.dir, place.file);
-        let file = ctx.open_file(&path)?;
+        let file = ctx
+            .open_file(&path)
+            .map_err(|error| error.or_missing("tables that the manifest names"))?;
         let bytes = retry("stat", &path, || file.len())?;
         let shared = Arc::new(SharedFile {
             fs: Arc::clone(&ctx.fs),

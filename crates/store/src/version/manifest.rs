@@ -22,8 +22,8 @@ use super::{
     state::CatalogState,
 };
 use crate::{
-    error::{Error, Result},
-    io::{FileSystem, ReadMode, WritableFile, read_exact_at, retry, write_all},
+    error::{Error, NO_FILE, Result},
+    io::{FileSystem, ReadMode, WritableFile, read_exact_at, retry, sync_dir, write_all},
     log::{
         frame::{FrameHeader, FrameSeed, PAYLOAD_BYTES_MAX},
         reader::{FrameRead, FrameReader},
@@ -67,6 +67,8 @@ pub(crate) struct Manifest {
     broken: Option<Error>,
     /// Whether the last record was written and may be durable or not.
     undecided: bool,
+    /// Whether the file system makes entries of directories durable when it is asked to.
+    has_dir_sync: bool,
 }
 
 impl Manifest {
@@ -101,10 +103,10 @@ impl Manifest {
         let current = Current { id, durable_bytes };
         write_new(fs, &dir.join(CURRENT_TEMPORARY_NAME), &current.encode())?;
         // The name of the manifest must be durable before CURRENT refers to it.
-        retry("sync directory", dir, || fs.sync_dir(dir))?;
+        sync_dir(fs, dir)?;
         let (from, to) = (dir.join(CURRENT_TEMPORARY_NAME), dir.join(CURRENT_NAME));
         retry("rename", &from, || fs.rename(&from, &to))?;
-        retry("sync directory", dir, || fs.sync_dir(dir))?;
+        let has_dir_sync = sync_dir(fs, dir)?;
         Ok(Self {
             path,
             file,
@@ -114,6 +116,7 @@ impl Manifest {
             durable_bytes,
             broken: None,
             undecided: false,
+            has_dir_sync,
         })
     }
 
@@ -142,6 +145,8 @@ impl Manifest {
         self.write_frame(payload)?;
         self.undecided = true;
         retry("fdatasync", &self.path, || self.file.sync_data())?;
+        // A record in a file that nobody finds again does not count.
+        retry("append to", &self.path, || self.file.syncer().check_name())?;
         self.undecided = false;
         self.durable_bytes = self.bytes;
         Ok(())
@@ -170,6 +175,11 @@ impl Manifest {
         self.undecided
     }
 
+    /// Returns false if the file system has no sync of directories.
+    pub(crate) fn has_dir_sync(&self) -> bool {
+        self.has_dir_sync
+    }
+
     /// Bytes of the file.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
@@ -196,7 +206,7 @@ impl Manifest {
     /// or only what an interrupted creation of one leaves.
     pub(crate) fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Recovered>> {
         let Some(current) = read_current(fs, dir)? else {
-            refuse_without_current(fs, dir)?;
+            refuse_without_current(dir, &retry("list", dir, || fs.list(dir))?)?;
             return Ok(None);
         };
         let path = manifest_path(dir, current.id);
@@ -207,6 +217,15 @@ impl Manifest {
             })
         })?;
         Ok(Some(Recovered { id: current.id, state }))
+    }
+}
+
+/// Removes what [`Manifest::create`] makes in a directory that was empty before, and that is not to
+/// be a database after all.
+pub(crate) fn remove_created(fs: &dyn FileSystem, dir: &Path, id: FileId) {
+    // First what makes it one.
+    for path in [dir.join(CURRENT_NAME), dir.join(CURRENT_TEMPORARY_NAME), manifest_path(dir, id)] {
+        let _ = fs.remove_file(&path);
     }
 }
 
@@ -238,12 +257,8 @@ pub(crate) fn read_manifest(
     durable_bytes: u64,
     mut each: impl FnMut(ManifestRecord) -> Result<()>,
 ) -> Result<Option<u64>> {
-    let mut reader = FrameReader::open(fs, path, FrameSeed::new(0, 0)).map_err(|e| match e {
-        Error::Io(failure) if failure.source.kind() == ErrorKind::NotFound => {
-            Error::corrupt(path, 0, "the manifest that CURRENT names", "no such file")
-        }
-        other => other,
-    })?;
+    let mut reader = FrameReader::open(fs, path, FrameSeed::new(0, 0))
+        .map_err(|error| error.or_missing("the manifest that CURRENT names"))?;
     let header = reader.bytes(0, MANIFEST_HEADER_BYTES)?.to_vec();
     let (id, identity) = decode_header(path, &header)?;
     if manifest_path(Path::new(""), id).file_name() != path.file_name() {
@@ -397,12 +412,14 @@ fn read_current(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Current>> {
     })
 }
 
-/// Refuses a directory that has files of a database and no `CURRENT`. A creation makes `CURRENT`
-/// durable before anything but a manifest, so without it there is no database yet, or it was lost.
-fn refuse_without_current(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
-    let names = retry("list", dir, || fs.list(dir))?;
+/// Refuses a directory whose entries are `names`, files of a database among them and no `CURRENT`.
+/// A creation makes `CURRENT` durable before anything but a manifest, so without it there is no
+/// database yet, or it was lost.
+pub(crate) fn refuse_without_current(dir: &Path, names: &[String]) -> Result<()> {
     let is_data = |name: &&String| {
-        let Some((digits, "sst" | "val" | "log")) = name.split_once('.') else { return false };
+        let Some((digits, "sst" | "set" | "val" | "log")) = name.split_once('.') else {
+            return false;
+        };
         digits.len() >= 6 && digits.bytes().all(|byte| byte.is_ascii_digit())
     };
     match names.iter().find(is_data) {
@@ -411,7 +428,7 @@ fn refuse_without_current(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
             dir.join(CURRENT_NAME),
             0,
             format!("the name of a manifest, as there is {name}"),
-            "no such file",
+            NO_FILE,
         )),
     }
 }

@@ -54,6 +54,9 @@ pub(crate) struct CatalogState {
     pub(crate) log_floor: FileId,
     /// The place of its first byte.
     pub(crate) log_lsn: Lsn,
+    /// Whether that segment never was: a checkpoint has no log, and its floor is a number that is
+    /// still to be given. Its manifest says so by a record that holds the floor alone.
+    has_no_log: bool,
     /// No file has this number or a greater one.
     pub(crate) next_file: FileId,
     /// No sub-tree ever had this number or a greater one.
@@ -82,6 +85,7 @@ impl CatalogState {
             trees: BTreeMap::new(),
             log_floor: 0,
             log_lsn: 0,
+            has_no_log: false,
             next_file: 1,
             next_tree: 1,
             next_keyspace: 1,
@@ -94,6 +98,9 @@ impl CatalogState {
         let mut next = self.clone();
         for edit in &edit.edits {
             next.apply_one(edit)?;
+        }
+        if edit.edits.iter().any(|edit| matches!(edit, Edit::LogFloor { .. })) {
+            next.has_no_log = edit.edits.len() == 1;
         }
         *self = next;
         Ok(())
@@ -136,9 +143,20 @@ impl CatalogState {
         VersionEdit { edits }
     }
 
+    /// The records that make this catalog from a blank one. O(tables).
+    pub(crate) fn records(&self) -> Vec<VersionEdit> {
+        let mut records = vec![self.snapshot()];
+        if self.has_no_log {
+            let floor = Edit::LogFloor { segment: self.log_floor, lsn: self.log_lsn };
+            records.push(VersionEdit::from(vec![floor]));
+        }
+        records
+    }
+
     /// Where the log that is still needed begins.
     pub(crate) fn log_start(&self) -> LogStart {
-        LogStart { segment: self.log_floor, lsn: self.log_lsn }
+        let must_exist = self.log_floor != 0 && !self.has_no_log;
+        LogStart { segment: self.log_floor, lsn: self.log_lsn, must_exist }
     }
 
     /// All tables.

@@ -172,7 +172,8 @@ impl Trouble {
         match self {
             Self::Once(Fault::Short(_)) => true,
             Self::Once(Fault::Interrupted) => kind.is_sync() || kind.moves_bytes(),
-            Self::Once(Fault::Eio | Fault::NoSpace | Fault::Panic) | Self::HalfWritten => false,
+            Self::Once(Fault::Eio | Fault::NoSpace | Fault::Errno(_) | Fault::Panic)
+            | Self::HalfWritten => false,
         }
     }
 }

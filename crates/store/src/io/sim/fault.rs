@@ -77,6 +77,8 @@ pub enum Fault {
     NoSpace,
     /// A signal came before anything was done (`EINTR`).
     Interrupted,
+    /// The system answers with another error, by its number (`errno`). Nothing is done or lost.
+    Errno(i32),
     /// A read or write does at most so many bytes. Other calls are not touched.
     Short(usize),
     /// The calling thread panics before anything is done, as it would at a fault of the program.
@@ -89,6 +91,7 @@ impl Fault {
             Self::Eio => rustix::io::Errno::IO,
             Self::NoSpace => rustix::io::Errno::NOSPC,
             Self::Interrupted => rustix::io::Errno::INTR,
+            Self::Errno(number) => return Some(io::Error::from_raw_os_error(number)),
             Self::Short(_) | Self::Panic => return None,
         };
         Some(errno.into())

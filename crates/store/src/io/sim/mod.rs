@@ -56,9 +56,9 @@ pub use rng::SimRng;
 use fault::Rule;
 use node::{Change, FileNode, Node};
 use parking_lot::{Mutex, MutexGuard};
-use state::State;
+use state::{Held, State};
 
-use super::{FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile};
+use super::{FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile, moved_away};
 
 /// A simulated file system. Clones are the same file system. The root directory exists; relative
 /// paths start there too.
@@ -66,18 +66,28 @@ use super::{FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile
 /// Calls from one thread are repeated exactly by the seed; calls from several are not, because
 /// their order is not.
 #[derive(Clone)]
-pub struct SimFs(Arc<Mutex<State>>);
+pub struct SimFs {
+    disk: Arc<Mutex<State>>,
+    /// The directory that is held open, if this was returned by [`FileSystem::hold_dir`].
+    held: Option<Arc<Held>>,
+}
 
 impl SimFs {
     /// An empty file system whose random choices follow from `seed`. With an even one direct reads are aligned
     /// to [`DIRECT_ALIGN`](super::DIRECT_ALIGN), with an odd one to 512 bytes.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State::new(seed))))
+        Self::with(State::new(seed))
+    }
+
+    fn with(state: State) -> Self {
+        Self { disk: Arc::new(Mutex::new(state)), held: None }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
+        let mut state = self.disk.lock();
+        state.held.clone_from(&self.held);
+        state
     }
 
     /// Cuts the power now, and returns the file system that is there when it is back. Of what was
@@ -88,8 +98,7 @@ impl SimFs {
     /// properties of the program under test.
     #[must_use]
     pub fn power_cut(&self, loss: Loss, seed: u64) -> Self {
-        let after = self.state().after_power_cut(loss, seed);
-        Self(Arc::new(Mutex::new(after)))
+        Self::with(self.state().after_power_cut(loss, seed))
     }
 
     /// Kills the process: returns the same disk, with all that the process had handed over and
@@ -101,8 +110,7 @@ impl SimFs {
     /// not in `self`, so that only one of the two can go on.
     #[must_use]
     pub fn kill(&self) -> Self {
-        let after = self.state().after_kill();
-        Self(Arc::new(Mutex::new(after)))
+        Self::with(self.state().after_kill())
     }
 
     /// Has the power go during the change of number `change` (see [`Counts::changes`]): that call
@@ -224,6 +232,13 @@ impl fmt::Debug for SimFs {
 }
 
 impl FileSystem for SimFs {
+    /// Not counted as a call.
+    fn hold_dir(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
+        let node = self.state().dir(dir)?;
+        let held = Arc::new(Held { path: dir.to_owned(), node });
+        Ok(Arc::new(Self { disk: Arc::clone(&self.disk), held: Some(held) }))
+    }
+
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.begin(CallKind::CreateDir, path)?;
@@ -297,7 +312,8 @@ impl FileSystem for SimFs {
             Err(e) if e.kind() == ErrorKind::NotFound => state.create(path)?,
             other => other?,
         };
-        if !state.locked.insert(file.id) {
+        let ids = vec![state.locate(path)?.0.id, file.id];
+        if !state.try_lock(&ids, false) {
             return Err(ErrorKind::WouldBlock.into());
         }
         let mut content = file.state.lock();
@@ -305,7 +321,22 @@ impl FileSystem for SimFs {
         content.append(holder.as_bytes());
         drop(content);
         // Made before the result is known, so that a lock whose caller died is released too.
-        let lock = SimLock { fs: self.clone(), file: file.id };
+        let handle = self.handle(file, path);
+        let lock = SimLock { fs: self.clone(), ids, handle: Some(handle) };
+        let result = state.end(());
+        drop(state);
+        result.map(|()| Box::new(lock) as Box<dyn FileLock>)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        let mut state = self.state();
+        state.begin(CallKind::Lock, path)?;
+        let mut ids = vec![state.locate(path)?.0.id];
+        ids.extend(state.file(path).ok().map(|file| file.id));
+        if !state.try_lock(&ids, true) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let lock = SimLock { fs: self.clone(), ids, handle: None };
         let result = state.end(());
         drop(state);
         result.map(|()| Box::new(lock) as Box<dyn FileLock>)
@@ -320,14 +351,19 @@ impl SimFs {
 
 struct SimLock {
     fs: SimFs,
-    file: u64,
+    ids: Vec<u64>,
+    handle: Option<Handle>,
 }
 
-impl FileLock for SimLock {}
+impl FileLock for SimLock {
+    fn check(&self) -> io::Result<()> {
+        self.handle.as_ref().map_or(Ok(()), SyncFile::check_name)
+    }
+}
 
 impl Drop for SimLock {
     fn drop(&mut self) {
-        self.fs.state().locked.remove(&self.file);
+        self.fs.state().unlock(&self.ids);
     }
 }
 
@@ -402,6 +438,15 @@ impl SyncFile for Handle {
 
     fn sync_all(&self) -> io::Result<()> {
         self.sync(CallKind::SyncAll)
+    }
+
+    /// Not counted as a call.
+    fn check_name(&self) -> io::Result<()> {
+        match self.fs.state().file(&self.path) {
+            Ok(file) if file.id == self.file.id => Ok(()),
+            Ok(_) => Err(moved_away("another file was put in its place")),
+            Err(_) => Err(moved_away("it was removed or renamed while it was open")),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! Everything here happens under one lock.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     io::{self, ErrorKind},
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -27,12 +27,22 @@ const FAULTED_CALLS_MAX: usize = 1000;
 /// How many of the last calls a trace holds.
 const TRACE_CALLS_MAX: usize = 4096;
 
+/// A directory that is held open.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) path: PathBuf,
+    pub(super) node: Arc<DirNode>,
+}
+
 #[derive(Debug)]
 pub(super) struct State {
     root: Arc<DirNode>,
     id_next: u64,
     changes: Vec<DirChange>,
-    pub(super) locked: BTreeSet<u64>,
+    /// What is locked, files and directories: `None` for a writer, else how many readers hold it.
+    pub(super) locked: BTreeMap<u64, Option<u32>>,
+    /// The directory that the present caller holds open: paths below it are found from there.
+    pub(super) held: Option<Arc<Held>>,
     stale: VecDeque<Vec<u8>>,
     pub(super) rng: SimRng,
     pub(super) counts: Counts,
@@ -72,7 +82,8 @@ impl State {
             root: new_dir(0),
             id_next: 1,
             changes: Vec::new(),
-            locked: BTreeSet::new(),
+            locked: BTreeMap::new(),
+            held: None,
             stale: VecDeque::new(),
             rng: SimRng::new(seed),
             counts: Counts::default(),
@@ -94,7 +105,8 @@ impl State {
         let before = std::mem::replace(self, dead);
         Self {
             counts: Counts::default(),
-            locked: BTreeSet::new(),
+            locked: BTreeMap::new(),
+            held: None,
             cut_at: None,
             is_dead: false,
             rules: Vec::new(),
@@ -259,7 +271,10 @@ impl State {
 
     /// Finds a directory, or says which error the system would give.
     pub(super) fn dir(&self, path: &Path) -> io::Result<Arc<DirNode>> {
-        let mut dir = Arc::clone(&self.root);
+        let held = self.held.as_deref();
+        let below = held.and_then(|held| Some((&held.node, path.strip_prefix(&held.path).ok()?)));
+        let (dir, path) = below.unwrap_or((&self.root, path));
+        let mut dir = Arc::clone(dir);
         for component in path.components() {
             let name = match component {
                 Component::RootDir | Component::CurDir => continue,
@@ -367,22 +382,52 @@ impl State {
     }
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        let file = self.file(from)?;
         let from = self.locate(from)?;
         let to = self.locate(to)?;
-        let replaced = to.0.state.lock().entries.get(&to.1).cloned();
-        match replaced {
-            Some(Node::Dir(_)) => return Err(ErrorKind::IsADirectory.into()),
+        let there =
+            |place: &(Arc<DirNode>, String)| place.0.state.lock().entries.get(&place.1).cloned();
+        let node = there(&from).ok_or(ErrorKind::NotFound)?;
+        match (&node, there(&to)) {
             // Two names of one file: POSIX says that nothing is done.
-            Some(Node::File(old)) if old.id == file.id => return Ok(()),
-            Some(Node::File(old)) => self.forget(&old),
-            None => {}
+            (_, Some(old)) if old.id() == node.id() => return Ok(()),
+            (Node::File(_), Some(Node::File(old))) => self.forget(&old),
+            (Node::File(_), Some(Node::Dir(_))) => return Err(ErrorKind::IsADirectory.into()),
+            (Node::Dir(_), Some(Node::File(_))) => return Err(ErrorKind::NotADirectory.into()),
+            (Node::Dir(_), Some(Node::Dir(_))) => {
+                return Err(ErrorKind::DirectoryNotEmpty.into());
+            }
+            (_, None) => {}
         }
-        let node = Node::File(file);
         from.0.state.lock().entries.remove(&from.1);
         to.0.state.lock().entries.insert(to.1.clone(), node.clone());
         self.changes.push(DirChange::Rename { from, to, node });
         Ok(())
+    }
+
+    /// Locks `ids`, all or none; says whether nobody was in the way.
+    pub(super) fn try_lock(&mut self, ids: &[u64], shared: bool) -> bool {
+        let is_free = |id| match self.locked.get(id) {
+            None => true,
+            Some(holders) => shared && holders.is_some(),
+        };
+        if !ids.iter().all(is_free) {
+            return false;
+        }
+        for &id in ids {
+            let holders = self.locked.entry(id).or_insert(shared.then_some(0));
+            *holders = holders.map(|readers| readers + 1);
+        }
+        true
+    }
+
+    /// Gives back one lock of each of `ids`.
+    pub(super) fn unlock(&mut self, ids: &[u64]) {
+        for id in ids {
+            match self.locked.get_mut(id) {
+                Some(Some(readers)) if *readers > 1 => *readers -= 1,
+                _ => drop(self.locked.remove(id)),
+            }
+        }
     }
 
     /// Makes the entries of a directory durable, and those of every directory with which it shares

@@ -112,7 +112,7 @@ impl History {
     fn flush(&mut self) {
         let header = *self.writer.header();
         self.writer.note_durable(header.base);
-        self.start = LogStart { segment: header.id, lsn: header.base };
+        self.start = LogStart { segment: header.id, lsn: header.base, must_exist: false };
         self.older.clear();
         self.acked.retain(|(end, _)| *end > header.base);
         self.refused.retain(|(at, _)| *at >= header.base);

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 mod histories;
 
 const IDENTITY: u64 = 0x5EED_5EED_5EED_5EED;
-const START: LogStart = LogStart { segment: 1, lsn: 0 };
+const START: LogStart = LogStart { segment: 1, lsn: 0, must_exist: false };
 
 fn dir() -> &'static Path {
     Path::new("db")

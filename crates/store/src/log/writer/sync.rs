@@ -8,7 +8,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use crate::{
     error::{Error, Result},
-    io::{FileSystem, SyncFile, retry},
+    io::{FileSystem, SyncFile, retry, sync_dir},
     sync::primitive::Mutex,
     types::FileId,
 };
@@ -54,9 +54,15 @@ impl Syncs {
         })
     }
 
+    /// Fails if the segment is no longer found by its name. To be asked of segments that are
+    /// needed: the engine removes the others while a sync of them may be under way.
+    pub(super) fn check_name(&self) -> Result<()> {
+        retry("append to", &self.path, || self.file.check_name())
+    }
+
     /// Makes the file's name durable.
     pub(super) fn sync_name(&self) -> Result<()> {
-        self.sync(|| retry("sync the directory", &self.dir, || self.fs.sync_dir(&self.dir)))
+        self.sync(|| sync_dir(&*self.fs, &self.dir).map(drop))
     }
 }
 

@@ -1,0 +1,125 @@
+//! Locks of the operating system.
+//!
+//! Two things are locked: the lock file, which says for people who holds it, and its directory. The
+//! file can be removed, and a second process would then lock a file of its own; the directory
+//! cannot be removed while it has files. Some network file systems do not lock directories; the
+//! file is all there is then.
+
+use std::{
+    fs::File,
+    io::{self, ErrorKind, Write},
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    fs::{FlockOperation, OFlags},
+    io::Errno,
+};
+
+use super::{
+    super::{FileLock, LOCKED_BY_READERS, LOCKED_BY_THIS_PROCESS},
+    paths::{FilePlace, Identity, identity, openat, reopen_dir},
+};
+
+/// The directories that this process has locked for writing: so a second opener is told that it is
+/// the same process.
+static HELD: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
+
+/// The operating system releases the locks when the files are closed.
+pub(super) struct StdLock {
+    /// `None` if there is no lock file, and the holder only reads.
+    place: Option<FilePlace>,
+    _file: Option<File>,
+    _dir: OwnedFd,
+    /// What is to be taken out of [`HELD`].
+    held: Option<Identity>,
+}
+
+impl StdLock {
+    /// Locks `name` in `dir` and `dir` itself, for a process that writes.
+    pub(super) fn exclusive(dir: Arc<OwnedFd>, name: &Path, holder: &str) -> io::Result<Self> {
+        let (own, is_locked) = lock_dir(&dir, FlockOperation::NonBlockingLockExclusive)?;
+        let id = identity(&rustix::fs::fstat(&own)?);
+        let mut file = File::from(openat(&dir, name, OFlags::RDWR | OFlags::CREATE)?);
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| refusal(error, &file, id))?;
+        let place = FilePlace::of(&file, dir, name)?;
+        // Where directories are not locked, the file may have been replaced before it was locked.
+        if !is_locked && place.check().is_err() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        file.set_len(0)?;
+        file.write_all(holder.as_bytes())?;
+        HELD.lock().push(id);
+        Ok(Self { place: Some(place), _file: Some(file), _dir: own, held: Some(id) })
+    }
+
+    /// Keeps writers out of `dir`, whose lock file is `name`; other readers are let in.
+    pub(super) fn shared(dir: Arc<OwnedFd>, name: &Path) -> io::Result<Self> {
+        let (own, _) = lock_dir(&dir, FlockOperation::NonBlockingLockShared)?;
+        let file = match openat(&dir, name, OFlags::RDONLY) {
+            Ok(file) => Some(File::from(file)),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => None,
+            Err(e) => return Err(e),
+        };
+        if let Some(file) = &file {
+            // A file system may have no locks of files: the directory is locked then, or nothing
+            // can be.
+            let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
+            if let Err(error @ Errno::WOULDBLOCK) = locked {
+                let id = identity(&rustix::fs::fstat(&own)?);
+                return Err(refusal(error, file, id));
+            }
+        }
+        Ok(Self { place: None, _file: file, _dir: own, held: None })
+    }
+}
+
+/// Locks a directory; says whether its file system can. The lock belongs to the descriptor that is
+/// returned and to no other.
+fn lock_dir(dir: &Arc<OwnedFd>, how: FlockOperation) -> io::Result<(OwnedFd, bool)> {
+    let own = reopen_dir(dir)?;
+    match rustix::fs::flock(&own, how) {
+        Ok(()) => Ok((own, true)),
+        Err(error @ Errno::WOULDBLOCK) => {
+            let id = identity(&rustix::fs::fstat(&own)?);
+            Err(refusal(error, &own, id))
+        }
+        Err(_) => Ok((own, false)),
+    }
+}
+
+/// What to say of a lock of `file` that was refused, as far as the system tells who holds it. The
+/// descriptor is not used for anything else.
+fn refusal(error: Errno, file: impl AsFd, id: Identity) -> io::Error {
+    if error != Errno::WOULDBLOCK {
+        return error.into();
+    }
+    if HELD.lock().contains(&id) {
+        return io::Error::new(ErrorKind::WouldBlock, LOCKED_BY_THIS_PROCESS);
+    }
+    // Where readers are let in, the holders are readers; the lock goes with the descriptor.
+    if rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok() {
+        return io::Error::new(ErrorKind::WouldBlock, LOCKED_BY_READERS);
+    }
+    ErrorKind::WouldBlock.into()
+}
+
+impl FileLock for StdLock {
+    fn check(&self) -> io::Result<()> {
+        self.place.as_ref().map_or(Ok(()), FilePlace::check)
+    }
+}
+
+impl Drop for StdLock {
+    fn drop(&mut self) {
+        let Some(id) = self.held else { return };
+        let mut held = HELD.lock();
+        if let Some(at) = held.iter().position(|other| *other == id) {
+            held.swap_remove(at);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What happens to a database whose directory is not left alone: it is renamed, another database
+//! takes its name, the process changes its own directory, files are removed, a second process tries
+//! to open it, and on a simulated disk the power goes as well.
+//!
+//! The rule: nothing that was acknowledged is lost while calls say `Ok`, or an error says which
+//! file.
+//!
+//! - `RHUMB_DIRECTORY_HISTORIES=n` says how many random histories of each kind there are (10000 is
+//!   the long run);
+//! - `RHUMB_SEED=n` runs one seed alone.
+
+mod faults;
+mod real;
+mod scenes;
+mod simulated;
+
+use std::{collections::BTreeMap, ops::Range};
+
+use rhumb::{Database, DatabaseBuilder, Error, Keyspace, KeyspaceOptions};
+
+/// Histories of each kind, unless told otherwise: a few seconds without optimisation.
+const HISTORIES_DEFAULT: u64 = 12;
+
+/// The keys of a history.
+const KEYS: Range<u64> = 0..60;
+
+/// What a database holds.
+type Model = BTreeMap<u64, u64>;
+
+/// The seeds to run.
+fn seeds() -> Range<u64> {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    match number("RHUMB_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("RHUMB_DIRECTORY_HISTORIES").unwrap_or(HISTORIES_DEFAULT),
+    }
+}
+
+/// Sizes so small that flushes and new segments happen all the time, and work is done in the calls.
+fn small(builder: DatabaseBuilder) -> DatabaseBuilder {
+    builder.memtable_bytes(2_000).table_bytes(4_000).level_one_bytes(8_000).background_threads(0)
+}
+
+fn keyspace(db: &Database) -> Keyspace {
+    db.keyspace("k", KeyspaceOptions::default()).expect("it is there or can be made")
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    format!("{number:0100}").into_bytes()
+}
+
+/// Everything in the keyspace.
+fn contents(keyspace: &Keyspace) -> Result<Model, Error> {
+    let pairs = keyspace.iter().map(|pair| {
+        let (key, value) = pair?;
+        let key = u64::from_be_bytes((*key).try_into().expect("eight bytes"));
+        Ok((key, String::from_utf8_lossy(&value).parse().expect("a number")))
+    });
+    pairs.collect()
+}
+
+/// Fails unless the error is one that says which file it is about.
+fn names_a_file(error: &Error) -> Result<(), String> {
+    let path = match error {
+        Error::Io(failure) => &failure.path,
+        Error::Corrupt(damage) => &damage.path,
+        Error::Locked { path, .. } | Error::Unsupported { path, .. } => path,
+        Error::WritesStopped(cause) => return names_a_file(cause),
+        other => return Err(format!("names no file: {other}")),
+    };
+    match path.file_name() {
+        Some(_) => Ok(()),
+        None => Err(format!("names no file: {error}")),
+    }
+}
