@@ -127,6 +127,11 @@ impl KeyspaceOptions {
         bytes
     }
 
+    /// Returns true if encoded options ask for a compression that only another build has.
+    pub(crate) fn lacks_compression(bytes: &[u8]) -> bool {
+        bytes.get(2).is_some_and(|byte| Compression::is_left_out(*byte))
+    }
+
     /// Reads what [`KeyspaceOptions::encode`] wrote; the error says what was expected and found.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let Some((&table, behind)) = bytes.split_first_chunk::<TABLE_OPTIONS_BYTES>() else {
@@ -418,6 +423,17 @@ mod tests {
         for (at, options) in [&published, &uncoded, &untrained, &whole].into_iter().enumerate() {
             assert_eq!(KeyspaceOptions::decode(&options.encode()).as_ref(), Ok(options));
             assert_eq!(options == &published, at == 0);
+        }
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    #[test]
+    fn a_compression_of_another_build_is_told_from_damage() {
+        for (byte, is_left_out) in [(1, false), (2, true), (77, false)] {
+            let mut bytes = KeyspaceOptions::default().encode();
+            bytes[2] = byte;
+            assert_eq!(KeyspaceOptions::lacks_compression(&bytes), is_left_out);
+            assert!(!is_left_out || KeyspaceOptions::decode(&bytes).is_err());
         }
     }
 

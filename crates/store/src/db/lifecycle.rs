@@ -14,7 +14,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     options::{KeyspaceOptions, PersistMode},
-    partition::{NAME_BYTES_MAX, PartitionMap, Router},
+    partition::{NAME_BYTES_MAX, PartitionMap, Partitioning, Router},
     sync::{
         limbo::Limbo,
         primitive::{Arc, AtomicBool, Mutex},
@@ -40,6 +40,7 @@ impl Core {
         let router = Router::new(&options.partitions, &self.functions)?;
         let mut catalog = self.lock_catalog();
         if let Some(inner) = catalog.keyspaces.get(name) {
+            refuse_other_partitions(inner, &options)?;
             return Ok(Arc::clone(inner));
         }
         self.check_running()?;
@@ -194,37 +195,49 @@ impl Core {
     /// Ends the database: the pool stops, the memtable goes to tables, the log is closed.
     ///
     /// What fails here is in the log, and recovered at the next open.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self) -> Result<()> {
         self.work.stop();
-        self.flush_and_close_log();
+        let result = self.flush_and_close_log();
         self.reclaim();
         self.limbo.close();
+        result
     }
 
-    fn flush_and_close_log(&self) {
+    fn flush_and_close_log(&self) -> Result<()> {
         let mut state = self.lock_write();
-        if self.check_running().is_err() {
-            return;
-        }
-        if !self.mem.get().active.is_empty() && self.seal(&mut state).is_err() {
-            return;
+        self.check_running()?;
+        if !self.mem.get().active.is_empty() {
+            self.seal(&mut state)?;
         }
         drop(state);
         let flushed = loop {
             let _one = self.work.flushing.lock();
             match self.flush_oldest() {
                 Ok(true) => {}
-                Ok(false) => break true,
-                Err(_) => break false,
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
             }
         };
         let mut state = self.lock_write();
         // A log that holds unflushed records must be durable before it claims a clean end.
-        if !flushed && self.sync_logs(&mut state, PersistMode::SyncData).is_err() {
-            return;
+        if flushed.is_err() {
+            self.sync_logs(&mut state, PersistMode::SyncData)?;
         }
         let _ = state.log.close();
+        flushed
     }
+}
+
+/// Refuses to open a keyspace as if its keys were divided in another way: the caller would go on to
+/// drop partitions that are not there. How tables are written may differ, and to ask for no
+/// partitions is to ask for what is there.
+fn refuse_other_partitions(inner: &KeyspaceInner, wanted: &KeyspaceOptions) -> Result<()> {
+    let (name, has, wanted) = (&inner.name, &inner.options.partitions, &wanted.partitions);
+    if *wanted == Partitioning::None || wanted == has {
+        return Ok(());
+    }
+    let what = format!("keyspace {name:?} has the partitions {has:?}, and not {wanted:?}");
+    Err(Error::InvalidArgument(what.into()))
 }
 
 impl KeyspaceInner {

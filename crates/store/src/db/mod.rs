@@ -38,7 +38,7 @@ pub use stats::{KeyspaceStats, LevelStats, Stats};
 
 use self::core::Core;
 use crate::{
-    error::Result,
+    error::{Error, Result},
     options::{DatabaseBuilder, KeyspaceOptions, PersistMode},
     sync::primitive::Arc,
 };
@@ -46,11 +46,16 @@ use crate::{
 /// Closes the database when the last handle of any kind is dropped.
 pub(crate) struct Handle {
     pub(crate) core: Arc<Core>,
+    /// Set by [`Database::close`], which did what the drop would do.
+    is_closed: bool,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.core.close();
+        if !self.is_closed {
+            // Nobody is there to be told; [`Database::close`] tells.
+            let _ = self.core.close();
+        }
     }
 }
 
@@ -92,7 +97,7 @@ impl Database {
 
     pub(crate) fn open(builder: DatabaseBuilder) -> Result<Self> {
         let core = open::open(builder)?;
-        Ok(Self { handle: Arc::new(Handle { core }) })
+        Ok(Self { handle: Arc::new(Handle { core, is_closed: false }) })
     }
 
     fn core(&self) -> &Arc<Core> {
@@ -105,8 +110,9 @@ impl Database {
         self.core().dir.clone()
     }
 
-    /// Opens the keyspace `name`, and creates it with `options` if it is not there. The options
-    /// of a keyspace that is there stay as they are.
+    /// Opens the keyspace `name`, and creates it with `options` if it is not there. The options of
+    /// a keyspace that is there stay as they are; to ask for other partitions than it has is an
+    /// error.
     ///
     /// # Errors
     ///
@@ -195,6 +201,37 @@ impl Database {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the directory is not empty.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         self.core().checkpoint(path.as_ref())
+    }
+
+    /// Closes the database and says what became of the last flush, which a drop cannot. After an
+    /// error what was acknowledged is as safe as before: it is in the log as far as that was
+    /// synced.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = rhumb::Database::builder(dir.path().join("db")).open()?;
+    /// db.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if there are other handles, keyspaces, snapshots, batches or
+    /// iterators of it: it is closed when the last of them is dropped. [`Error::Io`] and
+    /// [`Error::WritesStopped`] if the last writes could not be written to tables: it is closed all
+    /// the same.
+    ///
+    /// [`Error::InvalidArgument`]: crate::Error::InvalidArgument
+    /// [`Error::Io`]: crate::Error::Io
+    /// [`Error::WritesStopped`]: crate::Error::WritesStopped
+    pub fn close(self) -> Result<()> {
+        let mut handle = Arc::try_unwrap(self.handle).map_err(|_| {
+            Error::InvalidArgument("the database is in use by other handles of it".into())
+        })?;
+        handle.is_closed = true;
+        handle.core.close()
     }
 
     /// What the database holds and does. Costs a walk over the table lists.

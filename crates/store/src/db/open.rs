@@ -257,6 +257,10 @@ fn open_trees(
     let (mut trees, mut keyspaces) = (Trees::default(), Keyspaces::new());
     for keyspace in state.keyspaces.values() {
         let options = KeyspaceOptions::decode(&keyspace.options).map_err(|found| {
+            if KeyspaceOptions::lacks_compression(&keyspace.options) {
+                let what = format!("keyspace {:?} has {found}", keyspace.name);
+                return Error::Unsupported { path: manifest.to_owned(), what };
+            }
             Error::corrupt(manifest, 0, format!("options of keyspace {:?}", keyspace.name), found)
         })?;
         let router = Router::new(&options.partitions, functions).map_err(|error| {

@@ -33,6 +33,11 @@ impl Compression {
         }
     }
 
+    /// Returns true for the byte of a compression that another build has and this one lacks.
+    pub(crate) const fn is_left_out(byte: u8) -> bool {
+        byte == super::format::COMPRESSION_ZSTD && Self::from_byte(byte).is_none()
+    }
+
     /// Its byte in a table.
     pub(crate) const fn byte(self) -> u8 {
         match self {

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rhumb::{Database, Error, PersistMode, inspect::Inspector};
+use rhumb::{Database, Error, KeyspaceOptions, Partitioning, PersistMode, inspect::Inspector};
 
 use super::{Model, contents, key, keyspace, small, value};
 
@@ -172,6 +172,42 @@ fn a_checkpoint_needs_no_log() {
         let db = Database::builder(&dir).open().unwrap();
         assert_eq!(contents(&keyspace(&db)).unwrap(), Model::from([(1, 1)]));
     }
+}
+
+/// A drop has nobody to tell what the last flush said.
+#[test]
+fn closing_says_what_the_last_flush_said() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("db");
+    let db = Database::builder(&dir).open().unwrap();
+    let keys = keyspace(&db);
+    keys.insert(key(1), value(1)).unwrap();
+    let other = db.clone();
+    assert!(matches!(db.close(), Err(Error::InvalidArgument(_))), "the keyspace is in use");
+    drop(keys);
+    other.close().unwrap();
+    let db = Database::builder(&dir).open().unwrap();
+    assert_eq!(contents(&keyspace(&db)).unwrap(), Model::from([(1, 1)]));
+    keyspace(&db).insert(key(2), value(2)).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    let error = db.close().unwrap_err();
+    assert!(error.to_string().contains("LOCK"), "{error}");
+}
+
+/// A caller that asks for partitions that are not there is told, and does not drop them in vain.
+#[test]
+fn other_partitions_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Database::builder(home.path().join("db")).open().unwrap();
+    let divided = |by| KeyspaceOptions { partitions: by, ..KeyspaceOptions::default() };
+    keyspace(&db);
+    let wanted = divided(Partitioning::Delimiter(b'/'));
+    let error = db.keyspace("k", wanted.clone()).unwrap_err();
+    assert!(error.to_string().contains("partitions"), "{error}");
+    db.keyspace("divided", wanted.clone()).unwrap();
+    db.keyspace("divided", wanted).unwrap();
+    db.keyspace("divided", KeyspaceOptions::default()).unwrap();
+    db.keyspace("divided", divided(Partitioning::PrefixLength(4))).unwrap_err();
 }
 
 /// What is in the way is said, and is not "no database".
