@@ -101,14 +101,10 @@ impl Source {
     /// far as it is known that nothing of the source is newer than that. The source lies at `depth`:
     /// deeper than the tombstone all is older.
     pub(crate) fn skip(&mut self, span: &Span, depth: u32, forward: bool) -> Result<Skip> {
-        let is_deeper = depth > span.depth;
         match self {
-            Self::Mem(cursor) => {
-                let is_own = depth == span.depth;
-                Ok(skip_in_memtable(cursor, span, (is_deeper, is_own), forward))
-            }
+            Self::Mem(cursor) => Ok(skip_in_memtable(cursor, span, depth, forward)),
             Self::Table(cursor) => {
-                if !is_deeper && !is_older(cursor.table(), span) {
+                if !is_older(cursor.table(), span, depth) {
                     return skip_run(cursor, span, forward);
                 }
                 let Some(start) = past(span, forward) else {
@@ -117,7 +113,7 @@ impl Source {
                 };
                 start_table(cursor, &start).map(Skip::All)
             }
-            Self::Level(cursor) => cursor.skip(span, is_deeper, forward),
+            Self::Level(cursor) => cursor.skip(span, depth, forward),
         }
     }
 
@@ -248,21 +244,19 @@ fn past(span: &Span, forward: bool) -> Option<Start> {
     span.from.as_ref().map(|from| Start::Before((**from).into(), SeqNo::MAX))
 }
 
-/// Whether no entry of a table is newer than the range tombstone of a span. No entry has the number of a
-/// tombstone, so where that is the greatest number of the table it is the tombstone's own.
-fn is_older(table: &Table, span: &Span) -> bool {
-    table.meta().seq_max <= span.seq
+/// Returns true if no entry that a table at `depth` has of the keys of `span` is newer than their range
+/// tombstone. No entry has the number of a tombstone, so where that is the greatest number of the table it
+/// is the tombstone's own.
+fn is_older(table: &Table, span: &Span, depth: u32) -> bool {
+    let most = if depth > span.depth { span.deeper_to.max(span.seq) } else { span.seq };
+    table.meta().seq_max <= most
 }
 
-/// [`Source::skip`] in a memtable, which is deeper than the tombstone or has it itself.
-fn skip_in_memtable(
-    cursor: &mut MemCursor,
-    span: &Span,
-    (is_deeper, is_own): (bool, bool),
-    forward: bool,
-) -> Skip {
-    if !is_deeper && cursor.last_entry_seq() >= span.seq {
-        match cursor.next_written_over(span).filter(|_| is_own) {
+/// [`Source::skip`] in a memtable.
+fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bool) -> Skip {
+    if depth <= span.depth && cursor.last_entry_seq() >= span.seq {
+        // Only the memtable that has the tombstone knows which of its keys were written under it.
+        match cursor.next_written_over(span).filter(|_| depth == span.depth) {
             None => return Skip::Nothing,
             Some(None) => {}
             Some(Some(key)) => {
@@ -356,13 +350,13 @@ impl LevelCursor {
     /// As [`Source::start_past`].
     fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
         self.at = self.place(start);
-        self.skip(span, depth > span.depth, start.is_forward())
+        self.skip(span, depth, start.is_forward())
     }
 
     /// As [`Source::skip`]: whole tables are passed by their bounds.
-    fn skip(&mut self, span: &Span, is_deeper: bool, forward: bool) -> Result<Skip> {
+    fn skip(&mut self, span: &Span, depth: u32, forward: bool) -> Result<Skip> {
         let tables = self.levels.tables(self.level);
-        let is_older = |table: &Arc<Table>| is_deeper || is_older(table, span);
+        let is_older = |table: &Arc<Table>| is_older(table, span, depth);
         let is_inside = |table: &Arc<Table>| match (forward, &span.from, &span.to) {
             (true, _, to) => to.as_ref().is_none_or(|to| *table.meta().largest < **to),
             (false, from, _) => from.as_ref().is_none_or(|from| *table.meta().smallest >= **from),

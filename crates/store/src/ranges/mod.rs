@@ -96,6 +96,9 @@ pub(crate) struct Span {
     /// The structure that it lies in: see [`RangeView::memtable_depth`]. All entries that deeper ones have
     /// of these keys are older.
     pub(crate) depth: u32,
+    /// The greatest number of deeper tables for which that holds. Levels are looked up after the memtables,
+    /// and may have tables of later ones.
+    pub(crate) deeper_to: SeqNo,
 }
 
 impl Span {

@@ -20,6 +20,8 @@ pub(crate) struct RangeView {
     levels: Arc<Levels>,
     /// The depth of the first table of level 0.
     level_depth: u32,
+    /// The greatest number in the memtables, also in those without tombstones.
+    newest: SeqNo,
     /// No tombstone has a greater number.
     most: SeqNo,
     /// Keys around one that was asked for that tombstones lie over, or none, with a number that none of
@@ -46,9 +48,11 @@ impl RangeView {
         let most = memtables.iter().map(|(_, memtable)| memtable.most_range(tree));
         let most = most.chain([levels.most_range()]).max().unwrap_or(0);
         let level_depth = view.all().count() as u32;
+        // Of a memtable whose table is in the levels this is final: it takes no writes any more.
+        let newest = view.all().map(|memtable| memtable.last_seq()).max().unwrap_or(0);
         let (run, exact, is_exact) = (None, None, false);
         let levels = Arc::clone(levels);
-        Some(Self { tree, memtables, levels, level_depth, most, run, exact, is_exact })
+        Some(Self { tree, memtables, levels, level_depth, newest, most, run, exact, is_exact })
     }
 
     /// How deep memtable `at` lies, counted from the newest. Tombstones of a structure hide what deeper ones
@@ -101,11 +105,11 @@ impl RangeView {
         let mut span = Span::default();
         for (depth, memtable) in &self.memtables {
             if memtable.meet_range_run(self.tree, key, seq, &mut span) {
-                return Span { depth: *depth, ..span };
+                return Span { depth: *depth, deeper_to: self.newest, ..span };
             }
         }
         let at = self.levels.meet_range_run(key, seq, &mut span);
-        Span { depth: at.map_or(0, |at| self.zero_depth(at)), ..span }
+        self.in_levels(at, span)
     }
 
     #[cold]
@@ -113,11 +117,18 @@ impl RangeView {
         let mut span = Span::default();
         for (depth, memtable) in &self.memtables {
             if memtable.meet_ranges(self.tree, key, seq, &mut span) {
-                return Span { depth: *depth, ..span };
+                return Span { depth: *depth, deeper_to: self.newest, ..span };
             }
         }
         let at = self.levels.meet_ranges(key, seq, &mut span);
-        Span { depth: at.map_or(0, |at| self.zero_depth(at)), ..span }
+        self.in_levels(at, span)
+    }
+
+    /// A span whose tombstone lies in the levels, at this place among their structures.
+    fn in_levels(&self, at: Option<usize>, span: Span) -> Span {
+        let depth = at.map_or(0, |at| self.zero_depth(at));
+        // They are those of one moment.
+        Span { depth, deeper_to: SeqNo::MAX, ..span }
     }
 }
 
