@@ -31,6 +31,9 @@ pub(crate) struct ClientInfo {
     pub(crate) queued: AtomicUsize,
     pub(crate) query_bytes: AtomicUsize,
     pub(crate) reply_bytes: AtomicUsize,
+    /// Replies that the client has not taken: their bytes, and the chunks that those lie in.
+    pub(crate) unsent_bytes: AtomicUsize,
+    pub(crate) unsent_chunks: AtomicUsize,
     /// Index of the last command in the table; past its end if there was none.
     pub(crate) last_command: AtomicUsize,
     began: Instant,
@@ -59,6 +62,8 @@ impl ClientInfo {
             queued: AtomicUsize::new(usize::MAX),
             query_bytes: AtomicUsize::new(0),
             reply_bytes: AtomicUsize::new(0),
+            unsent_bytes: AtomicUsize::new(0),
+            unsent_chunks: AtomicUsize::new(0),
             last_command: AtomicUsize::new(usize::MAX),
             began: Instant::now(),
             active_ms: AtomicU64::new(0),
@@ -135,9 +140,14 @@ pub(crate) struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
     /// Bytes of all clients' buffers.
     pub(crate) buffers_bytes: AtomicUsize,
+    /// Those of them that are replies which were not taken, and the most that they ever were.
+    pub(crate) unsent_bytes: AtomicUsize,
+    pub(crate) unsent_bytes_max: AtomicUsize,
     pub(crate) accepted: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) overdue: AtomicU64,
+    /// Connections that were ended because they spoke HTTP.
+    pub(crate) http: AtomicU64,
 }
 
 impl Clients {
@@ -166,6 +176,21 @@ impl Clients {
         let mut by_id = self.by_id.lock();
         by_id.remove(&id);
         self.count.store(by_id.len(), Ordering::Relaxed);
+    }
+
+    /// Says that a client's replies that were not taken have become `now` bytes.
+    pub(crate) fn note_unsent(&self, before: usize, now: usize) {
+        if before != now {
+            let all = self.unsent_bytes.fetch_add(now, Ordering::Relaxed) + now;
+            let all = all.saturating_sub(before);
+            self.unsent_bytes.fetch_sub(before, Ordering::Relaxed);
+            self.unsent_bytes_max.fetch_max(all, Ordering::Relaxed);
+        }
+    }
+
+    /// Says that a client spoke HTTP, and is ended for it.
+    pub(crate) fn note_http(&self) {
+        self.http.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many are connected.
@@ -201,10 +226,12 @@ pub(crate) fn describe(info: &ClientInfo) -> String {
     let (library, version) = info.library.lock().clone();
     let query = info.query_bytes.load(Ordering::Relaxed);
     let reply = info.reply_bytes.load(Ordering::Relaxed);
+    let oll = info.unsent_chunks.load(Ordering::Relaxed);
+    let omem = info.unsent_bytes.load(Ordering::Relaxed);
     format!(
         "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 \
          multi={multi} qbuf={query} qbuf-free=0 argv-mem=0 multi-mem=0 rbs={reply} rbp={reply} \
-         obl=0 oll=0 omem=0 tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} \
+         obl=0 oll={oll} omem={omem} tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} \
          lib-ver={}",
         info.id,
         info.address,
@@ -218,7 +245,7 @@ pub(crate) fn describe(info: &ClientInfo) -> String {
             (false, false) => "N",
         },
         info.database.load(Ordering::Relaxed),
-        query + reply,
+        query + reply + omem,
         COMMANDS.name(info.last_command.load(Ordering::Relaxed)),
         info.resp.load(Ordering::Relaxed),
         library,

@@ -63,7 +63,11 @@ pub struct Limits {
     pub query_bytes: usize,
     /// Bytes of one reply.
     pub reply_bytes: usize,
-    /// Bytes of all clients' buffers together; the client that would pass it is closed.
+    /// Bytes of replies that a client has not taken, past which it is not read from. With an eighth
+    /// of them a client that takes nothing stalls, whatever it sends.
+    pub output_bytes: usize,
+    /// Bytes of all clients' buffers together; the client that would pass it is closed. Replies that
+    /// were not taken have half of it: past that, those who have many are not read from.
     pub buffers_bytes: usize,
     /// Seconds without a command after which a client is closed; 0 for never.
     pub idle_seconds: u64,
@@ -81,6 +85,7 @@ impl Default for Limits {
             arguments: 1 << 20,
             query_bytes: 1 << 30,
             reply_bytes: 1 << 30,
+            output_bytes: 256 << 20,
             buffers_bytes: 2 << 30,
             idle_seconds: 0,
             handshake_seconds: 10,

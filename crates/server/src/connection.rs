@@ -1,8 +1,7 @@
 //! One connection: bytes in, commands run, replies out, in order.
 //!
-//! The next bytes are read once the replies to the last ones are taken, so that a client that does
-//! not read is not read from, and costs no more than one reply. While a client is idle it has no
-//! buffers.
+//! A client may send all its commands before it reads a reply: replies that it does not take wait for
+//! it, up to a limit, past which it is not read from. While a client is idle it has no buffers.
 
 use std::{
     cell::Cell,
@@ -10,6 +9,7 @@ use std::{
     io,
     pin::{Pin, pin},
     sync::{Arc, atomic::Ordering},
+    task::{Context, Poll, ready},
     time::Instant,
 };
 
@@ -22,6 +22,7 @@ use crate::{
     server::Server,
     session::Session,
     turn::Turn,
+    unsent::Unsent,
 };
 
 /// Bytes that are read at a time; before a password was said.
@@ -47,8 +48,17 @@ const SPARE_BUFFERS: usize = 16;
 /// A buffer of an idle client that is larger is given back.
 const IDLE_BYTES: usize = 512;
 
-/// A client with fewer bytes of buffers is not the one that is closed when there are too many.
+/// A client with fewer bytes of buffers is not the one that is closed, or waits, when there are too
+/// many.
 const SMALL_BYTES: usize = 256 << 10;
+
+/// Of the limit of replies that wait, one part in so many is the soft limit: below it a client that
+/// sends commands is not one that stalls, though it takes nothing.
+const SOFT_PART: usize = 8;
+
+/// Of the limit of all clients' buffers, the replies that wait take one part in so many: the rest is
+/// for commands that come in.
+const UNSENT_PART: usize = 2;
 
 thread_local! {
     /// What bytes are read into before they are a client's; one for each thread.
@@ -82,8 +92,14 @@ struct Connection<S> {
     /// Bytes that were read and are not yet commands that were run.
     input: Vec<u8>,
     out: Reply,
-    /// What this connection has added to the bytes of all clients' buffers.
+    /// Earlier replies, which the client has not taken.
+    unsent: Unsent,
+    /// Whether the socket may hold bytes that it was given and has not sent, as TLS does.
+    is_unflushed: bool,
+    /// What this connection has added to the bytes of all clients' buffers, and to those of them
+    /// that are unsent replies.
     counted_bytes: usize,
+    counted_unsent: usize,
 }
 
 /// Serves a connection until it ends.
@@ -103,7 +119,10 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         frames: Frames::default(),
         input: Vec::new(),
         out,
+        unsent: Unsent::default(),
+        is_unflushed: false,
         counted_bytes: 0,
+        counted_unsent: 0,
     };
     let mut killed = pin!(info.killed());
     tokio::select! {
@@ -119,6 +138,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         loop {
             self.read().await?;
             let done = self.run_commands().await;
+            if let Err(End::Gone) = done {
+                return done;
+            }
             // After all clients whose commands are here: what is sent in one go to those who are on
             // the same machine, or behind the same wire, wakes the other side once and not each time.
             // (Also after writes, which let the others go first before: that costs 15% otherwise.)
@@ -126,35 +148,49 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 tokio::task::yield_now().await;
             }
             self.send().await?;
+            if done.is_err() {
+                self.send_rest().await?;
+            }
             done?;
             self.settle();
         }
     }
 
-    /// Reads what there is, at least one byte.
+    /// Reads what there is, at least one byte, while earlier replies are sent.
     async fn read(&mut self) -> Result<(), End> {
-        let most = if self.session.authenticated { READ_BYTES } else { READ_BYTES_FIRST };
         let wanted = self.parser.wanted();
         if wanted > self.input.capacity() && self.input.len() >= READ_BYTES {
             // At most as much again, and no more than the argument needs.
             let more = (wanted - self.input.len()).min(self.input.len());
             self.input.reserve_exact(more);
         }
-        let (socket, input) = (&mut self.socket, &mut self.input);
-        let read = poll_fn(|cx| {
-            let mut scratch = SCRATCH.take();
-            scratch.resize(READ_BYTES, 0);
-            let mut buffer = ReadBuf::new(&mut scratch[..most]);
-            let polled = Pin::new(&mut *socket).poll_read(cx, &mut buffer);
-            input.extend_from_slice(buffer.filled());
-            let len = buffer.filled().len();
-            SCRATCH.set(scratch);
-            polled.map_ok(|()| len)
-        });
-        if read.await? == 0 {
+        if poll_fn(|cx| self.poll_read(cx)).await? == 0 {
+            // Who has sent everything may take the replies still.
+            self.send_rest().await?;
             return Err(End::Gone);
         }
         Ok(())
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, End>> {
+        if self.has_unsent() {
+            let _ = self.poll_send(cx)?;
+            self.count_bytes();
+            if self.is_full() {
+                // The socket wakes this task when it takes more.
+                return Poll::Pending;
+            }
+        }
+        let most = if self.session.authenticated { READ_BYTES } else { READ_BYTES_FIRST };
+        let mut scratch = SCRATCH.take();
+        scratch.resize(READ_BYTES, 0);
+        let mut buffer = ReadBuf::new(&mut scratch[..most]);
+        let polled = Pin::new(&mut self.socket).poll_read(cx, &mut buffer);
+        self.input.extend_from_slice(buffer.filled());
+        let len = buffer.filled().len();
+        SCRATCH.set(scratch);
+        ready!(polled)?;
+        Poll::Ready(Ok(len))
     }
 
     /// Runs the commands that are complete. Sends replies meanwhile if they become large.
@@ -184,6 +220,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if self.out.len() >= SEND_BYTES {
                     output += self.out.len();
                     self.send().await?;
+                    self.make_room().await?;
                 }
             }
             commands += complete;
@@ -193,6 +230,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.server.metrics.count_protocol_error();
                 self.out.error(&format!("ERR {error}"));
                 break Err(End::Closing);
+            }
+            if self.session.is_http {
+                break Err(End::Gone);
             }
             if self.session.closing {
                 break Err(End::Closing);
@@ -205,8 +245,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.server.metrics.count_batch(commands, began.elapsed(), input, output);
         if commands > 0 {
             self.session.info.note_active();
-            // The command that has begun is a new one.
-            self.session.info.note_stalled(false);
+            if self.unsent.len() <= self.server.config.limits.output_bytes / SOFT_PART {
+                // The command that has begun is a new one.
+                self.session.info.note_stalled(false);
+            }
         }
         done
     }
@@ -246,31 +288,106 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Sends all replies.
+    /// Sends the replies that the client takes now; the others wait for it.
     async fn send(&mut self) -> Result<(), End> {
+        poll_fn(|cx| {
+            if !self.has_unsent() {
+                // The usual one: nothing is copied.
+                return self.poll_send_out(cx);
+            }
+            self.keep_out(0);
+            let _ = self.poll_send(cx)?;
+            self.count_bytes();
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    /// Sends the replies that were written last, before which all were sent; keeps what is not taken.
+    fn poll_send_out(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let mut sent = 0;
         while sent < self.out.len() {
-            let (socket, out, info) = (&mut self.socket, &self.out, &self.session.info);
-            let write = poll_fn(|cx| {
-                let polled = Pin::new(&mut *socket).poll_write(cx, &out.bytes()[sent..]);
-                info.note_stalled(polled.is_pending());
-                polled
-            });
-            match write.await? {
-                0 => return Err(End::Gone),
-                written => sent += written,
+            let polled = Pin::new(&mut self.socket).poll_write(cx, &self.out.bytes()[sent..]);
+            match polled? {
+                Poll::Pending => break,
+                Poll::Ready(0) => return Poll::Ready(Err(End::Gone)),
+                Poll::Ready(written) => sent += written,
             }
         }
-        // TLS takes bytes that it has not sent: nothing would send them while the client waits.
-        let (socket, info) = (&mut self.socket, &self.session.info);
-        let flush = poll_fn(|cx| {
-            let polled = Pin::new(&mut *socket).poll_flush(cx);
-            info.note_stalled(polled.is_pending());
-            polled
-        });
-        flush.await?;
+        self.is_unflushed = true;
+        if sent < self.out.len() {
+            self.keep_out(sent);
+        }
         self.out.clear(SEND_BYTES);
-        Ok(())
+        let _ = self.poll_send(cx)?;
+        if !self.unsent.is_empty() {
+            self.count_bytes();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Keeps the replies that were written last, but for the first bytes, which were sent.
+    fn keep_out(&mut self, sent: usize) {
+        let buffer = self.out.replace_buffer(Vec::new());
+        if sent > 0 {
+            self.unsent.push(&buffer[sent..]);
+            keep_spare(buffer);
+        } else if let Some(buffer) = self.unsent.push_buffer(buffer) {
+            keep_spare(buffer);
+        }
+    }
+
+    /// Sends earlier replies, until there are none.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let info = &self.session.info;
+        while !self.unsent.is_empty() {
+            let polled = Pin::new(&mut self.socket).poll_write(cx, self.unsent.front());
+            info.note_stalled(polled.is_pending());
+            match ready!(polled)? {
+                0 => return Poll::Ready(Err(End::Gone)),
+                written => self.unsent.advance(written),
+            }
+        }
+        if self.is_unflushed {
+            // TLS takes bytes that it has not sent: nothing would send them while the client waits.
+            let polled = Pin::new(&mut self.socket).poll_flush(cx);
+            info.note_stalled(polled.is_pending());
+            ready!(polled)?;
+            self.is_unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Waits until every reply is sent.
+    async fn send_rest(&mut self) -> Result<(), End> {
+        poll_fn(|cx| self.poll_send(cx)).await
+    }
+
+    /// Waits until no more replies wait than may.
+    async fn make_room(&mut self) -> Result<(), End> {
+        poll_fn(|cx| {
+            if self.is_full() {
+                let _ = self.poll_send(cx)?;
+                self.count_bytes();
+            }
+            // If it is full still, the socket wakes this task when it takes more.
+            if self.is_full() { Poll::Pending } else { Poll::Ready(Ok(())) }
+        })
+        .await
+    }
+
+    /// Returns true if bytes are left that the socket has not taken, or not sent.
+    fn has_unsent(&self) -> bool {
+        self.is_unflushed || !self.unsent.is_empty()
+    }
+
+    /// Returns true if more replies wait than may: the client's commands wait until it takes some.
+    fn is_full(&self) -> bool {
+        let limits = &self.server.config.limits;
+        let all = self.server.clients.unsent_bytes.load(Ordering::Relaxed);
+        let mine = self.unsent.len();
+        mine > limits.output_bytes
+            || (mine > SMALL_BYTES && all > limits.buffers_bytes / UNSENT_PART)
     }
 
     /// Before waiting: says how many bytes are kept, and gives back what is not needed.
@@ -281,21 +398,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.out.capacity() > IDLE_BYTES {
             keep_spare(self.out.replace_buffer(Vec::new()));
         }
-        let (query, reply) = (self.input.capacity(), self.out.capacity());
-        let info = &self.session.info;
-        info.note_stalled(self.parser.is_inside());
+        self.session.info.note_stalled(self.parser.is_inside() || self.has_unsent());
+        self.count_bytes();
+    }
+
+    /// Says how many bytes are kept.
+    fn count_bytes(&mut self) {
+        let unsent = self.unsent.len();
+        let (query, reply) = (self.input.capacity(), self.out.capacity() + unsent);
+        let (info, clients) = (&self.session.info, &self.server.clients);
         if query + reply != self.counted_bytes {
             info.query_bytes.store(query, Ordering::Relaxed);
-            info.reply_bytes.store(reply, Ordering::Relaxed);
-            let all = &self.server.clients.buffers_bytes;
-            all.fetch_add(query + reply, Ordering::Relaxed);
-            all.fetch_sub(self.counted_bytes, Ordering::Relaxed);
+            info.reply_bytes.store(reply - unsent, Ordering::Relaxed);
+            clients.buffers_bytes.fetch_add(query + reply, Ordering::Relaxed);
+            clients.buffers_bytes.fetch_sub(self.counted_bytes, Ordering::Relaxed);
             self.counted_bytes = query + reply;
+        }
+        if unsent != self.counted_unsent {
+            info.unsent_bytes.store(unsent, Ordering::Relaxed);
+            info.unsent_chunks.store(self.unsent.chunks(), Ordering::Relaxed);
+            clients.note_unsent(self.counted_unsent, unsent);
+            self.counted_unsent = unsent;
         }
     }
 
     fn end(mut self) {
         self.server.clients.buffers_bytes.fetch_sub(self.counted_bytes, Ordering::Relaxed);
+        self.server.clients.note_unsent(self.counted_unsent, 0);
         let server = Arc::clone(&self.server);
         self.session.end(&server);
     }

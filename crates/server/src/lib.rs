@@ -40,6 +40,7 @@ mod sweep;
 mod tls;
 mod turn;
 mod txn;
+mod unsent;
 mod watch;
 mod workers;
 

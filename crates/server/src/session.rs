@@ -44,6 +44,8 @@ pub(crate) struct Session {
     pub(crate) mark: Mark,
     /// Whether the connection ends once the replies are sent.
     pub(crate) closing: bool,
+    /// Whether the client speaks HTTP: the connection ends, and nothing more is sent.
+    pub(crate) is_http: bool,
     /// How many commands are run together: fewer if their values are large, or after a failure.
     run_max: usize,
     /// Writes that wait for their commit, and how many commands they are of: their replies are
@@ -74,6 +76,7 @@ impl Session {
             watched: Vec::new(),
             mark: Arc::new(AtomicBool::new(false)),
             closing: false,
+            is_http: false,
             run_max: RUN_MAX,
             submitted: None,
             turn,
@@ -273,7 +276,11 @@ impl Session {
 
     /// Runs or queues one command.
     fn run_one(&mut self, server: &Server, args: Args<'_>, out: &mut Reply) {
-        let Some((index, command)) = command::find(args.at(0)) else {
+        let found = command::find(args.at(0));
+        if is_http(args, found.is_some()) {
+            return self.end_http(server);
+        }
+        let Some((index, command)) = found else {
             return self.refuse(&unknown_command(args), out);
         };
         if let Some(fault) = wrong_arguments(command, args) {
@@ -321,6 +328,12 @@ impl Session {
         }
     }
 
+    /// Ends the connection of a browser: what follows is the body of a request, which a page chose.
+    fn end_http(&mut self, server: &Server) {
+        (self.is_http, self.closing) = (true, true);
+        server.clients.note_http();
+    }
+
     /// Replies that a command cannot be run; a transaction that it belongs to cannot be either.
     fn refuse(&mut self, text: &str, out: &mut Reply) {
         if let Some(queue) = &mut self.queue {
@@ -341,6 +354,22 @@ impl Session {
         transactions::unwatch_all(server, self);
         server.clients.leave(self.info.id);
     }
+}
+
+/// Returns true for a line of an HTTP request, which a web page can make a browser send: a name that
+/// Redis ends the connection at as well, or a request line, which is no command that succeeds.
+fn is_http(args: Args<'_>, is_known: bool) -> bool {
+    let name = args.at(0);
+    if !is_known {
+        let is_named = ["post", "host:"].iter().any(|word| command::is_word(name, word));
+        return is_named || is_request_line(args);
+    }
+    command::is_word(name, "get") && is_request_line(args)
+}
+
+/// Returns true for a method, a target and a version, as in `GET / HTTP/1.1`.
+fn is_request_line(args: Args<'_>) -> bool {
+    args.len() == 3 && args.at(2).starts_with(b"HTTP/")
 }
 
 /// Whether a command is `GET`.

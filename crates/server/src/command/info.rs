@@ -63,10 +63,15 @@ fn server_section(server: &Server) -> String {
 }
 
 fn clients_section(server: &Server) -> String {
+    let (clients, limits) = (&server.clients, &server.config.limits);
     lines([
-        ("connected_clients", server.clients.count().to_string()),
+        ("connected_clients", clients.count().to_string()),
         ("maxclients", server.limits.read().clients.to_string()),
         ("blocked_clients", "0".to_owned()),
+        ("client_unsent_bytes", clients.unsent_bytes.load(Ordering::Relaxed).to_string()),
+        ("client_unsent_bytes_max", clients.unsent_bytes_max.load(Ordering::Relaxed).to_string()),
+        ("client_output_limit_bytes", limits.output_bytes.to_string()),
+        ("clients_output_limit_bytes", (limits.buffers_bytes / 2).to_string()),
     ])
 }
 
@@ -107,6 +112,7 @@ fn stats_section(server: &Server) -> String {
         ("total_net_input_bytes", metrics.input_bytes().to_string()),
         ("total_net_output_bytes", metrics.output_bytes().to_string()),
         ("rejected_connections", clients.refused.load(Ordering::Relaxed).to_string()),
+        ("rejected_http_connections", clients.http.load(Ordering::Relaxed).to_string()),
         ("expired_keys", metrics.expired_keys().to_string()),
     ])
 }

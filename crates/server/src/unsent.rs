@@ -1,0 +1,105 @@
+//! Replies that a client has not taken yet, in the order in which they are sent.
+
+use std::collections::VecDeque;
+
+/// Small replies join a chunk until it has this many bytes: what the kernel takes at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Bytes in chunks. Replies that are large stay in the buffer that they were written into.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent {
+    chunks: VecDeque<Vec<u8>>,
+    /// Bytes of the first chunk that were sent.
+    sent: usize,
+    /// Bytes that are left in all chunks.
+    len: usize,
+}
+
+impl Unsent {
+    /// How many bytes are left.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true if everything was sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many chunks the bytes lie in.
+    pub(crate) fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Copies replies to the end.
+    pub(crate) fn push(&mut self, replies: &[u8]) {
+        if replies.is_empty() {
+            return;
+        }
+        let has_room = |last: &Vec<u8>| last.len() + replies.len() <= CHUNK_BYTES;
+        match self.chunks.back_mut().filter(|last| has_room(last)) {
+            Some(last) => last.extend_from_slice(replies),
+            None => self.chunks.push_back(replies.to_vec()),
+        }
+        self.len += replies.len();
+    }
+
+    /// Adds replies in the buffer that they are in. Few bytes are copied, and the buffer is given
+    /// back.
+    pub(crate) fn push_buffer(&mut self, replies: Vec<u8>) -> Option<Vec<u8>> {
+        if replies.len() < CHUNK_BYTES {
+            self.push(&replies);
+            return Some(replies);
+        }
+        self.len += replies.len();
+        self.chunks.push_back(replies);
+        None
+    }
+
+    /// The bytes that are to be sent next.
+    pub(crate) fn front(&self) -> &[u8] {
+        self.chunks.front().map_or(&[], |chunk| &chunk[self.sent..])
+    }
+
+    /// Says that so many bytes of [`Unsent::front`] were sent.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.sent += bytes;
+        self.len -= bytes;
+        if self.chunks.front().is_some_and(|chunk| chunk.len() == self.sent) {
+            self.chunks.pop_front();
+            self.sent = 0;
+        }
+        if self.chunks.is_empty() {
+            // The room for the chunks' places may be large as well.
+            self.chunks = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_as_they_went_in() {
+        let (mut unsent, mut wanted) = (Unsent::default(), Vec::new());
+        for n in 0..5000_usize {
+            let replies = vec![n as u8; n * 37 % 997];
+            wanted.extend_from_slice(&replies);
+            unsent.push(&replies);
+        }
+        assert!(unsent.chunks() < wanted.len() / (CHUNK_BYTES / 2), "{}", unsent.chunks());
+        let large = vec![7; 2 * CHUNK_BYTES];
+        wanted.extend_from_slice(&large);
+        assert!(unsent.push_buffer(large).is_none() && unsent.push_buffer(vec![8; 9]).is_some());
+        wanted.extend_from_slice(&[8; 9]);
+        assert_eq!(unsent.len(), wanted.len());
+        let mut taken = Vec::new();
+        while !unsent.is_empty() {
+            let most = unsent.front().len().min(40_000);
+            taken.extend_from_slice(&unsent.front()[..most]);
+            unsent.advance(most);
+        }
+        assert!(taken == wanted && unsent.front().is_empty() && unsent.chunks() == 0);
+    }
+}
