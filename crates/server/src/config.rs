@@ -122,6 +122,9 @@ pub struct Config {
     pub allow_open: bool,
     /// Threads that serve connections; 0 for one for each core but one, at least one.
     pub threads: usize,
+    /// Makes random choices (`SPOP`, `SRANDMEMBER`, `RANDOMKEY`) the same at each start, for tests;
+    /// without one nobody can foresee them.
+    pub seed: Option<u64>,
     /// What strangers may take.
     pub limits: Limits,
 }
@@ -141,6 +144,7 @@ impl Default for Config {
             metrics: None,
             allow_open: false,
             threads: 0,
+            seed: None,
             limits: Limits::default(),
         }
     }
@@ -210,6 +214,17 @@ impl Config {
 }
 
 impl Limits {
+    /// Bytes of replies that a client has not taken, past which it stalls whatever it sends.
+    pub(crate) fn output_soft_bytes(&self) -> usize {
+        self.output_bytes / 8
+    }
+
+    /// Bytes of replies that all clients together have not taken, past which those who have many are
+    /// not read from.
+    pub(crate) fn all_output_bytes(&self) -> usize {
+        self.buffers_bytes / 2
+    }
+
     pub(crate) fn stall(&self) -> Duration {
         Duration::from_secs(self.stall_seconds.max(1))
     }

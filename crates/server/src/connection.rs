@@ -52,14 +52,6 @@ const IDLE_BYTES: usize = 512;
 /// many.
 const SMALL_BYTES: usize = 256 << 10;
 
-/// Of the limit of replies that wait, one part in so many is the soft limit: below it a client that
-/// sends commands is not one that stalls, though it takes nothing.
-const SOFT_PART: usize = 8;
-
-/// Of the limit of all clients' buffers, the replies that wait take one part in so many: the rest is
-/// for commands that come in.
-const UNSENT_PART: usize = 2;
-
 thread_local! {
     /// What bytes are read into before they are a client's; one for each thread.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -245,8 +237,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.server.metrics.count_batch(commands, began.elapsed(), input, output);
         if commands > 0 {
             self.session.info.note_active();
-            if self.unsent.len() <= self.server.config.limits.output_bytes / SOFT_PART {
-                // The command that has begun is a new one.
+            if self.unsent.len() <= self.server.config.limits.output_soft_bytes() {
+                // The command that has begun is a new one, and who sends commands is busy.
                 self.session.info.note_stalled(false);
             }
         }
@@ -386,8 +378,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let limits = &self.server.config.limits;
         let all = self.server.clients.unsent_bytes.load(Ordering::Relaxed);
         let mine = self.unsent.len();
-        mine > limits.output_bytes
-            || (mine > SMALL_BYTES && all > limits.buffers_bytes / UNSENT_PART)
+        mine > limits.output_bytes || (mine > SMALL_BYTES && all > limits.all_output_bytes())
     }
 
     /// Before waiting: says how many bytes are kept, and gives back what is not needed.

@@ -33,6 +33,10 @@ pub(crate) const DATABASES: usize = 16;
 /// Collection numbers that are reserved at a time: so many at most are lost at a crash.
 const IDS_RESERVED: u64 = 1 << 16;
 
+/// A database with at most so many entries, those that were removed included, is emptied entry by
+/// entry: some hundred microseconds, less than one sync takes.
+const FEW_ENTRIES: u64 = 1024;
+
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -230,22 +234,49 @@ impl Databases {
         Ok(())
     }
 
-    /// Empties the keyspaces of a number at once. The caller holds all locks.
+    /// Empties the keyspaces of a number at once. The caller holds all locks. What holds little is
+    /// removed by one batch: taking a keyspace away is the same for any size, but it waits for the disk
+    /// several times.
     ///
     /// # Errors
     ///
     /// From the engine; what was begun is finished when the data are opened again.
     pub(crate) fn clear(&self, number: u8) -> Result<()> {
         let db = self.numbered(number)?;
+        let spaces = [&db.keys, &db.members, &db.work];
+        match spaces.map(Keyspace::entries_at_most).iter().sum() {
+            0 => {}
+            1..=FEW_ENTRIES => self.remove_few(spaces)?,
+            _ => self.clear_many(number, db)?,
+        }
+        db.has_collections.store(false, Ordering::Relaxed);
+        db.count.clear();
+        Ok(())
+    }
+
+    /// Removes all that the keyspaces hold, as one write.
+    fn remove_few(&self, spaces: [&Keyspace; 3]) -> Result<()> {
+        let mut batch = self.engine.batch().durability(self.durability());
+        for space in spaces {
+            for pair in space.iter() {
+                batch.remove(space, pair?.0);
+            }
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        batch.commit()?;
+        self.note_commit();
+        Ok(())
+    }
+
+    fn clear_many(&self, number: u8, db: &Db) -> Result<()> {
         let mark = [SYSTEM_CLEARING, &[number]].concat();
         self.system.insert(&mark, [])?;
         db.keys.clear()?;
         db.members.clear()?;
         db.work.clear()?;
-        self.system.remove(&mark)?;
-        db.has_collections.store(false, Ordering::Relaxed);
-        db.count.clear();
-        Ok(())
+        self.system.remove(&mark)
     }
 
     /// When a write is forced to the disk.

@@ -15,12 +15,19 @@ impl Random {
         Self(RandomState::new().hash_one(COUNT.fetch_add(1, Ordering::Relaxed)))
     }
 
+    /// The generator of this number: always the same.
+    pub(crate) fn seeded(seed: u64) -> Self {
+        // Neighbouring numbers begin far from each other.
+        Self(Self(seed).next())
+    }
+
     /// The next 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
-        // A Weyl sequence, whose numbers a multiplication and two shifts scatter.
+        // SplitMix64 (Steele, Lea, Flood, 2014): a Weyl sequence, scattered by two multiplications.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        mixed ^ (mixed >> 29)
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
     }
 
     /// A number below `end`, which is larger than 0.

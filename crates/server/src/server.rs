@@ -35,6 +35,8 @@ pub(crate) struct Server {
     password: RwLock<Option<Arc<[u8]>>>,
     pub(crate) limits: RwLock<crate::config::Limits>,
     pub(crate) started: Instant,
+    /// How many generators were given out, where they are to be the same at each start.
+    randoms: AtomicU64,
     /// Forty hexadecimal digits that are this run's own.
     pub(crate) run_id: String,
     /// The port that clients come to; 0 if there is none.
@@ -66,11 +68,23 @@ impl Server {
             models: Models::default(),
             password: RwLock::new(password.map(Arc::from)),
             started: Instant::now(),
+            randoms: AtomicU64::new(0),
             run_id: run_id[..40].to_owned(),
             port: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
         })
+    }
+
+    /// A generator for one command's random choices.
+    pub(crate) fn random(&self) -> Random {
+        match self.config.seed {
+            None => Random::new(),
+            Some(seed) => {
+                let nth = self.randoms.fetch_add(1, Ordering::Relaxed);
+                Random::seeded(seed.wrapping_add(nth))
+            }
+        }
     }
 
     /// The password, if clients have to say one.

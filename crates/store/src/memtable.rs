@@ -321,6 +321,11 @@ impl Memtable {
         each!(&self.entries, entries => entries.contains_tree(tree))
     }
 
+    /// At most so many entries of `tree` are here.
+    pub(crate) fn entries_at_most(&self, tree: TreeId) -> u64 {
+        each!(&self.entries, entries => entries.entries_at_most(tree))
+    }
+
     /// The sub-trees that have entries or range tombstones, ascending.
     pub(crate) fn trees(&self) -> Vec<TreeId> {
         let mut trees = each!(&self.entries, entries => entries.trees());

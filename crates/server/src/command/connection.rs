@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use super::{
-    Context, Done, Fault, NOT_AN_INTEGER, SYNTAX, integer, is_word, keys::database_index,
+    Context, Done, Fault, NOT_AN_INTEGER, SYNTAX, help, integer, is_word, keys::database_index,
     server::VERSION, transactions,
 };
 use crate::{
@@ -209,7 +209,9 @@ fn set_name(info: &ClientInfo, name: &[u8]) {
 pub(super) fn client(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let part = args.at(1);
     let is = |word, len: usize| is_word(part, word) && args.len() == len;
-    if is("id", 2) {
+    if is("help", 2) {
+        help::write("CLIENT", help::CLIENT, context.out);
+    } else if is("id", 2) {
         context.out.int(context.session.info.id as i64);
     } else if is("getname", 2) {
         let name = context.session.info.name.lock().clone();
@@ -250,12 +252,22 @@ pub(super) fn wrong_part_arity(args: Args<'_>) -> Fault {
     format!("ERR wrong number of arguments for '{}|{}' command", text(0), text(1)).into()
 }
 
+/// Returns true for the type of every client that there is, and false for the other types.
+fn is_normal(kind: &[u8]) -> Result<bool, Fault> {
+    let others = ["master", "pubsub", "replica", "slave"];
+    if is_word(kind, "normal") || others.iter().any(|other| is_word(kind, other)) {
+        return Ok(is_word(kind, "normal"));
+    }
+    Err(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(kind)).into())
+}
+
 fn client_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let mut wanted = context.server.clients.all();
     match args.get(2) {
         None => {}
         Some(option) if is_word(option, "type") && args.len() == 4 => {
-            wanted.retain(|_| is_word(args.at(3), "normal"));
+            let is_normal = is_normal(args.at(3))?;
+            wanted.retain(|_| is_normal);
         }
         Some(option) if is_word(option, "id") && args.len() > 3 => {
             let ids: Result<Vec<i64>, Fault> = args.iter_from(3).map(integer).collect();
@@ -312,9 +324,13 @@ fn kill_filter(
         } else if is("laddr") {
             wanted.retain(|info| info.local_address.as_bytes() == value);
         } else if is("type") {
-            wanted.retain(|_| is_word(value, "normal"));
+            let is_normal = is_normal(value)?;
+            wanted.retain(|_| is_normal);
         } else if is("user") {
-            wanted.retain(|_| is_word(value, "default"));
+            if value != b"default" {
+                let user = String::from_utf8_lossy(value);
+                return Err(format!("ERR No such user '{user}'").into());
+            }
         } else if is("skipme") && (is_word(value, "yes") || is_word(value, "no")) {
             skip_me = is_word(value, "yes");
         } else {

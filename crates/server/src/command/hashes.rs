@@ -2,7 +2,7 @@
 
 use super::{
     Context, Done, Fault, check_member, integer,
-    numbers::{add_floats, add_integers},
+    numbers::{add_floats, add_integers, check_addend},
 };
 use crate::{
     encode::{Kind, Meta, member},
@@ -227,7 +227,7 @@ pub(super) fn hincrby(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 /// `HINCRBYFLOAT`.
 pub(super) fn hincrbyfloat(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let by = args.at(3);
-    super::float(by)?;
+    check_addend(by)?;
     let new = change(context, args, |old| {
         let new = add_floats(old, by, "ERR hash value is not a float")?;
         Ok((new.clone().into_bytes(), new))

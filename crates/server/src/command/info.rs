@@ -71,7 +71,7 @@ fn clients_section(server: &Server) -> String {
         ("client_unsent_bytes", clients.unsent_bytes.load(Ordering::Relaxed).to_string()),
         ("client_unsent_bytes_max", clients.unsent_bytes_max.load(Ordering::Relaxed).to_string()),
         ("client_output_limit_bytes", limits.output_bytes.to_string()),
-        ("clients_output_limit_bytes", (limits.buffers_bytes / 2).to_string()),
+        ("clients_output_limit_bytes", limits.all_output_bytes().to_string()),
     ])
 }
 

@@ -227,20 +227,23 @@ fn check_flush_option(args: Args<'_>) -> Done {
     }
 }
 
-/// Whether there is an entry of this key, even one that has ended.
-fn is_among(db: &Db, key: &[u8]) -> bool {
-    matches!(db.keys.contains_key(key), Ok(true))
+/// Returns true if the key is there. One that has ended is not, whether its bytes are reclaimed or
+/// not: taking it away changes nothing for those who watch it.
+fn is_among(db: &Db, key: &[u8], now_ms: u64) -> bool {
+    // After an error nobody knows: the key counts as changed.
+    db.keys.get(key).map_or(true, |value| value.is_some_and(|value| is_live(&value, now_ms)))
 }
 
 fn flush(context: &mut Context<'_, '_>, numbers: &[u8]) -> Done {
     // What an EXEC has written so far comes first; a clearing cannot be taken back.
     context.txn.commit()?;
+    let now_ms = context.txn.now_ms;
     for number in numbers {
         let db = context.server.databases.numbered(*number)?;
         let watches = &context.server.databases.watches;
         if watches.any() {
             let database = context.server.databases.database_of(*number);
-            watches.touch_all(database, |key| is_among(db, key));
+            watches.touch_all(database, |key| is_among(db, key, now_ms));
         }
         context.server.databases.clear(*number)?;
     }
@@ -278,7 +281,9 @@ pub(super) fn swapdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     databases.swap(first, second)?;
     if first != second && databases.watches.any() {
         for database in [first, second] {
-            let is_touched = |key: &[u8]| is_among(one, key) || is_among(other, key);
+            let now_ms = context.txn.now_ms;
+            let is_touched =
+                |key: &[u8]| is_among(one, key, now_ms) || is_among(other, key, now_ms);
             databases.watches.touch_all(database, is_touched);
         }
     }

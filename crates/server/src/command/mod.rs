@@ -4,15 +4,19 @@
 //! commits: `execute` takes the locks that the command's row in the table asks for, and commits
 //! what the handler left pending. One file for each family of commands.
 
+mod categories;
 mod connection;
+mod decimal;
 mod expiry;
 mod hashes;
+mod help;
 mod info;
 mod keys;
 mod lists;
 mod numbers;
 mod object;
 mod ordered;
+mod sample;
 mod scan;
 mod server;
 mod sets;
@@ -74,11 +78,43 @@ impl Fault {
         match self {
             Self::Text(text) => out.error(text),
             Self::Engine(rhumb::Error::InvalidArgument(what)) => out.error(&format!("ERR {what}")),
-            Self::Engine(error @ rhumb::Error::WritesStopped(_)) => {
-                out.error(&format!("MISCONF {error}"));
-            }
-            Self::Engine(error) => out.error(&format!("ERR {error}")),
+            Self::Engine(error) => out.error(&failure(error)),
         }
+    }
+}
+
+/// What a client is told when the engine fails. Programs know Redis's text for writes that fail. Where
+/// the files are is not for clients.
+fn failure(error: &rhumb::Error) -> String {
+    use rhumb::Error;
+    match error {
+        Error::WritesStopped(cause) => {
+            let cause = why(cause);
+            format!("MISCONF Errors writing to the AOF file: {cause} (writes are stopped)")
+        }
+        Error::Io(failure) if !is_reading(failure.operation) => {
+            format!("MISCONF Errors writing to the AOF file: {}", why(error))
+        }
+        _ => format!("ERR the server cannot read its data: {}", why(error)),
+    }
+}
+
+/// The verbs of operations that change nothing.
+fn is_reading(operation: &str) -> bool {
+    ["list", "map", "open", "read", "stat"].iter().any(|verb| operation.starts_with(verb))
+}
+
+/// The cause of a failure, without a path.
+fn why(error: &rhumb::Error) -> String {
+    match error {
+        rhumb::Error::Io(failure) => {
+            let text = failure.source.to_string();
+            text.split(" (os error").next().unwrap_or_default().to_owned()
+        }
+        rhumb::Error::Corrupt(_) => "a file is damaged".to_owned(),
+        rhumb::Error::WritesStopped(cause) => why(cause),
+        rhumb::Error::InvalidArgument(what) => what.clone().into_owned(),
+        _ => "the engine refuses it".to_owned(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Strings as numbers.
 
-use super::{Context, Done, Fault, NOT_A_FLOAT, integer};
+use super::{
+    Context, Done, Fault, NOT_A_FLOAT,
+    decimal::{self, Number},
+    integer,
+};
 use crate::{
     encode::{Entry, Kind},
-    resp::{
-        Args,
-        number::{i64_bytes, parse_f64},
-    },
+    resp::{Args, number::i64_bytes},
 };
 
 fn add(context: &mut Context<'_, '_>, key: &[u8], by: i64) -> Done {
@@ -52,75 +53,28 @@ pub(super) fn incrbyfloat(context: &mut Context<'_, '_>, args: Args<'_>) -> Done
     Ok(())
 }
 
-/// Decimal places that are kept, as in Redis.
-const PLACES: usize = 17;
-
-/// The sum of two decimal numbers, written without an exponent and with at most 17 places.
-///
-/// Exact where both have at most 17 places and 20 digits before them, as nearly all have; else in
-/// floats. Redis adds in floats of 64 bits' precision and so agrees wherever those are exact enough.
+/// The sum of two decimal numbers, written without an exponent and with at most 17 places: exact but
+/// for the places that follow. Redis adds in floats of 64 bits' precision and so agrees wherever those
+/// are exact enough.
 pub(super) fn add_floats(
     old: &[u8],
     by: &[u8],
     old_refused: &'static str,
 ) -> Result<String, Fault> {
-    let by_float = parse_f64(by).ok_or(NOT_A_FLOAT)?;
-    let old_float = parse_f64(old).ok_or(old_refused)?;
-    if let (Some(a), Some(b)) = (fixed(old), fixed(by))
-        && let Some(sum) = a.checked_add(b)
-    {
-        return Ok(format_fixed(sum));
-    }
-    let sum = old_float + by_float;
-    if !sum.is_finite() {
-        return Err("ERR increment would produce NaN or Infinity".into());
-    }
-    let text = format!("{sum:.PLACES$}");
-    Ok(trim_zeros(&text).to_owned())
-}
-
-/// A decimal number in units of 10^-17; none if it has more places or digits, or an exponent.
-fn fixed(text: &[u8]) -> Option<i128> {
-    let (negative, digits) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] => (false, rest),
-        _ => (false, text),
+    let old = decimal::parse(old).ok_or(old_refused)?;
+    let by = decimal::parse(by).ok_or(NOT_A_FLOAT)?;
+    let sum = match (old, by) {
+        (Number::Finite(old), Number::Finite(by)) => old.plus(&by).to_text(),
+        _ => None,
     };
-    let point = digits.iter().position(|byte| *byte == b'.').unwrap_or(digits.len());
-    let (whole, fraction) = (&digits[..point], digits.get(point + 1..).unwrap_or_default());
-    let kept = fraction.iter().rposition(|byte| *byte != b'0').map_or(0, |last| last + 1);
-    let fraction = &fraction[..kept];
-    if whole.len() > 20 || fraction.len() > PLACES {
-        return None;
-    }
-    let mut number = 0_i128;
-    for byte in whole.iter().chain(fraction) {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        number = number * 10 + i128::from(digit);
-    }
-    // At most 37 digits: below 2^127.
-    number *= 10_i128.pow((PLACES - fraction.len()) as u32);
-    Some(if negative { -number } else { number })
+    sum.ok_or_else(|| "ERR increment would produce NaN or Infinity".into())
 }
 
-fn format_fixed(number: i128) -> String {
-    let unit = 10_u128.pow(PLACES as u32);
-    let magnitude = number.unsigned_abs();
-    let sign = if number < 0 { "-" } else { "" };
-    let text = format!("{sign}{}.{:0PLACES$}", magnitude / unit, magnitude % unit);
-    trim_zeros(&text).to_owned()
-}
-
-fn trim_zeros(text: &str) -> &str {
-    if !text.contains('.') {
-        return text;
-    }
-    match text.trim_end_matches('0').trim_end_matches('.') {
-        "-0" => "0",
-        text => text,
+/// Checks what is to be added to a hash's field, before the field is read.
+pub(super) fn check_addend(by: &[u8]) -> Result<(), Fault> {
+    match decimal::parse(by).ok_or(NOT_A_FLOAT)? {
+        Number::Finite(_) => Ok(()),
+        Number::Infinite => Err("ERR value is NaN or Infinity".into()),
     }
 }
 
@@ -146,7 +100,27 @@ mod tests {
         assert_eq!(sum("3", "-3"), "0");
         assert_eq!(sum("-1.5", "1"), "-0.5");
         assert_eq!(sum("3.0", "1.100000000000000000000"), "4.1");
-        assert_eq!(sum("1e20", "1"), "100000000000000000000");
+        assert_eq!(sum("1e20", "1"), "100000000000000000001");
+        assert_eq!(sum("0.1", "2e-1"), "0.3");
+        assert_eq!(sum("1234567890.12345", "1e-05"), "1234567890.12346");
+        assert_eq!(sum("9007199254740993", "1e0"), "9007199254740994");
+        assert_eq!(sum("123456789012345678901234567890", "1E+0"), "123456789012345678901234567891");
+        assert_eq!(sum("-1e3", ".5"), "-999.5");
+        assert_eq!(sum("5.", "-0.25e1"), "2.5");
+        assert_eq!(sum("0", "1e-400"), "0");
+        assert_eq!(sum("0", "1.5e-17"), "0.00000000000000002");
+        assert_eq!(sum("0", "2.5e-17"), "0.00000000000000002");
+        assert_eq!(sum("0", "-0.4e-17"), "0");
+        assert_eq!(sum("3.5", "1e-17"), "3.50000000000000001");
+        assert_eq!(sum("0.99999999999999999", "0.9e-17"), "1");
+        assert_eq!(sum("1e400", "1"), format!("1{}1", "0".repeat(399)));
+        for text in ["1e", "e1", ".", "1_0", "", " 1", "1 ", "nan", "1e5000", "1e-5000", "0x10"] {
+            assert!(add_floats(b"1", text.as_bytes(), NOT_A_FLOAT).is_err(), "{text:?}");
+        }
+        let long = [b'9'; 6000];
+        assert!(add_floats(b"1", &long, NOT_A_FLOAT).is_err());
+        assert!(add_floats(b"1", b"1e99999999999999999999", NOT_A_FLOAT).is_err());
+        assert!(add_floats(b"1e4932", b"9e4931", NOT_A_FLOAT).is_err());
         assert!(add_floats(b"1", b"inf", NOT_A_FLOAT).is_err());
         assert!(add_floats(b"a", b"1", NOT_A_FLOAT).is_err());
     }

@@ -1,7 +1,7 @@
 //! `OBJECT`: what Redis would say of how a value is kept. The encodings are those that Redis 7.0
 //! would choose for the value with its default settings; nothing here is kept in them.
 
-use super::{Context, Done, Fault, NO_SUCH_KEY, connection::wrong_part_arity, is_word};
+use super::{Context, Done, Fault, NO_SUCH_KEY, connection::wrong_part_arity, help, is_word};
 use crate::{
     encode::{Entry, Kind, Meta, member},
     resp::{Args, number::parse_i64},
@@ -22,6 +22,10 @@ const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access 
 /// `OBJECT` and its parts.
 pub(super) fn object(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let part = args.at(1);
+    if is_word(part, "help") && args.len() == 2 {
+        help::write("OBJECT", help::OBJECT, context.out);
+        return Ok(());
+    }
     let Some(key) = args.get(2) else { return Err(wrong_part_arity(args)) };
     let Some(entry) = context.txn.read(key)? else {
         context.out.null();

@@ -1,15 +1,13 @@
 //! `SCAN` and its kin: pages in the order of keys.
 //!
-//! A cursor is a number that the server has given out for the place where the last page ended. A
-//! scan that goes from page to page meets every key that is there all the time, once, whatever is
-//! written meanwhile. The server remembers the last places only; see [`Cursors`].
+//! A cursor stands for the place where a page ended: see [`Cursors`]. A scan that goes from page to page
+//! meets every key that is there all the time, whatever is written meanwhile.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    ops::Bound,
-};
+mod cursors;
 
-use parking_lot::Mutex;
+use std::ops::Bound;
+
+pub(crate) use cursors::Cursors;
 
 use super::{Context, Done, Fault, NOT_AN_INTEGER, SYNTAX, integer, is_word, keys::is_live};
 use crate::{
@@ -19,69 +17,28 @@ use crate::{
     txn::{KeyBound, Space, prefix_range},
 };
 
-/// How many places are remembered: a scan fails if so many pages were asked for since its last.
-const PLACES_MAX: usize = 1 << 16;
-
-/// Bytes of the remembered places.
-const PLACE_BYTES_MAX: usize = 16 << 20;
-
-/// The places of scans that may go on.
-#[derive(Debug, Default)]
-pub(crate) struct Cursors(Mutex<Places>);
-
-#[derive(Debug, Default)]
-struct Places {
-    last: u64,
-    bytes: usize,
-    by_cursor: HashMap<u64, Vec<u8>>,
-    oldest_first: VecDeque<u64>,
-}
-
-impl Cursors {
-    /// A cursor for a scan that goes on after `place`.
-    fn remember(&self, place: &[u8]) -> u64 {
-        let mut places = self.0.lock();
-        places.last += 1;
-        let cursor = places.last;
-        places.bytes += place.len();
-        places.by_cursor.insert(cursor, place.to_vec());
-        places.oldest_first.push_back(cursor);
-        while places.oldest_first.len() > PLACES_MAX || places.bytes > PLACE_BYTES_MAX {
-            let Some(oldest) = places.oldest_first.pop_front() else { break };
-            let forgotten = places.by_cursor.remove(&oldest);
-            places.bytes -= forgotten.map_or(0, |place| place.len());
-        }
-        cursor
-    }
-
-    /// The place that a cursor stands for.
-    fn place(&self, cursor: u64) -> Option<Vec<u8>> {
-        self.0.lock().by_cursor.get(&cursor).cloned()
-    }
-}
-
 /// What a page is asked to be.
 struct Page<'a> {
-    /// The place of the last page's end.
-    after: Option<Vec<u8>>,
     pattern: Option<&'a [u8]>,
     count: usize,
     /// The name of a type; no key is of an unknown one.
     kind: Option<&'a [u8]>,
 }
 
-fn page<'a>(
-    context: &Context<'_, '_>,
-    cursor: &[u8],
-    options: impl Iterator<Item = &'a [u8]>,
-    takes_kind: bool,
-) -> Result<Page<'a>, Fault> {
-    let cursor = number::parse_u64(cursor).ok_or("ERR invalid cursor")?;
-    let after = match cursor {
-        0 => None,
-        cursor => Some(context.server.cursors.place(cursor).ok_or("ERR invalid cursor")?),
+/// Reads a cursor as C's `strtoul` does: a sign may come first, and nothing is 0.
+fn parse_cursor(text: &[u8]) -> Result<u64, Fault> {
+    let (is_negative, digits) = match text {
+        [] => return Ok(0),
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
     };
-    let mut page = Page { after, pattern: None, count: 10, kind: None };
+    let cursor = number::parse_u64(digits).ok_or("ERR invalid cursor")?;
+    Ok(if is_negative { cursor.wrapping_neg() } else { cursor })
+}
+
+fn page<'a>(options: impl Iterator<Item = &'a [u8]>, takes_kind: bool) -> Result<Page<'a>, Fault> {
+    let mut page = Page { pattern: None, count: 10, kind: None };
     let mut options = options;
     while let Some(option) = options.next() {
         let value = options.next().ok_or(SYNTAX)?;
@@ -99,17 +56,61 @@ fn page<'a>(
     Ok(page)
 }
 
-/// Writes a page of the pairs from `from` to `to`: `write` replies to a pair, if it belongs to the
-/// page, and says how many replies that were.
+/// What all keys of a range begin with; none if there are no keys.
+fn shared_front(
+    context: &Context<'_, '_>,
+    space: Space,
+    (from, to): &(KeyBound, KeyBound),
+) -> Result<Option<Vec<u8>>, Fault> {
+    let end = |reverse| -> Result<Option<_>, Fault> {
+        let mut pairs = context.txn.scan(space, from.clone(), to.clone(), reverse)?;
+        Ok(pairs.next().transpose()?.map(|(key, _)| key))
+    };
+    let (Some(first), Some(last)) = (end(false)?, end(true)?) else { return Ok(None) };
+    let shared = first.iter().zip(last.iter()).take_while(|(a, b)| a == b).count();
+    Ok(Some(first[..shared].to_vec()))
+}
+
+/// Where the page begins that a cursor asks for. `own` is what the keys of the range begin with that
+/// other collections' keys do not: it is not a part of what is remembered.
+fn begin(
+    context: &Context<'_, '_>,
+    space: Space,
+    range: &(KeyBound, KeyBound),
+    own: &[u8],
+    cursor: u64,
+) -> Result<KeyBound, Fault> {
+    if cursor == 0 {
+        return Ok(range.0.clone());
+    }
+    if let Some(place) = context.server.cursors.place(cursor) {
+        let place = [own, &place].concat();
+        // The pattern may be another one now.
+        return Ok(match &range.0 {
+            Bound::Included(from) if *from > place => range.0.clone(),
+            _ => Bound::Excluded(place),
+        });
+    }
+    // Forgotten, or given out before the server was started: from a place at or before the one that it
+    // stands for, so that nothing is left out.
+    let Some(front) = shared_front(context, space, range)? else { return Ok(range.0.clone()) };
+    Ok(match cursors::about(cursor, &front) {
+        Some(place) => Bound::Included(place),
+        None => range.0.clone(),
+    })
+}
+
+/// Writes a page of the pairs of a range from a cursor's place on: `write` replies to a pair, if it
+/// belongs to the page, and says how many replies that were.
 fn write_page(
     context: &mut Context<'_, '_>,
     space: Space,
-    (from, to): (KeyBound, KeyBound),
-    page: &Page<'_>,
+    (range, own): ((KeyBound, KeyBound), &[u8]),
+    (cursor, page): (u64, &Page<'_>),
     mut write: impl FnMut(&[u8], &[u8], &mut Reply) -> usize,
 ) -> Done {
-    let from = page.after.clone().map_or(from, Bound::Excluded);
-    let pairs = context.txn.scan(space, from, to, false)?;
+    let from = begin(context, space, &range, own, cursor)?;
+    let pairs = context.txn.scan(space, from, range.1.clone(), false)?;
     let mut pairs = pairs.expecting(page.count as u64 + 1);
     let start = context.out.len();
     let (mut replies, mut last) = (0, None);
@@ -119,13 +120,17 @@ fn write_page(
         last = Some(key);
     }
     let more = pairs.next().transpose()?.is_some();
-    let cursor = match last {
-        Some(last) if more => context.server.cursors.remember(&last),
+    let next = match last {
+        Some(last) if more => {
+            let front = shared_front(context, space, &range)?.unwrap_or_default();
+            let place = last.get(own.len()..).unwrap_or_default();
+            context.server.cursors.remember(place, cursors::about_code(&last, &front), cursor != 0)
+        }
         _ => 0,
     };
     let written = context.out.split_off(start);
     context.out.array(2);
-    context.out.bulk(cursor.to_string().as_bytes());
+    context.out.bulk(next.to_string().as_bytes());
     context.out.array(replies);
     context.out.raw(&written);
     Ok(())
@@ -133,10 +138,11 @@ fn write_page(
 
 /// `SCAN`.
 pub(super) fn scan(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    let page = page(context, args.at(1), args.iter_from(2), true)?;
+    let cursor = parse_cursor(args.at(1))?;
+    let page = page(args.iter_from(2), true)?;
     let range = prefix_range(glob::literal_prefix(page.pattern.unwrap_or_default()));
     let now_ms = context.txn.now_ms;
-    write_page(context, Space::Keys, range, &page, |key, value, out| {
+    write_page(context, Space::Keys, (range, &[]), (cursor, &page), |key, value, out| {
         let kind = decode_head(value).map_or("none", |(kind, ..)| kind.name());
         let belongs = is_live(value, now_ms)
             && page.kind.is_none_or(|wanted| is_word(wanted, kind))
@@ -154,25 +160,24 @@ fn scan_members(
     kind: Kind,
     write: impl Fn(&[u8], &[u8], &mut Reply, &dyn Fn(&[u8]) -> bool) -> usize,
 ) -> Done {
-    let page = page(context, args.at(2), args.iter_from(3), false)?;
+    let cursor = parse_cursor(args.at(2))?;
+    // As in Redis, the options of an absent key are not read.
     let Some(meta) = context.collection(args.at(1), kind)? else {
         context.out.array(2);
         context.out.bulk(b"0");
         context.out.array(0);
         return Ok(());
     };
+    let page = page(args.iter_from(3), false)?;
     let prefix = match kind {
         Kind::Zset => member::zset_prefix(meta.id, false),
         _ => member::prefix(meta.id),
     };
     // A place is kept without the collection's number: it is one of this collection.
-    let mut page = page;
-    if let Some(after) = &mut page.after {
-        after.splice(..ID_BYTES.min(after.len()), meta.id.to_be_bytes());
-    }
+    let range = (prefix_range(&prefix), &prefix[..ID_BYTES]);
     let pattern = page.pattern;
     let matches = move |member: &[u8]| pattern.is_none_or(|p| glob::matches(p, member));
-    write_page(context, Space::Members, prefix_range(&prefix), &page, |key, value, out| {
+    write_page(context, Space::Members, range, (cursor, &page), |key, value, out| {
         write(key, value, out, &matches)
     })
 }
@@ -213,25 +218,4 @@ pub(super) fn zscan(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         out.bulk(number::format_f64(super::zsets::decode_score(value)).as_bytes());
         2
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_places_are_forgotten() {
-        let cursors = Cursors::default();
-        let first = cursors.remember(b"a");
-        assert_eq!(cursors.place(first).as_deref(), Some(&b"a"[..]));
-        for _ in 0..PLACES_MAX {
-            cursors.remember(b"b");
-        }
-        assert_eq!(cursors.place(first), None);
-        let large = vec![0; 1 << 20];
-        (0..64).for_each(|_| {
-            cursors.remember(&large);
-        });
-        assert!(cursors.0.lock().bytes <= PLACE_BYTES_MAX);
-    }
 }

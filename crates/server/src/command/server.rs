@@ -1,9 +1,13 @@
 //! Commands on the server: what it can do, what time it is there, and its end.
 
 use super::{
-    COMMANDS, Command, Context, Done, Fault, SYNTAX, connection::wrong_part_arity, is_word, keys_of,
+    COMMANDS, Command, Context, Done, Fault, SYNTAX, categories, connection::wrong_part_arity,
+    help, is_word, keys_of,
 };
-use crate::resp::{Args, Reply};
+use crate::{
+    glob,
+    resp::{Args, Reply},
+};
 
 /// The version of Redis whose commands and texts these are.
 pub(super) const VERSION: &str = "7.0.15";
@@ -51,14 +55,52 @@ pub(super) fn command(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return command_info(context, args);
     } else if is_word(part, "docs") {
         return command_docs(context, args);
-    } else if is_word(part, "list") && args.len() == 2 {
-        context.out.array(COMMANDS.len());
-        COMMANDS.iter().for_each(|command| context.out.bulk(command.name.as_bytes()));
+    } else if is_word(part, "help") && args.len() == 2 {
+        help::write("COMMAND", help::COMMAND, context.out);
+    } else if is_word(part, "list") {
+        return command_list(context, args);
     } else if is_word(part, "getkeys") && args.len() > 2 {
         return command_getkeys(context, args);
     } else {
         return Err(wrong_part_arity(args));
     }
+    Ok(())
+}
+
+/// The names of the commands and of their parts, all of them or those that a filter lets through.
+fn command_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
+    let (filter, value) = match (args.get(2), args.get(3), args.get(4)) {
+        (None, ..) => (None, &b""[..]),
+        (Some(word), Some(filter), Some(value)) if is_word(word, "filterby") && args.len() == 5 => {
+            (Some(filter), value)
+        }
+        _ => return Err(SYNTAX.into()),
+    };
+    let is = |word| filter.is_some_and(|filter| is_word(filter, word));
+    let (by_category, by_pattern) = (is("aclcat"), is("pattern"));
+    if filter.is_some() && !by_category && !by_pattern && !is("module") {
+        return Err(SYNTAX.into());
+    }
+    let pattern = value.to_ascii_lowercase();
+    let mut names = Vec::new();
+    for command in COMMANDS.iter() {
+        if by_category {
+            if categories::of(command).iter().any(|category| is_word(value, category)) {
+                names.push(command.name.to_owned());
+            }
+            continue;
+        }
+        let parts = command.parts.iter().map(|(part, _)| format!("{}|{part}", command.name));
+        let all = std::iter::once(command.name.to_owned()).chain(parts);
+        // There are no modules.
+        let belongs = |name: &String| match filter {
+            None => true,
+            Some(_) => by_pattern && glob::matches(&pattern, name.as_bytes()),
+        };
+        names.extend(all.filter(belongs));
+    }
+    context.out.array(names.len());
+    names.iter().for_each(|name| context.out.bulk(name.as_bytes()));
     Ok(())
 }
 
@@ -89,8 +131,9 @@ fn write_info(command: &Command, out: &mut Reply) {
     out.int(first);
     out.int(last as i64);
     out.int(if first == 0 { 0 } else { step as i64 });
-    out.set(1);
-    out.simple(&format!("@{}", command.group.name()));
+    let categories = categories::of(command);
+    out.set(categories.len());
+    categories.iter().for_each(|category| out.simple(&format!("@{category}")));
     // Tips, key specifications and parts: none are given.
     (0..3).for_each(|_| out.array(0));
 }

@@ -1,17 +1,11 @@
-//! Sets: members in the order of their hashes, so that a random place is a random member.
-
-use std::ops::Bound;
-
-use rhumb::Slice;
+//! Sets: members in the order of their hashes.
 
 use super::{
-    Context, Done, Fault, NOT_POSITIVE, SYNTAX, check_member, connection::positive, integer,
+    Context, Done, Fault, NOT_POSITIVE, SYNTAX, check_member, connection::positive, integer, sample,
 };
 use crate::{
     encode::{Kind, Meta, member},
-    random::Random,
     resp::Args,
-    txn::{Space, prefix_range},
 };
 
 /// `SADD`.
@@ -105,56 +99,6 @@ pub(super) fn smembers(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Keys of `count` different members, of which there are as many, from a random place on.
-fn take_random(
-    context: &Context<'_, '_>,
-    meta: &Meta,
-    count: usize,
-    random: &mut Random,
-) -> Result<Vec<Slice>, Fault> {
-    let place = member::set_place(meta.id, (random.next() >> 32) as u32);
-    let (from, to) = prefix_range(&member::prefix(meta.id));
-    let after = Bound::Included(place.clone());
-    let mut keys = Vec::with_capacity(count.min(1024));
-    for pair in context.txn.scan(Space::Members, after, to, false)?.take(count) {
-        keys.push(pair?.0);
-    }
-    if keys.len() < count {
-        let before = context.txn.scan(Space::Members, from, Bound::Excluded(place), false)?;
-        for pair in before.take(count - keys.len()) {
-            keys.push(pair?.0);
-        }
-    }
-    Ok(keys)
-}
-
-/// Keys of `count` different members, at most as many as there are. Few of many are taken each
-/// from a place of its own.
-fn random_members(
-    context: &Context<'_, '_>,
-    meta: &Meta,
-    count: usize,
-) -> Result<Vec<Slice>, Fault> {
-    let mut random = Random::new();
-    let all = usize::try_from(meta.count).unwrap_or(usize::MAX);
-    if count == 1 || count >= all / 2 {
-        return take_random(context, meta, count.min(all), &mut random);
-    }
-    let mut found = std::collections::BTreeSet::new();
-    // Half of the places are free at any time: some tries each are enough, nearly always.
-    for _ in 0..count.saturating_mul(16) {
-        if found.len() == count {
-            break;
-        }
-        found.extend(take_random(context, meta, 1, &mut random)?);
-    }
-    let mut keys: Vec<Slice> = found.into_iter().collect();
-    if keys.len() < count {
-        keys = take_random(context, meta, count, &mut random)?;
-    }
-    Ok(keys)
-}
-
 /// `SPOP`.
 pub(super) fn spop(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if args.len() > 3 {
@@ -168,7 +112,8 @@ pub(super) fn spop(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         }
         return Ok(());
     };
-    let keys = random_members(context, &meta, count.unwrap_or(1))?;
+    let mut random = context.server.random();
+    let keys = sample::different(context, &meta, count.unwrap_or(1), &mut random)?;
     if count.is_some() {
         context.out.set(keys.len());
     }
@@ -200,26 +145,21 @@ pub(super) fn srandmember(context: &mut Context<'_, '_>, args: Args<'_>) -> Done
         }
         return Ok(());
     };
+    let mut random = context.server.random();
     let Some(count) = count else {
-        let keys = random_members(context, &meta, 1)?;
-        context.out.bulk_or_null(keys.first().map(|key| member::set_member_of(key)));
+        let key = sample::one(context, &meta, &mut random)?;
+        context.out.bulk_or_null(key.as_deref().map(member::set_member_of));
         return Ok(());
     };
-    let mut keys = Vec::new();
-    if let Ok(count) = usize::try_from(count) {
-        if count > 0 {
-            keys = random_members(context, &meta, count)?;
-        }
+    let keys = if let Ok(count) = usize::try_from(count) {
+        sample::different(context, &meta, count, &mut random)?
     } else {
         let count = count.unsigned_abs();
         if count > REPEATED_MAX {
             return Err("ERR value is out of range".into());
         }
-        let mut random = Random::new();
-        for _ in 0..count {
-            keys.extend(take_random(context, &meta, 1, &mut random)?);
-        }
-    }
+        sample::repeated(context, &meta, count as usize, &mut random)?
+    };
     context.out.array(keys.len());
     keys.iter().for_each(|key| context.out.bulk(member::set_member_of(key)));
     Ok(())

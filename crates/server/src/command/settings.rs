@@ -1,10 +1,10 @@
 //! `CONFIG`: the settings that clients ask for, under the names that Redis gives them.
 
-use super::{Context, Done, Fault, SYNTAX, connection::wrong_part_arity, is_word};
+use super::{Context, Done, Fault, SYNTAX, connection::wrong_part_arity, help, is_word};
 use crate::{
-    config::Fsync,
+    config::{Fsync, Limits},
     glob,
-    resp::{Args, number::parse_u64},
+    resp::{Args, number::parse_i64},
     server::Server,
 };
 
@@ -16,6 +16,7 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
         ("appendfsync", server.databases.fsync().name().to_owned()),
         ("appendonly", "yes".to_owned()),
         ("bind", config.listen.ip().to_string()),
+        ("client-output-buffer-limit", output_limit(&config.limits)),
         ("databases", crate::db::DATABASES.to_string()),
         ("dir", config.data.display().to_string()),
         ("maxclients", limits.clients.to_string()),
@@ -33,10 +34,19 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// The limits of replies that are not taken, in the form of Redis: hard, soft, and the seconds above
+/// the soft one.
+fn output_limit(limits: &Limits) -> String {
+    let (hard, soft) = (limits.output_bytes, limits.output_soft_bytes());
+    format!("normal {hard} {soft} {}", limits.stall().as_secs())
+}
+
 /// `CONFIG` and its parts.
 pub(super) fn config(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let part = args.at(1);
-    if is_word(part, "get") && args.len() > 2 {
+    if is_word(part, "help") && args.len() == 2 {
+        help::write("CONFIG", help::CONFIG, context.out);
+    } else if is_word(part, "get") && args.len() > 2 {
         get(context, args);
     } else if is_word(part, "set") && args.len() > 3 {
         set(context, args)?;
@@ -71,30 +81,58 @@ enum Change {
     Password(Vec<u8>),
 }
 
-fn change(server: &Server, name: &[u8], value: &[u8]) -> Result<Change, Fault> {
-    let shown = String::from_utf8_lossy(name).into_owned();
-    let refuse = |why: &str| {
-        format!("ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}")
-    };
-    let number =
-        || parse_u64(value).ok_or_else(|| refuse("argument couldn't be parsed into an integer"));
+/// The settings that can be changed, and the one that can be changed by number: its bounds.
+const CHANGEABLE: [&str; 4] = ["appendfsync", "maxclients", "requirepass", "timeout"];
+const CLIENTS_BOUNDS: (i64, i64) = (1, u32::MAX as i64);
+const TIMEOUT_BOUNDS: (i64, i64) = (0, i32::MAX as i64);
+
+fn refused(name: &[u8], why: &str) -> Fault {
+    let name = String::from_utf8_lossy(name);
+    format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}").into()
+}
+
+/// Refuses names that are none, that cannot be changed, or that come twice.
+fn check_names(server: &Server, names: &[&[u8]]) -> Done {
+    let known = settings(server);
+    let is_known = |name: &&&[u8]| known.iter().any(|(known, _)| is_word(name, known));
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+        let text = "Unknown option or number of arguments for CONFIG SET";
+        return Err(format!("ERR {text} - '{}'", String::from_utf8_lossy(unknown)).into());
+    }
+    for (at, name) in names.iter().enumerate() {
+        if !CHANGEABLE.iter().any(|known| is_word(name, known)) {
+            return Err(refused(name, "can't set immutable config"));
+        }
+        if names[..at].iter().any(|other| other.eq_ignore_ascii_case(name)) {
+            return Err(refused(name, "duplicate parameter"));
+        }
+    }
+    Ok(())
+}
+
+fn within(name: &[u8], value: &[u8], (least, most): (i64, i64)) -> Result<i64, Fault> {
+    let number = parse_i64(value)
+        .ok_or_else(|| refused(name, "argument couldn't be parsed into an integer"))?;
+    if !(least..=most).contains(&number) {
+        let why = format!("argument must be between {least} and {most} inclusive");
+        return Err(refused(name, &why));
+    }
+    Ok(number)
+}
+
+/// What is asked for by a name that can be changed.
+fn change(name: &[u8], value: &[u8]) -> Result<Change, Fault> {
     let is = |word| is_word(name, word);
     Ok(if is("appendfsync") {
         let fsync = std::str::from_utf8(value).ok().and_then(Fsync::from_name);
-        Change::Fsync(fsync.ok_or_else(|| {
-            refuse("argument(s) must be one of the following: everysec, always, no")
-        })?)
+        let why = "argument(s) must be one of the following: everysec, always, no";
+        Change::Fsync(fsync.ok_or_else(|| refused(name, why))?)
     } else if is("maxclients") {
-        Change::Clients(usize::try_from(number()?.max(1)).unwrap_or(usize::MAX))
+        Change::Clients(usize::try_from(within(name, value, CLIENTS_BOUNDS)?).unwrap_or(usize::MAX))
     } else if is("timeout") {
-        Change::IdleSeconds(number()?)
-    } else if is("requirepass") {
-        Change::Password(value.to_vec())
-    } else if settings(server).iter().any(|(known, _)| is(known)) {
-        return Err(refuse("can't set immutable config").into());
+        Change::IdleSeconds(within(name, value, TIMEOUT_BOUNDS)?.unsigned_abs())
     } else {
-        let text = "Unknown option or number of arguments for CONFIG SET";
-        return Err(format!("ERR {text} - '{shown}'").into());
+        Change::Password(value.to_vec())
     })
 }
 
@@ -104,9 +142,11 @@ fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         return Err(SYNTAX.into());
     }
     let server = context.server;
-    let changes: Result<Vec<Change>, Fault> =
-        (2..args.len()).step_by(2).map(|at| change(server, args.at(at), args.at(at + 1))).collect();
-    for change in changes? {
+    let names: Vec<&[u8]> = args.iter_from(2).step_by(2).collect();
+    check_names(server, &names)?;
+    let values = args.iter_from(3).step_by(2);
+    let changes = names.iter().zip(values).map(|(name, value)| change(name, value));
+    for change in changes.collect::<Result<Vec<Change>, Fault>>()? {
         match change {
             Change::Fsync(fsync) => server.databases.set_fsync(fsync),
             Change::Clients(clients) => server.limits.write().clients = clients,

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     encode::{Kind, Meta, member},
-    resp::{Args, number::parse_f64},
+    resp::{Args, number::parse_f64_end},
     txn::{KeyBound, Scan, Space, prefix_range},
 };
 
@@ -51,7 +51,7 @@ fn score_end(text: &[u8]) -> Result<(f64, bool), Fault> {
         [b'(', rest @ ..] => (rest, true),
         _ => (text, false),
     };
-    Ok((parse_f64(digits).ok_or(BAD_SCORE)?, excluded))
+    Ok((parse_f64_end(digits).ok_or(BAD_SCORE)?, excluded))
 }
 
 /// The keys from one score to another.

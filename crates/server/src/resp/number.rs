@@ -33,11 +33,40 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Reads a float: what C's `strtod` takes whole, without spaces, hexadecimal and NaN.
+/// Reads a float: what C's `strtod` takes whole, without spaces, hexadecimal and NaN. As in Redis,
+/// a number too large or too small for a float is none; `inf` is one.
 #[must_use]
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
+    let number = strtod(text)?;
+    let is_word = || text.iter().any(|byte| matches!(byte, b'i' | b'I'));
+    let is_out_of_range = match number {
+        0.0 => has_nonzero_digit(text),
+        _ => number.is_infinite() && !is_word(),
+    };
+    (!is_out_of_range).then_some(number)
+}
+
+/// Reads an end of a range of scores. Redis is less strict there: spaces may come first, nothing is 0,
+/// and a number too large or too small is infinite or 0.
+#[must_use]
+pub fn parse_f64_end(text: &[u8]) -> Option<f64> {
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0B | 0x0C);
+    let start = text.iter().position(|byte| !is_space(byte)).unwrap_or(text.len());
+    strtod(&text[start..])
+}
+
+fn strtod(text: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (!number.is_nan()).then_some(number)
+}
+
+/// Returns true if a digit before the exponent is not 0.
+fn has_nonzero_digit(text: &[u8]) -> bool {
+    let digits = text.iter().take_while(|byte| !matches!(byte, b'e' | b'E'));
+    digits.into_iter().any(|byte| matches!(byte, b'1'..=b'9'))
 }
 
 /// Appends a decimal integer.
@@ -158,6 +187,16 @@ mod tests {
         assert_eq!(parse_f64(b"1e3"), Some(1000.0));
         assert_eq!(parse_f64(b"-inf"), Some(f64::NEG_INFINITY));
         assert_eq!(parse_f64(b"+5"), Some(5.0));
+        assert_eq!(parse_f64(b"4e-324"), Some(5e-324));
+        assert_eq!(parse_f64(b"-0e-500"), Some(0.0));
+        assert_eq!(parse_f64(b"Infinity"), Some(f64::INFINITY));
+        for text in ["1e400", "-1e309", "1e-400", "2e-324", "0.0001e-330"] {
+            assert_eq!(parse_f64(text.as_bytes()), None, "{text:?}");
+        }
+        assert_eq!(parse_f64_end(b"-1e400"), Some(f64::NEG_INFINITY));
+        assert_eq!((parse_f64_end(b"1e-400"), parse_f64_end(b"")), (Some(0.0), Some(0.0)));
+        assert_eq!((parse_f64_end(b" \t1"), parse_f64_end(b" ")), (Some(1.0), None));
+        assert_eq!((parse_f64_end(b"nan"), parse_f64_end(b"1 ")), (None, None));
         for text in ["", " 1", "nan", "1x", "0x10"] {
             assert_eq!(parse_f64(text.as_bytes()), None, "{text:?}");
         }

@@ -8,16 +8,40 @@ pub(crate) struct Generator {
 
 type Command = Vec<Vec<u8>>;
 
-const SCORES: [&str; 14] =
-    ["0", "1", "2", "3", "-1", "1.5", "2.25", "-3.5", "inf", "-inf", "100", "1e3", "abc", "0.1"];
+const SCORES: [&str; 18] = [
+    "0",
+    "1",
+    "2",
+    "3",
+    "-1",
+    "1.5",
+    "2.25",
+    "-3.5",
+    "inf",
+    "-inf",
+    "100",
+    "1e3",
+    "abc",
+    "0.1",
+    "1e400",
+    "-1e-400",
+    "1e-320",
+    "+Infinity",
+];
 const INTEGERS: [&str; 12] =
     ["0", "1", "2", "5", "-1", "-3", "10", "9223372036854775807", "abc", "3.0", "", "007"];
 const INDEXES: [&str; 9] = ["0", "1", "2", "-1", "-2", "5", "-5", "100", "x"];
-const DECIMALS: [&str; 9] = ["0", "1", "0.1", "-0.25", "10.5", "3.125", "abc", "-7", "2.50"];
+/// Small ones: where 64 bits are not enough, Redis rounds and this server does not.
+const DECIMALS: [&str; 20] = [
+    "0", "1", "0.1", "-0.25", "10.5", "3.125", "abc", "-7", "2.50", "1e-05", "2e-1", "-5E-3",
+    "25e-1", ".5", "5.", "1e", "1e-400", "inf", "nan", " 1",
+];
 const VALUES: [&str; 9] = ["", "a", "hello", "10", "-5", "3.5", "hello world", "x\r\ny", "99"];
 const LEX: [&str; 10] = ["-", "+", "[m1", "(m1", "[m3", "(m5", "[m", "[z", "m1", "(m0"];
-const SCORE_ENDS: [&str; 11] =
-    ["-inf", "+inf", "0", "1", "(1", "(2", "3", "-3.5", "(inf", "100", "x"];
+const SCORE_ENDS: [&str; 16] = [
+    "-inf", "+inf", "0", "1", "(1", "(2", "3", "-3.5", "(inf", "100", "x", "1e400", "(-1e400", "",
+    "(", " 1e-400",
+];
 const PATTERNS: [&str; 8] = ["*", "k*", "k?", "k1*", "[kl]1", "nothing", "k[^1]", "?1"];
 /// Far ahead, and the moment is told, so that both servers give the same.
 const AHEAD: [&str; 3] = ["99999999999", "88888888888", "abc"];
@@ -338,7 +362,12 @@ impl Generator {
 
     fn set(&mut self) -> Vec<String> {
         let (key, member) = (self.key_of(4), self.member());
-        match self.below(8) {
+        match self.below(9) {
+            8 => {
+                // Those that take no choice: none, all, or nonsense.
+                let name = self.pick(&["SRANDMEMBER", "SRANDMEMBER", "SPOP"]);
+                words(&[name, &key, self.pick(&["0", "100", "x", "9223372036854775807", "1.5"])])
+            }
             0..=2 => words(&["SADD", &key]).into_iter().chain(self.some(4, Self::member)).collect(),
             3 => words(&["SREM", &key]).into_iter().chain(self.some(4, Self::member)).collect(),
             4 => words(&["SMEMBERS", &key]),
@@ -364,7 +393,24 @@ impl Generator {
     }
 
     fn rare(&mut self) -> Vec<String> {
-        match self.below(24) {
+        match self.below(28) {
+            24 => {
+                let scan = self.pick(&["HSCAN", "SSCAN", "ZSCAN"]);
+                let option = self.pick(&["COUNT", "MATCH", "NOSUCH"]);
+                let cursor =
+                    self.pick(&["0", "1", "", "x", "-1", "+5", " 1", "99999999999999999999"]);
+                words(&[scan, "nokey", cursor, option])
+            }
+            25 => {
+                let setting = self.pick(&["maxclients", "timeout", "databases", "nosuch"]);
+                let number = self.pick(&["x", "-1", "99999999999", "", "1.5"]);
+                words(&["CONFIG", "SET", setting, number, "timeout", "-5"])
+            }
+            26 => {
+                let kind = self.pick(&["foo", "master", "PubSub", "replica", ""]);
+                words(&["CLIENT", self.pick(&["LIST", "KILL"]), "TYPE", kind])
+            }
+            27 => words(&["COMMAND", "LIST", self.pick(&["FILTERBY", "x"]), "PATTERN", "getd*"]),
             0..=2 => words(&["SELECT", self.pick(&["0", "1", "0", "x", "16"])]),
             3 => words(&["SWAPDB", "0", "1"]),
             4 => words(&["FLUSHDB"]),

@@ -6,6 +6,7 @@ mod batch;
 mod checkpoint;
 pub(crate) mod core;
 mod counters;
+mod extent;
 mod flush;
 mod health;
 mod hold;

@@ -158,6 +158,12 @@ impl Learned {
         self.trees.get(tree).is_some_and(|tree| tree.has_entries.load(Ordering::Acquire))
     }
 
+    /// How many versions the sub-tree's keys have together.
+    pub(super) fn entries_at_most(&self, tree: TreeId) -> u64 {
+        let inserts = |tree: &Tree| tree.order.inserts.load(Ordering::Relaxed);
+        self.trees.get(tree).map_or(0, |tree| u64::from(inserts(tree)))
+    }
+
     /// The sub-trees that have entries, ascending.
     pub(super) fn trees(&self) -> Vec<TreeId> {
         let mut trees = self.trees.all();

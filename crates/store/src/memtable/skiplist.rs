@@ -173,6 +173,11 @@ impl SkipList {
         first.is_some_and(|entry| entry.key().tree() == tree)
     }
 
+    /// The entries of all sub-trees, if this one has any.
+    pub(super) fn entries_at_most(&self, tree: TreeId) -> u64 {
+        if self.contains_tree(tree) { self.entries.len() as u64 } else { 0 }
+    }
+
     /// The sub-trees that have entries, ascending.
     pub(super) fn trees(&self) -> Vec<TreeId> {
         let mut trees = Vec::new();

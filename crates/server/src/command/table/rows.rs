@@ -58,6 +58,7 @@ fn with_parts(parts: &'static [Part], command: Command) -> Command {
 
 const CLIENT_PARTS: &[Part] = &[
     ("getname", 2),
+    ("help", 2),
     ("id", 2),
     ("info", 2),
     ("kill", -3),
@@ -69,9 +70,10 @@ const CLIENT_PARTS: &[Part] = &[
     ("setname", 3),
 ];
 const COMMAND_PARTS: &[Part] =
-    &[("count", 2), ("docs", -2), ("getkeys", -3), ("info", -2), ("list", 2)];
-const OBJECT_PARTS: &[Part] = &[("encoding", 3), ("freq", 3), ("idletime", 3), ("refcount", 3)];
-const CONFIG_PARTS: &[Part] = &[("get", -3), ("resetstat", 2), ("set", -4)];
+    &[("count", 2), ("docs", -2), ("getkeys", -3), ("help", 2), ("info", -2), ("list", -2)];
+const OBJECT_PARTS: &[Part] =
+    &[("encoding", 3), ("freq", 3), ("help", 2), ("idletime", 3), ("refcount", 3)];
+const CONFIG_PARTS: &[Part] = &[("get", -3), ("help", 2), ("resetstat", 2), ("set", -4)];
 
 /// The same command with its keys elsewhere.
 fn with_keys(keys: KeyPlaces, command: Command) -> Command {

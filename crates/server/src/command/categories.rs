@@ -1,0 +1,49 @@
+//! The categories that access lists know commands by, as Redis has them.
+
+use super::table::{Command, Flags, Group};
+
+/// Commands that harm when a stranger runs them.
+const DANGEROUS: [&str; 7] = ["flushall", "flushdb", "info", "keys", "role", "shutdown", "swapdb"];
+
+/// Commands for operators; those of several parts have them in their parts only.
+const ADMIN: [&str; 2] = ["role", "shutdown"];
+
+/// Commands on keys that are not in the family.
+const KEYSPACE: [&str; 4] = ["dbsize", "flushall", "flushdb", "swapdb"];
+
+/// Commands that are fast in Redis and may take longer here, and one for which it is the other way.
+const FAST: [&str; 5] = ["dbsize", "zcount", "zlexcount", "zrank", "zrevrank"];
+const SLOW: [&str; 1] = ["exec"];
+
+/// The categories of a command, without their `@`, in the order in which Redis gives them.
+pub(super) fn of(command: &Command) -> Vec<&'static str> {
+    let (name, group) = (command.name, command.group);
+    let is_fast = (command.flags.has(Flags::FAST) && !SLOW.contains(&name)) || FAST.contains(&name);
+    let speed = if is_fast { "fast" } else { "slow" };
+    if name != "command" && !command.parts.is_empty() {
+        // The others belong to its parts.
+        return vec![speed];
+    }
+    let is_on_keys = matches!(group, Group::Keys | Group::Ordered) || KEYSPACE.contains(&name);
+    let family = match group {
+        Group::Sets => Some("set"),
+        Group::SortedSets => Some("sortedset"),
+        Group::Lists => Some("list"),
+        Group::Hashes => Some("hash"),
+        Group::Strings => Some("string"),
+        _ => None,
+    };
+    let is_connection = group == Group::Connection || name == "command";
+    let all = [
+        is_on_keys.then_some("keyspace"),
+        command.flags.has(Flags::READ).then_some("read"),
+        command.flags.has(Flags::WRITE).then_some("write"),
+        family,
+        ADMIN.contains(&name).then_some("admin"),
+        Some(speed),
+        DANGEROUS.contains(&name).then_some("dangerous"),
+        is_connection.then_some("connection"),
+        (group == Group::Transactions).then_some("transaction"),
+    ];
+    all.into_iter().flatten().collect()
+}

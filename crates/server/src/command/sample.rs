@@ -1,0 +1,169 @@
+//! Random members of a set, each as likely as any other.
+//!
+//! Members lie in the order of their hashes. A window of hashes that begins anywhere holds each
+//! member with the same probability, whatever the others are. So a draw takes a window, and then one
+//! of [`PLACES`] places in it: if no member is there, it draws again. Each member is as likely as
+//! any other as long as no window holds more members than there are places; one that does makes more
+//! places.
+
+use std::{collections::BTreeSet, ops::Bound};
+
+use rhumb::Slice;
+
+use super::{Context, Fault};
+use crate::{
+    encode::{Meta, member},
+    random::Random,
+    txn::{Space, prefix_range},
+};
+
+/// Of a set with at most so many members, one is counted out: a walk over them costs what some draws
+/// do.
+const COUNTED_MAX: u64 = 64;
+
+/// A window holds so many members on average.
+const WINDOW_MEMBERS: u64 = 16;
+
+/// Places of a window. With 16 members on average, one window in ten million holds more than 40.
+const PLACES: usize = 40;
+
+/// Members of a window that are looked at: more have the same hash only if somebody made them so.
+const WINDOW_MAX: usize = 4096;
+
+/// All members are walked over if one in so many of them is wanted, or more.
+const WALKED_PART: u64 = 8;
+
+/// Draws that may fail, for each that is wanted, before members are counted out: two of three fail, so
+/// so many in a row never do.
+const DRAWS_MAX: usize = 1000;
+
+/// How many hashes there are.
+const HASHES: u64 = 1 << 32;
+
+/// The key of a random member; none if the set has none. O(log n).
+pub(super) fn one(
+    context: &Context<'_, '_>,
+    meta: &Meta,
+    random: &mut Random,
+) -> Result<Option<Slice>, Fault> {
+    if meta.count > COUNTED_MAX {
+        let mut places = PLACES;
+        for _ in 0..DRAWS_MAX {
+            if let Some(key) = draw(context, meta, &mut places, random)? {
+                return Ok(Some(key));
+            }
+        }
+    }
+    Ok(walk(context, meta, 1, random)?.pop())
+}
+
+/// One draw: a member, or none.
+fn draw(
+    context: &Context<'_, '_>,
+    meta: &Meta,
+    places: &mut usize,
+    random: &mut Random,
+) -> Result<Option<Slice>, Fault> {
+    let len = (HASHES * WINDOW_MEMBERS).div_ceil(meta.count.max(WINDOW_MEMBERS));
+    let (start, mut found) = (random.below(HASHES), Vec::with_capacity(PLACES));
+    let end = start + len;
+    add_members(context, meta, start..end.min(HASHES), &mut found)?;
+    if end > HASHES {
+        // The window goes on at the first hash.
+        add_members(context, meta, 0..end - HASHES, &mut found)?;
+    }
+    *places = found.len().max(*places);
+    let place = random.below(*places as u64) as usize;
+    Ok((place < found.len()).then(|| found.swap_remove(place)))
+}
+
+/// Adds the keys of the members whose hashes are in the range.
+fn add_members(
+    context: &Context<'_, '_>,
+    meta: &Meta,
+    hashes: std::ops::Range<u64>,
+    found: &mut Vec<Slice>,
+) -> Result<(), Fault> {
+    let from = Bound::Included(member::set_place(meta.id, hashes.start as u32));
+    let to = match u32::try_from(hashes.end) {
+        Ok(end) => Bound::Excluded(member::set_place(meta.id, end)),
+        Err(_) => prefix_range(&member::prefix(meta.id)).1,
+    };
+    let members = context.txn.scan(Space::Members, from, to, false)?;
+    for pair in members.take(WINDOW_MAX - found.len().min(WINDOW_MAX)) {
+        found.push(pair?.0);
+    }
+    Ok(())
+}
+
+/// Keys of `count` different members, all of them if there are no more; every choice of them is as
+/// likely as any other. O(count * log n).
+pub(super) fn different(
+    context: &Context<'_, '_>,
+    meta: &Meta,
+    count: usize,
+    random: &mut Random,
+) -> Result<Vec<Slice>, Fault> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let is_large_part = (count as u64).saturating_mul(WALKED_PART) >= meta.count;
+    if meta.count <= COUNTED_MAX || is_large_part {
+        return walk(context, meta, count, random);
+    }
+    let (mut found, mut places) = (BTreeSet::new(), PLACES);
+    for _ in 0..count.saturating_mul(DRAWS_MAX) {
+        // One that was drawn before is drawn again.
+        found.extend(draw(context, meta, &mut places, random)?);
+        if found.len() == count {
+            return Ok(found.into_iter().collect());
+        }
+    }
+    walk(context, meta, count, random)
+}
+
+/// Keys of `count` members, of which each is drawn from all. O(count * log n).
+pub(super) fn repeated(
+    context: &Context<'_, '_>,
+    meta: &Meta,
+    count: usize,
+    random: &mut Random,
+) -> Result<Vec<Slice>, Fault> {
+    let mut found = Vec::new();
+    let is_large_part = (count as u64).saturating_mul(WALKED_PART) >= meta.count;
+    if meta.count <= COUNTED_MAX || (is_large_part && meta.count <= WINDOW_MAX as u64) {
+        let all = walk(context, meta, usize::MAX, random)?;
+        if !all.is_empty() {
+            let mut place = || random.below(all.len() as u64) as usize;
+            found.extend((0..count).map(|_| all[place()].clone()));
+        }
+        return Ok(found);
+    }
+    for _ in 0..count {
+        found.extend(one(context, meta, random)?);
+    }
+    Ok(found)
+}
+
+/// Keys of `count` different members, by a walk over all: each is taken with the probability with
+/// which it belongs to those that are still wanted. O(n).
+fn walk(
+    context: &Context<'_, '_>,
+    meta: &Meta,
+    count: usize,
+    random: &mut Random,
+) -> Result<Vec<Slice>, Fault> {
+    let (mut left, mut found) = (meta.count, Vec::new());
+    for pair in context.txn.members(&member::prefix(meta.id))?.expecting(meta.count) {
+        let key = pair?.0;
+        let wanted = (count - found.len()) as u64;
+        if random.below(left.max(1)) < wanted {
+            found.push(key);
+            if found.len() == count {
+                break;
+            }
+        }
+        left = left.saturating_sub(1);
+    }
+    Ok(found)
+}
