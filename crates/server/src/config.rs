@@ -66,8 +66,8 @@ pub struct Limits {
     /// Bytes of replies that a client has not taken, past which it is not read from. With an eighth
     /// of them a client that takes nothing stalls, whatever it sends.
     pub output_bytes: usize,
-    /// Bytes of all clients' buffers together; the client that would pass it is closed. Replies that
-    /// were not taken have half of it: past that, those who have many are not read from.
+    /// Bytes of all clients' buffers together; the client that would pass it is closed. Replies
+    /// that were not taken have half of it: past that, those who have many are not read from.
     pub buffers_bytes: usize,
     /// Seconds without a command after which a client is closed; 0 for never.
     pub idle_seconds: u64,
@@ -219,8 +219,8 @@ impl Limits {
         self.output_bytes / 8
     }
 
-    /// Bytes of replies that all clients together have not taken, past which those who have many are
-    /// not read from.
+    /// Bytes of replies that all clients together have not taken, past which those who have many
+    /// are not read from.
     pub(crate) fn all_output_bytes(&self) -> usize {
         self.buffers_bytes / 2
     }

@@ -1,7 +1,7 @@
 //! One connection: bytes in, commands run, replies out, in order.
 //!
-//! A client may send all its commands before it reads a reply: replies that it does not take wait for
-//! it, up to a limit, past which it is not read from. While a client is idle it has no buffers.
+//! A client may send all its commands before it reads a reply: replies that it does not take wait
+//! for it, up to a limit, past which it is not read from. While a client is idle it has no buffers.
 
 use std::{
     cell::Cell,
@@ -295,7 +295,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         .await
     }
 
-    /// Sends the replies that were written last, before which all were sent; keeps what is not taken.
+    /// Sends the replies that were written last, before which all were sent; keeps what is not
+    /// taken.
     fn poll_send_out(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let mut sent = 0;
         while sent < self.out.len() {

@@ -24,6 +24,7 @@ use crate::{
         SYSTEM_VERSION,
     },
     locks::Locks,
+    segments::Learned,
     watch::Watches,
 };
 
@@ -55,6 +56,8 @@ pub(crate) struct Db {
     /// at what it replaces.
     pub(crate) has_collections: AtomicBool,
     pub(crate) count: Count,
+    /// Where draws among all keys look.
+    pub(crate) segments: Learned,
 }
 
 /// All databases, and what they share.
@@ -194,6 +197,7 @@ impl Databases {
             work,
             has_collections: AtomicBool::new(has_collections),
             count: Count::default(),
+            segments: Learned::default(),
         }))
     }
 
@@ -235,8 +239,8 @@ impl Databases {
     }
 
     /// Empties the keyspaces of a number at once. The caller holds all locks. What holds little is
-    /// removed by one batch: taking a keyspace away is the same for any size, but it waits for the disk
-    /// several times.
+    /// removed by one batch: taking a keyspace away is the same for any size, but it waits for the
+    /// disk several times.
     ///
     /// # Errors
     ///
@@ -251,6 +255,7 @@ impl Databases {
         }
         db.has_collections.store(false, Ordering::Relaxed);
         db.count.clear();
+        db.segments.forget();
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 //! | `connection` | one connection: bytes in, replies out |
 //! | `session` | one client: commands to replies |
 //! | `command` | what each command does |
-//! | `turn`, `txn`, `db`, `locks`, `watch`, `count` | reads and pending writes, databases, atomicity |
+//! | `turn`, `txn`, `db`, `locks`, `watch`, `count`, `segments` | reads and pending writes, databases, atomicity |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
 //! | `resp` | the protocol |
 #![forbid(unsafe_code)]
@@ -33,6 +33,7 @@ mod models;
 mod notify;
 mod random;
 pub mod resp;
+mod segments;
 mod server;
 mod session;
 mod sweep;

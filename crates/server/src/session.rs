@@ -356,8 +356,8 @@ impl Session {
     }
 }
 
-/// Returns true for a line of an HTTP request, which a web page can make a browser send: a name that
-/// Redis ends the connection at as well, or a request line, which is no command that succeeds.
+/// Returns true for a line of an HTTP request, which a web page can make a browser send: a name
+/// that Redis ends the connection at as well, or a request line, which is no command that succeeds.
 fn is_http(args: Args<'_>, is_known: bool) -> bool {
     let name = args.at(0);
     if !is_known {

@@ -130,9 +130,9 @@ impl<'s> Txn<'s> {
         Ok(Some(Entry::decode(value).ok_or_else(damaged)?))
     }
 
-    /// As [`Txn::read`], before a write: what has ended is removed with all that belongs to it. That is
-    /// no change to those who watch the key: it was absent before, and those who watched it when it was
-    /// there see that it has ended.
+    /// As [`Txn::read`], before a write: what has ended is removed with all that belongs to it.
+    /// That is no change to those who watch the key: it was absent before, and those who watched it
+    /// when it was there see that it has ended.
     pub(crate) fn edit(&mut self, key: &[u8]) -> Result<Option<Entry>> {
         let Some(entry) = self.raw(key)? else { return Ok(None) };
         if !entry.is_expired(self.now_ms) {

@@ -1,5 +1,5 @@
-//! Replies that clients rely on and that are easily gotten wrong: what is watched, cursors, numbers,
-//! what is told of settings and commands, and what an emptying costs.
+//! Replies that clients rely on and that are easily gotten wrong: what is watched, cursors,
+//! numbers, what is told of settings and commands, and what an emptying costs.
 
 mod common;
 
@@ -14,7 +14,8 @@ fn figure(client: &mut Client, section: &str, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("INFO says nothing of {name}")).parse().unwrap()
 }
 
-/// Writes keys that all end at the same moment; returns the last one to be reclaimed once it has ended.
+/// Writes keys that all end at the same moment; returns the last one to be reclaimed once it has
+/// ended.
 fn end_together(client: &mut Client, keys: usize) -> String {
     let Value::Array(now) = client.run("TIME") else { panic!("no time") };
     let at = now[0].text().parse::<u64>().unwrap() * 1000 + 300 + keys as u64 / 2;

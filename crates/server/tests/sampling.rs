@@ -1,7 +1,7 @@
 //! Random members and keys: each as likely as any other, whatever they are called.
 //!
-//! The seed is fixed, so a test that passes passes always. The bound on the chi-square statistic is five
-//! standard deviations: a sampler that prefers some keys by a tenth is far outside of it.
+//! The seed is fixed, so a test that passes passes always. The bound on the chi-square statistic is
+//! five standard deviations: a sampler that prefers some keys by a tenth is far outside of it.
 
 mod common;
 
@@ -53,8 +53,8 @@ fn names_of(value: Value) -> Vec<Vec<u8>> {
     }
 }
 
-/// How far the counts are from equal, in standard deviations of the chi-square statistic, by Wilson and
-/// Hilferty's approximation.
+/// How far the counts are from equal, in standard deviations of the chi-square statistic, by Wilson
+/// and Hilferty's approximation.
 fn deviation(names: &[Vec<u8>], drawn: impl Iterator<Item = Vec<u8>>) -> f64 {
     let mut counts: HashMap<Vec<u8>, u64> = names.iter().map(|name| (name.clone(), 0)).collect();
     let mut total = 0;
@@ -95,7 +95,7 @@ fn members_have_equal_chances() {
             let names = names(shape, size);
             client.run("DEL s");
             add_set(&mut client, &names);
-            let draws = (size as usize * 6).max(200);
+            let draws = (size as usize * 5).max(200);
             let flat = |values: Vec<Value>| values.into_iter().flat_map(names_of);
             // Singly and with repetition: the large set once only, since a draw is not cheap here.
             if size < 1000 || shape == 0 {
@@ -154,6 +154,39 @@ fn members_are_taken_with_equal_chances() {
     all.sort();
     assert!(taken == all);
     assert_eq!(client.run("SPOP s"), Value::Null);
+}
+
+#[test]
+fn keys_have_equal_chances() {
+    let (_dir, _server, mut client) = start_seeded();
+    for shape in 0..SHAPES.len() {
+        let sizes: &[u64] = if shape == 0 { &[3, 10, 100, 1000] } else { &[3, 10, 100] };
+        for size in sizes.iter().copied() {
+            let names = names(shape, size);
+            client.run("FLUSHDB");
+            let mut words: Vec<&[u8]> = vec![b"MSET"];
+            words.extend(names.iter().flat_map(|name| [name.as_slice(), b"v"]));
+            assert_eq!(client.call_bytes(&words), Value::ok());
+            let draws = (size as usize * 5).max(200);
+            let drawn = repeat(&mut client, &[&[b"RANDOMKEY"]], draws);
+            assert_equal_chances("RANDOMKEY", &names, drawn.into_iter().flat_map(names_of));
+        }
+    }
+    // Keys that go, and keys that come in one place: what was learned of the others is not
+    // believed.
+    let mut names = names(3, 700);
+    for name in names.drain(..400) {
+        assert_eq!(client.call_bytes(&[b"DEL", &name]), Value::Int(1));
+    }
+    for n in 0..300 {
+        let name = format!("in one place {n:04}").into_bytes();
+        client.call_bytes(&[b"SET", &name, b"v"]);
+        names.push(name);
+    }
+    let drawn = repeat(&mut client, &[&[b"RANDOMKEY"]], names.len() * 5);
+    assert_equal_chances("RANDOMKEY of two kinds", &names, drawn.into_iter().flat_map(names_of));
+    client.run("FLUSHDB");
+    assert_eq!(client.run("RANDOMKEY"), Value::Null);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Decimal numbers with any exponent that Redis takes, and their exact sums.
 //!
-//! Redis keeps what `INCRBYFLOAT` adds in floats of 80 bits, whose exponents bound the numbers here. A
-//! sum has some ten thousand digits at most.
+//! Redis keeps what `INCRBYFLOAT` adds in floats of 80 bits, whose exponents bound the numbers
+//! here. A sum has some ten thousand digits at most.
 
 /// Decimal places that are kept, as in Redis.
 const PLACES: i32 = 17;
@@ -31,8 +31,8 @@ pub(super) struct Decimal {
     exponent: i32,
 }
 
-/// Reads a number; none for what C's `strtold` does not take whole, spaces, hexadecimal and NaN, and
-/// for what is too large or too small for a float of 80 bits. O(length).
+/// Reads a number; none for what C's `strtold` does not take whole, spaces, hexadecimal and NaN,
+/// and for what is too large or too small for a float of 80 bits. O(length).
 pub(super) fn parse(text: &[u8]) -> Option<Number> {
     if text.len() >= TEXT_BYTES_MAX {
         return None;
@@ -141,8 +141,8 @@ impl Decimal {
         Self::new(is_negative, digits, exponent)
     }
 
-    /// The number without an exponent, its places after the seventeenth rounded, to even where it lies
-    /// in the middle; none if it is too large for a float of 80 bits.
+    /// The number without an exponent, its places after the seventeenth rounded, to even where it
+    /// lies in the middle; none if it is too large for a float of 80 bits.
     pub(super) fn to_text(&self) -> Option<String> {
         if self.is_too_large() {
             return None;

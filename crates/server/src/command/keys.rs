@@ -2,13 +2,12 @@
 
 use std::ops::Bound;
 
-use super::{Context, Done, Fault, NO_SUCH_KEY, SYNTAX, integer, is_word};
+use super::{Context, Done, Fault, NO_SUCH_KEY, SYNTAX, integer, is_word, sample};
 use crate::{
     count,
     db::{DATABASES, Db},
     encode::{Entry, Kind, entry::decode_head, member},
     glob,
-    random::Random,
     resp::Args,
     txn::{Space, prefix_range},
 };
@@ -178,24 +177,11 @@ pub(super) fn is_live(value: &[u8], now_ms: u64) -> bool {
     decode_head(value).is_some_and(|(_, expires, _)| expires == 0 || expires > now_ms)
 }
 
-/// `RANDOMKEY`: the first key at or after a random place between the first key and the last.
+/// `RANDOMKEY`.
 pub(super) fn randomkey(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    let all = |reverse| context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, reverse);
-    let (first, last) = (all(false)?.next().transpose()?, all(true)?.next().transpose()?);
-    let (Some((first, _)), Some((last, _))) = (first, last) else {
-        context.out.null();
-        return Ok(());
-    };
-    let place = Random::new().between(&first, &last);
-    let after = context.txn.scan(Space::Keys, Bound::Included(place), Bound::Unbounded, false)?;
-    for pair in after.chain(all(false)?) {
-        let (key, value) = pair?;
-        if is_live(&value, context.txn.now_ms) {
-            context.out.bulk(&key);
-            return Ok(());
-        }
-    }
-    context.out.null();
+    let mut random = context.server.random();
+    let key = sample::key(context, &mut random)?;
+    context.out.bulk_or_null(key.as_deref());
     Ok(())
 }
 

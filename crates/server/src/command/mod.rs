@@ -83,8 +83,8 @@ impl Fault {
     }
 }
 
-/// What a client is told when the engine fails. Programs know Redis's text for writes that fail. Where
-/// the files are is not for clients.
+/// What a client is told when the engine fails. Programs know Redis's text for writes that fail.
+/// Where the files are is not for clients.
 fn failure(error: &rhumb::Error) -> String {
     use rhumb::Error;
     match error {

@@ -53,9 +53,9 @@ pub(super) fn incrbyfloat(context: &mut Context<'_, '_>, args: Args<'_>) -> Done
     Ok(())
 }
 
-/// The sum of two decimal numbers, written without an exponent and with at most 17 places: exact but
-/// for the places that follow. Redis adds in floats of 64 bits' precision and so agrees wherever those
-/// are exact enough.
+/// The sum of two decimal numbers, written without an exponent and with at most 17 places: exact
+/// but for the places that follow. Redis adds in floats of 64 bits' precision and so agrees
+/// wherever those are exact enough.
 pub(super) fn add_floats(
     old: &[u8],
     by: &[u8],

@@ -1,24 +1,26 @@
-//! Random members of a set, each as likely as any other.
+//! Random members of a set, and random keys, each as likely as any other. For keys see
+//! [`crate::segments`].
 //!
 //! Members lie in the order of their hashes. A window of hashes that begins anywhere holds each
-//! member with the same probability, whatever the others are. So a draw takes a window, and then one
-//! of [`PLACES`] places in it: if no member is there, it draws again. Each member is as likely as
-//! any other as long as no window holds more members than there are places; one that does makes more
-//! places.
+//! member with the same probability, whatever the others are. So a draw takes a window, and then
+//! one of [`PLACES`] places in it: if no member is there, it draws again. Each member is as likely
+//! as any other as long as no window holds more members than there are places; one that does makes
+//! more places.
 
 use std::{collections::BTreeSet, ops::Bound};
 
 use rhumb::Slice;
 
-use super::{Context, Fault};
+use super::{Context, Fault, keys::is_live};
 use crate::{
     encode::{Meta, member},
     random::Random,
+    segments::Segments,
     txn::{Space, prefix_range},
 };
 
-/// Of a set with at most so many members, one is counted out: a walk over them costs what some draws
-/// do.
+/// Of a set with at most so many members, one is counted out: a walk over them costs what some
+/// draws do.
 const COUNTED_MAX: u64 = 64;
 
 /// A window holds so many members on average.
@@ -33,8 +35,8 @@ const WINDOW_MAX: usize = 4096;
 /// All members are walked over if one in so many of them is wanted, or more.
 const WALKED_PART: u64 = 8;
 
-/// Draws that may fail, for each that is wanted, before members are counted out: two of three fail, so
-/// so many in a row never do.
+/// Draws that may fail, for each that is wanted, before members are counted out: two of three fail,
+/// so so many in a row never do.
 const DRAWS_MAX: usize = 1000;
 
 /// How many hashes there are.
@@ -166,4 +168,65 @@ fn walk(
         left = left.saturating_sub(1);
     }
     Ok(found)
+}
+
+/// Keys are counted out if a walk over all of them meets at most so many entries.
+const COUNTED_ENTRIES_MAX: u64 = 512;
+
+/// A random key; none if there are none. O(log n), and O(n) after the keys have grown by an eighth:
+/// another thread takes over the other connections meanwhile.
+pub(super) fn key(context: &Context<'_, '_>, random: &mut Random) -> Result<Option<Slice>, Fault> {
+    let db = context.txn.db()?;
+    if db.keys.entries_at_most() > COUNTED_ENTRIES_MAX {
+        let mut segments = db.segments.current(&db.keys);
+        for _ in 0..2 {
+            let learn = || db.segments.learn(&db.keys);
+            let current = match segments.take() {
+                Some(segments) => segments,
+                None => tokio::task::block_in_place(learn)?,
+            };
+            if let Some(key) = key_among(context, &current, random)? {
+                return Ok(Some(key));
+            }
+        }
+    }
+    let (mut chosen, mut met) = (None, 0);
+    for pair in context.txn.scan(Space::Keys, Bound::Unbounded, Bound::Unbounded, false)? {
+        let (key, value) = pair?;
+        if is_live(&value, context.txn.now_ms) {
+            met += 1;
+            if random.below(met) == 0 {
+                chosen = Some(key);
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// Draws until a key is found; none if the segments are those of other keys.
+fn key_among(
+    context: &Context<'_, '_>,
+    segments: &Segments,
+    random: &mut Random,
+) -> Result<Option<Slice>, Fault> {
+    let places = segments.places();
+    for _ in 0..segments.draws() {
+        let (from, to) = segments.range(random.below(segments.len()) as usize);
+        let (mut live, mut met) = (Vec::new(), 0);
+        for pair in context.txn.scan(Space::Keys, from, to, false)? {
+            let (key, value) = pair?;
+            met += 1;
+            if met > places {
+                return Ok(None);
+            }
+            if is_live(&value, context.txn.now_ms) {
+                live.push(key);
+            }
+        }
+        let place = random.below(places as u64) as usize;
+        if place < live.len() {
+            return Ok(Some(live.swap_remove(place)));
+        }
+    }
+    Ok(None)
 }

@@ -1,7 +1,7 @@
 //! `SCAN` and its kin: pages in the order of keys.
 //!
-//! A cursor stands for the place where a page ended: see [`Cursors`]. A scan that goes from page to page
-//! meets every key that is there all the time, whatever is written meanwhile.
+//! A cursor stands for the place where a page ended: see [`Cursors`]. A scan that goes from page to
+//! page meets every key that is there all the time, whatever is written meanwhile.
 
 mod cursors;
 
@@ -71,8 +71,8 @@ fn shared_front(
     Ok(Some(first[..shared].to_vec()))
 }
 
-/// Where the page begins that a cursor asks for. `own` is what the keys of the range begin with that
-/// other collections' keys do not: it is not a part of what is remembered.
+/// Where the page begins that a cursor asks for. `own` is what the keys of the range begin with
+/// that other collections' keys do not: it is not a part of what is remembered.
 fn begin(
     context: &Context<'_, '_>,
     space: Space,
@@ -91,8 +91,8 @@ fn begin(
             _ => Bound::Excluded(place),
         });
     }
-    // Forgotten, or given out before the server was started: from a place at or before the one that it
-    // stands for, so that nothing is left out.
+    // Forgotten, or given out before the server was started: from a place at or before the one that
+    // it stands for, so that nothing is left out.
     let Some(front) = shared_front(context, space, range)? else { return Ok(range.0.clone()) };
     Ok(match cursors::about(cursor, &front) {
         Some(place) => Bound::Included(place),

@@ -34,8 +34,8 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The limits of replies that are not taken, in the form of Redis: hard, soft, and the seconds above
-/// the soft one.
+/// The limits of replies that are not taken, in the form of Redis: hard, soft, and the seconds
+/// above the soft one.
 fn output_limit(limits: &Limits) -> String {
     let (hard, soft) = (limits.output_bytes, limits.output_soft_bytes());
     format!("normal {hard} {soft} {}", limits.stall().as_secs())

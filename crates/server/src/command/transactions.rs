@@ -135,8 +135,8 @@ fn lock<'s>(server: &'s Server, queue: &Queue, session: &Session) -> Held<'s> {
     locks.many_exclusive(keys.into_iter())
 }
 
-/// Returns true if a watched key was written, or has ended, since it was watched. One that had ended
-/// before stays absent: that its bytes go is no change.
+/// Returns true if a watched key was written, or has ended, since it was watched. One that had
+/// ended before stays absent: that its bytes go is no change.
 fn is_dirty(context: &mut Context<'_, '_>) -> Result<bool, Fault> {
     if context.session.mark.load(Ordering::Acquire) {
         return Ok(true);

@@ -46,8 +46,8 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     (!is_out_of_range).then_some(number)
 }
 
-/// Reads an end of a range of scores. Redis is less strict there: spaces may come first, nothing is 0,
-/// and a number too large or too small is infinite or 0.
+/// Reads an end of a range of scores. Redis is less strict there: spaces may come first, nothing is
+/// 0, and a number too large or too small is infinite or 0.
 #[must_use]
 pub fn parse_f64_end(text: &[u8]) -> Option<f64> {
     if text.is_empty() {

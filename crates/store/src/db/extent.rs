@@ -3,13 +3,14 @@
 use super::keyspace::Keyspace;
 
 impl Keyspace {
-    /// At most so many entries are stepped over by a walk over the whole keyspace: those of its tables,
-    /// and those in memory. What was overwritten or deleted and is not yet compacted away counts too.
-    /// 0 for a keyspace that is empty since it was made or cleared. O(tables); reads nothing.
+    /// At most so many entries are stepped over by a walk over the whole keyspace: those of its
+    /// tables, and those in memory. What was overwritten or deleted and is not yet compacted away
+    /// counts too. 0 for a keyspace that is empty since it was made or cleared. O(tables); reads
+    /// nothing.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = rhumb::Database::open(dir.path().join("db")).unwrap();
+    /// # let db = rhumb::Database::builder(dir.path().join("db")).open()?;
     /// let keyspace = db.keyspace("k", rhumb::KeyspaceOptions::default())?;
     /// assert_eq!(keyspace.entries_at_most(), 0);
     /// keyspace.insert("a", "1")?;

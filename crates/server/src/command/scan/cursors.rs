@@ -1,12 +1,12 @@
 //! Cursors: numbers for the places where pages ended.
 //!
-//! The server remembers the exact places of the last cursors. A cursor that it has forgotten, or that
-//! it gave out before it was started, says by itself about where its place was: the two bytes after
-//! those that all keys of the range share. A scan that goes on there meets some keys again and leaves
-//! out none. If the keys share other bytes now, it begins again.
+//! The server remembers the exact places of the last cursors. A cursor that it has forgotten, or
+//! that it gave out before it was started, says by itself about where its place was: the two bytes
+//! after those that all keys of the range share. A scan that goes on there meets some keys again
+//! and leaves out none. If the keys share other bytes now, it begins again.
 //!
-//! A cursor has 53 bits, because some clients read it as a float. From the highest: 9 bits of a hash of
-//! the shared bytes, 16 bits about the place, 28 bits that tell it from others.
+//! A cursor has 53 bits, because some clients read it as a float. From the highest: 9 bits of a
+//! hash of the shared bytes, 16 bits about the place, 28 bits that tell it from others.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,8 +15,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::random::Random;
 
-/// How many places are remembered of first pages, and how many of later ones: so a scan that goes on
-/// is not forgotten for the sake of those that only begin.
+/// How many places are remembered of first pages, and how many of later ones: so a scan that goes
+/// on is not forgotten for the sake of those that only begin.
 const PLACES_MAX: usize = 1 << 16;
 
 /// Bytes of the remembered places, of each of the two.
@@ -79,8 +79,8 @@ impl Remembered {
 }
 
 impl Cursors {
-    /// A cursor for a scan that goes on after `place`. `code` is that of [`about_code`]; `is_later` says
-    /// that the page was not the scan's first.
+    /// A cursor for a scan that goes on after `place`. `code` is that of [`about_code`]; `is_later`
+    /// says that the page was not the scan's first.
     pub(crate) fn remember(&self, place: &[u8], code: u64, is_later: bool) -> u64 {
         let mut places = self.0.lock();
         places.last = places.last % ((1 << NUMBER_BITS) - 1) + 1;
@@ -108,8 +108,8 @@ pub(super) fn about_code(place: &[u8], shared: &[u8]) -> u64 {
     hash_of(shared) << PLACE_BITS | byte(0) << 8 | byte(1)
 }
 
-/// A place at or before the one that a cursor stands for, among keys that all begin with `shared`; none
-/// if it is not one of theirs.
+/// A place at or before the one that a cursor stands for, among keys that all begin with `shared`;
+/// none if it is not one of theirs.
 pub(super) fn about(cursor: u64, shared: &[u8]) -> Option<Vec<u8>> {
     let code = cursor >> NUMBER_BITS;
     if code >> PLACE_BITS != hash_of(shared) {

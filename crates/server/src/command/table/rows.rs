@@ -242,7 +242,7 @@ fn keys() -> Vec<Command> {
             "randomkey",
             1,
             k::randomkey,
-            ("O(log keys)", "A key near a random place of the order"),
+            ("O(log keys); O(keys) after they have grown by an eighth", "A random key"),
         ),
         with_keys(TWO_KEYS, row("rename", 3, WRITE, k::rename, ("O(1)", "Moves a key"))),
         with_keys(
