@@ -317,3 +317,38 @@ pub(crate) fn execute(
         fault.write(out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use rhumb::Error;
+
+    use super::*;
+
+    #[test]
+    fn clients_are_told_what_failed_and_no_path() {
+        let (no_space, not_readable) = (28, 5);
+        let io = |operation, code| {
+            Error::io(operation, "/secret/path", io::Error::from_raw_os_error(code))
+        };
+        let full = io("write", no_space);
+        let cases = [
+            (full.clone(), "MISCONF Errors writing to the AOF file: No space left on device"),
+            (
+                Error::WritesStopped(Arc::new(full)),
+                "MISCONF Errors writing to the AOF file: No space left on device (writes are stopped)",
+            ),
+            (io("read", not_readable), "ERR the server cannot read its data: Input/output error"),
+            (
+                Error::corrupt("/secret/path", 7, "this", "that"),
+                "ERR the server cannot read its data: a file is damaged",
+            ),
+        ];
+        for (error, expected) in cases {
+            let mut out = Reply::new(1 << 10);
+            Fault::from(error).write(&mut out);
+            assert_eq!(String::from_utf8_lossy(out.bytes()), format!("-{expected}\r\n"));
+        }
+    }
+}
