@@ -95,6 +95,46 @@ fn wrong_settings_are_told() {
     assert_eq!(shell.run(&["serve", "--memory", "lots"]).code, 64);
 }
 
+/// Starts a server whose standard error is `stderr`, writes a key, and ends it by a signal.
+fn serve_with_stderr(stderr: Stdio) {
+    let shell = Shell::new();
+    let args = ["serve", "--data", "data", "--listen", "127.0.0.1:0", "--log-level", "debug"];
+    let mut command = shell.command(&args);
+    let mut process = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+    let banner = lines.next().expect("a banner").expect("the banner is text");
+    let address = banner.rsplit(' ').next().expect("an address").to_owned();
+    let mut server = Server { process, address };
+    for _ in 0..20 {
+        assert_eq!(exchange(&mut server.client(), "SET a 17", 5).as_deref(), Some("+OK\r\n"));
+    }
+    let kill = Command::new("kill").args(["-TERM", &server.process.id().to_string()]).status();
+    assert!(kill.expect("kill runs").success());
+    assert_eq!(server.process.wait().expect("the process ends").code(), Some(0));
+}
+
+#[test]
+fn a_standard_error_that_takes_nothing_stops_nothing() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    serve_with_stderr(full.into());
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    serve_with_stderr(writer.into());
+    // A pipe that is full and that nobody reads: the thread that fills it waits until its end.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut filling = writer.try_clone().expect("another end");
+    let filler = std::thread::spawn(move || filling.write_all(&vec![b'x'; 4 << 20]));
+    std::thread::sleep(Duration::from_millis(100));
+    serve_with_stderr(writer.into());
+    drop(reader);
+    assert!(filler.join().expect("no panic").is_err(), "the pipe was not full");
+}
+
 /// What a writer sends for one of its numbers, and the end of the reply.
 type Way = fn(usize, u64) -> (String, String);
 

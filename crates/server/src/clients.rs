@@ -27,6 +27,8 @@ pub(crate) struct ClientInfo {
     pub(crate) resp: AtomicU8,
     pub(crate) authenticated: AtomicBool,
     pub(crate) no_evict: AtomicBool,
+    /// Set by a command that was told to be slow, so that its batch is not told as well.
+    pub(crate) was_slow: AtomicBool,
     /// Commands queued by `MULTI`; -1 (as a wrapped number) if there is none.
     pub(crate) queued: AtomicUsize,
     pub(crate) query_bytes: AtomicUsize,
@@ -59,6 +61,7 @@ impl ClientInfo {
             resp: AtomicU8::new(2),
             authenticated: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
+            was_slow: AtomicBool::new(false),
             queued: AtomicUsize::new(usize::MAX),
             query_bytes: AtomicUsize::new(0),
             reply_bytes: AtomicUsize::new(0),
@@ -203,14 +206,17 @@ impl Clients {
         self.by_id.lock().values().cloned().collect()
     }
 
-    /// Ends the connections that are overdue. To be called every second.
-    pub(crate) fn end_overdue(&self, limits: &Limits) {
+    /// Ends the connections that are overdue, and returns them. To be called every second.
+    pub(crate) fn end_overdue(&self, limits: &Limits) -> Vec<Arc<ClientInfo>> {
+        let mut ended = Vec::new();
         for info in self.all() {
             if !info.is_killed() && info.is_overdue(limits) {
                 self.overdue.fetch_add(1, Ordering::Relaxed);
                 info.kill();
+                ended.push(info);
             }
         }
+        ended
     }
 
     /// Asks every connection to end.

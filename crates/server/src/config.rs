@@ -8,6 +8,8 @@ use std::{
 
 use serde::Deserialize;
 
+use crate::log::{LogFormat, LogLevel};
+
 /// When what was written is forced to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -125,6 +127,12 @@ pub struct Config {
     /// Makes random choices (`SPOP`, `SRANDMEMBER`, `RANDOMKEY`) the same at each start, for tests;
     /// without one nobody can foresee them.
     pub seed: Option<u64>,
+    /// How much the log says.
+    pub log_level: LogLevel,
+    /// How lines of the log are written.
+    pub log_format: LogFormat,
+    /// Milliseconds from which on a command is told of as slow; 0 for none.
+    pub slow_command_ms: u64,
     /// What strangers may take.
     pub limits: Limits,
 }
@@ -145,6 +153,10 @@ impl Default for Config {
             allow_open: false,
             threads: 0,
             seed: None,
+            log_level: LogLevel::default(),
+            log_format: LogFormat::default(),
+            // Ten seeks of a disk that turns: what takes longer is not the disk's usual latency.
+            slow_command_ms: 100,
             limits: Limits::default(),
         }
     }

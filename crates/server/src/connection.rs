@@ -17,7 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{
     clients::ClientInfo,
+    command::COMMANDS,
     config::Fsync,
+    log::Event,
     resp::{Frames, Parser, Reply},
     server::Server,
     session::Session,
@@ -188,6 +190,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Runs the commands that are complete. Sends replies meanwhile if they become large.
     async fn run_commands(&mut self) -> Result<(), End> {
         let began = Instant::now();
+        let mut mark = began;
         let (mut commands, mut output, input) = (0, 0, self.input.len());
         let done = loop {
             let limits = self.session.read_limits(&self.server);
@@ -197,12 +200,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let complete = self.frames.len();
             let mut at = 0;
             while at < complete && !self.session.closing {
-                at += self.run_some(at);
+                let ran = self.run_some(at);
+                at += ran;
+                mark = self.note_time(mark, ran);
                 if self.session.has_submitted() {
                     // After all clients whose commands are here have had their turn, so that one
                     // commit is of all of them.
                     tokio::task::yield_now().await;
+                    mark = Instant::now();
                     self.session.finish_submitted(&self.server, &mut self.out);
+                    mark = self.note_time(mark, ran);
                 }
                 if self.out.overflowed() {
                     self.out.clear(0);
@@ -213,6 +220,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     output += self.out.len();
                     self.send().await?;
                     self.make_room().await?;
+                    mark = Instant::now();
                 }
             }
             commands += complete;
@@ -220,6 +228,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.input.drain(..taken);
             if let Err(error) = parsed {
                 self.server.metrics.count_protocol_error();
+                let client = ("client", self.session.info.address.as_str().into());
+                let log = &self.server.log;
+                log.write(Event::ProtocolError, "a client sent what is not a command", &[client]);
                 self.out.error(&format!("ERR {error}"));
                 break Err(End::Closing);
             }
@@ -264,6 +275,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             keep_spare(out.replace_buffer(own));
         }
         ran
+    }
+
+    /// Tells of commands that took long together since `since`, unless one of them was told of;
+    /// returns the time.
+    fn note_time(&self, since: Instant, commands: usize) -> Instant {
+        let (now, info) = (Instant::now(), &self.session.info);
+        if self.server.is_slow(now - since) && !info.was_slow.swap(false, Ordering::Relaxed) {
+            let name = COMMANDS.name(info.last_command.load(Ordering::Relaxed));
+            self.server.note_slow(info, name, (commands, commands), now - since);
+            info.was_slow.store(false, Ordering::Relaxed);
+        }
+        now
     }
 
     /// Refuses a command that is too large to come in.

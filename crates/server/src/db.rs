@@ -7,7 +7,7 @@
 
 use std::{
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
@@ -23,6 +23,7 @@ use crate::{
         FORMAT_VERSION, SYSTEM_CLEARING, SYSTEM_KEYSPACE, SYSTEM_MAP, SYSTEM_NEXT_ID,
         SYSTEM_VERSION,
     },
+    health::Health,
     locks::Locks,
     segments::Learned,
     watch::Watches,
@@ -77,6 +78,7 @@ pub(crate) struct Databases {
     submitted: AtomicUsize,
     pub(crate) locks: Locks,
     pub(crate) watches: Watches,
+    pub(crate) health: Arc<Health>,
 }
 
 fn damaged(what: &'static str) -> Error {
@@ -93,7 +95,7 @@ impl Databases {
     /// # Errors
     ///
     /// From the engine, and if its server keyspace was written by a later version.
-    pub(crate) fn open(engine: Database, fsync: Fsync) -> Result<Self> {
+    pub(crate) fn open(engine: Database, fsync: Fsync, health: Arc<Health>) -> Result<Self> {
         let system = engine.keyspace(SYSTEM_KEYSPACE, KeyspaceOptions::default())?;
         match system.get(SYSTEM_VERSION)?.as_deref() {
             None => system.insert(SYSTEM_VERSION, [FORMAT_VERSION])?,
@@ -132,6 +134,7 @@ impl Databases {
             submitted: AtomicUsize::new(0),
             locks: Locks::default(),
             watches: Watches::default(),
+            health,
         };
         databases.set_fsync(fsync);
         databases.finish_clearing()?;
@@ -217,7 +220,8 @@ impl Databases {
         let mut reserved = self.reserved_ids.lock();
         if id >= *reserved {
             let until = id + IDS_RESERVED;
-            self.system.insert(SYSTEM_NEXT_ID, until.to_le_bytes())?;
+            let written = self.system.insert(SYSTEM_NEXT_ID, until.to_le_bytes());
+            written.inspect_err(|error| self.health.write_failed(error))?;
             *reserved = until;
         }
         Ok(id)
@@ -231,7 +235,8 @@ impl Databases {
     pub(crate) fn swap(&self, a: usize, b: usize) -> Result<()> {
         let mut map: [u8; DATABASES] = std::array::from_fn(|at| self.number(at));
         map.swap(a, b);
-        self.system.insert(SYSTEM_MAP, map)?;
+        let written = self.system.insert(SYSTEM_MAP, map);
+        written.inspect_err(|error| self.health.write_failed(error))?;
         for (slot, number) in self.map.iter().zip(map) {
             slot.store(number, Ordering::Release);
         }
@@ -246,6 +251,10 @@ impl Databases {
     ///
     /// From the engine; what was begun is finished when the data are opened again.
     pub(crate) fn clear(&self, number: u8) -> Result<()> {
+        self.clear_marked(number).inspect_err(|error| self.health.write_failed(error))
+    }
+
+    fn clear_marked(&self, number: u8) -> Result<()> {
         let db = self.numbered(number)?;
         let spaces = [&db.keys, &db.members, &db.work];
         match spaces.map(Keyspace::entries_at_most).iter().sum() {
@@ -302,6 +311,24 @@ impl Databases {
         if !self.unsynced.load(Ordering::Relaxed) {
             self.unsynced.store(true, Ordering::Release);
         }
+        self.health.wrote();
+    }
+
+    /// Says that a commit failed: the databases' counts may know of it.
+    pub(crate) fn note_failed_commit(&self, error: &Error) {
+        self.forget_counts();
+        self.health.write_failed(error);
+    }
+
+    /// Tries whether writes work again, by writing what is there already.
+    ///
+    /// # Errors
+    ///
+    /// From the engine: they do not.
+    pub(crate) fn try_write(&self) -> Result<()> {
+        self.system.insert(SYSTEM_VERSION, [FORMAT_VERSION])?;
+        self.note_commit();
+        Ok(())
     }
 
     /// Forces to the disk what was committed since this was called last.
@@ -311,7 +338,13 @@ impl Databases {
     /// From the engine; writes are stopped then.
     pub(crate) fn sync(&self) -> Result<()> {
         if self.unsynced.swap(false, Ordering::AcqRel) {
-            self.engine.persist(PersistMode::SyncData)?;
+            let synced = self.engine.persist(PersistMode::SyncData);
+            synced.inspect_err(|error| {
+                // What was not synced still is not.
+                self.unsynced.store(true, Ordering::Release);
+                self.health.sync_failed(error);
+            })?;
+            self.health.synced();
         }
         Ok(())
     }
@@ -326,9 +359,9 @@ impl Databases {
     pub(crate) fn submit(&self, batch: Batch) -> Result<Submitted> {
         // Before the locks are released, so that who takes them next settles.
         self.submitted.fetch_add(1, Ordering::Relaxed);
-        batch.submit().inspect_err(|_| {
+        batch.submit().inspect_err(|error| {
             self.submitted.fetch_sub(1, Ordering::Relaxed);
-            self.forget_counts();
+            self.note_failed_commit(error);
         })
     }
 
@@ -340,16 +373,15 @@ impl Databases {
     pub(crate) fn finish(&self, submitted: Submitted) -> Result<()> {
         let done = submitted.finish();
         self.submitted.fetch_sub(1, Ordering::Relaxed);
-        if done.is_ok() {
-            self.note_commit();
-        } else {
-            self.forget_counts();
+        match &done {
+            Ok(()) => self.note_commit(),
+            Err(error) => self.note_failed_commit(error),
         }
         done
     }
 
-    /// Says that a commit failed, of which the databases' counts may know.
-    pub(crate) fn forget_counts(&self) {
+    /// Has the databases' counts begin again.
+    fn forget_counts(&self) {
         self.opened().for_each(|(_, db)| db.count.forget());
     }
 

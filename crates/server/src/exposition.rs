@@ -1,4 +1,4 @@
-//! The server's figures as text: for Prometheus, and as JSON for the status page.
+//! The server's figures as text for Prometheus.
 
 use std::{fmt::Write, sync::atomic::Ordering};
 
@@ -16,13 +16,15 @@ fn one(name: &'static str, kind: &'static str, help: &'static str, value: f64) -
     Metric { name, kind, help, samples: vec![(String::new(), value)] }
 }
 
-/// The shares of commands whose latency is told.
-const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+/// The bounds of the latency histogram's buckets, as powers of two of nanoseconds: from a
+/// microsecond, which no command takes less than, to 17 seconds.
+const BOUNDS: std::ops::RangeInclusive<u32> = 10..=34;
 
 /// All metrics in the text format of Prometheus, in base units.
 pub(crate) fn prometheus(server: &Server) -> String {
     let mut text = String::new();
-    for metric in server_metrics(server).into_iter().chain(engine_metrics(server)) {
+    let all = [server_metrics(server), health_metrics(server), engine_metrics(server)];
+    for metric in all.into_iter().flatten() {
         let Metric { name, kind, help, samples } = metric;
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in samples {
@@ -34,14 +36,16 @@ pub(crate) fn prometheus(server: &Server) -> String {
 
 fn latency(server: &Server) -> String {
     let name = "rhumb_command_duration_seconds";
-    let mut text = format!(
-        "# HELP {name} Time of commands, each with its share of its batch.\n# TYPE {name} summary\n"
-    );
-    for share in QUANTILES {
-        let seconds = server.metrics.latency_ns(share) as f64 / 1e9;
-        let _ = writeln!(text, "{name}{{quantile=\"{share}\"}} {seconds}");
+    let help = "Time of commands, each with its share of its batch.";
+    let mut text = format!("# HELP {name} {help}\n# TYPE {name} histogram\n");
+    let latencies = server.metrics.latencies();
+    for exponent in BOUNDS {
+        let seconds = 2_f64.powi(exponent as i32) / 1e9;
+        let below = latencies.below(exponent);
+        let _ = writeln!(text, "{name}_bucket{{le=\"{seconds}\"}} {below}");
     }
-    let (total_ns, count) = server.metrics.latency_total();
+    let (count, total_ns) = (latencies.count(), server.metrics.latency_ns_total());
+    let _ = writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {count}");
     let _ = writeln!(text, "{name}_sum {}\n{name}_count {count}", total_ns as f64 / 1e9);
     text
 }
@@ -61,6 +65,12 @@ fn server_metrics(server: &Server) -> Vec<Metric> {
     let counter = |name, help, value| one(name, "counter", help, value);
     let gauge = |name, help, value| one(name, "gauge", help, value);
     vec![
+        Metric {
+            name: "rhumb_build_info",
+            kind: "gauge",
+            help: "Always 1; the label is the version.",
+            samples: vec![(format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1.0)],
+        },
         calls,
         gauge(
             "rhumb_uptime_seconds",
@@ -96,6 +106,7 @@ fn server_metrics(server: &Server) -> Vec<Metric> {
             "Wrong passwords.",
             metrics.refused_passwords() as f64,
         ),
+        counter("rhumb_absent_gets_total", "GETs of absent keys.", metrics.absent() as f64),
         counter(
             "rhumb_expired_keys_total",
             "Keys removed at their end.",
@@ -107,6 +118,52 @@ fn server_metrics(server: &Server) -> Vec<Metric> {
             metrics.reclaimed_collections() as f64,
         ),
     ]
+}
+
+fn health_metrics(server: &Server) -> Vec<Metric> {
+    let (health, data) = (&server.databases.health, &server.config.data);
+    let counter = |name, help, value: u64| one(name, "counter", help, value as f64);
+    let gauge = |name, help, value: u64| one(name, "gauge", help, value as f64);
+    let is_well = server.health_reasons().is_empty();
+    let mut metrics = vec![
+        gauge("rhumb_healthy", "1 while /healthz says ok, else 0.", is_well.into()),
+        gauge(
+            "rhumb_writes_failing",
+            "1 from a write that the disk refused until the next one that is done.",
+            health.are_writes_failing().into(),
+        ),
+        counter(
+            "rhumb_failed_writes_total",
+            "Commits that the disk refused.",
+            health.failed_writes(),
+        ),
+        counter("rhumb_failed_syncs_total", "Syncs that the disk refused.", health.failed_syncs()),
+        counter("rhumb_failed_reads_total", "Reads that the disk refused.", health.failed_reads()),
+        counter("rhumb_damage_met_total", "Reads that met damaged bytes.", health.damage_met()),
+        counter(
+            "rhumb_slow_commands_total",
+            "Commands that took longer than --slow-command-ms.",
+            server.metrics.slow_commands(),
+        ),
+        counter(
+            "rhumb_log_lines_dropped_total",
+            "Lines of the log that the standard error did not take.",
+            server.log.dropped(),
+        ),
+        counter(
+            "rhumb_log_lines_suppressed_total",
+            "Lines of the log that were not written because of many like them.",
+            server.log.suppressed(),
+        ),
+    ];
+    if let Some(bytes) = crate::disk::free_bytes(data) {
+        let help = "Bytes free on the file system of the data.";
+        metrics.push(gauge("rhumb_disk_free_bytes", help, bytes));
+    }
+    if let Some(bytes) = crate::disk::used_bytes(data) {
+        metrics.push(gauge("rhumb_disk_used_bytes", "Bytes of the files of the data.", bytes));
+    }
+    metrics
 }
 
 fn engine_metrics(server: &Server) -> Vec<Metric> {
@@ -168,75 +225,4 @@ fn engine_metrics(server: &Server) -> Vec<Metric> {
             stats.stall_ns_max as f64 / 1e9,
         ),
     ]
-}
-
-/// A text as JSON.
-fn json_text(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => out += "\\\"",
-            '\\' => out += "\\\\",
-            c if c < ' ' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// The figures of the status page.
-pub(crate) fn status_json(server: &Server) -> String {
-    let (metrics, stats) = (&server.metrics, server.databases.engine.stats());
-    let levels = |keyspace: &rhumb::KeyspaceStats| {
-        let levels = keyspace.levels.iter().enumerate().map(|(number, level)| {
-            format!(
-                "{{\"level\":{number},\"tables\":{},\"entries\":{},\"bytes\":{}}}",
-                level.tables, level.entries, level.file_bytes
-            )
-        });
-        levels.collect::<Vec<_>>().join(",")
-    };
-    let keyspaces = stats.keyspaces.iter().map(|keyspace| {
-        format!(
-            "{{\"name\":{},\"entries\":{},\"bytes\":{},\"pinned_bytes\":{},\"levels\":[{}]}}",
-            json_text(&keyspace.name),
-            keyspace.entries,
-            keyspace.file_bytes,
-            keyspace.pinned_bytes,
-            levels(keyspace)
-        )
-    });
-    let keyspaces = keyspaces.collect::<Vec<_>>().join(",");
-    let latency = QUANTILES.map(|share| format!("\"{share}\":{}", metrics.latency_ns(share)));
-    format!(
-        "{{\"uptime_seconds\":{},\"clients\":{},\"commands_total\":{},\"fsync\":{},\
-         \"latency_ns\":{{{}}},\"memtable_bytes\":{},\"pinned_bytes\":{},\"cache_bytes\":{},\
-         \"memory_budget_bytes\":{},\"buffers_bytes\":{},\"block_reads\":{},\"failure\":{},\
-         \"keyspaces\":[{keyspaces}]}}",
-        server.started.elapsed().as_secs(),
-        server.clients.count(),
-        metrics.commands_total(),
-        json_text(server.databases.fsync().name()),
-        latency.join(","),
-        stats.memtable_bytes,
-        stats.pinned_bytes,
-        stats.cache_bytes,
-        stats.memory_budget_bytes,
-        server.clients.buffers_bytes.load(Ordering::Relaxed),
-        stats.block_reads,
-        stats.failure.as_deref().map_or("null".to_owned(), json_text),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::json_text;
-
-    #[test]
-    fn texts_are_escaped() {
-        assert_eq!(json_text("a\"b\\c\nd"), "\"a\\\"b\\\\c\\u000ad\"");
-    }
 }

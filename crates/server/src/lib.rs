@@ -4,11 +4,13 @@
 //!
 //! | module | for |
 //! | --- | --- |
-//! | `listen`, `workers`, `http` | sockets, the life of the server, the metrics |
+//! | `listen`, `unix_socket`, `workers` | sockets, the life of the server |
+//! | `http`, `exposition`, `status`, `history` | the metrics, the status page and what it shows of the last hour |
 //! | `connection` | one connection: bytes in, replies out |
 //! | `session` | one client: commands to replies |
 //! | `command` | what each command does |
 //! | `turn`, `txn`, `db`, `locks`, `watch`, `count`, `segments` | reads and pending writes, databases, atomicity |
+//! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
 //! | `resp` | the protocol |
 #![forbid(unsafe_code)]
@@ -20,14 +22,19 @@ mod connection;
 mod count;
 mod db;
 mod descriptors;
+mod disk;
 mod encode;
 mod exposition;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod glob;
+mod health;
+mod history;
 mod http;
+mod json;
 mod listen;
 mod locks;
+mod log;
 mod metrics;
 mod models;
 mod notify;
@@ -36,11 +43,13 @@ pub mod resp;
 mod segments;
 mod server;
 mod session;
+mod status;
 mod sweep;
 #[cfg(feature = "tls")]
 mod tls;
 mod turn;
 mod txn;
+mod unix_socket;
 mod unsent;
 mod watch;
 mod workers;
@@ -48,6 +57,7 @@ mod workers;
 use std::{fmt, io, net::SocketAddr, sync::Arc};
 
 pub use config::{Config, ConfigError, Fsync, Limits, parse_size};
+pub use log::{LogFormat, LogLevel, LogSink};
 
 /// Why a server does not start, or ends.
 #[derive(Debug)]
@@ -123,8 +133,19 @@ pub struct Ready {
 ///
 /// [`ServeError`], which says what to do about it.
 pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeError> {
+    let log = Arc::new(log::Log::start(config.log_level, config.log_format, log::Log::stderr()?)?);
+    let served = serve_logged(config, &log, ready);
+    end_log(&log, &served);
+    served
+}
+
+fn serve_logged(
+    config: Config,
+    log: &Arc<log::Log>,
+    ready: impl FnOnce(&Ready),
+) -> Result<(), ServeError> {
     let (runtime, workers) = (listen::runtime()?, workers::Workers::start(config.threads)?);
-    let server = Arc::new(server::Server::open(config)?);
+    let server = Arc::new(server::Server::open(config, Arc::clone(log))?);
     runtime.block_on(async {
         let listeners = listen::bind(&server)?;
         stop_on_signals(&server)?;
@@ -136,16 +157,27 @@ pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeErro
     })
 }
 
+/// Writes the last line of the log.
+fn end_log(log: &log::Log, served: &Result<(), ServeError>) {
+    match served {
+        Ok(()) => log.write(log::Event::Stopped, "the server has ended", &[]),
+        Err(error) => log.write(log::Event::Failed, &error.to_string(), &[]),
+    }
+    log.flush();
+}
+
 fn stop_on_signals(server: &Arc<server::Server>) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let server = Arc::clone(server);
     tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        let signal = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        let fields = [("signal", signal.into())];
+        server.log.write(log::Event::Stopping, "a signal asks the server to end", &fields);
         server.stop();
     });
     Ok(())
@@ -169,14 +201,30 @@ impl fmt::Debug for Stop {
 }
 
 impl Running {
-    /// Starts a server in threads of its own.
+    /// Starts a server in threads of its own. It writes no log.
     ///
     /// # Errors
     ///
     /// As [`serve`].
     pub fn start(config: Config) -> Result<Self, ServeError> {
+        Self::start_logged(config, log::Log::silent())
+    }
+
+    /// Starts a server in threads of its own, whose log goes to `sink`: lines, one write each, from
+    /// a thread that may be kept waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`].
+    pub fn start_with_log(config: Config, sink: LogSink) -> Result<Self, ServeError> {
+        let log = log::Log::start(config.log_level, config.log_format, sink)?;
+        Self::start_logged(config, log)
+    }
+
+    fn start_logged(config: Config, log: log::Log) -> Result<Self, ServeError> {
+        let log = Arc::new(log);
         let (runtime, workers) = (listen::runtime()?, workers::Workers::start(config.threads)?);
-        let server = Arc::new(server::Server::open(config)?);
+        let server = Arc::new(server::Server::open(config, Arc::clone(&log))?);
         let listeners = runtime.block_on(async { listen::bind(&server) })?;
         let ready = listeners.ready()?;
         let running = Arc::clone(&server);
@@ -187,6 +235,7 @@ impl Running {
                 let served = runtime.block_on(listen::serve(&running, listeners, assign));
                 // No connection keeps the data open when this ends.
                 drop(workers);
+                end_log(&log, &served);
                 served
             })
             .map_err(|error| ServeError::thread(&error))?;

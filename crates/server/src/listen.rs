@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     path::Path,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rhumb::PersistMode;
@@ -20,9 +20,11 @@ use crate::{
     clients::ClientInfo,
     config::Fsync,
     connection, http,
+    log::{Event, LogLevel},
     server::Server,
     sweep,
     turn::Turn,
+    unix_socket::SocketFile,
     workers::{Assign, Socket},
 };
 
@@ -33,14 +35,14 @@ const BACKLOG: u32 = 1024;
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// How long to wait after an accept that failed: there are too many files open, most likely.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Sockets that are bound, so that clients can come.
 pub(crate) struct Listeners {
     tcp: TcpListener,
     #[cfg(feature = "tls")]
     tls: Option<(TcpListener, tokio_rustls::TlsAcceptor)>,
-    unix: Option<UnixListener>,
+    unix: Option<(UnixListener, SocketFile)>,
     metrics: Option<TcpListener>,
 }
 
@@ -75,12 +77,10 @@ fn bind_tcp(address: SocketAddr) -> Result<TcpListener, ServeError> {
     bind().map_err(|error| ServeError::listen(address, &error))
 }
 
-fn bind_unix(path: &Path) -> Result<UnixListener, ServeError> {
-    if std::os::unix::net::UnixStream::connect(path).is_err() {
-        // A socket that nobody answers is left over from a server that was killed.
-        let _ = std::fs::remove_file(path);
-    }
-    UnixListener::bind(path).map_err(|error| ServeError::listen(path.display(), &error))
+fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ServeError> {
+    let (listener, file) = SocketFile::bind(path)?;
+    let listener = UnixListener::from_std(listener);
+    Ok((listener.map_err(|error| ServeError::listen(path.display(), &error))?, file))
 }
 
 /// Binds all sockets. To be called within the runtime.
@@ -98,6 +98,7 @@ pub(crate) fn bind(server: &Server) -> Result<Listeners, ServeError> {
     };
     let port = listeners.tcp.local_addr().map_or(0, |address| address.port());
     server.port.store(port.into(), Ordering::Relaxed);
+    tell_addresses(server, &listeners.ready()?);
     Ok(listeners)
 }
 
@@ -116,9 +117,10 @@ pub(crate) async fn serve(
     }
     let Listeners { tcp, unix, metrics, .. } = listeners;
     accepting.push(tokio::spawn(accept_tcp(Arc::clone(server), tcp, assign.clone())));
-    if let Some(unix) = unix {
+    let socket_file = unix.map(|(unix, file)| {
         accepting.push(tokio::spawn(accept_unix(Arc::clone(server), unix, assign)));
-    }
+        file
+    });
     if let Some(metrics) = metrics {
         accepting.push(tokio::spawn(http::serve(Arc::clone(server), metrics)));
     }
@@ -126,21 +128,49 @@ pub(crate) async fn serve(
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     drain(server).await;
     background.end();
-    if let Some(path) = &server.config.unix {
-        let _ = std::fs::remove_file(path);
+    drop(socket_file);
+    let began = Instant::now();
+    let synced = server.databases.engine.persist(PersistMode::SyncData);
+    synced.inspect_err(|error| server.databases.health.sync_failed(error))?;
+    let fields = [("took", began.elapsed().into())];
+    server.log.write(Event::Stopped, "everything is synced", &fields);
+    Ok(())
+}
+
+/// Says where clients can come to.
+fn tell_addresses(server: &Server, ready: &Ready) {
+    let tell = |what: &'static str, address: String| {
+        server.log.write(Event::Listening, what, &[("address", address.into())]);
+    };
+    tell("clients can come", ready.address.to_string());
+    if let Some(address) = ready.tls {
+        tell("clients can come by TLS", address.to_string());
     }
-    Ok(server.databases.engine.persist(PersistMode::SyncData)?)
+    if let Some(path) = &server.config.unix {
+        tell("clients can come by a Unix socket", path.display().to_string());
+    }
+    if let Some(address) = ready.metrics {
+        tell("metrics and the status page are served", address.to_string());
+    }
 }
 
 /// Waits until every connection has run and answered what it had read.
 async fn drain(server: &Server) {
+    let began = Instant::now();
     let until = tokio::time::Instant::now() + DRAIN;
+    let clients = server.clients.count();
     server.clients.end_all();
     while server.clients.count() > 0 && tokio::time::Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        // Whoever came in between.
+        // Those that came in between.
         server.clients.end_all();
     }
+    let fields = [
+        ("clients", clients.into()),
+        ("cut_off", server.clients.count().into()),
+        ("took", began.elapsed().into()),
+    ];
+    server.log.write(Event::Stopped, "the clients have their replies", &fields);
 }
 
 /// The system keeps so many bytes for a client besides those that are on their way to it: else one that
@@ -163,9 +193,15 @@ async fn accept_tcp(server: Arc<Server>, listener: TcpListener, assign: Assign) 
                 let to = socket.local_addr().map_or(String::new(), |address| address.to_string());
                 accept(&server, &assign, socket, (from.to_string(), to), refuse_tcp);
             }
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            Err(error) => accept_failed(&server, &error).await,
         }
     }
+}
+
+/// Says that no connection can be accepted, and waits.
+pub(crate) async fn accept_failed(server: &Server, error: &io::Error) {
+    server.log.write(Event::AcceptFailed, &format!("cannot accept a connection: {error}"), &[]);
+    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 async fn accept_unix(server: Arc<Server>, listener: UnixListener, assign: Assign) {
@@ -176,7 +212,7 @@ async fn accept_unix(server: Arc<Server>, listener: UnixListener, assign: Assign
                 let from = format!("{path}:0");
                 accept(&server, &assign, socket, (from.clone(), from), refuse_unix);
             }
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            Err(error) => accept_failed(&server, &error).await,
         }
     }
 }
@@ -202,13 +238,26 @@ fn accept<S: Socket>(
     (from, to): (String, String),
     refuse: fn(S),
 ) {
-    let most = server.limits.read().clients;
-    let Some(info) = server.clients.enter(most, from, to) else { return refuse(socket) };
+    let Some(info) = enter(server, from, to) else { return refuse(socket) };
     let id = info.id;
     let serving = Arc::clone(server);
     if assign.serve(socket, |socket, turn| serve_one(serving, socket, info, turn)).is_err() {
         server.clients.leave(id);
     }
+}
+
+/// Enters a connection; none, which the log tells of, if there are too many.
+pub(crate) fn enter(server: &Server, from: String, to: String) -> Option<Arc<ClientInfo>> {
+    let most = server.limits.read().clients;
+    let client = from.clone();
+    let entered = server.clients.enter(most, from, to);
+    if entered.is_none() {
+        let fields = [("client", client.into()), ("limit", most.into())];
+        server.log.write(Event::ClientRefused, "there are as many clients as may be", &fields);
+    } else if server.log.is_on(LogLevel::Debug) {
+        server.log.write(Event::Connected, "a client came", &[("client", client.into())]);
+    }
+    entered
 }
 
 async fn serve_one<S: Socket>(
@@ -252,24 +301,61 @@ impl Background {
 }
 
 fn each_second(server: &Server) {
+    server.history.end_second(server, &server.databases.engine.stats());
     while !server.is_stopping() {
         std::thread::park_timeout(Duration::from_secs(1));
         server.metrics.end_second();
         let limits = server.limits.read().clone();
-        server.clients.end_overdue(&limits);
+        for info in server.clients.end_overdue(&limits) {
+            let fields = [
+                ("client", info.address.as_str().into()),
+                ("idle_seconds", info.idle_seconds().into()),
+            ];
+            let what = "a client was silent or slow for too long and is closed";
+            server.log.write(Event::ClientOverdue, what, &fields);
+        }
         server.databases.opened().for_each(|(_, db)| db.count.lapse());
         if server.databases.fsync() == Fsync::Everysec {
-            // A sync that fails stops writes, and every writer is told.
+            // A sync that fails stops writes: every writer, the log and the health say so.
             let _ = server.databases.sync();
         }
+        let stats = server.databases.engine.stats();
+        server.history.end_second(server, &stats);
+        watch_health(server, &stats);
+        server.log.end_windows();
     }
 }
 
 fn sweeps(server: &Server) {
     while !server.is_stopping() {
-        // What fails is tried again; the engine's statistics say what failed.
-        let more = sweep::sweep(server).unwrap_or(false);
-        let pause = if more { Duration::from_millis(5) } else { Duration::from_millis(100) };
+        let pause = match sweep::sweep(server) {
+            Ok(true) => Duration::from_millis(5),
+            Ok(false) => Duration::from_millis(100),
+            Err(error) => {
+                // It is tried again.
+                server.databases.health.met(&error);
+                let what = format!("expired keys cannot be removed: {error}");
+                server.log.write(Event::SweepFailed, &what, &[]);
+                Duration::from_secs(1)
+            }
+        };
         std::thread::park_timeout(pause);
+    }
+}
+
+/// While writes fail, the disk must have this much room before one is tried, in bytes: a small write
+/// that finds the last room of a full disk says nothing of the next one.
+const PROBE_ROOM_BYTES: u64 = 1 << 20;
+
+/// Looks whether what failed works again.
+fn watch_health(server: &Server, stats: &rhumb::Stats) {
+    let health = &server.databases.health;
+    health.watch_background(stats.failure.as_deref());
+    health.watch_damage(stats.last_damage.as_ref(), &server.config.data);
+    health.look_again(&server.config.data);
+    let room = crate::disk::free_bytes(&server.config.data);
+    if health.are_writes_failing() && room.is_none_or(|room| room >= PROBE_ROOM_BYTES) {
+        // If it fails nothing has changed.
+        let _ = server.databases.try_write();
     }
 }

@@ -18,12 +18,17 @@ pub(crate) struct Metrics {
     calls: Box<[AtomicU64]>,
     latency: Box<[AtomicU64]>,
     latency_ns_total: AtomicU64,
+    /// The longest command since this was taken last.
+    latency_ns_max: AtomicU64,
+    /// `GET`s of absent keys.
+    absent: AtomicU64,
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
     expired_keys: AtomicU64,
     reclaimed_collections: AtomicU64,
     protocol_errors: AtomicU64,
     refused_passwords: AtomicU64,
+    slow_commands: AtomicU64,
     /// Commands of the last second.
     per_second: AtomicU64,
     last_total: AtomicU64,
@@ -41,12 +46,15 @@ impl Metrics {
             calls: zeros(commands),
             latency: zeros(BUCKETS),
             latency_ns_total: zero(),
+            latency_ns_max: zero(),
+            absent: zero(),
             input_bytes: zero(),
             output_bytes: zero(),
             expired_keys: zero(),
             reclaimed_collections: zero(),
             protocol_errors: zero(),
             refused_passwords: zero(),
+            slow_commands: zero(),
             per_second: zero(),
             last_total: zero(),
         }
@@ -67,7 +75,23 @@ impl Metrics {
             self.latency_ns_total.fetch_add(total, Relaxed);
             let each = total / commands as u64;
             self.latency[bucket_of(each)].fetch_add(commands as u64, Relaxed);
+            // Looked at first: it seldom changes.
+            if each > self.latency_ns_max.load(Relaxed) {
+                self.latency_ns_max.fetch_max(each, Relaxed);
+            }
         }
+    }
+
+    /// Counts `GET`s of absent keys.
+    #[inline]
+    pub(crate) fn count_absent(&self, keys: usize) {
+        if keys > 0 {
+            self.absent.fetch_add(keys as u64, Relaxed);
+        }
+    }
+
+    pub(crate) fn absent(&self) -> u64 {
+        self.absent.load(Relaxed)
     }
 
     pub(crate) fn count_expired(&self, keys: u64) {
@@ -84,6 +108,14 @@ impl Metrics {
 
     pub(crate) fn count_refused_password(&self) {
         self.refused_passwords.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_slow(&self) {
+        self.slow_commands.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn slow_commands(&self) -> u64 {
+        self.slow_commands.load(Relaxed)
     }
 
     /// Calls of the command at a place of the table.
@@ -123,26 +155,24 @@ impl Metrics {
         self.refused_passwords.load(Relaxed)
     }
 
-    /// Nanoseconds of all commands together, and how many they were.
-    pub(crate) fn latency_total(&self) -> (u64, u64) {
-        let count = self.latency.iter().map(|bucket| bucket.load(Relaxed)).sum();
-        (self.latency_ns_total.load(Relaxed), count)
+    /// Nanoseconds of all commands together.
+    pub(crate) fn latency_ns_total(&self) -> u64 {
+        self.latency_ns_total.load(Relaxed)
     }
 
-    /// The nanoseconds that this share of the commands did not pass; 0 if there were none. At most
-    /// a quarter too high.
-    pub(crate) fn latency_ns(&self, share: f64) -> u64 {
-        let counts: Vec<u64> = self.latency.iter().map(|bucket| bucket.load(Relaxed)).collect();
-        let total: u64 = counts.iter().sum();
-        let wanted = (total as f64 * share).ceil() as u64;
-        let mut passed = 0;
-        for (bucket, count) in counts.iter().enumerate() {
-            passed += count;
-            if passed >= wanted && passed > 0 {
-                return bucket_end(bucket);
-            }
-        }
-        0
+    /// The longest command since this was called last, in nanoseconds.
+    pub(crate) fn take_latency_ns_max(&self) -> u64 {
+        self.latency_ns_max.swap(0, Relaxed)
+    }
+
+    /// The histogram of latencies since the start.
+    pub(crate) fn latencies(&self) -> Histogram {
+        Histogram(self.latency.iter().map(|bucket| bucket.load(Relaxed)).collect())
+    }
+
+    /// Calls of every command, by its place in the table.
+    pub(crate) fn all_calls(&self) -> Box<[u64]> {
+        self.calls.iter().map(|calls| calls.load(Relaxed)).collect()
     }
 
     /// Ends a second.
@@ -156,16 +186,56 @@ impl Metrics {
     pub(crate) fn reset(&self) {
         let one_by_one = [
             &self.latency_ns_total,
+            &self.latency_ns_max,
+            &self.absent,
             &self.input_bytes,
             &self.output_bytes,
             &self.expired_keys,
             &self.reclaimed_collections,
             &self.protocol_errors,
             &self.refused_passwords,
+            &self.slow_commands,
             &self.last_total,
         ];
         let all = self.calls.iter().chain(self.latency.iter()).chain(one_by_one);
         all.for_each(|counter| counter.store(0, Relaxed));
+    }
+}
+
+/// How many commands took how long.
+#[derive(Clone, Debug)]
+pub(crate) struct Histogram(Box<[u64]>);
+
+impl Histogram {
+    /// What was counted since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        // The counters may have begun again at zero meanwhile.
+        Self(self.0.iter().zip(&before.0).map(|(now, then)| now.saturating_sub(*then)).collect())
+    }
+
+    /// How many commands.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// How many commands took less than two to the power of `exponent` nanoseconds; it is at least 3.
+    pub(crate) fn below(&self, exponent: u32) -> u64 {
+        let buckets = (4 * (exponent as usize - 2)).min(BUCKETS);
+        self.0[..buckets].iter().sum()
+    }
+
+    /// The nanoseconds that this share of the commands did not pass; 0 if there were none. At most
+    /// a quarter too high.
+    pub(crate) fn percentile_ns(&self, share: f64) -> u64 {
+        let wanted = (self.count() as f64 * share).ceil() as u64;
+        let mut passed = 0;
+        for (bucket, count) in self.0.iter().enumerate() {
+            passed += count;
+            if passed >= wanted && passed > 0 {
+                return bucket_end(bucket);
+            }
+        }
+        0
     }
 }
 
@@ -199,12 +269,29 @@ mod tests {
     #[test]
     fn percentiles_are_a_quarter_off_at_most() {
         let metrics = Metrics::new(1);
-        assert_eq!(metrics.latency_ns(0.5), 0);
+        assert_eq!(metrics.latencies().percentile_ns(0.5), 0);
         for us in 1..=100 {
             metrics.count_batch(1, Duration::from_micros(us), 0, 0);
         }
-        let half = metrics.latency_ns(0.5);
+        let before = metrics.latencies();
+        let half = before.percentile_ns(0.5);
         assert!((50_000..63_000).contains(&half), "{half}");
-        assert!(metrics.latency_ns(0.99) >= 99_000);
+        assert!(before.percentile_ns(0.99) >= 99_000);
+        assert_eq!((metrics.take_latency_ns_max(), metrics.take_latency_ns_max()), (100_000, 0));
+        // What was before does not count.
+        metrics.count_batch(3, Duration::from_millis(9), 0, 0);
+        let since = metrics.latencies().since(&before);
+        assert_eq!(since.count(), 3);
+        assert!((3_000_000..3_750_000).contains(&since.percentile_ns(0.01)));
+    }
+
+    #[test]
+    fn buckets_end_at_powers_of_two() {
+        let metrics = Metrics::new(1);
+        for ns in [4095, 4096, 4097, 8191, 8192] {
+            metrics.count_batch(1, Duration::from_nanos(ns), 0, 0);
+        }
+        let latencies = metrics.latencies();
+        assert_eq!([11, 12, 13, 14, 60].map(|exponent| latencies.below(exponent)), [0, 1, 4, 5, 5]);
     }
 }

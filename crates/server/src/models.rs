@@ -73,6 +73,13 @@ fn largest(data: &Path) -> Option<(String, TableReport)> {
     tables.filter(|(_, t)| t.file_bytes <= TABLE_BYTES_MAX).max_by_key(|(_, table)| table.entries)
 }
 
+/// Memory of an index that keeps a key and a place of eight bytes for each block, as an index
+/// without a model does; about, because only the lengths of the table's first and last keys are known.
+fn plain_index_bytes(table: &TableReport) -> u64 {
+    let key_bytes = (table.smallest.len() + table.largest.len()) as u64 / 2;
+    u64::from(table.blocks) * (key_bytes + 8)
+}
+
 fn picture(keyspace: &str, model: &ModelReport) -> String {
     let (table, points) = (&model.table, &model.points);
     let first = points.first().map_or(0, |point| point.code);
@@ -93,7 +100,7 @@ fn picture(keyspace: &str, model: &ModelReport) -> String {
     format!(
         "{{\"keyspace\":\"{keyspace}\",\"table\":{},\"index\":\"{}\",\"entries\":{},\"keys\":{},\
          \"blocks\":{},\"segments\":{},\"index_bytes\":{},\"entries_per_block\":[{},{}],\
-         \"error_blocks_max\":{},\"starts_step\":{step},\"starts\":[{}],\"points\":[{dots}]}}",
+         \"plain_index_bytes\":{},\"error_blocks_max\":{},\"starts_step\":{step},\"starts\":[{}],\"points\":[{dots}]}}",
         table.id,
         table.index,
         table.entries,
@@ -103,6 +110,7 @@ fn picture(keyspace: &str, model: &ModelReport) -> String {
         table.index_resident_bytes,
         model.entries_per_block.1,
         model.entries_per_block.0,
+        plain_index_bytes(table),
         model.error_blocks_max,
         starts.join(","),
     )

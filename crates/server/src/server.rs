@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use parking_lot::RwLock;
@@ -13,11 +13,14 @@ use rhumb::Database;
 use tokio::sync::Notify;
 
 use crate::{
-    clients::Clients,
+    clients::{ClientInfo, Clients},
     command::{COMMANDS, Cursors},
     config::{Config, ConfigError},
     db::Databases,
     descriptors,
+    health::Health,
+    history::History,
+    log::{Event, Log},
     metrics::Metrics,
     models::Models,
     random::Random,
@@ -29,7 +32,9 @@ pub(crate) struct Server {
     pub(crate) databases: Databases,
     pub(crate) clients: Clients,
     pub(crate) cursors: Cursors,
+    pub(crate) log: Arc<Log>,
     pub(crate) metrics: Metrics,
+    pub(crate) history: History,
     pub(crate) models: Models,
     /// The password, if clients have to say one.
     password: RwLock<Option<Arc<[u8]>>>,
@@ -45,17 +50,47 @@ pub(crate) struct Server {
     stop: Notify,
 }
 
+/// Says what was started, and with which limits.
+fn tell_start(config: &Config, log: &Log) {
+    let limits = &config.limits;
+    let fields = [
+        ("version", env!("CARGO_PKG_VERSION").into()),
+        ("process", u64::from(std::process::id()).into()),
+        ("directory", config.data.display().to_string().into()),
+        ("listen", config.listen.to_string().into()),
+        ("fsync", config.fsync.name().into()),
+        ("memory_bytes", config.memory_bytes.into()),
+        ("clients_max", limits.clients.into()),
+        ("buffers_bytes_max", limits.buffers_bytes.into()),
+        ("slow_command_ms", config.slow_command_ms.into()),
+    ];
+    log.write(Event::Start, "rhumb begins to serve", &fields);
+}
+
 impl Server {
     /// Opens the data.
-    pub(crate) fn open(config: Config) -> Result<Self, crate::ServeError> {
+    pub(crate) fn open(config: Config, log: Arc<Log>) -> Result<Self, crate::ServeError> {
         let password = config.password()?;
         config.check(password.is_some())?;
+        tell_start(&config, &log);
+        let began = Instant::now();
+        let directory = || ("directory", config.data.display().to_string().into());
+        log.write(Event::RecoveryBegan, "opens the data", &[directory()]);
         let engine = Database::builder(&config.data)
             .memory_budget_bytes(config.memory_bytes)
             .memtable_bytes((config.memory_bytes / 8).clamp(1 << 20, 64 << 20))
             .open_files_max(descriptors::divide(config.limits.clients))
             .open()?;
-        let databases = Databases::open(engine, config.fsync)?;
+        let health = Arc::new(Health::new(Arc::clone(&log)));
+        let databases = Databases::open(engine, config.fsync, health)?;
+        let stats = databases.engine.stats();
+        let fields = [
+            directory(),
+            ("replayed_records", stats.replayed_records.into()),
+            ("table_bytes", stats.keyspaces.iter().map(|k| k.file_bytes).sum::<u64>().into()),
+            ("took", began.elapsed().into()),
+        ];
+        log.write(Event::RecoveryEnded, "the data are open", &fields);
         let mut random = Random::new();
         let run_id = (0..3).map(|_| format!("{:016x}", random.next())).collect::<String>();
         Ok(Self {
@@ -64,7 +99,9 @@ impl Server {
             databases,
             clients: Clients::default(),
             cursors: Cursors::default(),
+            log,
             metrics: Metrics::new(COMMANDS.len()),
+            history: History::default(),
             models: Models::default(),
             password: RwLock::new(password.map(Arc::from)),
             started: Instant::now(),
@@ -99,6 +136,40 @@ impl Server {
         self.config.check(password.is_some())?;
         *self.password.write() = password;
         Ok(())
+    }
+
+    /// Returns true if a command that took this long is to be told of.
+    #[inline]
+    pub(crate) fn is_slow(&self, took: Duration) -> bool {
+        let slow = self.config.slow_command_ms;
+        slow > 0 && took.as_millis() >= slow.into()
+    }
+
+    /// Tells of commands of a client that took long together: the name of the last one, how many
+    /// they were, and how many keys they name.
+    #[cold]
+    pub(crate) fn note_slow(
+        &self,
+        client: &ClientInfo,
+        name: &str,
+        (commands, keys): (usize, usize),
+        took: Duration,
+    ) {
+        client.was_slow.store(true, Ordering::Relaxed);
+        self.metrics.count_slow();
+        let fields = [
+            ("command", name.into()),
+            ("commands", commands.into()),
+            ("keys", keys.into()),
+            ("took", took.into()),
+            ("client", client.address.as_str().into()),
+        ];
+        self.log.write(Event::SlowCommand, "a command took long", &fields);
+    }
+
+    /// What is wrong with the server at this moment, one text each; nothing if all is well.
+    pub(crate) fn health_reasons(&self) -> Vec<String> {
+        self.databases.health.reasons(&self.databases.engine.stats())
     }
 
     /// Asks the server to end.

@@ -155,13 +155,15 @@ impl Session {
         self.note_command(COMMANDS.get);
         if from + 1 == frames.len() {
             // The usual one: nothing is collected for it.
-            command::get_run(databases, database, &[first.at(1)], most, out);
+            let (_, absent) = command::get_run(databases, database, &[first.at(1)], most, out);
             server.metrics.count(COMMANDS.get, 1);
+            server.metrics.count_absent(absent);
             return 1;
         }
         let keys: Vec<&[u8]> =
             commands.take_while(|args| is_get(*args)).map(|args| args.at(1)).collect();
-        let answered = command::get_run(databases, database, &keys, most, out);
+        let (answered, absent) = command::get_run(databases, database, &keys, most, out);
+        server.metrics.count_absent(absent);
         self.run_max =
             if answered < keys.len() { answered } else { (self.run_max * 2).min(RUN_MAX) };
         server.metrics.count(COMMANDS.get, answered);
@@ -206,7 +208,7 @@ impl Session {
                 self.run_max = 1;
                 return 0;
             }
-            Fault::from(error).write(out);
+            Fault::from(error).tell(&server.databases, out);
         }
         self.run_max = (self.run_max * 2).min(RUN_MAX);
         server.metrics.count(COMMANDS.set, sets);
@@ -250,6 +252,7 @@ impl Session {
             out.raw(&written[at - first..end - first]);
             at = replies.end;
             if let Err(error) = result {
+                server.databases.health.met(&error);
                 let fault = Fault::from(error);
                 (0..commands).for_each(|_| fault.write(out));
             }
@@ -264,6 +267,7 @@ impl Session {
         match server.databases.finish(submitted) {
             Ok(()) => (0..commands).for_each(|_| out.ok()),
             Err(error) => {
+                server.databases.health.met(&error);
                 let fault = Fault::from(error);
                 (0..commands).for_each(|_| fault.write(out));
             }

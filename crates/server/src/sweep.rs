@@ -94,7 +94,8 @@ fn reclaim(server: &Server, db: &Db, until: Instant) -> Result<bool> {
             if is_last {
                 batch.remove(&db.work, &mark);
             }
-            batch.commit()?;
+            let committed = batch.commit();
+            committed.inspect_err(|error| server.databases.note_failed_commit(error))?;
             if is_last {
                 break;
             }

@@ -56,15 +56,17 @@ pub(crate) async fn serve(
     assign: Assign,
 ) {
     loop {
-        let Ok((socket, from)) = listener.accept().await else {
-            tokio::time::sleep(crate::listen::ACCEPT_PAUSE).await;
-            continue;
+        let (socket, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                crate::listen::accept_failed(&server, &error).await;
+                continue;
+            }
         };
         crate::listen::prepare(&socket);
         let to = socket.local_addr().map_or(String::new(), |address| address.to_string());
-        let most = server.limits.read().clients;
         // Past the limit the socket is closed: no error can be said before the handshake.
-        let Some(info) = server.clients.enter(most, from.to_string(), to) else { continue };
+        let Some(info) = crate::listen::enter(&server, from.to_string(), to) else { continue };
         let (id, serving, acceptor) = (info.id, Arc::clone(&server), acceptor.clone());
         let serve = |socket, turn| serve_one(serving, acceptor, socket, info, turn);
         if assign.serve(socket, serve).is_err() {

@@ -317,7 +317,8 @@ impl<'s> Txn<'s> {
             let db = databases.numbered(number)?;
             let keyspace = space.of(db);
             if space == Space::Keys && db.count.is_kept() {
-                let change = change_of(db, &writes).inspect_err(|_| databases.forget_counts())?;
+                let change = change_of(db, &writes)
+                    .inspect_err(|error| databases.note_failed_commit(error))?;
                 db.count.change(change);
             }
             for (key, value) in writes {
@@ -327,7 +328,7 @@ impl<'s> Txn<'s> {
                 }
             }
         }
-        batch.commit().inspect_err(|_| databases.forget_counts())?;
+        batch.commit().inspect_err(|error| databases.note_failed_commit(error))?;
         databases.note_commit();
         for (number, key) in touched {
             databases.watches.touch(databases.database_of(number), &key);

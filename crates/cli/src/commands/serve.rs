@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, ValueEnum};
-use rhumb_server::{Config, Fsync, Ready, ServeError, parse_size};
+use rhumb_server::{Config, Fsync, LogFormat, LogLevel, Ready, ServeError, parse_size};
 
 use crate::{
     failure::{Failure, Outcome},
@@ -20,7 +20,8 @@ Examples:
 
 A file of options is TOML: data, listen, tls-listen, tls-cert,
 tls-key, unix, memory-bytes, fsync, requirepass-file, metrics,
-allow-open, threads, and a table [limits]. An option on the command line wins over the file.
+allow-open, threads, log-level, log-format, slow-command-ms, and a table
+[limits]. An option on the command line wins over the file.
 SIGTERM and SIGINT end the server once every client has its replies and the data are synced.";
 
 /// Serve Redis clients, until SIGTERM or SIGINT
@@ -60,6 +61,15 @@ pub(crate) struct Serve {
     /// Threads that serve connections [default: one for each core but one]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// How much the log on the standard error says [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<Level>,
+    /// How lines of the log are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<Format>,
+    /// Milliseconds from which on the log tells of a command; 0 for none [default: 100]
+    #[arg(long, value_name = "MS")]
+    slow_command_ms: Option<u64>,
     /// Serve other machines without a password
     #[arg(long)]
     allow_open: bool,
@@ -77,6 +87,48 @@ enum When {
     Everysec,
     /// When the operating system likes
     No,
+}
+
+/// How much the log says.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Level {
+    /// Failed writes, damage
+    Error,
+    /// Refused clients, wrong passwords and slow commands too
+    Warn,
+    /// The start, the end and changed settings too
+    Info,
+    /// Every connection too
+    Debug,
+}
+
+/// How lines of the log are written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs: a JSON object a line
+    Json,
+}
+
+impl From<Level> for LogLevel {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Error => Self::Error,
+            Level::Warn => Self::Warn,
+            Level::Info => Self::Info,
+            Level::Debug => Self::Debug,
+        }
+    }
+}
+
+impl From<Format> for LogFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Text => Self::Text,
+            Format::Json => Self::Json,
+        }
+    }
 }
 
 impl Serve {
@@ -106,6 +158,9 @@ impl Serve {
         config.metrics = self.metrics.or(config.metrics);
         config.threads = self.threads.unwrap_or(config.threads);
         config.allow_open |= self.allow_open;
+        config.log_level = self.log_level.map_or(config.log_level, Into::into);
+        config.log_format = self.log_format.map_or(config.log_format, Into::into);
+        config.slow_command_ms = self.slow_command_ms.unwrap_or(config.slow_command_ms);
         config.fsync = match self.fsync {
             None => config.fsync,
             Some(When::Always) => Fsync::Always,

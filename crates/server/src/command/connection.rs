@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     clients::{ClientInfo, describe},
+    log::Event,
     resp::Args,
 };
 
@@ -95,6 +96,8 @@ fn is_allowed(context: &Context<'_, '_>, user: &[u8], password: &[u8]) -> bool {
 fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Done {
     if !is_allowed(context, user, password) {
         context.server.metrics.count_refused_password();
+        let client = ("client", context.session.info.address.as_str().into());
+        context.server.log.write(Event::WrongPassword, "a client gave a wrong password", &[client]);
         return Err(WRONG_PASSWORD.into());
     }
     set_authenticated(context, true);

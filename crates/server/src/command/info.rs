@@ -92,13 +92,16 @@ fn memory_section(server: &Server) -> String {
 
 fn persistence_section(server: &Server) -> String {
     let stats = server.databases.engine.stats();
-    let status = if stats.failure.is_none() { "ok" } else { "err" };
+    let health = &server.databases.health;
+    let status = |is_failing: bool| if is_failing { "err" } else { "ok" }.to_owned();
+    let writes = status(health.are_writes_failing() || health.are_syncs_failing());
     lines([
         ("loading", "0".to_owned()),
         ("rdb_bgsave_in_progress", "0".to_owned()),
+        ("rdb_last_bgsave_status", status(stats.failure.is_some())),
         ("aof_enabled", "1".to_owned()),
         ("aof_rewrite_in_progress", "0".to_owned()),
-        ("aof_last_write_status", status.to_owned()),
+        ("aof_last_write_status", writes),
         ("appendfsync", server.databases.fsync().name().to_owned()),
     ])
 }
@@ -157,6 +160,10 @@ fn engine_section(server: &Server) -> String {
         ("tables_trained_reading", stats.tables_trained_reading.to_string()),
         ("trainings_refused", stats.trainings_refused.to_string()),
         ("stall_ns_max", stats.stall_ns_max.to_string()),
+        ("failed_writes", server.databases.health.failed_writes().to_string()),
+        ("failed_syncs", server.databases.health.failed_syncs().to_string()),
+        ("failed_reads", server.databases.health.failed_reads().to_string()),
+        ("damage_met", server.databases.health.damage_met().to_string()),
         ("failure", stats.failure.unwrap_or_default()),
     ])
 }

@@ -27,7 +27,7 @@ pub(crate) mod transactions;
 mod zset_range;
 mod zsets;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Instant};
 
 use crate::{
     config::Fsync,
@@ -73,6 +73,14 @@ impl From<String> for Fault {
 }
 
 impl Fault {
+    /// Writes the error reply of a command that failed, and remembers what the engine met.
+    pub(crate) fn tell(&self, databases: &Databases, out: &mut Reply) {
+        if let Self::Engine(error) = self {
+            databases.health.met(error);
+        }
+        self.write(out);
+    }
+
     /// Writes the error reply.
     pub(crate) fn write(&self, out: &mut Reply) {
         match self {
@@ -291,7 +299,7 @@ pub(crate) fn join(
         Ok(ticket) => session.note_joined(ticket, from..out.len()),
         Err(fault) => {
             out.truncate(from);
-            fault.write(out);
+            fault.tell(databases, out);
         }
     }
 }
@@ -304,7 +312,7 @@ pub(crate) fn execute(
     command: &Command,
     args: Args<'_>,
 ) {
-    let from = out.len();
+    let (from, began) = (out.len(), Instant::now());
     let locks = lock(&server.databases, &session.turn, command, args);
     let txn =
         Txn::new(&server.databases, server.databases.number(session.database), crate::db::now_ms());
@@ -314,7 +322,12 @@ pub(crate) fn execute(
     drop(locks);
     if let Err(fault) = done {
         out.truncate(from);
-        fault.write(out);
+        fault.tell(&server.databases, out);
+    }
+    let took = began.elapsed();
+    if server.is_slow(took) {
+        let keys = keys_of(command, args).count();
+        server.note_slow(&session.info, command.name, (1, keys), took);
     }
 }
 

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     glob,
+    log::Event,
     resp::{Args, Reply},
 };
 
@@ -37,6 +38,8 @@ pub(super) fn shutdown(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if !args.iter_from(1).all(|option| known.iter().any(|word| is_word(option, word))) {
         return Err(SYNTAX.into());
     }
+    let client = ("client", context.session.info.address.as_str().into());
+    context.server.log.write(Event::Stopping, "a client said SHUTDOWN", &[client]);
     context.server.stop();
     context.session.closing = true;
     Ok(())

@@ -4,6 +4,7 @@ use super::{Context, Done, Fault, SYNTAX, connection::wrong_part_arity, help, is
 use crate::{
     config::{Fsync, Limits},
     glob,
+    log::{Event, Value},
     resp::{Args, number::parse_i64},
     server::Server,
 };
@@ -155,6 +156,17 @@ fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
                 .set_password(&password)
                 .map_err(|error| Fault::from(format!("ERR CONFIG SET failed - {error}")))?,
         }
+    }
+    let client = context.session.info.address.as_str();
+    for at in (2..args.len()).step_by(2) {
+        let name = String::from_utf8_lossy(args.at(at)).to_ascii_lowercase();
+        let value = match name.as_str() {
+            "requirepass" => "(not shown)".into(),
+            _ => String::from_utf8_lossy(args.at(at + 1)),
+        };
+        let fields =
+            [("setting", name.into()), ("value", Value::Text(value)), ("client", client.into())];
+        server.log.write(Event::ConfigChanged, "a client changed a setting", &fields);
     }
     Ok(())
 }

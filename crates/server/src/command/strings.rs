@@ -24,52 +24,67 @@ use crate::{
 pub(crate) const STRING_BYTES_MAX: usize = 512 << 20;
 
 /// Replies to `GET` of each of the keys, which are read together, until the replies are `most`
-/// bytes; returns how many were answered.
+/// bytes; returns how many were answered, and how many of those keys were absent.
 pub(crate) fn get_run(
     databases: &Databases,
     database: usize,
     keys: &[&[u8]],
     most: usize,
     out: &mut Reply,
-) -> usize {
+) -> (usize, usize) {
     let now_ms = crate::db::now_ms();
+    let mut absent = 0;
+    let mut reply = |value: Option<&[u8]>, out: &mut Reply| {
+        absent += usize::from(!reply_value(value, now_ms, out));
+    };
     let values = (|| {
         let db = databases.numbered(databases.number(database))?;
         if let [key] = keys {
-            reply_value(db.keys.get(key)?.as_deref(), now_ms, out);
+            reply(db.keys.get(key)?.as_deref(), out);
             return Ok(None);
         }
         db.keys.multi_get(keys).map(Some)
     })();
     match values {
-        Ok(None) => 1,
+        Ok(None) => (1, absent),
         Ok(Some(values)) => {
             let mut answered = 0;
             for value in &values {
-                reply_value(value.as_deref(), now_ms, out);
+                reply(value.as_deref(), out);
                 answered += 1;
                 if out.len() >= most {
                     break;
                 }
             }
-            answered
+            (answered, absent)
         }
         Err(error) => {
+            databases.health.met(&error);
             let fault = Fault::from(error);
             keys.iter().for_each(|_| fault.write(out));
-            keys.len()
+            (keys.len(), 0)
         }
     }
 }
 
-fn reply_value(value: Option<&[u8]>, now_ms: u64, out: &mut Reply) {
-    let Some(value) = value else { return out.null() };
-    match decode_head(value) {
-        Some((_, expires, _)) if expires != 0 && expires <= now_ms => out.null(),
+/// Replies to `GET`; returns false if the key is absent.
+fn reply_value(value: Option<&[u8]>, now_ms: u64, out: &mut Reply) -> bool {
+    let head = value.map(decode_head);
+    let value = value.unwrap_or_default();
+    let Some(head) = head else {
+        out.null();
+        return false;
+    };
+    match head {
+        Some((_, expires, _)) if expires != 0 && expires <= now_ms => {
+            out.null();
+            return false;
+        }
         Some((Kind::String, _, body)) => out.bulk(&value[body..]),
         Some(_) => out.error(WRONG_TYPE),
         None => out.error("ERR an entry is not as the server writes it"),
     }
+    true
 }
 
 /// Pairs of a key and its new string, in the order of the commands that they came in.
@@ -86,7 +101,8 @@ fn lock_pairs<'s>(databases: &'s Databases, pairs: &Pairs<'_>) -> Held<'s> {
 pub(crate) fn set_run(databases: &Databases, database: usize, pairs: &Pairs<'_>) -> Result<()> {
     let _locks = lock_pairs(databases, pairs);
     let number = databases.number(database);
-    encode_pairs(databases, number, pairs)?.commit().inspect_err(|_| databases.forget_counts())?;
+    let committed = encode_pairs(databases, number, pairs)?.commit();
+    committed.inspect_err(|error| databases.note_failed_commit(error))?;
     databases.note_commit();
     touch_pairs(databases, number, pairs);
     Ok(())

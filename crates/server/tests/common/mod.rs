@@ -204,6 +204,17 @@ pub(crate) fn start() -> (tempfile::TempDir, Running, Client) {
     (dir, server, client)
 }
 
+/// What a page of the metrics' address says: the status and the body.
+pub(crate) fn http(server: &Running, path: &str) -> (u16, String) {
+    let mut stream = Client::socket(server.metrics_address().expect("metrics are served"));
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    (status.expect("a status"), body.expect("a body"))
+}
+
 /// Waits until `done`, which the server's background brings about.
 #[track_caller]
 pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {

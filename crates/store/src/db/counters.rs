@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub(crate) compacted_written_bytes: AtomicU64,
     pub(crate) failed_jobs: AtomicU64,
     pub(crate) failed_removals: AtomicU64,
+    /// Records of the log that opening the database replayed.
+    pub(crate) replayed_records: AtomicU64,
     /// The most writers that one commit served since the last flush.
     pub(crate) writers: AtomicUsize,
     pub(crate) tables_trained: AtomicU64,

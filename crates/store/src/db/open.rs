@@ -122,6 +122,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         options,
         tables,
     });
+    core.counters.replayed_records.store(recovery.records, Ordering::Relaxed);
     // What was replayed may not have been durable: it goes to tables before anything is promised.
     while core.flush_oldest()? {}
     core.forget_old_logs()?;
@@ -426,13 +427,15 @@ impl Core {
 }
 
 /// The number in the name of a file of the database; `None` for the lock, `CURRENT` and anything
-/// that is not the database's. No file of the database has a number that leaves no next one.
+/// that is not the database's: `1.log` is somebody else's, and is not removed. No file of the
+/// database has a number that leaves no next one.
 fn file_number(name: &str) -> Option<FileId> {
     let digits = match name.split_once('.') {
         Some((digits, "sst" | "set" | "val" | "log")) => digits,
         _ => name.strip_prefix("MANIFEST-")?,
     };
-    digits.parse().ok().filter(|id| *id < FILE_ID_END)
+    let is_ours = |id: &FileId| *id < FILE_ID_END && format!("{id:06}") == digits;
+    digits.parse().ok().filter(is_ours)
 }
 
 #[cfg(test)]
@@ -443,7 +446,10 @@ mod tests {
     fn numbers_in_names_leave_a_next_one() {
         assert_eq!(file_number("000012.sst"), Some(12));
         assert_eq!(file_number("MANIFEST-000007"), Some(7));
-        for name in ["LOCK", "CURRENT", "x.log", "18446744073709551615.log"] {
+        let others = ["1.log", "+00012.log", "0000012.log", "MANIFEST-7", "20240115.log.gz"];
+        for name in
+            others.into_iter().chain(["LOCK", "CURRENT", "x.log", "18446744073709551615.log"])
+        {
             assert_eq!(file_number(name), None);
         }
     }

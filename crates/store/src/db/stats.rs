@@ -58,6 +58,8 @@ pub struct Stats {
     pub written_entries: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
+    /// Records of the log that opening the database replayed: writes that no table held yet.
+    pub replayed_records: u64,
     /// Memtables flushed.
     pub flushes: u64,
     /// Bytes of flushed tables.
@@ -197,6 +199,7 @@ impl Core {
             read_buffer_bytes: self.tables.reads.buffer_bytes(),
             written_entries: get(&counters.written_entries),
             log_syncs: get(&counters.log_syncs),
+            replayed_records: get(&counters.replayed_records),
             flushes: get(&counters.flushes),
             flushed_bytes: get(&counters.flushed_bytes),
             compactions: get(&counters.compactions),
