@@ -9,6 +9,7 @@
 //! 2. Entries are ordered by sub-tree, key, and newest first.
 //! 3. Entries are inserted by one thread at a time, and never removed.
 
+mod dead;
 mod entry;
 mod filter;
 mod learned;
@@ -18,16 +19,22 @@ mod tests;
 mod trees;
 mod version;
 
-pub(crate) use self::entry::MemEntry;
-use self::{filter::Filter, learned::Learned, skiplist::SkipList, trees::Trees, version::Version};
+use self::{
+    dead::DeadRuns, filter::Filter, learned::Learned, skiplist::SkipList, trees::Trees,
+    version::Version,
+};
+pub(crate) use self::{
+    dead::{Asked, Stretch},
+    entry::MemEntry,
+};
 use crate::{
     log::{
         Lsn,
-        batch::{BatchOp, RangeEnd},
+        batch::{BatchOp, BatchOps, RangeEnd},
         creation::Creation,
     },
     options::MemtableKind,
-    ranges::{RangeLog, Ranges, Span, Tombstone},
+    ranges::{KeySpan, RangeLog, Ranges, Span, Tombstone},
     slice::Slice,
     sync::primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering},
     types::{FileId, Kind, SeqNo, TreeId},
@@ -57,6 +64,27 @@ impl<'a> Limit<'a> {
     }
 }
 
+/// What a cursor for one reader takes: of each key the newest version that the reader sees.
+struct Pick {
+    /// The reader's number.
+    seq: SeqNo,
+    /// The most keys to take.
+    most: usize,
+    /// Keys and versions that were looked at and not taken.
+    passed: u64,
+    /// There may be more: nothing was taken for so long that what there is was given first.
+    is_cut: bool,
+}
+
+impl Pick {
+    /// Returns true if what was taken is to be given before more is looked for.
+    #[inline]
+    fn is_enough(&mut self, taken: usize) -> bool {
+        self.is_cut = taken > 0 && taken < self.most && self.passed >= PASSED_MAX;
+        taken >= self.most || self.is_cut
+    }
+}
+
 /// What a memtable is made of.
 enum Entries {
     Learned(Learned),
@@ -76,6 +104,14 @@ macro_rules! each {
 /// What a new partition takes besides its name, here and among the sub-trees, about.
 const CREATION_BYTES: usize = 512;
 
+/// A cursor for one reader gives what it has taken once it has passed this many keys and versions
+/// that the reader does not see: as many as it takes on average.
+const PASSED_MAX: u64 = 64;
+
+/// The most keys that are searched for what came in since a stretch was walked: more than walks
+/// record at once, and few enough that no walk waits for it.
+const SEARCHED_MAX: usize = 4096;
+
 /// What the range tombstones of a sub-tree take at least.
 const RANGE_LOG_BYTES: usize = 2 << 10;
 
@@ -86,9 +122,15 @@ pub(crate) struct Memtable {
     /// Set with the first range tombstone, so that other reads look no further.
     has_ranges: AtomicBool,
     ranges: Trees<RangeLog>,
+    /// Where walks found nothing living.
+    dead: DeadRuns,
+    /// Entries that walks stepped over, of this memtable and all others of the database.
+    passed: Arc<AtomicU64>,
     /// Bytes of the filter, the records and the range tombstones.
     bytes: AtomicUsize,
-    /// Of the entries.
+    /// The least number of an entry; the greatest number there is while there is none.
+    first_entry: AtomicU64,
+    /// The greatest number of an entry.
     last_entry: AtomicU64,
     /// Of the range tombstones.
     last_range: AtomicU64,
@@ -111,7 +153,8 @@ impl Memtable {
     }
 
     /// An empty memtable that follows this one: where this one has learned, it knows from the start
-    /// where keys will be. Otherwise as [`Memtable::new`].
+    /// where keys will be, and it takes over what walks found out. No write is on its way.
+    /// Otherwise as [`Memtable::new`].
     pub(crate) fn successor(&self, log: Option<LogFloor>, bytes_max: u64) -> Self {
         let entries = match &self.entries {
             Entries::Learned(before) => {
@@ -120,7 +163,8 @@ impl Memtable {
             }
             Entries::SkipList(_) => Entries::SkipList(Box::new(SkipList::new())),
         };
-        Self::of(entries, log, bytes_max)
+        let dead = self.dead.successor(self.last_seq());
+        Self { dead, passed: Arc::clone(&self.passed), ..Self::of(entries, log, bytes_max) }
     }
 
     fn of(entries: Entries, log: Option<LogFloor>, bytes_max: u64) -> Self {
@@ -131,6 +175,9 @@ impl Memtable {
             filter,
             has_ranges: AtomicBool::new(false),
             ranges: Trees::new(),
+            dead: DeadRuns::default(),
+            passed: Arc::default(),
+            first_entry: AtomicU64::new(SeqNo::MAX),
             last_entry: AtomicU64::new(0),
             last_range: AtomicU64::new(0),
             log,
@@ -165,9 +212,81 @@ impl Memtable {
         self.last_entry.load(Ordering::Relaxed)
     }
 
-    /// Accounts for a record whose operations are about to be inserted.
-    pub(crate) fn charge_record(&self, record: &Arc<[u8]>) {
-        self.bytes.fetch_add(record.len() + 32, Ordering::Relaxed);
+    /// Accounts for a record whose operations have been inserted, and no reader sees yet: what was
+    /// found dead where it has values is not any more.
+    #[inline]
+    pub(crate) fn finish_record(&self, record: &Arc<[u8]>, operations: BatchOps<'_>) {
+        // With `record_dead`: a walk that announces a stretch before this finds the values in it,
+        // and one that does so after this is heard of here.
+        self.bytes.fetch_add(record.len() + 32, Ordering::AcqRel);
+        for operation in operations {
+            if !self.dead.may_have_any() {
+                return;
+            }
+            if operation.kind == Kind::Value && self.dead.may_have(operation.tree) {
+                self.dead.revive(operation.tree, operation.key(record));
+            }
+        }
+    }
+
+    /// A stretch of keys of a sub-tree where a reader at `seq`, who reads this memtable and older
+    /// ones, sees nothing. O(log stretches).
+    #[inline]
+    pub(crate) fn dead_stretch(
+        &self,
+        tree: TreeId,
+        asked: Asked<'_>,
+        seq: SeqNo,
+    ) -> Option<Stretch> {
+        self.dead.find(tree, asked, seq)
+    }
+
+    /// Takes note of a stretch in which a reader at `seq`, who reads this memtable and older ones,
+    /// saw nothing living: later ones pass it at once. O(keys of the memtable in it that are in no
+    /// other).
+    pub(crate) fn record_dead(self: &Arc<Self>, tree: TreeId, stretch: Stretch, seq: SeqNo) {
+        let Some(announcement) = self.dead.announce(tree, stretch, seq) else { return };
+        self.bytes.fetch_add(0, Ordering::AcqRel);
+        let newest = self.newest_of_dead(tree, &announcement.parts);
+        self.dead.finish(tree, &announcement, newest);
+    }
+
+    /// The greatest number of a tombstone in these parts, which are all that the memtable has
+    /// there; 0 if it has nothing. None if it has a value, or too much to be searched.
+    fn newest_of_dead(self: &Arc<Self>, tree: TreeId, parts: &[KeySpan]) -> Option<SeqNo> {
+        let (mut newest, mut searched) = (0, 0);
+        for (from, to) in parts {
+            let mut cursor = MemCursor::newest(Arc::clone(self), tree, SeqNo::MAX);
+            cursor.seek(from, SeqNo::MAX);
+            while let Some(entry) = cursor.entry() {
+                if to.as_ref().is_some_and(|to| *entry.key() >= **to) {
+                    break;
+                }
+                searched += 1;
+                if entry.kind() != Kind::Tombstone || searched > SEARCHED_MAX {
+                    return None;
+                }
+                newest = newest.max(entry.seq());
+                cursor.advance();
+            }
+        }
+        Some(newest)
+    }
+
+    /// To be called before a sub-tree gets entries of the number `seq` past the memtable, and
+    /// before a reader can see them: what was found dead may not be any more.
+    pub(crate) fn forget_dead(&self, tree: TreeId, seq: SeqNo) {
+        self.dead.forget(tree, seq);
+    }
+
+    /// Counts entries that a walk stepped over.
+    pub(crate) fn note_passed(&self, entries: u64) {
+        self.passed.fetch_add(entries, Ordering::Relaxed);
+    }
+
+    /// The entries that walks of the database stepped over since it was opened.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
     }
 
     /// Takes note of new partitions.
@@ -192,6 +311,9 @@ impl Memtable {
         }
         self.filter.add(operation.key(record));
         // One thread at a time is here.
+        if seq < self.first_entry.load(Ordering::Relaxed) {
+            self.first_entry.store(seq, Ordering::Relaxed);
+        }
         self.last_entry.store(seq.max(self.last_entry.load(Ordering::Relaxed)), Ordering::Relaxed);
         each!(&self.entries, entries => entries.insert(record, operation, seq));
     }
@@ -311,6 +433,13 @@ impl Memtable {
         each!(&self.entries, entries => entries.get(tree, key, seq))
     }
 
+    /// Returns true if a reader at `seq` may see an entry of `tree` that lies here. O(log n).
+    pub(crate) fn may_show(&self, tree: TreeId, seq: SeqNo) -> bool {
+        // What the reader sees was inserted before it got its number, and so was the least one
+        // noted.
+        self.first_entry.load(Ordering::Relaxed) <= seq && self.has_entries_of(tree)
+    }
+
     /// Whether any entry or range tombstone of `tree` lies here. O(log n).
     pub(crate) fn contains_tree(&self, tree: TreeId) -> bool {
         self.has_entries_of(tree) || self.has_ranges_of(tree)
@@ -420,16 +549,45 @@ pub(crate) struct MemCursor {
     refill: usize,
     first: usize,
     forward: bool,
+    /// There may be entries after those of the run.
+    has_more: bool,
+    /// The number of the one reader whose versions are wanted; all versions without.
+    reader: Option<SeqNo>,
+    /// Keys and versions that were looked at and that the reader does not see.
+    passed: u64,
 }
 
 impl MemCursor {
-    /// A cursor that stands nowhere yet.
+    /// A cursor over all versions of all keys, that stands nowhere yet.
     pub(crate) fn new(table: Arc<Memtable>, tree: TreeId) -> Self {
         let run = match &table.entries {
             Entries::Learned(_) => Run::Versions(Vec::new()),
             Entries::SkipList(_) => Run::Cloned(Vec::new()),
         };
-        Self { table, tree, run, at: 0, refill: REFILL_MIN, first: REFILL_MIN, forward: true }
+        Self {
+            table,
+            tree,
+            run,
+            at: 0,
+            refill: REFILL_MIN,
+            first: REFILL_MIN,
+            forward: true,
+            has_more: false,
+            reader: None,
+            passed: 0,
+        }
+    }
+
+    /// A cursor over the newest version of each key that a reader at `seq` sees, tombstones
+    /// included. It steps over no other version: however often a key was written, it costs O(log
+    /// versions).
+    pub(crate) fn newest(table: Arc<Memtable>, tree: TreeId, seq: SeqNo) -> Self {
+        Self { reader: Some(seq), ..Self::new(table, tree) }
+    }
+
+    /// The keys and versions that were looked at for a reader who does not see them.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed
     }
 
     /// Says how many entries will be wanted after a seek, about.
@@ -480,6 +638,7 @@ impl MemCursor {
     pub(crate) fn end(&mut self) {
         self.run = Run::Cloned(Vec::new());
         self.at = 0;
+        self.has_more = false;
     }
 
     /// The newest sequence number of an entry of the memtable.
@@ -502,7 +661,7 @@ impl MemCursor {
     #[inline]
     pub(crate) fn advance(&mut self) {
         self.at += 1;
-        if self.at >= self.run.len() && self.run.len() >= self.refill {
+        if self.at >= self.run.len() && self.has_more {
             self.go_on();
         }
     }
@@ -522,6 +681,9 @@ impl MemCursor {
     fn fill(&mut self, limit: Option<Limit<'_>>) {
         let Self { tree, refill, forward, .. } = *self;
         self.at = 0;
+        if let Some(seq) = self.reader {
+            return self.fill_newest(limit, seq);
+        }
         self.run = match &self.table.entries {
             Entries::Learned(entries) => Run::Versions(match limit {
                 Some(from) if forward => entries.read(tree, from, refill),
@@ -532,5 +694,24 @@ impl MemCursor {
                 before => entries.read_back(tree, before, refill),
             }),
         };
+        self.has_more = self.run.len() >= refill;
+    }
+
+    /// As [`MemCursor::fill`], for a reader at `seq`.
+    fn fill_newest(&mut self, limit: Option<Limit<'_>>, seq: SeqNo) {
+        let Self { tree, refill, forward, .. } = *self;
+        let mut pick = Pick { seq, most: refill, passed: 0, is_cut: false };
+        self.run = match &self.table.entries {
+            Entries::Learned(entries) => Run::Versions(match limit {
+                Some(from) if forward => entries.read_newest(tree, from, &mut pick),
+                before => entries.read_newest_back(tree, before, &mut pick),
+            }),
+            Entries::SkipList(entries) => Run::Cloned(match limit {
+                Some(from) if forward => entries.read_newest(tree, from, &mut pick),
+                before => entries.read_newest_back(tree, before, &mut pick),
+            }),
+        };
+        self.passed += pick.passed;
+        self.has_more = self.run.len() >= refill || pick.is_cut;
     }
 }

@@ -48,6 +48,13 @@ impl Retain {
         newer.any(|removed| self.stratum_of(*removed) == self.stratum_of(seq))
     }
 
+    /// Returns true if no snapshot sees anything older than a write, so that its tombstone is
+    /// needed only while there is something older at all.
+    #[inline]
+    pub(crate) fn is_oldest_seen(&self, seq: SeqNo) -> bool {
+        self.stratum_of(seq) == 0
+    }
+
     /// The live snapshots, ascending.
     pub(crate) fn snapshots(&self) -> &[SeqNo] {
         &self.snapshots

@@ -12,7 +12,7 @@ use crate::{
     ranges::{HiddenRuns, HiddenRunsBuilder, Sweep, newest_of},
     sync::primitive::{Arc, Ordering},
     table::{IndexKind, SharedWriter, TableWriter},
-    types::SeqNo,
+    types::{Kind, SeqNo},
     version::edit::Edit,
 };
 
@@ -65,6 +65,10 @@ impl Core {
             let mut writer = TableWriter::create(&self.tables, self.new_file_id(), &options);
             retain.next_run();
             let hidden = write_tree(memtable, &tree, &mut retain, &mut writer)?;
+            if writer.is_empty() {
+                // All that was put in was taken out again.
+                continue;
+            }
             let meta = match tree.is_partition {
                 false => writer.finish()?,
                 true => writer.finish_into(|| self.shared_writer(&mut shared))?,
@@ -129,14 +133,17 @@ impl Core {
     }
 }
 
-/// Writes what a memtable has of a sub-tree, but for what range tombstones hide from everyone. Returns what
-/// they hide from the newest readers.
+/// Writes what a memtable has of a sub-tree, but for what range tombstones hide from everyone, and
+/// for tombstones that have nothing to hide: what was put in and taken out again in one memtable's
+/// time leaves nothing behind, as in a queue. Returns what they hide from the newest readers.
 fn write_tree(
     memtable: &Arc<Memtable>,
     tree: &Tree,
     retain: &mut Retain,
     writer: &mut TableWriter,
 ) -> Result<HiddenRuns> {
+    // Memtables are flushed in order: what is older than this one is in the levels.
+    let levels = tree.levels.get();
     let ranges = memtable.retained_ranges(tree.id, retain.snapshots());
     let (mut over, mut hidden) = (Sweep::new(&ranges), HiddenRunsBuilder::default());
     let mut cursor = MemCursor::new(Arc::clone(memtable), tree.id);
@@ -145,7 +152,10 @@ fn write_tree(
         let removed = over.seqs(entry.key());
         let is_hidden = retain.is_hidden(entry.seq(), removed);
         let stays = retain.judge(entry.key(), entry.seq(), entry.kind());
-        if let Some(seq) = stays.filter(|_| !is_hidden) {
+        let is_vain = entry.kind() == Kind::Tombstone
+            && retain.is_oldest_seen(entry.seq())
+            && !levels.may_hold(entry.key());
+        if let Some(seq) = stays.filter(|_| !is_hidden && !is_vain) {
             writer.add(entry.key(), seq, entry.kind(), entry.value())?;
             if !ranges.is_empty() {
                 hidden.note(entry.key(), seq, newest_of(removed, SeqNo::MAX));
@@ -155,7 +165,6 @@ fn write_tree(
     }
     // Everything that a range tombstone without an end can hide is in this table or older ones; and in
     // those is nothing that is not in the levels: memtables are flushed in order.
-    let levels = tree.levels.get();
     let largest = levels.all().map(|(_, table)| &*table.meta().largest).max();
     let last = largest.max(writer.last_key()).unwrap_or_default();
     let closed = ranges.closed(last);

@@ -188,6 +188,7 @@ impl Core {
         catalog.commit(self, edits)?;
         self.snapshots.while_none_begins(|| {
             for tree in &trees {
+                self.mem.get().active.forget_dead(tree.id, seq);
                 let new = opened.iter().filter(|(of, ..)| Arc::ptr_eq(of, tree));
                 let add: Vec<_> =
                     new.map(|(_, level, table)| (*level, Arc::clone(table))).collect();

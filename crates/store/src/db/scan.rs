@@ -96,7 +96,7 @@ impl Keyspace {
         let sources = Box::new(move |access| {
             let mut sources = SourceSet::default();
             sources.sources.reserve(levels.zero.len() + levels.sorted.len() + 3);
-            add_sources(&view, id, &levels, this.access(access), &mut sources);
+            add_sources(&view, id, &levels, seq, this.access(access), &mut sources);
             Inputs::Sources(sources)
         });
         (sources, seq)

@@ -56,6 +56,10 @@ pub struct Stats {
     pub read_buffer_bytes: u64,
     /// Entries written, tombstones included.
     pub written_entries: u64,
+    /// Entries that scans, and looks for a first or last key, stepped over without returning them:
+    /// tombstones, older versions, and what is newer than the reader. Counted when an iterator is
+    /// dropped.
+    pub passed_entries: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
     /// Records of the log that opening the database replayed: writes that no table held yet.
@@ -198,6 +202,7 @@ impl Core {
             read_buffers: self.tables.reads.buffers_in_use(),
             read_buffer_bytes: self.tables.reads.buffer_bytes(),
             written_entries: get(&counters.written_entries),
+            passed_entries: view.active.passed(),
             log_syncs: get(&counters.log_syncs),
             replayed_records: get(&counters.replayed_records),
             flushes: get(&counters.flushes),

@@ -385,10 +385,11 @@ fn number_records(group: &[Arc<Pending>], mut seq: SeqNo) -> Result<Vec<Arc<[u8]
 /// Inserts all operations of a record that was built here or checked before, numbered from `seq`; returns
 /// the number after the last.
 pub(crate) fn insert_record(memtable: &Memtable, record: &Arc<[u8]>, mut seq: SeqNo) -> SeqNo {
-    memtable.charge_record(record);
-    for operation in Batch::built(record).ops() {
+    let batch = Batch::built(record);
+    for operation in batch.ops() {
         memtable.insert(record, &operation, seq);
         seq += 1;
     }
+    memtable.finish_record(record, batch.ops());
     seq
 }

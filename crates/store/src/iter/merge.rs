@@ -10,6 +10,7 @@ use std::{
 use super::{
     partitions::PartitionWalk,
     source::{Skip, Source, Start},
+    trail::{Trail, Trees},
 };
 use crate::{
     error::Result,
@@ -28,6 +29,8 @@ const STEPS_MAX: u32 = 8;
 #[derive(Default)]
 pub(crate) struct SourceSet {
     pub(crate) sources: Vec<Source>,
+    /// Which sub-trees they are of.
+    pub(super) trees: Trees,
     /// Those of each sub-tree that has some.
     views: Vec<RangeView>,
     /// For each source, which of them lie over its entries. Not kept while there are none at all.
@@ -107,6 +110,8 @@ pub(crate) struct Merge {
     phase: Phase,
     /// The partitions behind these sources.
     partitions: Option<PartitionWalk>,
+    /// The dead keys that are being stepped over.
+    trail: Trail,
 }
 
 enum Phase {
@@ -131,7 +136,7 @@ impl Merge {
                 (walk.next_sources(forward).unwrap_or_default(), Some(walk))
             }
         };
-        let SourceSet { sources, views, over } = set;
+        let SourceSet { sources, trees, views, over } = set;
         let order = Vec::with_capacity(sources.len());
         Self {
             sources,
@@ -146,6 +151,7 @@ impl Merge {
             expected: 0,
             phase: Phase::Fresh,
             partitions,
+            trail: Trail::new(trees, seq, forward),
         }
     }
 
@@ -187,6 +193,9 @@ impl Merge {
 
     fn start_sources(&mut self) -> Result<()> {
         let mut waiting = Vec::new();
+        if let Some(start) = self.trail.begin(&self.start) {
+            self.start = start;
+        }
         self.meet_start();
         for (at, source) in self.sources.iter_mut().enumerate() {
             source.expect(self.expected);
@@ -265,6 +274,80 @@ impl Merge {
         }
     }
 
+    /// As [`Merge::advance`] from one of many versions of a key: the source under the walk goes
+    /// past those that a reader at `seq` does not see, or without a number past all. See
+    /// [`Source::pass_versions`].
+    pub(crate) fn pass_versions(&mut self, seq: Option<SeqNo>) -> Result<Progress<()>> {
+        let Some(&top) = self.order.first() else { return self.advance() };
+        if matches!(self.phase, Phase::Moving(_)) {
+            return self.advance();
+        }
+        match self.sources[top].pass_versions(seq, self.forward)? {
+            Step::Ready => self.settle_top(),
+            Step::Need(block) => {
+                self.phase = Phase::Moving(block);
+                Ok(self.need(top, block))
+            }
+        }
+    }
+
+    /// Counts an entry that the walk steps over.
+    #[inline]
+    pub(super) fn note_passed(&mut self) {
+        self.trail.count(1);
+    }
+
+    /// The walk stepped over a dead key. Returns true if it is to go on with [`Merge::pass_dead`].
+    pub(super) fn note_dead(&mut self, key: &[u8]) -> bool {
+        self.trail.note_dead(key, self.order.first().copied())
+    }
+
+    /// The walk stands on the entry under it, or on this key.
+    #[inline]
+    pub(super) fn note_living(&mut self, key: Option<&[u8]>) {
+        let Self { trail, sources, order, .. } = self;
+        let top = || order.first().map(|&top| sources[top].key());
+        if let Some(key) = key.or_else(top) {
+            trail.note_living(key);
+        }
+    }
+
+    /// The walk has ended; `key` was the last that was not there.
+    pub(super) fn note_end(&mut self, key: &[u8]) {
+        self.trail.end(key);
+    }
+
+    /// As [`Merge::advance`] from a dead key in a stretch of which it is known that nothing lives
+    /// there: all sources of its sub-tree go past it.
+    pub(super) fn pass_dead(&mut self) -> Result<Progress<()>> {
+        let Some((stretch, start, first, end)) = self.trail.take_pass() else {
+            return self.advance();
+        };
+        let end = end.min(self.sources.len());
+        // The walk stands nowhere until all of them are there.
+        self.order.clear();
+        let mut waiting = Vec::new();
+        for (at, source) in self.sources.iter_mut().enumerate().take(end).skip(first) {
+            let is_inside = match self.forward {
+                true => *source.key() < *stretch.to,
+                false => *source.key() >= *stretch.from,
+            };
+            if !source.is_valid() || !is_inside {
+                continue;
+            }
+            if let Step::Need(block) = source.start(&start)? {
+                waiting.push((at, block));
+            }
+        }
+        self.phase = Phase::Starting(waiting);
+        self.go_on_starting()
+    }
+
+    fn count_passed(&mut self) {
+        let passed = self.sources.iter().map(Source::passed).sum();
+        self.trail.count(passed);
+    }
+
     /// Stands on the first entry once no source waits, if there is one in this partition or behind it.
     fn go_on_starting(&mut self) -> Result<Progress<()>> {
         while let Phase::Starting(waiting) = &self.phase {
@@ -283,6 +366,8 @@ impl Merge {
     fn open_partition(&mut self) -> Result<bool> {
         let next = self.partitions.as_mut().and_then(|walk| walk.next_sources(self.forward));
         let Some(set) = next else { return Ok(false) };
+        self.count_passed();
+        self.trail.enter(set.trees);
         (self.sources, self.views, self.over) = (set.sources, set.views, set.over);
         self.start = if self.forward { Start::First } else { Start::Last };
         self.start_sources()?;
@@ -434,7 +519,7 @@ impl Merge {
     }
 
     /// Whether a key is one that the walk is left before.
-    fn is_beyond(&self, key: &[u8]) -> bool {
+    pub(super) fn is_beyond(&self, key: &[u8]) -> bool {
         let order = match &self.end {
             Bound::Unbounded => return false,
             Bound::Included(end) | Bound::Excluded(end) => compare_keys(key, end),
@@ -473,5 +558,11 @@ impl Merge {
             return Ok(Progress::Done(()));
         }
         self.go_on_starting()
+    }
+}
+
+impl Drop for Merge {
+    fn drop(&mut self) {
+        self.count_passed();
     }
 }

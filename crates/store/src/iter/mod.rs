@@ -10,6 +10,7 @@ pub(crate) mod source;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
+mod trail;
 pub(crate) mod walk;
 
 use std::ops::Bound;

@@ -15,22 +15,25 @@ use crate::{
     ranges::RangeView,
     sync::primitive::Arc,
     table::{Access, TableCursor},
-    types::TreeId,
+    types::{SeqNo, TreeId},
     version::levels::Levels,
 };
 
-/// Adds the sources of one sub-tree, newest first, and the range tombstones that lie over them.
+/// Adds the sources of one sub-tree for a reader at `seq`, newest first, and the range tombstones
+/// that lie over them.
 pub(crate) fn add_sources(
     view: &MemView,
     tree: TreeId,
     levels: &Arc<Levels>,
+    seq: SeqNo,
     access: Access,
     set: &mut SourceSet,
 ) {
+    set.trees.add(&view.active, tree, set.sources.len());
     let ranges = RangeView::new(view, tree, levels);
     // Memtables and tables may have range tombstones alone.
-    for (at, memtable) in view.all().enumerate().filter(|(_, one)| one.has_entries_of(tree)) {
-        let cursor = MemCursor::new(Arc::clone(memtable), tree);
+    for (at, memtable) in view.all().enumerate().filter(|(_, one)| one.may_show(tree, seq)) {
+        let cursor = MemCursor::newest(Arc::clone(memtable), tree, seq);
         set.add(Source::Mem(cursor), ranges.as_ref(), |_| RangeView::memtable_depth(at));
     }
     for (at, table) in levels.zero.iter().enumerate().filter(|(_, one)| one.meta().entries > 0) {
@@ -47,7 +50,6 @@ pub(crate) fn add_sources(
 /// What a scan over several partitions reads.
 pub(crate) struct PartitionScan {
     /// Taken before all else: every version that it sees stays until it goes.
-    #[expect(dead_code, reason = "held, not read")]
     pub(crate) snapshot: Snapshot,
     pub(crate) view: Arc<MemView>,
     pub(crate) map: Arc<PartitionMap>,
@@ -81,7 +83,8 @@ impl PartitionScan {
     pub(crate) fn all_sources(&self, access: Access) -> SourceSet {
         let mut sources = SourceSet::default();
         for tree in self.map.iter() {
-            add_sources(&self.view, tree.id, &tree.levels.get(), access, &mut sources);
+            let seq = self.snapshot.sequence_number();
+            add_sources(&self.view, tree.id, &tree.levels.get(), seq, access, &mut sources);
         }
         sources
     }
@@ -125,7 +128,8 @@ impl PartitionWalk {
                 self.place = WalkPlace::End;
                 return None;
             };
-            add_sources(&scan.view, tree.id, &tree.levels.get(), self.access, &mut sources);
+            let (levels, seq) = (tree.levels.get(), scan.snapshot.sequence_number());
+            add_sources(&scan.view, tree.id, &levels, seq, self.access, &mut sources);
             next = if forward { Some(scan.map.after(place)) } else { scan.map.before(place) };
         }
         self.place = next.map_or(WalkPlace::End, WalkPlace::At);

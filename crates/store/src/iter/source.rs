@@ -136,6 +136,27 @@ impl Source {
         }
     }
 
+    /// Goes past versions of the key under the walk: see [`TableCursor::pass_versions`].
+    pub(crate) fn pass_versions(&mut self, seq: Option<SeqNo>, forward: bool) -> Result<Step> {
+        match self {
+            // It has one version of each key.
+            Self::Mem(cursor) => {
+                cursor.advance();
+                Ok(Step::Ready)
+            }
+            Self::Table(cursor) => cursor.pass_versions(seq, forward),
+            Self::Level(cursor) => cursor.pass_versions(seq, forward),
+        }
+    }
+
+    /// The keys and versions that the source looked at and did not give.
+    pub(crate) fn passed(&self) -> u64 {
+        match self {
+            Self::Mem(cursor) => cursor.passed(),
+            Self::Table(_) | Self::Level(_) => 0,
+        }
+    }
+
     /// Takes the block that was asked for and goes on.
     pub(crate) fn resume(&mut self, block: BlockRef, forward: bool) -> Result<Step> {
         match self {
@@ -413,6 +434,13 @@ impl LevelCursor {
         if matches!(step, Step::Ready) && cursor.is_valid() {
             return Ok(step);
         }
+        self.settle(step, forward)
+    }
+
+    /// As [`Source::pass_versions`].
+    fn pass_versions(&mut self, seq: Option<SeqNo>, forward: bool) -> Result<Step> {
+        let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Ready) };
+        let step = cursor.pass_versions(seq, forward)?;
         self.settle(step, forward)
     }
 

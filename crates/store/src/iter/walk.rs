@@ -21,6 +21,10 @@ use crate::{
 /// A table where so many tombstones lie one after another is worth compacting.
 const TOMBSTONES_MET: u32 = 1024;
 
+/// Versions of keys that are stepped over one by one before a table's cursor seeks past them: a
+/// seek within a block costs about as much.
+const VERSIONS_STEPPED: u32 = 8;
+
 /// A walk one way over the newest visible version of every key.
 ///
 /// As a plan it moves to the next key and says whether there is one; [`Walk::key`] and
@@ -35,6 +39,8 @@ pub(crate) struct Walk {
     in_group: bool,
     /// Tombstones since the last key that was there.
     tombstones: u32,
+    /// Versions that were stepped over since the last seek past some.
+    versions: u32,
     /// Backward: the newest visible version of the group so far.
     newest: Found,
     /// Entries that were stepped over: versions that are not the one that is given, tombstones, and what
@@ -58,6 +64,10 @@ enum Look {
     GoesOn,
     /// A range tombstone lies over the entry.
     Skips,
+    /// Past the versions of the entry's key that a reader at this number does not see, or past all.
+    PassesVersions(Option<SeqNo>),
+    /// Past keys of which it is known that none is there.
+    PassesDead,
     Ended,
 }
 
@@ -74,6 +84,7 @@ impl Walk {
             group: Vec::new(),
             in_group: false,
             tombstones: 0,
+            versions: 0,
             newest: Found::Nothing,
             passed: 0,
         }
@@ -161,10 +172,15 @@ impl Walk {
                     self.tombstones = 0;
                     // Going backward it was stepped over before the key was known.
                     self.passed -= u64::from(!self.forward);
+                    let key = (!self.forward).then_some(&*self.group);
+                    self.merge.note_living(key);
                     self.merge.note_given();
                     return Ok(Progress::Done(true));
                 }
-                Look::Ended => return Ok(Progress::Done(false)),
+                Look::Ended => {
+                    self.merge.note_end(&self.group);
+                    return Ok(Progress::Done(false));
+                }
                 Look::GoesOn => {
                     self.passed += 1;
                     moved = self.merge.advance()?;
@@ -172,6 +188,14 @@ impl Walk {
                 Look::Skips => {
                     self.passed += 1;
                     moved = self.merge.skip()?;
+                }
+                Look::PassesVersions(seq) => {
+                    self.passed += 1;
+                    moved = self.merge.pass_versions(seq)?;
+                }
+                Look::PassesDead => {
+                    self.passed += 1;
+                    moved = self.merge.pass_dead()?;
                 }
             }
         }
@@ -183,8 +207,11 @@ impl Walk {
         let Some(entry) = self.merge.top() else { return Look::Ended };
         self.place = Place::Past;
         let seq = entry.seq();
-        if seq > self.seq || (self.in_group && is_same_key(&self.group, entry.key())) {
-            return Look::GoesOn;
+        if seq > self.seq {
+            return self.step_over(Some(self.seq));
+        }
+        if self.in_group && is_same_key(&self.group, entry.key()) {
+            return self.step_over(None);
         }
         // It lies over all older versions as well.
         if self.merge.is_top_removed() {
@@ -193,15 +220,38 @@ impl Walk {
         let Some(entry) = self.merge.top() else { return Look::Ended };
         // Number 0 is given to the last version of a key alone: nothing of it can follow.
         self.in_group = seq > 0;
-        if self.in_group {
+        let is_there = entry.kind() != Kind::Tombstone;
+        if self.in_group || !is_there {
             self.group.clear();
             self.group.extend_from_slice(entry.key());
         }
-        if entry.kind() != Kind::Tombstone {
+        if is_there {
             return Look::Stands;
         }
         self.note_tombstone();
+        self.merge.note_passed();
+        self.step_over_dead()
+    }
+
+    /// One more version was looked at for nothing: after some of them, seeks to the version that a
+    /// reader at `seq` sees, or without a number past all.
+    #[inline]
+    fn step_over(&mut self, seq: Option<SeqNo>) -> Look {
+        self.merge.note_passed();
+        self.versions += 1;
+        if self.versions.is_multiple_of(VERSIONS_STEPPED) {
+            return Look::PassesVersions(seq);
+        }
         Look::GoesOn
+    }
+
+    /// The key of the group is not there.
+    fn step_over_dead(&mut self) -> Look {
+        if self.merge.note_dead(&self.group) {
+            return Look::PassesDead;
+        }
+        // What lies beyond the end is not walked through to the next living key.
+        if self.merge.is_beyond(&self.group) { Look::Ended } else { Look::GoesOn }
     }
 
     /// Where tombstones lie one after another, has compaction seek them out.
@@ -225,11 +275,20 @@ impl Walk {
             if !matches!(self.newest, Found::Nothing) {
                 return Look::Stands;
             }
+            self.merge.note_passed();
+            match self.step_over_dead() {
+                Look::GoesOn => {}
+                over => {
+                    // The entry under the merge is left, or will not be looked at.
+                    self.place = Place::Past;
+                    return over;
+                }
+            }
         }
-        let Some(entry) = top else { return Look::Ended };
+        let Some(entry) = self.merge.top() else { return Look::Ended };
         self.place = Place::Past;
         if entry.seq() > self.seq {
-            return Look::GoesOn;
+            return self.step_over(None);
         }
         // Newer versions, if there are any, are still to come.
         if self.merge.is_top_removed() {
@@ -245,7 +304,7 @@ impl Walk {
         if entry.kind() == Kind::Tombstone {
             self.note_tombstone();
         }
-        Look::GoesOn
+        if same { self.step_over(Some(self.seq)) } else { Look::GoesOn }
     }
 }
 

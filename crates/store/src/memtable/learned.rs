@@ -6,7 +6,7 @@
 use std::ops::Bound;
 
 use super::{
-    Limit,
+    Limit, Pick,
     entry::MemEntry,
     trees::Trees,
     version::{Newest, Version, Versions},
@@ -201,6 +201,64 @@ impl Learned {
             for entry in entries {
                 self.version(entry.value).append_chain(most, &mut run);
             }
+        }
+        run
+    }
+
+    /// As [`Learned::read`], of each key only what `pick` takes. O(log versions) a key.
+    pub(super) fn read_newest(&self, tree: TreeId, from: Limit<'_>, pick: &mut Pick) -> Vec<u64> {
+        let Some(tree) = self.trees.get(tree) else { return Vec::new() };
+        let mut run = Vec::with_capacity(pick.most);
+        let probe = Probe::wide(from.key);
+        let is_whole = from.seq == SeqNo::MAX && !from.is_excluded;
+        let start = if is_whole { Bound::Included(probe) } else { Bound::Excluded(probe) };
+        if !is_whole && let Some(newest) = self.newest(tree, from.key) {
+            let is_after = |version: &&Version| {
+                version.seq() < from.seq || (version.seq() == from.seq && !from.is_excluded)
+            };
+            run.extend(newest.up_to(pick.seq).filter(is_after).map(Version::word));
+        }
+        let mut keys = Scan::new(&tree.keys, start, Bound::Unbounded);
+        while !pick.is_enough(run.len()) {
+            let entries = keys.next_run(pick.most - run.len());
+            if entries.is_empty() {
+                break;
+            }
+            for entry in entries {
+                self.pick_newest(entry.value, pick, &mut run);
+            }
+        }
+        run
+    }
+
+    /// Takes the newest version that a reader sees of the key whose newest version of all this is.
+    #[inline]
+    fn pick_newest(&self, newest: u64, pick: &mut Pick, run: &mut Vec<u64>) {
+        let visible = self.version(newest).up_to(pick.seq).map(Version::word);
+        pick.passed += u64::from(visible.is_none());
+        run.extend(visible);
+    }
+
+    /// As [`Learned::read_back`], of each key only what `pick` takes. O(log versions) a key.
+    pub(super) fn read_newest_back(
+        &self,
+        tree: TreeId,
+        before: Option<Limit<'_>>,
+        pick: &mut Pick,
+    ) -> Vec<u64> {
+        let Some(tree) = self.trees.get(tree) else { return Vec::new() };
+        let mut run = Vec::with_capacity(pick.most);
+        let mut end = Bound::Unbounded;
+        if let Some(before) = before {
+            end = Bound::Excluded(Probe::wide(before.key));
+            let newest = self.newest(tree, before.key).and_then(|newest| newest.up_to(pick.seq));
+            let is_before = |version: &&Version| version.seq() > before.seq;
+            run.extend(newest.filter(is_before).map(Version::word));
+        }
+        let mut keys = Scan::new(&tree.keys, Bound::Unbounded, end);
+        while !pick.is_enough(run.len()) {
+            let Some(entry) = keys.next_back() else { break };
+            self.pick_newest(entry.value, pick, &mut run);
         }
         run
     }

@@ -8,7 +8,7 @@ use std::{borrow::Borrow, cmp::Ordering as Order, ops::Bound};
 use crossbeam_skiplist::{SkipList as List, base::Entry};
 
 use super::{
-    Limit,
+    Limit, Pick,
     entry::{MemEntry, Place},
 };
 use crate::{
@@ -23,6 +23,10 @@ use crate::{
 /// What an entry takes beyond the bytes of its record: the node with its tower, and the allocator's
 /// rounding. Measured, not exact.
 const ENTRY_BYTES: usize = 128;
+
+/// Versions of one key that are stepped over one by one before the next key is searched for: a
+/// search costs about as much as eight steps.
+const STEPS_MAX: u32 = 8;
 
 /// Bytes of a key that lie in the list's own node.
 const HEAD_BYTES: u32 = 16;
@@ -222,6 +226,91 @@ impl SkipList {
         let end = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));
         let range = (Bound::Unbounded, end.unwrap_or(Bound::Unbounded));
         take(tree, self.entries.range::<dyn Position, _>(range, &guard).rev(), most)
+    }
+
+    /// As [`SkipList::read`], of each key only what `pick` takes. Steps over at most [`STEPS_MAX`]
+    /// versions on either side of it.
+    pub(super) fn read_newest(
+        &self,
+        tree: TreeId,
+        from: Limit<'_>,
+        pick: &mut Pick,
+    ) -> Vec<MemEntry> {
+        let guard = epoch::pin();
+        let mut run: Vec<MemEntry> = Vec::new();
+        let target = Target::new(tree, from.key, from.seq);
+        let mut next = match from.is_excluded {
+            true => self.entries.lower_bound(Bound::Excluded(&target as &dyn Position), &guard),
+            false => self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard),
+        };
+        let mut steps = 0;
+        while let Some(at) = next.filter(|at| at.key().tree() == tree && !pick.is_enough(run.len()))
+        {
+            let entry = at.key();
+            let is_older = match run.last() {
+                Some(taken) => taken.key() == entry.key(),
+                // A place within a key's versions is behind the one that was taken of it.
+                None => from.is_excluded && entry.key() == from.key,
+            };
+            if !is_older && entry.place.seq <= pick.seq {
+                run.push(entry.clone());
+                steps = 0;
+                next = at.next();
+                continue;
+            }
+            (pick.passed, steps) = (pick.passed + 1, steps + 1);
+            if steps < STEPS_MAX {
+                next = at.next();
+                continue;
+            }
+            steps = 0;
+            let seq = if is_older { 0 } else { pick.seq };
+            let target = Target::new(tree, entry.key(), seq);
+            let bound = match is_older {
+                true => Bound::Excluded(&target as &dyn Position),
+                false => Bound::Included(&target as &dyn Position),
+            };
+            next = self.entries.lower_bound(bound, &guard);
+        }
+        run
+    }
+
+    /// As [`SkipList::read_back`], of each key only what `pick` takes. Two searches a key, as a
+    /// step back in the list is a search itself.
+    pub(super) fn read_newest_back(
+        &self,
+        tree: TreeId,
+        before: Option<Limit<'_>>,
+        pick: &mut Pick,
+    ) -> Vec<MemEntry> {
+        let guard = epoch::pin();
+        let mut run: Vec<MemEntry> = Vec::new();
+        let target = match before {
+            Some(before) => Some(Target::new(tree, before.key, before.seq)),
+            // The place before the first entry of the next sub-tree.
+            None => tree.checked_add(1).map(|next| Target::new(next, &[], SeqNo::MAX)),
+        };
+        let bound = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));
+        let mut last = self.entries.upper_bound(bound.unwrap_or(Bound::Unbounded), &guard);
+        while let Some(at) = last.filter(|at| at.key().tree() == tree && !pick.is_enough(run.len()))
+        {
+            let key = at.key().key();
+            let target = Target::new(tree, key, pick.seq);
+            let newest =
+                self.entries.lower_bound(Bound::Included(&target as &dyn Position), &guard);
+            let is_before = |entry: &&MemEntry| {
+                entry.tree() == tree
+                    && entry.key() == key
+                    && before.is_none_or(|before| before.key != key || entry.seq() > before.seq)
+            };
+            match newest.as_ref().map(Entry::key).filter(is_before) {
+                Some(entry) => run.push(entry.clone()),
+                None => pick.passed += 1,
+            }
+            let target = Target::new(tree, key, SeqNo::MAX);
+            last = self.entries.upper_bound(Bound::Excluded(&target as &dyn Position), &guard);
+        }
+        run
     }
 }
 

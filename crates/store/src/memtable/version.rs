@@ -123,7 +123,7 @@ impl Version {
 
     /// The word that leads here.
     #[inline(always)]
-    fn word(&self) -> u64 {
+    pub(super) fn word(&self) -> u64 {
         ptr::from_ref(self).expose_provenance() as u64
     }
 

@@ -174,6 +174,41 @@ impl TableCursor {
         self.leave_for(number.checked_sub(1))
     }
 
+    /// Moves on past versions of the key under the cursor. To larger keys: to the newest version
+    /// that a reader at `seq` sees; without a number past all of them. To smaller keys: to the
+    /// newest that the reader sees, or past all if the cursor is at it or if there is no number.
+    /// Moves by one entry at least. O(log entries of a block): all versions of a key lie in one
+    /// block.
+    pub(crate) fn pass_versions(&mut self, seq: Option<SeqNo>, forward: bool) -> Result<Step> {
+        let Some(standing) = &self.standing else { return Ok(Step::Ready) };
+        let (number, position) = (standing.number, standing.position);
+        // In the table's own numbers; none are visible where all are numbered above `seq`.
+        let own = seq.and_then(|seq| seq.checked_sub(self.table.seq_shift()));
+        let mut key = self.key.clone();
+        if forward && own.is_none() {
+            key.push(0);
+        }
+        let view = standing.shape.view(standing.block.bytes());
+        let bound = |key: &[u8], seq| {
+            view.lower_bound(Target { key, seq })
+                .map_err(|damaged| self.table.damaged_block(number, damaged))
+        };
+        let at = bound(&key, own.unwrap_or(SeqNo::MAX))?;
+        let to = match (forward, own) {
+            (true, _) => Some(at.max(position + 1)),
+            (false, Some(_)) if at < position => Some(at),
+            (false, Some(_)) => bound(&key, SeqNo::MAX)?.checked_sub(1),
+            (false, None) => at.checked_sub(1),
+        };
+        if let Some(to) = to
+            && self.stand_within(to)?
+        {
+            return Ok(Step::Ready);
+        }
+        self.goal = if forward { Goal::First } else { Goal::Last };
+        self.leave_for(if forward { number.checked_add(1) } else { number.checked_sub(1) })
+    }
+
     /// Moves to none.
     pub(crate) fn end(&mut self) {
         self.leave();

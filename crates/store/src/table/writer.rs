@@ -170,6 +170,11 @@ impl TableWriter {
         self.ranges = ranges;
     }
 
+    /// Returns true if neither an entry was added nor range tombstones were set.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.meta.entries == 0 && self.ranges.is_empty()
+    }
+
     /// The last key that was added; none if none was.
     pub(crate) fn last_key(&self) -> Option<&[u8]> {
         (self.meta.entries > 0).then_some(&*self.last_key)

@@ -303,6 +303,13 @@ impl Levels {
         self.sorted.iter().skip(level).any(|l| !l.overlapping(smallest, largest).is_empty())
     }
 
+    /// Returns true if a table may have an entry of this key, by the bounds of its keys. O(tables
+    /// of level 0 + levels log tables).
+    pub(crate) fn may_hold(&self, key: &[u8]) -> bool {
+        let covers = |t: &Arc<Table>| *t.meta().smallest <= *key && *t.meta().largest >= *key;
+        self.zero.iter().any(covers) || self.deeper_overlaps(0, key, key)
+    }
+
     /// These levels with some tables taken out and others put in.
     pub(crate) fn edited(&self, remove: &[FileId], add: &[(usize, Arc<Table>)]) -> Self {
         let deepest = add.iter().map(|(level, _)| *level).max().unwrap_or(0);

@@ -109,11 +109,43 @@ fn assert_same(table: &Arc<Memtable>, model: &Model, probes: &[(TreeId, Vec<u8>,
             cursor.advance();
         }
         assert!(cursor.entry().is_none());
+        assert_newest(table, model, place.clone(), *seq);
         cursor.seek_to_last();
         let last =
             (*tree, Vec::new(), Reverse(SeqNo::MAX))..(tree + 1, Vec::new(), Reverse(SeqNo::MAX));
         assert_is(*tree, cursor.entry(), model.range(last).next_back());
     }
+}
+
+/// Holds what a reader at `seq` sees from a place on, both ways, against the model.
+fn assert_newest(
+    table: &Arc<Memtable>,
+    model: &Model,
+    place: (TreeId, Vec<u8>, Reverse<SeqNo>),
+    seq: SeqNo,
+) {
+    let (tree, key, Reverse(from)) = place.clone();
+    let first = (tree, Vec::new(), Reverse(SeqNo::MAX));
+    let next = (tree + 1, Vec::new(), Reverse(SeqNo::MAX));
+    let mut seen: Vec<_> = model.range(first..next).filter(|((.., n), _)| n.0 <= seq).collect();
+    seen.dedup_by(|later, earlier| later.0.1 == earlier.0.1);
+    let at = seen.partition_point(|(found, _)| **found < place);
+    let mut cursor = MemCursor::newest(Arc::clone(table), tree, seq);
+    cursor.expect(from as usize % 40);
+    cursor.seek(&key, from);
+    for expected in &seen[at..] {
+        assert_is(tree, cursor.entry(), Some(*expected));
+        cursor.advance();
+    }
+    assert!(cursor.entry().is_none());
+    cursor.seek_before(&key, from);
+    for expected in seen[..at].iter().rev() {
+        assert_is(tree, cursor.entry(), Some(*expected));
+        cursor.advance();
+    }
+    assert!(cursor.entry().is_none());
+    cursor.seek_to_last();
+    assert_is(tree, cursor.entry(), seen.last().copied());
 }
 
 /// Keys that share much, or little, or everything but their length.

@@ -1,0 +1,241 @@
+//! What a walk remembers of the keys that it steps over, so that it and later walks pass them at
+//! once.
+//!
+//! Dead keys that lie one after another are a stretch. From its first key on, the walk asks whether
+//! an earlier one has recorded what comes; once it stands on a living key again, or at the end, it
+//! records the stretch itself if it was worth it.
+
+use crate::{
+    memtable::{Asked, Memtable, Stretch},
+    ranges::key_after,
+    sync::primitive::Arc,
+    types::{SeqNo, TreeId},
+};
+
+use super::source::Start;
+
+/// Steps over dead keys, or past recorded stretches, that are worth recording: to do so costs about
+/// as much as these steps.
+const RECORDED_MIN: u32 = 16;
+
+/// A stretch is recorded in parts of this many steps, so that a walk that is given up was not in
+/// vain.
+const RECORDED_PART: u32 = 1024;
+
+/// The first steps of a stretch, each of which asks for a recorded one,
+const ASKING_STEPS: u32 = 4;
+/// and how often later ones ask: in one of this many, as asking costs a few steps.
+const ASKING_EVERY: u32 = 8;
+
+/// The sub-trees whose sources are merged, and the memtable that knows their dead stretches.
+#[derive(Default)]
+pub(crate) struct Trees {
+    /// The newest memtable that the walk reads; none if nothing is to be recorded.
+    active: Option<Arc<Memtable>>,
+    /// The first sub-tree; the only one nearly always.
+    first: TreeId,
+    /// The others, each with the first of its sources.
+    more: Vec<(usize, TreeId)>,
+}
+
+impl Trees {
+    /// The sources from this one on are of this sub-tree.
+    pub(crate) fn add(&mut self, active: &Arc<Memtable>, tree: TreeId, source: usize) {
+        if self.active.is_none() {
+            (self.active, self.first) = (Some(Arc::clone(active)), tree);
+        } else {
+            self.more.push((source, tree));
+        }
+    }
+
+    /// The sub-tree of a source, the first of its sources and the first of the next sub-tree's.
+    fn of(&self, source: usize) -> (TreeId, usize, usize) {
+        let next = self.more.partition_point(|(first, _)| *first <= source);
+        let end = self.more.get(next).map_or(usize::MAX, |(first, _)| *first);
+        let this = next.checked_sub(1).and_then(|at| self.more.get(at));
+        this.map_or((self.first, 0, end), |(first, tree)| (*tree, *first, end))
+    }
+}
+
+/// The stretch of dead keys that a walk is in, if it is in one.
+pub(super) struct Trail {
+    trees: Trees,
+    seq: SeqNo,
+    forward: bool,
+    is_in: bool,
+    /// The end of the stretch where the walk came in, as bound of a [`Stretch`].
+    near: Vec<u8>,
+    /// The last dead key.
+    last: Vec<u8>,
+    /// The walk came to no living key before.
+    is_open: bool,
+    /// Steps and passes in the stretch, and since the last pass.
+    steps: u32,
+    since_pass: u32,
+    /// Where the walk goes on: past this, with these sources.
+    pass: Option<(Stretch, usize, usize)>,
+    /// Entries that were stepped over.
+    passed: u64,
+}
+
+impl Trail {
+    /// Of a walk of a reader at `seq`.
+    pub(super) fn new(trees: Trees, seq: SeqNo, forward: bool) -> Self {
+        Self {
+            trees,
+            seq,
+            forward,
+            is_in: false,
+            near: Vec::new(),
+            last: Vec::new(),
+            is_open: true,
+            steps: 0,
+            since_pass: 0,
+            pass: None,
+            passed: 0,
+        }
+    }
+
+    /// The walk goes on in other sub-trees.
+    pub(super) fn enter(&mut self, trees: Trees) {
+        // However short the stretch is: walks come by each time.
+        if self.is_in && self.steps > 1 {
+            let last = std::mem::take(&mut self.last);
+            self.record_past(&last);
+        }
+        self.trees = trees;
+        (self.is_in, self.is_open) = (false, true);
+    }
+
+    /// The walk begins here: where it begins instead, if nothing lives before that.
+    pub(super) fn begin(&mut self, start: &Start) -> Option<Start> {
+        let asked = match start {
+            Start::First => Asked::First,
+            Start::Last => Asked::Last,
+            Start::At(key, SeqNo::MAX) => Asked::From(key),
+            Start::Before(key, SeqNo::MAX) => Asked::Before(key),
+            Start::At(..) | Start::Before(..) => return None,
+        };
+        self.is_open = matches!(start, Start::First | Start::Last);
+        let active = self.trees.active.as_ref().filter(|_| self.trees.more.is_empty())?;
+        let stretch = active.dead_stretch(self.trees.first, asked, self.seq)?;
+        let near = if self.forward { &stretch.from } else { &stretch.to };
+        (self.is_in, self.steps, self.since_pass) = (true, 1, 0);
+        self.near.clear();
+        self.near.extend_from_slice(near);
+        Some(self.behind(&stretch))
+    }
+
+    /// Where the walk goes on past a stretch.
+    fn behind(&self, stretch: &Stretch) -> Start {
+        match self.forward {
+            true => Start::At(stretch.to.clone(), SeqNo::MAX),
+            false => Start::Before(stretch.from.clone(), SeqNo::MAX),
+        }
+    }
+
+    /// Counts entries that the walk stepped over.
+    #[inline]
+    pub(super) fn count(&mut self, entries: u64) {
+        self.passed += entries;
+    }
+
+    /// The walk stepped over a dead key, whose entry, or the next one's, came from `source`.
+    /// Returns true if it is to go on at [`Trail::take_pass`].
+    #[inline(never)]
+    pub(super) fn note_dead(&mut self, key: &[u8], source: Option<usize>) -> bool {
+        let Some(active) = &self.trees.active else { return false };
+        if !self.is_in {
+            let near = if self.forward { Some(key.into()) } else { key_after(key) };
+            let Some(near) = near else { return false };
+            (self.is_in, self.steps, self.since_pass) = (true, 0, 0);
+            self.near.clear();
+            self.near.extend_from_slice(&near);
+        }
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        self.steps += 1;
+        let asks = self.since_pass < ASKING_STEPS || self.since_pass.is_multiple_of(ASKING_EVERY);
+        self.since_pass += 1;
+        if let Some(source) = source.filter(|_| asks) {
+            let (tree, first, end) = self.trees.of(source);
+            let after = if self.forward { None } else { key_after(key) };
+            let asked = after.as_ref().map_or(Asked::From(key), |after| Asked::Before(after));
+            if let Some(stretch) = active.dead_stretch(tree, asked, self.seq) {
+                self.since_pass = 0;
+                self.pass = Some((stretch, first, end));
+                return true;
+            }
+        }
+        if self.steps >= RECORDED_PART {
+            self.record_past(key);
+            self.steps = 0;
+        }
+        false
+    }
+
+    /// The stretch to pass, which place that leads to, and the sources that are to go there.
+    pub(super) fn take_pass(&mut self) -> Option<(Stretch, Start, usize, usize)> {
+        let (stretch, first, end) = self.pass.take()?;
+        let start = self.behind(&stretch);
+        Some((stretch, start, first, end))
+    }
+
+    /// The walk stands on this living key.
+    #[inline]
+    pub(super) fn note_living(&mut self, key: &[u8]) {
+        if self.is_in {
+            self.leave(key);
+        }
+        self.is_open = false;
+    }
+
+    #[inline(never)]
+    fn leave(&mut self, key: &[u8]) {
+        self.is_in = false;
+        if self.steps >= RECORDED_MIN {
+            match self.forward {
+                true => self.record(key.into()),
+                false => key_after(key).map_or((), |far| self.record(far)),
+            }
+        }
+    }
+
+    /// The walk came to its end in the stretch; `key` was the last dead one.
+    pub(super) fn end(&mut self, key: &[u8]) {
+        if self.is_in && self.steps >= RECORDED_MIN {
+            self.record_past(key);
+        }
+        self.is_in = false;
+    }
+
+    /// Records the stretch up to this dead key.
+    fn record_past(&mut self, key: &[u8]) {
+        match self.forward {
+            true => key_after(key).map_or((), |far| self.record(far)),
+            false => self.record(key.into()),
+        }
+    }
+
+    fn record(&mut self, far: Box<[u8]>) {
+        let Some(active) = &self.trees.active else { return };
+        let near: Box<[u8]> = self.near.as_slice().into();
+        let (from, to) = if self.forward { (near, far) } else { (far, near) };
+        if from >= to {
+            return;
+        }
+        let (is_first, is_last) = (self.is_open && self.forward, self.is_open && !self.forward);
+        let stretch = Stretch { from, to, is_first, is_last };
+        for tree in std::iter::once(self.trees.first).chain(self.trees.more.iter().map(|m| m.1)) {
+            active.record_dead(tree, stretch.clone(), self.seq);
+        }
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        if let Some(active) = self.trees.active.as_ref().filter(|_| self.passed > 0) {
+            active.note_passed(self.passed);
+        }
+    }
+}
