@@ -8,7 +8,7 @@ use std::{
 
 use crate::sync::epoch::Guard;
 
-use super::{Handle, batch::Batch, core::Core, core::Tree};
+use super::{Handle, batch::Batch, core::Core, core::Tree, pop::Claims};
 use crate::{
     error::{Error, Result},
     inspect::{Explanation, explain},
@@ -48,6 +48,8 @@ pub(crate) struct KeyspaceInner {
     /// What the keyspace held before each clearing, and before each drop of a partition, that a live
     /// snapshot does not see; oldest first.
     pub(crate) retired: Mutex<Vec<Retired>>,
+    /// Keys that are being taken out.
+    pub(crate) claims: Mutex<Claims>,
 }
 
 /// What a keyspace held, for snapshots.

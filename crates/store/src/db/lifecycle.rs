@@ -257,6 +257,7 @@ impl KeyspaceInner {
             tree: Published::new(tree, limbo),
             dropped: AtomicBool::new(false),
             retired: Mutex::default(),
+            claims: Mutex::default(),
         })
     }
 }

@@ -16,6 +16,7 @@ mod lifecycle;
 pub(crate) mod new_tables;
 mod open;
 mod partition;
+mod pop;
 mod scan;
 mod snapshot;
 mod stats;

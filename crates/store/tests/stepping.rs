@@ -1,0 +1,501 @@
+//! What walks step over: bounded for each step, however much was written, overwritten or removed
+//! before. Counts, not times; `RHUMB_POPS` is the number of entries that go through each queue.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use rhumb::{Database, DatabaseBuilder, Keyspace, KeyspaceOptions, MemtableKind, Partitioning};
+
+/// The most entries that one look for a first or last key may step over: 16 before a stretch is
+/// recorded, and up to eight before each recorded one is asked for. The skip list counts what it
+/// reads ahead as well, which is up to eight keys with all of their versions each time.
+const PASSED_A_POP: u64 = 256;
+/// And on average.
+const PASSED_ON_AVERAGE: u64 = 40;
+/// The most versions that a walk steps over of one key in one source: eight on each side of the one
+/// that its reader sees, before it seeks.
+const VERSIONS_A_KEY: u64 = 16;
+
+fn pops() -> u64 {
+    std::env::var("RHUMB_POPS").map_or(10_000, |text| text.parse().expect("RHUMB_POPS is a number"))
+}
+
+fn open(dir: &tempfile::TempDir) -> DatabaseBuilder {
+    Database::builder(dir.path().join("db"))
+}
+
+/// Counts what is stepped over, call by call.
+struct Counted<'a> {
+    db: &'a Database,
+    before: u64,
+    most: u64,
+    calls: u64,
+    all: u64,
+}
+
+impl<'a> Counted<'a> {
+    fn new(db: &'a Database) -> Self {
+        Self { db, before: db.stats().passed_entries, most: 0, calls: 0, all: 0 }
+    }
+
+    fn call<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        let result = call();
+        let now = self.db.stats().passed_entries;
+        let passed = now - std::mem::replace(&mut self.before, now);
+        (self.most, self.calls, self.all) =
+            (self.most.max(passed), self.calls + 1, self.all + passed);
+        result
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        assert!(self.most <= PASSED_A_POP, "one call stepped over {} entries", self.most);
+        let average = self.all / self.calls.max(1);
+        assert!(average <= PASSED_ON_AVERAGE, "{} of {} on average", average, self.calls);
+    }
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn kinds() -> [MemtableKind; 2] {
+    [MemtableKind::Learned, MemtableKind::SkipList]
+}
+
+/// Push at the end, take the first, with `depth` entries in between.
+fn queue(db: &Database, jobs: &Keyspace, depth: u64, count: u64, flush_every: Option<u64>) {
+    let mut counted = Counted::new(db);
+    for number in 0..count + depth {
+        jobs.insert(key(number), number.to_le_bytes()).unwrap();
+        if let Some(expected) = number.checked_sub(depth) {
+            let (first, value) = counted.call(|| jobs.first_key_value()).unwrap().unwrap();
+            assert_eq!((&*first, &*value), (&key(expected)[..], &expected.to_le_bytes()[..]));
+            jobs.remove(first).unwrap();
+        }
+        if flush_every.is_some_and(|every| number % every == every - 1) {
+            db.flush().unwrap();
+        }
+    }
+    counted.check();
+}
+
+#[test]
+fn a_queue_steps_over_few_entries() {
+    for kind in kinds() {
+        for depth in [0, 1, 1000] {
+            let dir = tempfile::tempdir().unwrap();
+            let db = open(&dir).memtable_kind(kind).open().unwrap();
+            let jobs = db.keyspace("jobs", KeyspaceOptions::default()).unwrap();
+            queue(&db, &jobs, depth, pops(), None);
+        }
+    }
+}
+
+#[test]
+fn a_queue_steps_over_few_entries_between_flushes() {
+    for (depth, every) in [(1, 1000), (700, 500), (3000, 777)] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir).open().unwrap();
+        let jobs = db.keyspace("jobs", KeyspaceOptions::default()).unwrap();
+        queue(&db, &jobs, depth, pops(), Some(every));
+        db.flush().unwrap();
+        drop(jobs);
+        // What was taken and put within one memtable has left nothing.
+        let stats = db.stats();
+        assert!(stats.keyspaces[0].entries < 4 * depth + 4096, "{:?}", stats.keyspaces[0]);
+    }
+}
+
+#[test]
+fn what_came_and_went_in_one_memtable_leaves_nothing() {
+    for partitions in [Partitioning::None, Partitioning::PrefixLength(7)] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir).background_threads(0).open().unwrap();
+        let options = KeyspaceOptions { partitions, ..KeyspaceOptions::default() };
+        let jobs = db.keyspace("jobs", options).unwrap();
+        let entries = || db.stats().keyspaces[0].entries;
+        let through = |from: u64| {
+            for number in from..from + 1000 {
+                jobs.insert(key(number), b"job").unwrap();
+                jobs.remove(key(number)).unwrap();
+            }
+        };
+        through(0);
+        db.flush().unwrap();
+        assert_eq!(entries(), 0);
+        // What a table may hold is hidden, and what a snapshot sees stays with what hides it.
+        jobs.ingest([(key(10), b"old"), (key(20), b"old")]).unwrap();
+        through(0);
+        jobs.insert(key(5000), b"seen").unwrap();
+        let snapshot = db.snapshot();
+        jobs.remove(key(5000)).unwrap();
+        db.flush().unwrap();
+        assert!(jobs.first_key_value().unwrap().is_none());
+        let seen = snapshot.iter(&jobs).map(|pair| pair.unwrap().0.to_vec()).collect::<Vec<_>>();
+        assert_eq!(seen, [key(5000)]);
+        let all = entries();
+        assert!((6..=15).contains(&all), "{all} entries");
+    }
+}
+
+/// Small memtables: flushes and compactions go on all the time.
+#[test]
+fn a_queue_steps_over_few_entries_in_small_memtables() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir).memtable_bytes(64 << 10).open().unwrap();
+    let jobs = db.keyspace("jobs", KeyspaceOptions::default()).unwrap();
+    queue(&db, &jobs, 100, pops(), None);
+}
+
+#[test]
+fn a_queue_steps_over_few_entries_while_a_snapshot_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir).memtable_bytes(256 << 10).open().unwrap();
+    let jobs = db.keyspace("jobs", KeyspaceOptions::default()).unwrap();
+    jobs.insert(key(0), 0_u64.to_le_bytes()).unwrap();
+    let snapshot = db.snapshot();
+    jobs.remove(key(0)).unwrap();
+    let mut counted = Counted::new(&db);
+    for number in 1..pops() {
+        jobs.insert(key(number), b"job").unwrap();
+        let (first, _) = counted.call(|| jobs.pop_first()).unwrap().unwrap();
+        assert_eq!(*first, key(number));
+        if number % 512 == 0 {
+            let (first, _) = counted.call(|| snapshot.first_key_value(&jobs)).unwrap().unwrap();
+            assert_eq!(*first, key(0), "the snapshot sees what it saw");
+        }
+    }
+    counted.check();
+}
+
+#[test]
+fn a_stack_and_a_double_ended_queue_step_over_few_entries() {
+    for kind in kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir).memtable_kind(kind).open().unwrap();
+        let stack = db.keyspace("stack", KeyspaceOptions::default()).unwrap();
+        let mut counted = Counted::new(&db);
+        let (mut model, mut next) = (VecDeque::new(), 1_u64 << 40);
+        for step in 0..pops() {
+            // Up and down, with numbers that never come again.
+            for _ in 0..1 + step % 3 {
+                stack.insert(key(next), step.to_le_bytes()).unwrap();
+                model.push_back(next);
+                next += 1;
+            }
+            for _ in 0..1 + (step + 1) % 3 {
+                let expected = model.pop_back();
+                let last = counted.call(|| stack.pop_last()).unwrap();
+                assert_eq!(last.map(|(key, _)| key.to_vec()), expected.map(|n| key(n).to_vec()));
+            }
+        }
+        counted.check();
+
+        // Both ends: put in and taken out at either.
+        let both = db.keyspace("both", KeyspaceOptions::default()).unwrap();
+        let mut counted = Counted::new(&db);
+        let (mut model, mut low, mut high) = (VecDeque::new(), 1_u64 << 40, 1_u64 << 40);
+        let mut state = 7_u64;
+        for _ in 0..pops() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            match state >> 62 {
+                0 => {
+                    low -= 1;
+                    both.insert(key(low), b"low").unwrap();
+                    model.push_front(low);
+                }
+                1 => {
+                    both.insert(key(high), b"high").unwrap();
+                    model.push_back(high);
+                    high += 1;
+                }
+                2 => {
+                    let found = counted.call(|| both.pop_first()).unwrap();
+                    let expected = model.pop_front().map(|n| key(n).to_vec());
+                    assert_eq!(found.map(|(key, _)| key.to_vec()), expected);
+                }
+                _ => {
+                    let found = counted.call(|| both.pop_last()).unwrap();
+                    let expected = model.pop_back().map(|n| key(n).to_vec());
+                    assert_eq!(found.map(|(key, _)| key.to_vec()), expected);
+                }
+            }
+        }
+        counted.check();
+    }
+}
+
+/// Leases: what was taken comes back later, at a time of its own, now and then before all others.
+#[test]
+fn a_priority_queue_steps_over_few_entries() {
+    for kind in kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir).memtable_kind(kind).memtable_bytes(1 << 20).open().unwrap();
+        let due = db.keyspace("due", KeyspaceOptions::default()).unwrap();
+        let mut model = BTreeMap::new();
+        let mut state = 1_u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let place = |time: u64, number: u64| [key(time), key(number)].concat();
+        for number in 0..200 {
+            let place = place(draw(10_000), number);
+            due.insert(&place, key(number)).unwrap();
+            model.insert(place, number);
+        }
+        let mut counted = Counted::new(&db);
+        for _ in 0..pops() {
+            let (first, value) = counted.call(|| due.pop_first()).unwrap().unwrap();
+            let (expected, number) = model.pop_first().unwrap();
+            assert_eq!((&*first, &*value), (&expected[..], &key(number)[..]));
+            let time = u64::from_be_bytes(expected[..8].try_into().unwrap());
+            let time = if draw(10) == 0 { time / 2 } else { time + draw(1000) };
+            let place = place(time, number);
+            due.insert(&place, key(number)).unwrap();
+            model.insert(place, number);
+        }
+        counted.check();
+        let all: Vec<_> = due.iter().map(|pair| pair.unwrap().0.to_vec()).collect();
+        assert_eq!(all, model.keys().cloned().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_queue_over_partitions_steps_over_few_entries() {
+    let by_last_byte = |key: &[u8]| vec![key.last().map_or(0, |byte| byte % 4)];
+    for partitions in [Partitioning::PrefixLength(7), Partitioning::Function("last".into())] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir).partition_function("last", by_last_byte).open().unwrap();
+        let options = KeyspaceOptions { partitions, ..KeyspaceOptions::default() };
+        let jobs = db.keyspace("jobs", options).unwrap();
+        queue(&db, &jobs, 300, 5000.min(pops()), None);
+    }
+}
+
+/// A scan of a range does not walk through what was removed beyond its end.
+#[test]
+fn a_range_ends_at_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir).open().unwrap();
+    let keys = db.keyspace("keys", KeyspaceOptions::default()).unwrap();
+    for number in 0..5000 {
+        keys.insert(key(number), b"value").unwrap();
+    }
+    for number in 1000..4000 {
+        keys.remove(key(number)).unwrap();
+    }
+    let mut counted = Counted::new(&db);
+    for (from, to) in [(990, 1000), (4000, 4010)] {
+        let found = counted.call(|| keys.range(key(from)..key(to)).count());
+        assert_eq!(found, 10);
+        let found = counted.call(|| keys.range(key(from)..key(to)).rev().count());
+        assert_eq!(found, 10);
+    }
+    counted.check();
+}
+
+/// One of three keys was written again and again: a walk asks for the version that it sees.
+#[test]
+fn a_hot_key_is_one_step() {
+    let versions = pops().max(2000);
+    for kind in kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir).memtable_kind(kind).memtable_bytes(1 << 30).open().unwrap();
+        let keys = db.keyspace("keys", KeyspaceOptions::default()).unwrap();
+        for name in ["a", "c"] {
+            keys.insert(name, b"cold").unwrap();
+        }
+        keys.insert("b", key(0)).unwrap();
+        let mut snapshots = vec![(db.snapshot(), 0)];
+        for number in 1..versions {
+            keys.insert("b", key(number)).unwrap();
+            if number == versions / 2 {
+                snapshots.push((db.snapshot(), number));
+            }
+        }
+        snapshots.push((db.snapshot(), versions - 1));
+        for in_tables in [false, true] {
+            let passed = || db.stats().passed_entries;
+            let before = passed();
+            let walks = 2 * (snapshots.len() as u64 + 1);
+            for (snapshot, number) in &snapshots {
+                let forward = snapshot.iter(&keys).map(|pair| pair.unwrap().1.to_vec());
+                let expected = [b"cold".to_vec(), key(*number).to_vec(), b"cold".to_vec()];
+                assert_eq!(forward.collect::<Vec<_>>(), expected);
+                let backward = snapshot.iter(&keys).rev().map(|pair| pair.unwrap().1.to_vec());
+                assert!(backward.eq(expected.into_iter().rev()));
+            }
+            assert_eq!((keys.iter().count(), keys.iter().rev().count()), (3, 3));
+            let most = if in_tables { walks * VERSIONS_A_KEY } else { walks * 8 };
+            assert!(passed() - before <= most, "{} in {walks} walks", passed() - before);
+            db.flush().unwrap();
+        }
+    }
+}
+
+/// A table keeps a version for each snapshot: walks seek past them.
+#[test]
+fn versions_in_a_table_are_seeked_past() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir).open().unwrap();
+    let keys = db.keyspace("keys", KeyspaceOptions::default()).unwrap();
+    keys.insert("a", b"first").unwrap();
+    keys.insert("c", b"last").unwrap();
+    let mut snapshots = Vec::new();
+    for number in 0..1000 {
+        keys.insert("b", key(number)).unwrap();
+        snapshots.push(db.snapshot());
+    }
+    db.flush().unwrap();
+    assert_eq!(db.stats().keyspaces[0].entries, 1002);
+    for (number, snapshot) in snapshots.iter().enumerate().step_by(37) {
+        let before = db.stats().passed_entries;
+        let expected = [b"first".to_vec(), key(number as u64).to_vec(), b"last".to_vec()];
+        let values = |iter: rhumb::Iter| iter.map(|pair| pair.unwrap().1.to_vec());
+        assert_eq!(values(snapshot.iter(&keys)).collect::<Vec<_>>(), expected);
+        let backward: Vec<_> = snapshot.iter(&keys).rev().map(|p| p.unwrap().1.to_vec()).collect();
+        assert!(backward.iter().rev().eq(&expected));
+        let passed = db.stats().passed_entries - before;
+        assert!(passed <= 2 * VERSIONS_A_KEY, "{passed} versions");
+    }
+}
+
+/// Takers from both ends and those who put in, at once: each entry is taken once, in the order of
+/// its end.
+#[test]
+fn takers_at_once_never_get_the_same_entry() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir).memtable_bytes(256 << 10).open().unwrap();
+    let jobs = db.keyspace("jobs", KeyspaceOptions::default()).unwrap();
+    let count = pops() / 2;
+    let (taken, left) = (Mutex::new(Vec::new()), AtomicI64::new(count as i64));
+    std::thread::scope(|scope| {
+        for part in 0..2 {
+            let jobs = jobs.clone();
+            scope.spawn(move || {
+                for number in (part..count).step_by(2) {
+                    jobs.insert(key(number), number.to_le_bytes()).unwrap();
+                }
+            });
+        }
+        for taker in 0..4 {
+            let (jobs, taken, left) = (jobs.clone(), &taken, &left);
+            scope.spawn(move || {
+                let mut mine = Vec::new();
+                while left.load(Ordering::Relaxed) > 0 {
+                    let found = if taker == 3 { jobs.pop_last() } else { jobs.pop_first() };
+                    if let Some((key, value)) = found.unwrap() {
+                        let number = u64::from_be_bytes(key[..].try_into().unwrap());
+                        assert_eq!(*value, number.to_le_bytes());
+                        left.fetch_sub(1, Ordering::Relaxed);
+                        mine.push(number);
+                    }
+                }
+                taken.lock().unwrap().extend(mine);
+            });
+        }
+    });
+    let mut taken = taken.into_inner().unwrap();
+    taken.sort_unstable();
+    assert!(taken.iter().copied().eq(0..count), "{} of {count}", taken.len());
+    assert!(jobs.first_key_value().unwrap().is_none());
+}
+
+/// Walks both ways and from any place, by now and by snapshots, against a map: while keys are
+/// removed and put back in runs, one by one and by ranges, ingested past the memtable, flushed and
+/// compacted.
+#[test]
+fn walks_agree_with_a_map_whatever_was_removed() {
+    for (kind, memtable_bytes) in [
+        (MemtableKind::Learned, 1 << 20),
+        (MemtableKind::SkipList, 1 << 20),
+        (MemtableKind::Learned, 64 << 10),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir).memtable_kind(kind).memtable_bytes(memtable_bytes).open().unwrap();
+        let keys = db.keyspace("keys", KeyspaceOptions::default()).unwrap();
+        let mut model = BTreeMap::new();
+        let mut snapshots = VecDeque::new();
+        let mut state = 11_u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let value = |step: u64| [step.to_le_bytes(); 8].concat();
+        for step in 0..(pops() / 10).max(1000) {
+            let (from, len) = (draw(500), draw(120));
+            match draw(20) {
+                0..=6 => (from..from + len).for_each(|number| {
+                    keys.remove(key(number)).unwrap();
+                    model.remove(&key(number));
+                }),
+                7..=8 => (from..from + len / 3).for_each(|number| {
+                    keys.insert(key(number), value(step)).unwrap();
+                    model.insert(key(number), value(step));
+                }),
+                9 => {
+                    keys.delete_range(key(from)..key(from + len)).unwrap();
+                    model.retain(|found, _| !(key(from)..key(from + len)).contains(found));
+                }
+                10 if draw(8) == 0 => {
+                    let new = (from..from + len / 8).map(|number| (key(number), value(step)));
+                    keys.ingest(new.clone()).unwrap();
+                    model.extend(new);
+                }
+                11 if draw(8) == 0 => db.flush().unwrap(),
+                12 if draw(30) == 0 => keys.compact().unwrap(),
+                13 => {
+                    snapshots.push_back((db.snapshot(), model.clone()));
+                    snapshots.truncate(4);
+                }
+                14 => drop(snapshots.pop_front()),
+                15 => {
+                    let expected = model.pop_first().map(|(key, value)| (key.to_vec(), value));
+                    let found = keys.pop_first().unwrap();
+                    assert_eq!(found.map(|(k, v)| (k.to_vec(), v.to_vec())), expected, "{step}");
+                }
+                16 => {
+                    let expected = model.pop_last().map(|(key, value)| (key.to_vec(), value));
+                    let found = keys.pop_last().unwrap();
+                    assert_eq!(found.map(|(k, v)| (k.to_vec(), v.to_vec())), expected, "{step}");
+                }
+                _ => {
+                    let number = draw(600);
+                    keys.insert(key(number), value(step)).unwrap();
+                    model.insert(key(number), value(step));
+                }
+            }
+            let (from, to) = (key(draw(600)), key(draw(600)));
+            let (from, to) = (from.min(to), from.max(to));
+            let pair = |pair: rhumb::Result<(rhumb::Slice, rhumb::Slice)>| {
+                let (key, value) = pair.unwrap();
+                (key.to_vec(), value.to_vec())
+            };
+            let agree = |iter: rhumb::Iter, back: rhumb::Iter, model: &[(Vec<u8>, Vec<u8>)]| {
+                assert!(iter.map(pair).eq(model.iter().cloned()), "forward in step {step}");
+                assert!(
+                    back.rev().map(pair).eq(model.iter().rev().cloned()),
+                    "back in step {step}"
+                );
+            };
+            let of = |model: &BTreeMap<[u8; 8], Vec<u8>>, from: [u8; 8], to: [u8; 8]| {
+                model.range(from..to).map(|(k, v)| (k.to_vec(), v.clone())).collect::<Vec<_>>()
+            };
+            agree(keys.range(from..to), keys.range(from..to), &of(&model, from, to));
+            if step % 4 == 0 {
+                agree(keys.iter(), keys.iter(), &of(&model, key(0), key(u64::MAX)));
+                for (snapshot, model) in &snapshots {
+                    let (forward, back) = (snapshot.iter(&keys), snapshot.iter(&keys));
+                    agree(forward, back, &of(model, key(0), key(u64::MAX)));
+                }
+            }
+        }
+    }
+}
