@@ -21,6 +21,7 @@ use crate::{
         index::{self, IndexOptions},
         models, readafterdelete, ycsb,
     },
+    usage::usage,
 };
 
 /// How many writers `rhumb bench training` has, one number after another.
@@ -193,7 +194,8 @@ pub struct IndexCommand {
 /// Runs a suite on Rhumb and prints its report to standard output.
 ///
 /// # Errors
-/// If an option is out of range, the store fails, or it returns anything but what was written.
+/// [`Usage`](crate::usage::Usage) if an option is out of range or names what there is not; else if the
+/// store fails, or it returns anything but what was written.
 pub fn run(command: BenchCommand) -> Result<()> {
     let known: [&dyn Engine; 5] = [&LEARNED, &BINARY_SEARCH, &SKIP_LIST, &ADAPTIVE, &UNTRAINED];
     match command {
@@ -201,8 +203,9 @@ pub fn run(command: BenchCommand) -> Result<()> {
             if subjects.is_empty() {
                 subjects.push(LEARNED.name().to_owned());
             }
-            let engines = suite::choose(&subjects, &known)?;
-            let workloads = engine::choose_workloads(&workloads)?;
+            usage(options.validate())?;
+            let engines = usage(suite::choose(&subjects, &known))?;
+            let workloads = usage(engine::choose_workloads(&workloads))?;
             engine::run(&engines, &workloads, &options)?.print(options.run.json)
         }
         #[cfg(all(
@@ -215,19 +218,23 @@ pub fn run(command: BenchCommand) -> Result<()> {
             }
             let known: [&dyn Engine; 3] =
                 [&LEARNED, &crate::rhumb_engine::THREADS, &crate::rhumb_engine::PLAIN];
-            let engines = suite::choose(&subjects, &known)?;
-            let workloads = suite::async_reads::choose_workloads(&workloads)?;
+            usage(options.validate())?;
+            let engines = usage(suite::choose(&subjects, &known))?;
+            let workloads = usage(suite::async_reads::choose_workloads(&workloads))?;
             suite::async_reads::run(&engines, &workloads, &options)?.print(options.run.json)
         }
         BenchCommand::Ycsb(YcsbCommand { workload, own, options }) => {
-            let workloads = ycsb::choose_workloads(&workload)?;
+            usage(options.validate().and_then(|()| own.validate()))?;
+            let workloads = usage(ycsb::choose_workloads(&workload))?;
             ycsb::run(&[&LEARNED], &workloads, &options, &own)?.print(options.run.json)
         }
         BenchCommand::ReadAfterDelete(ReadAfterDeleteCommand { options }) => {
+            usage(options.validate())?;
             let engines: [&dyn DropEngine; 3] = [&RHUMB, &RHUMB_RANGES, &RHUMB_RANGES_5000];
             readafterdelete::run(&engines, &options, Process::Own)?.print(options.run.json)
         }
         BenchCommand::Models(ModelsCommand { options }) => {
+            usage(options.validate())?;
             models::run(&options)?.print(options.run.json)
         }
         #[cfg(all(
@@ -235,20 +242,24 @@ pub fn run(command: BenchCommand) -> Result<()> {
             any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
         ))]
         BenchCommand::Ablation(AblationCommand { plot, options }) => {
+            usage(options.validate())?;
             suite::ablation::run(&options, plot.as_deref())?.print(options.run.json)
         }
         BenchCommand::Training(TrainingCommand { mut options }) => {
             if options.run.threads == [1] {
                 options.run.threads = WRITERS.to_vec();
             }
+            usage(options.validate())?;
             suite::training::run(&options)?.print(options.run.json)
         }
         BenchCommand::Index(IndexCommand { preset, workload, poison, options }) => {
+            usage(options.validate())?;
             let names: Vec<_> = preset.iter().map(|name| rhumb_index::subject_name(name)).collect();
-            let subjects = rhumb_index::subjects(&names, options.trainers)?;
+            let subjects = usage(rhumb_index::subjects(&names, options.trainers))?;
             let known: Vec<_> = subjects.iter().map(Box::as_ref).collect();
-            let workloads = index::choose_workloads(&workload, &poison)?;
-            index::run(&index::choose(&names, &known)?, &workloads, &options)
+            let workloads = usage(index::choose_workloads(&workload, &poison))?;
+            let chosen = usage(index::choose(&names, &known))?;
+            index::run(&chosen, &workloads, &options)
         }
     }
 }

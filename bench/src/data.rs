@@ -7,12 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::{
     choose::{ZIPF_EXPONENT, Zipf},
     keys::{self, Encoding, Keys},
     random::Rng,
+    usage::usage,
 };
 
 /// The data set of runs that name none: uniformly random 16-byte strings.
@@ -233,12 +234,12 @@ fn named(name: &str, count: usize, request: &Request) -> Result<Keys> {
 
 fn unknown(name: &str, directory: &Path) -> Result<Keys> {
     let synthetic: Vec<_> = Synthetic::ALL.iter().map(|set| set.name()).collect();
-    bail!(
+    usage(Err(anyhow::anyhow!(
         "no data set {name}: it is neither {DEFAULT}, {} nor a file {}/{name}.u64 or .txt \
          (fetch those with `cargo xtask data`)",
         synthetic.join(", "),
         directory.display()
-    )
+    )))
 }
 
 #[cfg(test)]

@@ -119,6 +119,7 @@ impl Options {
     /// If a number is 0 or out of range.
     pub fn validate(&self) -> Result<()> {
         self.run.validate()?;
+        Values::new(self.value_size, self.redundancy, self.run.seed)?;
         ensure!(self.memtable > 0, "--memtable must be at least 1");
         ensure!(self.cache != Some(0), "--cache must be at least 1");
         ensure!(

@@ -56,10 +56,19 @@ pub struct YcsbOptions {
 }
 
 impl YcsbOptions {
+    /// Refuses what cannot be measured.
+    ///
+    /// # Errors
+    /// If a number is out of range.
+    pub fn validate(&self) -> Result<()> {
+        let share = self.cache_share.unwrap_or(1.0);
+        ensure!((0.001..=1.0).contains(&share), "--cache-share must be between 0.001 and 1");
+        Ok(())
+    }
+
     /// Settings for a set of keys whose tuning with everything in the cache is `warm`.
     fn tuning(&self, warm: Tuning) -> Result<Tuning> {
         let Some(share) = self.cache_share else { return Ok(warm) };
-        ensure!((0.001..=1.0).contains(&share), "--cache-share must be between 0.001 and 1");
         let cache_bytes = ((warm.data_bytes as f64 * share) as u64).max(1 << 20);
         Ok(Tuning { cache_bytes, direct: true, ..warm })
     }
@@ -151,6 +160,7 @@ pub fn run(
     own: &YcsbOptions,
 ) -> Result<Report> {
     options.validate()?;
+    own.validate()?;
     ensure!(!engines.is_empty(), "no subjects");
     let set = options.key_set()?;
     let inserts = letters.iter().any(|letter| *letter >= Letter::D);

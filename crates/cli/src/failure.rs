@@ -110,6 +110,9 @@ impl From<anyhow::Error> for Failure {
         if pipe_closed {
             return Self::PipeClosed;
         }
+        if error.chain().any(|cause| cause.is::<rhumb_bench::usage::Usage>()) {
+            return Self::Usage(format!("{error:#}"));
+        }
         match error.downcast::<rhumb::Error>() {
             Ok(error) => error.into(),
             Err(error) => Self::Failed(format!("{error:#}")),

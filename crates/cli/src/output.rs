@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value as Json;
 
 use crate::failure::{Failure, Outcome};
@@ -59,6 +59,7 @@ pub(crate) struct Progress {
     label: &'static str,
     /// None until it is worth showing.
     bar: Option<ProgressBar>,
+    pace: Pace,
     is_shown: bool,
 }
 
@@ -66,7 +67,14 @@ impl Progress {
     /// Progress under the name `label`, of `bytes_total` bytes if that is known.
     pub(crate) fn new(label: &'static str, bytes_total: Option<u64>, is_quiet: bool) -> Self {
         let is_shown = !is_quiet && io::stderr().is_terminal();
-        Self { started: Instant::now(), bytes_total, label, bar: None, is_shown }
+        Self {
+            started: Instant::now(),
+            bytes_total,
+            label,
+            bar: None,
+            pace: Pace::default(),
+            is_shown,
+        }
     }
 
     /// Progress of reading bytes whose number is not known yet.
@@ -76,8 +84,9 @@ impl Progress {
 
     /// Says how many of `total` bytes are read.
     pub(crate) fn update_bytes(&mut self, done: u64, total: u64) {
+        let left = self.left(done, total);
         if let Some(bar) = self.bar() {
-            bar.set_message(format!("{} of {}", bytes(done), bytes(total)));
+            bar.set_message(format!("{} of {}{left}", bytes(done), bytes(total)));
             bar.set_length(total);
             bar.set_position(done);
         }
@@ -87,10 +96,21 @@ impl Progress {
     pub(crate) fn update(&mut self, entries: u64, bytes: u64) {
         let rate = per_second(entries, self.started.elapsed());
         let has_length = self.bytes_total.is_some();
+        let left = self.bytes_total.map_or(String::new(), |total| self.left(bytes, total));
         if let Some(bar) = self.bar() {
-            bar.set_message(format!("{} entries, {}/s", grouped(entries), grouped(rate)));
+            bar.set_message(format!("{} entries, {}/s{left}", grouped(entries), grouped(rate)));
             bar.set_position(if has_length { bytes } else { entries });
         }
+    }
+
+    /// The time left for a message; empty until there is a basis for it.
+    fn left(&mut self, done: u64, total: u64) -> String {
+        if !self.is_shown {
+            return String::new();
+        }
+        self.pace.see(self.started.elapsed(), done);
+        let left = self.pace.left(total.saturating_sub(done));
+        left.map_or(String::new(), |left| format!("  {} left", HumanDuration(left)))
     }
 
     /// The bar, once it is worth showing.
@@ -116,9 +136,52 @@ impl Drop for Progress {
     }
 }
 
+/// How fast bytes are done, smoothed: what lies back longer than [`PACE_MEMORY`] hardly counts.
+#[derive(Default)]
+struct Pace {
+    /// When something was seen last, since the start, and how many bytes were done.
+    last: Option<(Duration, u64)>,
+    /// Seconds and bytes, those of the past with less weight.
+    seconds: f64,
+    bytes: f64,
+    /// Time that was seen in all.
+    seen: Duration,
+}
+
+/// The time after which what was seen counts a third. A compaction that stalls an import for some
+/// seconds shall not make hours of minutes.
+const PACE_MEMORY: Duration = Duration::from_secs(10);
+
+/// The time that must be seen before anything is said: two updates of the clock's seconds.
+const PACE_BASIS: Duration = Duration::from_secs(2);
+
+impl Pace {
+    /// Takes note of `done` bytes at `now`, since the start.
+    fn see(&mut self, now: Duration, done: u64) {
+        if let Some((before, done_before)) = self.last {
+            let passed = now.saturating_sub(before);
+            let kept = (-passed.as_secs_f64() / PACE_MEMORY.as_secs_f64()).exp();
+            self.seconds = self.seconds * kept + passed.as_secs_f64();
+            self.bytes = self.bytes * kept + done.saturating_sub(done_before) as f64;
+            self.seen += passed;
+        }
+        self.last = Some((now, done));
+    }
+
+    /// The time that `bytes` take, in whole seconds; none while there is no basis for it.
+    fn left(&self, bytes: u64) -> Option<Duration> {
+        if self.seen < PACE_BASIS || self.bytes < 1.0 {
+            return None;
+        }
+        let seconds = bytes as f64 * self.seconds / self.bytes;
+        // Beyond a year it is no estimate.
+        (seconds < 365.0 * 86400.0).then(|| Duration::from_secs(seconds.round() as u64))
+    }
+}
+
 fn new_bar(label: &'static str, bytes_total: Option<u64>) -> ProgressBar {
     let template = match bytes_total {
-        Some(_) => "{prefix} {wide_bar} {percent}%  {msg}  {eta} left",
+        Some(_) => "{prefix} {wide_bar} {percent}%  {msg}",
         None => "{prefix} {spinner}  {msg}  {elapsed}",
     };
     let style = ProgressStyle::with_template(template).expect("the template is correct");
@@ -189,6 +252,40 @@ mod tests {
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(5 << 40), "5.0 TiB");
         assert_eq!(bytes(u64::MAX), "16777216.0 TiB");
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_the_rate() {
+        let mut pace = Pace::default();
+        let second = Duration::from_secs(1);
+        assert_eq!(pace.left(100), None);
+        // 100 bytes a second; nothing is said of the first two.
+        for n in 0..=60_u32 {
+            pace.see(second * n, u64::from(n) * 100);
+            let left = pace.left(6000 - u64::from(n) * 100);
+            assert_eq!(left, (n >= 2).then(|| second * (60 - n)), "after {n} seconds");
+        }
+    }
+
+    #[test]
+    fn the_time_left_follows_a_rate_that_changes_and_outlives_a_stall() {
+        let mut pace = Pace::default();
+        let second = Duration::from_secs(1);
+        for n in 0..=60_u32 {
+            pace.see(second * n, u64::from(n) * 1000);
+        }
+        for n in 1..=60_u32 {
+            pace.see(second * (60 + n), 60_000 + u64::from(n) * 100);
+        }
+        let left = pace.left(1000).unwrap();
+        assert!(left <= second * 10 && left >= second * 9, "{left:?}");
+        // Three seconds without a byte.
+        pace.see(second * 123, 66_000);
+        let left = pace.left(1000).unwrap();
+        assert!(left >= second * 10 && left <= second * 15, "{left:?}");
+        let mut still = Pace::default();
+        (0..=9).for_each(|n| still.see(second * n, 0));
+        assert_eq!(still.left(1000), None);
     }
 
     #[test]

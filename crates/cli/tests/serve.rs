@@ -85,6 +85,25 @@ fn a_signal_ends_it_in_order() {
 }
 
 #[test]
+fn the_directory_and_the_address_may_be_named_as_elsewhere() {
+    let shell = Shell::new();
+    let mut process = shell
+        .command(&["serve", "--listen", "localhost:0", "--memory", "16MiB"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+    let banner = lines.next().expect("a banner").expect("the banner is text");
+    let address = banner.rsplit(' ').next().expect("an address").to_owned();
+    let server = Server { process, address };
+    assert!(banner.contains(&shell.db().display().to_string()), "{banner}");
+    assert!(server.address.starts_with("127.0.0.1:"), "{banner}");
+    server.client();
+}
+
+#[test]
 fn wrong_settings_are_told() {
     let shell = Shell::new();
     let open = shell.run(&["serve", "--data", "data", "--listen", "0.0.0.0:0"]);

@@ -8,7 +8,10 @@ use std::{
 
 use serde::Deserialize;
 
-use crate::log::{LogFormat, LogLevel};
+use crate::{
+    log::{LogFormat, LogLevel},
+    quantity,
+};
 
 /// When what was written is forced to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -55,21 +58,27 @@ impl Fsync {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Limits {
-    /// Connections at a time.
+    /// Connections at a time, from 1 to a million.
+    #[serde(deserialize_with = "quantity::clients")]
     pub clients: usize,
     /// Bytes of one argument.
+    #[serde(deserialize_with = "quantity::size")]
     pub bulk_bytes: usize,
     /// Arguments of one command.
     pub arguments: usize,
     /// Bytes of a command that is still coming in, and of the commands queued by `MULTI`.
+    #[serde(deserialize_with = "quantity::size")]
     pub query_bytes: usize,
     /// Bytes of one reply.
+    #[serde(deserialize_with = "quantity::size")]
     pub reply_bytes: usize,
     /// Bytes of replies that a client has not taken, past which it is not read from. With an eighth
     /// of them a client that takes nothing stalls, whatever it sends.
+    #[serde(deserialize_with = "quantity::size")]
     pub output_bytes: usize,
     /// Bytes of all clients' buffers together; the client that would pass it is closed. Replies
     /// that were not taken have half of it: past that, those who have many are not read from.
+    #[serde(deserialize_with = "quantity::size")]
     pub buffers_bytes: usize,
     /// Seconds without a command after which a client is closed; 0 for never.
     pub idle_seconds: u64,
@@ -100,11 +109,14 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
-    /// Directory of the data; made if it is not there.
+    /// Directory of the data; made if it is not there. Called `db` in a file, or `data`.
+    #[serde(rename = "db", alias = "data")]
     pub data: PathBuf,
     /// Address to listen on.
+    #[serde(deserialize_with = "quantity::address")]
     pub listen: SocketAddr,
     /// Address to listen on for TLS as well; needs the feature `tls`.
+    #[serde(deserialize_with = "quantity::address_if_any")]
     pub tls_listen: Option<SocketAddr>,
     /// File of the certificate chain, PEM.
     pub tls_cert: Option<PathBuf>,
@@ -112,17 +124,23 @@ pub struct Config {
     pub tls_key: Option<PathBuf>,
     /// Path of a Unix socket to listen on as well.
     pub unix: Option<PathBuf>,
-    /// Memory of the engine, in bytes: unflushed writes, indexes, filters and cached blocks.
+    /// Memory of the engine, in bytes: unflushed writes, indexes, filters and cached blocks; from 16 MiB to
+    /// 16 TiB. Called `memory` in a file, or `memory-bytes`.
+    #[serde(rename = "memory", alias = "memory-bytes", deserialize_with = "quantity::memory")]
     pub memory_bytes: u64,
     /// When writes are forced to the disk.
     pub fsync: Fsync,
     /// File whose first line is the password; without one, everyone who connects may do all.
     pub requirepass_file: Option<PathBuf>,
     /// Address of the metrics and the status page.
+    #[serde(deserialize_with = "quantity::address_if_any")]
     pub metrics: Option<SocketAddr>,
     /// Whether to serve other machines without a password.
     pub allow_open: bool,
-    /// Threads that serve connections; 0 for one for each core but one, at least one.
+    /// Whether to serve the metrics and the status page, which ask for no password, to other machines.
+    pub metrics_open: bool,
+    /// Threads that serve connections; 0 for one for each core but one, at least one; at most 1,024.
+    #[serde(deserialize_with = "quantity::threads")]
     pub threads: usize,
     /// Makes random choices (`SPOP`, `SRANDMEMBER`, `RANDOMKEY`) the same at each start, for tests;
     /// without one nobody can foresee them.
@@ -151,6 +169,7 @@ impl Default for Config {
             requirepass_file: None,
             metrics: None,
             allow_open: false,
+            metrics_open: false,
             threads: 0,
             seed: None,
             log_level: LogLevel::default(),
@@ -179,12 +198,23 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, is no TOML, or has a setting that there is not.
+    /// If the file cannot be read, is no TOML, or has a setting that there is not or that is out of range:
+    /// the message names the line.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError(format!("cannot read {}: {error}", path.display())))?;
-        toml::from_str(&text)
-            .map_err(|error| ConfigError(format!("{}: {}", path.display(), error.message())))
+        Self::from_toml(&text).map_err(|wrong| ConfigError(format!("{}: {wrong}", path.display())))
+    }
+
+    fn from_toml(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| match error.span() {
+            Some(span) => {
+                let before = &text.as_bytes()[..span.start.min(text.len())];
+                let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+                format!("line {line}: {}", error.message())
+            }
+            None => error.message().to_owned(),
+        })
     }
 
     /// The password, if there is one.
@@ -204,22 +234,38 @@ impl Config {
         Ok(Some(line.to_vec()))
     }
 
+    /// Refuses numbers that make no sense.
+    pub(crate) fn check_ranges(&self) -> Result<(), ConfigError> {
+        let clients = self.limits.clients as u64;
+        quantity::check_memory(self.memory_bytes)
+            .and_then(|()| quantity::check_count("clients", clients, &quantity::CLIENTS))
+            .and_then(|()| {
+                quantity::check_count("threads", self.threads as u64, &quantity::THREADS)
+            })
+            .map_err(ConfigError)
+    }
+
     /// Refuses what must not be served.
     pub(crate) fn check(&self, has_password: bool) -> Result<(), ConfigError> {
         if self.tls_listen.is_some() && !cfg!(feature = "tls") {
             let what = "this build has no TLS: it is made with --features tls";
             return Err(ConfigError(what.to_owned()));
         }
-        let open = [Some(self.listen), self.tls_listen, self.metrics].into_iter().flatten();
-        for address in open {
-            let is_clients = address == self.listen || Some(address) == self.tls_listen;
-            let is_metrics = Some(address) == self.metrics && !is_clients;
-            if !address.ip().is_loopback() && !self.allow_open && (is_metrics || !has_password) {
-                return Err(ConfigError(format!(
-                    "{address} can be reached from other machines: give a password with \
-                     --requirepass-file, or say --allow-open to serve everyone"
-                )));
-            }
+        let is_far = |address: &SocketAddr| !address.ip().is_loopback();
+        let clients = [Some(self.listen), self.tls_listen].into_iter().flatten();
+        let open = !self.allow_open && !has_password;
+        if let Some(address) = clients.into_iter().find(is_far).filter(|_| open) {
+            return Err(ConfigError(format!(
+                "{address} can be reached from other machines: give a password with \
+                 --requirepass-file, or say --allow-open to serve everyone"
+            )));
+        }
+        let open = !self.allow_open && !self.metrics_open;
+        if let Some(address) = self.metrics.filter(is_far).filter(|_| open) {
+            return Err(ConfigError(format!(
+                "{address} can be reached from other machines, and the metrics and the status page \
+                 ask for no password: say --metrics-open to show them to everyone"
+            )));
         }
         Ok(())
     }
@@ -242,35 +288,9 @@ impl Limits {
     }
 }
 
-/// Reads a size: digits, and K, M, G or T for powers of 1,024.
-///
-/// # Errors
-///
-/// If it is none.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let upper = text.trim().to_ascii_uppercase();
-    let upper = upper.strip_suffix("IB").or(upper.strip_suffix('B')).unwrap_or(&upper);
-    let shifts = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
-    let found =
-        shifts.into_iter().find_map(|(unit, shift)| Some((upper.strip_suffix(unit)?, shift)));
-    let (digits, shift) = found.unwrap_or((upper, 0));
-    let number: u64 =
-        digits.trim().parse().map_err(|_| format!("{text:?} is no size: try 512M or 4G"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is too large"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(parse_size("512M"), Ok(512 << 20));
-        assert_eq!(parse_size("4GiB"), Ok(4 << 30));
-        assert_eq!(parse_size("100"), Ok(100));
-        assert_eq!(parse_size("64kb"), Ok(64 << 10));
-        assert!(parse_size("x").is_err() && parse_size("99999999999T").is_err());
-    }
 
     #[test]
     fn a_file_says_what_differs() {
@@ -285,11 +305,58 @@ mod tests {
     }
 
     #[test]
+    fn a_file_takes_units_and_names() {
+        let text = "db = \"d\"\nmemory = \"1GiB\"\nlisten = \"localhost:1\"\n\
+                    metrics = \"localhost:2\"\n[limits]\nbulk-bytes = \"64KiB\"\nquery-bytes = 100";
+        let config = Config::from_toml(text).unwrap();
+        assert_eq!((config.memory_bytes, config.listen.port()), (1 << 30, 1));
+        assert_eq!((config.limits.bulk_bytes, config.limits.query_bytes), (64 << 10, 100));
+        assert_eq!(config.metrics.map(|address| address.port()), Some(2));
+        let old = Config::from_toml("data = \"d\"\nmemory-bytes = 33554432").unwrap();
+        assert_eq!((old.data, old.memory_bytes), (config.data, 32 << 20));
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_has_its_line() {
+        for (text, wrong) in [
+            ("# a\n\nfsynk = 1", "line 3: unknown field `fsynk`"),
+            ("a = \n", "line 1: "),
+            ("memory = 64", "line 1: memory of 64 bytes: it may be from 16MiB to 16TiB"),
+            ("\nthreads = 3000", "line 2: 3000 threads: it may be from 0 to 1024"),
+            ("[limits]\nclients = 0", "line 2: 0 clients: it may be from 1 to 1000000"),
+            ("[limits]\nbulk-bytes = \"0\"", "line 2: a limit of 0 bytes"),
+            ("listen = \"localhost\"", "line 1: \"localhost\" is no address with a port"),
+            ("memory = \"1G\"\nmemory-bytes = 1", "line 1: duplicate field"),
+        ] {
+            let found = Config::from_toml(text).unwrap_err();
+            assert!(found.starts_with(wrong), "{found}");
+        }
+    }
+
+    #[test]
+    fn numbers_without_sense_are_refused() {
+        let default = Config::default;
+        assert!(default().check_ranges().is_ok());
+        let no_clients = Limits { clients: 0, ..Limits::default() };
+        for config in [
+            Config { memory_bytes: 64, ..default() },
+            Config { threads: 3000, ..default() },
+            Config { limits: no_clients, ..default() },
+        ] {
+            assert!(config.check_ranges().unwrap_err().0.contains("it may be from"));
+        }
+    }
+
+    #[test]
     fn strangers_need_a_password() {
         let mut config = Config { listen: ([0, 0, 0, 0], 1).into(), ..Config::default() };
         assert!(config.check(false).is_err() && config.check(true).is_ok());
         config.metrics = Some(([0, 0, 0, 0], 2).into());
-        assert!(config.check(true).is_err());
+        assert!(config.check(true).unwrap_err().0.contains("--metrics-open"));
+        config.metrics_open = true;
+        assert!(config.check(true).is_ok());
+        assert!(config.check(false).unwrap_err().0.contains("--requirepass-file"));
+        config.metrics_open = false;
         config.allow_open = true;
         assert!(config.check(false).is_ok());
         assert!(Config::default().check(false).is_ok());

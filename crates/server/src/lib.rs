@@ -38,6 +38,7 @@ mod log;
 mod metrics;
 mod models;
 mod notify;
+mod quantity;
 mod random;
 pub mod resp;
 mod segments;
@@ -56,8 +57,9 @@ mod workers;
 
 use std::{fmt, io, net::SocketAddr, sync::Arc};
 
-pub use config::{Config, ConfigError, Fsync, Limits, parse_size};
+pub use config::{Config, ConfigError, Fsync, Limits};
 pub use log::{LogFormat, LogLevel, LogSink};
+pub use quantity::{CLIENTS, MEMORY_BYTES, THREADS, parse_address, parse_memory, parse_size};
 
 /// Why a server does not start, or ends.
 #[derive(Debug)]
@@ -133,6 +135,7 @@ pub struct Ready {
 ///
 /// [`ServeError`], which says what to do about it.
 pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeError> {
+    config.check_ranges()?;
     let log = Arc::new(log::Log::start(config.log_level, config.log_format, log::Log::stderr()?)?);
     let served = serve_logged(config, &log, ready);
     end_log(&log, &served);
@@ -222,6 +225,7 @@ impl Running {
     }
 
     fn start_logged(config: Config, log: log::Log) -> Result<Self, ServeError> {
+        config.check_ranges()?;
         let log = Arc::new(log);
         let (runtime, workers) = (listen::runtime()?, workers::Workers::start(config.threads)?);
         let server = Arc::new(server::Server::open(config, Arc::clone(&log))?);

@@ -186,6 +186,10 @@ pub(crate) struct DatabaseOptions {
     pub(crate) open_files_max: Option<u64>,
 }
 
+/// The most background threads. Each takes a stack, and no machine of today has cores for more that all
+/// compact.
+const BACKGROUND_THREADS_MAX: usize = 256;
+
 /// How many times larger each level may be than the one above it.
 pub(crate) const LEVEL_RATIO: u64 = 10;
 
@@ -303,7 +307,7 @@ impl DatabaseBuilder {
         self
     }
 
-    /// Threads for flushes and compactions. Default 2. With 0 the work is done inside the calls
+    /// Threads for flushes and compactions, at most 256. Default 2. With 0 the work is done inside the calls
     /// that cause it, which makes a run repeatable.
     pub fn background_threads(mut self, threads: usize) -> Self {
         self.options.background_threads = threads;
@@ -389,6 +393,13 @@ impl DatabaseBuilder {
         if options.memtable_bytes == 0 || options.table_bytes == 0 || options.level_one_bytes == 0 {
             return Err(Error::InvalidArgument("sizes must be larger than 0".into()));
         }
+        if options.background_threads > BACKGROUND_THREADS_MAX {
+            let what = format!(
+                "{} background threads: there may be from 0 to {BACKGROUND_THREADS_MAX}",
+                options.background_threads
+            );
+            return Err(Error::InvalidArgument(what.into()));
+        }
         Database::open(self)
     }
 }
@@ -405,6 +416,14 @@ impl fmt::Debug for DatabaseBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_that_make_no_sense_are_refused() {
+        for threads in [BACKGROUND_THREADS_MAX + 1, 1000, usize::MAX] {
+            let opened = Database::builder("not made").background_threads(threads).open();
+            assert!(matches!(opened, Err(Error::InvalidArgument(_))), "{threads}");
+        }
+    }
 
     /// Each technique of a preset is an option of its own, which a keyspace keeps.
     #[test]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rhumb::{Database, DatabaseBuilder, Keyspace, KeyspaceOptions};
+use rhumb_server::parse_memory;
 
 use crate::failure::{Failure, Outcome};
 
@@ -12,15 +13,15 @@ pub(crate) struct DatabaseArg {
     /// Directory of the database
     #[arg(
         long,
+        alias = "data",
         value_name = "DIR",
         env = "RHUMB_DB",
         hide_env_values = true,
         default_value = "rhumb-data"
     )]
     pub(crate) db: PathBuf,
-    /// Memory for unflushed writes, indexes, filters and cached blocks, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 512,
-          value_parser = clap::value_parser!(u64).range(16..=1 << 24))]
+    /// Memory for unflushed writes, indexes, filters and cached blocks: 64MiB, 4GiB, or bytes
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse_memory)]
     memory: u64,
 }
 
@@ -52,7 +53,7 @@ impl DatabaseArg {
     }
 
     fn builder(&self) -> DatabaseBuilder {
-        Database::builder(&self.db).memory_budget_bytes(self.memory << 20)
+        Database::builder(&self.db).memory_budget_bytes(self.memory)
     }
 }
 

@@ -3,7 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, ValueEnum};
-use rhumb_server::{Config, Fsync, LogFormat, LogLevel, Ready, ServeError, parse_size};
+use rhumb_server::{
+    Config, Fsync, LogFormat, LogLevel, Ready, ServeError, THREADS, parse_address, parse_memory,
+};
 
 use crate::{
     failure::{Failure, Outcome},
@@ -18,10 +20,10 @@ Examples:
   redis-cli -p 6380 set greeting hello           any Redis client works
   redis-cli -p 6380 range - + limit 10           and so do ordered commands
 
-A file of options is TOML: data, listen, tls-listen, tls-cert,
-tls-key, unix, memory-bytes, fsync, requirepass-file, metrics,
-allow-open, threads, log-level, log-format, slow-command-ms, and a table
-[limits]. An option on the command line wins over the file.
+A file of options is TOML: db, listen, tls-listen, tls-cert,
+tls-key, unix, memory, fsync, requirepass-file, metrics,
+allow-open, metrics-open, threads, log-level, log-format, slow-command-ms,
+and a table [limits]. An option on the command line wins over the file.
 SIGTERM and SIGINT end the server once every client has its replies and the data are synced.";
 
 /// Serve Redis clients, until SIGTERM or SIGINT
@@ -29,13 +31,13 @@ SIGTERM and SIGINT end the server once every client has its replies and the data
 #[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct Serve {
     /// Directory of the data; made if it is not there [default: rhumb-data]
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// Address to listen on [default: 127.0.0.1:6380]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, alias = "data", value_name = "DIR", env = "RHUMB_DB", hide_env_values = true)]
+    db: Option<PathBuf>,
+    /// Address or name to listen on [default: 127.0.0.1:6380]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: Option<SocketAddr>,
     /// Address to listen on for TLS as well; for builds with the feature `tls`
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     tls_listen: Option<SocketAddr>,
     /// File of the certificate chain, PEM
     #[arg(long, value_name = "FILE")]
@@ -46,8 +48,9 @@ pub(crate) struct Serve {
     /// Unix socket to listen on as well
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// Memory for unflushed writes, indexes, filters and cached blocks [default: 512M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// Memory for unflushed writes, indexes, filters and cached blocks: 64MiB, 4GiB, or bytes
+    /// [default: 512MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     memory: Option<u64>,
     /// When writes are forced to the disk [default: everysec]
     #[arg(long, value_name = "WHEN")]
@@ -56,10 +59,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE")]
     requirepass_file: Option<PathBuf>,
     /// Address of the Prometheus metrics and the status page
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
     /// Threads that serve connections [default: one for each core but one]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<usize>,
     /// How much the log on the standard error says [default: info]
     #[arg(long, value_name = "LEVEL")]
@@ -73,6 +76,9 @@ pub(crate) struct Serve {
     /// Serve other machines without a password
     #[arg(long)]
     allow_open: bool,
+    /// Show other machines the metrics and the status page, which ask for no password
+    #[arg(long)]
+    metrics_open: bool,
     /// TOML file of options
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -147,7 +153,7 @@ impl Serve {
             Some(path) => Config::from_file(path).map_err(|e| Failure::failed(e.to_string()))?,
             None => Config::default(),
         };
-        config.data = self.data.unwrap_or(config.data);
+        config.data = self.db.unwrap_or(config.data);
         config.listen = self.listen.unwrap_or(config.listen);
         config.tls_listen = self.tls_listen.or(config.tls_listen);
         config.tls_cert = self.tls_cert.or(config.tls_cert);
@@ -161,6 +167,7 @@ impl Serve {
         config.log_level = self.log_level.map_or(config.log_level, Into::into);
         config.log_format = self.log_format.map_or(config.log_format, Into::into);
         config.slow_command_ms = self.slow_command_ms.unwrap_or(config.slow_command_ms);
+        config.metrics_open |= self.metrics_open;
         config.fsync = match self.fsync {
             None => config.fsync,
             Some(When::Always) => Fsync::Always,
@@ -169,6 +176,14 @@ impl Serve {
         };
         Ok(config)
     }
+}
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    let number: u64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    if !THREADS.contains(&number) {
+        return Err(format!("it may be from {} to {}", THREADS.start(), THREADS.end()));
+    }
+    usize::try_from(number).map_err(|error| error.to_string())
 }
 
 fn failure(error: ServeError) -> Failure {

@@ -297,7 +297,7 @@ fn open_levels(tables: &Arc<TableContext>, state: &CatalogState, tree: TreeId) -
     let mut zero = Vec::new();
     let mut sorted: Vec<Vec<Arc<Table>>> = Vec::new();
     for (level, meta) in state.tables_of(tree) {
-        let table = Table::open(tables, meta.clone())?;
+        let table = Table::open(tables, meta.clone()).map_err(missing_is_damage)?;
         match level.checked_sub(1) {
             None => zero.push(table),
             Some(i) => {
@@ -307,6 +307,17 @@ fn open_levels(tables: &Arc<TableContext>, state: &CatalogState, tree: TreeId) -
         }
     }
     Ok(Levels::new(zero, sorted.into_iter().map(Level::new).collect()))
+}
+
+/// A file that the manifest names and that is not there is damage: it was there before the manifest
+/// named it.
+fn missing_is_damage(error: Error) -> Error {
+    match &error {
+        Error::Io(failure) if failure.source.kind() == std::io::ErrorKind::NotFound => {
+            Error::corrupt(&failure.path, 0, "the file that the manifest names", "no file")
+        }
+        _ => error,
+    }
 }
 
 /// Adds the partitions that were created in the log; returns the number of the next sub-tree.
