@@ -126,6 +126,25 @@ impl Form {
     }
 }
 
+/// Adds the member `path` to a JSON object, or `path_hex` if the path is not UTF-8.
+pub(crate) fn put_path(object: &mut Json, path: &std::path::Path) {
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+    let (name, shown) = Form::Text.to_json("path", bytes);
+    object[name] = shown;
+}
+
+/// The same object with that member.
+pub(crate) fn with_path(mut object: Json, path: &std::path::Path) -> Json {
+    put_path(&mut object, path);
+    object
+}
+
+/// A path as JSON text: with escapes if it is not UTF-8.
+pub(crate) fn path_text(path: &std::path::Path) -> Json {
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+    path.to_str().map_or_else(|| Form::Text.show(bytes).into(), Json::from)
+}
+
 /// How entries are printed, one a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryPrinter {

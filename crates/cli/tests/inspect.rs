@@ -137,3 +137,34 @@ fn damage_is_exit_code_2_and_a_list() {
     shell.fails(&["scan"], 2, "rhumb check");
     assert_eq!(shell.run(&["get", "user/00259987"]).code, 0);
 }
+
+#[test]
+fn a_directory_whose_name_is_not_text_is_shown_as_well() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+    let shell = Shell::new();
+    let db = OsStr::from_bytes(b"caf\xe9");
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let run = |line: &str| {
+        let mut args: Vec<_> = words(line).into_iter().map(std::ffi::OsString::from).collect();
+        args.extend(["--db".into(), db.to_owned()]);
+        shell.run_with_input(&args, b"a\nb\n")
+    };
+    assert_eq!(run("load -").code, 0);
+    for line in [
+        "inspect db --json",
+        "inspect sst --json",
+        "inspect log --json",
+        "inspect manifest --json",
+        "explain --json a",
+    ] {
+        let ended = run(line);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{line}");
+        let shown = String::from_utf8(ended.stdout).expect("the output is text");
+        assert!(shown.contains("\"path_hex\":\"636166e9"), "{line}: {shown}");
+    }
+    let table = files_with_suffix(&shell.path("").join(db), ".sst").pop().expect("a table");
+    fs::write(&table, b"not a table").expect("the table is replaced");
+    let ended = run("check --json");
+    assert!(ended.code == 2 && !ended.stdout.is_empty(), "{ended:?}");
+}

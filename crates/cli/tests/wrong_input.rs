@@ -186,6 +186,7 @@ fn a_signal_ends_an_import_and_says_where_to_go_on() {
     let after = |word: &str| words[words.iter().position(|found| *found == word).unwrap() + 1];
     let stored: u64 = after("interrupted:").replace(',', "").parse().unwrap();
     assert_eq!(after("--from-line").parse(), Ok(stored + 1), "{message}");
+    assert!(message.trim_end().ends_with(" -"), "{message}");
     let first = &keys[..20_000.min(stored as usize)];
     let found = shell.ok_with_input(&["get", "--keys-from", "-"], first.join("\n").as_bytes());
     assert_eq!(found.lines().count(), first.len());

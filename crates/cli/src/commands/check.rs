@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use super::open::DatabaseArg;
 use crate::{
     failure::{Failure, Outcome},
+    keys::with_path,
     output::{self, Output, Progress, counted, grouped},
 };
 
@@ -78,7 +79,8 @@ fn print(report: &CheckReport, out: &mut Output) -> Outcome {
 fn to_json(report: &CheckReport) -> Json {
     let list = |problems: &[Problem]| -> Vec<Json> {
         let objects = problems.iter().map(|problem| {
-            json!({ "path": problem.path, "offset": problem.offset, "what": problem.what })
+            let object = json!({ "offset": problem.offset, "what": problem.what });
+            with_path(object, &problem.path)
         });
         objects.collect()
     };

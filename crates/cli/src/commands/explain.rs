@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::open::KeyspaceArg;
 use crate::{
     failure::Outcome,
-    keys::{Form, KeyFlags},
+    keys::{Form, KeyFlags, with_path},
     output::{Output, counted},
 };
 
@@ -150,8 +150,7 @@ fn step_json(step: &TableStep) -> Json {
             "blocks": segment.blocks,
         })
     });
-    json!({
-        "path": step.path,
+    let object = json!({
         "level": step.level,
         "filter": step.filter,
         "index": step.index,
@@ -162,7 +161,8 @@ fn step_json(step: &TableStep) -> Json {
         "read_bytes": step.place.1,
         "block_entries": step.block_entries,
         "answer": answer_json(step.answer),
-    })
+    });
+    with_path(object, &step.path)
 }
 
 fn answer_json(answer: Answer) -> Json {

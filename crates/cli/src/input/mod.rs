@@ -156,6 +156,7 @@ pub(crate) struct Input {
     records: Box<dyn Records>,
     read_bytes: Rc<Cell<u64>>,
     takes_empty_keys: bool,
+    is_stdin: bool,
 }
 
 impl Input {
@@ -192,7 +193,7 @@ impl Input {
         let records = open_records(reader, settled, fields, length).map_err(failed)?;
         // A dump says what it means.
         let takes_empty_keys = fields.takes_empty_keys || settled == Format::Dump;
-        Ok(Self { name, records, read_bytes, takes_empty_keys })
+        Ok(Self { name, records, read_bytes, takes_empty_keys, is_stdin })
     }
 
     /// The next entry; none at the end.
@@ -206,6 +207,11 @@ impl Input {
     /// What the input is called in messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What names the input on the command line.
+    pub(crate) fn argument(&self) -> String {
+        if self.is_stdin { "-".to_owned() } else { self.name.clone() }
     }
 
     /// Lines read so far; for numbers, those.

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use crate::{
     columns::Columns,
     failure::Outcome,
-    keys::Form,
+    keys::{Form, path_text, put_path, with_path},
     output::{Output, bytes, grouped},
 };
 
@@ -180,7 +180,7 @@ pub(super) fn print_table(table: &TableReport, form: Form, out: &mut Output) -> 
 
 /// The report as an object.
 pub(super) fn to_json(report: &DatabaseReport, form: Form) -> Json {
-    let log = report.log.iter().map(|(path, bytes)| json!({ "path": path, "bytes": bytes }));
+    let log = report.log.iter().map(|(path, bytes)| with_path(json!({ "bytes": bytes }), path));
     let keyspaces = report.keyspaces.iter().map(|keyspace| {
         let partitions = keyspace.partitions.iter().map(|partition| {
             let mut object = json!({ "levels": levels_json(&partition.levels, form) });
@@ -194,15 +194,15 @@ pub(super) fn to_json(report: &DatabaseReport, form: Form) -> Json {
             "partitions": partitions.collect::<Vec<_>>(),
         })
     });
-    json!({
-        "path": report.path,
-        "manifest": report.manifest,
+    let object = json!({
+        "manifest": path_text(&report.manifest),
         "manifest_bytes": report.manifest_bytes,
         "log": log.collect::<Vec<_>>(),
         "keyspaces": keyspaces.collect::<Vec<_>>(),
-        "leftover_files": report.leftover_files,
+        "leftover_files": report.leftover_files.iter().map(|p| path_text(p)).collect::<Vec<_>>(),
         "problems": report.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
-    })
+    });
+    with_path(object, &report.path)
 }
 
 fn levels_json(levels: &[LevelReport], form: Form) -> Vec<Vec<Json>> {
@@ -214,7 +214,6 @@ fn levels_json(levels: &[LevelReport], form: Form) -> Vec<Vec<Json>> {
 pub(super) fn table_json(table: &TableReport, form: Form) -> Json {
     let mut object = json!({
         "id": table.id,
-        "path": table.path,
         "file_bytes": table.file_bytes,
         "value_file_bytes": table.value_file_bytes,
         "entries": table.entries,
@@ -237,6 +236,7 @@ pub(super) fn table_json(table: &TableReport, form: Form) -> Json {
         "codes": table.codes,
         "coded_segments": table.coded_segments,
     });
+    put_path(&mut object, &table.path);
     for (name, key) in [("smallest", &table.smallest), ("largest", &table.largest)] {
         let (name, key) = form.to_json(name, key);
         object[name] = key;

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 use crate::{
     failure::Outcome,
+    keys::with_path,
     output::{Output, bytes},
 };
 
@@ -16,13 +17,13 @@ pub(super) fn logs(files: &[PathBuf], is_json: bool, out: &mut Output) -> Outcom
         let report = Inspector::new().log(path)?;
         if is_json {
             let (id, base) = report.header.clone().ok().unzip();
-            out.json(&json!({
-                "path": path,
+            let object = json!({
                 "bytes": report.file_bytes,
                 "segment": id,
                 "first_place": base,
                 "header_problem": report.header.err(),
-            }))?;
+            });
+            out.json(&with_path(object, path))?;
         } else {
             let header = match &report.header {
                 Ok((id, base)) => format!("segment {id}, from place {base}"),
@@ -41,7 +42,7 @@ pub(super) fn manifests(files: &[PathBuf], is_json: bool, out: &mut Output) -> O
     for path in files {
         let report = Inspector::new().manifest(path)?;
         if is_json {
-            out.json(&json!({ "path": path, "bytes": report.file_bytes }))?;
+            out.json(&with_path(json!({ "bytes": report.file_bytes }), path))?;
         } else {
             out.line(format!("manifest {}: {}", path.display(), bytes(report.file_bytes)))?;
         }

@@ -167,7 +167,7 @@ impl Inputs {
         let quoted = |name: String| if name.contains(' ') { format!("'{name}'") } else { name };
         let rest = self.paths.iter().rev().map(|path| quoted(path.display().to_string()));
         let (line, current) = match &self.current {
-            Some(input) => (input.line() + 1, Some(quoted(input.name().to_owned()))),
+            Some(input) => (input.line() + 1, Some(quoted(input.argument()))),
             None => (self.first_line, None),
         };
         let files: Vec<_> = current.into_iter().chain(rest).collect();
