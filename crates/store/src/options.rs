@@ -295,7 +295,9 @@ impl DatabaseBuilder {
         self
     }
 
-    /// The size at which a compaction begins a new table, in bytes. Default 64 MiB.
+    /// The size at which a compaction begins a new table, in bytes. Default 64 MiB. Tables of up to a
+    /// sixteenth of it are small: they share files, and are joined with their neighbours until they
+    /// make at least half of it.
     pub fn table_bytes(mut self, bytes: u64) -> Self {
         self.options.table_bytes = bytes;
         self

@@ -143,6 +143,7 @@ impl Partitioning {
 }
 
 /// Finds the partition of a key.
+#[derive(Clone)]
 pub(crate) enum Router {
     /// The keyspace has no partitions.
     None,

@@ -368,7 +368,8 @@ fn shared_bytes(fs: &SimFs) -> usize {
 #[test]
 fn a_flush_of_many_small_partitions_writes_one_file_whose_space_comes_back() {
     let fs = new_disk();
-    let db = builder(&fs).open().unwrap();
+    // Tables of up to 256 KiB are small then.
+    let db = builder(&fs).table_bytes(4 << 20).open().unwrap();
     let table = TableOptions { compression: Compression::None, ..TableOptions::default() };
     let keyspace = db.keyspace("k", KeyspaceOptions { table, ..by_tenant() }).unwrap();
     let name = |i: u32| format!("{i:03}/");

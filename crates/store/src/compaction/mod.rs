@@ -1,7 +1,9 @@
 //! Leveled compaction: what to merge next, and the merging.
 
 mod garbage;
+pub(crate) mod joins;
 mod output;
+mod pack;
 pub(crate) mod picker;
 pub(crate) mod retain;
 mod small;

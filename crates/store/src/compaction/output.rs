@@ -19,6 +19,8 @@ pub(super) type Finish<'a> = &'a mut dyn FnMut(TableWriter) -> Result<TableMeta>
 pub(super) struct Output<'a, 'c> {
     core: &'a Core,
     options: TableOptions,
+    /// Tables of up to this size are in memory until they are ended.
+    held: u64,
     /// What stays of the range tombstones; all have an end.
     ranges: Ranges,
     /// Those before this key are in tables that were ended.
@@ -32,13 +34,13 @@ pub(super) struct Output<'a, 'c> {
 impl<'a, 'c> Output<'a, 'c> {
     pub(super) fn new(
         core: &'a Core,
-        options: TableOptions,
+        (options, held): (TableOptions, u64),
         ranges: Ranges,
         finish: Finish<'a>,
         done: &'a mut NewTables<'c>,
     ) -> Self {
         let (from, hidden) = (Box::default(), HiddenRunsBuilder::default());
-        Self { core, options, ranges, from, open: None, hidden, finish, done }
+        Self { core, options, held, ranges, from, open: None, hidden, finish, done }
     }
 
     /// Takes note of the range tombstones over the entry that was added last, newest first.
@@ -50,10 +52,10 @@ impl<'a, 'c> Output<'a, 'c> {
 
     /// The table that takes the next entry.
     pub(super) fn writer(&mut self) -> &mut TableWriter {
-        let Self { core, options, open, .. } = self;
+        let Self { core, options, held, open, .. } = self;
         open.get_or_insert_with(|| {
             core.counters.note_table(options.index == IndexKind::Learned);
-            TableWriter::create(&core.tables, core.new_file_id(), options)
+            TableWriter::create(&core.tables, core.new_file_id(), options).holding(*held)
         })
     }
 

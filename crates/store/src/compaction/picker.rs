@@ -1,10 +1,14 @@
 //! What to compact next.
 //!
-//! Level 0 is due when it holds four tables, deeper levels when they outgrow their size, and any level that
-//! has a table in a shared file that is mostly dead, or one that is worn (`garbage.rs`). A table that overlaps nothing below moves down
-//! without being read. Small partitions are merged whole.
+//! Level 0 is due when it holds four tables, deeper levels when they outgrow their size or have small
+//! neighbours to be joined (`joins.rs`), and any level that has a table in a shared file that is mostly dead,
+//! or one that is worn (`garbage.rs`). A table that overlaps nothing below moves down without being read,
+//! unless it is small: then it is merged with those beside it.
 
-use super::garbage::is_worn;
+use super::{
+    garbage::is_worn,
+    joins::{self, Sizes},
+};
 use crate::{
     options::{DatabaseOptions, LEVEL_RATIO, ZERO_TABLES_TRIGGER},
     sync::primitive::Arc,
@@ -13,15 +17,16 @@ use crate::{
     version::levels::Levels,
 };
 
-/// The most bytes of a partition that is compacted with others.
-const SMALL_BYTES_MAX: u64 = 256 << 10;
+/// The tables that one small compaction reads are at most this many times as large as a small table: the four
+/// of level 0 that call for it.
+const SMALL_JOB_TABLES: u64 = 4;
 
 /// A compaction to do.
 pub(crate) struct Job {
     /// Where the outputs go.
     pub(crate) output_level: usize,
-    /// The inputs with their levels: one level and the one that it goes to, or one worn table that
-    /// stays in its level.
+    /// The inputs with their levels: one level and the one that it goes to, or tables that stay in their
+    /// level: neighbours to be joined, or one that is rewritten.
     pub(crate) inputs: Vec<(usize, Arc<Table>)>,
     /// Nothing is read: the one input only changes its level.
     pub(crate) is_move: bool,
@@ -31,7 +36,6 @@ pub(crate) struct Job {
 
 /// How urgent each level is; above 1 it is due. `oldest` is the number of the oldest snapshot.
 pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions, oldest: SeqNo) -> Vec<f64> {
-    let mut target = options.level_one_bytes as f64;
     let is_sought = |at: usize, table: &Arc<Table>| is_sought(levels, at, table, oldest);
     let sought = |at: usize| match levels.tables(at).iter().any(|table| is_sought(at, table)) {
         true => 1.0,
@@ -39,11 +43,34 @@ pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions, oldest: SeqNo) 
     };
     let zero = levels.zero.len() as f64 / ZERO_TABLES_TRIGGER as f64;
     let mut scores = vec![zero.max(sought(0))];
-    for (level, at) in levels.sorted.iter().take(LEVELS_MAX - 2).zip(1..) {
-        scores.push((level.bytes() as f64 / target).max(sought(at)));
-        target *= LEVEL_RATIO as f64;
+    let sizes = Sizes::of(options);
+    for (level, at) in levels.sorted.iter().zip(1..) {
+        let joins = match run_of(level.tables(), sizes) {
+            Some(_) => 1.0,
+            None => 0.0_f64,
+        };
+        scores.push(size_score(levels, at, options).max(sought(at)).max(joins));
     }
     scores
+}
+
+/// How full a level below 0 is; the deepest has nowhere to go.
+fn size_score(levels: &Levels, level: usize, options: &DatabaseOptions) -> f64 {
+    let Some(sorted) = level.checked_sub(1).and_then(|at| levels.sorted.get(at)) else {
+        return 0.0;
+    };
+    if level + 1 >= LEVELS_MAX {
+        return 0.0;
+    }
+    let deeper = u32::try_from(level - 1).unwrap_or(0);
+    let target = options.level_one_bytes as f64 * (LEVEL_RATIO as f64).powf(f64::from(deeper));
+    sorted.bytes() as f64 / target
+}
+
+/// The neighbours of a level that are to be joined.
+fn run_of(tables: &[Arc<Table>], sizes: Sizes) -> Option<&[Arc<Table>]> {
+    let bytes: Vec<u64> = tables.iter().map(|table| table.meta().total_bytes()).collect();
+    joins::pick_run(&bytes, sizes).map(|run| &tables[run])
 }
 
 /// Whether a table is compacted before its level's turn. What others left behind in a shared file is
@@ -52,11 +79,10 @@ fn is_sought(levels: &Levels, level: usize, table: &Table, oldest: SeqNo) -> boo
     table.is_in_sparse_file() || is_worn(levels, level, table, oldest)
 }
 
-/// Whether a partition is so small that all of it is merged at once, together with others like it. What
-/// comes of that is not due again: it fits level 1.
-pub(crate) fn is_small(levels: &Levels, options: &DatabaseOptions) -> bool {
-    let bytes: u64 = levels.all().map(|(_, table)| table.meta().total_bytes()).sum();
-    bytes < SMALL_BYTES_MAX.min(options.level_one_bytes)
+/// Returns true if a compaction reads so little that it is done together with others like it, of other
+/// sub-trees: their outputs share a file.
+pub(crate) fn is_small(job: &Job, options: &DatabaseOptions) -> bool {
+    !job.is_move && job.input_bytes() <= SMALL_JOB_TABLES * Sizes::of(options).shared
 }
 
 /// The most urgent level that is due, with its score.
@@ -72,38 +98,68 @@ pub(crate) fn most_urgent(
         .max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// A compaction of `level` into the next. `cursor` is the largest key of the level's last one.
-pub(crate) fn pick(levels: &Levels, level: usize, cursor: &[u8], oldest: SeqNo) -> Option<Job> {
-    let inputs: Vec<Arc<Table>> = if level == 0 {
-        pick_zero(levels)?
-    } else {
-        let sorted = levels.sorted.get(level - 1)?;
-        let tables = sorted.tables();
-        let sought = tables.iter().position(|table| is_sought(levels, level, table, oldest));
-        let next = || tables.partition_point(|t| *t.meta().largest <= *cursor);
-        let next = sought.unwrap_or_else(next);
-        let table = tables.get(next).or_else(|| tables.first())?;
+/// A compaction of `level` into the next or within itself. `cursor` is the largest key of the level's last
+/// one.
+pub(crate) fn pick(
+    levels: &Levels,
+    level: usize,
+    cursor: &[u8],
+    options: &DatabaseOptions,
+    oldest: SeqNo,
+) -> Option<Job> {
+    let sizes = Sizes::of(options);
+    if level == 0 {
+        return pick_zero(levels, options);
+    }
+    let tables = levels.tables(level);
+    if let Some(run) = run_of(tables, sizes) {
+        return Some(job_within(levels, level, run));
+    }
+    let sought = tables.iter().find(|table| is_sought(levels, level, table, oldest));
+    if let Some(table) = sought {
         let TableMeta { smallest, largest, .. } = table.meta();
         let is_bottom = !levels.deeper_overlaps(level, smallest, largest);
-        if is_bottom && is_worn(levels, level, table, oldest) {
-            let inputs = vec![(level, Arc::clone(table))];
-            return Some(Job { output_level: level, inputs, is_move: false, deepest: true });
+        if is_bottom && is_worn(levels, level, table, oldest) || table.is_in_sparse_file() {
+            return Some(job_within(levels, level, std::slice::from_ref(table)));
         }
-        vec![Arc::clone(table)]
-    };
-    Some(job(levels, level, inputs))
+    }
+    if sought.is_none() && size_score(levels, level, options) < 1.0 {
+        // It was due, and is no longer.
+        return None;
+    }
+    let next = || tables.get(tables.partition_point(|t| *t.meta().largest <= *cursor));
+    let table = sought.or_else(next).or_else(|| tables.first())?;
+    Some(job(levels, level, vec![Arc::clone(table)]))
 }
 
-/// All of level 0, or its oldest table alone where that can simply move down.
-fn pick_zero(levels: &Levels) -> Option<Vec<Arc<Table>>> {
+/// All of level 0 into the next, its oldest table alone where that can simply move down, or small tables
+/// of it into one where the next level would cost much more than they hold.
+fn pick_zero(levels: &Levels, options: &DatabaseOptions) -> Option<Job> {
+    let sizes = Sizes::of(options);
     let (oldest, newer) = levels.zero.split_last()?;
     let (from, to) = (&oldest.meta().smallest, &oldest.meta().largest);
     let alone = newer.iter().all(|t| t.meta().largest < *from || t.meta().smallest > *to);
     let below = levels.sorted.first().map_or(&[][..], |level| level.overlapping(from, to));
-    if alone && below.is_empty() {
-        return Some(vec![Arc::clone(oldest)]);
+    let are_small = levels.zero.iter().all(|table| table.meta().total_bytes() <= sizes.small);
+    if alone && below.is_empty() && !are_small {
+        return Some(job(levels, 0, vec![Arc::clone(oldest)]));
     }
-    Some(levels.zero.clone())
+    let all = job(levels, 0, levels.zero.clone());
+    if is_small(&all, options) {
+        return Some(all);
+    }
+    // Neighbours of level 0 follow each other in time, so that one table of them stands where they stood.
+    let run = run_of(&levels.zero, sizes).map(|run| job_within(levels, 0, run));
+    run.or(Some(all))
+}
+
+/// A compaction of tables that lie side by side in `level`, which stay there.
+pub(crate) fn job_within(levels: &Levels, level: usize, tables: &[Arc<Table>]) -> Job {
+    let (smallest, largest) = key_range(tables);
+    // What others of level 0 hold may be older.
+    let deepest = level > 0 && !levels.deeper_overlaps(level, smallest, largest);
+    let inputs = tables.iter().map(|table| (level, Arc::clone(table))).collect();
+    Job { output_level: level, inputs, is_move: false, deepest }
 }
 
 fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
@@ -115,9 +171,8 @@ fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
     let deepest = !levels.deeper_overlaps(output_level, smallest, largest)
         && (below.is_empty()
             || !levels.deeper_overlaps(output_level, below_smallest, below_largest));
-    // A table that shares its file leaves it on the way down, and range tombstones that hide nothing
-    // stay behind.
-    let moves = |one: &Table| one.meta().place.is_none() && !(deepest && one.ranges().is_some());
+    // A table leaves a file that is mostly dead, and range tombstones that hide nothing stay behind.
+    let moves = |one: &Table| !(one.is_in_sparse_file() || deepest && one.ranges().is_some());
     let is_move = below.is_empty() && matches!(&inputs[..], [one] if moves(one));
     let mut all: Vec<(usize, Arc<Table>)> = inputs.iter().map(|t| (level, Arc::clone(t))).collect();
     all.extend(below.iter().map(|t| (output_level, Arc::clone(t))));

@@ -25,64 +25,80 @@ use crate::{
     version::{edit::Edit, levels::Level, levels::Levels},
 };
 
+/// A level that is to be compacted.
+pub(super) struct Due {
+    pub(super) score: f64,
+    pub(super) level: usize,
+    pub(super) tree: Arc<Tree>,
+}
+
 impl Core {
+    /// What is due, the most urgent first, and the number of the oldest snapshot.
+    pub(super) fn due_compactions(&self) -> (Vec<Due>, SeqNo) {
+        let oldest = self.snapshots.list().first().copied().unwrap_or(SeqNo::MAX);
+        let mut due: Vec<Due> = {
+            let trees = self.trees.lock();
+            let due = trees.live().filter_map(|tree| {
+                let urgent = picker::most_urgent(&tree.levels.get(), &self.options, oldest);
+                urgent.map(|(level, score)| Due { score, level, tree: Arc::clone(tree) })
+            });
+            due.collect()
+        };
+        // Ties are broken, so that a run without a pool is repeatable.
+        due.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.tree.id.cmp(&b.tree.id)));
+        (due, oldest)
+    }
+
     /// Does the compaction that is needed most; says whether any was.
     pub(crate) fn compact_most_needed(&self) -> Result<bool> {
         if self.drop_hidden()? {
             return Ok(true);
         }
-        let oldest = self.snapshots.list().first().copied().unwrap_or(SeqNo::MAX);
-        let mut due: Vec<(f64, usize, Arc<Tree>)> = {
-            let trees = self.trees.lock();
-            trees
-                .live()
-                .filter_map(|tree| {
-                    let urgent = picker::most_urgent(&tree.levels.get(), &self.options, oldest);
-                    urgent.map(|(level, score)| (score, level, Arc::clone(tree)))
-                })
-                .collect()
-        };
-        // Ties are broken, so that a run without a pool is repeatable.
-        due.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.id.cmp(&b.2.id)));
-        let is_small = |tree: &Arc<Tree>| {
-            tree.is_partition && picker::is_small(&tree.levels.get(), &self.options)
-        };
-        if due.first().is_some_and(|(.., first)| is_small(first)) {
-            let small: Vec<_> = due.iter().map(|(.., tree)| tree).filter(|t| is_small(t)).collect();
-            if self.compact_small(&small)? {
-                return Ok(true);
-            }
-        }
+        let (due, oldest) = self.due_compactions();
+        self.compact_due(&due, oldest, false)
+    }
+
+    /// Does the first compaction of what is due that can be done, with all that are small if it is; or,
+    /// if `alone`, by itself: one damaged sub-tree must not keep the others from being compacted.
+    fn compact_due(&self, due: &[Due], oldest: SeqNo, alone: bool) -> Result<bool> {
         let (mut failure, mut is_busy) = (None, false);
-        for (_, level, tree) in due {
+        for Due { level, tree, .. } in due {
             let Some(mut state) = tree.compaction.try_lock() else {
                 is_busy = true;
                 continue;
             };
             let levels = tree.levels.get();
-            let cursor = state.cursors.get(level).cloned().unwrap_or_default();
-            let Some(job) = picker::pick(&levels, level, &cursor, oldest) else { continue };
-            if let Err(error) = self.run_compaction_job(&tree, &job) {
-                // What nobody wants any more was given up on purpose.
-                if !self.is_compaction_wanted(&tree) {
-                    continue;
+            let cursor = state.cursor(*level);
+            let Some(job) = picker::pick(&levels, *level, &cursor, &self.options, oldest) else {
+                continue;
+            };
+            if !alone && picker::is_small(&job, &self.options) {
+                drop(state);
+                let bytes_max = self.options.table_bytes.max(job.input_bytes());
+                match self.compact_small(due, oldest, bytes_max) {
+                    Ok(0) => continue,
+                    Ok(_) => return Ok(true),
+                    Err(_) => return self.compact_due(due, oldest, true),
                 }
-                // One damaged sub-tree must not keep the others from being compacted.
-                failure = Some(error);
+            }
+            if let Err(error) = self.run_compaction_job(tree, &job) {
+                // What nobody wants any more was given up on purpose.
+                if self.is_compaction_wanted(tree) {
+                    failure = Some(error);
+                }
                 continue;
             }
-            if let Some((_, first)) = job.inputs.first() {
-                if state.cursors.len() <= level {
-                    state.cursors.resize(level + 1, Box::default());
-                }
-                state.cursors[level] = first.meta().largest.clone();
-            }
+            state.note(*level, &job);
             return Ok(true);
         }
-        if failure.is_none() && !is_busy {
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let is_packed = self.pack_files(self.options.table_bytes)?;
+        if !is_packed && !is_busy {
             self.work.forget_compaction_failure();
         }
-        failure.map_or(Ok(false), Err)
+        Ok(is_packed)
     }
 
     /// Merges everything of a sub-tree into one level.
@@ -103,7 +119,7 @@ impl Core {
             return self.install_compaction(tree, job, None);
         }
         let mut outputs = NewTables::new(self);
-        self.merge_into(tree, job, &mut TableWriter::finish, &mut outputs)?;
+        self.merge_into(tree, job, 0, &mut TableWriter::finish, &mut outputs)?;
         if !outputs.is_empty() {
             self.sync_dir()?;
         }
@@ -128,11 +144,13 @@ impl Core {
         Ok(opened)
     }
 
-    /// Merges the inputs into tables that `finish` ends.
+    /// Merges the inputs into tables that `finish` ends; those of up to `held` bytes are in memory until
+    /// then.
     pub(super) fn merge_into(
         &self,
         tree: &Tree,
         job: &Job,
+        held: u64,
         finish: Finish<'_>,
         outputs: &mut NewTables<'_>,
     ) -> Result<()> {
@@ -142,7 +160,7 @@ impl Core {
         let mut over = Sweep::new(&ranges);
         let kept = ranges.retained(retain.snapshots(), job.deepest);
         let options = tree.options.table.with_writers(0);
-        let mut output = Output::new(self, options, kept, finish, outputs);
+        let mut output = Output::new(self, (options, held), kept, finish, outputs);
         let is_read = |table: &Table| !is_hidden(table, &ranges, retain.snapshots());
         let sources = SourceSet::of(sources(job, is_read));
         let mut merge =
@@ -185,7 +203,7 @@ impl Core {
 
     /// Gives up a compaction whose result nobody wants any more: callers ask
     /// [`Core::is_compaction_wanted`] whether a compaction failed or was given up.
-    fn check_compaction_wanted(&self, tree: &Tree) -> Result<()> {
+    pub(super) fn check_compaction_wanted(&self, tree: &Tree) -> Result<()> {
         if self.is_compaction_wanted(tree) {
             return Ok(());
         }
@@ -219,12 +237,13 @@ impl Core {
         Ok(())
     }
 
-    /// Remembers how far compactions are behind, for the throttle.
+    /// Remembers how far compactions are behind, for the throttle, and that tables have changed.
     pub(crate) fn note_zero_tables(&self) {
         let guard = crate::sync::epoch::pin();
         let trees = self.trees.lock();
         let most = trees.live().map(|tree| tree.levels.load(&guard).zero.len()).max();
         self.work.zero_tables_max.store(most.unwrap_or(0), Ordering::Relaxed);
+        self.work.tables_changed.store(true, Ordering::Relaxed);
     }
 }
 

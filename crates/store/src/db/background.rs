@@ -42,6 +42,8 @@ pub(crate) struct Work {
     upkeep_failure: Mutex<Option<Error>>,
     /// Tables of level 0 in the sub-tree that has the most.
     pub(crate) zero_tables_max: AtomicUsize,
+    /// Set when the tables of a sub-tree change: then small files are looked for.
+    pub(crate) tables_changed: AtomicBool,
     owed_ns: AtomicU64,
     /// Threads of the pool that compact.
     compacting: AtomicUsize,

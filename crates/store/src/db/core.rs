@@ -16,6 +16,7 @@ use super::{
     snapshot::Snapshots, write::Pending, write::WriteState,
 };
 use crate::{
+    compaction::picker::Job,
     error::{Error, Result},
     io::{Clock, FileLock, FileSystem},
     log::{LogWriter, segment::segment_path},
@@ -64,7 +65,6 @@ pub(crate) struct Tree {
     pub(crate) id: TreeId,
     /// The partition's name; empty for the sub-tree of a keyspace.
     pub(crate) name: Box<[u8]>,
-    pub(crate) is_partition: bool,
     pub(crate) options: Arc<KeyspaceOptions>,
     pub(crate) levels: Published<Levels>,
     /// The partitions of a keyspace that has some: its own levels stay empty then.
@@ -84,6 +84,22 @@ pub(crate) struct CompactionState {
     pub(crate) cursors: Vec<Box<[u8]>>,
 }
 
+impl CompactionState {
+    /// Where the last compaction of a level ended.
+    pub(crate) fn cursor(&self, level: usize) -> Box<[u8]> {
+        self.cursors.get(level).cloned().unwrap_or_default()
+    }
+
+    /// Remembers a compaction of a level.
+    pub(crate) fn note(&mut self, level: usize, job: &Job) {
+        let Some((_, first)) = job.inputs.first() else { return };
+        if self.cursors.len() <= level {
+            self.cursors.resize(level + 1, Box::default());
+        }
+        self.cursors[level] = first.meta().largest.clone();
+    }
+}
+
 impl Tree {
     /// The sub-tree of a partition.
     pub(crate) fn new(
@@ -97,7 +113,6 @@ impl Tree {
         Arc::new(Self {
             id,
             name,
-            is_partition: true,
             options,
             levels: Published::new(Arc::new(levels), limbo),
             partitions: None,
@@ -120,7 +135,6 @@ impl Tree {
         Arc::new(Self {
             id,
             name: Box::default(),
-            is_partition: false,
             options,
             levels: Published::new(Arc::new(levels), limbo),
             partitions: is_partitioned.then(|| Published::new(Arc::new(partitions), limbo)),

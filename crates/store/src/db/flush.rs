@@ -1,12 +1,12 @@
 //! Flushes: a sealed memtable becomes one table of level 0 in every sub-tree that it touches. Small
-//! tables of partitions share a file, so that thousands of them cost one sync.
+//! tables share a file, so that those of thousands of keyspaces and partitions cost one sync.
 
 use super::{
     core::{Core, MemView, Tree},
     new_tables::NewTables,
 };
 use crate::{
-    compaction::retain::Retain,
+    compaction::{joins::Sizes, retain::Retain},
     error::Result,
     memtable::{LogFloor, MemCursor, Memtable},
     ranges::{HiddenRuns, HiddenRunsBuilder, Sweep, newest_of},
@@ -21,7 +21,7 @@ pub(crate) struct Flushed<'c> {
     trees: Vec<Arc<Tree>>,
     /// One for each sub-tree.
     tables: NewTables<'c>,
-    /// Where small ones of partitions lie.
+    /// Where small ones lie.
     shared: Option<SharedWriter>,
 }
 
@@ -58,18 +58,21 @@ impl Core {
         let mut retain = Retain::new(self.snapshots.list(), false);
         let (mut trees, mut tables, mut shared) = (Vec::new(), NewTables::new(self), None);
         let writers = self.counters.writers.swap(0, Ordering::Relaxed);
-        for id in memtable.trees() {
+        let ids = memtable.trees();
+        let (are_many, held) = (ids.len() > 1, Sizes::of(&self.options).shared);
+        for id in ids {
             let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
             let options = tree.options.table.with_writers(writers);
             self.counters.note_table(options.index == IndexKind::Learned);
-            let mut writer = TableWriter::create(&self.tables, self.new_file_id(), &options);
+            let writer = TableWriter::create(&self.tables, self.new_file_id(), &options);
+            let mut writer = if are_many { writer.holding(held) } else { writer };
             retain.next_run();
             let hidden = write_tree(memtable, &tree, &mut retain, &mut writer)?;
             if writer.is_empty() {
                 // All that was put in was taken out again.
                 continue;
             }
-            let meta = match tree.is_partition {
+            let meta = match are_many {
                 false => writer.finish()?,
                 true => writer.finish_into(|| self.shared_writer(&mut shared))?,
             };

@@ -3,7 +3,10 @@
 //! Creating, clearing and dropping keyspaces are manifest edits: they are durable when the call returns, and
 //! a log record of a sub-tree that the manifest does not know is never replayed.
 
-use std::sync::{Weak, atomic::Ordering};
+use std::{
+    collections::HashSet,
+    sync::{Weak, atomic::Ordering},
+};
 
 use super::{
     core::{Catalog, Core, Tree},
@@ -20,45 +23,72 @@ use crate::{
         primitive::{Arc, AtomicBool, Mutex},
         published::Published,
     },
-    types::SeqNo,
+    types::{SeqNo, TreeId},
     version::{edit::Edit, levels::Levels},
 };
 
 impl Core {
-    /// Opens a keyspace, or creates it.
-    pub(crate) fn open_keyspace(
+    /// Opens keyspaces, in the order of their names, and creates those that are not there: all or none,
+    /// with one edit of the manifest and one sync.
+    pub(crate) fn open_keyspaces(
         &self,
-        name: &str,
-        options: KeyspaceOptions,
-    ) -> Result<Arc<KeyspaceInner>> {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return Err(Error::InvalidArgument(
-                format!("the name of a keyspace has 1 to {NAME_BYTES_MAX} bytes: {name:?}").into(),
-            ));
+        names: &[&str],
+        options: &KeyspaceOptions,
+    ) -> Result<Vec<Arc<KeyspaceInner>>> {
+        for name in names {
+            if name.is_empty() || name.len() > NAME_BYTES_MAX {
+                let what =
+                    format!("the name of a keyspace has 1 to {NAME_BYTES_MAX} bytes: {name:?}");
+                return Err(Error::InvalidArgument(what.into()));
+            }
         }
         options.check()?;
         let router = Router::new(&options.partitions, &self.functions)?;
         let mut catalog = self.lock_catalog();
-        if let Some(inner) = catalog.keyspaces.get(name) {
-            refuse_other_partitions(inner, &options)?;
-            return Ok(Arc::clone(inner));
+        for inner in names.iter().filter_map(|name| catalog.keyspaces.get(*name)) {
+            refuse_other_partitions(inner, options)?;
         }
-        self.check_running()?;
-        let (id, tree_id) = (catalog.state.next_keyspace, self.new_tree_id());
-        catalog.state.next_keyspace += 1;
-        let create = Edit::CreateKeyspace {
+        let mut seen = HashSet::new();
+        let mut new = names.to_vec();
+        new.retain(|name| !catalog.keyspaces.contains_key(*name) && seen.insert(*name));
+        if !new.is_empty() {
+            self.check_running()?;
+            self.create_keyspaces(&mut catalog, &new, options, &router)?;
+        }
+        // All of them are there now.
+        Ok(names.iter().filter_map(|name| catalog.keyspaces.get(*name)).cloned().collect())
+    }
+
+    /// Creates keyspaces of different names, none of which is there.
+    fn create_keyspaces(
+        &self,
+        catalog: &mut Catalog,
+        names: &[&str],
+        options: &KeyspaceOptions,
+        router: &Router,
+    ) -> Result<()> {
+        let first = catalog.state.next_keyspace;
+        let ids: Vec<(u32, TreeId)> =
+            (first..).zip(names).map(|(id, _)| (id, self.new_tree_id())).collect();
+        let edits = names.iter().zip(&ids).map(|(name, &(id, tree))| Edit::CreateKeyspace {
             id,
-            name: name.to_owned(),
+            name: (*name).to_owned(),
             options: options.encode(),
-            tree: tree_id,
-        };
-        catalog.commit(self, vec![create])?;
-        let none = PartitionMap::default();
-        let tree = Tree::root(tree_id, Arc::new(options), Levels::default(), none, 0, &self.limbo);
-        let inner = KeyspaceInner::new(id, name.into(), Arc::clone(&tree), router, &self.limbo);
-        self.trees.lock().add(tree);
-        catalog.keyspaces.insert(Arc::clone(&inner.name), Arc::clone(&inner));
-        Ok(inner)
+            tree,
+        });
+        let edits: Vec<Edit> = edits.collect();
+        catalog.state.next_keyspace = ids.last().map_or(first, |(last, _)| last + 1);
+        catalog.commit(self, edits)?;
+        let options = Arc::new(options.clone());
+        for (name, (id, tree)) in names.iter().zip(ids) {
+            let (levels, none) = (Levels::default(), PartitionMap::default());
+            let tree = Tree::root(tree, Arc::clone(&options), levels, none, 0, &self.limbo);
+            let (name, router) = ((*name).into(), router.clone());
+            let inner = KeyspaceInner::new(id, name, Arc::clone(&tree), router, &self.limbo);
+            self.trees.lock().add(tree);
+            catalog.keyspaces.insert(Arc::clone(&inner.name), inner);
+        }
+        Ok(())
     }
 
     /// Drops a keyspace; says whether it was there.

@@ -125,8 +125,40 @@ impl Database {
     /// [`Error::Io`]: crate::Error::Io
     /// [`Error::WritesStopped`]: crate::Error::WritesStopped
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
-        let inner = self.core().open_keyspace(name, options)?;
-        Ok(Keyspace { handle: Arc::clone(&self.handle), inner })
+        self.keyspaces([name], options)?
+            .pop()
+            .ok_or_else(|| Error::InvalidArgument("a name stands for one keyspace".into()))
+    }
+
+    /// [`Database::keyspace`] of several names: opens them, and creates those that are not there, all or,
+    /// after an error or a crash, none. Creating any number of keyspaces costs one sync of the manifest
+    /// together; creating them one by one costs one for each. Returns them in the order of their names.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = rhumb::Database::builder(dir.path().join("db")).open()?;
+    /// let names: Vec<String> = (0..1_000).map(|tenant| format!("tenant {tenant}")).collect();
+    /// let tenants = db.keyspaces(&names, rhumb::KeyspaceOptions::default())?;
+    /// tenants[7].insert("name", "ada")?;
+    /// assert_eq!(tenants.len(), 1_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::keyspace`].
+    pub fn keyspaces<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+        options: KeyspaceOptions,
+    ) -> Result<Vec<Keyspace>> {
+        let names: Vec<N> = names.into_iter().collect();
+        let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        let inners = self.core().open_keyspaces(&names, &options)?;
+        let open = |inner| Keyspace { handle: Arc::clone(&self.handle), inner };
+        Ok(inners.into_iter().map(open).collect())
     }
 
     /// Whether there is a keyspace `name`.

@@ -127,6 +127,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     while core.flush_oldest()? {}
     core.forget_old_logs()?;
     core.remove_unknown_files()?;
+    core.compact_at_opening();
     core.reclaim();
     core.balance_memory();
     core.work.start(&core)?;

@@ -8,10 +8,11 @@ use crate::{
     io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles},
     sync::primitive::Arc,
     table::{
-        BlockCache, BlockRef, IndexKind, Table, TableContext, TableCounters, block::BlockView,
-        parse_table_name,
+        BlockCache, BlockRef, IndexKind, Table, TableContext, TableCounters, TableMeta,
+        block::BlockView, parse_table_name,
     },
-    types::{Kind, SeqNo},
+    types::{FileId, Kind, SeqNo},
+    version::manifest::Manifest,
 };
 
 /// Bytes of cached blocks: a walk reads each block once.
@@ -31,17 +32,30 @@ pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext>
     })
 }
 
-/// Opens a table by its path alone.
+/// Opens a table by its path alone. One that lies in a file with others has the path that a file of its own
+/// would have: the manifest of the directory says where it is.
 pub(super) fn open_path(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<Arc<Table>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let Some(id) = parse_table_name(&name) else {
-        let what = format!("{} is not named like a table: 000001.sst", path.display());
+        let what = format!(
+            "{} is not named like a table: 000001.sst (also one in a shared file, .set, has a number of its own)",
+            path.display()
+        );
         return Err(Error::InvalidArgument(what.into()));
     };
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let ctx = context(fs, dir);
-    let meta = Table::read_meta(&ctx, id)?;
+    let meta = match Table::read_meta(&ctx, id) {
+        Ok(meta) => meta,
+        Err(error) => shared_meta(fs, dir, id).ok_or(error)?,
+    };
     Table::open(&ctx, meta)
+}
+
+/// What the manifest of `dir` says of the table `id`, if it lies in a file with others.
+fn shared_meta(fs: &Arc<dyn FileSystem>, dir: &Path, id: FileId) -> Option<TableMeta> {
+    let state = Manifest::recover(&**fs, dir).ok()??.state;
+    state.tables().find(|meta| meta.id == id && meta.place.is_some()).cloned()
 }
 
 /// What an open table says of itself.

@@ -93,13 +93,29 @@ pub(crate) struct PageWriter {
     first: u16,
     /// Bytes handed to the file.
     written: u64,
+    /// Bytes gathered before there is a file.
+    held: usize,
 }
 
 impl PageWriter {
     /// Writes to a new file `path`.
     pub(crate) fn new(fs: Arc<dyn FileSystem>, path: PathBuf) -> Self {
         let (buffer, file) = (Vec::new(), None);
-        Self { fs, file, path, buffer, open: None, first: PAGE_NO_FRAME, written: 0 }
+        Self {
+            fs,
+            file,
+            path,
+            buffer,
+            open: None,
+            first: PAGE_NO_FRAME,
+            written: 0,
+            held: WRITE_BYTES,
+        }
+    }
+
+    /// Gathers up to `bytes` before there is a file; never less than is gathered anyway.
+    pub(crate) fn hold(&mut self, bytes: u64) {
+        self.held = usize::try_from(bytes).unwrap_or(usize::MAX).max(WRITE_BYTES);
     }
 
     /// Everything that was written, if it is so little that there is no file yet.
@@ -140,7 +156,7 @@ impl PageWriter {
     /// Appends bytes after the data area.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+        if self.is_full() { self.flush() } else { Ok(()) }
     }
 
     /// Hands everything to the file and makes it durable.
@@ -185,7 +201,11 @@ impl PageWriter {
             self.buffer[page..page + PAGE_HEADER_BYTES].copy_from_slice(&self.first.to_le_bytes());
             self.first = PAGE_NO_FRAME;
         }
-        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+        if self.is_full() { self.flush() } else { Ok(()) }
+    }
+
+    fn is_full(&self) -> bool {
+        self.buffer.len() >= if self.file.is_none() { self.held } else { WRITE_BYTES }
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -245,6 +245,11 @@ impl Table {
         self.part.as_ref().is_some_and(|part| part.file().is_sparse())
     }
 
+    /// Bytes of the file that it shares with others, dead ones included; `None` if it has its own.
+    pub(crate) fn shared_file_bytes(&self) -> Option<u64> {
+        self.part.as_ref().map(|part| part.file().bytes())
+    }
+
     /// Bytes of memory that the table takes while it is open, without its resident blocks.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         let ranges = self.ranges.as_ref().map_or(0, Ranges::resident_bytes);

@@ -120,6 +120,13 @@ impl TableWriter {
         }
     }
 
+    /// Keeps up to `bytes` of the table in memory, so that [`TableWriter::finish_into`] may put it into a
+    /// file with others; at least the 256 KiB that are gathered anyway.
+    pub(crate) fn holding(mut self, bytes: u64) -> Self {
+        self.out.hold(bytes);
+        self
+    }
+
     /// Adds an entry, which must be after the last one in the order of entries. A value longer
     /// than the options' limit goes to the file beside the table. O(key + value), amortised.
     ///
@@ -200,8 +207,8 @@ impl TableWriter {
         Ok(self.meta.clone())
     }
 
-    /// As [`TableWriter::finish`], but a table of less than 256 KiB goes to the end of a file that it
-    /// shares, which `shared` makes if need be, and which the caller makes durable.
+    /// As [`TableWriter::finish`], but a table that is still in memory ([`TableWriter::holding`]) goes to the
+    /// end of a file that it shares, which `shared` makes if need be, and which the caller makes durable.
     ///
     /// # Errors
     ///

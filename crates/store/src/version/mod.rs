@@ -7,3 +7,4 @@ pub(crate) mod prepare;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;
+mod tracked;

@@ -9,7 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use super::edit::{Edit, VersionEdit};
+use super::{
+    edit::{Edit, VersionEdit},
+    tracked::Tracked,
+};
 use crate::{
     log::{LogStart, Lsn},
     table::TableMeta,
@@ -37,19 +40,22 @@ struct TreeState {
 
 /// What all edits so far add up to.
 ///
-/// Cloning costs O(keyspaces + partitions), not O(tables).
+/// Cloning costs O(keyspaces + partitions), not O(tables); applying edits copies nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CatalogState {
     /// The database's random number.
     pub(crate) identity: u64,
     /// The keyspaces by number.
-    pub(crate) keyspaces: BTreeMap<u32, Arc<KeyspaceState>>,
+    pub(crate) keyspaces: Tracked<u32, Arc<KeyspaceState>>,
+    /// Their numbers by name, and by their sub-trees.
+    names: Tracked<String, u32>,
+    roots: Tracked<TreeId, u32>,
     /// The sub-trees of partitions, by the sub-tree of the keyspace and the partition's name.
-    partitions: BTreeMap<(TreeId, Arc<[u8]>), TreeId>,
+    partitions: Tracked<(TreeId, Arc<[u8]>), TreeId>,
     /// Sub-trees of dropped partitions whose creation the log may still hold, with the last segment that
     /// may.
-    buried: BTreeMap<TreeId, FileId>,
-    trees: BTreeMap<TreeId, Arc<TreeState>>,
+    buried: Tracked<TreeId, FileId>,
+    trees: Tracked<TreeId, Arc<TreeState>>,
     /// The first log segment that is needed.
     pub(crate) log_floor: FileId,
     /// The place of its first byte.
@@ -67,6 +73,9 @@ pub(crate) struct CatalogState {
     pub(crate) last_seq: SeqNo,
 }
 
+/// The identity, the log's floor and place, the next file, sub-tree and keyspace, and the last write.
+type Numbers = (u64, (FileId, Lsn), (FileId, TreeId, u32), SeqNo);
+
 /// The catalog of a new database: empty, with a random identity.
 impl Default for CatalogState {
     fn default() -> Self {
@@ -79,10 +88,12 @@ impl CatalogState {
     pub(crate) fn blank() -> Self {
         Self {
             identity: 0,
-            keyspaces: BTreeMap::new(),
-            partitions: BTreeMap::new(),
-            buried: BTreeMap::new(),
-            trees: BTreeMap::new(),
+            keyspaces: Tracked::default(),
+            names: Tracked::default(),
+            roots: Tracked::default(),
+            partitions: Tracked::default(),
+            buried: Tracked::default(),
+            trees: Tracked::default(),
             log_floor: 0,
             log_lsn: 0,
             has_no_log: false,
@@ -93,17 +104,43 @@ impl CatalogState {
         }
     }
 
-    /// Applies all edits, or, if one contradicts the catalog, none, and says which.
+    /// Applies all edits, or, if one contradicts the catalog, none, and says which. O(log catalog) for
+    /// each edit, and for each sub-tree whose tables change O(its tables).
     pub(crate) fn apply(&mut self, edit: &VersionEdit) -> Result<(), String> {
-        let mut next = self.clone();
-        for edit in &edit.edits {
-            next.apply_one(edit)?;
+        let numbers = self.numbers();
+        let outcome = edit.edits.iter().try_for_each(|edit| self.apply_one(edit));
+        macro_rules! all {
+            ($end:ident) => {{
+                self.keyspaces.$end();
+                self.names.$end();
+                self.roots.$end();
+                self.partitions.$end();
+                self.buried.$end();
+                self.trees.$end();
+            }};
         }
+        if outcome.is_err() {
+            all!(take_back);
+            self.set_numbers(numbers);
+            return outcome;
+        }
+        all!(keep);
         if edit.edits.iter().any(|edit| matches!(edit, Edit::LogFloor { .. })) {
-            next.has_no_log = edit.edits.len() == 1;
+            self.has_no_log = edit.edits.len() == 1;
         }
-        *self = next;
         Ok(())
+    }
+
+    /// All numbers of the catalog.
+    fn numbers(&self) -> Numbers {
+        let ids = (self.next_file, self.next_tree, self.next_keyspace);
+        (self.identity, (self.log_floor, self.log_lsn), ids, self.last_seq)
+    }
+
+    fn set_numbers(&mut self, (identity, log, ids, last_seq): Numbers) {
+        (self.identity, self.last_seq) = (identity, last_seq);
+        (self.log_floor, self.log_lsn) = log;
+        (self.next_file, self.next_tree, self.next_keyspace) = ids;
     }
 
     /// One edit that makes this catalog from a blank one. O(tables).
@@ -117,13 +154,13 @@ impl CatalogState {
                 tree: keyspace.tree,
             });
         }
-        for ((root, name), tree) in &self.partitions {
+        for ((root, name), tree) in self.partitions.iter() {
             edits.push(Edit::CreatePartition { root: *root, name: (**name).into(), tree: *tree });
         }
-        for (&tree, &segment) in &self.buried {
+        for (&tree, &segment) in self.buried.iter() {
             edits.push(Edit::Bury { tree, segment });
         }
-        for (&tree, state) in &self.trees {
+        for (&tree, state) in self.trees.iter() {
             for (level, tables) in (0..).zip(&state.levels) {
                 let add = |meta: &Arc<TableMeta>| Edit::AddTable {
                     tree,
@@ -185,6 +222,8 @@ impl CatalogState {
             Edit::DropKeyspace { id } => {
                 let keyspace =
                     self.keyspaces.remove(id).ok_or_else(|| format!("no keyspace {id}"))?;
+                self.names.remove(&keyspace.name);
+                self.roots.remove(&keyspace.tree);
                 self.remove_trees(keyspace.tree);
                 Ok(())
             }
@@ -193,7 +232,11 @@ impl CatalogState {
             Edit::RemoveTable { tree, level, id } => self.remove_table(*tree, *level, *id),
             Edit::LogFloor { segment, lsn } => {
                 advance(&mut self.log_floor, *segment, "the log's floor")?;
-                self.buried.retain(|_, last| *last >= *segment);
+                let risen = self.buried.iter().filter(|(_, last)| **last < *segment);
+                let risen: Vec<TreeId> = risen.map(|(tree, _)| *tree).collect();
+                for tree in risen {
+                    self.buried.remove(&tree);
+                }
                 advance(&mut self.log_lsn, *lsn, "the place of the log's floor")
             }
             Edit::NextIds { file, tree, keyspace } => {
@@ -220,11 +263,13 @@ impl CatalogState {
         if self.keyspaces.contains_key(&keyspace.id) {
             return Err(format!("a second keyspace {}", keyspace.id));
         }
-        if self.keyspaces.values().any(|other| other.name == keyspace.name) {
+        if self.names.contains_key(&keyspace.name) {
             return Err(format!("a second keyspace named {:?}", keyspace.name));
         }
         self.add_tree(keyspace.tree)?;
         self.next_keyspace = self.next_keyspace.max(keyspace.id.saturating_add(1));
+        self.names.insert(keyspace.name.clone(), keyspace.id);
+        self.roots.insert(keyspace.tree, keyspace.id);
         self.keyspaces.insert(keyspace.id, Arc::new(keyspace));
         Ok(())
     }
@@ -236,6 +281,8 @@ impl CatalogState {
             return Err(format!("sub-tree {} of keyspace {keyspace}, not {old}", state.tree));
         }
         Arc::make_mut(state).tree = new;
+        self.roots.remove(&old);
+        self.roots.insert(new, keyspace);
         self.add_tree(new)?;
         self.remove_trees(old);
         Ok(())
@@ -271,7 +318,7 @@ impl CatalogState {
     }
 
     fn create_partition(&mut self, root: TreeId, name: &[u8], tree: TreeId) -> Result<(), String> {
-        if !self.keyspaces.values().any(|keyspace| keyspace.tree == root) {
+        if !self.roots.contains_key(&root) {
             return Err(format!("a partition of no keyspace, under sub-tree {root}"));
         }
         self.add_tree(tree)?;

@@ -38,6 +38,13 @@ fn planted_tables_that_are_not_synced() {
 }
 
 #[test]
+fn planted_shared_files_that_are_not_synced() {
+    assert_found(
+        &Matcher::any().kinds(&[CallKind::SyncData, CallKind::SyncAll]).name_suffix(".set"),
+    );
+}
+
+#[test]
 fn planted_value_files_that_are_not_synced() {
     assert_found(
         &Matcher::any().kinds(&[CallKind::SyncData, CallKind::SyncAll]).name_suffix(".val"),
