@@ -280,6 +280,7 @@ impl Core {
 
     /// Seals the active memtable if it holds anything, and waits until all are flushed.
     pub(crate) fn flush(&self) -> Result<()> {
+        self.check_process()?;
         {
             let mut state = self.lock_write();
             self.check_running()?;

@@ -231,7 +231,7 @@ impl Batch {
     pub fn commit(self) -> Result<()> {
         let (core, durability) = (Arc::clone(&self.handle.core), self.durability);
         let operations = self.builder.count();
-        core.commit(self.encode()?, operations, durability)
+        core.commit(self.encode()?.into(), operations, durability)
     }
 
     /// Queues all operations: they are done, together and in the order of the queue, by the next
@@ -245,7 +245,8 @@ impl Batch {
         let (handle, durability) = (Arc::clone(&self.handle), self.durability);
         let operations = self.builder.count();
         let record = self.encode()?;
-        let pending = (operations > 0).then(|| handle.core.submit(record, operations, durability));
+        let submit = || handle.core.submit(record.into(), operations, durability);
+        let pending = (operations > 0).then(submit);
         Ok(Submitted { handle, pending })
     }
 }

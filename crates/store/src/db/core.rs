@@ -27,6 +27,7 @@ use crate::{
         epoch,
         limbo::Limbo,
         primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering},
+        process::Process,
         published::Published,
     },
     table::TableContext,
@@ -238,6 +239,8 @@ pub(crate) struct Core {
     pub(crate) work: Work,
     pub(crate) counters: Counters,
     pub(crate) health: Health,
+    /// The process that opened the database.
+    pub(crate) process: Process,
     /// Set by a failed sync or a panic: nothing is acknowledged any more.
     pub(crate) stopped: Mutex<Option<Error>>,
     /// Set by a panic while the write lock or the catalog was held: what the manifest is to say may
@@ -278,8 +281,24 @@ impl Core {
         self.stopped.lock().get_or_insert_with(|| cause.clone());
     }
 
-    /// The error of a stopped database.
+    /// Refuses a process that was forked from the one that opened the database: the threads that flush are
+    /// not here, a lock may be held for good by one that is not, and the log is the parent's. To be asked
+    /// before any lock is taken.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.process.is_here() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    #[cold]
+    fn forked(&self) -> Error {
+        let what =
+            format!("process {} opened it, and this one was forked from that", self.process.id());
+        Error::WritesStopped(Arc::new(Error::InvalidArgument(what.into())))
+    }
+
+    /// The error of a stopped database, or of one that was opened by the parent of this process.
     pub(crate) fn check_running(&self) -> Result<()> {
+        self.check_process()?;
         match &*self.stopped.lock() {
             None => Ok(()),
             Some(cause) => Err(Error::WritesStopped(Arc::new(cause.clone()))),

@@ -7,23 +7,29 @@ use std::{collections::HashMap, sync::atomic::Ordering};
 
 use super::{
     core::{Core, Tree},
+    hold::Held,
     keyspace::KeyspaceInner,
     new_tables::NewTables,
+    write::WriteState,
 };
 use crate::{
     error::{Error, Result},
     log::batch::check_entry,
-    memtable::Memtable,
+    memtable::{MemCursor, Memtable},
     options::{LEVEL_RATIO, PersistMode},
     partition::Router,
     sync::primitive::Arc,
     table::{Table, TableMeta, TableWriter},
-    types::{Kind, LEVELS_MAX},
+    types::{Kind, LEVELS_MAX, SeqNo, TreeId},
     version::{edit::Edit, levels::Levels, state::CatalogState},
 };
 
 /// How many tables are written at a time, where neighbouring keys are in different partitions.
 const OPEN_MAX: usize = 64;
+
+/// How often an ingestion waits for flushes while writers go on, before it makes them wait with it: each
+/// time, somebody has written between the ingested keys again.
+const WAITS_MAX: u32 = 4;
 
 /// The tables of one partition, or of a keyspace without.
 struct Output<'c> {
@@ -140,17 +146,10 @@ impl Core {
     fn install_ingested(&self, inner: &KeyspaceInner, mut outputs: Vec<Output<'_>>) -> Result<()> {
         let names: Vec<&[u8]> = outputs.iter().map(|output| &*output.name).collect();
         let trees = self.create_partitions(inner, &names)?;
-        let mut state = self.lock_write();
-        self.check_running()?;
-        // Reads take the first version that they meet, memtables first: older writes to these
-        // sub-trees must not lie above the ingested ones.
-        let holds_any = |memtable: &Memtable| trees.iter().any(|t| memtable.contains_tree(t.id));
-        if holds_any(&self.mem.get().active) {
-            self.seal(&mut state)?;
-        }
-        if self.mem.get().sealed.iter().any(|memtable| holds_any(memtable)) {
-            self.wait_for_sealed(0)?;
-        }
+        let mut state = self.lock_above_memtables(&|memtable: &Arc<Memtable>| {
+            let mut parts = trees.iter().zip(&outputs);
+            parts.any(|(tree, output)| holds_any(memtable, tree.id, &output.metas))
+        })?;
         // While a compaction runs, the place below level 0 may be about to be filled.
         let alone: Vec<_> = trees.iter().map(|tree| tree.compaction.try_lock()).collect();
         let seq = state.next_seq;
@@ -168,8 +167,6 @@ impl Core {
                 opened.push((tree, level, Table::open(&self.tables, meta)?));
             }
         }
-        // What is ingested is durable at once, so what was written before it must be.
-        self.sync_logs(&mut state, PersistMode::SyncData)?;
         let mut catalog = self.lock_catalog();
         outputs.iter_mut().for_each(|output| output.metas.keep());
         if trees.iter().any(|tree| tree.dropped.load(Ordering::Acquire)) {
@@ -204,6 +201,40 @@ impl Core {
         Ok(())
     }
 
+    /// Takes the write lock once everything before is durable, as what is ingested will be at once, and
+    /// once no memtable holds anything that is to lie below it: reads take the first version that they
+    /// meet, memtables first. Writers go on while memtables are flushed.
+    fn lock_above_memtables(
+        &self,
+        holds_any: &dyn Fn(&Arc<Memtable>) -> bool,
+    ) -> Result<Held<'_, WriteState>> {
+        for attempt in 1.. {
+            let mut state = self.lock_to_drop()?;
+            if holds_any(&self.mem.get().active) {
+                self.seal(&mut state)?;
+            }
+            let view = self.mem.get();
+            let below: Vec<_> =
+                view.sealed.iter().filter(|m| holds_any(m)).map(Arc::downgrade).collect();
+            if below.is_empty() {
+                return Ok(state);
+            }
+            drop(view);
+            if attempt == WAITS_MAX {
+                // Somebody keeps writing there: the writers wait with this, for once.
+                self.wait_for_sealed(0)?;
+                self.sync_logs(&mut state, PersistMode::SyncData)?;
+                return Ok(state);
+            }
+            drop(state);
+            self.work.wait_until(self, || {
+                let view = self.mem.get();
+                !view.sealed.iter().any(|m| below.iter().any(|b| b.as_ptr() == Arc::as_ptr(m)))
+            })?;
+        }
+        Err(Error::Internal("the attempts to ingest have no end".into()))
+    }
+
     /// The level that takes ingested tables: the shallowest that has room for them and below all
     /// that they overlap nothing of; level 0 if they overlap anything.
     fn ingest_level(&self, levels: &Levels, metas: &[TableMeta]) -> usize {
@@ -227,6 +258,19 @@ impl Core {
     }
 }
 
+/// Returns true if a memtable holds an entry of a sub-tree between the first key and the last of tables in
+/// order, or a range tombstone over any of these keys. O(log n + range tombstones).
+fn holds_any(memtable: &Arc<Memtable>, tree: TreeId, metas: &[TableMeta]) -> bool {
+    let (Some(first), Some(last)) = (metas.first(), metas.last()) else { return false };
+    let mut cursor = MemCursor::new(Arc::clone(memtable), tree);
+    cursor.seek(&first.smallest, SeqNo::MAX);
+    let has_entry = cursor.entry().is_some_and(|entry| entry.key() <= &*last.largest);
+    has_entry || {
+        let ranges = memtable.retained_ranges(tree, &[]);
+        ranges.newest_over(&first.smallest, &last.largest).1 > 0
+    }
+}
+
 /// The manifest edits of partitions that are in the log alone: their tables are in the manifest.
 fn edits_of_unknown(state: &CatalogState, inner: &KeyspaceInner, trees: &[Arc<Tree>]) -> Vec<Edit> {
     let root = inner.tree.get().id;
@@ -234,4 +278,89 @@ fn edits_of_unknown(state: &CatalogState, inner: &KeyspaceInner, trees: &[Arc<Tr
     unknown
         .map(|tree| Edit::CreatePartition { root, name: tree.name.clone(), tree: tree.id })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use crate::{Database, Keyspace, KeyspaceOptions, io::sim::SimFs, sync::primitive::Arc};
+
+    fn open(fs: &SimFs, threads: usize) -> (Database, Keyspace) {
+        let builder = Database::builder("/db").file_system(Arc::new(fs.clone()));
+        let db = builder.background_threads(threads).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        (db, keyspace)
+    }
+
+    fn value(keyspace: &Keyspace, key: &str) -> String {
+        let value = keyspace.get(key).unwrap();
+        value.map_or_else(String::new, |value| String::from_utf8(value.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn only_what_lies_between_the_ingested_keys_is_flushed() {
+        let fs = SimFs::new(1);
+        let (db, keyspace) = open(&fs, 0);
+        for key in ["a", "m5", "z"] {
+            keyspace.insert(key, "old").unwrap();
+        }
+        keyspace.delete_range("t".."u").unwrap();
+        keyspace.ingest([("b", "new"), ("m4", "new")]).unwrap();
+        keyspace.ingest([("n", "new"), ("s", "new")]).unwrap();
+        keyspace.ingest([("u", "new"), ("y", "new")]).unwrap();
+        assert_eq!(db.stats().flushes, 0, "nothing in memory is between");
+        assert_eq!(db.stats().sealed_memtables, 0);
+        // An entry between, though of another key.
+        keyspace.ingest([("m5", "new"), ("m6", "new")]).unwrap();
+        assert_eq!(db.stats().flushes, 1);
+        keyspace.delete_range("p".."r").unwrap();
+        keyspace.insert("c", "old").unwrap();
+        // A range tombstone over keys between.
+        keyspace.ingest([("o", "newest"), ("q", "newest")]).unwrap();
+        assert_eq!(db.stats().flushes, 2);
+        keyspace.insert("w", "old").unwrap();
+        let check = |keyspace: &Keyspace| {
+            for key in ["a", "c", "w", "z"] {
+                assert_eq!(value(keyspace, key), "old", "{key}");
+            }
+            for key in ["b", "m4", "m5", "m6", "n", "s", "u", "y"] {
+                assert_eq!(value(keyspace, key), "new", "{key}");
+            }
+            for key in ["o", "q"] {
+                assert_eq!(value(keyspace, key), "newest", "{key}");
+            }
+            assert_eq!(keyspace.iter().collect::<Result<Vec<_>>>().unwrap().len(), 14);
+        };
+        check(&keyspace);
+        keyspace.compact().unwrap();
+        check(&keyspace);
+        drop((db, keyspace));
+        check(&open(&fs, 0).1);
+    }
+
+    #[test]
+    fn writers_go_on_while_an_ingestion_waits_for_a_flush() {
+        let (db, keyspace) = open(&SimFs::new(2), 2);
+        keyspace.insert("m", "old").unwrap();
+        let (told, finished) = mpsc::channel();
+        thread::scope(|scope| {
+            let flushing = db.core().work.flushing.lock();
+            let ingested = scope.spawn(|| keyspace.ingest([("m", "new")]));
+            while db.stats().sealed_memtables == 0 {
+                thread::yield_now();
+            }
+            scope.spawn(|| {
+                for i in 0..1_000_u32 {
+                    keyspace.insert(format!("other-{i}"), "1").unwrap();
+                }
+                told.send(()).unwrap();
+            });
+            let writers = finished.recv_timeout(Duration::from_secs(60));
+            drop(flushing);
+            assert!(writers.is_ok(), "the writers wait for a flush that an ingestion asked for");
+            assert_eq!(ingested.join().unwrap().unwrap(), 1);
+        });
+        assert_eq!(value(&keyspace, "m"), "new");
+    }
 }

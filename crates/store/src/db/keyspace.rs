@@ -13,7 +13,7 @@ use crate::{
     error::{Error, Result},
     inspect::{Explanation, explain},
     iter::{Iter, load, prefix_end},
-    log::batch::BatchBuilder,
+    log::batch::record_of,
     memtable::{MemEntry, Memtable},
     options::KeyspaceOptions,
     partition::{PartitionMap, Router},
@@ -143,9 +143,8 @@ impl Keyspace {
             Some(tree) => tree,
             None => self.core().create_partition_of(&self.inner, key)?,
         };
-        let mut builder = BatchBuilder::with_capacity(key.len() + value.len() + 16);
-        builder.push(tree, kind, key, value)?;
-        self.core().commit(builder.finish(), 1, self.core().options.durability)
+        let record = record_of(tree, kind, key, value)?;
+        self.core().commit(record, 1, self.core().options.durability)
     }
 
     /// The value of `key`. Allocates nothing when the block is in memory.

@@ -44,6 +44,7 @@ impl Core {
         }
         options.check()?;
         let router = Router::new(&options.partitions, &self.functions)?;
+        self.check_process()?;
         let mut catalog = self.lock_catalog();
         for inner in names.iter().filter_map(|name| catalog.keyspaces.get(*name)) {
             refuse_other_partitions(inner, options)?;
@@ -93,6 +94,7 @@ impl Core {
 
     /// Drops a keyspace; says whether it was there.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<bool> {
+        self.check_process()?;
         let inner = self.lock_catalog().keyspaces.get(name).cloned();
         let Some(inner) = inner else { return Ok(false) };
         self.retire_tree(&inner, true)
@@ -148,6 +150,7 @@ impl Core {
     /// So what was written before must be durable: after a crash the state is that of a moment, never
     /// a later change without an earlier write. Most of it is synced before anyone waits for the lock.
     pub(super) fn lock_to_drop(&self) -> Result<Held<'_, WriteState>> {
+        self.check_process()?;
         {
             let mut state = self.lock_write();
             self.check_running()?;

@@ -54,7 +54,11 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if !self.is_closed {
+        if !self.core.process.is_here() {
+            // In a forked child nothing of it may be ended: its threads are not here, and its files are
+            // the parent's.
+            std::mem::forget(Arc::clone(&self.core));
+        } else if !self.is_closed {
             // Nobody is there to be told; [`Database::close`] tells.
             let _ = self.core.close();
         }
@@ -63,6 +67,13 @@ impl Drop for Handle {
 
 /// An open database: a directory of keyspaces. Cloning gives another handle of the same one; it is
 /// closed when the last handle, keyspace, snapshot, batch or iterator is dropped.
+///
+/// It belongs to the process that opened it. In a child that is forked from that, whatever would write
+/// fails with [`Error::WritesStopped`], dropping handles does nothing, and reads work as long as no other
+/// thread of the parent was inside the database at the moment of the fork. A child that needs the data
+/// should open it after the parent has closed it.
+///
+/// [`Error::WritesStopped`]: crate::Error::WritesStopped
 ///
 /// ```
 /// # fn main() -> rhumb::Result<()> {
@@ -264,6 +275,7 @@ impl Database {
         let mut handle = Arc::try_unwrap(self.handle).map_err(|_| {
             Error::InvalidArgument("the database is in use by other handles of it".into())
         })?;
+        handle.core.check_process()?;
         handle.is_closed = true;
         handle.core.close()
     }

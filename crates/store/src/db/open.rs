@@ -44,6 +44,7 @@ use crate::{
     sync::{
         limbo::Limbo,
         primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex},
+        process::Process,
         published::Published,
     },
     table::{BlockCache, Table, TableContext, TableCounters, home_path, value_path},
@@ -111,6 +112,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         work: Work::default(),
         counters: Counters::default(),
         health: Health::default(),
+        process: Process::default(),
         stopped: Mutex::default(),
         unwound: AtomicBool::new(false),
         next_file,

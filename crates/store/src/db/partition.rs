@@ -45,6 +45,7 @@ impl Core {
         names: &[&[u8]],
     ) -> Result<Vec<Arc<Tree>>> {
         names.iter().try_for_each(|name| Router::check_name(name))?;
+        self.check_process()?;
         let mut state = self.lock_write();
         self.check_running()?;
         if inner.dropped.load(Ordering::Acquire) {

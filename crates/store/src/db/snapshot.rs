@@ -191,6 +191,9 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
+        if !self.handle.core.process.is_here() {
+            return;
+        }
         self.handle.core.snapshots.remove(self.seq);
         self.handle.core.release_retired();
     }

@@ -52,7 +52,7 @@ impl Core {
     /// Commits an encoded batch: all of it or nothing.
     pub(crate) fn commit(
         self: &Arc<Self>,
-        record: Vec<u8>,
+        record: Arc<[u8]>,
         operations: u32,
         durability: PersistMode,
     ) -> Result<()> {
@@ -69,20 +69,24 @@ impl Core {
     /// Queues an encoded batch that has operations: whoever commits next commits it as well.
     pub(crate) fn submit(
         &self,
-        record: Vec<u8>,
+        record: Arc<[u8]>,
         operations: u32,
         durability: PersistMode,
     ) -> Arc<Pending> {
         let bytes = record.len();
-        self.delay_writer(bytes);
+        let refused = self.check_process().err();
+        let is_queued = refused.is_none();
         let pending = Arc::new(Pending {
-            record: Mutex::new(Some(Arc::from(record))),
+            record: Mutex::new(Some(record)),
             bytes,
             operations,
             durability,
-            result: Mutex::new(None),
+            result: Mutex::new(refused.map(Err)),
         });
-        self.queue.lock().push(Arc::clone(&pending));
+        if is_queued {
+            self.delay_writer(bytes);
+            self.queue.lock().push(Arc::clone(&pending));
+        }
         pending
     }
 
@@ -91,6 +95,8 @@ impl Core {
         if let Some(result) = pending.result.lock().take() {
             return result;
         }
+        // What was queued before a fork is committed by the parent.
+        self.check_process()?;
         let mut state = self.lock_write();
         if pending.result.lock().is_none() {
             self.commit_queued(&mut state);
@@ -108,8 +114,10 @@ impl Core {
 
     /// Sees to it that all batches queued so far are committed; their owners take the results.
     pub(crate) fn commit_submitted(&self) {
-        self.commit_queued(&mut self.lock_write());
-        self.run_inline();
+        if self.process.is_here() {
+            self.commit_queued(&mut self.lock_write());
+            self.run_inline();
+        }
     }
 
     /// Commits everything queued, in groups.
@@ -241,6 +249,7 @@ impl Core {
     /// Makes everything written so far survive what `mode` says. Writers go on while the disk is
     /// waited for.
     pub(crate) fn persist(&self, mode: PersistMode) -> Result<()> {
+        self.check_process()?;
         let mut state = self.lock_write();
         self.check_running()?;
         if mode == PersistMode::Buffer {

@@ -25,7 +25,10 @@ use super::{
     queue::QueueWaker,
     read_full,
 };
-use crate::sync::primitive::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, thread};
+use crate::sync::{
+    primitive::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, thread},
+    process::Process,
+};
 
 /// How many reads one borrowed queue does at once.
 pub(crate) const BORROWED_DEPTH: u32 = 64;
@@ -61,6 +64,8 @@ pub(crate) struct ReadEngine {
     kind: ReadEngineKind,
     /// Reads are done where they are asked for, so that a run is repeatable.
     is_inline: bool,
+    /// The process whose the threads and the kernel's queues are.
+    process: Process,
     pool: Arc<ReadPool>,
     kept: Mutex<Vec<Box<dyn ReadQueue>>>,
     mailbox: Arc<Mailbox>,
@@ -82,6 +87,7 @@ impl ReadEngine {
             fs: Arc::clone(fs),
             kind: first.as_ref().map_or(ReadEngineKind::Threads, |_| ReadEngineKind::Kernel),
             is_inline,
+            process: Process::default(),
             pool: Arc::new(ReadPool::new(if is_inline { 0 } else { THREADS_MAX })),
             kept: Mutex::new(first.into_iter().collect()),
             mailbox: Arc::default(),
@@ -128,6 +134,11 @@ impl ReadEngine {
 
     /// A queue for the caller's own reads.
     pub(crate) fn borrow_queue(&self) -> BorrowedQueue<'_> {
+        if !self.process.is_here() {
+            // The borrower does its reads itself.
+            let queue: Box<dyn ReadQueue> = Box::new(ReadPool::new(0).queue());
+            return BorrowedQueue { engine: self, queue: Some(queue), done: Vec::new() };
+        }
         let kept = self.kept.lock().pop();
         let queue = kept.unwrap_or_else(|| self.make_queue(BORROWED_DEPTH, QueueUse::InTurns));
         BorrowedQueue { engine: self, queue: Some(queue), done: Vec::new() }
@@ -150,7 +161,7 @@ impl ReadEngine {
         parts: impl Iterator<Item = ReadPart>,
         pending: &mut Vec<Pending>,
     ) {
-        if self.is_inline {
+        if self.is_inline || !self.process.is_here() {
             pending.extend(parts.map(|ReadPart { file, offset, len }| {
                 let mut buffer = self.buffers.lend(len);
                 let result = read_full(&*file, &mut buffer, offset);
@@ -252,6 +263,9 @@ impl Drop for BorrowedQueue<'_> {
         while queue.pending() > 0 {
             queue.wait(&mut self.done);
             self.done.clear();
+        }
+        if !self.engine.process.is_here() {
+            return;
         }
         let mut kept = self.engine.kept.lock();
         if kept.len() < KEPT_QUEUES_MAX {

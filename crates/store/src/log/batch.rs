@@ -10,6 +10,7 @@
 use super::frame::PAYLOAD_BYTES_MAX;
 use crate::{
     error::{Error, Result},
+    sync::primitive::Arc,
     types::{KEY_BYTES_MAX, Kind, SEQ_END, SeqNo, TreeId, VALUE_BYTES_MAX},
     varint,
 };
@@ -54,6 +55,10 @@ impl BatchBuilder {
     /// value or the whole batch would be too large.
     pub(crate) fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_room(key, value)?;
+        if value.len() >= IN_PLACE_BYTES_MIN {
+            // A buffer that doubled would be up to twice as large as what is in it.
+            self.bytes.reserve_exact(key.len() + value.len() + OP_OVERHEAD_BYTES_MAX);
+        }
         self.put_key(tree, Kind::Value as u8, key);
         varint::put(&mut self.bytes, value.len() as u64);
         self.bytes.extend_from_slice(value);
@@ -150,6 +155,31 @@ impl BatchBuilder {
         self.seal(0);
         self.bytes
     }
+}
+
+/// Records longer than this are built where they stay. Of smaller ones a copy costs less than the second
+/// pass over fresh memory.
+const IN_PLACE_BYTES_MIN: usize = 64 << 10;
+
+/// The payload of one operation, to be numbered by [`set_first_seq`]: as a [`BatchBuilder`] builds it, and
+/// for a large value with one copy of it. Fails as [`BatchBuilder::put`] does.
+pub(crate) fn record_of(tree: TreeId, kind: Kind, key: &[u8], value: &[u8]) -> Result<Arc<[u8]>> {
+    if value.len() < IN_PLACE_BYTES_MIN {
+        let mut builder = BatchBuilder::with_capacity(key.len() + value.len() + 16);
+        builder.push(tree, kind, key, value)?;
+        return Ok(Arc::from(builder.finish()));
+    }
+    check_entry(key, value)?;
+    let mut head = BatchBuilder::with_capacity(key.len() + OP_OVERHEAD_BYTES_MAX);
+    head.put_key(tree, kind as u8, key);
+    varint::put(&mut head.bytes, value.len() as u64);
+    let head = head.finish();
+    let mut record: Arc<[u8]> = std::iter::repeat_n(0, head.len() + value.len()).collect();
+    let shared = || Error::Internal("a record that was just made is shared".into());
+    let (begin, end) = Arc::get_mut(&mut record).ok_or_else(shared)?.split_at_mut(head.len());
+    begin.copy_from_slice(&head);
+    end.copy_from_slice(value);
+    Ok(record)
 }
 
 /// Refuses keys and values that are too long, by name.

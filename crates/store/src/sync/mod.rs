@@ -19,6 +19,8 @@ pub(crate) mod placed;
 pub(crate) mod prefetch;
 pub(crate) mod primitive;
 #[cfg(not(any(alone, loom, shuttle)))]
+pub(crate) mod process;
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod published;
 #[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod shared_bytes;

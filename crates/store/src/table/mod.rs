@@ -19,7 +19,7 @@ use std::{
 use crate::{
     error::{Corruption, Error, Result},
     io::{FileSystem, ReadMode, ReadableFile, engine::ReadEngine, open_files::OpenFiles, retry},
-    sync::primitive::Mutex,
+    sync::{primitive::Mutex, process::Process},
     types::{FileId, SeqNo},
 };
 
@@ -113,6 +113,8 @@ pub(crate) struct TableCounters {
     pub(crate) pinned_bytes: AtomicU64,
     /// Files of obsolete tables that could not be removed.
     pub(crate) removals_failed: AtomicU64,
+    /// The process whose files the tables are.
+    pub(crate) process: Process,
     /// Reads that met damage.
     pub(crate) damage_met: AtomicU64,
     /// Reads that the operating system refused.

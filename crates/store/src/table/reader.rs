@@ -350,7 +350,8 @@ fn mean_block_bytes(meta: &TableMeta, blocks: u32) -> u32 {
 impl Drop for Table {
     fn drop(&mut self) {
         self.ctx.counters.pinned_bytes.fetch_sub(self.pinned_bytes(), Ordering::Relaxed);
-        if !*self.obsolete.get_mut() {
+        // The files are not a forked child's to remove.
+        if !*self.obsolete.get_mut() || !self.ctx.counters.process.is_here() {
             return;
         }
         let remove = |path: &Path| {

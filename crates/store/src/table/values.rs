@@ -163,7 +163,8 @@ impl ValueFile {
         Ok(LargeRead {
             file: self,
             pointer,
-            value: Vec::with_capacity(len),
+            value: std::iter::repeat_n(0, len).collect(),
+            filled: 0,
             start,
             end,
             arrived: start,
@@ -198,7 +199,9 @@ pub(crate) const VALUE_PART_BYTES: usize = 1 << 20;
 pub(crate) struct LargeRead<'a> {
     file: &'a ValueFile,
     pointer: ValuePointer,
-    value: Vec<u8>,
+    value: Arc<[u8]>,
+    /// Bytes of it that have arrived.
+    filled: usize,
     /// The pages about the value, in bytes of the file.
     start: u64,
     end: u64,
@@ -220,9 +223,12 @@ impl LargeRead<'_> {
         check_read(&self.file.path, self.arrived, bytes.len(), result)?;
         let skipped = self.pointer.offset.saturating_sub(self.arrived);
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
-        let missing = usize::try_from(self.pointer.len).unwrap_or(usize::MAX) - self.value.len();
         let bytes_of_value = bytes.get(skipped..).unwrap_or_default();
-        self.value.extend_from_slice(&bytes_of_value[..missing.min(bytes_of_value.len())]);
+        let value = Arc::get_mut(&mut self.value).expect("nobody else has it yet");
+        let missing = &mut value[self.filled..];
+        let now = missing.len().min(bytes_of_value.len());
+        missing[..now].copy_from_slice(&bytes_of_value[..now]);
+        self.filled += now;
         self.arrived += bytes.len() as u64;
         Ok(())
     }
@@ -230,7 +236,7 @@ impl LargeRead<'_> {
     /// The value, verified.
     pub(crate) fn finish(self) -> Result<Slice> {
         self.file.verify(self.pointer, xxh3_64(&self.value))?;
-        Ok(Slice::from_shared(self.value.into()))
+        Ok(Slice::from_shared(self.value))
     }
 }
 
