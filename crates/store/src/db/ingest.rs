@@ -330,7 +330,10 @@ mod tests {
             for key in ["o", "q"] {
                 assert_eq!(value(keyspace, key), "newest", "{key}");
             }
-            assert_eq!(keyspace.iter().collect::<Result<Vec<_>>>().unwrap().len(), 14);
+            assert_eq!(
+                keyspace.iter().collect::<crate::error::Result<Vec<_>>>().unwrap().len(),
+                14
+            );
         };
         check(&keyspace);
         keyspace.compact().unwrap();

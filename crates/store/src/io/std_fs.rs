@@ -18,9 +18,10 @@ use std::{
 
 use rustix::fs::{AtFlags, Dir, OFlags};
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use super::{AlignedBuf, DIRECT_ALIGN};
 use super::{
-    AlignedBuf, DIRECT_ALIGN, FileLock, FileSystem, QueueUse, ReadMode, ReadQueue, ReadableFile,
-    SyncFile, WritableFile,
+    FileLock, FileSystem, QueueUse, ReadMode, ReadQueue, ReadableFile, SyncFile, WritableFile,
 };
 use lock::StdLock;
 use paths::{FilePlace, Paths, openat};
