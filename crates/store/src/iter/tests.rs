@@ -229,3 +229,29 @@ fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     assert!(passed <= PASSED_MAX, "{passed} passed");
     assert_eq!(snapshot.iter(&space).count(), 10_000);
 }
+
+/// Wherever a key that was written since lies among those that a walk passes, its newest version is found:
+/// going backward the ones under the tombstone come first, and a walk that seeks from there must not miss it.
+#[test]
+fn a_key_written_over_is_found_wherever_the_walk_begins_to_seek() {
+    let home = tempfile::tempdir().unwrap();
+    let builder = Database::builder(home.path().join("db")).background_threads(0);
+    let db = builder.open().unwrap();
+    for again in 0..30 {
+        let space = db.keyspace(&format!("k{again}"), KeyspaceOptions::default()).unwrap();
+        (0..30).for_each(|at| space.insert(key(0, at), b"old").unwrap());
+        let snapshot = db.snapshot();
+        space.delete_range(key(0, 0)..key(0, 30)).unwrap();
+        space.insert(key(0, again), b"new").unwrap();
+        for is_flushed in [false, true] {
+            if is_flushed {
+                db.flush().unwrap();
+                space.compact().unwrap();
+            }
+            let found = |forward, from| walk(&space, None, from, forward, 9).keys;
+            assert_eq!(found(false, key(1, 0)), [key(0, again)], "back, flushed {is_flushed}");
+            assert_eq!(found(true, key(0, 0)), [key(0, again)], "flushed {is_flushed}");
+            assert_eq!(snapshot.iter(&space).rev().count(), 30);
+        }
+    }
+}

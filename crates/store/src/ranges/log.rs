@@ -96,6 +96,11 @@ impl RangeLog {
         key.len() + WRITTEN_OVER_BYTES
     }
 
+    /// Returns true if `key` was written when a tombstone lay over it. O(log n).
+    pub(crate) fn is_written_over(&self, key: &[u8]) -> bool {
+        self.written_over.contains(key)
+    }
+
     /// The next key after `key`, or before it, that was written when a tombstone lay over it. O(log n).
     pub(crate) fn next_written_over(&self, key: &[u8], forward: bool) -> Option<Box<[u8]>> {
         let next = match forward {
