@@ -39,7 +39,7 @@ impl Keyspace {
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = rhumb::Database::open(dir.path().join("db"))?;
+    /// # let db = rhumb::Database::builder(dir.path().join("db")).open()?;
     /// let jobs = db.keyspace("jobs", rhumb::KeyspaceOptions::default())?;
     /// for (number, job) in ["wash", "rinse", "spin"].iter().enumerate() {
     ///     jobs.insert((number as u64).to_be_bytes(), job)?;
