@@ -204,7 +204,8 @@ fn the_space_of_a_small_database_comes_back() {
 fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     let home = tempfile::tempdir().unwrap();
     let builder = Database::builder(home.path().join("db")).background_threads(0);
-    let (db, space) = filled_in(builder.level_one_bytes(16 << 10).open().unwrap(), 1_000);
+    let builder = builder.level_one_bytes(64 << 10).table_bytes(4 << 20);
+    let (db, space) = filled_in(builder.open().unwrap(), 1_000);
     db.flush().unwrap();
     space.compact().unwrap();
     // Keeps the tombstone from being sought out by compaction.
@@ -213,8 +214,10 @@ fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     db.flush().unwrap();
     for round in 0..7_u32 {
         for at in 0..1_000_u32 {
-            let noise = (at ^ round << 16).wrapping_mul(0x9E37_79B9).to_be_bytes();
-            space.insert(key(0, at), noise.repeat(8)).unwrap();
+            // Tables of over 256 KiB: small ones would be merged with the tombstone's on the way down.
+            let noise = |part: u32| (at ^ round << 10 ^ part << 13).wrapping_mul(0x9E37_79B9);
+            let value: Vec<u8> = (0..100).flat_map(|part| noise(part).to_be_bytes()).collect();
+            space.insert(key(0, at), value).unwrap();
         }
         db.flush().unwrap();
     }
