@@ -160,11 +160,10 @@ fn serve_logged(
     })
 }
 
-/// Writes the last line of the log.
+/// Writes the last line of the log. An error is the caller's to report, and is not said twice.
 fn end_log(log: &log::Log, served: &Result<(), ServeError>) {
-    match served {
-        Ok(()) => log.write(log::Event::Stopped, "the server has ended", &[]),
-        Err(error) => log.write(log::Event::Failed, &error.to_string(), &[]),
+    if served.is_ok() {
+        log.write(log::Event::Stopped, "the server has ended", &[]);
     }
     log.flush();
 }

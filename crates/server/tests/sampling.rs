@@ -175,6 +175,11 @@ fn keys_have_equal_chances() {
     // Keys that go, and keys that come in one place: what was learned of the others is not
     // believed.
     let mut names = names(3, 700);
+    client.run("FLUSHDB");
+    let mut words: Vec<&[u8]> = vec![b"MSET"];
+    words.extend(names.iter().flat_map(|name| [name.as_slice(), b"v"]));
+    assert_eq!(client.call_bytes(&words), Value::ok());
+    assert_ne!(client.run("RANDOMKEY"), Value::Null);
     for name in names.drain(..400) {
         assert_eq!(client.call_bytes(&[b"DEL", &name]), Value::Int(1));
     }

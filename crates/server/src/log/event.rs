@@ -42,8 +42,6 @@ events! {
     RecoveryBegan = "recovery-began", Info;
     /// The data are open.
     RecoveryEnded = "recovery-ended", Info;
-    /// The server did not start, or ended with an error.
-    Failed = "failed", Error;
     /// Clients can come to an address.
     Listening = "listening", Info;
     /// The server was asked to end, by a signal or a client.
