@@ -440,7 +440,8 @@ impl Memtable {
         self.first_entry.load(Ordering::Relaxed) <= seq && self.has_entries_of(tree)
     }
 
-    /// Whether any entry or range tombstone of `tree` lies here. O(log n).
+    /// Returns true if any entry or range tombstone of `tree` lies here. O(log n). For tests.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn contains_tree(&self, tree: TreeId) -> bool {
         self.has_entries_of(tree) || self.has_ranges_of(tree)
     }
