@@ -194,8 +194,8 @@ pub struct IndexCommand {
 /// Runs a suite on Rhumb and prints its report to standard output.
 ///
 /// # Errors
-/// [`Usage`](crate::usage::Usage) if an option is out of range or names what there is not; else if the
-/// store fails, or it returns anything but what was written.
+/// [`Usage`](crate::usage::Usage) if an option is out of range or names what there is not; else if
+/// the store fails, or it returns anything but what was written.
 pub fn run(command: BenchCommand) -> Result<()> {
     let known: [&dyn Engine; 5] = [&LEARNED, &BINARY_SEARCH, &SKIP_LIST, &ADAPTIVE, &UNTRAINED];
     match command {

@@ -79,8 +79,8 @@ impl Failure {
 
 /// What a command ends with that ended with `outcome` and whose output ended with `written`.
 ///
-/// Nothing hides damage or a failure, not even a reader that went away; and an output that could not be
-/// written is told even if the command has nothing worse to say than that a key is absent.
+/// Nothing hides damage or a failure, not even a reader that went away; and an output that could
+/// not be written is told even if the command has nothing worse to say than that a key is absent.
 pub(crate) fn worse(outcome: Outcome, written: Outcome) -> Outcome {
     let is_mild = |failure: &Failure| {
         matches!(failure, Failure::Absent | Failure::SomeAbsent(_) | Failure::PipeClosed)

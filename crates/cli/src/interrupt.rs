@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM while a command works: the command ends at the next place where it can say what
-//! it has done. A second signal ends the process at once.
+//! Ctrl-C and SIGTERM while a command works: the command ends at the next place where it can say
+//! what it has done. A second signal ends the process at once.
 
 use std::{
     io,

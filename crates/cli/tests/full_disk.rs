@@ -185,7 +185,8 @@ fn a_full_disk_stops_writes_until_there_is_room() {
         }
         assert!(appended < 4096, "the disk was never full again");
     }
-    // A flush may make room at any time, and the server finds it: it is taken away until there is none.
+    // A flush may make room at any time, and the server finds it: it is taken away until there is
+    // none.
     let on_disk =
         |name: &str| format!("/proc/{}/root{}", server.process.id(), shell.path(name).display());
     let filler = on_disk("disk/filler");

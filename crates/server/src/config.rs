@@ -124,8 +124,8 @@ pub struct Config {
     pub tls_key: Option<PathBuf>,
     /// Path of a Unix socket to listen on as well.
     pub unix: Option<PathBuf>,
-    /// Memory of the engine, in bytes: unflushed writes, indexes, filters and cached blocks; from 16 MiB to
-    /// 16 TiB. Called `memory` in a file, or `memory-bytes`.
+    /// Memory of the engine, in bytes: unflushed writes, indexes, filters and cached blocks; from
+    /// 16 MiB to 16 TiB. Called `memory` in a file, or `memory-bytes`.
     #[serde(rename = "memory", alias = "memory-bytes", deserialize_with = "quantity::memory")]
     pub memory_bytes: u64,
     /// When writes are forced to the disk.
@@ -137,9 +137,11 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Whether to serve other machines without a password.
     pub allow_open: bool,
-    /// Whether to serve the metrics and the status page, which ask for no password, to other machines.
+    /// Whether to serve the metrics and the status page, which ask for no password, to other
+    /// machines.
     pub metrics_open: bool,
-    /// Threads that serve connections; 0 for one for each core but one, at least one; at most 1,024.
+    /// Threads that serve connections; 0 for one for each core but one, at least one; at most
+    /// 1,024.
     #[serde(deserialize_with = "quantity::threads")]
     pub threads: usize,
     /// Makes random choices (`SPOP`, `SRANDMEMBER`, `RANDOMKEY`) the same at each start, for tests;
@@ -198,8 +200,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, is no TOML, or has a setting that there is not or that is out of range:
-    /// the message names the line.
+    /// If the file cannot be read, is no TOML, or has a setting that there is not or that is out of
+    /// range: the message names the line.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError(format!("cannot read {}: {error}", path.display())))?;

@@ -35,8 +35,8 @@ pub(crate) const DATABASES: usize = 16;
 /// Collection numbers that are reserved at a time: so many at most are lost at a crash.
 const IDS_RESERVED: u64 = 1 << 16;
 
-/// A database with at most so many entries, those that were removed included, is emptied entry by
-/// entry: some hundred microseconds, less than one sync takes.
+/// The largest database, in entries, those that were removed included, that is emptied entry by
+/// entry: that takes some hundred microseconds, less than one sync.
 const FEW_ENTRIES: u64 = 1024;
 
 /// Milliseconds since 1970.

@@ -1,5 +1,5 @@
-//! What the server did lately: the last minute by seconds, and the last hour in steps of five seconds,
-//! so that a page that is opened now shows what was before.
+//! What the server did lately: the last minute by seconds, and the last hour in steps of five
+//! seconds, so that a page that is opened now shows what was before.
 //!
 //! Once a second the counters are copied; a figure of a time is the difference of two copies. So
 //! commands pay nothing for it. The copies take 200 KiB.

@@ -1,5 +1,5 @@
-//! A small HTTP server for monitors: `/metrics`, the health at `/healthz`, `/readyz` and `/livez`, a
-//! status page at `/` and its figures at `/status.json`, `/history.json` and `/models.json`. Only
+//! A small HTTP server for monitors: `/metrics`, the health at `/healthz`, `/readyz` and `/livez`,
+//! a status page at `/` and its figures at `/status.json`, `/history.json` and `/models.json`. Only
 //! reads; a request's body is never looked at.
 
 use std::{fmt::Write, sync::Arc, time::Duration};

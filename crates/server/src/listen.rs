@@ -343,8 +343,8 @@ fn sweeps(server: &Server) {
     }
 }
 
-/// While writes fail, the disk must have this much room before one is tried, in bytes: a small write
-/// that finds the last room of a full disk says nothing of the next one.
+/// While writes fail, the disk must have this much room before one is tried, in bytes: a small
+/// write that finds the last room of a full disk says nothing of the next one.
 const PROBE_ROOM_BYTES: u64 = 1 << 20;
 
 /// Looks whether what failed works again.

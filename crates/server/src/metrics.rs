@@ -218,7 +218,8 @@ impl Histogram {
         self.0.iter().sum()
     }
 
-    /// How many commands took less than two to the power of `exponent` nanoseconds; it is at least 3.
+    /// How many commands took less than two to the power of `exponent` nanoseconds; it is at least
+    /// 3.
     pub(crate) fn below(&self, exponent: u32) -> u64 {
         let buckets = (4 * (exponent as usize - 2)).min(BUCKETS);
         self.0[..buckets].iter().sum()

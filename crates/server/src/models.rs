@@ -74,7 +74,8 @@ fn largest(data: &Path) -> Option<(String, TableReport)> {
 }
 
 /// Memory of an index that keeps a key and a place of eight bytes for each block, as an index
-/// without a model does; about, because only the lengths of the table's first and last keys are known.
+/// without a model does; about, because only the lengths of the table's first and last keys are
+/// known.
 fn plain_index_bytes(table: &TableReport) -> u64 {
     let key_bytes = (table.smallest.len() + table.largest.len()) as u64 / 2;
     u64::from(table.blocks) * (key_bytes + 8)

@@ -1,5 +1,5 @@
-//! How sizes, counts and addresses are written, on the command line and in the file of settings: one
-//! reader for each, so that a word means the same everywhere.
+//! How sizes, counts and addresses are written, on the command line and in the file of settings:
+//! one reader for each, so that a word means the same everywhere.
 
 use std::{
     fmt,
@@ -13,8 +13,8 @@ use serde::de::{Deserializer, Error, Visitor};
 /// large values; more than the upper bound is a unit too many.
 pub const MEMORY_BYTES: RangeInclusive<u64> = 16 << 20..=16 << 40;
 
-/// Threads that serve connections; 0 lets the number of cores decide. The most that machines have as
-/// cores today, with room: each takes a stack and an epoll instance.
+/// Threads that serve connections; 0 lets the number of cores decide. The most that machines have
+/// as cores today, with room: each takes a stack and an epoll instance.
 pub const THREADS: RangeInclusive<u64> = 0..=1024;
 
 /// Connections at a time. The most is what Linux lets a process have as open files at its default
@@ -80,8 +80,8 @@ pub(crate) fn check_count(
     Err(format!("{number} {what}: it may be from {} to {}", range.start(), range.end()))
 }
 
-/// Reads an address with a port. A name is looked up; of its addresses the first of IPv4 is taken, or
-/// the first if there is none.
+/// Reads an address with a port. A name is looked up; of its addresses the first of IPv4 is taken,
+/// or the first if there is none.
 ///
 /// # Errors
 ///

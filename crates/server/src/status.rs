@@ -152,8 +152,8 @@ fn keyspaces_json(stats: &rhumb::Stats) -> String {
     }))
 }
 
-/// The last hour: the seconds of a step, and for each step its figures in the order in which the page
-/// takes them.
+/// The last hour: the seconds of a step, and for each step its figures in the order in which the
+/// page takes them.
 pub(crate) fn history_json(server: &Server) -> String {
     let mut steps = String::new();
     for step in server.history.steps() {

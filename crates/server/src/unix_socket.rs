@@ -32,8 +32,8 @@ impl SocketFile {
     ///
     /// # Errors
     ///
-    /// If something lies there that is not a socket, or a socket that somebody answers on, or one of
-    /// which that cannot be told; and if the system refuses.
+    /// If something lies there that is not a socket, or a socket that somebody answers on, or one
+    /// of which that cannot be told; and if the system refuses.
     pub(crate) fn bind(path: &Path) -> Result<(UnixListener, Self), ServeError> {
         let failed = |error| ServeError::listen(path.display(), &error);
         remove_stale(path)?;

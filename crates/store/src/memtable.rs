@@ -647,9 +647,9 @@ impl MemCursor {
         self.table.last_entry_seq()
     }
 
-    /// Where the memtable has tombstones over the keys of `span`: the next key among these, in the direction
-    /// of the last seek, that was written after one. `None` if the cursor is on no entry, or if newer versions
-    /// of its key are still to come: going backward the oldest one is first.
+    /// Where the memtable has tombstones over the keys of `span`: the next key among these, in the
+    /// direction of the last seek, that was written after one. `None` if the cursor is on no entry,
+    /// or if newer versions of its key are still to come: going backward the oldest one is first.
     pub(crate) fn next_written_over(&self, span: &Span) -> Option<Option<Box<[u8]>>> {
         let (key, log) = (self.entry()?.key(), self.table.range_log(self.tree)?);
         if !self.forward && log.is_written_over(key) {

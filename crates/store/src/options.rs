@@ -186,8 +186,8 @@ pub(crate) struct DatabaseOptions {
     pub(crate) open_files_max: Option<u64>,
 }
 
-/// The most background threads. Each takes a stack, and no machine of today has cores for more that all
-/// compact.
+/// The most background threads. Each takes a stack, and no machine of today has cores for more that
+/// all compact.
 const BACKGROUND_THREADS_MAX: usize = 256;
 
 /// How many times larger each level may be than the one above it.
@@ -295,9 +295,9 @@ impl DatabaseBuilder {
         self
     }
 
-    /// The size at which a compaction begins a new table, in bytes. Default 64 MiB. Tables of up to a
-    /// sixteenth of it are small: they share files, and are joined with their neighbours until they
-    /// make at least half of it.
+    /// The size at which a compaction begins a new table, in bytes. Default 64 MiB. Tables of up to
+    /// a sixteenth of it are small: they share files, and are joined with their neighbours until
+    /// they make at least half of it.
     pub fn table_bytes(mut self, bytes: u64) -> Self {
         self.options.table_bytes = bytes;
         self
@@ -309,8 +309,8 @@ impl DatabaseBuilder {
         self
     }
 
-    /// Threads for flushes and compactions, at most 256. Default 2. With 0 the work is done inside the calls
-    /// that cause it, which makes a run repeatable.
+    /// Threads for flushes and compactions, at most 256. Default 2. With 0 the work is done inside
+    /// the calls that cause it, which makes a run repeatable.
     pub fn background_threads(mut self, threads: usize) -> Self {
         self.options.background_threads = threads;
         self

@@ -23,8 +23,8 @@ pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
 /// The longest value, in bytes.
 pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// How many levels a sub-tree has at most. Each holds [`LEVEL_RATIO`](crate::options::LEVEL_RATIO) times
-/// what the one above it holds, so that more would be petabytes.
+/// How many levels a sub-tree has at most. Each holds [`LEVEL_RATIO`](crate::options::LEVEL_RATIO)
+/// times what the one above it holds, so that more would be petabytes.
 pub(crate) const LEVELS_MAX: usize = 7;
 
 /// What an entry says of its key.

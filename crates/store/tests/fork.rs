@@ -1,6 +1,6 @@
-//! A process that is forked from one that has a database open: it is refused whatever would write, and
-//! whatever it drops leaves the parent's files alone. Alone in its process: no other test's thread holds a
-//! lock at the moment of the fork.
+//! A process that is forked from one that has a database open: it is refused whatever would write,
+//! and whatever it drops leaves the parent's files alone. Alone in its process: no other test's
+//! thread holds a lock at the moment of the fork.
 #![cfg(unix)]
 #![allow(unsafe_code, reason = "the library's way to run something in a child is unsafe")]
 
@@ -15,8 +15,8 @@ use std::{
 
 use rhumb::{Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result, Snapshot, Submitted};
 
-/// What a child answers with if it panics. Its answers are numbers of errors of the system: those are
-/// what the standard library passes on from a child.
+/// What a child answers with if it panics. Its answers are numbers of errors of the system: those
+/// are what the standard library passes on from a child.
 const PANICKED: i32 = 100;
 
 /// Runs `act` in a forked child, and returns its answer.
@@ -26,9 +26,9 @@ fn in_fork(act: impl Fn() -> i32 + Send + Sync + 'static) -> i32 {
         0 => Ok(()),
         answer => Err(IoError::from_raw_os_error(answer)),
     };
-    // SAFETY: the child allocates and takes locks, which is what is tested. The threads that may hold one at
-    // the fork are those of the database: glibc sees to the allocator's locks, and the engine must see to
-    // its own.
+    // SAFETY: the child allocates and takes locks, which is what is tested. The threads that may
+    // hold one at the fork are those of the database: glibc sees to the allocator's locks, and the
+    // engine must see to its own.
     let command = unsafe { command.pre_exec(run) };
     match command.status() {
         Ok(status) => i32::from(!status.success()),

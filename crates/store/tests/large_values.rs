@@ -1,5 +1,5 @@
-//! What a large value takes in memory on its way into the database, by the peak of the whole process:
-//! alone in its process.
+//! What a large value takes in memory on its way into the database, by the peak of the whole
+//! process: alone in its process.
 
 use std::{fs, time::Instant};
 
@@ -15,8 +15,8 @@ fn peak_bytes() -> Option<u64> {
     Some(kib << 10)
 }
 
-/// An owned value is copied once, into the record that the memtable keeps: with the caller's, two. That
-/// stays so while it is flushed, and while it is read back there is one more.
+/// An owned value is copied once, into the record that the memtable keeps: with the caller's, two.
+/// That stays so while it is flushed, and while it is read back there is one more.
 #[test]
 fn a_large_value_is_in_memory_twice_at_most() {
     let size = std::env::var("RHUMB_LARGE_VALUE_MIB").ok().map(|mib| mib.parse::<u64>().unwrap());

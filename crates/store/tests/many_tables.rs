@@ -1,5 +1,5 @@
-//! How many files there are, and how much is written, where tables are small and many: keys that ascend,
-//! databases that are opened for a moment, thousands of keyspaces.
+//! How many files there are, and how much is written, where tables are small and many: keys that
+//! ascend, databases that are opened for a moment, thousands of keyspaces.
 //!
 //! The long forms (CONTRIBUTING.md) use the operating system's files and the default sizes.
 
@@ -56,8 +56,8 @@ impl Place {
     }
 }
 
-/// Waits until there are at most so many files of tables: the pool may be at it, and threads of other tests
-/// may hold the epoch back.
+/// Waits until there are at most so many files of tables: the pool may be at it, and threads of
+/// other tests may hold the epoch back.
 fn wait_for_tables(place: &Place, db: &Database, most: usize) {
     let begun = std::time::Instant::now();
     while place.tables() > most {

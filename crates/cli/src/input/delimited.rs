@@ -1,8 +1,8 @@
 //! CSV and TSV: one column is the key, another or the rest of the record is the value.
 //!
-//! CSV is RFC 4180, taken strictly: what could be read in two ways is an error. A field that holds the
-//! delimiter, a quote or the end of a line is quoted, and its quotes are doubled. TSV has no quotes: a
-//! backslash starts an escape, as [`Form::write`] writes it.
+//! CSV is RFC 4180, taken strictly: what could be read in two ways is an error. A field that holds
+//! the delimiter, a quote or the end of a line is quoted, and its quotes are doubled. TSV has no
+//! quotes: a backslash starts an escape, as [`Form::write`] writes it.
 
 use std::io::BufRead;
 

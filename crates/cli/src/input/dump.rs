@@ -2,7 +2,8 @@
 //! `value_hex`, which together are the whole entry.
 //!
 //! A dump also says where it starts and where it ends, so that one that was cut short is noticed:
-//! `{"rhumb_dump":1,"keyspace":"default"}` is its first line and `{"rhumb_dump_entries":2}` its last.
+//! `{"rhumb_dump":1,"keyspace":"default"}` is its first line and `{"rhumb_dump_entries":2}` its
+//! last.
 
 use std::io::BufRead;
 

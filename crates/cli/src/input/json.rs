@@ -44,7 +44,8 @@ impl<'a> Members<'a> {
         Some(value.get()).filter(|value| *value != "null")
     }
 
-    /// The bytes of the field `name` in `form`, or of `name_hex`, as [`Form::write_json`] writes them.
+    /// The bytes of the field `name` in `form`, or of `name_hex`, as [`Form::write_json`] writes
+    /// them.
     ///
     /// A string is its text, everything else the text that stands there.
     pub(super) fn bytes(&self, name: &str, form: Form) -> Result<Vec<u8>, Wrong> {

@@ -1,7 +1,8 @@
 //! Reads entries out of files: one reader for each format, all behind [`Records`].
 //!
 //! Readers stream: they hold one record at a time. They never touch the store. What a format cannot
-//! say exactly is [`Wrong`] and never guessed: bytes stay bytes, and nothing is replaced or left out.
+//! say exactly is [`Wrong`] and never guessed: bytes stay bytes, and nothing is replaced or left
+//! out.
 
 mod delimited;
 pub(crate) mod dump;

@@ -1,9 +1,9 @@
 //! Recognises input that is no text, before any of it is taken for entries: compressed files,
 //! archives, databases, and text in other encodings than UTF-8.
 //!
-//! Sources of the magic numbers: RFC 1952 (gzip), RFC 8878 (zstd), the xz, bzip2, LZ4 frame, 7z and ZIP
-//! format specifications, the documentation of SQLite, Apache Parquet and Apache Avro; the byte order
-//! marks are in chapter 23.8 of the Unicode Standard.
+//! Sources of the magic numbers: RFC 1952 (gzip), RFC 8878 (zstd), the xz, bzip2, LZ4 frame, 7z and
+//! ZIP format specifications, the documentation of SQLite, Apache Parquet and Apache Avro; the byte
+//! order marks are in chapter 23.8 of the Unicode Standard.
 
 use super::wrong::Wrong;
 
@@ -75,8 +75,8 @@ fn pipe(tool: &str, name: &str) -> String {
     format!("load it by `{tool} {file} | rhumb load --format FORMAT -`")
 }
 
-/// The encoding of text whose characters take two or four bytes: by its mark or, without one, by the
-/// zero bytes of its first two characters if those are ASCII.
+/// The encoding of text whose characters take two or four bytes: by its mark or, without one, by
+/// the zero bytes of its first two characters if those are ASCII.
 fn encoding(head: &[u8]) -> Option<&'static str> {
     let zeros = |width: usize| -> Option<Vec<bool>> {
         Some(head.get(..2 * width)?.iter().map(|byte| *byte == 0).collect())

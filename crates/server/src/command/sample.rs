@@ -19,11 +19,11 @@ use crate::{
     txn::{Space, prefix_range},
 };
 
-/// Of a set with at most so many members, one is counted out: a walk over them costs what some
-/// draws do.
+/// The largest set, in members, whose members are counted out instead of drawn: a walk over 64
+/// costs what a few draws do.
 const COUNTED_MAX: u64 = 64;
 
-/// A window holds so many members on average.
+/// Members of a window, on average.
 const WINDOW_MEMBERS: u64 = 16;
 
 /// Places of a window. With 16 members on average, one window in ten million holds more than 40.
@@ -32,11 +32,11 @@ const PLACES: usize = 40;
 /// Members of a window that are looked at: more have the same hash only if somebody made them so.
 const WINDOW_MAX: usize = 4096;
 
-/// All members are walked over if one in so many of them is wanted, or more.
+/// All members are walked over if at least one in eight of them is wanted: draws cost more then.
 const WALKED_PART: u64 = 8;
 
-/// Draws that may fail, for each that is wanted, before members are counted out: two of three fail,
-/// so so many in a row never do.
+/// Draws that may fail, for each that is wanted, before members are counted out. Two of three fail,
+/// so that 1,000 in a row never do.
 const DRAWS_MAX: usize = 1000;
 
 /// How many hashes there are.
@@ -170,7 +170,7 @@ fn walk(
     Ok(found)
 }
 
-/// Keys are counted out if a walk over all of them meets at most so many entries.
+/// The most entries that a walk over all keys may meet for keys to be counted out instead of drawn.
 const COUNTED_ENTRIES_MAX: u64 = 512;
 
 /// A random key; none if there are none. O(log n), and O(n) after the keys have grown by an eighth:

@@ -3,10 +3,11 @@
 //! * A table whose every entry lies under newer range tombstones of shallower tables is *hidden* once no
 //!   snapshot sees it: it goes with one edit of the manifest, and nobody reads it.
 //! * A table is *worn* if compacting it gives back much for what it costs: half of its entries are
-//!   tombstones (one in eight where walks met many one after another), or its range tombstones lie over
-//!   a quarter of what would be merged, of its own entries too; or if they have nothing left to hide.
-//! * A memtable whose range tombstones lie over a quarter of what there is goes to the tables once nothing
-//!   else is to be done, so that the space comes back although nothing else is written.
+//!   tombstones (one in eight where walks met many one after another), or its range tombstones lie
+//!   over a quarter of what would be merged, of its own entries too; or if they have nothing left
+//!   to hide.
+//! * A memtable whose range tombstones lie over a quarter of what there is goes to the tables once
+//!   nothing else is to be done, so that the space comes back although nothing else is written.
 
 use crate::{
     db::core::{Core, Tree},
@@ -95,8 +96,8 @@ fn is_mostly_garbage(levels: &Levels, level: usize, table: &Table, ranges: &Rang
     garbage > 0 && garbage.saturating_mul(GARBAGE_PART) >= bytes + meta.total_bytes()
 }
 
-/// About how many bytes of a sub-tree the range tombstones of a memtable lie over, of its own entries too, and
-/// how many there are. O(entries of the memtable + range tombstones log tables).
+/// About how many bytes of a sub-tree the range tombstones of a memtable lie over, of its own
+/// entries too, and how many there are. O(entries of the memtable + range tombstones log tables).
 fn removed_bytes(memtable: &Arc<Memtable>, tree: TreeId, levels: &Levels) -> (u64, u64) {
     let mut cursor = MemCursor::new(Arc::clone(memtable), tree);
     cursor.seek_to_last();
@@ -123,9 +124,9 @@ fn removed_bytes(memtable: &Arc<Memtable>, tree: TreeId, levels: &Levels) -> (u6
 }
 
 impl Core {
-    /// Seals the active memtable if its range tombstones lie over more than a memtable holds, or over much
-    /// of what there is, so that the space comes back although nothing else is written. Says whether it
-    /// did. For a pool that has nothing else to do.
+    /// Seals the active memtable if its range tombstones lie over more than a memtable holds, or
+    /// over much of what there is, so that the space comes back although nothing else is written.
+    /// Says whether it did. For a pool that has nothing else to do.
     pub(crate) fn seal_deletes(&self) -> bool {
         let view = self.mem.get();
         let last = view.active.last_range_seq();

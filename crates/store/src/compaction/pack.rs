@@ -1,8 +1,8 @@
 //! Packing: the tables of many small files are rewritten into one file.
 //!
-//! A keyspace or partition that is written once keeps one small table, alone in its file if nothing else
-//! was written with it, and a file that tables share lives as long as the last of them. Without packing,
-//! a thousand of these would be a thousand files.
+//! A keyspace or partition that is written once keeps one small table, alone in its file if nothing
+//! else was written with it, and a file that tables share lives as long as the last of them.
+//! Without packing, a thousand of these would be a thousand files.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ struct SmallFile {
 }
 
 impl Core {
-    /// Packs the smallest files if there are many, of up to `bytes_max` in all; says whether any were.
-    /// O(tables) to look, which is done once after each change of some sub-tree's tables.
+    /// Packs the smallest files if there are many, of up to `bytes_max` in all; says whether any
+    /// were. O(tables) to look, which is done once after each change of some sub-tree's tables.
     pub(super) fn pack_files(&self, bytes_max: u64) -> Result<bool> {
         if !self.work.tables_changed.swap(false, Ordering::Relaxed) {
             return Ok(false);
@@ -88,8 +88,9 @@ impl Core {
     }
 }
 
-/// The number of the file that a table lies in, if it is a small one, and how many bytes of it the table
-/// takes. A table with large values has a second file, which stays its own: packing would gain little.
+/// The number of the file that a table lies in, if it is a small one, and how many bytes of it the
+/// table takes. A table with large values has a second file, which stays its own: packing would
+/// gain little.
 fn small_file_of(table: &Table, sizes: Sizes) -> Option<(FileId, u64)> {
     let meta = table.meta();
     let file_bytes = table.shared_file_bytes().unwrap_or(meta.file_bytes);

@@ -1,9 +1,9 @@
 //! What to compact next.
 //!
-//! Level 0 is due when it holds four tables, deeper levels when they outgrow their size or have small
-//! neighbours to be joined (`joins.rs`), and any level that has a table in a shared file that is mostly dead,
-//! or one that is worn (`garbage.rs`). A table that overlaps nothing below moves down without being read,
-//! unless it is small: then it is merged with those beside it.
+//! Level 0 is due when it holds four tables, deeper levels when they outgrow their size or have
+//! small neighbours to be joined (`joins.rs`), and any level that has a table in a shared file that
+//! is mostly dead, or one that is worn (`garbage.rs`). A table that overlaps nothing below moves
+//! down without being read, unless it is small: then it is merged with those beside it.
 
 use super::{
     garbage::is_worn,
@@ -17,16 +17,16 @@ use crate::{
     version::levels::Levels,
 };
 
-/// The tables that one small compaction reads are at most this many times as large as a small table: the four
-/// of level 0 that call for it.
+/// The tables that one small compaction reads are at most this many times as large as a small
+/// table: the four of level 0 that call for it.
 const SMALL_JOB_TABLES: u64 = 4;
 
 /// A compaction to do.
 pub(crate) struct Job {
     /// Where the outputs go.
     pub(crate) output_level: usize,
-    /// The inputs with their levels: one level and the one that it goes to, or tables that stay in their
-    /// level: neighbours to be joined, or one that is rewritten.
+    /// The inputs with their levels: one level and the one that it goes to, or tables that stay in
+    /// their level: neighbours to be joined, or one that is rewritten.
     pub(crate) inputs: Vec<(usize, Arc<Table>)>,
     /// Nothing is read: the one input only changes its level.
     pub(crate) is_move: bool,
@@ -79,8 +79,8 @@ fn is_sought(levels: &Levels, level: usize, table: &Table, oldest: SeqNo) -> boo
     table.is_in_sparse_file() || is_worn(levels, level, table, oldest)
 }
 
-/// Returns true if a compaction reads so little that it is done together with others like it, of other
-/// sub-trees: their outputs share a file.
+/// Returns true if a compaction reads so little that it is done together with others like it, of
+/// other sub-trees: their outputs share a file.
 pub(crate) fn is_small(job: &Job, options: &DatabaseOptions) -> bool {
     !job.is_move && job.input_bytes() <= SMALL_JOB_TABLES * Sizes::of(options).shared
 }
@@ -98,8 +98,8 @@ pub(crate) fn most_urgent(
         .max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// A compaction of `level` into the next or within itself. `cursor` is the largest key of the level's last
-/// one.
+/// A compaction of `level` into the next or within itself. `cursor` is the largest key of the
+/// level's last one.
 pub(crate) fn pick(
     levels: &Levels,
     level: usize,
@@ -132,8 +132,8 @@ pub(crate) fn pick(
     Some(job(levels, level, vec![Arc::clone(table)]))
 }
 
-/// All of level 0 into the next, its oldest table alone where that can simply move down, or small tables
-/// of it into one where the next level would cost much more than they hold.
+/// All of level 0 into the next, its oldest table alone where that can simply move down, or small
+/// tables of it into one where the next level would cost much more than they hold.
 fn pick_zero(levels: &Levels, options: &DatabaseOptions) -> Option<Job> {
     let sizes = Sizes::of(options);
     let (oldest, newer) = levels.zero.split_last()?;
@@ -148,7 +148,8 @@ fn pick_zero(levels: &Levels, options: &DatabaseOptions) -> Option<Job> {
     if is_small(&all, options) {
         return Some(all);
     }
-    // Neighbours of level 0 follow each other in time, so that one table of them stands where they stood.
+    // Neighbours of level 0 follow each other in time, so that one table of them stands where they
+    // stood.
     let run = run_of(&levels.zero, sizes).map(|run| job_within(levels, 0, run));
     run.or(Some(all))
 }
@@ -171,7 +172,8 @@ fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
     let deepest = !levels.deeper_overlaps(output_level, smallest, largest)
         && (below.is_empty()
             || !levels.deeper_overlaps(output_level, below_smallest, below_largest));
-    // A table leaves a file that is mostly dead, and range tombstones that hide nothing stay behind.
+    // A table leaves a file that is mostly dead, and range tombstones that hide nothing stay
+    // behind.
     let moves = |one: &Table| !(one.is_in_sparse_file() || deepest && one.ranges().is_some());
     let is_move = below.is_empty() && matches!(&inputs[..], [one] if moves(one));
     let mut all: Vec<(usize, Arc<Table>)> = inputs.iter().map(|t| (level, Arc::clone(t))).collect();

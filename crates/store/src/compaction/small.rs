@@ -1,5 +1,5 @@
-//! Many small compactions at once, of different sub-trees: their small outputs share a file, so that
-//! thousands of keyspaces and partitions do not become thousands of files and syncs.
+//! Many small compactions at once, of different sub-trees: their small outputs share a file, so
+//! that thousands of keyspaces and partitions do not become thousands of files and syncs.
 
 use super::{
     joins::Sizes,
@@ -17,9 +17,9 @@ use crate::{
     types::SeqNo,
 };
 
-/// How many bytes an opening reads to join small tables, in all. A process that ends before its pool has
-/// begun leaves its tables to the next one: without this, each opening would add some. A mebibyte is merged
-/// in some 10 ms, and most openings have nothing to join.
+/// How many bytes an opening reads to join small tables, in all. A process that ends before its
+/// pool has begun leaves its tables to the next one: without this, each opening would add some. A
+/// mebibyte is merged in some 10 ms, and most openings have nothing to join.
 const OPENING_BYTES_MAX: u64 = 1 << 20;
 
 /// The compactions of one sub-tree, and what it takes to do them.
@@ -38,8 +38,8 @@ struct Done<'a> {
 }
 
 impl Core {
-    /// Does small compactions of what is due, all together, until they have read `bytes_max`; returns how
-    /// many bytes they read.
+    /// Does small compactions of what is due, all together, until they have read `bytes_max`;
+    /// returns how many bytes they read.
     pub(super) fn compact_small(&self, due: &[Due], oldest: SeqNo, bytes_max: u64) -> Result<u64> {
         let mut parts = Vec::new();
         let mut bytes = 0;
@@ -62,8 +62,8 @@ impl Core {
         Ok(if is_any { bytes } else { 0 })
     }
 
-    /// Joins the small tables, and packs the small files, that openings and endings of the database have
-    /// left, as far as that takes little time.
+    /// Joins the small tables, and packs the small files, that openings and endings of the database
+    /// have left, as far as that takes little time.
     pub(crate) fn compact_at_opening(&self) {
         self.note_zero_tables();
         let mut left = OPENING_BYTES_MAX;
@@ -79,8 +79,8 @@ impl Core {
         let _ = self.pack_files(left);
     }
 
-    /// Does the compactions of `parts`; what is small of their outputs shares a file. Returns false if none
-    /// was wanted any more.
+    /// Does the compactions of `parts`; what is small of their outputs shares a file. Returns false
+    /// if none was wanted any more.
     pub(super) fn compact_parts(&self, parts: &[Part<'_>]) -> Result<bool> {
         let jobs: usize = parts.iter().map(|part| part.jobs.len()).sum();
         let mut shared = None;

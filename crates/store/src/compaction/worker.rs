@@ -58,8 +58,9 @@ impl Core {
         self.compact_due(&due, oldest, false)
     }
 
-    /// Does the first compaction of what is due that can be done, with all that are small if it is; or,
-    /// if `alone`, by itself: one damaged sub-tree must not keep the others from being compacted.
+    /// Does the first compaction of what is due that can be done, with all that are small if it is;
+    /// or, if `alone`, by itself: one damaged sub-tree must not keep the others from being
+    /// compacted.
     fn compact_due(&self, due: &[Due], oldest: SeqNo, alone: bool) -> Result<bool> {
         let (mut failure, mut is_busy) = (None, false);
         for Due { level, tree, .. } in due {
@@ -144,8 +145,8 @@ impl Core {
         Ok(opened)
     }
 
-    /// Merges the inputs into tables that `finish` ends; those of up to `held` bytes are in memory until
-    /// then.
+    /// Merges the inputs into tables that `finish` ends; those of up to `held` bytes are in memory
+    /// until then.
     pub(super) fn merge_into(
         &self,
         tree: &Tree,

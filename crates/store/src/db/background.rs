@@ -223,8 +223,8 @@ impl Core {
         })
     }
 
-    /// Does background work. Where it panics on a thread of the pool, that is a failure like others: the
-    /// thread goes on, or writers would wait for it for ever.
+    /// Does background work. Where it panics on a thread of the pool, that is a failure like
+    /// others: the thread goes on, or writers would wait for it for ever.
     fn guarded(&self, failure: &Mutex<Option<Error>>, work: impl FnOnce() -> bool) -> bool {
         if self.options.background_threads == 0 {
             return work();

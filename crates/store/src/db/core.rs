@@ -281,9 +281,9 @@ impl Core {
         self.stopped.lock().get_or_insert_with(|| cause.clone());
     }
 
-    /// Refuses a process that was forked from the one that opened the database: the threads that flush are
-    /// not here, a lock may be held for good by one that is not, and the log is the parent's. To be asked
-    /// before any lock is taken.
+    /// Refuses a process that was forked from the one that opened the database: the threads that
+    /// flush are not here, a lock may be held for good by one that is not, and the log is the
+    /// parent's. To be asked before any lock is taken.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.process.is_here() { Ok(()) } else { Err(self.forked()) }
@@ -446,8 +446,8 @@ mod tests {
         version::edit::{Edit, VersionEdit},
     };
 
-    /// What the manifest writes is bounded by what there is to be written: a large catalog is not written
-    /// anew at every edit.
+    /// What the manifest writes is bounded by what there is to be written: a large catalog is not
+    /// written anew at every edit.
     #[test]
     fn a_large_manifest_grows_by_its_edits() {
         let read = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u32>().unwrap());

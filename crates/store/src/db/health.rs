@@ -9,14 +9,15 @@ use crate::{
 /// The failures of writes.
 #[derive(Default)]
 pub(crate) struct Health {
-    /// Set while `log` or `catalog` holds a failure, so that a write that succeeds looks no further.
+    /// Set while `log` or `catalog` holds a failure, so that a write that succeeds looks no
+    /// further.
     is_failing: AtomicBool,
     /// Why the last group of writes was not committed; cleared by the next that is.
     log: Mutex<Option<Error>>,
     /// Why the last edit of the manifest was not committed; cleared by the next that is.
     catalog: Mutex<Option<Error>>,
-    /// Batches that were not committed, and changes of keyspaces and tables that the manifest did not
-    /// take.
+    /// Batches that were not committed, and changes of keyspaces and tables that the manifest did
+    /// not take.
     pub(crate) failed_writes: AtomicU64,
     /// Syncs of the log and of the manifest that failed.
     pub(crate) failed_syncs: AtomicU64,

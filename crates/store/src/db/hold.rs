@@ -1,13 +1,13 @@
 //! Locks that notice when the thread that holds them panics.
 //!
 //! `parking_lot` does not poison, and what the write lock and the catalog protect spans memory and
-//! disk: a thread that unwinds in the middle may leave a record in the log that is in no memtable, or
-//! an edit in the manifest that the levels do not have. Nothing may build on that, so such a panic
-//! stops all writes, flushes' and compactions' edits included, until the database is reopened. The log
-//! and the manifest are then read as after a crash at that point.
+//! disk: a thread that unwinds in the middle may leave a record in the log that is in no memtable,
+//! or an edit in the manifest that the levels do not have. Nothing may build on that, so such a
+//! panic stops all writes, flushes' and compactions' edits included, until the database is
+//! reopened. The log and the manifest are then read as after a crash at that point.
 //!
-//! Reads go on. A get may find operations of the group whose commit panicked, which was acknowledged to
-//! nobody; snapshots and scans do not.
+//! Reads go on. A get may find operations of the group whose commit panicked, which was
+//! acknowledged to nobody; snapshots and scans do not.
 
 use std::ops::{Deref, DerefMut};
 
@@ -74,7 +74,8 @@ impl Core {
         Held::new(self, self.catalog.lock())
     }
 
-    /// Stops all writes, and all edits of the manifest, because a thread panicked in the middle of one.
+    /// Stops all writes, and all edits of the manifest, because a thread panicked in the middle of
+    /// one.
     #[cold]
     pub(crate) fn stop_after_panic(&self) -> Error {
         let cause = Error::Internal("a thread panicked while it wrote".into());

@@ -27,8 +27,8 @@ use crate::{
 /// How many tables are written at a time, where neighbouring keys are in different partitions.
 const OPEN_MAX: usize = 64;
 
-/// How often an ingestion waits for flushes while writers go on, before it makes them wait with it: each
-/// time, somebody has written between the ingested keys again.
+/// How often an ingestion waits for flushes while writers go on, before it makes them wait with it:
+/// each time, somebody has written between the ingested keys again.
 const WAITS_MAX: u32 = 4;
 
 /// The tables of one partition, or of a keyspace without.
@@ -201,9 +201,9 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the write lock once everything before is durable, as what is ingested will be at once, and
-    /// once no memtable holds anything that is to lie below it: reads take the first version that they
-    /// meet, memtables first. Writers go on while memtables are flushed.
+    /// Takes the write lock once everything before is durable, as what is ingested will be at once,
+    /// and once no memtable holds anything that is to lie below it: reads take the first version
+    /// that they meet, memtables first. Writers go on while memtables are flushed.
     fn lock_above_memtables(
         &self,
         holds_any: &dyn Fn(&Arc<Memtable>) -> bool,
@@ -258,8 +258,8 @@ impl Core {
     }
 }
 
-/// Returns true if a memtable holds an entry of a sub-tree between the first key and the last of tables in
-/// order, or a range tombstone over any of these keys. O(log n + range tombstones).
+/// Returns true if a memtable holds an entry of a sub-tree between the first key and the last of
+/// tables in order, or a range tombstone over any of these keys. O(log n + range tombstones).
 fn holds_any(memtable: &Arc<Memtable>, tree: TreeId, metas: &[TableMeta]) -> bool {
     let (Some(first), Some(last)) = (metas.first(), metas.last()) else { return false };
     let mut cursor = MemCursor::new(Arc::clone(memtable), tree);

@@ -28,8 +28,8 @@ use crate::{
 };
 
 impl Core {
-    /// Opens keyspaces, in the order of their names, and creates those that are not there: all or none,
-    /// with one edit of the manifest and one sync.
+    /// Opens keyspaces, in the order of their names, and creates those that are not there: all or
+    /// none, with one edit of the manifest and one sync.
     pub(crate) fn open_keyspaces(
         &self,
         names: &[&str],

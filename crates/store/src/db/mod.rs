@@ -55,8 +55,8 @@ pub(crate) struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.core.process.is_here() {
-            // In a forked child nothing of it may be ended: its threads are not here, and its files are
-            // the parent's.
+            // In a forked child nothing of it may be ended: its threads are not here, and its files
+            // are the parent's.
             std::mem::forget(Arc::clone(&self.core));
         } else if !self.is_closed {
             // Nobody is there to be told; [`Database::close`] tells.
@@ -68,10 +68,10 @@ impl Drop for Handle {
 /// An open database: a directory of keyspaces. Cloning gives another handle of the same one; it is
 /// closed when the last handle, keyspace, snapshot, batch or iterator is dropped.
 ///
-/// It belongs to the process that opened it. In a child that is forked from that, whatever would write
-/// fails with [`Error::WritesStopped`], dropping handles does nothing, and reads work as long as no other
-/// thread of the parent was inside the database at the moment of the fork. A child that needs the data
-/// should open it after the parent has closed it.
+/// It belongs to the process that opened it. In a child that is forked from that, whatever would
+/// write fails with [`Error::WritesStopped`], dropping handles does nothing, and reads work as long
+/// as no other thread of the parent was inside the database at the moment of the fork. A child that
+/// needs the data should open it after the parent has closed it.
 ///
 /// [`Error::WritesStopped`]: crate::Error::WritesStopped
 ///
@@ -141,9 +141,10 @@ impl Database {
             .ok_or_else(|| Error::InvalidArgument("a name stands for one keyspace".into()))
     }
 
-    /// [`Database::keyspace`] of several names: opens them, and creates those that are not there, all or,
-    /// after an error or a crash, none. Creating any number of keyspaces costs one sync of the manifest
-    /// together; creating them one by one costs one for each. Returns them in the order of their names.
+    /// [`Database::keyspace`] of several names: opens them, and creates those that are not there,
+    /// all or, after an error or a crash, none. Creating any number of keyspaces costs one sync of
+    /// the manifest together; creating them one by one costs one for each. Returns them in the
+    /// order of their names.
     ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {

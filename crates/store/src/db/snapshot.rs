@@ -95,8 +95,8 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for a keyspace of another database, or of an earlier opening of this
-    /// one: its writes are numbered otherwise.
+    /// [`Error::InvalidArgument`] for a keyspace of another database, or of an earlier opening of
+    /// this one: its writes are numbered otherwise.
     ///
     /// [`Error::InvalidArgument`]: crate::Error::InvalidArgument
     pub(super) fn seq_in(&self, keyspace: &Keyspace) -> Result<Option<SeqNo>> {
@@ -116,8 +116,9 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// As [`Keyspace::get`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a keyspace of
-    /// another database, as in all reads through a snapshot. Iterators return it as their only item.
+    /// As [`Keyspace::get`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a
+    /// keyspace of another database, as in all reads through a snapshot. Iterators return it as
+    /// their only item.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         keyspace.get_at(key.as_ref(), self.seq_in(keyspace)?)
     }

@@ -81,15 +81,15 @@ pub struct Stats {
     /// True if the file system has no sync of directories: after a power cut the newest
     /// files may be missing, whatever [`PersistMode`](crate::PersistMode) was asked for.
     pub no_directory_sync: bool,
-    /// Why background work fails at present: the last flush or the last compaction that was tried. None
-    /// once one of its kind succeeded or nothing of it is left to be done.
+    /// Why background work fails at present: the last flush or the last compaction that was tried.
+    /// None once one of its kind succeeded or nothing of it is left to be done.
     pub failure: Option<String>,
-    /// Why writes fail at present. None once a write of the same kind (of entries, or of keyspaces and
-    /// tables) succeeded; stays where writes are stopped until the database is reopened. Writes that
-    /// were refused for their arguments are no failures.
+    /// Why writes fail at present. None once a write of the same kind (of entries, or of keyspaces
+    /// and tables) succeeded; stays where writes are stopped until the database is reopened. Writes
+    /// that were refused for their arguments are no failures.
     pub write_failure: Option<String>,
-    /// True if writes are stopped until the database is reopened: a sync failed, or a thread panicked
-    /// while it wrote.
+    /// True if writes are stopped until the database is reopened: a sync failed, or a thread
+    /// panicked while it wrote.
     pub writes_stopped: bool,
     /// Batches that were not committed, and changes of keyspaces and tables that were not made.
     pub failed_writes: u64,

@@ -103,7 +103,8 @@ impl Core {
         }
         drop(state);
         self.run_inline();
-        // A batch is in the queue until it is done, and whatever takes it from there gives it a result.
+        // A batch is in the queue until it is done, and whatever takes it from there gives it a
+        // result.
         let result = pending.result.lock().take();
         result.unwrap_or_else(|| {
             let lost = Error::Internal("a batch is neither queued nor done".into());
@@ -366,8 +367,8 @@ struct Taken<'c> {
 }
 
 impl Drop for Taken<'_> {
-    /// Gives a result to every batch, also if this thread unwinds: what was being done then is half done,
-    /// and nobody may take it for done.
+    /// Gives a result to every batch, also if this thread unwinds: what was being done then is half
+    /// done, and nobody may take it for done.
     fn drop(&mut self) {
         for pending in &self.queued {
             let mut result = pending.result.lock();
@@ -391,8 +392,8 @@ fn number_records(group: &[Arc<Pending>], mut seq: SeqNo) -> Result<Vec<Arc<[u8]
     records.ok_or_else(|| Error::Internal("the record of a batch is not the commit's own".into()))
 }
 
-/// Inserts all operations of a record that was built here or checked before, numbered from `seq`; returns
-/// the number after the last.
+/// Inserts all operations of a record that was built here or checked before, numbered from `seq`;
+/// returns the number after the last.
 pub(crate) fn insert_record(memtable: &Memtable, record: &Arc<[u8]>, mut seq: SeqNo) -> SeqNo {
     let batch = Batch::built(record);
     for operation in batch.ops() {

@@ -247,8 +247,8 @@ impl AnyLeaf {
     }
 }
 
-/// [`AnyLeaf::append_run`] by what says which is the next place that may have entries, what asks for the
-/// memory of a place and what reads it.
+/// [`AnyLeaf::append_run`] by what says which is the next place that may have entries, what asks
+/// for the memory of a place and what reads it.
 #[inline(always)]
 fn append_run(
     (mut at, last, wanted, ahead, entries): (usize, usize, usize, &mut usize, &mut Vec<Entry>),

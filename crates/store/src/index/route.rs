@@ -137,8 +137,8 @@ fn tops<T: Node>(children: &[*mut T]) -> Box<[Top]> {
     tops[..len].iter().map(|top| top.unwrap_or(empty)).collect()
 }
 
-/// A node of the route: bounds and children. The alignment leaves room for [`HAS_TOP`] in pointers to
-/// it also where a pointer has four bytes.
+/// A node of the route: bounds and children. The alignment leaves room for [`HAS_TOP`] in pointers
+/// to it also where a pointer has four bytes.
 #[repr(align(8))]
 pub(crate) struct Branch<T> {
     rungs: Box<[Rung]>,

@@ -32,8 +32,8 @@ pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext>
     })
 }
 
-/// Opens a table by its path alone. One that lies in a file with others has the path that a file of its own
-/// would have: the manifest of the directory says where it is.
+/// Opens a table by its path alone. One that lies in a file with others has the path that a file of
+/// its own would have: the manifest of the directory says where it is.
 pub(super) fn open_path(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<Arc<Table>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let Some(id) = parse_table_name(&name) else {

@@ -37,7 +37,8 @@ pub(crate) struct SourceSet {
     over: Vec<Over>,
 }
 
-/// Which range tombstones lie over the entries of a source, and how deep among their structures it lies.
+/// Which range tombstones lie over the entries of a source, and how deep among their structures it
+/// lies.
 #[derive(Clone, Copy)]
 struct Over {
     /// Beyond the last where there are none.
@@ -55,8 +56,8 @@ impl SourceSet {
         Self { sources, ..Self::default() }
     }
 
-    /// Adds a source. `ranges` are those that will be added next, and `depth` says how deep among their
-    /// structures the source lies.
+    /// Adds a source. `ranges` are those that will be added next, and `depth` says how deep among
+    /// their structures the source lies.
     pub(crate) fn add(
         &mut self,
         source: Source,

@@ -88,8 +88,9 @@ impl Source {
         }
     }
 
-    /// Goes to the first entry of the walk where a range tombstone lies over the keys of `span`, among
-    /// which the walk starts: past them, if nothing of the source can be newer. The source lies at `depth`.
+    /// Goes to the first entry of the walk where a range tombstone lies over the keys of `span`,
+    /// among which the walk starts: past them, if nothing of the source can be newer. The source
+    /// lies at `depth`.
     pub(crate) fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
         match self {
             Self::Level(cursor) => cursor.start_past(start, span, depth),
@@ -97,9 +98,9 @@ impl Source {
         }
     }
 
-    /// Goes past the keys of `span`, which a range tombstone lies over, in the direction of the walk, as
-    /// far as it is known that nothing of the source is newer than that. The source lies at `depth`:
-    /// deeper than the tombstone all is older.
+    /// Goes past the keys of `span`, which a range tombstone lies over, in the direction of the
+    /// walk, as far as it is known that nothing of the source is newer than that. The source lies
+    /// at `depth`: deeper than the tombstone all is older.
     pub(crate) fn skip(&mut self, span: &Span, depth: u32, forward: bool) -> Result<Skip> {
         match self {
             Self::Mem(cursor) => Ok(skip_in_memtable(cursor, span, depth, forward)),
@@ -265,9 +266,9 @@ fn past(span: &Span, forward: bool) -> Option<Start> {
     span.from.as_ref().map(|from| Start::Before((**from).into(), SeqNo::MAX))
 }
 
-/// Returns true if no entry that a table at `depth` has of the keys of `span` is newer than their range
-/// tombstone. No entry has the number of a tombstone, so where that is the greatest number of the table it
-/// is the tombstone's own.
+/// Returns true if no entry that a table at `depth` has of the keys of `span` is newer than their
+/// range tombstone. No entry has the number of a tombstone, so where that is the greatest number of
+/// the table it is the tombstone's own.
 fn is_older(table: &Table, span: &Span, depth: u32) -> bool {
     let most = if depth > span.depth { span.deeper_to.max(span.seq) } else { span.seq };
     table.meta().seq_max <= most
@@ -297,8 +298,8 @@ fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bo
     Skip::All(Step::Ready)
 }
 
-/// [`Source::skip`] in a table that has the tombstone itself: past a run of its entries that are known to
-/// be older.
+/// [`Source::skip`] in a table that has the tombstone itself: past a run of its entries that are
+/// known to be older.
 fn skip_run(cursor: &mut TableCursor, span: &Span, forward: bool) -> Result<Skip> {
     let table = Arc::clone(cursor.table());
     let run = table.hidden_runs().filter(|_| cursor.is_valid());

@@ -61,8 +61,8 @@ fn filled_in(db: Database, each: u32) -> (Database, Keyspace) {
     (db, space)
 }
 
-/// A memtable begins with the leaves of the one before, without keys. A walk that finds a key among them
-/// does not look into every bucket: 2,343 in this test if it does.
+/// A memtable begins with the leaves of the one before, without keys. A walk that finds a key among
+/// them does not look into every bucket: 2,343 in this test if it does.
 #[test]
 fn leaves_that_were_taken_over_empty_are_passed() {
     let home = tempfile::tempdir().unwrap();
@@ -88,14 +88,16 @@ fn leaves_that_were_taken_over_empty_are_passed() {
     assert_eq!(space.iter().rev().count(), 27_000 + 9);
 }
 
-/// Keys of a database and its parts: 3,000 keys; with `RHUMB_RANGE_KEYS=300000,3000000` as many as that says.
+/// Keys of a database and its parts: 3,000 keys; with `RHUMB_RANGE_KEYS=300000,3000000` as many as
+/// that says.
 fn sizes() -> Vec<u32> {
     let keys = std::env::var("RHUMB_RANGE_KEYS").unwrap_or_else(|_| "3000".into());
     keys.split(',').map(|keys| keys.parse::<u32>().unwrap() / PARTS).collect()
 }
 
-/// The most entries that a walk may step over beside ten keys, whatever was deleted: eight in each of two
-/// deleted parts on its way, in each of two structures, and eight behind a key that was written since.
+/// The most entries that a walk may step over beside ten keys, whatever was deleted: eight in each
+/// of two deleted parts on its way, in each of two structures, and eight behind a key that was
+/// written since.
 const PASSED_MAX: u64 = 40;
 
 /// Walks both ways from places in deleted and in living parts; all find what the map has.
@@ -173,8 +175,8 @@ fn deleted_ranges_are_not_walked_through() {
     }
 }
 
-/// While nothing else is to be done, deletes of much of a small database go to the tables, and the space
-/// comes back: from tables, and from the log of what was never flushed.
+/// While nothing else is to be done, deletes of much of a small database go to the tables, and the
+/// space comes back: from tables, and from the log of what was never flushed.
 #[test]
 fn the_space_of_a_small_database_comes_back() {
     for is_flushed in [false, true] {
@@ -198,8 +200,8 @@ fn the_space_of_a_small_database_comes_back() {
     }
 }
 
-/// A tombstone of level 1 lies over a table of level 2 that has newer entries of other keys: all that it has
-/// under the tombstone is older nevertheless.
+/// A tombstone of level 1 lies over a table of level 2 that has newer entries of other keys: all
+/// that it has under the tombstone is older nevertheless.
 #[test]
 fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     let home = tempfile::tempdir().unwrap();
@@ -214,7 +216,8 @@ fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     db.flush().unwrap();
     for round in 0..7_u32 {
         for at in 0..1_000_u32 {
-            // Tables of over 256 KiB: small ones would be merged with the tombstone's on the way down.
+            // Tables of over 256 KiB: small ones would be merged with the tombstone's on the way
+            // down.
             let noise = |part: u32| (at ^ round << 10 ^ part << 13).wrapping_mul(0x9E37_79B9);
             let value: Vec<u8> = (0..100).flat_map(|part| noise(part).to_be_bytes()).collect();
             space.insert(key(0, at), value).unwrap();
@@ -233,8 +236,9 @@ fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     assert_eq!(snapshot.iter(&space).count(), 10_000);
 }
 
-/// Wherever a key that was written since lies among those that a walk passes, its newest version is found:
-/// going backward the ones under the tombstone come first, and a walk that seeks from there must not miss it.
+/// Wherever a key that was written since lies among those that a walk passes, its newest version is
+/// found: going backward the ones under the tombstone come first, and a walk that seeks from there
+/// must not miss it.
 #[test]
 fn a_key_written_over_is_found_wherever_the_walk_begins_to_seek() {
     let home = tempfile::tempdir().unwrap();

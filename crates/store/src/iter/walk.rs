@@ -43,8 +43,8 @@ pub(crate) struct Walk {
     versions: u32,
     /// Backward: the newest visible version of the group so far.
     newest: Found,
-    /// Entries that were stepped over: versions that are not the one that is given, tombstones, and what
-    /// lies under them.
+    /// Entries that were stepped over: versions that are not the one that is given, tombstones, and
+    /// what lies under them.
     passed: u64,
 }
 

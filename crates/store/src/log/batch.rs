@@ -157,12 +157,12 @@ impl BatchBuilder {
     }
 }
 
-/// Records longer than this are built where they stay. Of smaller ones a copy costs less than the second
-/// pass over fresh memory.
+/// Records longer than this are built where they stay. Of smaller ones a copy costs less than the
+/// second pass over fresh memory.
 const IN_PLACE_BYTES_MIN: usize = 64 << 10;
 
-/// The payload of one operation, to be numbered by [`set_first_seq`]: as a [`BatchBuilder`] builds it, and
-/// for a large value with one copy of it. Fails as [`BatchBuilder::put`] does.
+/// The payload of one operation, to be numbered by [`set_first_seq`]: as a [`BatchBuilder`] builds
+/// it, and for a large value with one copy of it. Fails as [`BatchBuilder::put`] does.
 pub(crate) fn record_of(tree: TreeId, kind: Kind, key: &[u8], value: &[u8]) -> Result<Arc<[u8]>> {
     if value.len() < IN_PLACE_BYTES_MIN {
         let mut builder = BatchBuilder::with_capacity(key.len() + value.len() + 16);
@@ -294,8 +294,8 @@ impl<'a> Batch<'a> {
         Ok(batch)
     }
 
-    /// A payload that [`BatchBuilder`] built, or that was decoded before: it is not checked as a whole, and
-    /// [`Batch::ops`] ends early where it is not one.
+    /// A payload that [`BatchBuilder`] built, or that was decoded before: it is not checked as a
+    /// whole, and [`Batch::ops`] ends early where it is not one.
     pub(crate) fn built(payload: &'a [u8]) -> Self {
         let seq = payload.first_chunk::<8>().copied().unwrap_or_default();
         let count =

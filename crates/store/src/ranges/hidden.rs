@@ -1,15 +1,15 @@
 //! Which runs of a table's entries its own range tombstones hide from the newest readers.
 //!
-//! While a snapshot sees them, a table keeps entries under range tombstones that it has itself. Its greatest
-//! number then does not say that they are older, as that is the tombstones' own or that of an entry
-//! elsewhere. So whoever writes a table takes note of the runs of such entries, and the open table keeps
-//! that in memory. The file does not have it: no snapshot outlives the process, so what is opened later
-//! is compacted without such entries.
+//! While a snapshot sees them, a table keeps entries under range tombstones that it has itself. Its
+//! greatest number then does not say that they are older, as that is the tombstones' own or that of
+//! an entry elsewhere. So whoever writes a table takes note of the runs of such entries, and the
+//! open table keeps that in memory. The file does not have it: no snapshot outlives the process, so
+//! what is opened later is compacted without such entries.
 
 use crate::types::SeqNo;
 
-/// Fewer entries are no run: walks pass them one by one. A run takes the memory of two keys, and so at most a
-/// sixteenth of that of the keys of the table.
+/// Fewer entries are no run: walks pass them one by one. A run takes the memory of two keys, and so
+/// at most a sixteenth of that of the keys of the table.
 const ENTRIES_MIN: u64 = 32;
 
 /// Entries one after another that range tombstones hide, all versions of each key.
@@ -64,8 +64,8 @@ pub(crate) struct HiddenRunsBuilder {
 }
 
 impl HiddenRunsBuilder {
-    /// Takes note of an entry; `newest` is the number of the newest range tombstone over it, 0 if there is
-    /// none. Amortised O(key).
+    /// Takes note of an entry; `newest` is the number of the newest range tombstone over it, 0 if
+    /// there is none. Amortised O(key).
     pub(crate) fn note(&mut self, key: &[u8], seq: SeqNo, newest: SeqNo) {
         if *key != *self.key {
             // The newest version decides: what is older than it is hidden if it is.

@@ -9,8 +9,8 @@
 //! number finds what it sees as fast as one at the newest. A block knows the newest tombstone over each
 //! stretch only: so many tombstones over each other take no more room than as many beside each other.
 //!
-//! Keys that are written under a tombstone of the list are kept beside it: between them a walk need not look for
-//! anything newer than the tombstones.
+//! Keys that are written under a tombstone of the list are kept beside it: between them a walk need
+//! not look for anything newer than the tombstones.
 
 use std::ops::Bound;
 
@@ -72,7 +72,8 @@ pub(crate) struct RangeLog {
     written_over: SkipSet<Box<[u8]>>,
 }
 
-/// What a key that was written under a tombstone takes besides its bytes: a node of the list with its links.
+/// What a key that was written under a tombstone takes besides its bytes: a node of the list with
+/// its links.
 const WRITTEN_OVER_BYTES: usize = 64;
 
 impl RangeLog {
@@ -86,8 +87,8 @@ impl RangeLog {
         }
     }
 
-    /// Takes note of the key of an entry that is about to be inserted, if a tombstone lies over it. Returns how
-    /// many bytes of memory that took. O(log² n).
+    /// Takes note of the key of an entry that is about to be inserted, if a tombstone lies over it.
+    /// Returns how many bytes of memory that took. O(log² n).
     pub(crate) fn note_entry(&self, key: &[u8]) -> usize {
         if self.newest(key, SeqNo::MAX) == 0 || self.written_over.contains(key) {
             return 0;
@@ -101,7 +102,8 @@ impl RangeLog {
         self.written_over.contains(key)
     }
 
-    /// The next key after `key`, or before it, that was written when a tombstone lay over it. O(log n).
+    /// The next key after `key`, or before it, that was written when a tombstone lay over it. O(log
+    /// n).
     pub(crate) fn next_written_over(&self, key: &[u8], forward: bool) -> Option<Box<[u8]>> {
         let next = match forward {
             true => self.written_over.lower_bound(Bound::Excluded(key)),

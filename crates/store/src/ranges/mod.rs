@@ -9,8 +9,9 @@
 //!    the first structure that has an entry or a tombstone for a key decides.
 //! 3. Bounds are at most as long as keys may be ([`span_of`]).
 //!
-//! No I/O and no locks here. What a memtable has is in `log.rs`, what a table has in `stretches.rs` with
-//! its bytes in `block.rs` and in `hidden.rs` what of its own it hides, what a walk asks in `view.rs`.
+//! No I/O and no locks here. What a memtable has is in `log.rs`, what a table has in `stretches.rs`
+//! with its bytes in `block.rs` and in `hidden.rs` what of its own it hides, what a walk asks in
+//! `view.rs`.
 
 mod block;
 mod hidden;
@@ -93,11 +94,11 @@ pub(crate) struct Span {
     pub(crate) to: Option<Slice>,
     /// The number of that tombstone; 0 if there is none.
     pub(crate) seq: SeqNo,
-    /// The structure that it lies in: see [`RangeView::memtable_depth`]. All entries that deeper ones have
-    /// of these keys are older.
+    /// The structure that it lies in: see [`RangeView::memtable_depth`]. All entries that deeper
+    /// ones have of these keys are older.
     pub(crate) depth: u32,
-    /// The greatest number of deeper tables for which that holds. Levels are looked up after the memtables,
-    /// and may have tables of later ones.
+    /// The greatest number of deeper tables for which that holds. Levels are looked up after the
+    /// memtables, and may have tables of later ones.
     pub(crate) deeper_to: SeqNo,
 }
 

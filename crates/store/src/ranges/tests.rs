@@ -274,7 +274,8 @@ fn bounds_are_keys() {
     assert_eq!((last_below(b"a\0"), last_below(b"a")), (&b"a"[..], &b"a"[..]));
 }
 
-/// Runs of hidden entries are found by any key in them, and only for tombstones newer than all of it.
+/// Runs of hidden entries are found by any key in them, and only for tombstones newer than all of
+/// it.
 #[test]
 fn runs_of_hidden_entries_are_found_from_any_key_in_them() {
     let key = |at: u32| format!("key{at:04}").into_bytes();

@@ -55,8 +55,8 @@ impl RangeView {
         Some(Self { tree, memtables, levels, level_depth, newest, most, run, exact, is_exact })
     }
 
-    /// How deep memtable `at` lies, counted from the newest. Tombstones of a structure hide what deeper ones
-    /// have of the same keys, whatever its number.
+    /// How deep memtable `at` lies, counted from the newest. Tombstones of a structure hide what
+    /// deeper ones have of the same keys, whatever its number.
     pub(crate) fn memtable_depth(at: usize) -> u32 {
         at as u32
     }

@@ -1,8 +1,9 @@
 //! Which process this is, asked so cheaply that every write can ask.
 //!
-//! A forked child has its parent's memory and open files and none of its threads. What a database holds
-//! is its parent's: the child must notice before it touches anything. The system's call for the number of
-//! a process costs some fifty nanoseconds; a page that the kernel empties in a child costs two loads.
+//! A forked child has its parent's memory and open files and none of its threads. What a database
+//! holds is its parent's: the child must notice before it touches anything. The system's call for
+//! the number of a process costs some fifty nanoseconds; a page that the kernel empties in a child
+//! costs two loads.
 #![allow(unsafe_code, reason = "maps a page that is never unmapped")]
 
 use std::sync::{
@@ -58,8 +59,8 @@ mod system {
     /// The size of a page, or less.
     const PAGE_BYTES: usize = 4 << 10;
 
-    /// A word that is 0 at first and again in every child that is forked; none where the kernel, one
-    /// before Linux 4.14, has no such memory.
+    /// A word that is 0 at first and again in every child that is forked; none where the kernel,
+    /// one before Linux 4.14, has no such memory.
     pub(super) fn wiped_word() -> Option<&'static AtomicU32> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new private mapping at an address of the system's choice touches nothing.
@@ -68,7 +69,8 @@ mod system {
         let page = mapped.ok()?;
         // SAFETY: the page was just mapped and nothing is in it.
         unsafe { madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork) }.ok()?;
-        // SAFETY: the page is zeroed, aligned, never unmapped, and used through this reference alone.
+        // SAFETY: the page is zeroed, aligned, never unmapped, and used through this reference
+        // alone.
         Some(unsafe { &*page.cast::<AtomicU32>() })
     }
 }

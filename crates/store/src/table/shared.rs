@@ -1,5 +1,5 @@
-//! Files that several small tables share, so that a flush of thousands of keyspaces and partitions writes
-//! one file and syncs once.
+//! Files that several small tables share, so that a flush of thousands of keyspaces and partitions
+//! writes one file and syncs once.
 //!
 //! A shared file is the tables' own bytes, one table after another; each is a multiple of 4096 bytes
 //! long, and so is its place. The manifest says which table lies where. The file goes when the last

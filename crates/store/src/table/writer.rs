@@ -120,8 +120,8 @@ impl TableWriter {
         }
     }
 
-    /// Keeps up to `bytes` of the table in memory, so that [`TableWriter::finish_into`] may put it into a
-    /// file with others; at least the 256 KiB that are gathered anyway.
+    /// Keeps up to `bytes` of the table in memory, so that [`TableWriter::finish_into`] may put it
+    /// into a file with others; at least the 256 KiB that are gathered anyway.
     pub(crate) fn holding(mut self, bytes: u64) -> Self {
         self.out.hold(bytes);
         self
@@ -207,8 +207,9 @@ impl TableWriter {
         Ok(self.meta.clone())
     }
 
-    /// As [`TableWriter::finish`], but a table that is still in memory ([`TableWriter::holding`]) goes to the
-    /// end of a file that it shares, which `shared` makes if need be, and which the caller makes durable.
+    /// As [`TableWriter::finish`], but a table that is still in memory ([`TableWriter::holding`])
+    /// goes to the end of a file that it shares, which `shared` makes if need be, and which the
+    /// caller makes durable.
     ///
     /// # Errors
     ///

@@ -201,20 +201,21 @@ impl Levels {
         self.has_ranges
     }
 
-    /// Narrows `span` to keys around `key` for all of which the same range tombstone is the newest that
-    /// a reader at `seq` sees, and takes note of it. Returns where it lies, if there is one: tables of level
-    /// 0 count from 0, level 1 follows the last of them.
+    /// Narrows `span` to keys around `key` for all of which the same range tombstone is the newest
+    /// that a reader at `seq` sees, and takes note of it. Returns where it lies, if there is one:
+    /// tables of level 0 count from 0, level 1 follows the last of them.
     pub(crate) fn meet_ranges(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> Option<usize> {
         self.shallowest(key, span, |ranges, span| ranges.meet(key, seq, span))
     }
 
-    /// As [`Ranges::meet_run`], for the shallowest table that has a range tombstone over the key. Returns
-    /// where it lies, as [`Levels::meet_ranges`] does.
+    /// As [`Ranges::meet_run`], for the shallowest table that has a range tombstone over the key.
+    /// Returns where it lies, as [`Levels::meet_ranges`] does.
     pub(crate) fn meet_range_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> Option<usize> {
         self.shallowest(key, span, |ranges, span| ranges.meet_run(key, seq, span))
     }
 
-    /// Asks the range tombstones of one table after another, the shallowest first, until `meets` is true.
+    /// Asks the range tombstones of one table after another, the shallowest first, until `meets` is
+    /// true.
     fn shallowest(
         &self,
         key: &[u8],

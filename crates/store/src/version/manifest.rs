@@ -49,8 +49,8 @@ const CURRENT_TEMPORARY_NAME: &str = "CURRENT.tmp";
 /// `CURRENT` is never this long.
 const CURRENT_BYTES_MAX: u64 = 256;
 
-/// Edits of fewer bytes than this are never worth a new manifest: reading them at opening takes some
-/// milliseconds, and a switch takes four syncs.
+/// Edits of fewer bytes than this are never worth a new manifest: reading them at opening takes
+/// some milliseconds, and a switch takes four syncs.
 const EDIT_BYTES_MIN: u64 = 4 << 20;
 
 /// The manifest that counts, open for appending.
@@ -186,12 +186,12 @@ impl Manifest {
         self.bytes
     }
 
-    /// Returns true if the edits since the file's snapshot have outgrown it, so that a new manifest, with
-    /// a new snapshot, is worth writing.
+    /// Returns true if the edits since the file's snapshot have outgrown it, so that a new
+    /// manifest, with a new snapshot, is worth writing.
     ///
-    /// The bound is relative to the snapshot: one of a fixed size would have a large catalog written anew
-    /// at every edit. So all that is ever written of snapshots is less than the edits and the last
-    /// snapshot together, and reading a manifest costs at most twice its snapshot and
+    /// The bound is relative to the snapshot: one of a fixed size would have a large catalog
+    /// written anew at every edit. So all that is ever written of snapshots is less than the edits
+    /// and the last snapshot together, and reading a manifest costs at most twice its snapshot and
     /// [`EDIT_BYTES_MIN`].
     pub(crate) fn is_outgrown(&self) -> bool {
         self.bytes - self.snapshot_bytes > self.snapshot_bytes.max(EDIT_BYTES_MIN)

@@ -73,7 +73,8 @@ pub(crate) struct CatalogState {
     pub(crate) last_seq: SeqNo,
 }
 
-/// The identity, the log's floor and place, the next file, sub-tree and keyspace, and the last write.
+/// The identity, the log's floor and place, the next file, sub-tree and keyspace, and the last
+/// write.
 type Numbers = (u64, (FileId, Lsn), (FileId, TreeId, u32), SeqNo);
 
 /// The catalog of a new database: empty, with a random identity.
@@ -104,8 +105,8 @@ impl CatalogState {
         }
     }
 
-    /// Applies all edits, or, if one contradicts the catalog, none, and says which. O(log catalog) for
-    /// each edit, and for each sub-tree whose tables change O(its tables).
+    /// Applies all edits, or, if one contradicts the catalog, none, and says which. O(log catalog)
+    /// for each edit, and for each sub-tree whose tables change O(its tables).
     pub(crate) fn apply(&mut self, edit: &VersionEdit) -> Result<(), String> {
         let numbers = self.numbers();
         let outcome = edit.edits.iter().try_for_each(|edit| self.apply_one(edit));

@@ -1,10 +1,10 @@
-//! A map whose changes can be taken back: so that edits which turn out to contradict the catalog leave no
-//! trace, without copying the catalog for each of them.
+//! A map whose changes can be taken back: so that edits which turn out to contradict the catalog
+//! leave no trace, without copying the catalog for each of them.
 
 use std::{collections::BTreeMap, ops::Deref};
 
-/// A map that remembers what its changes replaced until they are kept or taken back. Each change costs
-/// O(log n), as in the map.
+/// A map that remembers what its changes replaced until they are kept or taken back. Each change
+/// costs O(log n), as in the map.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tracked<K, V> {
     map: BTreeMap<K, V>,
@@ -41,7 +41,8 @@ impl<K: Ord + Clone, V: Clone> Tracked<K, V> {
         Some(old)
     }
 
-    /// What is at `key`, to be changed. Several changes of one entry in a row are remembered as one.
+    /// What is at `key`, to be changed. Several changes of one entry in a row are remembered as
+    /// one.
     pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let value = self.map.get_mut(key)?;
         if self.replaced.last().is_none_or(|(last, _)| last != key) {

@@ -225,9 +225,9 @@ pub(crate) struct Leaf {
     life: Lifetime,
 }
 
-/// Which parts of a leaf have buckets with keys: one bit for each of up to 64 parts of equal length. A bit is set
-/// before the first key of its part can be seen, and never cleared, so a scan that begins after a key was
-/// inserted does not pass it.
+/// Which parts of a leaf have buckets with keys: one bit for each of up to 64 parts of equal
+/// length. A bit is set before the first key of its part can be seen, and never cleared, so a scan
+/// that begins after a key was inserted does not pass it.
 struct Inhabited {
     parts: AtomicU64,
     /// The buckets of a part are those whose numbers are the same after this shift.
@@ -398,7 +398,8 @@ impl Leaf {
         leaf
     }
 
-    /// The first key of the bucket at a place is about to be seen. Called by who holds the bucket's lock.
+    /// The first key of the bucket at a place is about to be seen. Called by who holds the bucket's
+    /// lock.
     #[inline]
     pub(crate) fn note_inhabited(&self, place: usize) {
         if let Some(inhabited) = &self.inhabited {
@@ -406,8 +407,8 @@ impl Leaf {
         }
     }
 
-    /// The first place from `place` on whose bucket may have keys: a leaf that was made without keys knows
-    /// where there are none. None if there is no such place in the leaf.
+    /// The first place from `place` on whose bucket may have keys: a leaf that was made without
+    /// keys knows where there are none. None if there is no such place in the leaf.
     #[inline]
     pub(crate) fn next_inhabited(&self, place: usize) -> Option<usize> {
         self.inhabited.as_ref().map_or(Some(place), |inhabited| inhabited.next(place))
