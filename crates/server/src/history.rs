@@ -56,7 +56,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// A count as so many a second.
+    /// A count as a rate, each second.
     pub(crate) fn rate(&self, count: u64) -> f64 {
         count as f64 / self.time.as_secs_f64().max(1e-3)
     }

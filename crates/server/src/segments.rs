@@ -1,7 +1,8 @@
 //! Segments of a database's keys, of about as many keys each, for draws among all of them.
 //!
-//! A draw takes a segment and one of so many places in it, and draws again if no key is there: so
-//! each key is as likely as any other, as long as no segment has more keys than places. Where the
+//! A draw takes a segment and one of its places, of which all segments have the same number, and
+//! draws again if no key is there: so each key is as likely as any other, as long as no segment has
+//! more keys than places. Where the
 //! segments begin is learned by a walk over all keys when somebody draws, and again once the
 //! database has grown by an eighth, or a draw meets a segment with too many keys. Until then keys
 //! that came since, in one place, are drawn more seldom.
@@ -11,14 +12,14 @@ use std::{ops::Bound, sync::Arc};
 use parking_lot::Mutex;
 use rhumb::{Keyspace, Result};
 
-/// At most so many segments: their first keys take some megabytes at most, but for long keys.
+/// The most segments: 16,384 first keys take some megabytes, but for long keys.
 const SEGMENTS_MAX: usize = 1 << 14;
 
 /// Keys of a segment while there are few segments.
 const KEYS_MIN: usize = 32;
 
-/// A segment has so many times as many places as it had keys. One with more keys is of a database
-/// that has changed, and the segments are learned again.
+/// Places of a segment for each key that it had. A segment with more keys than places is of a
+/// database that has changed, and the segments are learned again.
 const PLACES: usize = 3;
 
 /// How many draws may find no key before the segments are learned again: two of three do while the
@@ -96,7 +97,7 @@ impl Segments {
         DRAWS_MAX
     }
 
-    /// Returns true if a database with so many entries is about the same.
+    /// Returns true if a database with this many entries is about the same.
     fn is_of(&self, entries: u64) -> bool {
         let eighth = self.entries / 8;
         (self.entries.saturating_sub(eighth * 4)..=self.entries + eighth).contains(&entries)

@@ -61,7 +61,7 @@ impl Unsent {
         self.chunks.front().map_or(&[], |chunk| &chunk[self.sent..])
     }
 
-    /// Says that so many bytes of [`Unsent::front`] were sent.
+    /// Takes note that the first `bytes` of [`Unsent::front`] were sent.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         self.len -= bytes;
