@@ -7,6 +7,7 @@ import (
 	"log"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +39,10 @@ func flat(items []any) (all []any) {
 
 func main() {
 	ctx := context.Background()
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[1]})
+	// The long pipeline alone may take longer than the ordinary time limits of 3 seconds.
+	options := redis.Options{Addr: "127.0.0.1:" + os.Args[1]}
+	options.ReadTimeout, options.WriteTimeout = time.Minute, time.Minute
+	client := redis.NewClient(&options)
 	must(client.FlushAll(ctx).Err())
 
 	same(client.Set(ctx, "greeting", "hello", 0).Val(), "OK")
@@ -86,6 +90,26 @@ func main() {
 	}
 	must(scan.Err())
 	same(len(found), 100)
+
+	// go-redis writes a whole pipeline before it reads the first reply. CONTRIBUTING.md names the
+	// long form, RHUMB_PIPELINE=1000000.
+	commands := 10_000
+	if text, given := os.LookupEnv("RHUMB_PIPELINE"); given {
+		commands, err = strconv.Atoi(text)
+		must(err)
+	}
+	replies, err := client.Pipelined(ctx, func(pipeline redis.Pipeliner) error {
+		for number := 0; number < commands/2; number++ {
+			pipeline.Incr(ctx, "pipeline")
+			pipeline.Echo(ctx, fmt.Sprintf("%0200d", number))
+		}
+		return nil
+	})
+	must(err)
+	for number := 0; number < commands/2; number++ {
+		same(replies[2*number].(*redis.IntCmd).Val(), int64(number+1))
+		same(replies[2*number+1].(*redis.StringCmd).Val(), fmt.Sprintf("%0200d", number))
+	}
 
 	same(client.Set(ctx, "short", "life", 30*time.Millisecond).Val(), "OK")
 	time.Sleep(50 * time.Millisecond)

@@ -1,6 +1,7 @@
 """Smoke program of redis-py and valkey-py: `smoke.py redis|valkey PORT`."""
 
 import importlib
+import os
 import sys
 import time
 
@@ -44,6 +45,16 @@ with client.pipeline(transaction=False) as pipeline:
     same(len(pipeline.execute()), 100)
 
 same(len(set(client.scan_iter(match="page:*", count=7))), 100)
+
+# redis-py writes a whole pipeline before it reads the first reply. CONTRIBUTING.md names the long
+# form, RHUMB_PIPELINE=1000000.
+commands = int(os.environ.get("RHUMB_PIPELINE", "10000"))
+with client.pipeline(transaction=False) as pipeline:
+    for number in range(commands // 2):
+        pipeline.incr("pipeline").echo(f"{number:0200}")
+    replies = pipeline.execute()
+same(replies[0::2], list(range(1, commands // 2 + 1)))
+same(replies[1::2], [f"{number:0200}" for number in range(commands // 2)])
 
 same(client.set("short", "life", px=30), True)
 same(client.pttl("short") <= 30, True)
