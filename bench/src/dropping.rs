@@ -125,7 +125,7 @@ impl RhumbDrops {
             Compression::None => rhumb::Compression::None,
             Compression::Lz4 => rhumb::Compression::Lz4,
         };
-        let table = TableOptions { compression, ..TableOptions::default() };
+        let table = TableOptions { compression: Some(compression), ..TableOptions::default() };
         let partitions = match ranges {
             None => Partitioning::Delimiter(b'/'),
             Some(_) => Partitioning::None,

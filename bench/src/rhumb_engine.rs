@@ -107,12 +107,12 @@ impl Rhumb {
             Compression::Lz4 => rhumb::Compression::Lz4,
         };
         let table = TableOptions {
-            index: self.index,
-            string_coding: self.coding,
-            training: self.training,
-            compression,
-            block_bytes: tuning.block_bytes,
-            filter_bits_per_key: u8::try_from(tuning.filter_bits).unwrap_or(u8::MAX),
+            index: Some(self.index),
+            string_coding: Some(self.coding),
+            training: Some(self.training),
+            compression: Some(compression),
+            block_bytes: Some(tuning.block_bytes),
+            filter_bits_per_key: Some(u8::try_from(tuning.filter_bits).unwrap_or(u8::MAX)),
             ..TableOptions::default()
         };
         let partitions =

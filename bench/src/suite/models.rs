@@ -118,9 +118,9 @@ impl Measured<'_> {
             .read_mode(mode)
             .open()?;
         let table = TableOptions {
-            index: self.way.index,
-            string_coding: self.way.coding,
-            compression: rhumb::Compression::None,
+            index: Some(self.way.index),
+            string_coding: Some(self.way.coding),
+            compression: Some(rhumb::Compression::None),
             ..TableOptions::default()
         };
         let keyspace =

@@ -10,8 +10,8 @@ use crate::{
     error::{Error, Result},
     io::{Clock, FileSystem, ReadEngineKind, ReadMode, StdFs, SystemClock},
     partition::{Functions, Partitioning},
-    sync::primitive::Arc,
-    table::{Compression, IndexKind, StringCoding, TableOptions, Training},
+    sync::primitive::{Arc, Mutex},
+    table::{Compression, IndexKind, StringCoding, TableLayout, TableOptions, Training},
 };
 
 /// What an acknowledged write survives.
@@ -37,13 +37,47 @@ pub enum MemtableKind {
     SkipList,
 }
 
-/// How a keyspace keeps its entries. Fixed when the keyspace is created.
+/// What is asked of a keyspace when it is opened.
+///
+/// The default asks for nothing: it opens a keyspace as it is, and creates one as most are best.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyspaceOptions {
-    /// How its tables are written.
+    /// How its tables are written; may change whenever the keyspace is opened.
     pub table: TableOptions,
-    /// Into which parts its keys are divided.
+    /// Into which parts its keys are divided; fixed when the keyspace is created.
+    /// [`Partitioning::None`] asks for no partitions of a new keyspace, and for nothing of one that
+    /// is there.
     pub partitions: Partitioning,
+}
+
+/// The options that a keyspace has. Its sub-trees share them.
+#[derive(Debug)]
+pub(crate) struct LiveOptions {
+    table: Mutex<TableLayout>,
+    pub(crate) partitions: Partitioning,
+}
+
+impl LiveOptions {
+    /// Those of a new keyspace of which this is asked.
+    pub(crate) fn new(options: &KeyspaceOptions) -> Self {
+        let table = options.table.over(&TableLayout::default());
+        Self { table: Mutex::new(table), partitions: options.partitions.clone() }
+    }
+
+    /// How tables are written from now on.
+    pub(crate) fn table(&self) -> TableLayout {
+        *self.table.lock()
+    }
+
+    /// Changes how tables are written from now on.
+    pub(crate) fn set_table(&self, table: TableLayout) {
+        *self.table.lock() = table;
+    }
+
+    /// All of them, with a value for each.
+    pub(crate) fn all(&self) -> KeyspaceOptions {
+        KeyspaceOptions { table: self.table().into(), partitions: self.partitions.clone() }
+    }
 }
 
 /// A published engine, as far as a keyspace can be set up as it: for measuring and comparing what it was
@@ -71,15 +105,15 @@ impl KeyspacePreset {
     ///
     /// let published = KeyspacePreset::TridentKv.options(Partitioning::Delimiter(b'/'));
     /// let mut uncoded = published.clone();
-    /// uncoded.table.string_coding = StringCoding::Off;
+    /// uncoded.table.string_coding = Some(StringCoding::Off);
     /// ```
     #[must_use]
     pub fn options(self, partitions: Partitioning) -> KeyspaceOptions {
         let Self::TridentKv = self;
         let table = TableOptions {
-            index: IndexKind::Learned,
-            string_coding: StringCoding::On,
-            training: Training::Adaptive,
+            index: Some(IndexKind::Learned),
+            string_coding: Some(StringCoding::On),
+            training: Some(Training::Adaptive),
             ..TableOptions::default()
         };
         KeyspaceOptions { table, partitions }
@@ -101,17 +135,18 @@ const TABLE_OPTIONS_BYTES: usize = 13;
 impl KeyspaceOptions {
     /// Refuses values that are out of bounds, by name.
     pub(crate) fn check(&self) -> Result<()> {
-        let table = &self.table;
+        let table = self.table.over(&TableLayout::default());
         let refuse = |what: String| Err(Error::InvalidArgument(what.into()));
-        if *table != table.clamped() {
+        if table != table.clamped() {
             return refuse(format!("table options are out of their documented bounds: {table:?}"));
         }
         self.partitions.check().or_else(refuse)
     }
 
-    /// The options as the manifest keeps them; `docs/format/manifest.md` has the bytes.
+    /// The options of a new keyspace as the manifest keeps them; `docs/format/manifest.md` has the
+    /// bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let table = &self.table;
+        let table = self.table.over(&TableLayout::default());
         let version = match self.partitions {
             Partitioning::None => PLAIN_VERSION,
             _ => PARTITIONED_VERSION,
@@ -132,7 +167,8 @@ impl KeyspaceOptions {
         bytes.get(2).is_some_and(|byte| Compression::is_left_out(*byte))
     }
 
-    /// Reads what [`KeyspaceOptions::encode`] wrote; the error says what was expected and found.
+    /// Reads what [`KeyspaceOptions::encode`] wrote, a value for each option; the error says what
+    /// was expected and found.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let Some((&table, behind)) = bytes.split_first_chunk::<TABLE_OPTIONS_BYTES>() else {
             return Err(format!("keyspace options of {} bytes", bytes.len()));
@@ -149,7 +185,7 @@ impl KeyspaceOptions {
         let word =
             |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
         let options = Self {
-            table: TableOptions {
+            table: TableLayout {
                 index: IndexKind::from_byte(index & 0xf).ok_or(format!("index kind {index}"))?,
                 string_coding: StringCoding::from_byte(index >> CODING_SHIFT & 3)
                     .ok_or(format!("index kind {index}"))?,
@@ -161,7 +197,8 @@ impl KeyspaceOptions {
                 restart_interval,
                 block_bytes: word(0),
                 large_value_bytes: word(4),
-            },
+            }
+            .into(),
             partitions,
         };
         options.check().map_err(|error| error.to_string())?;
@@ -436,13 +473,17 @@ mod tests {
             change(&mut options.table);
             options
         };
-        let uncoded = table(|table| table.string_coding = StringCoding::Off);
-        let untrained = table(|table| table.training = Training::Never);
+        let uncoded = table(|table| table.string_coding = Some(StringCoding::Off));
+        let untrained = table(|table| table.training = Some(Training::Never));
         let whole = KeyspaceOptions { partitions: Partitioning::None, ..published.clone() };
-        assert!(published.table.trains(1) && published.table.trains_while_reading());
-        assert!(!published.table.trains(8) && !untrained.table.trains(1));
+        let layout = |options: &KeyspaceOptions| options.table.over(&TableLayout::default());
+        assert!(layout(&published).trains(1) && layout(&published).trains_while_reading());
+        assert!(!layout(&published).trains(8) && !layout(&untrained).trains(1));
         for (at, options) in [&published, &uncoded, &untrained, &whole].into_iter().enumerate() {
-            assert_eq!(KeyspaceOptions::decode(&options.encode()).as_ref(), Ok(options));
+            assert_eq!(
+                KeyspaceOptions::decode(&options.encode()),
+                Ok(LiveOptions::new(options).all())
+            );
             assert_eq!(options == &published, at == 0);
         }
     }
@@ -464,12 +505,12 @@ mod tests {
         assert_eq!(usual[..2], [PLAIN_VERSION, 1]);
         for string_coding in StringCoding::ALL {
             for training in Training::ALL {
-                let table = TableOptions { string_coding, training, ..TableOptions::default() };
-                let options = KeyspaceOptions { table, ..KeyspaceOptions::default() };
+                let table = TableLayout { string_coding, training, ..TableLayout::default() };
+                let options = KeyspaceOptions { table: table.into(), ..KeyspaceOptions::default() };
                 let bytes = options.encode();
                 let byte = 1 | string_coding.to_byte() << 4 | training.to_byte() << 6;
                 assert_eq!((bytes[1], &bytes[2..]), (byte, &usual[2..]));
-                assert_eq!(KeyspaceOptions::decode(&bytes), Ok(options));
+                assert_eq!(KeyspaceOptions::decode(&bytes), Ok(LiveOptions::new(&options).all()));
             }
         }
         for byte in [0, 3, 0x31, 0xc1] {

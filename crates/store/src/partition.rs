@@ -78,6 +78,22 @@ impl Partitioning {
         }
     }
 
+    /// The partitions for a message: of many split points the first ones.
+    pub(crate) fn in_words(&self) -> String {
+        const SHOWN_MAX: usize = 8;
+        match self {
+            Self::SplitPoints(points) => {
+                let shown = points.iter().take(SHOWN_MAX);
+                let shown: Vec<String> =
+                    shown.map(|point| format!("\"{}\"", point.escape_ascii())).collect();
+                let more = if points.len() > SHOWN_MAX { ", …" } else { "" };
+                format!("SplitPoints({} of them: {}{more})", points.len(), shown.join(", "))
+            }
+            Self::Delimiter(byte) => format!("Delimiter('{}')", byte.escape_ascii()),
+            other => format!("{other:?}"),
+        }
+    }
+
     /// Appends the bytes that the manifest keeps; nothing for [`Partitioning::None`].
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let put = |out: &mut Vec<u8>, bytes: &[u8]| {

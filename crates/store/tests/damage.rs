@@ -60,18 +60,18 @@ fn open(fs: &SimFs) -> rhumb::Result<Database> {
 /// Keyspaces that between them have every kind of index, block and value.
 fn options(name: &str) -> KeyspaceOptions {
     let table = TableOptions {
-        block_bytes: 512,
-        large_value_bytes: 1000,
-        string_coding: StringCoding::On,
+        block_bytes: Some(512),
+        large_value_bytes: Some(1000),
+        string_coding: Some(StringCoding::On),
         ..TableOptions::default()
     };
     match name {
         "learned" => KeyspaceOptions { table, ..KeyspaceOptions::default() },
         _ => KeyspaceOptions {
             table: TableOptions {
-                index: IndexKind::BinarySearch,
-                compression: Compression::None,
-                filter_bits_per_key: 0,
+                index: Some(IndexKind::BinarySearch),
+                compression: Some(Compression::None),
+                filter_bits_per_key: Some(0),
                 ..table
             },
             partitions: Partitioning::PrefixLength(5),

@@ -370,7 +370,7 @@ fn a_flush_of_many_small_partitions_writes_one_file_whose_space_comes_back() {
     let fs = new_disk();
     // Tables of up to 256 KiB are small then.
     let db = builder(&fs).table_bytes(4 << 20).open().unwrap();
-    let table = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    let table = TableOptions { compression: Some(Compression::None), ..TableOptions::default() };
     let keyspace = db.keyspace("k", KeyspaceOptions { table, ..by_tenant() }).unwrap();
     let name = |i: u32| format!("{i:03}/");
     for i in 0..500 {

@@ -27,7 +27,7 @@ fn open(dir: &Path, memtables: MemtableKind) -> Database {
 }
 
 fn options(partitions: Partitioning) -> KeyspaceOptions {
-    let table = TableOptions { block_bytes: 256, ..TableOptions::default() };
+    let table = TableOptions { block_bytes: Some(256), ..TableOptions::default() };
     KeyspaceOptions { table, partitions }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     db::{core::Core, new_tables::NewTables},
     error::Result,
     ranges::{HiddenRunsBuilder, Ranges, key_after, newest_of},
-    table::{IndexKind, TableMeta, TableOptions, TableWriter},
+    table::{IndexKind, TableLayout, TableMeta, TableWriter},
     types::{KEY_BYTES_MAX, SeqNo},
 };
 
@@ -18,7 +18,7 @@ pub(super) type Finish<'a> = &'a mut dyn FnMut(TableWriter) -> Result<TableMeta>
 /// Tables being written, one after another.
 pub(super) struct Output<'a, 'c> {
     core: &'a Core,
-    options: TableOptions,
+    options: TableLayout,
     /// Tables of up to this size are in memory until they are ended.
     held: u64,
     /// What stays of the range tombstones; all have an end.
@@ -34,7 +34,7 @@ pub(super) struct Output<'a, 'c> {
 impl<'a, 'c> Output<'a, 'c> {
     pub(super) fn new(
         core: &'a Core,
-        (options, held): (TableOptions, u64),
+        (options, held): (TableLayout, u64),
         ranges: Ranges,
         finish: Finish<'a>,
         done: &'a mut NewTables<'c>,

@@ -160,7 +160,7 @@ impl Core {
         let ranges = Ranges::union(ranges.collect());
         let mut over = Sweep::new(&ranges);
         let kept = ranges.retained(retain.snapshots(), job.deepest);
-        let options = tree.options.table.with_writers(0);
+        let options = tree.options.table().with_writers(0);
         let mut output = Output::new(self, (options, held), kept, finish, outputs);
         let is_read = |table: &Table| !is_hidden(table, &ranges, retain.snapshots());
         let sources = SourceSet::of(sources(job, is_read));

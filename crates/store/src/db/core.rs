@@ -21,7 +21,7 @@ use crate::{
     io::{Clock, FileLock, FileSystem},
     log::{LogWriter, segment::segment_path},
     memtable::Memtable,
-    options::{DatabaseOptions, KeyspaceOptions},
+    options::{DatabaseOptions, LiveOptions},
     partition::{Functions, PartitionMap, Partitioning},
     sync::{
         epoch,
@@ -66,7 +66,7 @@ pub(crate) struct Tree {
     pub(crate) id: TreeId,
     /// The partition's name; empty for the sub-tree of a keyspace.
     pub(crate) name: Box<[u8]>,
-    pub(crate) options: Arc<KeyspaceOptions>,
+    pub(crate) options: Arc<LiveOptions>,
     pub(crate) levels: Published<Levels>,
     /// The partitions of a keyspace that has some: its own levels stay empty then.
     pub(crate) partitions: Option<Published<PartitionMap>>,
@@ -106,7 +106,7 @@ impl Tree {
     pub(crate) fn new(
         id: TreeId,
         name: Box<[u8]>,
-        options: Arc<KeyspaceOptions>,
+        options: Arc<LiveOptions>,
         levels: Levels,
         since: SeqNo,
         limbo: &Arc<Limbo>,
@@ -126,7 +126,7 @@ impl Tree {
     /// The sub-tree of a keyspace; one with partitions begins with those of `partitions`.
     pub(crate) fn root(
         id: TreeId,
-        options: Arc<KeyspaceOptions>,
+        options: Arc<LiveOptions>,
         levels: Levels,
         partitions: PartitionMap,
         since: SeqNo,

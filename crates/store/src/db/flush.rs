@@ -62,7 +62,7 @@ impl Core {
         let (are_many, held) = (ids.len() > 1, Sizes::of(&self.options).shared);
         for id in ids {
             let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
-            let options = tree.options.table.with_writers(writers);
+            let options = tree.options.table().with_writers(writers);
             self.counters.note_table(options.index == IndexKind::Learned);
             let writer = TableWriter::create(&self.tables, self.new_file_id(), &options);
             let mut writer = if are_many { writer.holding(held) } else { writer };

@@ -128,7 +128,7 @@ impl Core {
             let writer = match &mut output.open {
                 Some(writer) => writer,
                 open => {
-                    let options = inner.options.table.with_writers(0);
+                    let options = inner.options.table().with_writers(0);
                     open.insert(TableWriter::create(&self.tables, self.new_file_id(), &options))
                 }
             };

@@ -15,7 +15,7 @@ use crate::{
     iter::{Iter, load, prefix_end},
     log::batch::record_of,
     memtable::{MemEntry, Memtable},
-    options::KeyspaceOptions,
+    options::{KeyspaceOptions, LiveOptions},
     partition::{PartitionMap, Router},
     plan::{
         BlockRequest, Plan, Progress, drive,
@@ -40,7 +40,7 @@ use crate::{
 pub(crate) struct KeyspaceInner {
     pub(crate) id: u32,
     pub(crate) name: Arc<str>,
-    pub(crate) options: Arc<KeyspaceOptions>,
+    pub(crate) options: Arc<LiveOptions>,
     pub(crate) router: Router,
     /// Replaced when the keyspace is cleared.
     pub(crate) tree: Published<Tree>,
@@ -81,10 +81,10 @@ impl Keyspace {
         &self.inner.name
     }
 
-    /// The options it was created with.
+    /// The options that it has, with a value for each.
     #[must_use]
-    pub fn options(&self) -> &KeyspaceOptions {
-        &self.inner.options
+    pub fn options(&self) -> KeyspaceOptions {
+        self.inner.options.all()
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

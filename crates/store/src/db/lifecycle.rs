@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    options::{KeyspaceOptions, PersistMode},
+    options::{KeyspaceOptions, LiveOptions, PersistMode},
     partition::{NAME_BYTES_MAX, PartitionMap, Partitioning, Router},
     sync::{
         limbo::Limbo,
@@ -28,8 +28,9 @@ use crate::{
 };
 
 impl Core {
-    /// Opens keyspaces, in the order of their names, and creates those that are not there: all or
-    /// none, with one edit of the manifest and one sync.
+    /// Opens keyspaces, in the order of their names, creates those that are not there, and changes
+    /// the options of those that have others: all or none, with one edit of the manifest and one
+    /// sync.
     pub(crate) fn open_keyspaces(
         &self,
         names: &[&str],
@@ -46,24 +47,39 @@ impl Core {
         let router = Router::new(&options.partitions, &self.functions)?;
         self.check_process()?;
         let mut catalog = self.lock_catalog();
-        for inner in names.iter().filter_map(|name| catalog.keyspaces.get(*name)) {
+        let (mut seen, mut new, mut changed) = (HashSet::new(), Vec::new(), Vec::new());
+        for name in names.iter().filter(|name| seen.insert(**name)) {
+            let Some(inner) = catalog.keyspaces.get(*name) else {
+                new.push(*name);
+                continue;
+            };
             refuse_other_partitions(inner, options)?;
+            let has = inner.options.table();
+            let wanted = options.table.over(&has);
+            if wanted != has {
+                changed.push((Arc::clone(inner), wanted));
+            }
         }
-        let mut seen = HashSet::new();
-        let mut new = names.to_vec();
-        new.retain(|name| !catalog.keyspaces.contains_key(*name) && seen.insert(*name));
-        if !new.is_empty() {
+        if !new.is_empty() || !changed.is_empty() {
             self.check_running()?;
-            self.create_keyspaces(&mut catalog, &new, options, &router)?;
+            let edits = changed.iter().flat_map(|(inner, wanted)| {
+                let partitions = inner.options.partitions.clone();
+                let options = KeyspaceOptions { table: (*wanted).into(), partitions };
+                catalog.state.change_options(inner.id, options.encode())
+            });
+            let edits = edits.collect();
+            self.create_keyspaces(&mut catalog, edits, &new, options, &router)?;
+            changed.iter().for_each(|(inner, wanted)| inner.options.set_table(*wanted));
         }
         // All of them are there now.
         Ok(names.iter().filter_map(|name| catalog.keyspaces.get(*name)).cloned().collect())
     }
 
-    /// Creates keyspaces of different names, none of which is there.
+    /// Creates keyspaces of different names, none of which is there, together with other edits.
     fn create_keyspaces(
         &self,
         catalog: &mut Catalog,
+        mut edits: Vec<Edit>,
         names: &[&str],
         options: &KeyspaceOptions,
         router: &Router,
@@ -71,19 +87,18 @@ impl Core {
         let first = catalog.state.next_keyspace;
         let ids: Vec<(u32, TreeId)> =
             (first..).zip(names).map(|(id, _)| (id, self.new_tree_id())).collect();
-        let edits = names.iter().zip(&ids).map(|(name, &(id, tree))| Edit::CreateKeyspace {
+        edits.extend(names.iter().zip(&ids).map(|(name, &(id, tree))| Edit::CreateKeyspace {
             id,
             name: (*name).to_owned(),
             options: options.encode(),
             tree,
-        });
-        let edits: Vec<Edit> = edits.collect();
+        }));
         catalog.state.next_keyspace = ids.last().map_or(first, |(last, _)| last + 1);
         catalog.commit(self, edits)?;
-        let options = Arc::new(options.clone());
         for (name, (id, tree)) in names.iter().zip(ids) {
             let (levels, none) = (Levels::default(), PartitionMap::default());
-            let tree = Tree::root(tree, Arc::clone(&options), levels, none, 0, &self.limbo);
+            let options = Arc::new(LiveOptions::new(options));
+            let tree = Tree::root(tree, options, levels, none, 0, &self.limbo);
             let (name, router) = ((*name).into(), router.clone());
             let inner = KeyspaceInner::new(id, name, Arc::clone(&tree), router, &self.limbo);
             self.trees.lock().add(tree);
@@ -262,14 +277,16 @@ impl Core {
 }
 
 /// Refuses to open a keyspace as if its keys were divided in another way: the caller would go on to
-/// drop partitions that are not there. How tables are written may differ, and to ask for no
-/// partitions is to ask for what is there.
+/// drop partitions that are not there. To ask for no partitions is to ask for what is there.
 fn refuse_other_partitions(inner: &KeyspaceInner, wanted: &KeyspaceOptions) -> Result<()> {
     let (name, has, wanted) = (&inner.name, &inner.options.partitions, &wanted.partitions);
     if *wanted == Partitioning::None || wanted == has {
         return Ok(());
     }
-    let what = format!("keyspace {name:?} has the partitions {has:?}, and not {wanted:?}");
+    let (has, wanted) = (has.in_words(), wanted.in_words());
+    let what = format!(
+        "keyspace {name:?} has the partitions {has}, and not {wanted}, from its creation on"
+    );
     Err(Error::InvalidArgument(what.into()))
 }
 
@@ -292,5 +309,205 @@ impl KeyspaceInner {
             retired: Mutex::default(),
             claims: Mutex::default(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Compression, Database, IndexKind, Keyspace, StringCoding, TableOptions, Training,
+        io::sim::SimFs, table::TableLayout,
+    };
+
+    fn open(fs: &SimFs) -> Database {
+        let builder = Database::builder("/db").file_system(Arc::new(fs.clone()));
+        builder.background_threads(0).open().unwrap()
+    }
+
+    /// A change of each option, alone.
+    fn changes() -> Vec<TableOptions> {
+        let none = TableOptions::default();
+        vec![
+            TableOptions { index: Some(IndexKind::BinarySearch), ..none },
+            TableOptions { string_coding: Some(StringCoding::On), ..none },
+            TableOptions { training: Some(Training::Never), ..none },
+            TableOptions { block_bytes: Some(512), ..none },
+            TableOptions { compression: Some(Compression::None), ..none },
+            TableOptions { filter_bits_per_key: Some(5), ..none },
+            TableOptions { restart_interval: Some(3), ..none },
+            TableOptions { large_value_bytes: Some(100), ..none },
+        ]
+    }
+
+    fn asking(table: TableOptions, partitions: &Partitioning) -> KeyspaceOptions {
+        KeyspaceOptions { table, partitions: partitions.clone() }
+    }
+
+    /// Writes entries, some of them large, and flushes them; `round` is part of their keys.
+    fn fill(db: &Database, keyspace: &Keyspace, round: usize) {
+        for n in 0..400 {
+            let value = vec![b'v'; if n % 10 == 0 { 300 } else { 5 }];
+            keyspace.insert(format!("{}/{n:04}/{round}", n % 3), value).unwrap();
+        }
+        db.flush().unwrap();
+    }
+
+    /// What the tables say of how they were written, and by which index; oldest first.
+    fn written(keyspace: &Keyspace) -> Vec<(TableLayout, IndexKind)> {
+        let trees = keyspace.inner.tree.get().with_partitions();
+        let mut all = Vec::new();
+        for tree in trees {
+            all.extend(tree.levels.get().all().map(|(_, table)| Arc::clone(table)));
+        }
+        all.sort_by_key(|table| table.meta().id);
+        let layout = |table: &Arc<crate::table::Table>| {
+            let (written, index) = (table.written(), table.index().kind());
+            let layout = TableLayout {
+                block_bytes: written.block_bytes,
+                compression: Compression::from_byte(written.compression).unwrap(),
+                filter_bits_per_key: written.filter_bits_per_key,
+                restart_interval: written.restart_interval,
+                large_value_bytes: written.large_value_bytes,
+                ..TableLayout::default()
+            };
+            (layout, index)
+        };
+        all.iter().map(layout).collect()
+    }
+
+    /// An option that is set takes effect for new tables, by all handles, and is remembered.
+    #[test]
+    fn each_option_of_tables_may_change() {
+        for partitions in [Partitioning::None, Partitioning::Delimiter(b'/')] {
+            let fs = SimFs::new(7);
+            let mut db = open(&fs);
+            let ask = |table| asking(table, &partitions);
+            let mut keyspace = db.keyspace("k", ask(TableOptions::default())).unwrap();
+            let mut has = TableLayout::default();
+            for (round, change) in changes().into_iter().enumerate() {
+                fill(&db, &keyspace, round);
+                has = change.over(&has);
+                let again = db.keyspace("k", ask(change)).unwrap();
+                assert_eq!(again.options(), asking(has.into(), &partitions), "{change:?}");
+                assert_eq!(keyspace.options(), again.options());
+                fill(&db, &keyspace, round + 100);
+                let tables = written(&keyspace);
+                let described = TableLayout {
+                    index: TableLayout::default().index,
+                    string_coding: StringCoding::default(),
+                    training: Training::default(),
+                    ..has
+                };
+                let index = has.with_writers(0).index;
+                assert_eq!(tables.last(), Some(&(described, index)), "{change:?}");
+                drop((keyspace, again, db));
+                db = open(&fs);
+                keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+                assert_eq!(keyspace.options(), asking(has.into(), &partitions), "{change:?}");
+            }
+            // As it is by default again: each option is asked for.
+            keyspace = db.keyspace("k", ask(TableLayout::default().into())).unwrap();
+            assert_eq!(keyspace.options(), ask(TableLayout::default().into()));
+            keyspace.compact().unwrap();
+            assert_eq!(keyspace.iter().count(), 400 * 2 * changes().len());
+            let found = keyspace.get("0/0000/107").unwrap().unwrap();
+            assert_eq!(found.len(), 300);
+        }
+    }
+
+    /// What a keyspace has already, and what is not set, costs no edit of the manifest.
+    #[test]
+    fn asking_for_what_there_is_writes_nothing() {
+        let fs = SimFs::new(7);
+        let db = open(&fs);
+        let table = TableOptions { block_bytes: Some(512), ..TableOptions::default() };
+        let asked = asking(table, &Partitioning::Delimiter(b'/'));
+        let keyspace = db.keyspace("k", asked.clone()).unwrap();
+        let before = fs.counts().bytes_written;
+        for options in [KeyspaceOptions::default(), asked, keyspace.options()] {
+            db.keyspace("k", options).unwrap();
+        }
+        assert_eq!(fs.counts().bytes_written, before);
+        let table = TableOptions { block_bytes: Some(511), ..TableOptions::default() };
+        db.keyspace("k", asking(table, &Partitioning::None)).unwrap();
+        assert!(fs.counts().bytes_written > before);
+    }
+
+    /// Several keyspaces, one of them new and one named twice, change together or not at all.
+    #[test]
+    fn options_of_several_keyspaces_change_together() {
+        let db = open(&SimFs::new(7));
+        let plain = KeyspaceOptions::default();
+        db.keyspaces(["a", "b"], plain.clone()).unwrap();
+        db.keyspace("c", asking(TableOptions::default(), &Partitioning::PrefixLength(3))).unwrap();
+        let table = TableOptions { restart_interval: Some(2), ..TableOptions::default() };
+        let wanted = asking(table, &Partitioning::Delimiter(b'/'));
+        let refused = db.keyspaces(["a", "new", "c"], wanted).unwrap_err();
+        assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
+        assert!(!db.has_keyspace("new"));
+        let has = |name| db.keyspace(name, plain.clone()).unwrap().options().table.restart_interval;
+        assert_eq!((has("a"), has("c")), (Some(16), Some(16)));
+        let opened = db.keyspaces(["a", "new", "b", "a"], asking(table, &Partitioning::None));
+        assert_eq!(opened.unwrap().len(), 4);
+        assert_eq!(["a", "b", "new", "c"].map(has), [Some(2), Some(2), Some(2), Some(16)]);
+    }
+
+    /// Partitions are fixed: the error names the keyspace and both ways.
+    #[test]
+    fn other_partitions_are_named() {
+        let points = |n: u8| (1..=n).map(|at| vec![at]).collect::<Vec<_>>();
+        let builder = Database::builder("/db").file_system(Arc::new(SimFs::new(7)));
+        let builder = builder.partition_function("f", |_| Vec::new());
+        let db = builder.background_threads(0).open().unwrap();
+        let all = [
+            (Partitioning::None, "None"),
+            (Partitioning::PrefixLength(3), "PrefixLength(3)"),
+            (Partitioning::PrefixLength(4), "PrefixLength(4)"),
+            (Partitioning::Delimiter(b'/'), "Delimiter('/')"),
+            (Partitioning::SplitPoints(points(2)), "SplitPoints(2 of them: \"\\x01\", \"\\x02\")"),
+            (Partitioning::SplitPoints(points(200)), "SplitPoints(200 of them: \"\\x01\","),
+            (Partitioning::Function("f".to_owned()), "Function(\"f\")"),
+        ];
+        for (n, (has, described)) in all.iter().enumerate() {
+            let name = format!("keyspace {n}");
+            let none = TableOptions::default();
+            db.keyspace(&name, asking(none, has)).unwrap();
+            for (wanted, other) in all.iter().filter(|(one, _)| *one != Partitioning::None) {
+                let opened = db.keyspace(&name, asking(none, wanted));
+                if has == wanted {
+                    opened.unwrap();
+                    continue;
+                }
+                let error = opened.unwrap_err().to_string();
+                for part in [name.as_str(), described, other] {
+                    assert!(error.contains(part), "{error}: {part}");
+                }
+                assert!(error.len() < 300, "{error}");
+            }
+        }
+    }
+
+    /// A change that the disk refuses is none, and out of bounds is none either.
+    #[test]
+    fn a_refused_change_changes_nothing() {
+        let fs = SimFs::new(7);
+        let db = open(&fs);
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let before = keyspace.options();
+        let bad = [
+            TableOptions { block_bytes: Some(1), ..TableOptions::default() },
+            TableOptions { filter_bits_per_key: Some(33), ..TableOptions::default() },
+            TableOptions { restart_interval: Some(0), ..TableOptions::default() },
+            TableOptions { large_value_bytes: Some(u32::MAX), ..TableOptions::default() },
+        ];
+        for table in bad {
+            db.keyspace("k", asking(table, &Partitioning::None)).unwrap_err();
+        }
+        db.core().stop(&Error::InvalidArgument("a test".into()));
+        let table = TableOptions { block_bytes: Some(512), ..TableOptions::default() };
+        let refused = db.keyspace("k", asking(table, &Partitioning::None)).unwrap_err();
+        assert!(matches!(refused, Error::WritesStopped(_)), "{refused}");
+        assert_eq!(db.keyspace("k", KeyspaceOptions::default()).unwrap().options(), before);
     }
 }

@@ -123,14 +123,33 @@ impl Database {
         self.core().dir.clone()
     }
 
-    /// Opens the keyspace `name`, and creates it with `options` if it is not there. The options of
-    /// a keyspace that is there stay as they are; to ask for other partitions than it has is an
-    /// error.
+    /// Opens the keyspace `name`, and creates it with `options` if it is not there.
+    ///
+    /// Of a keyspace that is there, options that are set take effect for the tables that are
+    /// written from now on, through all handles, and are remembered; that costs one sync of the
+    /// manifest and O(tables of the keyspace), and nothing where the keyspace has them already.
+    /// Options that are not set stay as they are, so that the default opens any keyspace as it is.
+    /// Its partitions are fixed: to ask for others than it has is an error.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = rhumb::Database::builder(dir.path().join("db")).open()?;
+    /// use rhumb::{KeyspaceOptions, TableOptions};
+    ///
+    /// let table = TableOptions { block_bytes: Some(1024), ..TableOptions::default() };
+    /// db.keyspace("users", KeyspaceOptions { table, ..KeyspaceOptions::default() })?;
+    /// let users = db.keyspace("users", KeyspaceOptions::default())?;
+    /// assert_eq!(users.options().table.block_bytes, Some(1024));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for an empty name or one over 255 bytes, [`Error::Io`],
-    /// [`Error::WritesStopped`].
+    /// [`Error::InvalidArgument`] for an empty name or one over 255 bytes, options out of their
+    /// bounds, or other partitions than a keyspace that is there has; [`Error::Io`],
+    /// [`Error::WritesStopped`]. After an error nothing was created or changed.
     ///
     /// [`Error::InvalidArgument`]: crate::Error::InvalidArgument
     /// [`Error::Io`]: crate::Error::Io
@@ -141,10 +160,10 @@ impl Database {
             .ok_or_else(|| Error::InvalidArgument("a name stands for one keyspace".into()))
     }
 
-    /// [`Database::keyspace`] of several names: opens them, and creates those that are not there,
-    /// all or, after an error or a crash, none. Creating any number of keyspaces costs one sync of
-    /// the manifest together; creating them one by one costs one for each. Returns them in the
-    /// order of their names.
+    /// [`Database::keyspace`] of several names: opens them, creates those that are not there, and
+    /// changes the options of those that have others, all or, after an error or a crash, none.
+    /// Creating any number of keyspaces costs one sync of the manifest together; creating them one
+    /// by one costs one for each. Returns them in the order of their names.
     ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {

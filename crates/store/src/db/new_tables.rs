@@ -106,7 +106,7 @@ mod tests {
         let builder =
             Database::builder(DIR).file_system(Arc::new(fs.clone())).background_threads(0);
         let db = builder.open().unwrap();
-        let table = TableOptions { large_value_bytes: 1_000, ..TableOptions::default() };
+        let table = TableOptions { large_value_bytes: Some(1_000), ..TableOptions::default() };
         let options = KeyspaceOptions { table, partitions };
         let keyspace = db.keyspace("k", options).unwrap();
         (fs, db, keyspace)

@@ -39,7 +39,7 @@ use crate::{
         segment::segment_path,
     },
     memtable::{LogFloor, Memtable},
-    options::{DatabaseBuilder, DatabaseOptions, KeyspaceOptions},
+    options::{DatabaseBuilder, DatabaseOptions, KeyspaceOptions, LiveOptions},
     partition::{Functions, PartitionMap, Router},
     sync::{
         limbo::Limbo,
@@ -271,7 +271,7 @@ fn open_trees(
             let name = &keyspace.name;
             Error::InvalidArgument(format!("keyspace {name:?} has {error}").into())
         })?;
-        let options = Arc::new(options);
+        let options = Arc::new(LiveOptions::new(&options));
         let mut partitions = Vec::new();
         for (name, id) in state.partitions_of(keyspace.tree) {
             let levels = open_levels(tables, state, id)?;

@@ -37,7 +37,7 @@ impl Core {
     /// to train.
     fn untried_table(&self) -> Option<Arc<Table>> {
         let trees: Vec<Arc<Tree>> = {
-            let wants = |tree: &&Arc<Tree>| tree.options.table.trains_while_reading();
+            let wants = |tree: &&Arc<Tree>| tree.options.table().trains_while_reading();
             self.trees.lock().live().filter(wants).cloned().collect()
         };
         trees.iter().find_map(|tree| {
@@ -53,7 +53,9 @@ mod tests {
     use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
     use super::*;
-    use crate::{Database, IndexKind, Keyspace, KeyspaceOptions, TableOptions, Training};
+    use crate::{
+        Database, IndexKind, Keyspace, KeyspaceOptions, TableOptions, Training, table::TableLayout,
+    };
 
     const KEYS: u32 = 40_000;
 
@@ -64,7 +66,11 @@ mod tests {
     fn open(dir: &tempfile::TempDir, training: Training, threads: usize) -> (Database, Keyspace) {
         let db = Database::builder(dir.path().join("db")).background_threads(threads);
         let db = db.open().unwrap();
-        let table = TableOptions { training, block_bytes: 512, ..TableOptions::default() };
+        let table = TableOptions {
+            training: Some(training),
+            block_bytes: Some(512),
+            ..TableOptions::default()
+        };
         let options = KeyspaceOptions { table, ..KeyspaceOptions::default() };
         let keyspace = db.keyspace("k", options).unwrap();
         (db, keyspace)
@@ -195,9 +201,9 @@ mod tests {
 
     #[test]
     fn searched_tables_stay_searched() {
-        let table = TableOptions { index: IndexKind::BinarySearch, ..TableOptions::default() };
         for training in Training::ALL {
-            let table = TableOptions { training, ..table.clone() };
+            let index = IndexKind::BinarySearch;
+            let table = TableLayout { index, training, ..TableLayout::default() };
             assert!(!table.trains(0) && !table.trains_while_reading());
         }
     }

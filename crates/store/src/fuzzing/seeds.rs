@@ -17,7 +17,7 @@ use crate::{
     slice::Slice,
     table::{
         BlockCache, Compression, IndexKind, KeyHash, StringCoding, TableContext, TableCounters,
-        TableMeta, TableOptions, TablePlace, TableWriter, block::BlockBuilder,
+        TableLayout, TableMeta, TablePlace, TableWriter, block::BlockBuilder,
         index_block::IndexBuilder, table_path,
     },
     types::Kind,
@@ -161,12 +161,12 @@ fn read_file(fs: &Arc<dyn FileSystem>, path: &Path) -> Vec<u8> {
 /// A whole table file.
 fn table_file(index: IndexKind, compression: Compression, shape: u8, count: u32) -> Vec<u8> {
     let fs = file_system(&[]);
-    let options = TableOptions {
+    let options = TableLayout {
         index,
         compression,
         block_bytes: 256,
         large_value_bytes: 300,
-        ..TableOptions::default()
+        ..TableLayout::default()
     };
     let mut writer = TableWriter::create(&context(&fs), table::ID, &options);
     for (i, key) in keys(shape, count).iter().enumerate() {

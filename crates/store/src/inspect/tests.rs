@@ -14,7 +14,11 @@ fn no_progress(_: u64, _: u64) {}
 
 fn options(index: IndexKind) -> KeyspaceOptions {
     KeyspaceOptions {
-        table: TableOptions { index, large_value_bytes: 4096, ..TableOptions::default() },
+        table: TableOptions {
+            index: Some(index),
+            large_value_bytes: Some(4096),
+            ..TableOptions::default()
+        },
         ..KeyspaceOptions::default()
     }
 }

@@ -147,7 +147,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
-    use crate::{KeyspaceOptions, version::levels::Levels};
+    use crate::{KeyspaceOptions, options::LiveOptions, version::levels::Levels};
 
     proptest! {
         #[test]
@@ -155,7 +155,7 @@ mod tests {
             steps in vec((vec(any::<u8>(), 0..3), any::<bool>()), 0..600),
             probes in vec(vec(any::<u8>(), 0..3), 20),
         ) {
-            let (limbo, options) = (Arc::default(), Arc::new(KeyspaceOptions::default()));
+            let (limbo, options) = (Arc::default(), Arc::new(LiveOptions::new(&KeyspaceOptions::default())));
             let (mut map, mut model) = (PartitionMap::default(), BTreeMap::new());
             for (id, (name, remove)) in (1..).zip(steps) {
                 match model.get(&name).copied() {

@@ -49,6 +49,7 @@ mod writer;
 
 pub use block::BlockRef;
 pub use index_block::{IndexKind, StringCoding};
+pub(crate) use options::TableLayout;
 pub use options::{Compression, TableOptions, Training};
 
 pub(crate) use bracket::Bracket;

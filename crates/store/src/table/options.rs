@@ -86,32 +86,81 @@ impl Training {
 /// How many writers at a time are too many to train in a flush.
 const WRITERS_MANY: usize = 4;
 
-/// How the tables of a keyspace are written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How the tables of a keyspace are written, as far as a caller asks for it.
+///
+/// `None` asks for nothing: a keyspace that is there keeps what it has, and a new one gets the
+/// default. What is asked for holds for the tables that are written from then on, and is
+/// remembered. Tables that are there stay as they are until a compaction rewrites them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// How the block of a key is found.
-    pub index: IndexKind,
+    /// How the block of a key is found. Default [`IndexKind::Learned`].
+    pub index: Option<IndexKind>,
     /// What numbers a learned index makes of keys. Default [`StringCoding::Auto`].
-    pub string_coding: StringCoding,
+    pub string_coding: Option<StringCoding>,
     /// When models are trained. Default [`Training::Always`].
-    pub training: Training,
+    pub training: Option<Training>,
     /// About how many bytes of entries a block holds before compression. A block is what one read
     /// brings into memory. 64 to 4 MiB; default 4096.
-    pub block_bytes: u32,
+    pub block_bytes: Option<u32>,
     /// How blocks are compressed. Default LZ4.
-    pub compression: Compression,
+    pub compression: Option<Compression>,
     /// Bits of filter per distinct key; 10 let about one absent key in a hundred through, 0 means
     /// no filter. At most 32; default 10.
-    pub filter_bits_per_key: u8,
+    pub filter_bits_per_key: Option<u8>,
     /// How many entries share the prefix of the first one among them. 1 (no sharing) to 255;
     /// default 16.
-    pub restart_interval: u8,
+    pub restart_interval: Option<u8>,
     /// Values of more bytes than this are kept in a file beside the table, and are neither cached
     /// nor copied into memory by compactions. Default 64 KiB, at most 16 MiB.
-    pub large_value_bytes: u32,
+    pub large_value_bytes: Option<u32>,
 }
 
-impl Default for TableOptions {
+impl TableOptions {
+    /// What a keyspace has that had `before`, once this was asked of it.
+    pub(crate) fn over(&self, before: &TableLayout) -> TableLayout {
+        TableLayout {
+            index: self.index.unwrap_or(before.index),
+            string_coding: self.string_coding.unwrap_or(before.string_coding),
+            training: self.training.unwrap_or(before.training),
+            block_bytes: self.block_bytes.unwrap_or(before.block_bytes),
+            compression: self.compression.unwrap_or(before.compression),
+            filter_bits_per_key: self.filter_bits_per_key.unwrap_or(before.filter_bits_per_key),
+            restart_interval: self.restart_interval.unwrap_or(before.restart_interval),
+            large_value_bytes: self.large_value_bytes.unwrap_or(before.large_value_bytes),
+        }
+    }
+}
+
+/// Asks for each option as it is.
+impl From<TableLayout> for TableOptions {
+    fn from(layout: TableLayout) -> Self {
+        Self {
+            index: Some(layout.index),
+            string_coding: Some(layout.string_coding),
+            training: Some(layout.training),
+            block_bytes: Some(layout.block_bytes),
+            compression: Some(layout.compression),
+            filter_bits_per_key: Some(layout.filter_bits_per_key),
+            restart_interval: Some(layout.restart_interval),
+            large_value_bytes: Some(layout.large_value_bytes),
+        }
+    }
+}
+
+/// How tables are written: [`TableOptions`] with a value for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableLayout {
+    pub(crate) index: IndexKind,
+    pub(crate) string_coding: StringCoding,
+    pub(crate) training: Training,
+    pub(crate) block_bytes: u32,
+    pub(crate) compression: Compression,
+    pub(crate) filter_bits_per_key: u8,
+    pub(crate) restart_interval: u8,
+    pub(crate) large_value_bytes: u32,
+}
+
+impl Default for TableLayout {
     fn default() -> Self {
         Self {
             index: IndexKind::default(),
@@ -126,7 +175,7 @@ impl Default for TableOptions {
     }
 }
 
-impl TableOptions {
+impl TableLayout {
     /// Whether a flush that so many writers contend with trains models. Compactions do unless nothing
     /// does: with `writers` 0.
     pub(crate) fn trains(&self, writers: usize) -> bool {
@@ -139,10 +188,10 @@ impl TableOptions {
     }
 
     /// The options of a table that is written when so many writers are at work: see
-    /// [`TableOptions::trains`].
+    /// [`TableLayout::trains`].
     pub(crate) fn with_writers(&self, writers: usize) -> Self {
         let index = if self.trains(writers) { IndexKind::Learned } else { IndexKind::BinarySearch };
-        Self { index, ..self.clone() }
+        Self { index, ..*self }
     }
 
     /// Whether a table that was written without a model may be given one.

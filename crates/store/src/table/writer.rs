@@ -8,7 +8,7 @@
 use std::{collections::VecDeque, path::PathBuf, sync::Arc};
 
 use super::{
-    TableContext, TableMeta, TableOptions,
+    TableContext, TableLayout, TableMeta,
     block::BlockBuilder,
     compress::Compressor,
     filter::FilterBuilder,
@@ -48,7 +48,7 @@ struct Waiting {
 pub(crate) struct TableWriter {
     fs: Arc<dyn FileSystem>,
     id: FileId,
-    options: TableOptions,
+    options: TableLayout,
     out: PageWriter,
     value_path: PathBuf,
     values: Option<ValueWriter>,
@@ -77,7 +77,7 @@ pub(crate) struct TableWriter {
 impl TableWriter {
     /// Starts table `id`. Options out of bounds are taken as the nearest within. The file is created with
     /// the first 256 KiB, or at the end.
-    pub(crate) fn create(ctx: &TableContext, id: FileId, options: &TableOptions) -> Self {
+    pub(crate) fn create(ctx: &TableContext, id: FileId, options: &TableLayout) -> Self {
         let options = options.clamped();
         let path = table_path(&ctx.dir, id);
         Self {

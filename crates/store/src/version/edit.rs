@@ -27,13 +27,14 @@ pub(crate) enum Edit {
     },
     /// A new keyspace with an empty sub-tree.
     CreateKeyspace {
-        /// Its number; never used before.
+        /// Its number; never used before, but by the keyspace that the edit before drops for other
+        /// options. So for its sub-tree.
         id: u32,
         /// Its name; no other keyspace has it.
         name: String,
         /// Its options, as the engine encodes them.
         options: Vec<u8>,
-        /// Its sub-tree; never used before.
+        /// Its sub-tree.
         tree: TreeId,
     },
     /// The keyspace, its sub-tree and all tables of it are gone.

@@ -162,14 +162,7 @@ impl CatalogState {
             edits.push(Edit::Bury { tree, segment });
         }
         for (&tree, state) in self.trees.iter() {
-            for (level, tables) in (0..).zip(&state.levels) {
-                let add = |meta: &Arc<TableMeta>| Edit::AddTable {
-                    tree,
-                    level,
-                    meta: TableMeta::clone(meta),
-                };
-                edits.extend(tables.values().map(add));
-            }
+            edits.extend(state.add_tables(tree));
         }
         edits.push(Edit::LogFloor { segment: self.log_floor, lsn: self.log_lsn });
         edits.push(Edit::NextIds {
@@ -179,6 +172,25 @@ impl CatalogState {
         });
         edits.push(Edit::LastSeq { seq: self.last_seq });
         VersionEdit { edits }
+    }
+
+    /// Edits that change the options of a keyspace and nothing else: there is none of its own for
+    /// that, so they drop the keyspace and create it as it was. O(partitions and tables of the
+    /// keyspace).
+    pub(crate) fn change_options(&self, id: u32, options: Vec<u8>) -> Vec<Edit> {
+        let Some(keyspace) = self.keyspaces.get(&id) else { return Vec::new() };
+        let (root, name) = (keyspace.tree, keyspace.name.clone());
+        let mut edits =
+            vec![Edit::DropKeyspace { id }, Edit::CreateKeyspace { id, name, options, tree: root }];
+        let mut trees = vec![root];
+        for (name, tree) in self.partitions_of(root) {
+            edits.push(Edit::CreatePartition { root, name: (**name).into(), tree });
+            trees.push(tree);
+        }
+        for tree in trees {
+            edits.extend(self.trees.get(&tree).into_iter().flat_map(|it| it.add_tables(tree)));
+        }
+        edits
     }
 
     /// The records that make this catalog from a blank one. O(tables).
@@ -396,6 +408,18 @@ impl CatalogState {
 }
 
 impl TreeState {
+    /// The edits that give its tables to the empty sub-tree `tree`.
+    fn add_tables(&self, tree: TreeId) -> impl Iterator<Item = Edit> {
+        (0..).zip(&self.levels).flat_map(move |(level, tables)| {
+            let add = move |meta: &Arc<TableMeta>| Edit::AddTable {
+                tree,
+                level,
+                meta: TableMeta::clone(meta),
+            };
+            tables.values().map(add)
+        })
+    }
+
     fn tables(&self) -> impl Iterator<Item = (usize, &TableMeta)> {
         self.levels
             .iter()

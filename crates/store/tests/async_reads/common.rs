@@ -89,9 +89,9 @@ pub(crate) fn open_by(
 ) -> (Database, Keyspace) {
     let db = builder.read_engine(way.0).read_mode(way.1).open().expect("open");
     let table = TableOptions {
-        block_bytes: 1024,
-        large_value_bytes: LARGE_BYTES,
-        compression: Compression::None,
+        block_bytes: Some(1024),
+        large_value_bytes: Some(LARGE_BYTES),
+        compression: Some(Compression::None),
         ..TableOptions::default()
     };
     // Scans over several partitions too, which open one after another.

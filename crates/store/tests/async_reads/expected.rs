@@ -35,7 +35,7 @@ fn fill(path: &std::path::Path, memory_bytes: u64) -> (Database, Keyspace) {
         .read_mode(ReadMode::Direct)
         .open()
         .expect("open");
-    let table = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    let table = TableOptions { compression: Some(Compression::None), ..TableOptions::default() };
     let options = KeyspaceOptions { table, ..KeyspaceOptions::default() };
     let keyspace = db.keyspace("k", options).expect("keyspace");
     for number in 0..KEYS {

@@ -22,8 +22,11 @@ fn cold(fs: &SimFs, threads: usize) -> (Database, Keyspace) {
         .open()
         .expect("open");
     assert_eq!(db.stats().read_engine, ReadEngineKind::Threads);
-    let table =
-        TableOptions { block_bytes: 1024, large_value_bytes: 6 << 10, ..Default::default() };
+    let table = TableOptions {
+        block_bytes: Some(1024),
+        large_value_bytes: Some(6 << 10),
+        ..Default::default()
+    };
     let keyspace = db
         .keyspace("k", KeyspaceOptions { table, ..KeyspaceOptions::default() })
         .expect("keyspace");

@@ -93,7 +93,8 @@ fn many_scans_at_once_read_less_ahead_each() {
             .read_mode(way.1)
             .open()
             .expect("open");
-        let table = TableOptions { compression: Compression::None, ..TableOptions::default() };
+        let table =
+            TableOptions { compression: Some(Compression::None), ..TableOptions::default() };
         let options = KeyspaceOptions { table, ..KeyspaceOptions::default() };
         let keyspace = db.keyspace("k", options).expect("keyspace");
         let value = [7; 1000];

@@ -65,23 +65,25 @@ pub(crate) fn new_disk(seed: u64) -> SimFs {
     fs
 }
 
-/// Keyspaces differ, so that every kind of block and of file is written.
-fn keyspace_options(keyspace: usize) -> KeyspaceOptions {
-    let defaults = TableOptions::default();
+/// Keyspaces differ, so that every kind of block and of file is written, and each opening changes
+/// how the next tables are.
+fn keyspace_options(keyspace: usize, openings: usize) -> KeyspaceOptions {
+    let restart_interval = Some([16, 3][openings % 2]);
+    let defaults = TableOptions { restart_interval, ..TableOptions::default() };
     let table = match keyspace {
         // So many blocks that tables are worth training in the background.
-        0 => TableOptions { block_bytes: 64, training: Training::Adaptive, ..defaults },
+        0 => TableOptions { block_bytes: Some(64), training: Some(Training::Adaptive), ..defaults },
         1 => TableOptions {
-            block_bytes: 256,
-            large_value_bytes: 800,
-            string_coding: StringCoding::On,
-            training: Training::Adaptive,
+            block_bytes: Some(256),
+            large_value_bytes: Some(800),
+            string_coding: Some(StringCoding::On),
+            training: Some(Training::Adaptive),
             ..defaults
         },
         _ => TableOptions {
-            index: IndexKind::BinarySearch,
-            compression: Compression::None,
-            filter_bits_per_key: 0,
+            index: Some(IndexKind::BinarySearch),
+            compression: Some(Compression::None),
+            filter_bits_per_key: Some(0),
             ..defaults
         },
     };
@@ -105,6 +107,8 @@ pub(crate) struct Program {
     /// Part of the names of its keyspaces, for several programs to share a database.
     number: usize,
     keyspaces: [Option<Keyspace>; KEYSPACES],
+    /// How often keyspaces were opened.
+    openings: usize,
     snapshots: Vec<Remembered>,
     db: Option<Database>,
 }
@@ -130,6 +134,7 @@ impl Program {
             settings,
             number: 0,
             keyspaces: Default::default(),
+            openings: 0,
             snapshots: Vec::new(),
             db: None,
         }
@@ -208,7 +213,9 @@ impl Program {
         if let Some(open) = &self.keyspaces[keyspace] {
             return Ok(open.clone());
         }
-        let open = self.db().keyspace(&self.keyspace_name(keyspace), keyspace_options(keyspace))?;
+        self.openings += 1;
+        let options = keyspace_options(keyspace, self.openings);
+        let open = self.db().keyspace(&self.keyspace_name(keyspace), options)?;
         self.keyspaces[keyspace] = Some(open.clone());
         Ok(open)
     }
@@ -253,7 +260,8 @@ impl Program {
         let db = self.open_at(checkpoint_path(number))?;
         let mut found = Model::default();
         for (keyspace, entries) in found.iter_mut().enumerate() {
-            let open = db.keyspace(&self.keyspace_name(keyspace), keyspace_options(keyspace))?;
+            let options = keyspace_options(keyspace, self.openings + 1);
+            let open = db.keyspace(&self.keyspace_name(keyspace), options)?;
             *entries = read_keyspace(&open)?;
         }
         if found == expected {

@@ -43,11 +43,11 @@ struct Closed {
 
 fn options(index: IndexKind, coding: StringCoding, filter_bits_per_key: u8) -> KeyspaceOptions {
     let table = TableOptions {
-        index,
-        string_coding: coding,
-        filter_bits_per_key,
-        block_bytes: 256,
-        compression: Compression::None,
+        index: Some(index),
+        string_coding: Some(coding),
+        filter_bits_per_key: Some(filter_bits_per_key),
+        block_bytes: Some(256),
+        compression: Some(Compression::None),
         ..TableOptions::default()
     };
     KeyspaceOptions { table, ..KeyspaceOptions::default() }

@@ -23,8 +23,8 @@ fn small_model() -> Model {
     model
 }
 
-fn small_options(index: crate::table::IndexKind) -> TableOptions {
-    TableOptions { index, block_bytes: 1000, large_value_bytes: 4000, ..TableOptions::default() }
+fn small_options(index: crate::table::IndexKind) -> TableLayout {
+    TableLayout { index, block_bytes: 1000, large_value_bytes: 4000, ..TableLayout::default() }
 }
 
 /// The damage that an error reports; panics if it is another error.
@@ -168,11 +168,11 @@ fn a_table_that_is_not_the_one_described_is_refused() {
 fn blocks_in_the_wrong_place_are_noticed() {
     let fixture = Fixture::new(0);
     // Frames of equal length, each the whole payload of a page.
-    let options = TableOptions {
+    let options = TableLayout {
         block_bytes: 700,
         compression: Compression::None,
         index: KINDS[1],
-        ..TableOptions::default()
+        ..TableLayout::default()
     };
     let overhead = 17 + 6 + 1 + 2 + 1 + 1 + 1 + 2;
     let model: Model = (0..6_u8)

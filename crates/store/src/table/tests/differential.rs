@@ -18,7 +18,7 @@ pub(super) fn compressions() -> Vec<Compression> {
 
 pub(super) const KINDS: [IndexKind; 2] = [IndexKind::Learned, IndexKind::BinarySearch];
 
-fn options() -> impl Strategy<Value = TableOptions> {
+fn options() -> impl Strategy<Value = TableLayout> {
     (
         select(&KINDS[..]),
         select(vec![0_u32, 64, 300, 1024, 4096]),
@@ -27,7 +27,7 @@ fn options() -> impl Strategy<Value = TableOptions> {
         select(vec![0_u8, 1, 2, 16, 255]),
         select(vec![0_u32, 40, 65536]),
     )
-        .prop_map(|(index, block, compression, filter, restart, large)| TableOptions {
+        .prop_map(|(index, block, compression, filter, restart, large)| TableLayout {
             index,
             string_coding: StringCoding::ALL[restart as usize % 3],
             training: Training::default(),
@@ -115,7 +115,7 @@ fn many_random_keys_in_every_kind_of_table() {
     for index in KINDS {
         for compression in compressions() {
             let fixture = Fixture::new(8 << 20);
-            let options = TableOptions { index, compression, ..TableOptions::default() };
+            let options = TableLayout { index, compression, ..TableLayout::default() };
             let table = fixture.table(3, &options, &model);
             check(&table, &model, &absent);
         }
@@ -126,7 +126,7 @@ fn many_random_keys_in_every_kind_of_table() {
 fn direct_reads_answer_alike() {
     let model = large_model(5_000);
     let fixture = Fixture::with_mode(1 << 20, ReadMode::Direct);
-    let options = TableOptions { large_value_bytes: 30, ..TableOptions::default() };
+    let options = TableLayout { large_value_bytes: 30, ..TableLayout::default() };
     let table = fixture.table(3, &options, &model);
     check(&table, &model, &[(b"absent".to_vec(), 9)]);
 }
@@ -145,7 +145,7 @@ fn the_longest_keys_and_large_values() {
     }
     for index in KINDS {
         let fixture = Fixture::new(1 << 20);
-        let options = TableOptions { index, ..TableOptions::default() };
+        let options = TableLayout { index, ..TableLayout::default() };
         let table = fixture.table(1, &options, &model);
         assert!(table.meta().value_file_bytes >= 9 * 300_000);
         check(&table, &model, &[(vec![7; 500], 3), (Vec::new(), 3)]);
@@ -157,7 +157,7 @@ fn a_table_of_one_entry_with_an_empty_key() {
     let model = Model::from([((Vec::new(), Reverse(0)), Some(Vec::new()))]);
     for index in KINDS {
         let fixture = Fixture::new(1 << 20);
-        let options = TableOptions { index, ..TableOptions::default() };
+        let options = TableLayout { index, ..TableLayout::default() };
         let table = fixture.table(1, &options, &model);
         assert_eq!(table.meta().file_bytes, 4096);
         check(&table, &model, &[(vec![0], 0)]);
@@ -173,7 +173,7 @@ fn a_thousand_versions_of_one_key_among_others() {
     }));
     for index in KINDS {
         let fixture = Fixture::new(1 << 20);
-        let options = TableOptions { index, ..TableOptions::default() };
+        let options = TableLayout { index, ..TableLayout::default() };
         let table = fixture.table(1, &options, &model);
         check(&table, &model, &[]);
     }
@@ -183,7 +183,7 @@ fn a_thousand_versions_of_one_key_among_others() {
 fn a_resident_block_is_found_without_a_read() {
     let fixture = Fixture::new(8 << 20);
     let model = large_model(3_000);
-    let table = fixture.table(1, &TableOptions::default(), &model);
+    let table = fixture.table(1, &TableLayout::default(), &model);
     let reads = || fixture.ctx.counters.reads.load(std::sync::atomic::Ordering::Relaxed);
     for (key, Reverse(seq)) in model.keys() {
         get(&table, key, *seq).unwrap();
@@ -209,7 +209,7 @@ fn a_resident_block_is_found_without_a_read() {
 fn sequential_cursors_read_ahead_and_leave_the_cache_alone() {
     let fixture = Fixture::new(8 << 20);
     let model = large_model(20_000);
-    let options = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    let options = TableLayout { compression: Compression::None, ..TableLayout::default() };
     let table = fixture.table(1, &options, &model);
     check_scans(&table, &model, Access::Sequential);
     let reads = fixture.ctx.counters.reads.load(std::sync::atomic::Ordering::Relaxed);

@@ -13,7 +13,7 @@ fn names(fixture: &Fixture) -> Vec<String> {
 #[test]
 fn an_empty_table_is_refused_and_leaves_nothing() {
     let fixture = Fixture::new(1 << 20);
-    let writer = TableWriter::create(&fixture.ctx, 1, &TableOptions::default());
+    let writer = TableWriter::create(&fixture.ctx, 1, &TableLayout::default());
     assert!(matches!(writer.finish(), Err(Error::InvalidArgument(_))));
     assert!(names(&fixture).is_empty());
 }
@@ -21,7 +21,7 @@ fn an_empty_table_is_refused_and_leaves_nothing() {
 #[test]
 fn entries_out_of_order_or_bounds_are_refused() {
     let fixture = Fixture::new(1 << 20);
-    let mut writer = TableWriter::create(&fixture.ctx, 1, &TableOptions::default());
+    let mut writer = TableWriter::create(&fixture.ctx, 1, &TableLayout::default());
     writer.add(b"b", 5, Kind::Value, b"x").unwrap();
     let refused: [(&[u8], SeqNo, Kind, &[u8]); 6] = [
         (b"a", 9, Kind::Value, b""),
@@ -41,7 +41,7 @@ fn entries_out_of_order_or_bounds_are_refused() {
 #[test]
 fn abandoned_tables_leave_nothing_and_obsolete_ones_go_with_their_last_reader() {
     let fixture = Fixture::new(1 << 20);
-    let mut writer = TableWriter::create(&fixture.ctx, 1, &TableOptions::default());
+    let mut writer = TableWriter::create(&fixture.ctx, 1, &TableLayout::default());
     writer.add(b"k", 1, Kind::Value, &[1; 100_000]).unwrap();
     // The table itself is still in memory.
     assert_eq!(names(&fixture), ["000001.val"]);
@@ -50,7 +50,7 @@ fn abandoned_tables_leave_nothing_and_obsolete_ones_go_with_their_last_reader() 
     assert!(names(&fixture).is_empty());
 
     let model = Model::from([((b"k".to_vec(), Reverse(1)), Some(vec![1; 100_000]))]);
-    let table = fixture.table(2, &TableOptions::default(), &model);
+    let table = fixture.table(2, &TableLayout::default(), &model);
     let other = Arc::clone(&table);
     drop(table);
     assert_eq!(names(&fixture), ["000002.sst", "000002.val"]);
@@ -70,9 +70,9 @@ fn large_values_move_from_table_to_table_verified() {
         .into_iter()
         .map(|(byte, len)| ((vec![byte], Reverse(u64::from(byte))), Some(value(byte, len))))
         .collect();
-    let source = fixture.table(1, &TableOptions::default(), &model);
+    let source = fixture.table(1, &TableLayout::default(), &model);
     let copy = |id| -> Result<TableMeta> {
-        let mut writer = TableWriter::create(&fixture.ctx, id, &TableOptions::default());
+        let mut writer = TableWriter::create(&fixture.ctx, id, &TableLayout::default());
         let mut cursor = TableCursor::new(Arc::clone(&source), Access::Sequential);
         let mut step = cursor.first()?;
         loop {

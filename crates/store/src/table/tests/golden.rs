@@ -12,7 +12,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn write(fixture: &Fixture) -> TableMeta {
-    let options = TableOptions {
+    let options = TableLayout {
         index: IndexKind::BinarySearch,
         string_coding: StringCoding::Auto,
         training: Training::Always,
@@ -126,7 +126,7 @@ fn ranges() -> Ranges {
 #[test]
 fn range_tombstones_are_a_section_between_filter_and_properties() {
     let fixture = Fixture::new(0);
-    let mut writer = TableWriter::create(&fixture.ctx, 9, &TableOptions::default());
+    let mut writer = TableWriter::create(&fixture.ctx, 9, &TableLayout::default());
     writer.add(b"pelican", 300, Kind::Value, b"lands").unwrap();
     writer.set_ranges(ranges());
     let meta = writer.finish().unwrap();
@@ -165,7 +165,7 @@ fn range_tombstones_are_a_section_between_filter_and_properties() {
 fn a_table_may_have_range_tombstones_alone() {
     let fixture = Fixture::new(0);
     for (id, index) in [(9, IndexKind::Learned), (10, IndexKind::BinarySearch)] {
-        let options = TableOptions { index, ..TableOptions::default() };
+        let options = TableLayout { index, ..TableLayout::default() };
         let mut writer = TableWriter::create(&fixture.ctx, id, &options);
         writer.set_ranges(ranges());
         let meta = writer.finish().unwrap();
@@ -185,6 +185,6 @@ fn a_table_may_have_range_tombstones_alone() {
             assert!(!cursor.is_valid());
         }
     }
-    let nothing = TableWriter::create(&fixture.ctx, 11, &TableOptions::default());
+    let nothing = TableWriter::create(&fixture.ctx, 11, &TableLayout::default());
     assert!(nothing.finish().is_err());
 }

@@ -26,7 +26,7 @@ fn key(number: u64) -> [u8; 16] {
 fn tables(fixture: &Fixture, index: IndexKind, entries: u64) -> Vec<Arc<Table>> {
     let mut keys: Vec<_> = (0..entries).map(|number| (key(number), number)).collect();
     keys.sort_unstable();
-    let options = TableOptions { index, compression: Compression::None, ..TableOptions::default() };
+    let options = TableLayout { index, compression: Compression::None, ..TableLayout::default() };
     let mut value = [7; 100];
     let mut tables = Vec::new();
     for (id, chunk) in (1..).zip(keys.chunks(TABLE_ENTRIES)) {

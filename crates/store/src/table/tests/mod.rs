@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::{
     Access, BlockCache, Compression, KeyHash, Lookup, Step, Table, TableContext, TableCounters,
-    TableCursor, TableMeta, TableOptions, TableWriter, table_path,
+    TableCursor, TableLayout, TableMeta, TableWriter, table_path,
 };
 use crate::{
     error::Result,
@@ -59,7 +59,7 @@ impl Fixture {
         table_path(&self.ctx.dir, id)
     }
 
-    fn write(&self, id: FileId, options: &TableOptions, model: &Model) -> TableMeta {
+    fn write(&self, id: FileId, options: &TableLayout, model: &Model) -> TableMeta {
         let mut writer = TableWriter::create(&self.ctx, id, options);
         for ((key, Reverse(seq)), value) in model {
             match value {
@@ -74,7 +74,7 @@ impl Fixture {
         Table::open(&self.ctx, meta.clone()).unwrap()
     }
 
-    fn table(&self, id: FileId, options: &TableOptions, model: &Model) -> Arc<Table> {
+    fn table(&self, id: FileId, options: &TableLayout, model: &Model) -> Arc<Table> {
         self.open(&self.write(id, options, model))
     }
 }
