@@ -324,6 +324,7 @@ fn missing_is_damage(error: Error) -> Error {
 }
 
 /// Adds the partitions that were created in the log; returns the number of the next sub-tree.
+/// O(keyspaces + creations) look-ups, and what a partition costs to be added to a map.
 fn add_created(
     replayed: &[Memtable],
     state: &CatalogState,
@@ -333,10 +334,12 @@ fn add_created(
     limbo: &Arc<Limbo>,
 ) -> Result<TreeId> {
     let mut next_tree = state.next_tree;
+    let by_root: HashMap<TreeId, &Arc<KeyspaceInner>> =
+        keyspaces.values().map(|inner| (inner.tree.get().id, inner)).collect();
     for Creation { root, tree, name } in replayed.iter().flat_map(Memtable::created) {
         next_tree = next_tree.max(tree.saturating_add(1));
         // Of a keyspace or partition that was cleared or dropped, or already in the manifest.
-        let inner = keyspaces.values().find(|inner| inner.tree.get().id == root);
+        let inner = by_root.get(&root);
         let Some(inner) = inner.filter(|_| !state.is_buried(tree) && !state.has_tree(tree)) else {
             continue;
         };
