@@ -18,6 +18,7 @@ use crate::{
         transactions::{self, Queue},
     },
     config::Fsync,
+    log::Event,
     resp::{Args, Frames, ReadLimits, Reply},
     server::Server,
     turn::{Ticket, Turn},
@@ -336,6 +337,9 @@ impl Session {
     fn end_http(&mut self, server: &Server) {
         (self.is_http, self.closing) = (true, true);
         server.clients.note_http();
+        let client = ("client", self.info.address.as_str().into());
+        let message = "a client spoke HTTP, and its connection is ended";
+        server.log.write(Event::HttpClient, message, &[client]);
     }
 
     /// Replies that a command cannot be run; a transaction that it belongs to cannot be either.

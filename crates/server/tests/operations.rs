@@ -161,6 +161,27 @@ fn strangers_are_told_of() {
     assert!(!text.contains("guessed") && !text.contains("secret"), "{text}");
 }
 
+/// Each kind of beginning of an HTTP request is one line, and what follows it is not run or told.
+#[test]
+fn a_browser_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let (lines, server, mut client) = start(settings(&dir));
+    let requests =
+        ["POST / HTTP/1.1\r\n", "GET /flushall HTTP/1.1\r\n", "Host: a\r\n", "PUT / HTTP/1.0\r\n"];
+    for (at, request) in requests.iter().enumerate() {
+        let mut browser = Client::connect(server.address());
+        browser.send_raw(format!("{request}Host: secret\r\n\r\nSET a 1\r\n").as_bytes()).unwrap();
+        assert_eq!(browser.reply(), None);
+        wait_until(|| lines.of("http-client").len() == at + 1);
+        let line = lines.of("http-client").remove(at);
+        assert!(line.contains("WARN") && line.contains("client=127.0.0.1:"), "{line}");
+    }
+    assert_eq!(client.run("EXISTS a"), Value::Int(0));
+    assert!(client.run("INFO stats").text().contains("rejected_http_connections:4"));
+    server.stop().unwrap();
+    assert!(!lines.text().contains("secret"));
+}
+
 #[test]
 fn slow_commands_are_told_of_without_their_keys() {
     let dir = tempfile::tempdir().unwrap();

@@ -74,6 +74,8 @@ events! {
     ClientOverdue = "client-overdue", Warn;
     /// A client sent what is not a command.
     ProtocolError = "protocol-error", Warn;
+    /// A client spoke HTTP, as a browser does.
+    HttpClient = "http-client", Warn;
     /// A connection could not be accepted.
     AcceptFailed = "accept-failed", Warn;
     /// A client gave a wrong password.
