@@ -6,6 +6,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     process::{Child, Command, Stdio},
+    sync::mpsc,
     time::Duration,
 };
 
@@ -199,9 +200,12 @@ fn nothing_acknowledged_is_lost_by_a_kill() {
             *expected = found(&server, client, *expected);
         }
         let id = server.process.id().to_string();
+        // However slow the machine, each client has something acknowledged before the kill.
+        let (first, acknowledged) = mpsc::channel();
         std::thread::scope(|scope| {
             for (client, expected) in expected.iter_mut().enumerate() {
                 let mut socket = server.client();
+                let mut first = Some(first.clone());
                 scope.spawn(move || {
                     loop {
                         let (lines, reply) = WAYS[client % WAYS.len()](client, *expected + 1);
@@ -210,8 +214,15 @@ fn nothing_acknowledged_is_lost_by_a_kill() {
                             None => break,
                         }
                         *expected += 1;
+                        if let Some(first) = first.take() {
+                            first.send(()).expect("somebody waits");
+                        }
                     }
                 });
+            }
+            drop(first);
+            for _ in 0..WRITERS {
+                acknowledged.recv().expect("each client has a reply before the kill");
             }
             std::thread::sleep(Duration::from_millis(30 + 37 * (kill % 11)));
             Command::new("kill").args(["-KILL", &id]).status().expect("kill runs");
