@@ -63,6 +63,11 @@ fn a_model_is_shown_and_drawn() {
     let points = model["points"].as_array().unwrap();
     assert!(points.len() > 40 && points.iter().all(|p| p["block"] == p["predicted_block"]));
     shell.fails(&["inspect", "model", "--plot", "no/such/dir.svg"], 3, "cannot write");
+    // A drawing is replaced, and nothing else is.
+    shell.ok(&["inspect", "model", "--plot", "model.svg"]);
+    let before = fs::read(shell.path("sorted.txt")).unwrap();
+    shell.fails(&["inspect", "model", "--plot", "sorted.txt"], 3, "not a drawing");
+    assert!(fs::read(shell.path("sorted.txt")).unwrap() == before);
 }
 
 #[test]

@@ -8,10 +8,10 @@
 
 use std::{
     fs::File,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
@@ -108,6 +108,8 @@ pub(crate) struct Health {
     syncs: Failing,
     background: Failing,
     places: Mutex<Vec<Place>>,
+    /// The directory of the data, by device and inode, as it was looked at first.
+    home: OnceLock<Option<(u64, u64)>>,
     damage_met: AtomicU64,
     failed_reads: AtomicU64,
 }
@@ -140,6 +142,7 @@ impl Health {
             syncs: Failing::default(),
             background: Failing::default(),
             places: Mutex::default(),
+            home: OnceLock::new(),
             damage_met: AtomicU64::new(0),
             failed_reads: AtomicU64::new(0),
         }
@@ -252,7 +255,8 @@ impl Health {
             is_damaged: true,
             why: error.to_string(),
         };
-        if place.is_still_bad(directory) && self.remember(place) {
+        let is_bad = !self.is_home(directory) || place.is_still_bad(directory);
+        if is_bad && self.remember(place) {
             self.log.write(Event::Damage, &error.to_string(), &fields_of(&error));
         }
     }
@@ -267,8 +271,18 @@ impl Health {
         is_new
     }
 
+    /// Returns true if the directory at this path is the one that was looked at first. One that was
+    /// renamed is in use all the same, and what lies at its path, if anything, says nothing of it.
+    fn is_home(&self, directory: &Path) -> bool {
+        let found = directory.metadata().ok().map(|found| (found.dev(), found.ino()));
+        found.is_some() && *self.home.get_or_init(|| found) == found
+    }
+
     /// Forgets the places that are no longer bad. To be called every second.
     pub(crate) fn look_again(&self, directory: &Path) {
+        if !self.is_home(directory) {
+            return;
+        }
         let places = self.places.lock().clone();
         for place in places.into_iter().filter(|place| !place.is_still_bad(directory)) {
             self.places.lock().retain(|other| *other != place);
@@ -386,6 +400,31 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         health.look_again(dir.path());
         assert_eq!((health.damage_met(), health.reasons(&Stats::default()).len()), (2, 0));
+    }
+
+    /// A directory that was renamed, or whose name another one has, says nothing of its files.
+    #[test]
+    fn damage_stays_where_the_directory_has_another_name() {
+        let home = tempfile::tempdir().unwrap();
+        let (data, moved) = (home.path().join("data"), home.path().join("moved"));
+        std::fs::create_dir(&data).unwrap();
+        std::fs::write(data.join("000007.sst"), "bytes").unwrap();
+        let health = health();
+        health.look_again(&data);
+        health.met(&Error::corrupt(data.join("000007.sst"), 3, "a checksum", "another"));
+        let look_again = || {
+            health.look_again(&data);
+            health.reasons(&Stats::default()).len()
+        };
+        std::fs::rename(&data, &moved).unwrap();
+        assert_eq!(look_again(), 1);
+        std::fs::create_dir(&data).unwrap();
+        assert_eq!(look_again(), 1);
+        std::fs::remove_dir(&data).unwrap();
+        std::fs::rename(&moved, &data).unwrap();
+        assert_eq!(look_again(), 1);
+        std::fs::remove_file(data.join("000007.sst")).unwrap();
+        assert_eq!(look_again(), 0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Draws what happened when: throughput and the slowest timed operation, over the time of a run.
 
-use std::{error::Error, fs, path::Path};
+use std::{error::Error, path::Path};
 
 use anyhow::{Context, Result, anyhow};
 use plotters::prelude::*;
@@ -21,7 +21,7 @@ const POINTS_MAX: usize = 600;
 /// If the file cannot be written.
 pub(super) fn draw(runs: &[(String, Measured)], path: &Path) -> Result<()> {
     let svg = render(runs).map_err(|error| anyhow!("cannot draw the timeline: {error}"))?;
-    fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))
+    crate::plot::save(&svg, path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn render(runs: &[(String, Measured)]) -> Result<String, Box<dyn Error>> {

@@ -76,8 +76,8 @@ Examples:
   rhumb checkpoint /backup/today
   rhumb count --db /backup/today
 
-The checkpoint is a database of its own. It shares its tables with this one by hard links, so it
-must be on the same file system and takes little space until the two differ.";
+The checkpoint is a database of its own. On the same file system it shares its tables with this one
+by hard links, and takes little space until the two differ; on another one it is a copy.";
 
 /// Make a second database that holds what this one holds now
 #[derive(Debug, Args)]

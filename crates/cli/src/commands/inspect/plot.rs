@@ -13,11 +13,11 @@ use crate::{
 
 const SIZE: (u32, u32) = (1200, 800);
 
-/// Draws `report` into the file `path`, which it replaces.
+/// Draws `report` into the file `path`, which it replaces if that is a drawing.
 pub(super) fn draw(report: &ModelReport, form: Form, path: &Path) -> Outcome {
     let svg = render(report, form)
         .map_err(|error| Failure::failed(format!("cannot draw the model: {error}")))?;
-    std::fs::write(path, svg)
+    rhumb_bench::plot::save(&svg, path)
         .map_err(|error| Failure::failed(format!("cannot write {}: {error}", path.display())))
 }
 
