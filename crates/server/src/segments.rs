@@ -1,4 +1,5 @@
-//! Segments of a database's keys, of about as many keys each, for draws among all of them.
+//! Segments of a database's keys, of about as many keys each, for draws among all of them where
+//! the engine's own draws ([`rhumb::Keyspace::sample`]) find too much that is dead.
 //!
 //! A draw takes a segment and one of its places, of which all segments have the same number, and
 //! draws again if no key is there: so each key is as likely as any other, as long as no segment has

@@ -194,6 +194,51 @@ fn keys_have_equal_chances() {
     assert_eq!(client.run("RANDOMKEY"), Value::Null);
 }
 
+/// Entries that were overwritten, deleted or have ended are not drawn, and prefer no key: before
+/// and after what is in memory goes to tables, which a restart does.
+#[test]
+fn dead_entries_prefer_no_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || Running::start(Config { seed: Some(7), ..config(&dir) }).unwrap();
+    let mut server = start();
+    let mut client = Client::connect(server.address());
+    let mut names = names(1, 1200);
+    for name in &names {
+        client.call_bytes(&[b"SET", name, b"v"]);
+    }
+    // Some of them again and again, and others away.
+    for _ in 0..5 {
+        for name in &names[..100] {
+            client.call_bytes(&[b"SET", name, b"w"]);
+        }
+    }
+    for name in names.drain(600..800) {
+        assert_eq!(client.call_bytes(&[b"DEL", &name]), Value::Int(1));
+    }
+    for name in names.drain(400..600) {
+        assert_eq!(client.call_bytes(&[b"PEXPIRE", &name, b"1"]), Value::Int(1));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    for place in ["in memory", "in tables"] {
+        let drawn = repeat(&mut client, &[&[b"RANDOMKEY"]], names.len() * 5);
+        let what = format!("RANDOMKEY {place}");
+        assert_equal_chances(&what, &names, drawn.into_iter().flat_map(names_of));
+        server.stop().unwrap();
+        server = start();
+        client = Client::connect(server.address());
+    }
+    // Nearly everything is dead.
+    for name in names.drain(2..) {
+        client.call_bytes(&[b"DEL", &name]);
+    }
+    let drawn = repeat(&mut client, &[&[b"RANDOMKEY"]], 40);
+    assert_equal_chances("RANDOMKEY of two", &names, drawn.into_iter().flat_map(names_of));
+    for name in &names {
+        client.call_bytes(&[b"DEL", name]);
+    }
+    assert_eq!(client.run("RANDOMKEY"), Value::Null);
+}
+
 #[test]
 fn a_transaction_draws_among_what_it_has_written() {
     let (_dir, _server, mut client) = start_seeded();

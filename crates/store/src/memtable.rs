@@ -456,6 +456,27 @@ impl Memtable {
         each!(&self.entries, entries => entries.entries_at_most(tree))
     }
 
+    /// How many versions of keys are here, of all sub-trees, to be drawn from; none if entries of
+    /// this kind of memtable have no numbers.
+    pub(crate) fn versions(&self) -> Option<u64> {
+        match &self.entries {
+            Entries::Learned(entries) => Some(entries.versions()),
+            Entries::SkipList(_) => None,
+        }
+    }
+
+    /// The version that was inserted after `nth` others, if it is the newest value of its key that
+    /// a reader at `seq` sees here: its sub-tree, its key and its number. O(log n).
+    pub(crate) fn newest_at(&self, nth: u64, seq: SeqNo) -> Option<(TreeId, &[u8], SeqNo)> {
+        match &self.entries {
+            Entries::Learned(entries) => {
+                let version = entries.newest_at(nth, seq)?;
+                Some((version.tree(), version.key(), version.seq()))
+            }
+            Entries::SkipList(_) => None,
+        }
+    }
+
     /// The sub-trees that have entries or range tombstones, ascending.
     pub(crate) fn trees(&self) -> Vec<TreeId> {
         let mut trees = each!(&self.entries, entries => entries.trees());

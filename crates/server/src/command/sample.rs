@@ -173,11 +173,29 @@ fn walk(
 /// The most entries that a walk over all keys may meet for keys to be counted out instead of drawn.
 const COUNTED_ENTRIES_MAX: u64 = 512;
 
-/// A random key; none if there are none. O(log n), and O(n) after the keys have grown by an eighth:
-/// another thread takes over the other connections meanwhile.
+/// Keys that have ended that a draw may come to before keys are drawn from segments, which it then
+/// does to the one that is left of hundreds.
+const ENDED_MAX: usize = 256;
+
+/// A random key; none if there are none. O(tables), and some steps in memory or reads of blocks
+/// ([`rhumb::Keyspace::sample`]).
+///
+/// Where nearly all that the database holds is dead or has ended, and within a transaction, it is
+/// O(log n), and O(n) after the keys have grown by an eighth: another thread takes over the other
+/// connections meanwhile.
 pub(super) fn key(context: &Context<'_, '_>, random: &mut Random) -> Result<Option<Slice>, Fault> {
     let db = context.txn.db()?;
-    if db.keys.entries_at_most() > COUNTED_ENTRIES_MAX {
+    let entries = db.keys.entries_at_most();
+    // The engine does not know what a transaction has written so far.
+    if entries > COUNTED_ENTRIES_MAX && !context.in_exec {
+        for _ in 0..ENDED_MAX {
+            let Some((key, value)) = db.keys.sample(|end| random.below(end))? else { break };
+            if is_live(&value, context.txn.now_ms) {
+                return Ok(Some(key));
+            }
+        }
+    }
+    if entries > COUNTED_ENTRIES_MAX {
         let mut segments = db.segments.current(&db.keys);
         for _ in 0..2 {
             let learn = || db.segments.learn(&db.keys);

@@ -17,6 +17,7 @@ pub(crate) mod new_tables;
 mod open;
 mod partition;
 mod pop;
+mod sample;
 mod scan;
 mod snapshot;
 mod stats;

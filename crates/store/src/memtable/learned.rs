@@ -18,7 +18,7 @@ use crate::{
         arena::Arena,
         primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
-    types::{SeqNo, TreeId},
+    types::{Kind, SeqNo, TreeId},
 };
 
 /// What a sub-tree takes outside of the arena, about.
@@ -152,6 +152,19 @@ impl Learned {
     pub(super) fn get(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
         let newest = self.newest(self.trees.get(tree)?, key)?;
         newest.up_to(seq).map(Version::entry)
+    }
+
+    /// How many versions there are, of all sub-trees.
+    pub(super) fn versions(&self) -> u64 {
+        self.versions.len() as u64
+    }
+
+    /// The version that was inserted after `nth` others, if it is the newest value of its key that
+    /// a reader at `seq` sees here. O(log n).
+    pub(super) fn newest_at(&self, nth: u64, seq: SeqNo) -> Option<&Version> {
+        let version = self.versions.nth(usize::try_from(nth).ok()?)?;
+        let newest = self.newest(self.trees.get(version.tree())?, version.key())?.up_to(seq)?;
+        (std::ptr::eq(newest, version) && version.kind() == Kind::Value).then_some(version)
     }
 
     pub(super) fn contains_tree(&self, tree: TreeId) -> bool {

@@ -45,8 +45,25 @@ fn tag(key: &[u8]) -> u64 {
 /// Versions of the first block of memory, and of the largest ones.
 const BLOCK_MIN: usize = 4;
 const BLOCK_MAX: usize = 1024;
+/// Blocks that are smaller than the largest ones, each twice as large as the one before.
+const BLOCKS_GROWING: usize = (BLOCK_MAX / BLOCK_MIN).ilog2() as usize;
 /// The memory of versions so far ahead is asked for.
 const AHEAD: usize = 4;
+
+/// How many versions lie in the blocks before this one.
+fn block_start(block: usize) -> usize {
+    let growing = block.min(BLOCKS_GROWING);
+    BLOCK_MIN * ((1 << growing) - 1) + (block - growing) * BLOCK_MAX
+}
+
+/// The block in which the version lies that was made after `nth` others.
+fn block_of(nth: usize) -> usize {
+    let growing = (nth / BLOCK_MIN + 1).ilog2() as usize;
+    match nth.checked_sub(block_start(BLOCKS_GROWING)) {
+        Some(rest) => BLOCKS_GROWING + rest / BLOCK_MAX,
+        None => growing,
+    }
+}
 
 /// One version of one key: one line of memory.
 #[repr(align(64))]
@@ -89,6 +106,11 @@ impl Version {
     /// The write that made it.
     pub(super) fn seq(&self) -> SeqNo {
         self.seq
+    }
+
+    /// The sub-tree of its key.
+    pub(super) fn tree(&self) -> TreeId {
+        self.tree
     }
 
     fn record(&self) -> *const [u8] {
@@ -388,6 +410,25 @@ impl Versions {
         // The next ones' lines, so that no write waits for them.
         prefetch_address(place.as_ptr().wrapping_add(AHEAD));
         place.as_ptr().expose_provenance() as u64 | tag
+    }
+
+    /// How many versions were made. O(1).
+    pub(super) fn len(&self) -> usize {
+        let state = self.state.lock();
+        let last = state.blocks.len().checked_sub(1);
+        last.map_or(0, |last| block_start(last) + state.blocks[last].1 - state.left)
+    }
+
+    /// The version that was made after `nth` others, if there is one. O(1).
+    pub(super) fn nth(&self, nth: usize) -> Option<&Version> {
+        let state = self.state.lock();
+        let block = block_of(nth);
+        let (start, len) = *state.blocks.get(block)?;
+        let unused = if block + 1 == state.blocks.len() { state.left } else { 0 };
+        let at = nth - block_start(block);
+        // SAFETY: that many versions were written to the block, under the lock that is held; none
+        // is moved or dropped before `self` is.
+        (at < len - unused).then(|| unsafe { start.add(at).as_ref() })
     }
 
     /// The version behind a word that the index of the same memtable holds.

@@ -40,6 +40,7 @@ mod options;
 pub(crate) mod pages;
 mod read_ahead;
 mod reader;
+mod sample;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ pub(crate) use index_block::{BlockAddress, Trained};
 pub(crate) use lookup::{Hit, Lookup};
 pub(crate) use read_ahead::{Access, Extent};
 pub(crate) use reader::Table;
+pub(crate) use sample::Drawn;
 pub use shared::TablePlace;
 pub(crate) use shared::{SharedFiles, SharedWriter, home_path};
 pub(crate) use values::VALUE_PART_BYTES;

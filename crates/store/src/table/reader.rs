@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -25,6 +25,7 @@ use super::{
     },
     hash::KeyHash,
     index_block::{BlockAddress, Index, Trained},
+    sample::first_places,
     shared::{SharedPart, home_path},
     table_path, value_path,
     values::{LargeRead, ValueFile, ValuePointer},
@@ -63,6 +64,8 @@ pub(crate) struct Table {
     /// Whether walks met many tombstones here.
     is_worn: AtomicBool,
     obsolete: AtomicBool,
+    /// Places for entries that draws count each block as having.
+    pub(super) places: AtomicU32,
     /// About the length of a block's payload.
     pub(super) block_bytes_mean: u32,
     /// How much higher the entries are numbered than the file says.
@@ -121,6 +124,7 @@ impl Table {
         let table = Self {
             seq_shift: shift,
             block_bytes_mean: mean_block_bytes(&meta, parts.footer.block_count),
+            places: AtomicU32::new(first_places(&meta, parts.footer.block_count)),
             blocks: TableBlocks::new(&ctx.cache, parts.footer.block_count),
             ctx: Arc::clone(ctx),
             meta,

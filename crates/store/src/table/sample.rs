@@ -1,0 +1,95 @@
+//! Draws of a table's entries, each as likely as any other.
+//!
+//! Blocks hold different numbers of entries. So each counts as having the same number of places,
+//! which is at least the most entries that a block has; a draw takes a block and a place in it, and
+//! is void where the block has no entry there. The number is not in the file: it begins a little
+//! above the mean, and a block that has more entries raises it when it is met. Until then the
+//! entries of that block are not drawn.
+
+use std::sync::atomic::Ordering;
+
+use super::{
+    TableMeta,
+    block::{BlockRef, BlockView, Damaged},
+    hash::KeyHash,
+    reader::Table,
+};
+use crate::{
+    error::Result,
+    sync::epoch::pin,
+    types::{Kind, SeqNo},
+};
+
+/// Places that a block has at first for each entry that it has on average: a fifth of the draws is
+/// void then, and entries of about one length make no block that has more.
+const FIRST_PLACES: (u64, u64) = (5, 4);
+
+/// What is at a place of a block.
+pub(crate) enum Drawn {
+    /// No value.
+    Nothing,
+    /// The block has more entries than places: there are more from now on.
+    Crowded,
+    /// The newest version of a key here, and the number of its write.
+    Value(Vec<u8>, SeqNo),
+}
+
+/// Places of each block while no block was drawn.
+pub(super) fn first_places(meta: &TableMeta, blocks: u32) -> u32 {
+    let (times, part) = FIRST_PLACES;
+    let mean = meta.entries.saturating_mul(times) / (u64::from(blocks.max(1)) * part);
+    u32::try_from(mean).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+impl Table {
+    /// Places of each block.
+    pub(crate) fn places(&self) -> u64 {
+        u64::from(self.places.load(Ordering::Relaxed))
+    }
+
+    /// How many blocks there are.
+    pub(crate) fn block_count(&self) -> u64 {
+        u64::from(self.index().block_count())
+    }
+
+    /// What is at a place of a block for a reader at `seq`. One read unless the block is in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if the block is damaged,
+    /// [`Error::Io`](crate::Error::Io).
+    pub(crate) fn draw(&self, number: u32, place: usize, seq: SeqNo) -> Result<Drawn> {
+        let block = self.resident_or_read(number)?;
+        let view = BlockView::parse(block.bytes());
+        let drawn = view.and_then(|view| self.draw_in(&view, place, seq));
+        drawn.map_err(|damaged| self.damaged_block(number, damaged))
+    }
+
+    fn draw_in(&self, view: &BlockView<'_>, place: usize, seq: SeqNo) -> Result<Drawn, Damaged> {
+        let count = u32::try_from(view.count()).unwrap_or(u32::MAX);
+        if count > self.places.fetch_max(count, Ordering::Relaxed) {
+            return Ok(Drawn::Crowded);
+        }
+        let Some(seq) = seq.checked_sub(self.seq_shift()).filter(|_| place < view.count()) else {
+            return Ok(Drawn::Nothing);
+        };
+        let entry = view.entry(place)?;
+        if entry.kind == Kind::Tombstone {
+            return Ok(Drawn::Nothing);
+        }
+        let key = [view.shared_prefix(place, entry.shared)?, entry.suffix].concat();
+        // All versions of a key are in one block.
+        let newest = view.find(&key, KeyHash::of(&key), seq)?;
+        if newest.is_none_or(|newest| newest.seq != entry.seq) {
+            return Ok(Drawn::Nothing);
+        }
+        Ok(Drawn::Value(key, entry.seq + self.seq_shift()))
+    }
+
+    fn resident_or_read(&self, number: u32) -> Result<BlockRef> {
+        if let Some(loaded) = self.blocks().get(number, &pin()) {
+            return Ok(BlockRef::from_shared(loaded.share()));
+        }
+        self.read_block(number, true)
+    }
+}
