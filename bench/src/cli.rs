@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use crate::{
     dropping::{DropEngine, RHUMB, RHUMB_RANGES, RHUMB_RANGES_5000},
     options::Options,
+    queueing::QueueEngine,
     rhumb_engine::{ADAPTIVE, BINARY_SEARCH, LEARNED, SKIP_LIST, UNTRAINED},
     rhumb_index,
     subject::Engine,
@@ -19,7 +20,7 @@ use crate::{
         self, engine,
         idle::Process,
         index::{self, IndexOptions},
-        models, readafterdelete, ycsb,
+        models, queue, readafterdelete, ycsb,
     },
     usage::usage,
 };
@@ -34,6 +35,9 @@ pub enum BenchCommand {
     ///
     /// Workloads: fillseq fillrandom readrandom readmissing seek100 scan multiget readrandom_cold
     /// multiget_cold mixed90 mixed50 overwrite. A store is loaded first where a workload needs it.
+    /// And queue, which runs by itself: cycles of a push and a pop, in tenths, as a queue (with 100
+    /// and 10,000 entries in between), stack, double-ended and priority queue; --keys are the
+    /// cycles of each [default: 2000000].
     Engine(EngineCommand),
     /// Read many keys at once, asynchronously and in scans, with little in the cache
     ///
@@ -201,9 +205,14 @@ pub fn run(command: BenchCommand) -> Result<()> {
     match command {
         BenchCommand::Engine(EngineCommand { workloads, mut subjects, options }) => {
             if subjects.is_empty() {
-                subjects.push(LEARNED.name().to_owned());
+                subjects.push(Engine::name(&LEARNED).to_owned());
             }
             usage(options.validate())?;
+            if usage(queue::is_chosen(&workloads))? {
+                let known: [&dyn QueueEngine; 2] = [&LEARNED, &SKIP_LIST];
+                let engines = usage(queue::choose(&subjects, &known))?;
+                return queue::run(&engines, &options)?.print(options.run.json);
+            }
             let engines = usage(suite::choose(&subjects, &known))?;
             let workloads = usage(engine::choose_workloads(&workloads))?;
             engine::run(&engines, &workloads, &options)?.print(options.run.json)
@@ -214,7 +223,7 @@ pub fn run(command: BenchCommand) -> Result<()> {
         ))]
         BenchCommand::Async(AsyncCommand { workloads, mut subjects, options }) => {
             if subjects.is_empty() {
-                subjects.push(LEARNED.name().to_owned());
+                subjects.push(Engine::name(&LEARNED).to_owned());
             }
             let known: [&dyn Engine; 3] =
                 [&LEARNED, &crate::rhumb_engine::THREADS, &crate::rhumb_engine::PLAIN];

@@ -341,7 +341,8 @@ fn histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 3_600_000_000_000, 3)?)
 }
 
-fn thread_cpu_time() -> Duration {
+/// CPU time of the calling thread.
+pub(crate) fn thread_cpu_time() -> Duration {
     cpu_time(ClockId::ThreadCPUTime)
 }
 

@@ -20,6 +20,7 @@ pub mod options;
 pub mod overlap;
 pub mod plot;
 pub mod progress;
+pub mod queueing;
 pub mod random;
 #[cfg(all(
     feature = "rhumb",

@@ -12,6 +12,7 @@ use rhumb::{
 
 use crate::{
     overlap,
+    queueing::{QueueEngine, QueueStore, Step},
     subject::{
         Compression, Engine, FileCache, Footprint, OnAnswer, OnEntry, OnEntryOf, OnValue, Session,
         Store, Tuning, WriteGroup,
@@ -164,6 +165,12 @@ impl Engine for Rhumb {
     }
 
     fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn Store>> {
+        Ok(Box::new(self.open_store(directory, tuning)?))
+    }
+}
+
+impl Rhumb {
+    fn open_store(&self, directory: &Path, tuning: &Tuning) -> Result<RhumbStore> {
         let db = Database::builder(directory)
             .memory_budget_bytes(Self::budget(tuning))
             .memtable_bytes(tuning.memtable_bytes)
@@ -174,7 +181,7 @@ impl Engine for Rhumb {
             .read_mode(if tuning.direct { ReadMode::Direct } else { ReadMode::Buffered })
             .open()?;
         let keyspace = db.keyspace(KEYSPACE, self.keyspace_options(tuning))?;
-        Ok(Box::new(RhumbStore { db, keyspace }))
+        Ok(RhumbStore { db, keyspace })
     }
 }
 
@@ -211,6 +218,48 @@ impl Store for RhumbStore {
 
     fn close(self: Box<Self>) -> Result<()> {
         Ok(self.db.persist(PersistMode::Buffer)?)
+    }
+}
+
+impl QueueEngine for Rhumb {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn options(&self, tuning: &Tuning) -> String {
+        format!(
+            "{}; pop_first and pop_last; each push and each pop is a commit of its own, in the \
+             operating system's hands when it returns and not synced: it outlives the process and \
+             not a power cut",
+            Engine::options(self, tuning)
+        )
+    }
+
+    fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn QueueStore>> {
+        Ok(Box::new(self.open_store(directory, tuning)?))
+    }
+}
+
+impl QueueStore for RhumbStore {
+    fn perform(&mut self, steps: &[Step], on_popped: OnEntry<'_>) -> Result<()> {
+        for step in steps {
+            let popped = match step {
+                Step::Push { key, value } => {
+                    self.keyspace.insert(key, value)?;
+                    continue;
+                }
+                Step::PopFirst => self.keyspace.pop_first()?,
+                Step::PopLast => self.keyspace.pop_last()?,
+            };
+            if let Some((key, value)) = popped {
+                on_popped(&key, &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn passed_entries(&self) -> Option<u64> {
+        Some(self.db.stats().passed_entries)
     }
 }
 

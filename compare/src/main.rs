@@ -1,9 +1,10 @@
 //! Measures Rhumb beside its rivals: same process, same data, in turns, every value verified.
 //!
 //! The workloads are those of `rhumb bench`; this program only adds the rivals: stores on disk
-//! (feature `engine`, which compiles C and C++) and ordered maps in memory (feature `index`).
+//! (feature `engine`, which compiles C and C++, and `engine-rust`, which does not) and ordered maps
+//! in memory (feature `index`).
 
-#[cfg(feature = "engine")]
+#[cfg(feature = "engine-rust")]
 mod engine;
 #[cfg(feature = "index")]
 mod index;
@@ -12,10 +13,10 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 #[cfg(feature = "index")]
 use rhumb_bench::suite::index::IndexOptions;
-#[cfg(feature = "engine")]
+#[cfg(feature = "engine-rust")]
 use rhumb_bench::{
     options::Options,
-    suite::{async_reads, engine as engine_suite, idle::Process, readafterdelete, ycsb},
+    suite::{async_reads, engine as engine_suite, idle::Process, queue, readafterdelete, ycsb},
 };
 
 /// What the rivals' own measurements use. Without it, their small nodes cost them a third to a half.
@@ -33,9 +34,10 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Suite {
     /// Loads, reads with everything and with little in the cache, scans, overwrites
-    #[cfg(feature = "engine")]
+    #[cfg(feature = "engine-rust")]
     Engine {
-        /// Workloads [default: all but mixed50]
+        /// Workloads [default: all but mixed50]; or queue by itself, whose subjects are rhumb,
+        /// fjall, redb and redb-single, where each step is a transaction
         #[arg(value_name = "WORKLOAD")]
         workloads: Vec<String>,
         /// Subjects [default: rhumb,rocksdb,fjall,redb,lmdb]
@@ -45,7 +47,7 @@ enum Suite {
         options: Options,
     },
     /// The YCSB core workloads
-    #[cfg(feature = "engine")]
+    #[cfg(feature = "engine-rust")]
     Ycsb {
         /// Workloads, a to f [default: all]
         #[arg(long, value_name = "LETTER,…", value_delimiter = ',')]
@@ -61,7 +63,7 @@ enum Suite {
     /// Many keys at once, asynchronous reads and scans, with little in the cache
     ///
     /// Beside them stands the disk itself, asked for as much by a loop that does nothing else.
-    #[cfg(feature = "engine")]
+    #[cfg(feature = "engine-rust")]
     Async {
         /// Workloads: multiget_cold get_async_cold range_cold scan_cold [default: all]
         #[arg(value_name = "WORKLOAD")]
@@ -76,7 +78,7 @@ enum Suite {
     ///
     /// Workloads: drop seek_dead scan_dead scan_live get_live space. --keys are those of one part
     /// [default: 300000].
-    #[cfg(feature = "engine")]
+    #[cfg(feature = "engine-rust")]
     #[command(name = "readafterdelete")]
     ReadAfterDelete {
         /// Subjects [default: rhumb,rocksdb-deletes,rocksdb-deleterange,rocksdb-deletefiles,
@@ -107,25 +109,29 @@ enum Suite {
 
 fn main() -> Result<()> {
     match Arguments::parse().suite {
-        #[cfg(feature = "engine")]
+        #[cfg(feature = "engine-rust")]
         Suite::Engine { workloads, subjects, options } => {
+            if queue::is_chosen(&workloads)? {
+                let subjects = engine::chosen_queues(&subjects)?;
+                return queue::run(&subjects, &options)?.print(options.run.json);
+            }
             let workloads = engine_suite::choose_workloads(&workloads)?;
             let subjects = engine::chosen(&subjects)?;
             engine_suite::run(&subjects, &workloads, &options)?.print(options.run.json)
         }
-        #[cfg(feature = "engine")]
+        #[cfg(feature = "engine-rust")]
         Suite::Ycsb { workload, subjects, own, options } => {
             let workloads = ycsb::choose_workloads(&workload)?;
             let subjects = engine::chosen(&subjects)?;
             ycsb::run(&subjects, &workloads, &options, &own)?.print(options.run.json)
         }
-        #[cfg(feature = "engine")]
+        #[cfg(feature = "engine-rust")]
         Suite::Async { workloads, subjects, options } => {
             let workloads = async_reads::choose_workloads(&workloads)?;
             let subjects = engine::chosen_overlapping(&subjects)?;
             async_reads::run(&subjects, &workloads, &options)?.print(options.run.json)
         }
-        #[cfg(feature = "engine")]
+        #[cfg(feature = "engine-rust")]
         Suite::ReadAfterDelete { subjects, options } => {
             let subjects = engine::chosen_dropping(&subjects)?;
             readafterdelete::run(&subjects, &options, Process::Own)?.print(options.run.json)

@@ -18,6 +18,7 @@ pub mod idle;
 pub mod index;
 #[cfg(feature = "rhumb")]
 pub mod models;
+pub mod queue;
 #[cfg(feature = "rhumb")]
 pub mod readafterdelete;
 #[cfg(feature = "rhumb")]

@@ -12,6 +12,7 @@ use fjall::{
     },
 };
 use rhumb_bench::dropping::{DropEngine, DropStore, PARTITIONS, partition_name};
+use rhumb_bench::queueing::{QueueEngine, QueueStore, Step};
 use rhumb_bench::subject::{
     Compression, Engine, FileCache, Footprint, OnEntry, OnValue, Session, Store, Tuning, WriteGroup,
 };
@@ -145,6 +146,47 @@ fn scan_by(keyspace: &Keyspace, from: &[u8], on_entry: OnEntry<'_>) -> Result<()
     Ok(())
 }
 
+impl QueueEngine for Fjall {
+    fn name(&self) -> &'static str {
+        "fjall"
+    }
+
+    fn options(&self, tuning: &Tuning) -> String {
+        format!(
+            "{}; first_key_value or last_key_value, then remove; each push and each removal is a write \
+             of its own, in the operating system's hands when it returns and not synced",
+            Engine::options(self, tuning)
+        )
+    }
+
+    fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn QueueStore>> {
+        let db = open_database(directory, tuning)?;
+        let keyspace = open_keyspace(&db, "bench", tuning)?;
+        Ok(Box::new(FjallStore { db, keyspace }))
+    }
+}
+
+impl QueueStore for FjallStore {
+    fn perform(&mut self, steps: &[Step], on_popped: OnEntry<'_>) -> Result<()> {
+        for step in steps {
+            let popped = match step {
+                Step::Push { key, value } => {
+                    self.keyspace.insert(key, value)?;
+                    continue;
+                }
+                Step::PopFirst => self.keyspace.first_key_value(),
+                Step::PopLast => self.keyspace.last_key_value(),
+            };
+            if let Some(entry) = popped {
+                let (key, value) = entry.into_inner()?;
+                self.keyspace.remove(key.clone())?;
+                on_popped(&key, &value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// fjall with a keyspace for each part of the keys.
 pub(crate) struct Keyspaces;
 
@@ -154,7 +196,7 @@ impl DropEngine for Keyspaces {
     }
 
     fn options(&self, tuning: &Tuning) -> serde_json::Value {
-        format!("{}; a keyspace for each part", Fjall.options(tuning)).into()
+        format!("{}; a keyspace for each part", Engine::options(&Fjall, tuning)).into()
     }
 
     fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn DropStore>> {

@@ -2,49 +2,77 @@
 //! line of the output.
 
 mod fjall;
+#[cfg(feature = "engine")]
 mod lmdb;
 mod redb;
+#[cfg(feature = "engine")]
 mod rocksdb;
 
 use anyhow::Result;
 use rhumb_bench::{
     dropping::{self, DropEngine},
+    queueing::QueueEngine,
     rhumb_engine::{BINARY_SEARCH, LEARNED},
     subject::Engine,
     suite,
 };
 
 /// Every subject; the last is Rhumb once more and runs only when it is named.
-static KNOWN: [&dyn Engine; 6] =
-    [&LEARNED, &rocksdb::RocksDb, &fjall::Fjall, &redb::Redb, &lmdb::Lmdb, &BINARY_SEARCH];
+static KNOWN: &[&dyn Engine] = &[
+    &LEARNED,
+    #[cfg(feature = "engine")]
+    &rocksdb::RocksDb,
+    &fjall::Fjall,
+    &redb::Redb,
+    #[cfg(feature = "engine")]
+    &lmdb::Lmdb,
+    &BINARY_SEARCH,
+];
 
 /// Chooses subjects by their names; the usual ones if none is named.
 pub(crate) fn chosen(names: &[String]) -> Result<Vec<&'static dyn Engine>> {
     let usual = KNOWN.len() - 1;
-    suite::choose(names, if names.is_empty() { &KNOWN[..usual] } else { &KNOWN })
+    suite::choose(names, if names.is_empty() { &KNOWN[..usual] } else { KNOWN })
 }
 
 /// Subjects whose reads overlap: Rhumb, what reads many keys with one call, and what reads one at a time.
-static OVERLAPPING: [&dyn Engine; 3] = [&LEARNED, &rocksdb::RocksDb, &fjall::Fjall];
+static OVERLAPPING: &[&dyn Engine] = &[
+    &LEARNED,
+    #[cfg(feature = "engine")]
+    &rocksdb::RocksDb,
+    &fjall::Fjall,
+];
 
 /// Chooses subjects of the asynchronous suite by their names.
 pub(crate) fn chosen_overlapping(names: &[String]) -> Result<Vec<&'static dyn Engine>> {
-    suite::choose(names, &OVERLAPPING)
+    suite::choose(names, OVERLAPPING)
 }
 
 /// Ways to drop parts of the keys.
-static DROPPING: [&dyn DropEngine; 8] = [
+static DROPPING: &[&dyn DropEngine] = &[
     &dropping::RHUMB,
     &dropping::RHUMB_RANGES,
     &dropping::RHUMB_RANGES_5000,
+    #[cfg(feature = "engine")]
     &rocksdb::DELETES,
+    #[cfg(feature = "engine")]
     &rocksdb::RANGE,
+    #[cfg(feature = "engine")]
     &rocksdb::FILES,
+    #[cfg(feature = "engine")]
     &rocksdb::FAMILIES,
     &fjall::Keyspaces,
 ];
 
 /// Chooses subjects that drop by their names.
 pub(crate) fn chosen_dropping(names: &[String]) -> Result<Vec<&'static dyn DropEngine>> {
-    suite::readafterdelete::choose(names, &DROPPING)
+    suite::readafterdelete::choose(names, DROPPING)
+}
+
+/// Queues: those whose popped entries are found by the store itself.
+static QUEUES: &[&dyn QueueEngine] = &[&LEARNED, &fjall::Fjall, &redb::Redb, &redb::Single];
+
+/// Chooses subjects that are queues by their names.
+pub(crate) fn chosen_queues(names: &[String]) -> Result<Vec<&'static dyn QueueEngine>> {
+    suite::queue::choose(names, QUEUES)
 }

@@ -7,6 +7,7 @@ use anyhow::Result;
 use redb::{
     Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction,
 };
+use rhumb_bench::queueing::{QueueEngine, QueueStore, Step};
 use rhumb_bench::subject::{
     Engine, FileCache, OnEntry, OnValue, Session, Store, Tuning, WriteGroup,
 };
@@ -50,14 +51,18 @@ impl Engine for Redb {
     }
 
     fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn Store>> {
-        let db = Database::builder()
-            .set_cache_size(tuning.cache_bytes as usize)
-            .create(directory.join("bench.redb"))?;
-        let transaction = db.begin_write()?;
-        transaction.open_table(TABLE)?;
-        transaction.commit()?;
-        Ok(Box::new(RedbStore { db }))
+        Ok(Box::new(RedbStore { db: open_database(directory, tuning)? }))
     }
+}
+
+fn open_database(directory: &Path, tuning: &Tuning) -> Result<Database> {
+    let db = Database::builder()
+        .set_cache_size(tuning.cache_bytes as usize)
+        .create(directory.join("bench.redb"))?;
+    let transaction = db.begin_write()?;
+    transaction.open_table(TABLE)?;
+    transaction.commit()?;
+    Ok(db)
 }
 
 struct RedbStore {
@@ -136,6 +141,92 @@ impl Session for RedbSession<'_> {
 
     fn refresh(&mut self) -> Result<()> {
         self.table = self.store.table()?;
+        Ok(())
+    }
+}
+
+/// Steps of a queue between two syncs.
+const STEPS_PER_SYNC: u64 = GROUP as u64 * GROUPS_PER_SYNC;
+
+fn queue_options(tuning: &Tuning, group: usize) -> String {
+    format!(
+        "redb 4.4; cache of {} bytes; pop_first and pop_last; transactions of {group} steps, committed \
+         without durability: they outlive nothing until the next sync, after each {STEPS_PER_SYNC} \
+         steps, so that it reclaims space",
+        tuning.cache_bytes,
+    )
+}
+
+impl QueueEngine for Redb {
+    fn name(&self) -> &'static str {
+        "redb"
+    }
+
+    fn options(&self, tuning: &Tuning) -> String {
+        queue_options(tuning, GROUP)
+    }
+
+    fn group(&self) -> usize {
+        GROUP
+    }
+
+    fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn QueueStore>> {
+        let db = open_database(directory, tuning)?;
+        Ok(Box::new(RedbQueue { db, group: GROUP, steps: 0 }))
+    }
+}
+
+/// redb with a transaction for each step of a queue, as the others have it.
+pub(crate) struct Single;
+
+impl QueueEngine for Single {
+    fn name(&self) -> &'static str {
+        "redb-single"
+    }
+
+    fn options(&self, tuning: &Tuning) -> String {
+        queue_options(tuning, 1)
+    }
+
+    fn open(&self, directory: &Path, tuning: &Tuning) -> Result<Box<dyn QueueStore>> {
+        Ok(Box::new(RedbQueue { db: open_database(directory, tuning)?, group: 1, steps: 0 }))
+    }
+}
+
+struct RedbQueue {
+    db: Database,
+    group: usize,
+    /// Since the last sync.
+    steps: u64,
+}
+
+impl QueueStore for RedbQueue {
+    fn perform(&mut self, steps: &[Step], on_popped: OnEntry<'_>) -> Result<()> {
+        for group in steps.chunks(self.group) {
+            self.steps += group.len() as u64;
+            let syncs = self.steps >= STEPS_PER_SYNC;
+            let durability = if syncs { Durability::Immediate } else { Durability::None };
+            let transaction = begin(&self.db, durability)?;
+            let mut table = transaction.open_table(TABLE)?;
+            for step in group {
+                let popped = match step {
+                    Step::Push { key, value } => {
+                        table.insert(&key[..], &value[..])?;
+                        continue;
+                    }
+                    Step::PopFirst => table.pop_first()?,
+                    Step::PopLast => table.pop_last()?,
+                };
+                if let Some((key, value)) = popped {
+                    on_popped(key.value(), value.value())?;
+                }
+            }
+            drop(table);
+            transaction.commit()?;
+            if syncs {
+                self.steps = 0;
+            }
+        }
         Ok(())
     }
 }
