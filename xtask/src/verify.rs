@@ -13,7 +13,8 @@ const USAGE: &str = "\
 Usage: cargo xtask verify <SUITE> [FILTER]...
 
 Suites:
-  models      The index's parts under loom: every order of steps and every value that may be read.
+  models      The index's parts and dead stretches under loom: every order of steps and every value
+              that may be read.
   schedules   Whole maps under shuttle; RHUMB_SCHEDULES=n schedules of each kind.
   threads     The index's tests under ThreadSanitizer. Needs a nightly compiler with rust-src.
   addresses   The same under AddressSanitizer.
@@ -89,7 +90,7 @@ impl Suite {
         }
         command.args(["test", "--release", "--package", "rhumb"]).args(self.tests());
         let all: &[&str] = match self {
-            Self::Models => &["index::models"],
+            Self::Models => &["index::models", "dead_model"],
             Self::Unit => &["index::"],
             _ => &[],
         };

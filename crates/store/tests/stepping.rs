@@ -279,6 +279,135 @@ fn a_queue_over_partitions_steps_over_few_entries() {
     }
 }
 
+/// A walk past thousands of partitions that hold nothing looks at no entry of theirs and records
+/// nothing about them: what is known of others stays.
+#[test]
+fn empty_partitions_are_passed_and_not_recorded() {
+    // More than there may be sub-trees with stretches.
+    const EMPTY: u32 = 5000;
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(&dir).open().unwrap();
+    let options =
+        KeyspaceOptions { partitions: Partitioning::PrefixLength(4), ..KeyspaceOptions::default() };
+    let parts = db.keyspace("parts", options).unwrap();
+    let name = |part: u32, at: u64| [&part.to_be_bytes()[..], &key(at)].concat();
+    for is_there in [true, false] {
+        let mut batch = db.batch();
+        for part in 0..EMPTY {
+            match is_there {
+                true => batch.insert(&parts, name(part, 0), b"came"),
+                false => batch.remove(&parts, name(part, 0)),
+            }
+        }
+        batch.commit().unwrap();
+    }
+    db.flush().unwrap();
+    let jobs = db.keyspace("jobs", KeyspaceOptions::default()).unwrap();
+    for (space, part) in [(&jobs, 0), (&parts, EMPTY)] {
+        (0..2000).for_each(|at| space.insert(name(part, at), b"job").unwrap());
+        (0..1999).for_each(|at| space.remove(name(part, at)).unwrap());
+    }
+    // The first look at each steps over everything once.
+    for (space, part) in [(&jobs, 0), (&parts, EMPTY)] {
+        assert_eq!(*space.first_key_value().unwrap().unwrap().0, name(part, 1999));
+    }
+    let files = db.stats().file_opens;
+    let mut counted = Counted::new(&db);
+    for _ in 0..3 {
+        for (space, part) in [(&jobs, 0), (&parts, EMPTY)] {
+            let first = counted.call(|| space.first_key_value()).unwrap().unwrap().0;
+            assert_eq!(*first, name(part, 1999));
+            let count = counted.call(|| space.iter().rev().count());
+            assert_eq!(count, 1);
+        }
+    }
+    assert!(counted.most <= 16, "one walk stepped over {} entries", counted.most);
+    assert_eq!(db.stats().file_opens, files, "no file is opened for what holds nothing");
+}
+
+/// What was cleared, or dropped with its partition, is not walked through, though a snapshot still
+/// sees it: before and after a flush and a compaction, both ways.
+#[test]
+fn what_was_cleared_or_dropped_under_a_snapshot_is_not_walked_through() {
+    for is_flushed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir).open().unwrap();
+        let options = KeyspaceOptions {
+            partitions: Partitioning::PrefixLength(7),
+            ..KeyspaceOptions::default()
+        };
+        let spaces = [
+            db.keyspace("plain", KeyspaceOptions::default()).unwrap(),
+            db.keyspace("parts", options).unwrap(),
+        ];
+        for space in &spaces {
+            (0..2000).for_each(|at| space.insert(key(at), b"value").unwrap());
+        }
+        if is_flushed {
+            db.flush().unwrap();
+        }
+        let snapshot = db.snapshot();
+        spaces[0].clear().unwrap();
+        // Partitions of 256 keys: all but the last.
+        for at in (0..1792).step_by(256) {
+            assert!(spaces[1].drop_partition(&key(at)[..7]).unwrap());
+        }
+        spaces[0].insert(key(5000), b"value").unwrap();
+        let mut counted = Counted::new(&db);
+        for step in 0..3 {
+            for (space, first, count) in [(&spaces[0], 5000, 1), (&spaces[1], 1792, 208)] {
+                let found = counted.call(|| space.first_key_value()).unwrap().unwrap().0;
+                assert_eq!(*found, key(first));
+                assert_eq!(counted.call(|| space.iter().count()), count);
+                assert_eq!(counted.call(|| space.iter().rev().count()), count);
+                assert_eq!(counted.call(|| space.range(key(0)..key(1792)).count()), 0);
+                assert_eq!(snapshot.iter(space).count(), 2000, "the snapshot sees what it saw");
+                assert_eq!(snapshot.iter(space).rev().count(), 2000);
+                counted = Counted { before: db.stats().passed_entries, ..counted };
+            }
+            match step {
+                0 => db.flush().unwrap(),
+                _ => spaces.iter().for_each(|space| space.compact().unwrap()),
+            }
+        }
+        assert_eq!(counted.most, 0, "one walk stepped over {} entries", counted.most);
+    }
+}
+
+/// A walk that is left at its end has not looked at what other sources have beyond it: what it
+/// stepped over says nothing of that, whether the next key of its source is living or dead.
+#[test]
+fn what_lies_beyond_the_end_of_a_range_is_not_recorded() {
+    let up: [u64; 3] = [50, 95, 100];
+    for (is_back, last_dead) in [(false, None), (false, Some(90)), (true, None), (true, Some(90))] {
+        // Backwards the same is mirrored.
+        let place = |at: u64| if is_back { key(1000 - at) } else { key(at) };
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir).background_threads(0).open().unwrap();
+        let keys = db.keyspace("keys", KeyspaceOptions::default()).unwrap();
+        [50, 95].iter().for_each(|at| keys.insert(place(*at), b"in a table").unwrap());
+        db.flush().unwrap();
+        for at in (0..30).chain(last_dead) {
+            keys.insert(place(at), b"short-lived").unwrap();
+            keys.remove(place(at)).unwrap();
+        }
+        keys.insert(place(100), b"in the memtable").unwrap();
+        for _ in 0..2 {
+            let found = match is_back {
+                false => keys.range(key(0)..key(40)).count(),
+                true => keys.range(key(961)..key(1001)).rev().count(),
+            };
+            assert_eq!(found, 0);
+        }
+        let found = |pair: rhumb::Result<(rhumb::Slice, rhumb::Slice)>| pair.unwrap().0.to_vec();
+        let all: Vec<_> = match is_back {
+            false => keys.iter().map(found).collect(),
+            true => keys.iter().rev().map(found).collect(),
+        };
+        assert_eq!(all, up.map(place), "back {is_back}, last dead key {last_dead:?}");
+    }
+}
+
 /// A scan of a range does not walk through what was removed beyond its end.
 #[test]
 fn a_range_ends_at_its_end() {

@@ -34,6 +34,7 @@ const BUCKET: &str = "crates/store/src/index/raw/bucket.rs";
 const BINS: &str = "crates/store/src/index/raw/bins.rs";
 const CLAIM: &str = "crates/store/src/index/raw/claim.rs";
 const CORE: &str = "crates/store/src/index/core.rs";
+const DEAD: &str = "crates/store/src/memtable/dead.rs";
 const EPOCH: &str = "crates/store/src/index/raw/epoch.rs";
 const GAPPED: &str = "crates/store/src/index/raw/gapped.rs";
 const GARBAGE: &str = "crates/store/src/index/raw/garbage.rs";
@@ -45,7 +46,7 @@ const SCAN: &str = "crates/store/src/index/scan.rs";
 const SLOTS: &str = "crates/store/src/index/raw/slots.rs";
 
 /// All of them, those of a suite together.
-pub(super) const BUGS: [Bug; 39] = [
+pub(super) const BUGS: [Bug; 41] = [
     Bug {
         name: "a lookup takes no second look at the header",
         file: BUCKET,
@@ -277,6 +278,22 @@ pub(super) const BUGS: [Bug; 39] = [
         broken: "        let _: (*mut Array, _, _) = (none, ok, failed);\n        self.secondary.store(block.as_ptr(), Ordering::Release);\n        let linked = match Ok::<(), *mut Array>(()) {\n",
         suite: Models,
         test: "a_secondary_array_is_made_once",
+    },
+    Bug {
+        name: "a walk records a stretch without taking its turn with the writer",
+        file: DEAD,
+        sound: "        inserted.fetch_add(0, Ordering::AcqRel);\n",
+        broken: "        let _ = inserted;\n",
+        suite: Models,
+        test: "a_value_that_comes_while_a_stretch_is_recorded",
+    },
+    Bug {
+        name: "a value voids no stretch that has only been announced",
+        file: DEAD,
+        sound: "            announced.is_void = true;",
+        broken: "            let _ = announced;",
+        suite: Models,
+        test: "a_value_that_comes_while_a_stretch_is_recorded",
     },
     Bug {
         name: "a scan finds its place again behind the next key",

@@ -7,7 +7,8 @@
 use crate::{
     db::{core::Core, new_tables::NewTables},
     error::Result,
-    ranges::{HiddenRunsBuilder, Ranges, key_after, newest_of},
+    keys::key_after,
+    ranges::{HiddenRunsBuilder, Ranges, newest_of},
     table::{IndexKind, TableLayout, TableMeta, TableWriter},
     types::{KEY_BYTES_MAX, SeqNo},
 };

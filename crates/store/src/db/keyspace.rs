@@ -12,7 +12,8 @@ use super::{Handle, batch::Batch, core::Core, core::Tree, pop::Claims};
 use crate::{
     error::{Error, Result},
     inspect::{Explanation, explain},
-    iter::{Iter, load, prefix_end},
+    iter::{Iter, load},
+    keys::prefix_end,
     log::batch::record_of,
     memtable::{MemEntry, Memtable},
     options::{KeyspaceOptions, LiveOptions},

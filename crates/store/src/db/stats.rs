@@ -56,9 +56,10 @@ pub struct Stats {
     pub read_buffer_bytes: u64,
     /// Entries written, tombstones included.
     pub written_entries: u64,
-    /// Entries that scans, and looks for a first or last key, stepped over without returning them:
-    /// tombstones, older versions, and what is newer than the reader. Counted when an iterator is
-    /// dropped.
+    /// Entries that scans, and looks for a first or last key, looked at and did not return:
+    /// tombstones, older versions, what lies under a tombstone of its key or of a range, and what
+    /// is newer than the reader. Entries that are sought past are not looked at. Counted when an
+    /// iterator is dropped.
     pub passed_entries: u64,
     /// Syncs of the log.
     pub log_syncs: u64,

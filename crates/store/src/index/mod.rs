@@ -15,7 +15,7 @@ mod inherit;
 mod key;
 mod kinds;
 #[cfg(all(test, loom))]
-mod models;
+pub(crate) mod models;
 mod plan;
 mod preset;
 mod raw;

@@ -298,24 +298,39 @@ impl Merge {
         self.trail.count(1);
     }
 
+    /// An entry that was counted is given after all.
+    #[inline]
+    pub(super) fn note_not_passed(&mut self) {
+        self.trail.uncount();
+    }
+
+    /// How many entries were looked at and not given: by the walk, and by its sources. The one
+    /// count of what is stepped over: it goes into `Stats::passed_entries` in the end.
+    #[cfg(test)]
+    pub(super) fn passed(&self) -> u64 {
+        self.trail.passed() + self.sources.iter().map(Source::passed).sum::<u64>()
+    }
+
     /// The walk stepped over a dead key. Returns true if it is to go on with [`Merge::pass_dead`].
     pub(super) fn note_dead(&mut self, key: &[u8]) -> bool {
         self.trail.note_dead(key, self.order.first().copied())
     }
 
-    /// The walk stands on the entry under it, or on this key.
+    /// The walk stands on the entry under it, or on this key. Where that is beyond its end nothing
+    /// is known of what lies before: sources that began beyond took no part.
     #[inline]
     pub(super) fn note_living(&mut self, key: Option<&[u8]>) {
-        let Self { trail, sources, order, .. } = self;
-        let top = || order.first().map(|&top| sources[top].key());
-        if let Some(key) = key.or_else(top) {
-            trail.note_living(key);
+        let top = || self.order.first().map(|&top| self.sources[top].key());
+        let Some(key) = key.or_else(top) else { return };
+        if self.trail.is_in() && self.is_beyond(key) {
+            return self.trail.end();
         }
+        self.trail.note_living(key);
     }
 
-    /// The walk has ended; `key` was the last that was not there.
-    pub(super) fn note_end(&mut self, key: &[u8]) {
-        self.trail.end(key);
+    /// The walk has ended.
+    pub(super) fn note_end(&mut self) {
+        self.trail.end();
     }
 
     /// As [`Merge::advance`] from a dead key in a stretch of which it is known that nothing lives

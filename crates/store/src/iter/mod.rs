@@ -261,14 +261,6 @@ fn successor(key: &[u8]) -> Box<[u8]> {
     next.into_boxed_slice()
 }
 
-/// The smallest key that is larger than every key with this prefix; none if there is no such key.
-pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Box<[u8]>> {
-    let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end.into_boxed_slice())
-}
-
 /// Fetches a value that a read found.
 #[inline]
 pub(crate) fn load(found: Found) -> Result<Slice> {

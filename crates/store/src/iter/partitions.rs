@@ -120,6 +120,9 @@ impl PartitionWalk {
         };
         let mut sources = SourceSet::default();
         while sources.sources.is_empty() {
+            // Nothing stays of those that have nothing to show: a walk knows only of sub-trees that
+            // it steps through.
+            sources = SourceSet::default();
             let inside = next.and_then(|place| {
                 let tree = scan.map.at(place).filter(|tree| scan.is_inside(&tree.name))?;
                 Some((place, tree))

@@ -6,8 +6,8 @@
 //! records the stretch itself if it was worth it.
 
 use crate::{
+    keys::key_after,
     memtable::{Asked, Memtable, Stretch},
-    ranges::key_after,
     sync::primitive::Arc,
     types::{SeqNo, TreeId},
 };
@@ -26,6 +26,10 @@ const RECORDED_PART: u32 = 1024;
 const ASKING_STEPS: u32 = 4;
 /// and how often later ones ask: in one of this many, as asking costs a few steps.
 const ASKING_EVERY: u32 = 8;
+
+/// Steps that a pass counts for: it searches every source once, which costs as much as several. So
+/// a few stretches with single dead keys between them are joined soon.
+const PASS_STEPS: u32 = 4;
 
 /// The sub-trees whose sources are merged, and the memtable that knows their dead stretches.
 #[derive(Default)]
@@ -123,6 +127,9 @@ impl Trail {
         (self.is_in, self.steps, self.since_pass) = (true, 1, 0);
         self.near.clear();
         self.near.extend_from_slice(near);
+        // Nothing but what is recorded is known yet.
+        self.last.clear();
+        self.last.extend_from_slice(near);
         Some(self.behind(&stretch))
     }
 
@@ -138,6 +145,18 @@ impl Trail {
     #[inline]
     pub(super) fn count(&mut self, entries: u64) {
         self.passed += entries;
+    }
+
+    /// Takes one of them back.
+    #[inline]
+    pub(super) fn uncount(&mut self) {
+        self.passed = self.passed.saturating_sub(1);
+    }
+
+    /// How many were counted.
+    #[cfg(test)]
+    pub(super) fn passed(&self) -> u64 {
+        self.passed
     }
 
     /// The walk stepped over a dead key, whose entry, or the next one's, came from `source`.
@@ -159,10 +178,17 @@ impl Trail {
         self.since_pass += 1;
         if let Some(source) = source.filter(|_| asks) {
             let (tree, first, end) = self.trees.of(source);
-            let after = if self.forward { None } else { key_after(key) };
-            let asked = after.as_ref().map_or(Asked::From(key), |after| Asked::Before(after));
-            if let Some(stretch) = active.dead_stretch(tree, asked, self.seq) {
+            // The key itself may have been put in and taken out again, which has cut it out of the
+            // stretch: what is asked for begins beside it.
+            let beside = if self.forward { key_after(key) } else { Some(key.into()) };
+            let asked = beside.as_deref().map(|beside| match self.forward {
+                true => Asked::From(beside),
+                false => Asked::Before(beside),
+            });
+            let found = asked.and_then(|asked| active.dead_stretch(tree, asked, self.seq));
+            if let Some(stretch) = found {
                 self.since_pass = 0;
+                self.steps += PASS_STEPS;
                 self.pass = Some((stretch, first, end));
                 return true;
             }
@@ -201,10 +227,17 @@ impl Trail {
         }
     }
 
-    /// The walk came to its end in the stretch; `key` was the last dead one.
-    pub(super) fn end(&mut self, key: &[u8]) {
+    /// Returns true if the walk is in a stretch of dead keys.
+    #[inline]
+    pub(super) fn is_in(&self) -> bool {
+        self.is_in
+    }
+
+    /// The walk came to its end in the stretch, of which it knows up to the last dead key.
+    pub(super) fn end(&mut self) {
         if self.is_in && self.steps >= RECORDED_MIN {
-            self.record_past(key);
+            let last = std::mem::take(&mut self.last);
+            self.record_past(&last);
         }
         self.is_in = false;
     }

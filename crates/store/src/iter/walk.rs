@@ -43,9 +43,6 @@ pub(crate) struct Walk {
     versions: u32,
     /// Backward: the newest visible version of the group so far.
     newest: Found,
-    /// Entries that were stepped over: versions that are not the one that is given, tombstones, and
-    /// what lies under them.
-    passed: u64,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -86,14 +83,13 @@ impl Walk {
             tombstones: 0,
             versions: 0,
             newest: Found::Nothing,
-            passed: 0,
         }
     }
 
-    /// How many entries were stepped over.
+    /// How many entries were stepped over: see [`Merge::passed`].
     #[cfg(test)]
     pub(crate) fn passed(&self) -> u64 {
-        self.passed
+        self.merge.passed()
     }
 
     /// As [`Merge::expect`].
@@ -170,31 +166,33 @@ impl Walk {
             match if self.forward { self.look() } else { self.look_back() } {
                 Look::Stands => {
                     self.tombstones = 0;
-                    // Going backward it was stepped over before the key was known.
-                    self.passed -= u64::from(!self.forward);
+                    if !self.forward {
+                        // It was counted before the key was known.
+                        self.merge.note_not_passed();
+                    }
                     let key = (!self.forward).then_some(&*self.group);
                     self.merge.note_living(key);
                     self.merge.note_given();
                     return Ok(Progress::Done(true));
                 }
                 Look::Ended => {
-                    self.merge.note_end(&self.group);
+                    self.merge.note_end();
                     return Ok(Progress::Done(false));
                 }
                 Look::GoesOn => {
-                    self.passed += 1;
+                    self.merge.note_passed();
                     moved = self.merge.advance()?;
                 }
                 Look::Skips => {
-                    self.passed += 1;
+                    self.merge.note_passed();
                     moved = self.merge.skip()?;
                 }
                 Look::PassesVersions(seq) => {
-                    self.passed += 1;
+                    self.merge.note_passed();
                     moved = self.merge.pass_versions(seq)?;
                 }
                 Look::PassesDead => {
-                    self.passed += 1;
+                    self.merge.note_passed();
                     moved = self.merge.pass_dead()?;
                 }
             }
@@ -229,7 +227,6 @@ impl Walk {
             return Look::Stands;
         }
         self.note_tombstone();
-        self.merge.note_passed();
         self.step_over_dead()
     }
 
@@ -237,7 +234,6 @@ impl Walk {
     /// reader at `seq` sees, or without a number past all.
     #[inline]
     fn step_over(&mut self, seq: Option<SeqNo>) -> Look {
-        self.merge.note_passed();
         self.versions += 1;
         if self.versions.is_multiple_of(VERSIONS_STEPPED) {
             return Look::PassesVersions(seq);
@@ -247,11 +243,12 @@ impl Walk {
 
     /// The key of the group is not there.
     fn step_over_dead(&mut self) -> Look {
-        if self.merge.note_dead(&self.group) {
-            return Look::PassesDead;
+        // What lies beyond the end is not walked through to the next living key, and not recorded:
+        // sources that began beyond the end took no part.
+        if self.merge.is_beyond(&self.group) {
+            return Look::Ended;
         }
-        // What lies beyond the end is not walked through to the next living key.
-        if self.merge.is_beyond(&self.group) { Look::Ended } else { Look::GoesOn }
+        if self.merge.note_dead(&self.group) { Look::PassesDead } else { Look::GoesOn }
     }
 
     /// Where tombstones lie one after another, has compaction seek them out.
@@ -275,7 +272,6 @@ impl Walk {
             if !matches!(self.newest, Found::Nothing) {
                 return Look::Stands;
             }
-            self.merge.note_passed();
             match self.step_over_dead() {
                 Look::GoesOn => {}
                 over => {

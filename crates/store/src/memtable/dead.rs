@@ -19,6 +19,8 @@
 //! Flushes and compactions change no answer, so they change nothing here; the next memtable
 //! inherits the stretches. Sub-trees are known by a hash in a word of bits, so that writes to those
 //! without stretches look no further.
+//!
+//! This file knows of no entries, so that a model checker runs it by itself (`dead_model.rs`).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,8 +28,8 @@ use std::{
 };
 
 use crate::{
-    ranges::{KeySpan, key_after},
-    sync::primitive::{AtomicU64, Mutex, Ordering},
+    keys::{KeySpan, key_after},
+    sync::primitive::{AtomicU64, AtomicUsize, Mutex, Ordering},
     types::{SeqNo, TreeId},
 };
 
@@ -107,10 +109,10 @@ struct State {
 }
 
 /// A stretch that was announced and is to be finished.
-pub(super) struct Announcement {
+struct Announcement {
     ticket: u64,
     /// The parts of it that were not known yet.
-    pub(super) parts: Vec<KeySpan>,
+    parts: Vec<KeySpan>,
 }
 
 /// The dead stretches of all sub-trees that are known while one memtable takes the writes.
@@ -161,13 +163,13 @@ impl DeadRuns {
 
     /// Returns true if any sub-tree has stretches.
     #[inline]
-    pub(super) fn may_have_any(&self) -> bool {
+    fn may_have_any(&self) -> bool {
         self.mask.load(Ordering::Acquire) != 0
     }
 
     /// Returns true if a sub-tree may have stretches.
     #[inline]
-    pub(super) fn may_have(&self, tree: TreeId) -> bool {
+    fn may_have(&self, tree: TreeId) -> bool {
         self.mask.load(Ordering::Acquire) & bit(tree) != 0
     }
 
@@ -198,15 +200,52 @@ impl DeadRuns {
         Some(Stretch { from, to, is_first: run.is_first, is_last: run.is_last })
     }
 
-    /// Announces a stretch that a reader at `seq` saw dead. Returns the parts of it that are not
-    /// known yet, in which the memtable is to be searched for what the reader did not see before
-    /// [`DeadRuns::finish`]; `None` if it cannot be recorded.
-    pub(super) fn announce(
+    /// Records a stretch that a reader at `seq` saw dead, if it may be. `newest` is asked for the
+    /// greatest number of a tombstone that the memtable has in the parts that it is given, 0 if it
+    /// has nothing there, and none if it has a value. `inserted` is the counter of
+    /// [`DeadRuns::note_inserted`].
+    pub(super) fn record(
         &self,
+        inserted: &AtomicUsize,
         tree: TreeId,
         stretch: Stretch,
         seq: SeqNo,
-    ) -> Option<Announcement> {
+        newest: impl FnOnce(&[KeySpan]) -> Option<SeqNo>,
+    ) {
+        let Some(announcement) = self.announce(tree, stretch, seq) else { return };
+        // The order of this and of the writer's step decides: what was inserted before is found
+        // now, and what is inserted after finds the announcement.
+        inserted.fetch_add(0, Ordering::AcqRel);
+        let newest = newest(&announcement.parts);
+        self.finish(tree, &announcement, newest);
+    }
+
+    /// To be called when values of these keys have been inserted and before a reader sees them:
+    /// adds `bytes` to `inserted`, and cuts the keys out of the stretches. One load where there are
+    /// no stretches.
+    #[inline]
+    pub(super) fn note_inserted<'k>(
+        &self,
+        inserted: &AtomicUsize,
+        bytes: usize,
+        values: impl Iterator<Item = (TreeId, &'k [u8])>,
+    ) {
+        // With `record`.
+        inserted.fetch_add(bytes, Ordering::AcqRel);
+        if !self.may_have_any() {
+            return;
+        }
+        for (tree, key) in values {
+            if self.may_have(tree) {
+                self.revive(tree, key);
+            }
+        }
+    }
+
+    /// Announces a stretch that a reader at `seq` saw dead. Returns the parts of it that are not
+    /// known yet, in which the memtable is to be searched for what the reader did not see before
+    /// [`DeadRuns::finish`]; `None` if it cannot be recorded.
+    fn announce(&self, tree: TreeId, stretch: Stretch, seq: SeqNo) -> Option<Announcement> {
         let mut state = self.state.lock();
         let state = &mut *state;
         if seq < state.floor {
@@ -249,7 +288,7 @@ impl DeadRuns {
     /// Records the stretch that was announced, together with those that it overlaps or touches.
     /// `newest` is the greatest number of a tombstone that the memtable has in it; none if it has a
     /// value.
-    pub(super) fn finish(&self, tree: TreeId, announcement: &Announcement, newest: Option<SeqNo>) {
+    fn finish(&self, tree: TreeId, announcement: &Announcement, newest: Option<SeqNo>) {
         let mut state = self.state.lock();
         let Some(runs) = state.trees.get_mut(&tree) else { return };
         let is_ours = |one: &mut Announced| one.ticket == announcement.ticket;
@@ -262,7 +301,7 @@ impl DeadRuns {
     }
 
     /// A value of this key was inserted, and no reader sees it yet.
-    pub(super) fn revive(&self, tree: TreeId, key: &[u8]) {
+    fn revive(&self, tree: TreeId, key: &[u8]) {
         let mut state = self.state.lock();
         if let Some(runs) = state.trees.get_mut(&tree) {
             runs.cut(key);

@@ -32,28 +32,16 @@ pub(crate) use self::{
 };
 use crate::{
     error::Result,
-    iter::prefix_end,
+    keys::{KeySpan, key_after},
     log::batch::check_entry,
     slice::Slice,
-    types::{KEY_BYTES_MAX, SeqNo},
+    types::SeqNo,
 };
-
-/// The smallest key after `key`; none if there is none that a keyspace may hold.
-pub(crate) fn key_after(key: &[u8]) -> Option<Box<[u8]>> {
-    if key.len() >= KEY_BYTES_MAX {
-        // Keys that go on from this one are too long.
-        return prefix_end(key);
-    }
-    Some([key, &[0]].concat().into())
-}
 
 /// The largest key that can be below `end`, or if there is no such key, `end` itself.
 pub(crate) fn last_below(end: &[u8]) -> &[u8] {
     end.strip_suffix(&[0]).unwrap_or(end)
 }
-
-/// From the first key on, up to and without the second, which is absent if there is no end.
-pub(crate) type KeySpan = (Box<[u8]>, Option<Box<[u8]>>);
 
 /// The keys of a range. `None` if no key lies within.
 ///

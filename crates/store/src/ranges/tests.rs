@@ -4,11 +4,10 @@ use std::ops::Bound;
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{
-    HiddenRunsBuilder, RangeLog, Ranges, Span, Sweep, Tombstone, key_after, last_below, span_of,
-};
+use super::{HiddenRunsBuilder, RangeLog, Ranges, Span, Sweep, Tombstone, last_below, span_of};
 use crate::{
     compaction::retain::Retain,
+    keys::key_after,
     slice::Slice,
     types::{KEY_BYTES_MAX, SeqNo},
 };

@@ -76,6 +76,60 @@ fn a_scan_goes_on_where_a_dropped_future_left_it() {
     }
 }
 
+/// A walk seeks past a recorded stretch of dead keys in all of its sources, and is given up while
+/// some of them wait for blocks.
+#[test]
+fn a_scan_goes_on_past_a_dead_stretch_where_a_dropped_future_left_it() {
+    for (number, way) in WAYS.into_iter().enumerate() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (db, keyspace) = open(&dir.path().join("db"), way);
+        let (mut map, mut random) = (Map::new(), Random(number as u64 + 300));
+        change(&keyspace, &mut map, &mut random, 6_000);
+        db.flush().expect("flush");
+        // Keeps the values and the tombstones where they are.
+        let snapshot = db.snapshot();
+        let dead: Vec<_> = map.keys().skip(map.len() / 3).take(map.len() / 3).cloned().collect();
+        for key in &dead {
+            keyspace.remove(key).expect("remove");
+            map.remove(key);
+        }
+        assert_eq!(keyspace.iter().count(), map.len(), "which records the stretch");
+        db.flush().expect("flush");
+        for round in 0..rounds(4) {
+            let forward = round % 2 == 0;
+            let before = db.stats().passed_entries;
+            let mut iter = keyspace.iter_async();
+            let mut expected = map.iter();
+            let mut in_a_row = 0;
+            loop {
+                let times = random.below(3) + in_a_row;
+                let item = match forward {
+                    true => poll_some(iter.next(), times),
+                    false => poll_some(iter.next_back(), times),
+                };
+                let Some(item) = item else {
+                    in_a_row += 1;
+                    continue;
+                };
+                in_a_row = 0;
+                let next = if forward { expected.next() } else { expected.next_back() };
+                let item = item.transpose().expect("an entry");
+                assert!(item.as_ref().map(|(key, _)| &**key) == next.map(|(key, _)| &**key));
+                if item.is_none() {
+                    break;
+                }
+            }
+            drop(iter);
+            // Each of them is two entries, a value and a tombstone; the others are what was
+            // overwritten and removed here and there.
+            let passed = db.stats().passed_entries - before;
+            assert!(passed < dead.len() as u64, "{passed} of {} dead keys", dead.len());
+        }
+        drop(snapshot);
+        await_no_buffers(&db);
+    }
+}
+
 #[test]
 fn futures_may_outlive_every_handle_but_their_own() {
     let dir = tempfile::tempdir().expect("a directory");

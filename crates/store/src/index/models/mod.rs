@@ -29,7 +29,7 @@ use loom::{model::Builder, thread};
 
 /// Runs actors on what `make` makes, with at most so many preemptions unless the environment says how
 /// many, and looks at it in the end.
-fn race<T: Send + Sync + 'static, const N: usize>(
+pub(crate) fn race<T: Send + Sync + 'static, const N: usize>(
     preemptions: usize,
     make: impl Fn() -> T + Send + Sync + 'static,
     actors: [fn(&T); N],

@@ -1,0 +1,307 @@
+//! A position among one sub-tree's entries of a memtable, and what it may take.
+//!
+//! For one reader a cursor gives one version of each key, and counts what it looked at besides. It
+//! must not know of sealing, flushing or dead stretches: a walk does.
+
+use super::{Entries, Memtable, entry::MemEntry, version::Version};
+use crate::{
+    ranges::Span,
+    slice::Slice,
+    sync::primitive::Arc,
+    types::{Kind, SeqNo, TreeId},
+};
+
+/// A place between the entries of a sub-tree.
+#[derive(Clone, Copy)]
+pub(super) struct Limit<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) seq: SeqNo,
+    /// Set if the place is after the key's version of this number, rather than before it.
+    pub(super) is_excluded: bool,
+}
+
+impl<'a> Limit<'a> {
+    pub(super) fn before(key: &'a [u8], seq: SeqNo) -> Self {
+        Self { key, seq, is_excluded: false }
+    }
+}
+
+/// What a cursor for one reader takes: of each key the newest version that the reader sees.
+pub(super) struct Pick {
+    /// The reader's number.
+    pub(super) seq: SeqNo,
+    /// The most keys to take.
+    pub(super) most: usize,
+    /// Keys and versions that were looked at and not taken.
+    pub(super) passed: u64,
+    /// There may be more: nothing was taken for so long that what there is was given first.
+    pub(super) is_cut: bool,
+}
+
+impl Pick {
+    /// Returns true if what was taken is to be given before more is looked for.
+    #[inline]
+    pub(super) fn is_enough(&mut self, taken: usize) -> bool {
+        self.is_cut = taken > 0 && taken < self.most && self.passed >= PASSED_MAX;
+        taken >= self.most || self.is_cut
+    }
+}
+
+/// A cursor for one reader gives what it has taken once it has passed this many keys and versions
+/// that the reader does not see: as many as it takes on average.
+const PASSED_MAX: u64 = 64;
+
+/// The entries that a cursor takes in one go at first, unless it is told how many will be wanted.
+const REFILL_MIN: usize = 8;
+
+/// The most entries that a cursor takes in one go.
+const REFILL_MAX: usize = 256;
+
+/// The entries that a cursor has taken: clones of what the skip list has, or words of versions,
+/// which live as long as the memtable.
+enum Run {
+    Cloned(Vec<MemEntry>),
+    Versions(Vec<u64>),
+}
+
+impl Run {
+    fn len(&self) -> usize {
+        match self {
+            Self::Cloned(run) => run.len(),
+            Self::Versions(run) => run.len(),
+        }
+    }
+}
+
+/// An entry under a cursor.
+#[derive(Clone, Copy)]
+pub(crate) enum EntryRef<'a> {
+    Cloned(&'a MemEntry),
+    Version(&'a Version),
+}
+
+/// Evaluates an expression for an entry of either kind.
+macro_rules! of {
+    ($entry:expr, $it:ident => $then:expr) => {
+        match $entry {
+            EntryRef::Cloned($it) => $then,
+            EntryRef::Version($it) => $then,
+        }
+    };
+}
+
+impl<'a> EntryRef<'a> {
+    /// The user key.
+    #[inline]
+    pub(crate) fn key(self) -> &'a [u8] {
+        of!(self, entry => entry.key())
+    }
+
+    /// The write that made this version.
+    #[inline]
+    pub(crate) fn seq(self) -> SeqNo {
+        of!(self, entry => entry.seq())
+    }
+
+    /// Value or tombstone.
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        of!(self, entry => entry.kind())
+    }
+
+    /// The value; empty for a tombstone.
+    #[inline]
+    pub(crate) fn value(self) -> &'a [u8] {
+        of!(self, entry => entry.value())
+    }
+
+    /// The value, shared with the record it came in.
+    #[inline]
+    pub(crate) fn value_slice(self) -> Slice {
+        of!(self, entry => entry.value_slice())
+    }
+}
+
+/// A position among one sub-tree's entries of a memtable, moving one way.
+///
+/// Entries are taken in runs that grow, because an iterator cannot outlive the pinned epoch, and
+/// searching again for every entry would cost O(log n) each.
+pub(crate) struct MemCursor {
+    table: Arc<Memtable>,
+    tree: TreeId,
+    run: Run,
+    at: usize,
+    /// Entries to take at once the next time, and after a seek.
+    refill: usize,
+    first: usize,
+    forward: bool,
+    /// There may be entries after those of the run.
+    has_more: bool,
+    /// The number of the one reader whose versions are wanted; all versions without.
+    reader: Option<SeqNo>,
+    /// Keys and versions that were looked at and that the reader does not see.
+    passed: u64,
+}
+
+impl MemCursor {
+    /// A cursor over all versions of all keys, that stands nowhere yet.
+    pub(crate) fn new(table: Arc<Memtable>, tree: TreeId) -> Self {
+        let run = match &table.entries {
+            Entries::Learned(_) => Run::Versions(Vec::new()),
+            Entries::SkipList(_) => Run::Cloned(Vec::new()),
+        };
+        Self {
+            table,
+            tree,
+            run,
+            at: 0,
+            refill: REFILL_MIN,
+            first: REFILL_MIN,
+            forward: true,
+            has_more: false,
+            reader: None,
+            passed: 0,
+        }
+    }
+
+    /// A cursor over the newest version of each key that a reader at `seq` sees, tombstones
+    /// included. It steps over no other version: however often a key was written, it costs O(log
+    /// versions).
+    pub(crate) fn newest(table: Arc<Memtable>, tree: TreeId, seq: SeqNo) -> Self {
+        Self { reader: Some(seq), ..Self::new(table, tree) }
+    }
+
+    /// The keys and versions that were looked at for a reader who does not see them.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed
+    }
+
+    /// Says how many entries will be wanted after a seek, about.
+    pub(crate) fn expect(&mut self, entries: usize) {
+        // One more, so that the end of the run is not met.
+        self.first = entries.saturating_add(1).clamp(REFILL_MIN, REFILL_MAX);
+    }
+
+    fn entry_at(&self, at: usize) -> Option<EntryRef<'_>> {
+        match (&self.run, &self.table.entries) {
+            (Run::Cloned(run), _) => run.get(at).map(EntryRef::Cloned),
+            (Run::Versions(run), Entries::Learned(entries)) => {
+                run.get(at).map(|word| EntryRef::Version(entries.version(*word)))
+            }
+            // A cursor's run is of the kind of its memtable.
+            (Run::Versions(_), Entries::SkipList(_)) => None,
+        }
+    }
+
+    /// The entry under the cursor.
+    #[inline]
+    pub(crate) fn entry(&self) -> Option<EntryRef<'_>> {
+        self.entry_at(self.at)
+    }
+
+    /// Moves to the first entry at or after (`key`, `seq`).
+    pub(crate) fn seek(&mut self, key: &[u8], seq: SeqNo) {
+        self.start(true, Some(Limit::before(key, seq)));
+    }
+
+    /// Moves to the last entry before (`key`, `seq`).
+    pub(crate) fn seek_before(&mut self, key: &[u8], seq: SeqNo) {
+        self.start(false, Some(Limit::before(key, seq)));
+    }
+
+    /// Moves to the last entry of the sub-tree.
+    pub(crate) fn seek_to_last(&mut self) {
+        self.start(false, None);
+    }
+
+    fn start(&mut self, forward: bool, limit: Option<Limit<'_>>) {
+        self.forward = forward;
+        self.refill = self.first;
+        self.fill(limit);
+    }
+
+    /// Moves behind the last entry, in the direction of the last seek.
+    pub(crate) fn end(&mut self) {
+        self.run = Run::Cloned(Vec::new());
+        self.at = 0;
+        self.has_more = false;
+    }
+
+    /// The newest sequence number of an entry of the memtable.
+    pub(crate) fn last_entry_seq(&self) -> SeqNo {
+        self.table.last_entry_seq()
+    }
+
+    /// Where the memtable has tombstones over the keys of `span`: the next key among these, in the
+    /// direction of the last seek, that was written after one. `None` if the cursor is on no entry,
+    /// or if newer versions of its key are still to come: going backward the oldest one is first.
+    pub(crate) fn next_written_over(&self, span: &Span) -> Option<Option<Box<[u8]>>> {
+        let (key, log) = (self.entry()?.key(), self.table.range_log(self.tree)?);
+        if !self.forward && log.is_written_over(key) {
+            return None;
+        }
+        let next = log.next_written_over(key, self.forward);
+        Some(next.filter(|next| match self.forward {
+            true => span.to.as_ref().is_none_or(|to| **next < **to),
+            false => span.from.as_ref().is_none_or(|from| **next >= **from),
+        }))
+    }
+
+    /// Moves one entry on, in the direction of the last seek.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.at += 1;
+        if self.at >= self.run.len() && self.has_more {
+            self.go_on();
+        }
+    }
+
+    /// Takes the next run, behind the last entry of this one.
+    #[cold]
+    fn go_on(&mut self) {
+        self.refill = (self.refill * 4).min(REFILL_MAX);
+        let run = std::mem::replace(&mut self.run, Run::Cloned(Vec::new()));
+        let last = Self { run, table: Arc::clone(&self.table), ..*self };
+        let Some(entry) = last.entry_at(last.run.len() - 1) else { return };
+        let limit = Limit { key: entry.key(), seq: entry.seq(), is_excluded: self.forward };
+        self.fill(Some(limit));
+    }
+
+    /// Takes the next run; `limit` is where it begins.
+    fn fill(&mut self, limit: Option<Limit<'_>>) {
+        let Self { tree, refill, forward, .. } = *self;
+        self.at = 0;
+        if let Some(seq) = self.reader {
+            return self.fill_newest(limit, seq);
+        }
+        self.run = match &self.table.entries {
+            Entries::Learned(entries) => Run::Versions(match limit {
+                Some(from) if forward => entries.read(tree, from, refill),
+                before => entries.read_back(tree, before, refill),
+            }),
+            Entries::SkipList(entries) => Run::Cloned(match limit {
+                Some(from) if forward => entries.read(tree, from, refill),
+                before => entries.read_back(tree, before, refill),
+            }),
+        };
+        self.has_more = self.run.len() >= refill;
+    }
+
+    /// As [`MemCursor::fill`], for a reader at `seq`.
+    fn fill_newest(&mut self, limit: Option<Limit<'_>>, seq: SeqNo) {
+        let Self { tree, refill, forward, .. } = *self;
+        let mut pick = Pick { seq, most: refill, passed: 0, is_cut: false };
+        self.run = match &self.table.entries {
+            Entries::Learned(entries) => Run::Versions(match limit {
+                Some(from) if forward => entries.read_newest(tree, from, &mut pick),
+                before => entries.read_newest_back(tree, before, &mut pick),
+            }),
+            Entries::SkipList(entries) => Run::Cloned(match limit {
+                Some(from) if forward => entries.read_newest(tree, from, &mut pick),
+                before => entries.read_newest_back(tree, before, &mut pick),
+            }),
+        };
+        self.passed += pick.passed;
+        self.has_more = self.run.len() >= refill || pick.is_cut;
+    }
+}

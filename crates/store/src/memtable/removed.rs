@@ -1,0 +1,118 @@
+//! The range tombstones of a memtable: how they come in, and what reads and flushes ask of them.
+//!
+//! What they are and how they are searched is in [`ranges`](crate::ranges). Until the first one
+//! comes, all of this costs a read one load; it must not cost the entries more.
+
+use super::Memtable;
+use crate::{
+    log::batch::{BatchOp, RangeEnd},
+    ranges::{RangeLog, Ranges, Span, Tombstone},
+    slice::Slice,
+    sync::primitive::{Arc, Ordering},
+    types::{SeqNo, TreeId},
+};
+
+/// What the range tombstones of a sub-tree take at least.
+const RANGE_LOG_BYTES: usize = 2 << 10;
+
+impl Memtable {
+    /// Takes note of an entry that is about to be inserted, if range tombstones lie over its key.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_under_ranges(&self, tree: TreeId, key: &[u8]) {
+        let bytes = self.range_log(tree).map_or(0, |log| log.note_entry(key));
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Inserts a range tombstone. O(log n) on average.
+    #[cold]
+    pub(super) fn insert_range(
+        &self,
+        record: &Arc<[u8]>,
+        operation: &BatchOp,
+        end: RangeEnd,
+        seq: SeqNo,
+    ) {
+        self.last_range.store(seq.max(self.last_range.load(Ordering::Relaxed)), Ordering::Relaxed);
+        // No entry has a smaller number than the first.
+        if seq == 0 {
+            return;
+        }
+        let slice =
+            |start, len| Slice::from_shared_range(Arc::clone(record), start, len).made_small();
+        let to =
+            (end == RangeEnd::Before).then(|| slice(operation.value_start, operation.value_len));
+        let from = slice(operation.key_start, operation.key_len);
+        let log = self.ranges.get(operation.tree).unwrap_or_else(|| {
+            self.bytes.fetch_add(RANGE_LOG_BYTES, Ordering::Relaxed);
+            self.ranges.add(operation.tree, RangeLog::new())
+        });
+        let bytes = log.add(Tombstone { from, to, seq });
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.has_ranges.store(true, Ordering::Release);
+    }
+
+    /// The range tombstones of a sub-tree, if there ever were any.
+    #[inline]
+    pub(super) fn range_log(&self, tree: TreeId) -> Option<&RangeLog> {
+        if !self.has_ranges.load(Ordering::Acquire) {
+            return None;
+        }
+        self.ranges.get(tree)
+    }
+
+    /// Whether there are range tombstones of a sub-tree.
+    pub(crate) fn has_ranges_of(&self, tree: TreeId) -> bool {
+        self.range_log(tree).is_some()
+    }
+
+    /// The newest range tombstone over `key` that a reader at `seq` sees; 0 if none. One load where
+    /// there are none, else O(log² n).
+    #[inline]
+    pub(crate) fn newest_range(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> SeqNo {
+        if self.has_ranges.load(Ordering::Acquire) { self.look_up_range(tree, key, seq) } else { 0 }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up_range(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> SeqNo {
+        self.range_log(tree).map_or(0, |log| log.newest(key, seq))
+    }
+
+    /// As [`RangeLog::meet`].
+    pub(crate) fn meet_ranges(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        seq: SeqNo,
+        span: &mut Span,
+    ) -> bool {
+        self.range_log(tree).is_some_and(|log| log.meet(key, seq, span))
+    }
+
+    /// As [`RangeLog::meet_run`].
+    pub(crate) fn meet_range_run(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        seq: SeqNo,
+        span: &mut Span,
+    ) -> bool {
+        self.range_log(tree).is_some_and(|log| log.meet_run(key, seq, span))
+    }
+
+    /// The greatest number of a range tombstone; 0 if there is none.
+    pub(crate) fn last_range_seq(&self) -> SeqNo {
+        self.last_range.load(Ordering::Relaxed)
+    }
+
+    /// The greatest number of a range tombstone of a sub-tree; 0 if there is none.
+    pub(crate) fn most_range(&self, tree: TreeId) -> SeqNo {
+        self.range_log(tree).map_or(0, RangeLog::most)
+    }
+
+    /// As [`RangeLog::retained`].
+    pub(crate) fn retained_ranges(&self, tree: TreeId, snapshots: &[SeqNo]) -> Ranges {
+        self.range_log(tree).map(|log| log.retained(snapshots)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,95 @@
+//! What walks tell a memtable and ask of it: where they found nothing living, and how much they
+//! stepped over.
+//!
+//! [`DeadRuns`](super::dead::DeadRuns) keeps the stretches; here they meet the entries. A write
+//! must not pay for them more than one load while there are none.
+
+use super::{
+    Memtable,
+    cursor::MemCursor,
+    dead::{Asked, Stretch},
+};
+use crate::{
+    keys::KeySpan,
+    log::batch::BatchOps,
+    sync::primitive::{Arc, Ordering},
+    types::{Kind, SeqNo, TreeId},
+};
+
+/// The most keys that are searched for what came in since a stretch was walked: more than walks
+/// record at once, and few enough that no walk waits for it.
+const SEARCHED_MAX: usize = 4096;
+
+/// What a record takes besides its bytes.
+const RECORD_BYTES: usize = 32;
+
+impl Memtable {
+    /// Accounts for a record whose operations have been inserted, and no reader sees yet: what was
+    /// found dead where it has values is not any more.
+    #[inline]
+    pub(crate) fn finish_record(&self, record: &Arc<[u8]>, operations: BatchOps<'_>) {
+        let values = operations.filter(|operation| operation.kind == Kind::Value);
+        self.dead.note_inserted(
+            &self.bytes,
+            record.len() + RECORD_BYTES,
+            values.map(|operation| (operation.tree, operation.key(record))),
+        );
+    }
+
+    /// A stretch of keys of a sub-tree where a reader at `seq`, which reads this memtable and older
+    /// ones, sees nothing. O(log stretches).
+    #[inline]
+    pub(crate) fn dead_stretch(
+        &self,
+        tree: TreeId,
+        asked: Asked<'_>,
+        seq: SeqNo,
+    ) -> Option<Stretch> {
+        self.dead.find(tree, asked, seq)
+    }
+
+    /// Records a stretch in which a reader at `seq`, which reads this memtable and older ones, saw
+    /// nothing living: later ones pass it at once. O(keys of the memtable in it that are in no
+    /// other).
+    pub(crate) fn record_dead(self: &Arc<Self>, tree: TreeId, stretch: Stretch, seq: SeqNo) {
+        self.dead.record(&self.bytes, tree, stretch, seq, |parts| self.newest_of_dead(tree, parts));
+    }
+
+    /// The greatest number of a tombstone in these parts, which are all that the memtable has
+    /// there; 0 if it has nothing. None if it has a value, or too much to be searched.
+    fn newest_of_dead(self: &Arc<Self>, tree: TreeId, parts: &[KeySpan]) -> Option<SeqNo> {
+        let (mut newest, mut searched) = (0, 0);
+        for (from, to) in parts {
+            let mut cursor = MemCursor::newest(Arc::clone(self), tree, SeqNo::MAX);
+            cursor.seek(from, SeqNo::MAX);
+            while let Some(entry) = cursor.entry() {
+                if to.as_ref().is_some_and(|to| *entry.key() >= **to) {
+                    break;
+                }
+                searched += 1;
+                if entry.kind() != Kind::Tombstone || searched > SEARCHED_MAX {
+                    return None;
+                }
+                newest = newest.max(entry.seq());
+                cursor.advance();
+            }
+        }
+        Some(newest)
+    }
+
+    /// To be called before a sub-tree gets entries of the number `seq` past the memtable, and
+    /// before a reader can see them: what was found dead may not be any more.
+    pub(crate) fn forget_dead(&self, tree: TreeId, seq: SeqNo) {
+        self.dead.forget(tree, seq);
+    }
+
+    /// Counts entries that a walk stepped over.
+    pub(crate) fn note_passed(&self, entries: u64) {
+        self.passed.fetch_add(entries, Ordering::Relaxed);
+    }
+
+    /// The entries that walks of the database stepped over since it was opened.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+}
