@@ -5,6 +5,7 @@
 //! those of a memtable. `cargo xtask verify models` runs these with the models of the index.
 
 #[path = "dead.rs"]
+#[allow(dead_code, reason = "a model does not use all of it")]
 mod dead;
 
 use self::dead::{Asked, DeadRuns, Stretch};
