@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::io::LOCKED_BY_THIS_PROCESS;
+use crate::io::{LOCKED_BY_OWN_READERS, LOCKED_BY_READERS, LOCKED_BY_THIS_PROCESS};
 
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -27,7 +27,7 @@ pub enum Error {
     Io(Arc<IoFailure>),
     /// Bytes on disk are not those that were written. Only the operation that met them fails.
     Corrupt(Arc<Corruption>),
-    /// Another process has the database open.
+    /// Another process has the database open, or this one has it open already.
     Locked {
         /// The lock file.
         path: PathBuf,
@@ -37,6 +37,12 @@ pub enum Error {
     /// Writes are stopped by an earlier failure; reads go on. Reopen the database once the cause
     /// is gone.
     WritesStopped(Arc<Error>),
+    /// The database was [opened for reading alone](crate::DatabaseBuilder::open_read_only), and the
+    /// operation would write. Nothing was done.
+    ReadOnly {
+        /// The database's directory.
+        path: PathBuf,
+    },
     /// An argument is outside what the operation takes. Nothing was done.
     InvalidArgument(Cow<'static, str>),
     /// The keyspace was dropped.
@@ -155,9 +161,26 @@ impl fmt::Display for Error {
                 "{} is held by this process: use the handle that it has, or drop it first",
                 path.display()
             ),
+            Self::Locked { path, holder } if holder == LOCKED_BY_OWN_READERS => write!(
+                f,
+                "{} is held by this process, which has the database open for reading alone: drop \
+                 those handles first",
+                path.display()
+            ),
+            Self::Locked { path, holder } if holder == LOCKED_BY_READERS => write!(
+                f,
+                "{} is held by processes that have the database open for reading alone: close them \
+                 first",
+                path.display()
+            ),
             Self::Locked { path, holder } => {
                 write!(f, "{} is held by {holder}: close that process first", path.display())
             }
+            Self::ReadOnly { path } => write!(
+                f,
+                "the database in {} is open for reading alone: nothing in it can be changed",
+                path.display()
+            ),
             Self::WritesStopped(cause) => {
                 write!(f, "writes are stopped until the database is reopened: {cause}")
             }

@@ -423,11 +423,68 @@ impl DatabaseBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`] if another process has it open; [`Error::Corrupt`] if files that were
+    /// [`Error::Locked`] if it is open already, here or in another process; [`Error::Corrupt`] if files that were
     /// made durable are damaged; [`Error::Io`] from the file system;
     /// [`Error::InvalidArgument`] for settings that contradict each other, or where a keyspace is divided
     /// by a function that was not registered.
     pub fn open(self) -> Result<Database> {
+        self.check()?;
+        Database::open(self)
+    }
+
+    /// Opens a database that is there for reading alone, and writes nothing at all to its directory:
+    /// so it can be one that may not be written to, be on a read-only file system, or on a disk that
+    /// is full.
+    ///
+    /// What was written since the last flush is recovered, in memory: all that the log holds is
+    /// there to be read, and stays in memtables for as long as the database is open, also where
+    /// that is more than the memory budget. It is what the memtables of the writer held, at most
+    /// three times its [`DatabaseBuilder::memtable_bytes`]; [`Stats::memtable_bytes`] says how much.
+    /// A torn end of the log ends the recovery as in [`DatabaseBuilder::open`], and stays.
+    ///
+    /// Any number of processes, and of handles of one process, may have the database open for
+    /// reading alone at the same time, and none may have it open for writing: each keeps out the
+    /// other. What would write fails with [`Error::ReadOnly`]: writes, flushes, compactions,
+    /// checkpoints, making keyspaces and dropping them. Reads, scans, snapshots and statistics are
+    /// as ever, but for models that are otherwise trained while reading ([`Training::Adaptive`]).
+    ///
+    /// [`DatabaseBuilder::create_if_missing`], sizes of what is written, and
+    /// [`DatabaseBuilder::durability`] mean nothing here, and no background threads are started.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("db");
+    /// use rhumb::{Database, Error, KeyspaceOptions};
+    ///
+    /// let db = Database::builder(&path).open()?;
+    /// db.keyspace("users", KeyspaceOptions::default())?.insert("ada", "1815")?;
+    /// drop(db);
+    ///
+    /// let db = Database::builder(&path).open_read_only()?;
+    /// let users = db.keyspace("users", KeyspaceOptions::default())?;
+    /// assert_eq!(users.get("ada")?.unwrap(), b"1815");
+    /// assert!(matches!(users.insert("grace", "1906"), Err(Error::ReadOnly { .. })));
+    /// let other = Database::builder(&path).open_read_only()?;
+    /// assert!(matches!(Database::builder(&path).open(), Err(Error::Locked { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Stats::memtable_bytes`]: crate::Stats::memtable_bytes
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locked`] if a process has it open for writing; [`Error::InvalidArgument`] if there
+    /// is no database; otherwise as [`DatabaseBuilder::open`]. [`Error::Io`] also from a file system
+    /// of one's own that has no [`FileSystem::lock_shared`].
+    pub fn open_read_only(self) -> Result<Database> {
+        self.check()?;
+        Database::open_read_only(self)
+    }
+
+    /// Refuses settings that contradict each other.
+    fn check(&self) -> Result<()> {
         let options = &self.options;
         if options.memtable_bytes == 0 || options.table_bytes == 0 || options.level_one_bytes == 0 {
             return Err(Error::InvalidArgument("sizes must be larger than 0".into()));
@@ -439,7 +496,7 @@ impl DatabaseBuilder {
             );
             return Err(Error::InvalidArgument(what.into()));
         }
-        Database::open(self)
+        Ok(())
     }
 }
 

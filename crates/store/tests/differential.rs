@@ -11,8 +11,8 @@ use std::{
 };
 
 use rhumb::{
-    Compression, Database, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, Partitioning,
-    PersistMode, Slice, Snapshot, StringCoding, TableOptions, Training,
+    Compression, Database, DatabaseBuilder, IndexKind, Keyspace, KeyspaceOptions, MemtableKind,
+    Partitioning, PersistMode, Slice, Snapshot, StringCoding, TableOptions, Training,
 };
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -70,7 +70,7 @@ struct World {
 
 const NAMES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 
-fn open(dir: &Path, threads: usize, memtables: MemtableKind) -> Database {
+fn builder(dir: &Path, threads: usize, memtables: MemtableKind) -> DatabaseBuilder {
     Database::builder(dir)
         .memtable_kind(memtables)
         .memtable_bytes(24 << 10)
@@ -79,8 +79,10 @@ fn open(dir: &Path, threads: usize, memtables: MemtableKind) -> Database {
         .memory_budget_bytes(1 << 20)
         .background_threads(threads)
         .partition_function("by-last-byte", |key| vec![key.last().copied().unwrap_or(0) % 5])
-        .open()
-        .expect("open")
+}
+
+fn open(dir: &Path, threads: usize, memtables: MemtableKind) -> Database {
+    builder(dir, threads, memtables).open().expect("open")
 }
 
 impl World {
@@ -412,11 +414,39 @@ impl World {
         std::fs::remove_dir_all(&path).expect("remove the checkpoint");
     }
 
+    /// Reads what lies in `dir` without writing, by every way to scan, and each key.
+    fn read_alone(&self, dir: &Path, maps: &[(String, Map)]) {
+        let db = builder(dir, self.threads, self.memtables).open_read_only();
+        let db = db.expect("open for reading alone");
+        assert!(db.keyspace_names().iter().eq(maps.iter().map(|(name, _)| name)));
+        for (name, map) in maps {
+            let keyspace = db.keyspace(name, KeyspaceOptions::default()).expect("keyspace");
+            assert_same(keyspace.iter(), map);
+            let back = keyspace.iter().rev().map(|pair| pair.expect("scan").0.to_vec());
+            assert!(back.eq(map.keys().rev().cloned()));
+            let keys: Vec<&Vec<u8>> = map.keys().collect();
+            let found = keyspace.multi_get(&keys).expect("multi_get");
+            assert!(
+                found.iter().map(|value| value.as_deref()).eq(map.values().map(|v| Some(&**v)))
+            );
+        }
+    }
+
+    /// Closes the database, reads it without writing, and opens it again. Without a pool it is also
+    /// read as a killed process leaves it.
     fn reopen(&mut self) {
         self.snapshots.clear();
         let maps: Vec<(String, Map)> =
             std::mem::take(&mut self.spaces).into_iter().map(|(name, s)| (name, s.1)).collect();
+        let image = self.dir.with_extension("image");
+        if self.threads == 0 {
+            // Nothing goes on meanwhile, so that the copy is what a killed process leaves.
+            copy(&self.dir, &image);
+            self.read_alone(&image, &maps);
+            std::fs::remove_dir_all(&image).expect("remove the image");
+        }
         self.db = None;
+        self.read_alone(&self.dir, &maps);
         self.db = Some(open(&self.dir, self.threads, self.memtables));
         let names: Vec<String> = maps.iter().map(|(name, _)| name.clone()).collect();
         assert_eq!(self.db().keyspace_names(), names);
@@ -428,6 +458,15 @@ impl World {
             assert_same(keyspace.iter(), &map);
             self.spaces.insert(name, (keyspace, map));
         }
+    }
+}
+
+/// Copies the files of a directory.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("a directory") {
+        let path = entry.expect("a directory").path();
+        std::fs::copy(&path, to.join(path.file_name().expect("a name"))).expect("a copy");
     }
 }
 

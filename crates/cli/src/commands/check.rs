@@ -17,7 +17,8 @@ Examples:
   rhumb check --json --db /backup/today
 
 Reads every file: checksums, the order of keys, the counts that tables state, every key through
-its index and its filter, the log, the manifest. Changes nothing.
+its index and its filter, the log, the manifest. Writes nothing: the directory may be one that
+cannot be written to.
 
 Exit code 2, and a line for each problem, if anything is damaged.";
 

@@ -66,7 +66,7 @@ impl Get {
         let printer = EntryPrinter::new(self.keys, self.json, false);
         let Some(key) = &self.key else { return self.run_many(&printer, out) };
         let key = self.keys.key_form().parse_argument("KEY", key)?;
-        let (_db, keyspace) = self.target.open()?;
+        let (_db, keyspace) = self.target.open_read_only()?;
         let Some(value) = keyspace.get(&key)? else { return Err(Failure::Absent) };
         let is_line = self.text || (!self.raw && io::stdout().is_terminal());
         let is_raw = !is_line && self.keys.value_form() == Form::Text;
@@ -84,7 +84,7 @@ impl Get {
 
     /// Looks up the keys of a file.
     fn run_many(&self, printer: &EntryPrinter, out: &mut Output) -> Outcome {
-        let (_db, keyspace) = self.target.open()?;
+        let (_db, keyspace) = self.target.open_read_only()?;
         let path = self.keys_from.as_deref().unwrap_or(Path::new("-"));
         let mut input = Input::open(path, Some(Format::Lines), &Fields::keys(self.keys))?;
         let (mut looked_up, mut absent) = (0_u64, 0_u64);

@@ -41,7 +41,7 @@ impl Explain {
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
         let form = self.keys.key_form();
         let key = form.parse_argument("KEY", &self.key)?;
-        let (_db, keyspace) = self.target.open()?;
+        let (_db, keyspace) = self.target.open_read_only()?;
         let explanation = keyspace.explain(&key)?;
         if self.json {
             return out.json(&to_json(&explanation, form));

@@ -18,7 +18,7 @@ Examples:
   rhumb compact --keyspace users --json
 
 Rewrites a keyspace without replaced and removed entries. Reads and writes of other processes are
-not possible meanwhile, as with every command: a database has one user at a time.";
+not possible meanwhile, as with every command that writes.";
 
 /// Rewrite a keyspace so that it takes the least space
 #[derive(Debug, Args)]

@@ -1,6 +1,9 @@
 //! Which database and keyspace a command works on, and how they are opened.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use rhumb::{Database, DatabaseBuilder, Keyspace, KeyspaceOptions};
 use rhumb_server::parse_memory;
@@ -36,6 +39,13 @@ pub(crate) struct KeyspaceArg {
 }
 
 impl DatabaseArg {
+    /// Opens a database that is there, for reading alone: nothing is written to its directory, which
+    /// may be one that cannot be written to.
+    pub(crate) fn open_read_only(&self) -> Outcome<Database> {
+        self.require()?;
+        Ok(self.builder().open_read_only()?)
+    }
+
     /// Opens a database that is there.
     pub(crate) fn open(&self) -> Outcome<Database> {
         self.require()?;
@@ -58,19 +68,34 @@ impl DatabaseArg {
 }
 
 fn require_directory(path: &Path) -> Outcome {
-    if path.is_dir() {
-        return Ok(());
-    }
+    let why = match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => format!("there is no database at {}, which is no directory", path.display()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            format!("there is no database at {}", path.display())
+        }
+        // There may well be one: a directory on the way may not be entered, or the disk fails.
+        Err(error) => {
+            return Err(Failure::failed(format!("cannot look at {}: {error}", path.display())));
+        }
+    };
     Err(Failure::failed(format!(
-        "there is no database at {}: name another with --db, or make it with `rhumb load`",
-        path.display()
+        "{why}: name another with --db, or make it with `rhumb load`"
     )))
 }
 
 impl KeyspaceArg {
+    /// Opens a keyspace that is there, for reading alone.
+    pub(crate) fn open_read_only(&self) -> Outcome<(Database, Keyspace)> {
+        self.keyspace_of(self.database.open_read_only()?)
+    }
+
     /// Opens a keyspace that is there.
     pub(crate) fn open(&self) -> Outcome<(Database, Keyspace)> {
-        let db = self.database.open()?;
+        self.keyspace_of(self.database.open()?)
+    }
+
+    fn keyspace_of(&self, db: Database) -> Outcome<(Database, Keyspace)> {
         let names = db.keyspace_names();
         if !names.contains(&self.keyspace) {
             let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };

@@ -92,7 +92,7 @@ pub(crate) struct Scan {
 impl Scan {
     /// Runs the command.
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
-        let (_db, keyspace) = self.target.open()?;
+        let (_db, keyspace) = self.target.open_read_only()?;
         let mut entries = self.selection.entries(&keyspace, self.keys.key_form())?;
         let printer = EntryPrinter::new(self.keys, self.json, self.keys_only);
         let mut left = self.limit.unwrap_or(u64::MAX);
@@ -129,7 +129,7 @@ pub(crate) struct Dump {
 impl Dump {
     /// Runs the command.
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
-        let (_db, keyspace) = self.target.open()?;
+        let (_db, keyspace) = self.target.open_read_only()?;
         let mut start = json!({ "keyspace": self.target.keyspace });
         start[dump::START] = dump::VERSION.into();
         out.json(&start)?;
@@ -170,7 +170,7 @@ pub(crate) struct Count {
 impl Count {
     /// Runs the command.
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
-        let (_db, keyspace) = self.target.open()?;
+        let (_db, keyspace) = self.target.open_read_only()?;
         let mut progress = Progress::new("counting", None, false);
         let mut count = 0_u64;
         for entry in self.selection.entries(&keyspace, self.keys.key_form())? {

@@ -280,7 +280,7 @@ impl Core {
 
     /// Seals the active memtable if it holds anything, and waits until all are flushed.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.check_process()?;
+        self.check_writable()?;
         {
             let mut state = self.lock_write();
             self.check_running()?;

@@ -172,6 +172,7 @@ impl Batch {
     /// The encoded operations, meant for the sub-trees of now: a keyspace may have been cleared, or a
     /// partition dropped, since its operations were added. Partitions that are not there are created.
     fn encode(mut self) -> Result<Vec<u8>> {
+        self.handle.core.check_writable()?;
         if let Some(refused) = self.refused.take() {
             return Err(refused);
         }

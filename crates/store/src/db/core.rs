@@ -241,6 +241,8 @@ pub(crate) struct Core {
     pub(crate) health: Health,
     /// The process that opened the database.
     pub(crate) process: Process,
+    /// True if the database is open for reading alone. Whatever would write is refused.
+    pub(crate) is_read_only: bool,
     /// Set by a failed sync or a panic: nothing is acknowledged any more.
     pub(crate) stopped: Mutex<Option<Error>>,
     /// Set by a panic while the write lock or the catalog was held: what the manifest is to say may
@@ -289,6 +291,19 @@ impl Core {
         if self.process.is_here() { Ok(()) } else { Err(self.forked()) }
     }
 
+    /// Refuses what would write, in a database that is open for reading alone, and in a forked
+    /// process as [`Core::check_process`] does. To be asked before any lock is taken.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only { Err(self.read_only()) } else { self.check_process() }
+    }
+
+    /// The error of what would write.
+    #[cold]
+    pub(super) fn read_only(&self) -> Error {
+        Error::ReadOnly { path: self.dir.clone() }
+    }
+
     #[cold]
     fn forked(&self) -> Error {
         let what =
@@ -296,9 +311,10 @@ impl Core {
         Error::WritesStopped(Arc::new(Error::InvalidArgument(what.into())))
     }
 
-    /// The error of a stopped database, or of one that was opened by the parent of this process.
+    /// The error of a stopped database, of one that was opened by the parent of this process, or of
+    /// one that is open for reading alone.
     pub(crate) fn check_running(&self) -> Result<()> {
-        self.check_process()?;
+        self.check_writable()?;
         match &*self.stopped.lock() {
             None => Ok(()),
             Some(cause) => Err(Error::WritesStopped(Arc::new(cause.clone()))),
@@ -343,15 +359,22 @@ impl Core {
     /// room for two is taken from the start. A cache that grew and shrank with every flush would
     /// make the process larger than the budget: an allocator cannot use the memory of evicted
     /// blocks for a memtable's entries. What it cannot help wasting is allowed for, too.
+    ///
+    /// A database that is open for reading alone has no memtable that fills, and nothing that asks
+    /// again later: what is read ahead has its room from the start.
     pub(crate) fn balance_memory(&self) {
         let budget = self.options.memory_budget_bytes;
         let sealed: u64 =
             self.mem.get().sealed.iter().map(|memtable| memtable.bytes() as u64).sum();
-        let taken = sealed.max(self.options.memtable_bytes)
-            + self.options.memtable_bytes
-            + self.tables.counters.pinned_bytes.load(Ordering::Relaxed)
-            + self.tables.reads.buffer_bytes()
-            + budget / ALLOCATOR_SLACK;
+        let (memtables, buffers) = match self.is_read_only {
+            true => (sealed, self.options.ahead_bytes_max() as u64),
+            false => {
+                let filling = self.options.memtable_bytes;
+                (sealed.max(filling) + filling, self.tables.reads.buffer_bytes())
+            }
+        };
+        let pinned = self.tables.counters.pinned_bytes.load(Ordering::Relaxed);
+        let taken = memtables + pinned + buffers + budget / ALLOCATOR_SLACK;
         self.tables.cache.set_capacity(budget.saturating_sub(taken).max(budget / 16));
     }
 

@@ -47,7 +47,9 @@ impl Health {
         match result {
             Ok(()) => *last.lock() = None,
             // The caller's mistake says nothing of the database.
-            Err(Error::InvalidArgument(_) | Error::KeyspaceDropped(_)) => return,
+            Err(Error::InvalidArgument(_) | Error::KeyspaceDropped(_) | Error::ReadOnly { .. }) => {
+                return;
+            }
             Err(error) => {
                 *last.lock() = Some(error.clone());
                 self.failed_writes.fetch_add(count, Ordering::Relaxed);
@@ -61,7 +63,7 @@ impl Health {
 impl Core {
     /// Why writes fail at present.
     pub(crate) fn write_failure(&self) -> Option<Error> {
-        let stopped = self.check_running().err();
+        let stopped = self.check_running().err().filter(|_| !self.is_read_only);
         let log = || self.health.log.lock().clone();
         stopped.or_else(log).or_else(|| self.health.catalog.lock().clone())
     }

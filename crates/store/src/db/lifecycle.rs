@@ -109,7 +109,7 @@ impl Core {
 
     /// Drops a keyspace; says whether it was there.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<bool> {
-        self.check_process()?;
+        self.check_writable()?;
         let inner = self.lock_catalog().keyspaces.get(name).cloned();
         let Some(inner) = inner else { return Ok(false) };
         self.retire_tree(&inner, true)
@@ -165,7 +165,7 @@ impl Core {
     /// So what was written before must be durable: after a crash the state is that of a moment, never
     /// a later change without an earlier write. Most of it is synced before anyone waits for the lock.
     pub(super) fn lock_to_drop(&self) -> Result<Held<'_, WriteState>> {
-        self.check_process()?;
+        self.check_writable()?;
         {
             let mut state = self.lock_write();
             self.check_running()?;
@@ -245,7 +245,7 @@ impl Core {
     /// What fails here is in the log, and recovered at the next open.
     pub(crate) fn close(&self) -> Result<()> {
         self.work.stop();
-        let result = self.flush_and_close_log();
+        let result = if self.is_read_only { Ok(()) } else { self.flush_and_close_log() };
         self.reclaim();
         self.limbo.close();
         result

@@ -29,7 +29,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use open::{hold_existing, take_lock};
+pub(crate) use open::{hold_existing, take_shared_lock};
 #[cfg(feature = "fuzzing")]
 pub(crate) use write::insert_record;
 
@@ -114,6 +114,11 @@ impl Database {
         Ok(Self { handle: Arc::new(Handle { core, is_closed: false }) })
     }
 
+    pub(crate) fn open_read_only(builder: DatabaseBuilder) -> Result<Self> {
+        let core = open::open_read_only(builder)?;
+        Ok(Self { handle: Arc::new(Handle { core, is_closed: false }) })
+    }
+
     fn core(&self) -> &Arc<Core> {
         &self.handle.core
     }
@@ -122,6 +127,13 @@ impl Database {
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.core().dir.clone()
+    }
+
+    /// Returns true if the database was [opened for reading
+    /// alone](DatabaseBuilder::open_read_only): whatever would write fails then.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.core().is_read_only
     }
 
     /// Opens the keyspace `name`, and creates it with `options` if it is not there.
@@ -150,10 +162,12 @@ impl Database {
     ///
     /// [`Error::InvalidArgument`] for an empty name or one over 255 bytes, options out of their
     /// bounds, or other partitions than a keyspace that is there has; [`Error::Io`],
-    /// [`Error::WritesStopped`]. After an error nothing was created or changed.
+    /// [`Error::WritesStopped`]; [`Error::ReadOnly`] if the database is open for reading alone and
+    /// it is not there or its options would change. After an error nothing was created or changed.
     ///
     /// [`Error::InvalidArgument`]: crate::Error::InvalidArgument
     /// [`Error::Io`]: crate::Error::Io
+    /// [`Error::ReadOnly`]: crate::Error::ReadOnly
     /// [`Error::WritesStopped`]: crate::Error::WritesStopped
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.keyspaces([name], options)?
@@ -264,7 +278,10 @@ impl Database {
     /// # Errors
     ///
     /// [`Error::Io`](crate::Error::Io);
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the directory is not empty.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the directory is not empty;
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly) if the database is open for reading alone, for
+    /// what its log holds would have to be written to tables first: copy the directory instead,
+    /// which nothing changes meanwhile.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         self.core().checkpoint(path.as_ref())
     }

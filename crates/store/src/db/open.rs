@@ -9,10 +9,14 @@
 //!
 //! A crash at any point leaves a directory that opens: the old log stays until the new manifest
 //! durably says that it is not needed.
+//!
+//! A database that is opened for reading alone shares the lock with other readers, reads the
+//! manifest, opens the tables, replays the log, and keeps what was replayed in memory. It writes
+//! nothing.
 
 use std::{
     collections::{HashMap, HashSet},
-    io::ErrorKind,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
@@ -29,8 +33,8 @@ use super::{
 use crate::{
     error::{Error, Result},
     io::{
-        FileLock, FileSystem, ReadMode, engine::ReadEngine, hold_dir, open_files::OpenFiles, retry,
-        sync_dir,
+        Clock, FileLock, FileSystem, ReadMode, engine::ReadEngine, hold_dir, open_files::OpenFiles,
+        read_only::ReadOnlyFs, retry, sync_dir,
     },
     log::{
         LogRecord, LogWriter, Recovery,
@@ -52,7 +56,7 @@ use crate::{
     version::{
         edit::{Edit, FILE_ID_END},
         levels::{Level, Levels},
-        manifest::{CURRENT_NAME, Manifest, refuse_without_current},
+        manifest::{CURRENT_NAME, Manifest, Recovered, refuse_without_current},
         state::CatalogState,
     },
 };
@@ -70,16 +74,7 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     }
     let mut state = recovered.map(|recovered| recovered.state).unwrap_or_default();
     let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
-    let tables = Arc::new(TableContext {
-        fs: Arc::clone(&fs),
-        files: OpenFiles::new(&*fs, options.open_files_max),
-        dir: dir.clone(),
-        read_mode: options.read_mode,
-        reads: Arc::new(read_engine(&fs, &options)),
-        cache: BlockCache::new(options.memory_budget_bytes / 2),
-        counters: Arc::new(TableCounters::default()),
-        shared: Arc::default(),
-    });
+    let tables = table_context(&fs, &dir, &options);
     let limbo = Arc::default();
     let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &limbo)?;
     state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
@@ -89,42 +84,25 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &limbo)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
-    let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
-    let floor = Some(LogFloor { segment, lsn: recovery.end });
-    let view = MemView {
-        active: Arc::new(following(replayed.last(), floor, &options)),
-        sealed: replayed.into_iter().rev().map(Arc::new).collect(),
-    };
-    let core = Arc::new(Core {
-        mem: Published::new(Arc::new(view), &limbo),
-        mem_change: Mutex::default(),
-        visible: AtomicU64::new(last_seq),
-        write: Mutex::new(WriteState { log, sealed_logs: Vec::new(), next_seq: last_seq + 1 }),
-        queue: Mutex::default(),
-        log_floor: AtomicU64::new(state.log_floor),
-        old_logs: Mutex::default(),
-        limbo,
-        catalog: Mutex::new(Catalog { state, manifest, keyspaces }),
-        trees: Mutex::new(trees),
-        next_tree: AtomicU32::new(next_tree),
-        functions,
-        snapshots: Snapshots::default(),
-        work: Work::default(),
-        counters: Counters::default(),
-        health: Health::default(),
-        process: Process::default(),
-        stopped: Mutex::default(),
-        unwound: AtomicBool::new(false),
+    let core = assemble(Parts {
+        floor: Some(LogFloor { segment, lsn: recovery.end }),
+        catalog: Catalog { state, manifest, keyspaces },
+        is_read_only: false,
+        trees,
+        replayed,
+        recovery,
+        log,
         next_file,
-        retiring: Mutex::default(),
+        next_tree,
+        limbo,
+        tables,
         lock,
         dir,
+        options,
+        functions,
         fs,
         clock,
-        options,
-        tables,
     });
-    core.counters.replayed_records.store(recovery.records, Ordering::Relaxed);
     // What was replayed may not have been durable: it goes to tables before anything is promised.
     while core.flush_oldest()? {}
     core.forget_old_logs()?;
@@ -134,6 +112,136 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     core.balance_memory();
     core.work.start(&core)?;
     Ok(core)
+}
+
+/// Opens the database that the builder describes for reading alone. Nothing is written, and nothing
+/// can be: the file system refuses it.
+///
+/// The manifest, the tables and the log are read as they are by [`open`]. What was replayed stays in
+/// memory, in memtables that are never flushed. Files that nothing refers to stay, and so does a
+/// torn tail of the log. Without a pool no memtable is flushed, nothing is compacted and no model is
+/// trained.
+pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
+    let DatabaseBuilder { path: dir, options, functions, fs, clock } = builder;
+    let fs: Arc<dyn FileSystem> = Arc::new(ReadOnlyFs(fs));
+    let fs = hold_existing(&fs, &dir)?;
+    let lock = take_shared_lock(&*fs, &dir)?;
+    let Some(Recovered { id, state }) = Manifest::recover(&*fs, &dir)? else {
+        return Err(no_database(&dir));
+    };
+    let tables = table_context(&fs, &dir, &options);
+    let limbo = Arc::default();
+    let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &limbo)?;
+    let (replayed, recovery) = replay(&*fs, &dir, &state, &options)?;
+    let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &limbo)?;
+    let cause = Error::ReadOnly { path: dir.clone() };
+    let header = recovery.next_header(state.identity, FILE_ID_END);
+    let core = assemble(Parts {
+        floor: None,
+        log: LogWriter::read_only(&fs, &dir, header, cause.clone()),
+        next_file: AtomicU64::new(state.next_file),
+        catalog: Catalog { state, manifest: Manifest::read_only(&dir, id, cause), keyspaces },
+        is_read_only: true,
+        trees,
+        replayed,
+        recovery,
+        next_tree,
+        limbo,
+        tables,
+        lock,
+        dir,
+        options,
+        functions,
+        fs,
+        clock,
+    });
+    core.balance_memory();
+    Ok(core)
+}
+
+/// What an opening has found, and what the database goes on with.
+struct Parts {
+    /// Where the log begins that the active memtable needs; none without a log.
+    floor: Option<LogFloor>,
+    catalog: Catalog,
+    is_read_only: bool,
+    trees: Trees,
+    replayed: Vec<Memtable>,
+    recovery: Recovery,
+    log: LogWriter,
+    next_file: AtomicU64,
+    next_tree: TreeId,
+    limbo: Arc<Limbo>,
+    tables: Arc<TableContext>,
+    lock: Box<dyn FileLock>,
+    dir: PathBuf,
+    options: DatabaseOptions,
+    functions: Functions,
+    fs: Arc<dyn FileSystem>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Makes a database of what was found. What was replayed is in its sealed memtables.
+fn assemble(parts: Parts) -> Arc<Core> {
+    let Parts { replayed, catalog, options, limbo, .. } = parts;
+    let state = &catalog.state;
+    let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
+    let log_floor = AtomicU64::new(state.log_floor);
+    let view = MemView {
+        active: Arc::new(following(replayed.last(), parts.floor, &options)),
+        sealed: replayed.into_iter().rev().map(Arc::new).collect(),
+    };
+    let write = WriteState { log: parts.log, sealed_logs: Vec::new(), next_seq: last_seq + 1 };
+    let core = Arc::new(Core {
+        mem: Published::new(Arc::new(view), &limbo),
+        mem_change: Mutex::default(),
+        visible: AtomicU64::new(last_seq),
+        write: Mutex::new(write),
+        queue: Mutex::default(),
+        log_floor,
+        old_logs: Mutex::default(),
+        limbo,
+        catalog: Mutex::new(catalog),
+        trees: Mutex::new(parts.trees),
+        next_tree: AtomicU32::new(parts.next_tree),
+        functions: parts.functions,
+        snapshots: Snapshots::default(),
+        work: Work::default(),
+        counters: Counters::default(),
+        health: Health::default(),
+        process: Process::default(),
+        is_read_only: parts.is_read_only,
+        stopped: Mutex::default(),
+        unwound: AtomicBool::new(false),
+        next_file: parts.next_file,
+        retiring: Mutex::default(),
+        lock: parts.lock,
+        dir: parts.dir,
+        fs: parts.fs,
+        clock: parts.clock,
+        options,
+        tables: parts.tables,
+    });
+    core.counters.replayed_records.store(parts.recovery.records, Ordering::Relaxed);
+    core
+}
+
+/// What all tables of the database share.
+fn table_context(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+    options: &DatabaseOptions,
+) -> Arc<TableContext> {
+    Arc::new(TableContext {
+        fs: Arc::clone(fs),
+        files: OpenFiles::new(&**fs, options.open_files_max),
+        dir: dir.to_owned(),
+        read_mode: options.read_mode,
+        reads: Arc::new(read_engine(fs, options)),
+        cache: BlockCache::new(options.memory_budget_bytes / 2),
+        counters: Arc::new(TableCounters::default()),
+        shared: Arc::default(),
+    })
 }
 
 /// Opens the directory to be held until the database is closed, and creates it if need be, durably.
@@ -224,28 +332,36 @@ fn no_database(dir: &Path) -> Error {
     Error::InvalidArgument(format!("there is no database in {}", dir.display()).into())
 }
 
-/// Takes the lock, or says who has it.
+/// Takes the lock of a database that is written to, or says what holds it.
 pub(crate) fn take_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileLock>> {
     let path = dir.join(LOCK_NAME);
     let program = std::env::args_os().next().unwrap_or_default();
     let program = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
     let holder = format!("process {} ({program})", std::process::id());
-    fs.lock(&path, &holder).map_err(|error| {
-        if error.kind() != ErrorKind::WouldBlock {
-            return Error::io("lock", &path, error);
-        }
-        if let Some(holder) = error.get_ref() {
-            return Error::Locked { path: path.clone(), holder: holder.to_string() };
-        }
-        let mut text = [0; 256];
-        let read = fs
-            .open(&path, ReadMode::Buffered)
-            .and_then(|file| file.read_at(&mut text, 0))
-            .unwrap_or(0);
-        let holder = String::from_utf8_lossy(&text[..read]).trim().to_owned();
-        let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
-        Error::Locked { path: path.clone(), holder }
-    })
+    fs.lock(&path, &holder).map_err(|error| describe_unlocked(fs, path, error, ""))
+}
+
+/// Takes the lock of a database that is only read, or says what writes to it. Nothing is written.
+pub(crate) fn take_shared_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileLock>> {
+    let path = dir.join(LOCK_NAME);
+    fs.lock_shared(&path)
+        .map_err(|error| describe_unlocked(fs, path, error, ", which has it open for writing"))
+}
+
+/// What to say of a lock that was not to be had; `and` follows what the lock file says.
+fn describe_unlocked(fs: &dyn FileSystem, path: PathBuf, error: io::Error, and: &str) -> Error {
+    if error.kind() != ErrorKind::WouldBlock {
+        return Error::io("lock", &path, error);
+    }
+    if let Some(holder) = error.get_ref() {
+        return Error::Locked { path, holder: holder.to_string() };
+    }
+    let mut text = [0; 256];
+    let read =
+        fs.open(&path, ReadMode::Buffered).and_then(|file| file.read_at(&mut text, 0)).unwrap_or(0);
+    let holder = String::from_utf8_lossy(&text[..read]).trim().to_owned();
+    let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
+    Error::Locked { path, holder: format!("{holder}{and}") }
 }
 
 type Keyspaces = HashMap<Arc<str>, Arc<KeyspaceInner>>;

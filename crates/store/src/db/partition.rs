@@ -44,8 +44,8 @@ impl Core {
         inner: &KeyspaceInner,
         names: &[&[u8]],
     ) -> Result<Vec<Arc<Tree>>> {
+        self.check_writable()?;
         names.iter().try_for_each(|name| Router::check_name(name))?;
-        self.check_process()?;
         let mut state = self.lock_write();
         self.check_running()?;
         if inner.dropped.load(Ordering::Acquire) {
@@ -127,6 +127,7 @@ impl Core {
         inner: &Arc<KeyspaceInner>,
         names: &[&[u8]],
     ) -> Result<usize> {
+        self.check_writable()?;
         let before = inner.tree.get().partition_map();
         if names.iter().all(|name| before.get(name).is_none()) {
             return inner.check_live().map(|()| 0);

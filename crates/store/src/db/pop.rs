@@ -73,6 +73,7 @@ impl Keyspace {
         &self,
         mut next: impl FnMut(&mut Iter) -> Option<Result<(Slice, Slice)>>,
     ) -> Result<Option<(Slice, Slice)>> {
+        self.core().check_writable()?;
         let (claim, value) = {
             let mut claims = self.inner.claims.lock();
             // Made under the lock: who claimed a key and has let go of it has removed it by now.

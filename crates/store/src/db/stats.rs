@@ -11,6 +11,10 @@ use crate::{error::Corruption, io::ReadEngineKind, version::levels::Levels};
 pub struct Stats {
     /// Every keyspace, by name.
     pub keyspaces: Vec<KeyspaceStats>,
+    /// True if the database is [open for reading
+    /// alone](crate::DatabaseBuilder::open_read_only). `writes_stopped` is false then, and
+    /// `write_failure` none: nothing has failed.
+    pub is_read_only: bool,
     /// The number of the last visible write.
     pub sequence_number: u64,
     /// Live snapshots; an iterator over several partitions counts as one.
@@ -183,6 +187,7 @@ impl Core {
         Stats {
             pinned_bytes: keyspaces.iter().map(|keyspace| keyspace.pinned_bytes).sum(),
             keyspaces,
+            is_read_only: self.is_read_only,
             sequence_number: self.visible_seq(),
             snapshots: self.snapshots.count() as u64,
             memtable_bytes: view.bytes(),
@@ -216,7 +221,7 @@ impl Core {
             no_directory_sync: !has_directory_sync,
             failure: self.work.failure().map(|error| error.to_string()),
             write_failure: self.write_failure().map(|error| error.to_string()),
-            writes_stopped: self.check_running().is_err(),
+            writes_stopped: !self.is_read_only && self.check_running().is_err(),
             failed_writes: get(&self.health.failed_writes),
             failed_syncs: get(&self.health.failed_syncs),
             failed_reads: get(&tables.failed_reads),

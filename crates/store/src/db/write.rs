@@ -74,7 +74,7 @@ impl Core {
         durability: PersistMode,
     ) -> Arc<Pending> {
         let bytes = record.len();
-        let refused = self.check_process().err();
+        let refused = self.check_writable().err();
         let is_queued = refused.is_none();
         let pending = Arc::new(Pending {
             record: Mutex::new(Some(record)),
@@ -250,7 +250,7 @@ impl Core {
     /// Makes everything written so far survive what `mode` says. Writers go on while the disk is
     /// waited for.
     pub(crate) fn persist(&self, mode: PersistMode) -> Result<()> {
-        self.check_process()?;
+        self.check_writable()?;
         let mut state = self.lock_write();
         self.check_running()?;
         if mode == PersistMode::Buffer {

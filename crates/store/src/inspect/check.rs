@@ -15,7 +15,7 @@ use super::{
     table::{WalkedEntry, context, walk_block},
 };
 use crate::{
-    db::{hold_existing, take_lock},
+    db::{hold_existing, take_shared_lock},
     error::{Error, Result},
     io::FileSystem,
     log::{
@@ -58,7 +58,7 @@ pub(super) fn check(
     if !paths.iter().any(|path| is_of_database(path)) {
         return Err(no_database());
     }
-    let _lock = take_lock(&**fs, dir)?;
+    let _lock = take_shared_lock(&**fs, dir)?;
     let bytes_total = paths.iter().filter_map(|path| file_bytes(&**fs, path).ok()).sum();
     let mut checker = Checker {
         fs,

@@ -136,11 +136,12 @@ impl Inspector {
 
     /// Reads every byte of the database in `dir` and verifies it: checksums, the order of keys,
     /// what tables and manifest state, every key through its index and its filter, large values,
-    /// and the log. Takes the database's lock meanwhile, and changes nothing.
+    /// and the log. Keeps writers out meanwhile, as
+    /// [`open_read_only`](crate::DatabaseBuilder::open_read_only) does, and writes nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`](crate::Error::Locked) if the database is open,
+    /// [`Error::Locked`](crate::Error::Locked) if the database is open for writing,
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is none. Damage, and
     /// files that cannot be read, are part of the report.
     pub fn check(&self, dir: impl AsRef<Path>, on_progress: OnProgress<'_>) -> Result<CheckReport> {

@@ -15,6 +15,7 @@ pub(crate) mod engine;
 pub(crate) mod open_files;
 mod pool;
 pub mod queue;
+pub(crate) mod read_only;
 #[cfg(feature = "sim")]
 pub mod sim;
 #[cfg(unix)]
@@ -113,11 +114,13 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
         None
     }
     /// Takes a lock that keeps [`FileSystem::lock`] of `path` out and that several may hold, and
-    /// writes nothing: the file need not be there. `Err(WouldBlock)` if a writer holds it.
+    /// writes nothing: the file need not be there, and neither it nor its directory need be
+    /// writable. `Err(WouldBlock)` if a writer holds it; the file says which.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] if this file system has no such lock.
+    /// [`ErrorKind::Unsupported`] (the default) if this file system has no such lock. Then nothing
+    /// is opened for reading alone, or checked.
     fn lock_shared(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
         let _ = path;
         Err(ErrorKind::Unsupported.into())
@@ -137,8 +140,11 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
 /// What a refused lock says if this very process holds it.
 pub(crate) const LOCKED_BY_THIS_PROCESS: &str = "this process";
 
-/// What a refused lock says if those who hold it only read.
-pub(crate) const LOCKED_BY_READERS: &str = "a process that only reads";
+/// What a refused lock says if its holders only read, and this process is none of them.
+pub(crate) const LOCKED_BY_READERS: &str = "processes that only read";
+
+/// What a refused lock says if its holders only read, and this very process is one of them.
+pub(crate) const LOCKED_BY_OWN_READERS: &str = "this process, which only reads";
 
 /// A held lock; released when dropped.
 pub trait FileLock: Send + Sync {

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    io::{FileSystem, WritableFile, retry, write_all},
+    io::{FileSystem, WritableFile, read_only::NoFile, retry, write_all},
     types::FileId,
 };
 
@@ -99,8 +99,31 @@ impl LogWriter {
         let path = segment_path(dir, header.id);
         let mut file = retry("create", &path, || fs.create(&path))?;
         write_all(file.as_mut(), &path, &header.encode())?;
+        Ok(Self::on(file, fs, dir, header, State::Usable))
+    }
+
+    /// Stands for the log's newest segment in a database that is open for reading alone: there is
+    /// no file, and nothing is taken.
+    pub(crate) fn read_only(
+        fs: &Arc<dyn FileSystem>,
+        dir: &Path,
+        header: SegmentHeader,
+        cause: Error,
+    ) -> Self {
+        Self::on(Box::new(NoFile), fs, dir, header, State::SyncFailed(cause))
+    }
+
+    /// A writer whose segment has its header and nothing more.
+    fn on(
+        file: Box<dyn WritableFile>,
+        fs: &Arc<dyn FileSystem>,
+        dir: &Path,
+        header: SegmentHeader,
+        state: State,
+    ) -> Self {
+        let path = segment_path(dir, header.id);
         let end = SEGMENT_HEADER_BYTES as u64;
-        Ok(Self {
+        Self {
             syncs: Arc::new(Syncs::new(
                 Arc::clone(fs),
                 dir.to_owned(),
@@ -113,7 +136,7 @@ impl LogWriter {
             file,
             header,
             seed: FrameSeed::new(header.identity, header.id),
-            state: State::Usable,
+            state,
             end,
             staged_end: end,
             buffer: Vec::new(),
@@ -123,7 +146,7 @@ impl LogWriter {
             name_synced: false,
             durable: header.synced,
             claimed: header.synced,
-        })
+        }
     }
 
     /// Creates the next segment, which continues this one at its last acknowledged record. Records

@@ -23,7 +23,10 @@ use super::{
 };
 use crate::{
     error::{Error, NO_FILE, Result},
-    io::{FileSystem, ReadMode, WritableFile, read_exact_at, retry, sync_dir, write_all},
+    io::{
+        FileSystem, ReadMode, WritableFile, read_exact_at, read_only::NoFile, retry, sync_dir,
+        write_all,
+    },
     log::{
         frame::{FrameHeader, FrameSeed, PAYLOAD_BYTES_MAX},
         reader::{FrameRead, FrameReader},
@@ -118,6 +121,21 @@ impl Manifest {
             undecided: false,
             has_dir_sync,
         })
+    }
+
+    /// The manifest `id` of a database that is open for reading alone: it takes no records.
+    pub(crate) fn read_only(dir: &Path, id: FileId, cause: Error) -> Self {
+        Self {
+            path: manifest_path(dir, id),
+            file: Box::new(NoFile),
+            seed: FrameSeed::new(0, id),
+            snapshot_bytes: 0,
+            bytes: 0,
+            durable_bytes: 0,
+            broken: Some(cause),
+            undecided: false,
+            has_dir_sync: true,
+        }
     }
 
     /// Appends one record and makes it durable.

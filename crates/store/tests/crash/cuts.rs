@@ -40,8 +40,9 @@ fn stop_of(fs: &SimFs, what: &str, error: &Error) -> Stop {
     if fs.is_dead() { Stop::PowerOff } else { Stop::Broken(format!("{what} failed: {error}")) }
 }
 
-/// Opens the database after `event`, looks at its state, and does steps, until the power goes or
-/// there were enough. `event` becomes [`Event::Nothing`] once the state was found right.
+/// Opens the database after `event`, looks at its state, which was the same to one that only read,
+/// and does steps, until the power goes or there were enough. `event` becomes [`Event::Nothing`]
+/// once the state was found right.
 fn live(
     program: &mut Program,
     history: &mut History,
@@ -49,11 +50,17 @@ fn live(
     event: &mut Event,
 ) -> Result<(), Stop> {
     let fs = program.fs.clone();
+    let read = program.read_alone();
     program.open().map_err(|error| stop_of(&fs, "opening", &error))?;
+    let read = read.map_err(|error| stop_of(&fs, "opening for reading alone", &error))?;
     match program.verify(*event) {
         Ok(Ok(())) => *event = Event::Nothing,
         Ok(Err(broken)) => return Err(Stop::Broken(broken)),
         Err(error) => return Err(stop_of(&fs, "reading", &error)),
+    }
+    let found = program.read_all().map_err(|error| stop_of(&fs, "reading", &error))?;
+    if read.is_some_and(|read| read != found) {
+        return Err(Stop::Broken("one that only read saw something else".to_owned()));
     }
     for _ in 0..steps {
         do_step(program, &history.step())?;

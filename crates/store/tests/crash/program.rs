@@ -4,8 +4,8 @@
 use std::{ops::Bound, path::PathBuf, sync::Arc};
 
 use rhumb::{
-    Compression, Database, Error, IndexKind, Keyspace, KeyspaceOptions, MemtableKind, Partitioning,
-    PersistMode, Snapshot, StringCoding, TableOptions, Training,
+    Compression, Database, DatabaseBuilder, Error, IndexKind, Keyspace, KeyspaceOptions,
+    MemtableKind, Partitioning, PersistMode, Snapshot, StringCoding, TableOptions, Training,
     io::{
         ReadMode,
         sim::{CallKind, SimClock, SimFs, SimRng},
@@ -164,6 +164,10 @@ impl Program {
     }
 
     fn open_at(&self, path: PathBuf) -> Result<Database, Error> {
+        self.builder(path).open()
+    }
+
+    fn builder(&self, path: PathBuf) -> DatabaseBuilder {
         let settings = &self.settings;
         Database::builder(path)
             .file_system(Arc::new(self.fs.clone()))
@@ -176,7 +180,26 @@ impl Program {
             .background_threads(settings.background_threads)
             .read_mode(settings.read_mode)
             .durability(settings.durability)
-            .open()
+    }
+
+    /// What the database holds, read without writing anything; none if there is no database.
+    pub(crate) fn read_alone(&self) -> Result<Option<Model>, Error> {
+        let changes = self.fs.counts().changes;
+        let db = match self.builder(self.path()).open_read_only() {
+            Ok(db) => db,
+            Err(Error::InvalidArgument(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut model = Model::default();
+        for (keyspace, entries) in model.iter_mut().enumerate() {
+            let name = self.keyspace_name(keyspace);
+            if db.has_keyspace(&name) {
+                *entries = read_keyspace(&db.keyspace(&name, KeyspaceOptions::default())?)?;
+            }
+        }
+        drop(db);
+        assert_eq!(self.fs.counts().changes, changes, "reading alone changed something");
+        Ok(Some(model))
     }
 
     /// Opens the database.

@@ -1,6 +1,7 @@
 //! What happens to a database whose directory is not left alone: it is renamed, another database
 //! takes its name, the process changes its own directory, files are removed, a second process tries
-//! to open it, and on a simulated disk the power goes as well.
+//! to open it, and on a simulated disk the power goes as well. Before every opening for writing it is
+//! opened for reading alone, which reads the same and writes nothing.
 //!
 //! The rule: nothing that was acknowledged is lost while calls say `Ok`, or an error says which
 //! file.
@@ -10,6 +11,7 @@
 //! - `RHUMB_SEED=n` runs one seed alone.
 
 mod faults;
+mod read_only;
 mod real;
 mod scenes;
 mod simulated;
@@ -63,12 +65,38 @@ fn contents(keyspace: &Keyspace) -> Result<Model, Error> {
     pairs.collect()
 }
 
+/// Opens a database for reading alone and then for writing: fails if the two differ, or if the
+/// first changes `look`.
+fn open_both<L: PartialEq>(
+    builder: impl Fn() -> DatabaseBuilder,
+    look: impl Fn() -> L,
+) -> Result<(Database, Keyspace), Error> {
+    let before = look();
+    // The handles are gone before it is opened for writing.
+    let read = builder().open_read_only().map(|db| match db.has_keyspace("k") {
+        true => contents(&keyspace(&db)),
+        false => Ok(Model::new()),
+    });
+    assert!(look() == before, "opening for reading alone changed something");
+    let db = builder().open()?;
+    let keyspace = keyspace(&db);
+    let there = contents(&keyspace)?;
+    match read {
+        Ok(read) => assert_eq!(read?, there, "for reading alone, and for writing"),
+        Err(Error::InvalidArgument(_)) if there.is_empty() => {}
+        Err(error) => panic!("it can be written and not read: {error}"),
+    }
+    Ok((db, keyspace))
+}
+
 /// Fails unless the error is one that says which file it is about.
 fn names_a_file(error: &Error) -> Result<(), String> {
     let path = match error {
         Error::Io(failure) => &failure.path,
         Error::Corrupt(damage) => &damage.path,
-        Error::Locked { path, .. } | Error::Unsupported { path, .. } => path,
+        Error::Locked { path, .. } | Error::Unsupported { path, .. } | Error::ReadOnly { path } => {
+            path
+        }
         Error::WritesStopped(cause) => return names_a_file(cause),
         other => return Err(format!("names no file: {other}")),
     };

@@ -7,7 +7,10 @@ use std::{
 
 use rhumb::{Database, Error, Keyspace, PersistMode, inspect::Inspector, io::sim::SimRng};
 
-use super::{KEYS, Model, contents, key, keyspace, names_a_file, scenes, seeds, small, value};
+use super::{
+    KEYS, Model, contents, key, keyspace, names_a_file, open_both, read_only, scenes, seeds, small,
+    value,
+};
 
 /// Steps of a history.
 const STEPS: usize = 30;
@@ -33,9 +36,8 @@ impl World {
             Ok(below) if self.rng.chance(1, 2) => below.to_owned(),
             _ => self.place.clone(),
         };
-        let db = small(Database::builder(dir)).open()?;
-        let keyspace = keyspace(&db);
-        self.open = Some((db, keyspace));
+        let look = || read_only::look(&self.place);
+        self.open = Some(open_both(|| small(Database::builder(&dir)), look)?);
         Ok(())
     }
 

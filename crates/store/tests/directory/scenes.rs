@@ -142,9 +142,13 @@ fn a_missing_file_is_damage() {
         let report = Inspector::new().check(&image, &mut |_, _| {}).unwrap();
         let name = needed.to_str().unwrap();
         assert!(report.problems.iter().any(|problem| problem.to_string().contains(name)), "{name}");
-        for create in [true, false] {
-            let builder = Database::builder(&image).create_if_missing(create);
-            let error = builder.open().map(drop).unwrap_err();
+        for create in [None, Some(true), Some(false)] {
+            let builder = Database::builder(&image);
+            let opened = match create {
+                None => builder.open_read_only(),
+                Some(create) => builder.create_if_missing(create).open(),
+            };
+            let error = opened.map(drop).unwrap_err();
             assert!(error.is_corruption() && error.to_string().contains(name), "{error}");
         }
         kinds.push(needed);

@@ -15,7 +15,7 @@ use rhumb::{
     },
 };
 
-use super::{KEYS, Model, contents, key, keyspace, names_a_file, seeds, small, value};
+use super::{KEYS, Model, contents, key, keyspace, names_a_file, open_both, seeds, small, value};
 
 /// Where the databases are.
 const HOME: &str = "/data";
@@ -69,9 +69,14 @@ impl World {
     }
 
     fn database(&self, dir: &Path) -> Result<(Database, Keyspace), Error> {
-        let db = small(Database::builder(dir)).file_system((self.door)(&self.fs)).open()?;
-        let keyspace = keyspace(&db);
-        Ok((db, keyspace))
+        let builder = || small(Database::builder(dir)).file_system((self.door)(&self.fs));
+        if self.open.is_some() {
+            // Another one, or a second opener: what is open here would be in the way.
+            let db = builder().open()?;
+            let keyspace = keyspace(&db);
+            return Ok((db, keyspace));
+        }
+        open_both(builder, || self.fs.counts().changes)
     }
 
     /// Everything acknowledged is durable.
@@ -273,6 +278,9 @@ impl FileSystem for ByPath {
     }
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>> {
         self.0.lock(path, holder)
+    }
+    fn lock_shared(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.0.lock_shared(path)
     }
 }
 

@@ -19,6 +19,7 @@ pub enum CallKind {
     HardLink,
     SyncDir,
     Lock,
+    LockShared,
     Write,
     Truncate,
     SyncData,
@@ -29,7 +30,7 @@ pub enum CallKind {
 
 impl CallKind {
     /// Every kind, in declaration order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::CreateDir,
         Self::Create,
         Self::Open,
@@ -39,6 +40,7 @@ impl CallKind {
         Self::HardLink,
         Self::SyncDir,
         Self::Lock,
+        Self::LockShared,
         Self::Write,
         Self::Truncate,
         Self::SyncData,
@@ -50,7 +52,7 @@ impl CallKind {
     /// Whether the call can alter what a power cut leaves behind.
     #[must_use]
     pub fn is_change(self) -> bool {
-        !matches!(self, Self::Open | Self::List | Self::Read | Self::Len)
+        !matches!(self, Self::Open | Self::List | Self::LockShared | Self::Read | Self::Len)
     }
 
     /// Whether the call reads or writes bytes, and so can be short.

@@ -314,7 +314,9 @@ impl FileSystem for SimFs {
         };
         let ids = vec![state.locate(path)?.0.id, file.id];
         if !state.try_lock(&ids, false) {
-            return Err(ErrorKind::WouldBlock.into());
+            let is_read = state.has_readers(&ids);
+            let readers = io::Error::new(ErrorKind::WouldBlock, super::LOCKED_BY_READERS);
+            return Err(if is_read { readers } else { ErrorKind::WouldBlock.into() });
         }
         let mut content = file.state.lock();
         content.change(Change::Truncate { len: 0 });
@@ -330,7 +332,7 @@ impl FileSystem for SimFs {
 
     fn lock_shared(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
         let mut state = self.state();
-        state.begin(CallKind::Lock, path)?;
+        state.begin(CallKind::LockShared, path)?;
         let mut ids = vec![state.locate(path)?.0.id];
         ids.extend(state.file(path).ok().map(|file| file.id));
         if !state.try_lock(&ids, true) {

@@ -420,6 +420,11 @@ impl State {
         true
     }
 
+    /// Returns true if readers hold a lock of any of `ids`.
+    pub(super) fn has_readers(&self, ids: &[u64]) -> bool {
+        ids.iter().any(|id| matches!(self.locked.get(id), Some(Some(_))))
+    }
+
     /// Gives back one lock of each of `ids`.
     pub(super) fn unlock(&mut self, ids: &[u64]) {
         for id in ids {

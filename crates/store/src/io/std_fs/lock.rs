@@ -20,13 +20,20 @@ use rustix::{
 };
 
 use super::{
-    super::{FileLock, LOCKED_BY_READERS, LOCKED_BY_THIS_PROCESS},
+    super::{FileLock, LOCKED_BY_OWN_READERS, LOCKED_BY_READERS, LOCKED_BY_THIS_PROCESS},
     paths::{FilePlace, Identity, identity, openat, reopen_dir},
 };
 
-/// The directories that this process has locked for writing: so a second opener is told that it is
-/// the same process.
-static HELD: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
+/// The directories that this process has locked, and what for: so a second opener is told that it
+/// is the same process.
+static HELD: Mutex<Vec<(Identity, Use)>> = Mutex::new(Vec::new());
+
+/// What a directory is locked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Writing,
+    Reading,
+}
 
 /// The operating system releases the locks when the files are closed.
 pub(super) struct StdLock {
@@ -35,7 +42,7 @@ pub(super) struct StdLock {
     _file: Option<File>,
     _dir: OwnedFd,
     /// What is to be taken out of [`HELD`].
-    held: Option<Identity>,
+    held: (Identity, Use),
 }
 
 impl StdLock {
@@ -53,16 +60,23 @@ impl StdLock {
         }
         file.set_len(0)?;
         file.write_all(holder.as_bytes())?;
-        HELD.lock().push(id);
-        Ok(Self { place: Some(place), _file: Some(file), _dir: own, held: Some(id) })
+        Ok(Self { place: Some(place), _file: Some(file), _dir: own, held: hold(id, Use::Writing) })
     }
 
     /// Keeps writers out of `dir`, whose lock file is `name`; other readers are let in.
+    ///
+    /// Nothing is written, and both are opened for reading alone, which is all that a lock needs: a
+    /// read-only file system and a directory of somebody else will do. There need be no lock file,
+    /// and where the directory is locked the lock file may be one that this process may not open.
+    /// Without either lock it would be unknown if somebody writes, and that is refused, but for a
+    /// file system that locks nothing at all: no writer opens a database there.
     pub(super) fn shared(dir: Arc<OwnedFd>, name: &Path) -> io::Result<Self> {
-        let (own, _) = lock_dir(&dir, FlockOperation::NonBlockingLockShared)?;
+        let (own, is_locked) = lock_dir(&dir, FlockOperation::NonBlockingLockShared)?;
+        let id = identity(&rustix::fs::fstat(&own)?);
         let file = match openat(&dir, name, OFlags::RDONLY) {
             Ok(file) => Some(File::from(file)),
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => None,
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            Err(e) if e.kind() == ErrorKind::PermissionDenied && is_locked => None,
             Err(e) => return Err(e),
         };
         if let Some(file) = &file {
@@ -70,12 +84,17 @@ impl StdLock {
             // can be.
             let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
             if let Err(error @ Errno::WOULDBLOCK) = locked {
-                let id = identity(&rustix::fs::fstat(&own)?);
                 return Err(refusal(error, file, id));
             }
         }
-        Ok(Self { place: None, _file: file, _dir: own, held: None })
+        Ok(Self { place: None, _file: file, _dir: own, held: hold(id, Use::Reading) })
     }
+}
+
+/// Notes what this process holds.
+fn hold(id: Identity, how: Use) -> (Identity, Use) {
+    HELD.lock().push((id, how));
+    (id, how)
 }
 
 /// Locks a directory; says whether its file system can. The lock belongs to the descriptor that is
@@ -98,12 +117,14 @@ fn refusal(error: Errno, file: impl AsFd, id: Identity) -> io::Error {
     if error != Errno::WOULDBLOCK {
         return error.into();
     }
-    if HELD.lock().contains(&id) {
+    let holds = |how| HELD.lock().contains(&(id, how));
+    if holds(Use::Writing) {
         return io::Error::new(ErrorKind::WouldBlock, LOCKED_BY_THIS_PROCESS);
     }
     // Where readers are let in, the holders are readers; the lock goes with the descriptor.
     if rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok() {
-        return io::Error::new(ErrorKind::WouldBlock, LOCKED_BY_READERS);
+        let readers = if holds(Use::Reading) { LOCKED_BY_OWN_READERS } else { LOCKED_BY_READERS };
+        return io::Error::new(ErrorKind::WouldBlock, readers);
     }
     ErrorKind::WouldBlock.into()
 }
@@ -116,9 +137,8 @@ impl FileLock for StdLock {
 
 impl Drop for StdLock {
     fn drop(&mut self) {
-        let Some(id) = self.held else { return };
         let mut held = HELD.lock();
-        if let Some(at) = held.iter().position(|other| *other == id) {
+        if let Some(at) = held.iter().position(|other| *other == self.held) {
             held.swap_remove(at);
         }
     }
