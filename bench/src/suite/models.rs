@@ -114,7 +114,7 @@ impl Measured<'_> {
     fn open(&self, directory: &Path, memory: u64, mode: ReadMode) -> Result<(Database, Keyspace)> {
         let db = Database::builder(directory)
             .memory_budget_bytes(memory)
-            .memtable_bytes(self.options.memtable << 20)
+            .memtable_bytes(self.options.memtable)
             .read_mode(mode)
             .open()?;
         let table = TableOptions {

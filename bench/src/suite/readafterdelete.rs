@@ -75,7 +75,7 @@ pub fn run(
     };
     let tuning = Tuning {
         cache_bytes: options.cache.map_or(CACHE_BYTES, |mebibytes| mebibytes << 20),
-        memtable_bytes: options.memtable << 20,
+        memtable_bytes: options.memtable,
         direct: false,
         compression: options.compression,
         block_bytes: options.block_size,

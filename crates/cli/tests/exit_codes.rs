@@ -62,6 +62,10 @@ const CODES: [(i32, &[&str]); 47] = [
     (64, &["bench", "engine", "--data", "frobnicate", "--quick"]),
     (64, &["bench", "engine", "--subjects", "frobnicate"]),
     (64, &["bench", "engine", "--value-size", "1"]),
+    (64, &["bench", "engine", "--memtable", "64"]),
+    (64, &["bench", "engine", "--memtable", "many"]),
+    (64, &["bench", "engine", "--cache", "512"]),
+    (64, &["bench", "engine", "--block-size", "1"]),
     (64, &["bench", "ycsb", "--cache-share", "2"]),
     (64, &["bench", "index", "--preset", "frobnicate"]),
 ];

@@ -34,3 +34,39 @@ impl Bench {
         Ok(rhumb_bench::cli::run(self.suite)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// The harness reads sizes by a reader of its own.
+    #[test]
+    fn sizes_mean_the_same_as_in_other_commands() {
+        let texts = [
+            "0",
+            "1",
+            "4096",
+            "64K",
+            "64k",
+            "64KB",
+            "64KiB",
+            "1m",
+            "1G",
+            "2TiB",
+            " 5M ",
+            "5 M",
+            "",
+            "B",
+            "KiB",
+            "-1",
+            "+1",
+            "1.5G",
+            "64X",
+            "16777216T",
+            "18446744073709551615",
+            "1e3",
+        ];
+        for text in texts {
+            let here = rhumb_bench::options::parse_size(text);
+            assert_eq!(here, rhumb_server::parse_size(text), "{text:?}");
+        }
+    }
+}
