@@ -49,7 +49,7 @@ Exit codes:
   2   the database is damaged (check, and any command that met the damage)
   3   anything else failed: the message on the standard error says what to do
   64  the command line is wrong
-  130 ended by Ctrl-C or SIGTERM (load: the message says what is stored)
+  130 ended by Ctrl-C or SIGTERM (where a command takes long: the message says how far it came)
 
 docs/shell.md has the formats of input and output, sizes, and all of this in full.";
 

@@ -1,5 +1,7 @@
 //! `check`: reads and verifies every byte of a database.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use clap::Args;
 use rhumb::inspect::{CheckReport, Inspector, Problem};
 use serde_json::{Value as Json, json};
@@ -7,6 +9,7 @@ use serde_json::{Value as Json, json};
 use super::open::DatabaseArg;
 use crate::{
     failure::{Failure, Outcome},
+    interrupt::Interrupt,
     keys::with_path,
     output::{self, Output, Progress, counted, grouped},
 };
@@ -37,11 +40,28 @@ impl Check {
     /// Runs the command.
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
         self.database.require()?;
-        let mut progress = Progress::in_bytes("checking");
-        let report = Inspector::new().check(&self.database.db, &mut |done, total| {
-            progress.update_bytes(done, total);
-        })?;
-        progress.finish();
+        let (path, interrupt) = (self.database.db.clone(), Interrupt::listen()?);
+        let progress = Arc::new(Mutex::new((Progress::in_bytes("checking"), 0, 0)));
+        let seen = Arc::clone(&progress);
+        let Some(report) = interrupt.or(move || {
+            Inspector::new().check(path, &mut |done, total| {
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.0.update_bytes(done, total);
+                (seen.1, seen.2) = (done, total);
+            })
+        })?
+        else {
+            let mut seen = progress.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.0.finish();
+            return Err(Failure::Interrupted(format!(
+                "interrupted: read {} of {}; whether {} is sound is not known",
+                output::bytes(seen.1),
+                output::bytes(seen.2),
+                self.database.db.display()
+            )));
+        };
+        drop(progress);
+        let report = report?;
         let printed = if self.json { out.json(&to_json(&report)) } else { print(&report, out) };
         if report.is_sound() {
             return printed;

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::open::{DatabaseArg, KeyspaceArg};
 use crate::{
     failure::{Failure, Outcome},
+    interrupt::Interrupt,
     output::{self, Output, Progress},
 };
 
@@ -37,9 +38,21 @@ impl Compact {
         let (db, keyspace) = self.target.open()?;
         let directory = &self.target.database.db;
         let before = directory_bytes(directory);
+        let interrupt = Interrupt::listen()?;
         let mut progress = Progress::new("compacting", None, false);
-        keyspace.compact()?;
-        drop((keyspace, db));
+        let Some(done) = interrupt.or(move || {
+            let done = keyspace.compact();
+            drop((keyspace, db));
+            done
+        })?
+        else {
+            return Err(Failure::Interrupted(format!(
+                "interrupted: no entry of {} is lost; what was rewritten so far stays, and `rhumb \
+                 compact` does the rest",
+                self.target.keyspace
+            )));
+        };
+        done?;
         let time = progress.finish();
         let after = directory_bytes(directory);
         if self.json {
@@ -94,7 +107,14 @@ impl Checkpoint {
     /// Runs the command.
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
         let db = self.database.open()?;
-        db.checkpoint(&self.to)?;
+        let (interrupt, to) = (Interrupt::listen()?, self.to.clone());
+        let Some(done) = interrupt.or(move || db.checkpoint(to))? else {
+            return Err(Failure::Interrupted(format!(
+                "interrupted: {} is not whole: remove it; the database itself is as it was",
+                self.to.display()
+            )));
+        };
+        done?;
         out.line(format!("checkpoint of {} at {}", self.database.db.display(), self.to.display()))
     }
 }

@@ -39,8 +39,8 @@ pub(crate) struct KeyspaceArg {
 }
 
 impl DatabaseArg {
-    /// Opens a database that is there, for reading alone: nothing is written to its directory, which
-    /// may be one that cannot be written to.
+    /// Opens a database that is there, for reading alone: nothing is written to its directory,
+    /// which may be one that cannot be written to.
     pub(crate) fn open_read_only(&self) -> Outcome<Database> {
         self.require()?;
         Ok(self.builder().open_read_only()?)
@@ -79,9 +79,7 @@ fn require_directory(path: &Path) -> Outcome {
             return Err(Failure::failed(format!("cannot look at {}: {error}", path.display())));
         }
     };
-    Err(Failure::failed(format!(
-        "{why}: name another with --db, or make it with `rhumb load`"
-    )))
+    Err(Failure::failed(format!("{why}: name another with --db, or make it with `rhumb load`")))
 }
 
 impl KeyspaceArg {

@@ -10,8 +10,9 @@ use super::open::KeyspaceArg;
 use crate::{
     failure::{Failure, Outcome},
     input::dump,
+    interrupt::Interrupt,
     keys::{EntryPrinter, Form, KeyFlags},
-    output::{Output, Progress},
+    output::{Output, Progress, counted},
 };
 
 /// Entries between two looks at the clock.
@@ -171,16 +172,52 @@ impl Count {
     /// Runs the command.
     pub(crate) fn run(self, out: &mut Output) -> Outcome {
         let (_db, keyspace) = self.target.open_read_only()?;
-        let mut progress = Progress::new("counting", None, false);
-        let mut count = 0_u64;
-        for entry in self.selection.entries(&keyspace, self.keys.key_form())? {
-            entry?;
-            count += 1;
-            if count.is_multiple_of(ENTRIES_PER_UPDATE) {
-                progress.update(count, 0);
-            }
-        }
-        progress.finish();
+        let interrupt = Interrupt::listen()?;
+        let entries = self.selection.entries(&keyspace, self.keys.key_form())?;
+        let count = count_entries(entries, &interrupt)?;
         if self.json { out.json(&json!({ "count": count })) } else { out.line(count) }
+    }
+}
+
+/// Counts entries until a signal comes.
+fn count_entries(entries: Entries, interrupt: &Interrupt) -> Outcome<u64> {
+    let mut progress = Progress::new("counting", None, false);
+    let mut count = 0_u64;
+    for entry in entries {
+        if interrupt.has_come() {
+            let so_far = counted(count, "entry");
+            return Err(Failure::Interrupted(format!("interrupted: {so_far} so far, and more")));
+        }
+        entry?;
+        count += 1;
+        if count.is_multiple_of(ENTRIES_PER_UPDATE) {
+            progress.update(count, 0);
+        }
+    }
+    progress.finish();
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_ends_a_count_and_says_how_far_it_came() {
+        let interrupt = Interrupt::default();
+        let entries = |come_at: u64| -> Entries {
+            let interrupt = interrupt.clone();
+            let entries = (0..10).map(move |n| {
+                if n == come_at {
+                    interrupt.come();
+                }
+                Ok((Slice::from(&b"k"[..]), Slice::from(&b"v"[..])))
+            });
+            Box::new(entries)
+        };
+        assert_eq!(count_entries(entries(99), &interrupt).unwrap(), 10);
+        let Err(failure) = count_entries(entries(7), &interrupt) else { panic!("it went on") };
+        assert!(matches!(failure, Failure::Interrupted(_)));
+        assert_eq!(failure.message().unwrap(), "interrupted: 7 entries so far, and more");
     }
 }
