@@ -423,24 +423,25 @@ impl DatabaseBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`] if it is open already, here or in another process; [`Error::Corrupt`] if files that were
-    /// made durable are damaged; [`Error::Io`] from the file system;
-    /// [`Error::InvalidArgument`] for settings that contradict each other, or where a keyspace is divided
-    /// by a function that was not registered.
+    /// [`Error::Locked`] if it is open already, here or in another process; [`Error::Corrupt`] if
+    /// files that were made durable are damaged; [`Error::Io`] from the file system;
+    /// [`Error::InvalidArgument`] for settings that contradict each other, or where a keyspace is
+    /// divided by a function that was not registered.
     pub fn open(self) -> Result<Database> {
         self.check()?;
         Database::open(self)
     }
 
-    /// Opens a database that is there for reading alone, and writes nothing at all to its directory:
-    /// so it can be one that may not be written to, be on a read-only file system, or on a disk that
-    /// is full.
+    /// Opens a database that is there for reading alone, and writes nothing at all to its
+    /// directory: so it can be one that may not be written to, be on a read-only file system, or on
+    /// a disk that is full.
     ///
     /// What was written since the last flush is recovered, in memory: all that the log holds is
     /// there to be read, and stays in memtables for as long as the database is open, also where
-    /// that is more than the memory budget. It is what the memtables of the writer held, at most
-    /// three times its [`DatabaseBuilder::memtable_bytes`]; [`Stats::memtable_bytes`] says how much.
-    /// A torn end of the log ends the recovery as in [`DatabaseBuilder::open`], and stays.
+    /// that is more than the memory budget. It is what the memtables of the writer held: three at
+    /// most, each of its [`DatabaseBuilder::memtable_bytes`] and one write more;
+    /// [`Stats::memtable_bytes`] says how much. A torn end of the log ends the recovery as in
+    /// [`DatabaseBuilder::open`], and stays.
     ///
     /// Any number of processes, and of handles of one process, may have the database open for
     /// reading alone at the same time, and none may have it open for writing: each keeps out the
@@ -476,8 +477,8 @@ impl DatabaseBuilder {
     /// # Errors
     ///
     /// [`Error::Locked`] if a process has it open for writing; [`Error::InvalidArgument`] if there
-    /// is no database; otherwise as [`DatabaseBuilder::open`]. [`Error::Io`] also from a file system
-    /// of one's own that has no [`FileSystem::lock_shared`].
+    /// is no database; otherwise as [`DatabaseBuilder::open`]. [`Error::Io`] also from a file
+    /// system of one's own that has no [`FileSystem::lock_shared`].
     pub fn open_read_only(self) -> Result<Database> {
         self.check()?;
         Database::open_read_only(self)

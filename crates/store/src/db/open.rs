@@ -117,10 +117,10 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
 /// Opens the database that the builder describes for reading alone. Nothing is written, and nothing
 /// can be: the file system refuses it.
 ///
-/// The manifest, the tables and the log are read as they are by [`open`]. What was replayed stays in
-/// memory, in memtables that are never flushed. Files that nothing refers to stay, and so does a
-/// torn tail of the log. Without a pool no memtable is flushed, nothing is compacted and no model is
-/// trained.
+/// The manifest, the tables and the log are read as they are by [`open`]. What was replayed stays
+/// in memory, in memtables that are never flushed. Files that nothing refers to stay, and so does a
+/// torn tail of the log. Without a pool no memtable is flushed, nothing is compacted and no model
+/// is trained.
 pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let DatabaseBuilder { path: dir, options, functions, fs, clock } = builder;
     let fs: Arc<dyn FileSystem> = Arc::new(ReadOnlyFs(fs));

@@ -1,7 +1,7 @@
 //! What happens to a database whose directory is not left alone: it is renamed, another database
 //! takes its name, the process changes its own directory, files are removed, a second process tries
-//! to open it, and on a simulated disk the power goes as well. Before every opening for writing it is
-//! opened for reading alone, which reads the same and writes nothing.
+//! to open it, and on a simulated disk the power goes as well. Before every opening for writing it
+//! is opened for reading alone, which reads the same and writes nothing.
 //!
 //! The rule: nothing that was acknowledged is lost while calls say `Ok`, or an error says which
 //! file.
