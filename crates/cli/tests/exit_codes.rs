@@ -16,7 +16,7 @@ fn with_table() -> Shell {
 }
 
 /// Command lines, and the code that each ends with on such a database.
-const CODES: [(i32, &[&str]); 47] = [
+const CODES: [(i32, &[&str]); 51] = [
     (0, &["get", "a"]),
     (0, &["count"]),
     (0, &["check"]),
