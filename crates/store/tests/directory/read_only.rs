@@ -298,7 +298,7 @@ fn a_renamed_database_is_read_where_it_is() {
     let (dir, moved) = (home.path().join("db"), home.path().join("db.bak"));
     let all: Model = (0..800).map(|number| (number, number)).collect();
     let db = small(Database::builder(&dir)).memtable_bytes(1 << 20).open().unwrap();
-    let ascending = all.iter().map(|(number, _)| (key(*number), value(*number)));
+    let ascending = all.keys().map(|number| (key(*number), value(*number)));
     keyspace(&db).ingest(ascending).unwrap();
     drop(db);
     // Fewer descriptors than tables: they are opened again, by the name that they have.
