@@ -10,6 +10,7 @@ use std::{
 
 use rhumb::{
     Database, DatabaseBuilder, Error, Keyspace, KeyspaceOptions, Partitioning, PersistMode,
+    TableOptions,
     inspect::Inspector,
     io::FileSystem,
     io::sim::{CallKind, Fault, Matcher, SimFs},
@@ -96,6 +97,8 @@ fn check_refusals(db: &Database, dir: &Path) {
     let mut submitted = db.batch();
     submitted.insert(&parts, "other/1", "2");
     let none: [(&[u8], &[u8]); 0] = [];
+    let table = TableOptions { block_bytes: Some(1024), ..TableOptions::default() };
+    let other_options = KeyspaceOptions { table, ..KeyspaceOptions::default() };
     let outcomes: Vec<(&str, Result<(), Error>)> = vec![
         ("insert", numbers.insert(key(1), value(2))),
         ("insert into a new partition", parts.insert("other/1", "2")),
@@ -111,6 +114,7 @@ fn check_refusals(db: &Database, dir: &Path) {
         ("pop_last", numbers.pop_last().map(drop)),
         ("keyspace", db.keyspace("new", KeyspaceOptions::default()).map(drop)),
         ("keyspaces", db.keyspaces(["k", "new"], KeyspaceOptions::default()).map(drop)),
+        ("other options", db.keyspace("k", other_options).map(drop)),
         ("drop_keyspace", db.drop_keyspace("k").map(drop)),
         ("drop_keyspace of nothing", db.drop_keyspace("new").map(drop)),
         ("drop_partition", parts.drop_partition("old").map(drop)),
