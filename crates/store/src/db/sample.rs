@@ -326,6 +326,13 @@ mod tests {
             assert!(keyspace.sample(|_| 0).unwrap().is_none());
             fill(&keyspace, 0..3, "few");
             assert_equal_chances(&keyspace, 3);
+            // Written again and again by one batch.
+            let mut batch = db.batch();
+            for n in [0, 1, 0, 0, 2, 0] {
+                batch.insert(&keyspace, format!("{n}/{n:05}"), "twice");
+            }
+            batch.commit().unwrap();
+            assert_equal_chances(&keyspace, 3);
         }
     }
 
