@@ -368,7 +368,8 @@ mod tests {
                 println!("{keys} keys {place}: {tries:.2} tries and {blocks:.2} blocks a draw");
                 assert!(tries <= tries_max && blocks <= blocks_max, "{steps:?}");
             };
-            draw("in memory", 1.0, 0.0);
+            // Of a million keys some are in tables already.
+            draw("as they were written", 1.5, 1.5);
             db.flush().unwrap();
             draw("in tables", 1.5, 1.5);
         }
