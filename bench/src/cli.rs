@@ -20,6 +20,7 @@ use crate::{
         self, engine,
         idle::Process,
         index::{self, IndexOptions},
+        memory::{self, MemoryOptions},
         models, queue, readafterdelete, ycsb,
     },
     usage::usage,
@@ -81,6 +82,11 @@ pub enum BenchCommand {
     ///
     /// Workloads: fillrandom with each number of writers, and `read_after` by one reader.
     Training(TrainingCommand),
+    /// Hold the memory that is resident against the budget, in a mix of many threads
+    ///
+    /// Point reads, inserts and removals of small values and large ones, scans both ways,
+    /// snapshots. Says what was resident, at most and usually, and what of it the engine counts.
+    Memory(MemoryCommand),
     /// Look up, scan and insert 64-bit keys in the in-memory index
     ///
     /// Workloads: lookup lookup_zipf batch64 scan100 mixed95 mixed50 insert dynamic, and by name
@@ -177,6 +183,14 @@ pub struct TrainingCommand {
     pub options: Options,
 }
 
+/// What `rhumb bench memory` takes.
+#[derive(Args, Debug)]
+pub struct MemoryCommand {
+    /// How to measure.
+    #[command(flatten)]
+    pub options: MemoryOptions,
+}
+
 /// What `rhumb bench index` takes.
 #[derive(Args, Debug)]
 pub struct IndexCommand {
@@ -260,6 +274,10 @@ pub fn run(command: BenchCommand) -> Result<()> {
             }
             usage(options.validate())?;
             suite::training::run(&options)?.print(options.run.json)
+        }
+        BenchCommand::Memory(MemoryCommand { options }) => {
+            usage(options.validate())?;
+            memory::run(&options)
         }
         BenchCommand::Index(IndexCommand { preset, workload, poison, options }) => {
             usage(options.validate())?;

@@ -121,10 +121,10 @@ impl Rhumb {
         KeyspaceOptions { table, partitions }
     }
 
-    /// Two memtables come on top of the cache, as they do for the others, and what the engine
-    /// leaves to the allocator.
+    /// Three memtables come on top of the cache, what the engine leaves for what is free between
+    /// blocks, and what it leaves to the allocator.
     fn budget(tuning: &Tuning) -> u64 {
-        (tuning.cache_bytes + 2 * tuning.memtable_bytes) / 15 * 16
+        (tuning.cache_bytes / 16 * 17 + tuning.memtable_bytes / 4 * 15) / 7 * 8
     }
 }
 

@@ -17,6 +17,8 @@ pub mod engine;
 pub mod idle;
 pub mod index;
 #[cfg(feature = "rhumb")]
+pub mod memory;
+#[cfg(feature = "rhumb")]
 pub mod models;
 pub mod queue;
 #[cfg(feature = "rhumb")]

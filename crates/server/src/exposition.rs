@@ -181,6 +181,7 @@ fn engine_metrics(server: &Server) -> Vec<Metric> {
         by_keyspace("rhumb_table_entries", "Entries in tables.", |keyspace| keyspace.entries),
         by_keyspace("rhumb_table_bytes", "Bytes of tables.", |keyspace| keyspace.file_bytes),
         gauge("rhumb_memtable_bytes", "Bytes of memtables.", stats.memtable_bytes),
+        gauge("rhumb_mapped_bytes", "Bytes that the engine has mapped.", stats.mapped_bytes),
         gauge("rhumb_pinned_bytes", "Bytes of pinned indexes and filters.", stats.pinned_bytes),
         gauge("rhumb_cache_bytes", "Bytes of cached blocks.", stats.cache_bytes),
         gauge(

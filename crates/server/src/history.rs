@@ -141,10 +141,11 @@ impl Kept {
     }
 }
 
-/// Memory that the server counts, in bytes.
+/// Memory that the server counts, in bytes: what the engine has mapped, buffers of reads, and those
+/// of clients.
 pub(crate) fn memory_bytes(server: &Server, stats: &rhumb::Stats) -> u64 {
     let buffers = server.clients.buffers_bytes.load(std::sync::atomic::Ordering::Relaxed) as u64;
-    stats.memtable_bytes + stats.pinned_bytes + stats.cache_bytes + buffers
+    stats.mapped_bytes + stats.read_buffer_bytes + buffers
 }
 
 impl History {

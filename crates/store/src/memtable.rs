@@ -42,7 +42,11 @@ use crate::{
     log::{Lsn, batch::BatchOp, creation::Creation},
     options::MemtableKind,
     ranges::RangeLog,
-    sync::primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering},
+    sync::{
+        mapping::Gauge,
+        primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering},
+        record::Record,
+    },
     types::{FileId, SeqNo, TreeId},
 };
 
@@ -102,10 +106,15 @@ pub(crate) struct Memtable {
 impl Memtable {
     /// An empty memtable whose entries are logged from `log` on; `None` for one that was replayed,
     /// which the log keeps until all that was replayed is flushed. It will be sealed at about
-    /// `bytes_max`.
-    pub(crate) fn new(kind: MemtableKind, log: Option<LogFloor>, bytes_max: u64) -> Self {
+    /// `bytes_max`. `gauge` counts its memory.
+    pub(crate) fn new(
+        kind: MemtableKind,
+        log: Option<LogFloor>,
+        bytes_max: u64,
+        gauge: &Gauge,
+    ) -> Self {
         let entries = match kind {
-            MemtableKind::Learned => Entries::Learned(Learned::new()),
+            MemtableKind::Learned => Entries::Learned(Learned::new(gauge)),
             MemtableKind::SkipList => Entries::SkipList(Box::new(SkipList::new())),
         };
         Self::of(entries, log, bytes_max)
@@ -184,7 +193,7 @@ impl Memtable {
     }
 
     /// Inserts one operation of `record`. O(log n).
-    pub(crate) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
+    pub(crate) fn insert(&self, record: &Record, operation: &BatchOp, seq: SeqNo) {
         if let Some(end) = operation.range {
             return self.insert_range(record, operation, end, seq);
         }

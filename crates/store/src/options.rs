@@ -309,11 +309,21 @@ impl DatabaseBuilder {
         self
     }
 
-    /// Memory for memtables, pinned index and filter blocks, buffers of reads, and cached blocks together, in
-    /// bytes. Default 512 MiB. Two memtables have their room from the start, a sixteenth is left to the
-    /// allocator, and the cache gets what pinned blocks and buffers leave of the rest: at least a sixteenth.
-    /// What scans and compactions read ahead takes a sixteenth at most, or 1 MiB: where many go on at once
-    /// each reads less ahead. The blocks that reads wait for at one moment come on top.
+    /// Memory for the database, in bytes. Default 512 MiB.
+    ///
+    /// Counted are memtables with their log records, cached blocks, pinned indexes and filters, and
+    /// large values that reads returned, all of them in chunks as they were mapped
+    /// ([`Stats::mapped_bytes`](crate::Stats::mapped_bytes)), and buffers of reads. Three memtables
+    /// have their room from the start, an eighth is left to the program's allocator, and the cache
+    /// gets the rest: at least a sixteenth, or 4 MiB. What scans and compactions read ahead takes a
+    /// sixteenth at most, or 1 MiB: where many go on at once each reads less ahead.
+    ///
+    /// Not counted, but for that eighth: the blocks that reads wait for at one moment, what
+    /// compactions and flushes gather of the tables that they write (their keys' hashes, the
+    /// entries of open blocks, up to 4 MiB of a table bound for a file that it shares), and what
+    /// the program's allocator keeps of what was freed. Values that are given away
+    /// ([`Keyspace::insert_owned`](crate::Keyspace::insert_owned)) stay where they are, and count
+    /// as a part of their memtable. `rhumb bench memory` measures what is resident.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
         self.options.memory_budget_bytes = bytes;
         self

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use crate::table::BlockRef;
+use crate::{sync::record::Record, table::BlockRef};
 
 /// The most bytes that a [`Slice`] keeps within itself.
 const INLINE_BYTES_MAX: usize = 22;
@@ -18,6 +18,7 @@ pub struct Slice(Repr);
 enum Repr {
     Inline(Inline),
     Shared(Arc<[u8]>, Span),
+    Record(Record, Span),
     Block(BlockRef, Span),
 }
 
@@ -74,6 +75,20 @@ impl Slice {
         Self(Repr::Shared(bytes, Span { start, len }))
     }
 
+    /// Takes all of a record, or of a large value.
+    #[must_use]
+    pub(crate) fn from_whole(record: Record) -> Self {
+        let len = u32::try_from(record.len()).expect("values are at most 1 GiB");
+        Self::from_record(record, 0, len)
+    }
+
+    /// Takes `len` bytes of a log record from `start`.
+    #[must_use]
+    pub(crate) fn from_record(record: Record, start: u32, len: u32) -> Self {
+        debug_assert!(start as usize + len as usize <= record.len());
+        Self(Repr::Record(record, Span { start, len }))
+    }
+
     /// The same bytes, within the slice itself if they are few enough.
     pub(crate) fn made_small(self) -> Self {
         if self.len() <= INLINE_BYTES_MAX { Self::copy_from(&self) } else { self }
@@ -95,6 +110,7 @@ impl Deref for Slice {
         match &self.0 {
             Repr::Inline(Inline { len, bytes }) => &bytes[..*len as usize],
             Repr::Shared(bytes, span) => span.of(bytes),
+            Repr::Record(record, span) => span.of(record),
             Repr::Block(block, span) => span.of(block.bytes()),
         }
     }

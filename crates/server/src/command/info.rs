@@ -78,10 +78,14 @@ fn clients_section(server: &Server) -> String {
 fn memory_section(server: &Server) -> String {
     let stats = server.databases.engine.stats();
     let buffers = server.clients.buffers_bytes.load(Ordering::Relaxed) as u64;
-    let used = stats.memtable_bytes + stats.pinned_bytes + stats.cache_bytes + buffers;
+    let used = crate::history::memory_bytes(server, &stats);
     lines([
         ("used_memory", used.to_string()),
         ("used_memory_buffers", buffers.to_string()),
+        ("used_memory_mapped", stats.mapped_bytes.to_string()),
+        ("used_memory_records", stats.record_chunk_bytes.to_string()),
+        ("used_memory_cache_chunks", stats.cache_chunk_bytes.to_string()),
+        ("used_memory_read_buffers", stats.read_buffer_bytes.to_string()),
         ("used_memory_memtables", stats.memtable_bytes.to_string()),
         ("used_memory_pinned", stats.pinned_bytes.to_string()),
         ("used_memory_cache", stats.cache_bytes.to_string()),

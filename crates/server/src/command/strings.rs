@@ -166,15 +166,11 @@ fn look_at_replaced(
 fn encode_pairs(databases: &Databases, number: u8, pairs: &Pairs<'_>) -> Result<Batch> {
     let db = databases.numbered(number)?;
     let mut batch = databases.engine.batch().durability(databases.durability());
-    let mut value = Vec::with_capacity(pairs.first().map_or(0, |(_, bytes)| bytes.len() + 1));
     if db.has_collections.load(Ordering::Relaxed) || db.count.is_kept() {
         look_at_replaced(databases, db, pairs, &mut batch)?;
     }
     for (key, bytes) in pairs {
-        value.clear();
-        value.push(Kind::String as u8);
-        value.extend_from_slice(bytes);
-        batch.insert(&db.keys, key, &value);
+        batch.insert_parts(&db.keys, key, &[&[Kind::String as u8], bytes]);
     }
     Ok(batch)
 }

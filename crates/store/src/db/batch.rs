@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    log::batch::{self, BatchBuilder},
+    log::batch::{self, BatchBuilder, Encoded, IN_PLACE_BYTES_MIN},
     options::PersistMode,
     partition::Router,
     ranges::span_of,
@@ -24,6 +24,9 @@ use crate::{
 pub struct Batch {
     handle: Arc<Handle>,
     builder: BatchBuilder,
+    /// The only operation so far, if it is the insertion of a large value: it need not be gathered
+    /// with others.
+    single: Option<Encoded>,
     /// The keyspaces written to.
     targets: Vec<Target>,
     /// Stands for the next partition that is still to be created; the numbers of sub-trees begin at the
@@ -48,6 +51,7 @@ impl Batch {
         Self {
             handle,
             builder: BatchBuilder::new(),
+            single: None,
             targets: Vec::new(),
             next_stand_in: TreeId::MAX,
             durability,
@@ -64,12 +68,41 @@ impl Batch {
 
     /// Adds an insertion. An argument that is out of bounds fails the commit.
     pub fn insert(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.push(keyspace, Kind::Value, key.as_ref(), value.as_ref());
+        self.insert_parts(keyspace, key, &[value.as_ref()]);
+    }
+
+    /// As [`Batch::insert`], of a value that is in parts, one behind the other: so that nobody has
+    /// to put them together first.
+    pub fn insert_parts(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: &[&[u8]]) {
+        let key = key.as_ref();
+        let Some(tree) = self.target_of(keyspace, key) else { return };
+        let len = value.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+        let pushed = if len >= IN_PLACE_BYTES_MIN && self.is_empty() {
+            let arena = &self.handle.core.memory.records;
+            Encoded::of(arena, tree, Kind::Value, key, value).map(|one| self.single = Some(one))
+        } else {
+            self.gather().and_then(|()| self.builder.put_parts(tree, key, value))
+        };
+        self.refused = pushed.err();
+    }
+
+    /// As [`Batch::insert`], of a value that the caller gives away. If it has 32 MiB or more and
+    /// stays the only operation of the batch it is not copied: see [`Keyspace::insert_owned`].
+    pub fn insert_owned(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: Vec<u8>) {
+        if value.len() < IN_PLACE_BYTES_MIN || !self.is_empty() {
+            return self.insert(keyspace, key, value);
+        }
+        let key = key.as_ref();
+        let Some(tree) = self.target_of(keyspace, key) else { return };
+        let owned = Encoded::of_owned(&self.handle.core.memory.records, tree, key, value);
+        self.refused = owned.map(|one| self.single = Some(one)).err();
     }
 
     /// Adds a removal. Removing an absent key is no error.
     pub fn remove(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
-        self.push(keyspace, Kind::Tombstone, key.as_ref(), &[]);
+        let Some(tree) = self.target_of(keyspace, key.as_ref()) else { return };
+        let pushed = self.gather().and_then(|()| self.builder.remove(tree, key.as_ref()));
+        self.refused = pushed.err();
     }
 
     /// Adds a removal of all keys in `range`, which is one operation whatever it holds; in a keyspace
@@ -88,19 +121,26 @@ impl Batch {
         let pushed = span_of(from, to).and_then(|span| {
             let Some((from, to)) = span else { return Ok(()) };
             let trees = self.range_targets(keyspace, &from, to.as_deref())?;
+            self.gather()?;
             let mut trees = trees.into_iter();
             trees.try_for_each(|tree| self.builder.remove_range(tree, &from, to.as_deref()))
         });
         self.refused = pushed.err();
     }
 
-    fn push(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
+    /// The sub-tree that an operation on `key` names; none if the batch is refused.
+    fn target_of(&mut self, keyspace: &Keyspace, key: &[u8]) -> Option<TreeId> {
         if self.refused.is_some() {
-            return;
+            return None;
         }
         let target = self.target(keyspace, key);
-        let pushed = target.and_then(|tree| self.builder.push(tree, kind, key, value));
-        self.refused = pushed.err();
+        target.map_err(|error| self.refused = Some(error)).ok()
+    }
+
+    /// Sees to it that all operations so far are in the builder: another one follows.
+    fn gather(&mut self) -> Result<()> {
+        let Some(single) = self.single.take() else { return Ok(()) };
+        copy_again(single.bytes(), &mut self.builder, |tree| tree)
     }
 
     /// The place of a keyspace among those written to.
@@ -171,7 +211,7 @@ impl Batch {
 
     /// The encoded operations, meant for the sub-trees of now: a keyspace may have been cleared, or a
     /// partition dropped, since its operations were added. Partitions that are not there are created.
-    fn encode(mut self) -> Result<Vec<u8>> {
+    fn encode(mut self) -> Result<Encoded> {
         self.handle.core.check_writable()?;
         if let Some(refused) = self.refused.take() {
             return Err(refused);
@@ -194,26 +234,23 @@ impl Batch {
                 moved.extend(trees.into_iter().zip(now.iter().map(|tree| tree.id)));
             }
         }
-        let record = self.builder.finish();
+        let record = self.single.unwrap_or_else(|| Encoded::Bytes(self.builder.finish()));
         if moved.is_empty() {
             return Ok(record);
         }
-        let mut builder = BatchBuilder::with_capacity(record.len());
-        let decoded = batch::Batch::decode(&record);
-        let decoded = decoded.map_err(|fault| {
-            Error::Internal(format!("a batch is not as it was built: {}", fault.expected).into())
-        })?;
-        for op in decoded.ops() {
-            let tree = moved.get(&op.tree).copied().unwrap_or(op.tree);
-            builder.push_again(tree, &op, &record)?;
-        }
-        Ok(builder.finish())
+        let mut builder = BatchBuilder::with_capacity(record.bytes().len());
+        copy_again(record.bytes(), &mut builder, |tree| moved.get(&tree).copied().unwrap_or(tree))?;
+        Ok(Encoded::Bytes(builder.finish()))
     }
 
     /// The number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.builder.count() as usize
+        self.operations() as usize
+    }
+
+    fn operations(&self) -> u32 {
+        self.builder.count() + u32::from(self.single.is_some())
     }
 
     /// Whether there are no operations.
@@ -231,8 +268,8 @@ impl Batch {
     /// [`Error::Io`] if the log could not be written; [`Error::WritesStopped`].
     pub fn commit(self) -> Result<()> {
         let (core, durability) = (Arc::clone(&self.handle.core), self.durability);
-        let operations = self.builder.count();
-        core.commit(self.encode()?.into(), operations, durability)
+        let operations = self.operations();
+        core.commit(self.encode()?, operations, durability)
     }
 
     /// Queues all operations: they are done, together and in the order of the queue, by the next
@@ -244,12 +281,25 @@ impl Batch {
     /// As [`Batch::commit`] for arguments out of bounds; nothing is queued then.
     pub fn submit(self) -> Result<Submitted> {
         let (handle, durability) = (Arc::clone(&self.handle), self.durability);
-        let operations = self.builder.count();
+        let operations = self.operations();
         let record = self.encode()?;
-        let submit = || handle.core.submit(record.into(), operations, durability);
+        let submit = || handle.core.submit(record, operations, durability);
         let pending = (operations > 0).then(submit);
         Ok(Submitted { handle, pending })
     }
+}
+
+/// Adds the operations of a payload that was built here, for the sub-trees that `tree_of` says.
+fn copy_again(
+    payload: &[u8],
+    builder: &mut BatchBuilder,
+    tree_of: impl Fn(TreeId) -> TreeId,
+) -> Result<()> {
+    let decoded = batch::Batch::decode(payload);
+    let decoded = decoded.map_err(|fault| {
+        Error::Internal(format!("a batch is not as it was built: {}", fault.expected).into())
+    })?;
+    decoded.ops().try_for_each(|op| builder.push_again(tree_of(op.tree), &op, payload))
 }
 
 /// A batch that is queued. Dropping it finishes it, whatever comes of it.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    background::Work, counters::Counters, health::Health, keyspace::KeyspaceInner,
+    background::Work, counters::Counters, health::Health, keyspace::KeyspaceInner, memory::Memory,
     snapshot::Snapshots, write::Pending, write::WriteState,
 };
 use crate::{
@@ -213,9 +213,6 @@ pub(crate) struct Catalog {
 /// The name of the lock file.
 pub(crate) const LOCK_NAME: &str = "LOCK";
 
-/// This part of the budget is left to the allocator: fragments between what is in use.
-const ALLOCATOR_SLACK: u64 = 16;
-
 /// What all handles of an open database share.
 pub(crate) struct Core {
     pub(crate) dir: PathBuf,
@@ -224,6 +221,7 @@ pub(crate) struct Core {
     pub(crate) options: DatabaseOptions,
     pub(crate) tables: Arc<TableContext>,
     pub(crate) mem: Published<MemView>,
+    pub(crate) memory: Memory,
     /// Held while `mem` is replaced.
     pub(crate) mem_change: Mutex<()>,
     /// Every write up to this number is in the memtables.
@@ -351,31 +349,6 @@ impl Core {
         } else {
             self.reclaim();
         }
-    }
-
-    /// Gives the block cache what memtables and pinned blocks leave of the budget.
-    ///
-    /// The active memtable will fill up and then wait for its flush while the next one fills, so
-    /// room for two is taken from the start. A cache that grew and shrank with every flush would
-    /// make the process larger than the budget: an allocator cannot use the memory of evicted
-    /// blocks for a memtable's entries. What it cannot help wasting is allowed for, too.
-    ///
-    /// A database that is open for reading alone has no memtable that fills, and nothing that asks
-    /// again later: what is read ahead has its room from the start.
-    pub(crate) fn balance_memory(&self) {
-        let budget = self.options.memory_budget_bytes;
-        let sealed: u64 =
-            self.mem.get().sealed.iter().map(|memtable| memtable.bytes() as u64).sum();
-        let (memtables, buffers) = match self.is_read_only {
-            true => (sealed, self.options.ahead_bytes_max() as u64),
-            false => {
-                let filling = self.options.memtable_bytes;
-                (sealed.max(filling) + filling, self.tables.reads.buffer_bytes())
-            }
-        };
-        let pinned = self.tables.counters.pinned_bytes.load(Ordering::Relaxed);
-        let taken = memtables + pinned + buffers + budget / ALLOCATOR_SLACK;
-        self.tables.cache.set_capacity(budget.saturating_sub(taken).max(budget / 16));
     }
 
     /// Makes the directory's entries durable.

@@ -14,7 +14,7 @@ use crate::{
     inspect::{Explanation, explain},
     iter::{Iter, load},
     keys::prefix_end,
-    log::batch::record_of,
+    log::batch::Encoded,
     memtable::{MemEntry, Memtable},
     options::{KeyspaceOptions, LiveOptions},
     partition::{PartitionMap, Router},
@@ -114,6 +114,41 @@ impl Keyspace {
         self.write(Kind::Value, key.as_ref(), value.as_ref())
     }
 
+    /// As [`Keyspace::insert`], of a value that the caller gives away. From 32 MiB on it is not
+    /// copied: what the log says of it is put in front of it, within its own memory, and it stays
+    /// there until it is flushed. So it is in memory once, where the allocator lets a vector grow
+    /// in its place. Smaller values are copied once, as [`Keyspace::insert`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::insert`].
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = rhumb::Database::open(dir.path().join("db"))?;
+    /// let films = db.keyspace("films", rhumb::KeyspaceOptions::default())?;
+    /// films.insert_owned("one", vec![7; 1 << 20])?;
+    /// assert_eq!(films.get("one")?.unwrap().len(), 1 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn insert_owned(&self, key: impl AsRef<[u8]>, value: Vec<u8>) -> Result<()> {
+        let key = key.as_ref();
+        let tree = self.tree_to_write(key)?;
+        let record = Encoded::of_owned(&self.core().memory.records, tree, key, value)?;
+        self.core().commit(record, 1, self.core().options.durability)
+    }
+
+    /// The sub-tree that a write of `key` goes to.
+    fn tree_to_write(&self, key: &[u8]) -> Result<TreeId> {
+        self.inner.check_live()?;
+        match self.inner.tree_of(key) {
+            Some(tree) => Ok(tree),
+            None => self.core().create_partition_of(&self.inner, key),
+        }
+    }
+
     /// Removes `key`; removing an absent key is no error.
     ///
     /// # Errors
@@ -139,13 +174,10 @@ impl Keyspace {
     }
 
     fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
-        self.inner.check_live()?;
-        let tree = match self.inner.tree_of(key) {
-            Some(tree) => tree,
-            None => self.core().create_partition_of(&self.inner, key)?,
-        };
-        let record = record_of(tree, kind, key, value)?;
-        self.core().commit(record, 1, self.core().options.durability)
+        let tree = self.tree_to_write(key)?;
+        let core = self.core();
+        let record = Encoded::of(&core.memory.records, tree, kind, key, &[value])?;
+        core.commit(record, 1, core.options.durability)
     }
 
     /// The value of `key`. Allocates nothing when the block is in memory.

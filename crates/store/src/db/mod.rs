@@ -13,6 +13,7 @@ mod hold;
 mod ingest;
 mod keyspace;
 mod lifecycle;
+mod memory;
 pub(crate) mod new_tables;
 mod open;
 mod partition;

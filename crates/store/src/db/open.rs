@@ -27,6 +27,7 @@ use super::{
     counters::Counters,
     health::Health,
     keyspace::KeyspaceInner,
+    memory::Memory,
     snapshot::Snapshots,
     write::{WriteState, insert_record},
 };
@@ -38,6 +39,7 @@ use crate::{
     },
     log::{
         LogRecord, LogWriter, Recovery,
+        batch::Encoded,
         creation::{Creation, Payload},
         recover,
         segment::segment_path,
@@ -50,6 +52,7 @@ use crate::{
         primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex},
         process::Process,
         published::Published,
+        record::Records,
     },
     table::{BlockCache, Table, TableContext, TableCounters, home_path, value_path},
     types::{FileId, SeqNo, TreeId},
@@ -74,13 +77,18 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     }
     let mut state = recovered.map(|recovered| recovered.state).unwrap_or_default();
     let next_file = AtomicU64::new(state.next_file.max(last_file + 1));
-    let tables = table_context(&fs, &dir, &options);
+    let memory = Memory::default();
+    let tables = table_context(&fs, &dir, &options, &memory);
     let limbo = Arc::default();
     let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &limbo)?;
     state.next_file = next_file.load(Ordering::Relaxed) + RESERVED_FILES;
     let manifest_id = next_file.fetch_add(1, Ordering::Relaxed);
     let manifest = Manifest::create(&*fs, &dir, manifest_id, &state.records())?;
-    let (replayed, recovery) = replay(&*fs, &dir, &state, &options)?;
+    let mut records = Records::new(Arc::clone(&memory.records));
+    let (replayed, recovery) = {
+        let following = |before: Option<&Memtable>| following(before, None, &options, &memory);
+        replay(&*fs, &dir, &state, &following, &mut records)?
+    };
     let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &limbo)?;
     let segment = next_file.fetch_add(1, Ordering::Relaxed);
     let log = LogWriter::create(&fs, &dir, recovery.next_header(state.identity, segment))?;
@@ -90,6 +98,8 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         is_read_only: false,
         trees,
         replayed,
+        records,
+        memory,
         recovery,
         log,
         next_file,
@@ -129,10 +139,15 @@ pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     let Some(Recovered { id, state }) = Manifest::recover(&*fs, &dir)? else {
         return Err(no_database(&dir));
     };
-    let tables = table_context(&fs, &dir, &options);
+    let memory = Memory::default();
+    let tables = table_context(&fs, &dir, &options, &memory);
     let limbo = Arc::default();
     let (mut trees, keyspaces) = open_trees(&tables, &state, &dir, &functions, &limbo)?;
-    let (replayed, recovery) = replay(&*fs, &dir, &state, &options)?;
+    let mut records = Records::new(Arc::clone(&memory.records));
+    let (replayed, recovery) = {
+        let following = |before: Option<&Memtable>| following(before, None, &options, &memory);
+        replay(&*fs, &dir, &state, &following, &mut records)?
+    };
     let next_tree = add_created(&replayed, &state, &keyspaces, &mut trees, &dir, &limbo)?;
     let cause = Error::ReadOnly { path: dir.clone() };
     let header = recovery.next_header(state.identity, FILE_ID_END);
@@ -144,6 +159,8 @@ pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         is_read_only: true,
         trees,
         replayed,
+        records,
+        memory,
         recovery,
         next_tree,
         limbo,
@@ -167,6 +184,9 @@ struct Parts {
     is_read_only: bool,
     trees: Trees,
     replayed: Vec<Memtable>,
+    /// Where the records of the memtables are laid.
+    records: Records,
+    memory: Memory,
     recovery: Recovery,
     log: LogWriter,
     next_file: AtomicU64,
@@ -188,15 +208,21 @@ fn assemble(parts: Parts) -> Arc<Core> {
     let last_seq = replayed.iter().map(Memtable::last_seq).fold(state.last_seq, SeqNo::max);
     let log_floor = AtomicU64::new(state.log_floor);
     let view = MemView {
-        active: Arc::new(following(replayed.last(), parts.floor, &options)),
+        active: Arc::new(following(replayed.last(), parts.floor, &options, &parts.memory)),
         sealed: replayed.into_iter().rev().map(Arc::new).collect(),
     };
-    let write = WriteState { log: parts.log, sealed_logs: Vec::new(), next_seq: last_seq + 1 };
+    let write = WriteState {
+        log: parts.log,
+        sealed_logs: Vec::new(),
+        next_seq: last_seq + 1,
+        records: parts.records,
+    };
     let core = Arc::new(Core {
         mem: Published::new(Arc::new(view), &limbo),
         mem_change: Mutex::default(),
         visible: AtomicU64::new(last_seq),
         write: Mutex::new(write),
+        memory: parts.memory,
         queue: Mutex::default(),
         log_floor,
         old_logs: Mutex::default(),
@@ -231,6 +257,7 @@ fn table_context(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
     options: &DatabaseOptions,
+    memory: &Memory,
 ) -> Arc<TableContext> {
     Arc::new(TableContext {
         fs: Arc::clone(fs),
@@ -238,7 +265,7 @@ fn table_context(
         dir: dir.to_owned(),
         read_mode: options.read_mode,
         reads: Arc::new(read_engine(fs, options)),
-        cache: BlockCache::new(options.memory_budget_bytes / 2),
+        cache: BlockCache::new(options.memory_budget_bytes / 2, &memory.mapped),
         counters: Arc::new(TableCounters::default()),
         shared: Arc::default(),
     })
@@ -478,19 +505,21 @@ fn following(
     before: Option<&Memtable>,
     log: Option<LogFloor>,
     options: &DatabaseOptions,
+    memory: &Memory,
 ) -> Memtable {
     match before {
         Some(before) => before.successor(log, options.memtable_bytes),
-        None => Memtable::new(options.memtable_kind, log, options.memtable_bytes),
+        None => Memtable::new(options.memtable_kind, log, options.memtable_bytes, &memory.mapped),
     }
 }
 
-/// Replays the log into memtables, one for each segment, oldest first.
+/// Replays the log into memtables, one for each segment, oldest first; `following` makes them.
 fn replay(
     fs: &dyn FileSystem,
     dir: &Path,
     state: &CatalogState,
-    options: &DatabaseOptions,
+    following: &dyn Fn(Option<&Memtable>) -> Memtable,
+    records: &mut Records,
 ) -> Result<(Vec<Memtable>, Recovery)> {
     let mut memtables: Vec<Memtable> = Vec::new();
     let mut last_segment = None;
@@ -503,13 +532,15 @@ fn replay(
         })?;
         if last_segment != Some(segment) {
             last_segment = Some(segment);
-            memtables.push(following(memtables.last(), None, options));
+            memtables.push(following(memtables.last()));
         }
         if let Some(memtable) = memtables.last() {
             match read {
                 Payload::Creations(created) => memtable.add_created(&created),
                 Payload::Batch(batch) => {
-                    insert_record(memtable, &payload, batch.first_seq());
+                    let first_seq = batch.first_seq();
+                    let record = records.take(&mut Encoded::Bytes(payload));
+                    insert_record(memtable, &record, first_seq);
                 }
             }
         }

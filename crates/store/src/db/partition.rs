@@ -84,7 +84,7 @@ impl Core {
         map: &PartitionMap,
         created: &[Creation],
     ) -> Result<Arc<PartitionMap>> {
-        let logged = self.log_records(state, &[Arc::from(encode_creations(created))]);
+        let logged = self.log_records(state, std::iter::once(&encode_creations(created)[..]));
         self.health.note_write(1, &logged);
         logged?;
         self.mem.get().active.add_created(created);

@@ -21,6 +21,14 @@ pub struct Stats {
     pub snapshots: u64,
     /// Memory of all memtables, in bytes.
     pub memtable_bytes: u64,
+    /// Memory from the system for memtables, cached blocks, and pinned index and filter blocks, in
+    /// bytes: in chunks, with the room between what is in use, and with memtables that only readers
+    /// hold.
+    pub mapped_bytes: u64,
+    /// What of that is for log records of memtables.
+    pub record_chunk_bytes: u64,
+    /// What of that is for cached blocks, and for pinned index and filter blocks.
+    pub cache_chunk_bytes: u64,
     /// Full memtables that wait for their flush.
     pub sealed_memtables: u64,
     /// Memory of the pinned index and filter blocks, in bytes.
@@ -191,6 +199,9 @@ impl Core {
             sequence_number: self.visible_seq(),
             snapshots: self.snapshots.count() as u64,
             memtable_bytes: view.bytes(),
+            mapped_bytes: self.memory.mapped.bytes() as u64,
+            record_chunk_bytes: self.memory.records.bytes() as u64,
+            cache_chunk_bytes: self.tables.cache.arena().bytes() as u64,
             sealed_memtables: view.sealed.len() as u64,
             cache_bytes: self.tables.cache.resident_bytes(),
             cache_blocks: self.tables.cache.resident_blocks() as u64,

@@ -14,11 +14,14 @@ use crate::{
     error::{Error, Result},
     log::{
         LogWriter, SegmentSync,
-        batch::{self, Batch},
+        batch::{Batch, Encoded},
     },
     memtable::{LogFloor, Memtable},
     options::{PersistMode, SEALED_MAX},
-    sync::primitive::{Arc, Mutex},
+    sync::{
+        primitive::{Arc, Mutex},
+        record::{Record, Records},
+    },
     types::{SEQ_END, SeqNo},
 };
 
@@ -36,12 +39,14 @@ pub(crate) struct WriteState {
     pub(crate) sealed_logs: Vec<LogWriter>,
     /// The number of the next operation.
     pub(crate) next_seq: SeqNo,
+    /// Where the memtables' records are laid.
+    pub(crate) records: Records,
 }
 
 /// A batch on its way through the queue.
 pub(crate) struct Pending {
     /// Taken by the commit.
-    record: Mutex<Option<Arc<[u8]>>>,
+    record: Mutex<Option<Encoded>>,
     bytes: usize,
     operations: u32,
     durability: PersistMode,
@@ -52,7 +57,7 @@ impl Core {
     /// Commits an encoded batch: all of it or nothing.
     pub(crate) fn commit(
         self: &Arc<Self>,
-        record: Arc<[u8]>,
+        record: Encoded,
         operations: u32,
         durability: PersistMode,
     ) -> Result<()> {
@@ -69,11 +74,11 @@ impl Core {
     /// Queues an encoded batch that has operations: whoever commits next commits it as well.
     pub(crate) fn submit(
         &self,
-        record: Arc<[u8]>,
+        record: Encoded,
         operations: u32,
         durability: PersistMode,
     ) -> Arc<Pending> {
-        let bytes = record.len();
+        let bytes = record.bytes().len();
         let refused = self.check_writable().err();
         let is_queued = refused.is_none();
         let pending = Arc::new(Pending {
@@ -155,7 +160,7 @@ impl Core {
             return Err(Error::InvalidArgument("all numbers of writes are used up".into()));
         }
         let records = number_records(group, first_seq)?;
-        self.log_records(state, &records)?;
+        self.log_records(state, records.iter().map(Encoded::bytes))?;
         let seq = first_seq + operations;
         // The numbers are used up even if the sync fails: the record may be replayed.
         state.next_seq = seq;
@@ -164,8 +169,14 @@ impl Core {
             self.sync_logs(state, durability)?;
         }
         let memtable = Arc::clone(&self.mem.get().active);
-        let insert = |seq, record| insert_record(&memtable, record, seq);
-        if records.iter().fold(first_seq, insert) != seq {
+        let mut next = first_seq;
+        for (mut encoded, pending) in records.into_iter().zip(group) {
+            let record = state.records.take(&mut encoded);
+            next = insert_record(&memtable, &record, next);
+            // The one that allocated the bytes frees them.
+            *pending.record.lock() = Some(encoded);
+        }
+        if next != seq {
             let cause = Error::Internal("a group of writes has lost operations".into());
             self.stop(&cause);
             return Err(cause);
@@ -176,14 +187,16 @@ impl Core {
     }
 
     /// Hands the records to the log with one call of the operating system.
-    pub(super) fn log_records(&self, state: &mut WriteState, records: &[Arc<[u8]>]) -> Result<()> {
+    pub(super) fn log_records<'r>(
+        &self,
+        state: &mut WriteState,
+        mut records: impl Iterator<Item = &'r [u8]>,
+    ) -> Result<()> {
         if state.log.is_closed() {
             // A failed write could not be cut off: the next segment's header voids it.
             self.new_segment(state)?;
         }
-        for record in records {
-            state.log.stage(&[record])?;
-        }
+        records.try_for_each(|record| state.log.stage(&[record]).map(drop))?;
         state.log.commit()
     }
 
@@ -380,21 +393,20 @@ impl Drop for Taken<'_> {
 }
 
 /// Takes the records of a group, numbered from `seq` on.
-fn number_records(group: &[Arc<Pending>], mut seq: SeqNo) -> Result<Vec<Arc<[u8]>>> {
+fn number_records(group: &[Arc<Pending>], mut seq: SeqNo) -> Result<Vec<Encoded>> {
     let number = |pending: &Arc<Pending>| {
-        let mut record = pending.record.lock().take()?;
-        // Nothing else has had it so far.
-        batch::set_first_seq(Arc::get_mut(&mut record)?, seq);
+        let taken = || Error::Internal("the record of a batch is not the commit's own".into());
+        let mut record = pending.record.lock().take().ok_or_else(taken)?;
+        record.set_first_seq(seq)?;
         seq += SeqNo::from(pending.operations);
-        Some(record)
+        Ok(record)
     };
-    let records: Option<Vec<_>> = group.iter().map(number).collect();
-    records.ok_or_else(|| Error::Internal("the record of a batch is not the commit's own".into()))
+    group.iter().map(number).collect()
 }
 
 /// Inserts all operations of a record that was built here or checked before, numbered from `seq`;
 /// returns the number after the last.
-pub(crate) fn insert_record(memtable: &Memtable, record: &Arc<[u8]>, mut seq: SeqNo) -> SeqNo {
+pub(crate) fn insert_record(memtable: &Memtable, record: &Record, mut seq: SeqNo) -> SeqNo {
     let batch = Batch::built(record);
     for operation in batch.ops() {
         memtable.insert(record, &operation, seq);

@@ -23,6 +23,8 @@ use crate::{
     },
     memtable::Memtable,
     options::MemtableKind,
+    sync::mapping::Gauge,
+    sync::record::Record,
     types::{FileId, SeqNo},
 };
 
@@ -33,7 +35,7 @@ const LEFT_BROKEN: u32 = 0xdead_dead;
 pub fn log(data: &[u8]) {
     let mut input = Input(data);
     if input.u8() & 1 == 0 {
-        return replay_record(&memtables(), &Arc::from(input.rest()));
+        return replay_record(&memtables(), input.rest());
     }
     let start = LogStart {
         segment: FileId::from(input.u8() % 4),
@@ -61,7 +63,8 @@ pub fn log(data: &[u8]) {
 
 /// A memtable of each kind.
 fn memtables() -> [Memtable; 2] {
-    [MemtableKind::Learned, MemtableKind::SkipList].map(|kind| Memtable::new(kind, None, 1 << 20))
+    [MemtableKind::Learned, MemtableKind::SkipList]
+        .map(|kind| Memtable::new(kind, None, 1 << 20, &Gauge::default()))
 }
 
 /// Replays as an opening does.
@@ -88,11 +91,11 @@ fn replay(fs: &Arc<dyn FileSystem>, start: LogStart) {
 }
 
 /// Decodes a batch, puts it into memtables, and finds it there.
-fn replay_record(memtables: &[Memtable], payload: &Arc<[u8]>) {
+fn replay_record(memtables: &[Memtable], payload: &[u8]) {
     let batch = match Payload::decode(payload) {
         Ok(Payload::Batch(batch)) => batch,
         Ok(Payload::Creations(created)) => {
-            assert_eq!(encode_creations(&created), **payload, "creations have one encoding");
+            assert_eq!(encode_creations(&created), *payload, "creations have one encoding");
             return memtables.iter().for_each(|memtable| memtable.add_created(&created));
         }
         Err(_) => return,
@@ -101,8 +104,8 @@ fn replay_record(memtables: &[Memtable], payload: &Arc<[u8]>) {
     memtables.iter().for_each(|memtable| insert_and_find(memtable, batch, payload));
 }
 
-fn insert_and_find(memtable: &Memtable, batch: Batch<'_>, payload: &Arc<[u8]>) {
-    let after = insert_record(memtable, payload, batch.first_seq());
+fn insert_and_find(memtable: &Memtable, batch: Batch<'_>, payload: &[u8]) {
+    let after = insert_record(memtable, &Record::given(payload.to_vec()), batch.first_seq());
     assert_eq!(after, batch.first_seq() + u64::from(batch.count()));
     assert!(after <= 1 << 56);
     for (seq, operation) in (batch.first_seq()..).zip(batch.ops()).take(100) {

@@ -15,6 +15,7 @@ use crate::{
     partition::Partitioning,
     ranges::{RangeLog, Tombstone},
     slice::Slice,
+    sync::mapping::Gauge,
     table::{
         BlockCache, Compression, IndexKind, KeyHash, StringCoding, TableContext, TableCounters,
         TableLayout, TableMeta, TablePlace, TableWriter, block::BlockBuilder,
@@ -145,7 +146,7 @@ fn context(fs: &Arc<dyn FileSystem>) -> Arc<TableContext> {
         dir: DIR.into(),
         read_mode: ReadMode::Buffered,
         reads: ReadEngine::inline(fs),
-        cache: BlockCache::new(0),
+        cache: BlockCache::new(0, &Gauge::default()),
         counters: Arc::new(TableCounters::default()),
         shared: Arc::default(),
     })

@@ -16,6 +16,7 @@ use crate::{
     inspect::Inspector,
     io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles},
     sync::epoch::pin,
+    sync::mapping::Gauge,
     table::{
         Access, BlockCache, KeyHash, Lookup, PAGE_BYTES, Step, Table, TableContext, TableCounters,
         TableCursor, TableMeta,
@@ -274,7 +275,7 @@ pub(super) fn walk(file: &[u8], keys: &[&[u8]], shift: SeqNo) {
         dir: DIR.into(),
         read_mode: ReadMode::Buffered,
         reads: ReadEngine::inline(&fs),
-        cache: BlockCache::new(64 << 10),
+        cache: BlockCache::new(64 << 10, &Gauge::default()),
         counters: Arc::new(TableCounters::default()),
         shared: Arc::default(),
     });

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::sync::{
     arena::Arena,
+    mapping::Gauge,
     primitive::{Arc, AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering, in_models},
 };
 
@@ -223,7 +224,7 @@ impl<S: Schema> Piece for Waste<S> {
 
 impl<S: Schema> Core<S> {
     pub(crate) fn new(preset: Preset, trainers: Option<Trainers>) -> Self {
-        Self::within(Arc::new(Arena::packed()), preset, trainers)
+        Self::within(Arc::new(Arena::packed(&Gauge::default())), preset, trainers)
     }
 
     /// An empty map whose leaves lie in this arena.

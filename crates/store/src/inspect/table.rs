@@ -6,7 +6,7 @@ use super::report::TableReport;
 use crate::{
     error::{Error, Result},
     io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles},
-    sync::primitive::Arc,
+    sync::{mapping::Gauge, primitive::Arc},
     table::{
         BlockCache, BlockRef, IndexKind, Table, TableContext, TableCounters, TableMeta,
         block::BlockView, parse_table_name,
@@ -26,7 +26,7 @@ pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext>
         dir: dir.to_owned(),
         read_mode: ReadMode::Buffered,
         reads: ReadEngine::inline(fs),
-        cache: BlockCache::new(CACHE_BYTES),
+        cache: BlockCache::new(CACHE_BYTES, &Gauge::default()),
         counters: Arc::new(TableCounters::default()),
         shared: Arc::default(),
     })

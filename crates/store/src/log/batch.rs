@@ -10,7 +10,11 @@
 use super::frame::PAYLOAD_BYTES_MAX;
 use crate::{
     error::{Error, Result},
-    sync::primitive::Arc,
+    sync::{
+        arena::Arena,
+        primitive::Arc,
+        record::{Record, Records},
+    },
     types::{KEY_BYTES_MAX, Kind, SEQ_END, SeqNo, TreeId, VALUE_BYTES_MAX},
     varint,
 };
@@ -54,20 +58,26 @@ impl BatchBuilder {
     /// Appends "`key` has `value`". Fails with [`Error::InvalidArgument`], changing nothing, if key,
     /// value or the whole batch would be too large.
     pub(crate) fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
-        self.check_room(key, value)?;
-        if value.len() >= IN_PLACE_BYTES_MIN {
+        self.put_parts(tree, key, &[value])
+    }
+
+    /// As [`BatchBuilder::put`], of a value that is in parts.
+    pub(crate) fn put_parts(&mut self, tree: TreeId, key: &[u8], value: &[&[u8]]) -> Result<()> {
+        let len = value.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+        self.check_room(key.len(), len)?;
+        if len >= IN_PLACE_BYTES_MIN {
             // A buffer that doubled would be up to twice as large as what is in it.
-            self.bytes.reserve_exact(key.len() + value.len() + OP_OVERHEAD_BYTES_MAX);
+            self.bytes.reserve_exact(key.len() + len + OP_OVERHEAD_BYTES_MAX);
         }
         self.put_key(tree, Kind::Value as u8, key);
-        varint::put(&mut self.bytes, value.len() as u64);
-        self.bytes.extend_from_slice(value);
+        varint::put(&mut self.bytes, len as u64);
+        value.iter().for_each(|part| self.bytes.extend_from_slice(part));
         Ok(())
     }
 
     /// Appends "`key` is removed". Fails as [`BatchBuilder::put`] does.
     pub(crate) fn remove(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
-        self.check_room(key, &[])?;
+        self.check_room(key.len(), 0)?;
         self.put_key(tree, Kind::Tombstone as u8, key);
         Ok(())
     }
@@ -81,11 +91,11 @@ impl BatchBuilder {
         to: Option<&[u8]>,
     ) -> Result<()> {
         let end = to.unwrap_or_default();
-        check_entry(end, &[])?;
+        check_lengths(end.len(), 0)?;
         if to.is_some_and(|to| to <= from) {
             return Err(Error::InvalidArgument("a range that ends before it begins".into()));
         }
-        self.check_room(from, end)?;
+        self.check_room(from.len(), end.len())?;
         self.put_key(tree, if to.is_some() { RANGE } else { OPEN_RANGE }, from);
         if to.is_some() {
             varint::put(&mut self.bytes, end.len() as u64);
@@ -117,10 +127,11 @@ impl BatchBuilder {
         }
     }
 
-    fn check_room(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        check_entry(key, value)?;
+    /// Refuses an operation of so many bytes of key and value that has no room.
+    fn check_room(&self, key: usize, value: usize) -> Result<()> {
+        check_lengths(key, value)?;
         let room = PAYLOAD_BYTES_MAX - self.bytes.len();
-        if key.len() + value.len() + OP_OVERHEAD_BYTES_MAX > room || self.count == u32::MAX {
+        if key + value + OP_OVERHEAD_BYTES_MAX > room || self.count == u32::MAX {
             return Err(Error::InvalidArgument(
                 format!("a batch of over {PAYLOAD_BYTES_MAX} bytes: split it").into(),
             ));
@@ -150,56 +161,136 @@ impl BatchBuilder {
         &self.bytes
     }
 
-    /// The whole payload; [`set_first_seq`] numbers it.
+    /// The whole payload; [`Encoded::set_first_seq`] numbers it.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.seal(0);
         self.bytes
     }
 }
 
-/// Records longer than this are built where they stay. Of smaller ones a copy costs less than the
-/// second pass over fresh memory.
-const IN_PLACE_BYTES_MIN: usize = 64 << 10;
+/// Records of values that are longer are built where they stay. Of smaller ones a copy costs less
+/// than the second pass over fresh memory.
+pub(crate) const IN_PLACE_BYTES_MIN: usize = 64 << 10;
 
-/// The payload of one operation, to be numbered by [`set_first_seq`]: as a [`BatchBuilder`] builds
-/// it, and for a large value with one copy of it. Fails as [`BatchBuilder::put`] does.
-pub(crate) fn record_of(tree: TreeId, kind: Kind, key: &[u8], value: &[u8]) -> Result<Arc<[u8]>> {
-    if value.len() < IN_PLACE_BYTES_MIN {
-        let mut builder = BatchBuilder::with_capacity(key.len() + value.len() + 16);
-        builder.push(tree, kind, key, value)?;
-        return Ok(Arc::from(builder.finish()));
+/// Values that are given away are copied once all the same below this: the memory of smaller ones
+/// would be freed by another thread, much later, in the heap of the thread that allocated it, and
+/// stay with the process. From here on glibc's allocator has every block of its own from the system
+/// (the greatest that its threshold can become).
+const GIVEN_BYTES_MIN: usize = 32 << 20;
+
+/// A whole payload on its way to the log and the memtable, to be numbered by
+/// [`Encoded::set_first_seq`].
+pub(crate) enum Encoded {
+    /// Bytes that a memtable takes a copy of, unless they are many.
+    Bytes(Vec<u8>),
+    /// A record that a memtable keeps as it is.
+    Record(Record),
+}
+
+impl Records {
+    /// The record of a payload: bytes are copied to where the others are, and if they are many
+    /// taken away from it.
+    pub(crate) fn take(&mut self, encoded: &mut Encoded) -> Record {
+        match encoded {
+            Encoded::Bytes(bytes) if bytes.len() < IN_PLACE_BYTES_MIN => self.keep(bytes),
+            Encoded::Bytes(bytes) => Record::given(std::mem::take(bytes)),
+            Encoded::Record(record) => record.clone(),
+        }
     }
-    check_entry(key, value)?;
+}
+
+impl Encoded {
+    /// The payload of one operation: as a [`BatchBuilder`] builds it, and for a large value with
+    /// one copy of it, to memory of `arena`. Fails as [`BatchBuilder::put`] does.
+    pub(crate) fn of(
+        arena: &Arc<Arena>,
+        tree: TreeId,
+        kind: Kind,
+        key: &[u8],
+        value: &[&[u8]],
+    ) -> Result<Self> {
+        let len = value.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+        if len < IN_PLACE_BYTES_MIN {
+            let mut builder = BatchBuilder::with_capacity(key.len() + len + 16);
+            match kind {
+                Kind::Tombstone => builder.remove(tree, key)?,
+                Kind::Value | Kind::LargeValue => builder.put_parts(tree, key, value)?,
+            }
+            return Ok(Self::Bytes(builder.finish()));
+        }
+        let head = head_of(tree, key, len)?;
+        let parts: Vec<&[u8]> = std::iter::once(&head[..]).chain(value.iter().copied()).collect();
+        Ok(Self::Record(Record::placed(arena, &parts)))
+    }
+
+    /// The payload of an insertion of a value that was given away. One that is very large stays
+    /// where it is, and what stands before it is put in front of it. Fails as [`BatchBuilder::put`]
+    /// does.
+    pub(crate) fn of_owned(
+        arena: &Arc<Arena>,
+        tree: TreeId,
+        key: &[u8],
+        mut value: Vec<u8>,
+    ) -> Result<Self> {
+        if value.len() < GIVEN_BYTES_MIN {
+            return Self::of(arena, tree, Kind::Value, key, &[&value]);
+        }
+        let head = head_of(tree, key, value.len())?;
+        let len = value.len();
+        // No more than that: a vector that doubled would take twice as much.
+        value.reserve_exact(head.len());
+        value.resize(len + head.len(), 0);
+        value.copy_within(..len, head.len());
+        value[..head.len()].copy_from_slice(&head);
+        Ok(Self::Bytes(value))
+    }
+
+    /// Gives the first operation the number `first_seq`, and the rest those after it.
+    pub(crate) fn set_first_seq(&mut self, first_seq: SeqNo) -> Result<()> {
+        let bytes = match self {
+            Self::Bytes(bytes) => Some(&mut bytes[..]),
+            Self::Record(record) => record.get_mut(),
+        };
+        let shared = || Error::Internal("a record that was not committed is shared".into());
+        bytes.ok_or_else(shared)?[0..8].copy_from_slice(&first_seq.to_le_bytes());
+        Ok(())
+    }
+
+    /// The payload.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Record(record) => record,
+        }
+    }
+}
+
+/// What stands before the value in the payload of one insertion, of a value of `len` bytes.
+fn head_of(tree: TreeId, key: &[u8], len: usize) -> Result<Vec<u8>> {
+    check_lengths(key.len(), len)?;
     let mut head = BatchBuilder::with_capacity(key.len() + OP_OVERHEAD_BYTES_MAX);
-    head.put_key(tree, kind as u8, key);
-    varint::put(&mut head.bytes, value.len() as u64);
-    let head = head.finish();
-    let mut record: Arc<[u8]> = std::iter::repeat_n(0, head.len() + value.len()).collect();
-    let shared = || Error::Internal("a record that was just made is shared".into());
-    let (begin, end) = Arc::get_mut(&mut record).ok_or_else(shared)?.split_at_mut(head.len());
-    begin.copy_from_slice(&head);
-    end.copy_from_slice(value);
-    Ok(record)
+    head.put_key(tree, Kind::Value as u8, key);
+    varint::put(&mut head.bytes, len as u64);
+    Ok(head.finish())
 }
 
 /// Refuses keys and values that are too long, by name.
 pub(crate) fn check_entry(key: &[u8], value: &[u8]) -> Result<()> {
-    if key.len() > KEY_BYTES_MAX {
+    check_lengths(key.len(), value.len())
+}
+
+fn check_lengths(key: usize, value: usize) -> Result<()> {
+    if key > KEY_BYTES_MAX {
         return Err(Error::InvalidArgument(
-            format!("a key of {} bytes: the longest is {KEY_BYTES_MAX}", key.len()).into(),
+            format!("a key of {key} bytes: the longest is {KEY_BYTES_MAX}").into(),
         ));
     }
-    if value.len() > VALUE_BYTES_MAX {
+    if value > VALUE_BYTES_MAX {
         return Err(Error::InvalidArgument(
-            format!("a value of {} bytes: the longest is {VALUE_BYTES_MAX}", value.len()).into(),
+            format!("a value of {value} bytes: the longest is {VALUE_BYTES_MAX}").into(),
         ));
     }
     Ok(())
-}
-
-/// Numbers a sealed payload anew: its first operation gets `first_seq`.
-pub(crate) fn set_first_seq(payload: &mut [u8], first_seq: SeqNo) {
-    payload[0..8].copy_from_slice(&first_seq.to_le_bytes());
 }
 
 /// Where the range ends that an operation removes.

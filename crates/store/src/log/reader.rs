@@ -38,7 +38,7 @@ pub(crate) struct FrameReader {
 #[derive(Debug)]
 pub(crate) enum FrameRead {
     /// A whole frame. The payload of a mark is empty.
-    Frame(FrameHeader, Arc<[u8]>),
+    Frame(FrameHeader, Vec<u8>),
     /// The end of the file.
     End,
     /// Anything else.
@@ -145,13 +145,12 @@ impl FrameReader {
         Ok(&self.window[(offset - self.window_start) as usize..])
     }
 
-    fn payload(&mut self, offset: u64, len: usize) -> Result<Arc<[u8]>> {
+    fn payload(&mut self, offset: u64, len: usize) -> Result<Vec<u8>> {
         if len <= WINDOW_BYTES {
-            return self.bytes(offset, len).map(Arc::from);
+            return self.bytes(offset, len).map(<[u8]>::to_vec);
         }
-        let mut payload: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-        let bytes = Arc::get_mut(&mut payload).expect("not shared yet");
-        read_exact_at(self.file.as_ref(), &self.path, bytes, offset)?;
+        let mut payload = vec![0; len];
+        read_exact_at(self.file.as_ref(), &self.path, &mut payload, offset)?;
         Ok(payload)
     }
 

@@ -7,7 +7,7 @@
 //!
 //! Nothing is written or removed here, and nothing that was replayed becomes durable by it.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use super::{
     Lsn,
@@ -44,7 +44,7 @@ pub(crate) struct LogRecord {
     /// The segment that holds it.
     pub(crate) segment: FileId,
     /// Its payload, checked against its checksum only.
-    pub(crate) payload: Arc<[u8]>,
+    pub(crate) payload: Vec<u8>,
 }
 
 /// What a replay found.

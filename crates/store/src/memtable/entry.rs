@@ -5,7 +5,7 @@ use rhumb_model::code::code_at;
 use crate::{
     log::batch::BatchOp,
     slice::Slice,
-    sync::primitive::Arc,
+    sync::record::Record,
     types::{Kind, SeqNo, TreeId},
 };
 
@@ -31,7 +31,7 @@ impl Place {
 /// One version of one key.
 #[derive(Clone)]
 pub(crate) struct MemEntry {
-    record: Arc<[u8]>,
+    record: Record,
     pub(super) place: Place,
     key_start: u32,
     value_start: u32,
@@ -42,7 +42,7 @@ pub(crate) struct MemEntry {
 impl MemEntry {
     /// The version that an operation of `record` makes.
     #[inline]
-    pub(super) fn new(record: Arc<[u8]>, operation: &BatchOp, seq: SeqNo) -> Self {
+    pub(super) fn new(record: Record, operation: &BatchOp, seq: SeqNo) -> Self {
         Self {
             place: Place::new(operation.tree, operation.key(&record), seq),
             record,
@@ -80,6 +80,6 @@ impl MemEntry {
 
     /// The value, shared with the record it came in.
     pub(crate) fn value_slice(&self) -> Slice {
-        Slice::from_shared_range(Arc::clone(&self.record), self.value_start, self.value_len)
+        Slice::from_record(self.record.clone(), self.value_start, self.value_len)
     }
 }

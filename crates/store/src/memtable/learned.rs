@@ -16,7 +16,9 @@ use crate::{
     log::batch::BatchOp,
     sync::{
         arena::Arena,
+        mapping::Gauge,
         primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        record::Record,
     },
     types::{Kind, SeqNo, TreeId},
 };
@@ -81,23 +83,26 @@ pub(super) struct Learned {
     trees: Trees<Tree>,
     versions: Versions,
     arena: Arc<Arena>,
+    gauge: Gauge,
     tree_bytes: AtomicUsize,
 }
 
 impl Learned {
-    pub(super) fn new() -> Self {
-        let arena = Arc::new(Arena::packed());
+    /// Without entries; `gauge` counts the memory.
+    pub(super) fn new(gauge: &Gauge) -> Self {
+        let arena = Arc::new(Arena::packed(gauge));
         Self {
             trees: Trees::new(),
             versions: Versions::new(Arc::clone(&arena)),
             arena,
+            gauge: gauge.clone(),
             tree_bytes: AtomicUsize::new(0),
         }
     }
 
     /// Without entries, but with the models of `before` for those sub-trees where they will serve.
     pub(super) fn after(before: &Self, bytes_max: usize) -> Self {
-        let new = Self::new();
+        let new = Self::new(&before.gauge);
         let guard = epoch::pin();
         for (id, tree) in before.trees.all() {
             if tree.keys.len() < INHERITED_MIN || !tree.order.is_mixed() {
@@ -107,7 +112,7 @@ impl Learned {
                 new.add_tree(id, keys);
             }
             if new.bytes() > bytes_max / INHERITED_PART {
-                return Self::new();
+                return Self::new(&before.gauge);
             }
         }
         new
@@ -128,7 +133,7 @@ impl Learned {
         !self.trees.all().iter().any(|(_, tree)| tree.has_entries.load(Ordering::Relaxed))
     }
 
-    pub(super) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
+    pub(super) fn insert(&self, record: &Record, operation: &BatchOp, seq: SeqNo) {
         let tree = self.trees.get(operation.tree).unwrap_or_else(|| {
             let keys = Core::within(Arc::clone(&self.arena), Preset::Auto, None);
             self.add_tree(operation.tree, keys)

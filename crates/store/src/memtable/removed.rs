@@ -8,7 +8,7 @@ use crate::{
     log::batch::{BatchOp, RangeEnd},
     ranges::{RangeLog, Ranges, Span, Tombstone},
     slice::Slice,
-    sync::primitive::{Arc, Ordering},
+    sync::{primitive::Ordering, record::Record},
     types::{SeqNo, TreeId},
 };
 
@@ -28,7 +28,7 @@ impl Memtable {
     #[cold]
     pub(super) fn insert_range(
         &self,
-        record: &Arc<[u8]>,
+        record: &Record,
         operation: &BatchOp,
         end: RangeEnd,
         seq: SeqNo,
@@ -38,8 +38,7 @@ impl Memtable {
         if seq == 0 {
             return;
         }
-        let slice =
-            |start, len| Slice::from_shared_range(Arc::clone(record), start, len).made_small();
+        let slice = |start, len| Slice::from_record(record.clone(), start, len).made_small();
         let to =
             (end == RangeEnd::Before).then(|| slice(operation.value_start, operation.value_len));
         let from = slice(operation.key_start, operation.key_len);

@@ -15,7 +15,8 @@ use crate::{
     log::batch::BatchOp,
     sync::{
         epoch,
-        primitive::{Arc, AtomicUsize, Ordering},
+        primitive::{AtomicUsize, Ordering},
+        record::Record,
     },
     types::{SeqNo, TreeId},
 };
@@ -155,8 +156,8 @@ impl SkipList {
         self.entries.is_empty()
     }
 
-    pub(super) fn insert(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) {
-        let entry = MemEntry::new(Arc::clone(record), operation, seq);
+    pub(super) fn insert(&self, record: &Record, operation: &BatchOp, seq: SeqNo) {
+        let entry = MemEntry::new(record.clone(), operation, seq);
         self.bytes.fetch_add(ENTRY_BYTES, Ordering::Relaxed);
         let guard = epoch::pin();
         self.entries.insert(entry, (), &guard).release(&guard);

@@ -13,7 +13,10 @@
 //! to any other it takes O(log n) steps, though nothing but the newest one's links is ever written.
 #![allow(unsafe_code, reason = "versions point into log records, and to each other")]
 
-use std::ptr::{self, NonNull};
+use std::{
+    mem::ManuallyDrop,
+    ptr::{self, NonNull},
+};
 
 use rhumb_model::code::code_at;
 
@@ -26,6 +29,7 @@ use crate::{
         arena::Arena,
         prefetch::prefetch_address,
         primitive::{Arc, AtomicPtr, AtomicU32, Mutex, Ordering},
+        record::Record,
     },
     types::{Kind, SeqNo, TreeId},
 };
@@ -69,20 +73,20 @@ fn block_of(nth: usize) -> usize {
 #[repr(align(64))]
 pub(crate) struct Version {
     seq: SeqNo,
-    /// The first byte of its log record,
-    record: *const u8,
+    /// Its log record, as [`Record::into_raw`] gave it.
+    record: *const (),
+    /// The first byte of its key, which lies in the record; the value lies behind it.
+    key: *const u8,
     /// The next older version.
     next: AtomicPtr<Version>,
     /// An older version, most of the time further away.
     jump: AtomicPtr<Version>,
     /// How many versions were older when it was linked.
     depth: AtomicU32,
-    /// and how many there are.
-    record_len: u32,
     tree: TreeId,
-    key_start: u32,
     key_len: u32,
-    value_start: u32,
+    /// How far behind the first byte of the key the value begins.
+    value_offset: u32,
     value_len: u32,
     kind: Kind,
     /// Whether a count of the record goes with this version: with one of each record's.
@@ -113,34 +117,36 @@ impl Version {
         self.tree
     }
 
-    fn record(&self) -> *const [u8] {
-        ptr::slice_from_raw_parts(self.record, self.record_len as usize)
-    }
-
     /// The user key.
     #[inline(always)]
     pub(super) fn key(&self) -> &[u8] {
         // SAFETY: the record lives as long as its versions (invariant 1), and the operation that the
         // version was made of was decoded from it, so that its key lies within.
-        unsafe {
-            let start = self.record.add(self.key_start as usize);
-            std::slice::from_raw_parts(start, self.key_len as usize)
-        }
+        unsafe { std::slice::from_raw_parts(self.key, self.key_len as usize) }
     }
 
     /// The version as an entry, which shares the record.
     #[inline]
     pub(super) fn entry(&self) -> MemEntry {
+        let record = self.shared_record();
+        let key_start = self.key_start(&record);
         let operation = BatchOp {
             tree: self.tree,
             kind: self.kind,
             range: None,
-            key_start: self.key_start,
+            key_start,
             key_len: self.key_len,
-            value_start: self.value_start,
+            value_start: key_start + self.value_offset,
             value_len: self.value_len,
         };
-        MemEntry::new(self.shared_record(), &operation, self.seq)
+        MemEntry::new(record, &operation, self.seq)
+    }
+
+    /// Where in its record the key begins.
+    #[inline]
+    fn key_start(&self, record: &Record) -> u32 {
+        // Payloads are under 4 GiB.
+        (self.key.addr() - record.as_ptr().addr()) as u32
     }
 
     /// The word that leads here.
@@ -185,23 +191,25 @@ impl Version {
         // SAFETY: as for the key: the record lives as long as its versions (invariant 1), and the
         // operation that was decoded from it says where in it the value lies.
         unsafe {
-            let start = self.record.add(self.value_start as usize);
+            let start = self.key.add(self.value_offset as usize);
             std::slice::from_raw_parts(start, self.value_len as usize)
         }
     }
 
     /// The value, shared with the record it came in.
     pub(super) fn value_slice(&self) -> Slice {
-        Slice::from_shared_range(self.shared_record(), self.value_start, self.value_len)
+        let record = self.shared_record();
+        let start = self.key_start(&record) + self.value_offset;
+        Slice::from_record(record, start, self.value_len)
     }
 
     /// The log record.
-    fn shared_record(&self) -> Arc<[u8]> {
-        // SAFETY: `Versions` holds a count of the record, which came from `Arc::into_raw`.
-        unsafe {
-            Arc::increment_strong_count(self.record());
-            Arc::from_raw(self.record())
-        }
+    #[inline]
+    fn shared_record(&self) -> Record {
+        // SAFETY: `Versions` holds a count of the record, which came from `Record::into_raw` and is
+        // not given up here.
+        let held = ManuallyDrop::new(unsafe { Record::from_raw(self.record) });
+        Record::clone(&held)
     }
 
     /// What a link of the same chain leads to.
@@ -350,7 +358,7 @@ struct State {
     free: NonNull<Version>,
     left: usize,
     /// The record of the version before.
-    record: *const u8,
+    record: *const (),
     /// All blocks: where versions lie, and how many have room.
     blocks: Vec<(NonNull<Version>, usize)>,
 }
@@ -369,25 +377,30 @@ impl Versions {
     /// Makes the version of an operation of `record`, which no chain has yet; the word is for the
     /// index.
     #[inline]
-    pub(super) fn add(&self, record: &Arc<[u8]>, operation: &BatchOp, seq: SeqNo) -> u64 {
-        // The key is used without looking again whether it lies in the record.
-        let tag = tag(operation.key(record));
+    pub(super) fn add(&self, record: &Record, operation: &BatchOp, seq: SeqNo) -> u64 {
+        // Both are used without looking again whether they lie in the record.
+        let (key, value) = (operation.key(record), operation.value(record));
+        let tag = tag(key);
+        // A tombstone's value is empty, and may be said to begin anywhere.
+        let value_offset = match value {
+            [] => 0,
+            _ => operation.value_start - operation.key_start,
+        };
         let mut state = self.state.lock();
-        let holds_record = state.record != record.as_ptr();
+        let holds_record = state.record != record.raw();
         if holds_record {
-            state.record = Arc::into_raw(Arc::clone(record)).cast();
+            state.record = record.clone().into_raw();
         }
         let version = Version {
             seq,
-            record: record.as_ptr(),
-            record_len: record.len() as u32,
+            record: state.record,
+            key: key.as_ptr(),
             next: AtomicPtr::new(ptr::null_mut()),
             jump: AtomicPtr::new(ptr::null_mut()),
             depth: AtomicU32::new(0),
             tree: operation.tree,
-            key_start: operation.key_start,
             key_len: operation.key_len,
-            value_start: operation.value_start,
+            value_offset,
             value_len: operation.value_len,
             kind: operation.kind,
             holds_record,
@@ -449,9 +462,9 @@ impl Drop for Versions {
             // SAFETY: so many versions were written to the block, which the arena still has.
             let versions = unsafe { std::slice::from_raw_parts(block.as_ptr(), len - unused) };
             for version in versions.iter().filter(|version| version.holds_record) {
-                // SAFETY: the count that goes with the version came from `Arc::into_raw`, and whoever
-                // could reach the version has gone.
-                drop(unsafe { Arc::from_raw(version.record()) });
+                // SAFETY: the count that goes with the version came from `Record::into_raw`, and
+                // whoever could reach the version has gone.
+                drop(unsafe { Record::from_raw(version.record) });
             }
         }
     }

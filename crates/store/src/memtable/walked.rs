@@ -12,7 +12,10 @@ use super::{
 use crate::{
     keys::KeySpan,
     log::batch::BatchOps,
-    sync::primitive::{Arc, Ordering},
+    sync::{
+        primitive::{Arc, Ordering},
+        record::Record,
+    },
     types::{Kind, SeqNo, TreeId},
 };
 
@@ -20,18 +23,15 @@ use crate::{
 /// record at once, and few enough that no walk waits for it.
 const SEARCHED_MAX: usize = 4096;
 
-/// What a record takes besides its bytes.
-const RECORD_BYTES: usize = 32;
-
 impl Memtable {
     /// Accounts for a record whose operations have been inserted, and no reader sees yet: what was
     /// found dead where it has values is not any more.
     #[inline]
-    pub(crate) fn finish_record(&self, record: &Arc<[u8]>, operations: BatchOps<'_>) {
+    pub(crate) fn finish_record(&self, record: &Record, operations: BatchOps<'_>) {
         let values = operations.filter(|operation| operation.kind == Kind::Value);
         self.dead.note_inserted(
             &self.bytes,
-            record.len() + RECORD_BYTES,
+            record.memory_bytes(),
             values.map(|operation| (operation.tree, operation.key(record))),
         );
     }

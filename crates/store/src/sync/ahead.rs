@@ -11,13 +11,16 @@
 //! asking the system for a range, which would hold up all others that map memory meanwhile.
 
 use super::{
-    mapping::Mapping,
+    mapping::{Gauge, Mapping},
     primitive::{Arc, Mutex, MutexGuard},
 };
 
 /// An arena's chunks that are mapped and touched and hold nothing yet.
-#[derive(Default)]
-pub(super) struct Spares(Mutex<Ready>);
+pub(super) struct Spares {
+    ready: Mutex<Ready>,
+    /// Counts them, as it does the arena's chunks.
+    gauge: Gauge,
+}
 
 #[derive(Default)]
 pub(super) struct Ready {
@@ -39,8 +42,18 @@ impl Ready {
 }
 
 impl Spares {
+    /// None.
+    pub(super) fn new(gauge: Gauge) -> Self {
+        Self { ready: Mutex::default(), gauge }
+    }
+
+    /// What counts the arena's memory.
+    pub(super) fn gauge(&self) -> &Gauge {
+        &self.gauge
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Ready> {
-        self.0.lock()
+        self.ready.lock()
     }
 
     /// Bytes of those that are ready.
@@ -148,7 +161,7 @@ mod maker {
                         return;
                     }
                 }
-                let mut chunk = Mapping::new(CHUNK_BYTES, true);
+                let mut chunk = Mapping::new(CHUNK_BYTES, true, &self.gauge);
                 chunk.touch();
                 let mut ready = self.lock();
                 ready.chunks.push(chunk);

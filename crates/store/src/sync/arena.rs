@@ -9,12 +9,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     ptr::NonNull,
 };
 
 use super::{
     ahead::Spares,
-    mapping::Mapping,
+    mapping::{Gauge, Mapping},
     primitive::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering},
 };
 
@@ -114,21 +115,22 @@ impl Chunks {
 }
 
 impl Arena {
-    pub(crate) fn new() -> Self {
-        Self::with(State::default())
+    /// An empty arena, whose memory `gauge` counts.
+    pub(crate) fn new(gauge: &Gauge) -> Self {
+        Self::with(State::default(), gauge)
     }
 
     /// An arena that keeps blocks together at the lowest addresses, so that chunks become empty when
     /// its user shrinks and moves its blocks. Finding a block takes about a nanosecond for each chunk.
     /// While it grows, from 16 MiB on, its next chunk is made ready before it is needed, or the next two:
     /// at most an eighth of what it has, which goes back a second after it last grew.
-    pub(crate) fn packed() -> Self {
-        Self::with(State { is_packed: true, ..State::default() })
+    pub(crate) fn packed(gauge: &Gauge) -> Self {
+        Self::with(State { is_packed: true, ..State::default() }, gauge)
     }
 
-    fn with(state: State) -> Self {
+    fn with(state: State, gauge: &Gauge) -> Self {
         let has_released = AtomicBool::new(false);
-        let (state, spares) = (Mutex::new(state), Arc::default());
+        let (state, spares) = (Mutex::new(state), Arc::new(Spares::new(gauge.clone())));
         Self { state, spares, used: AtomicUsize::new(0), has_released }
     }
 
@@ -144,7 +146,8 @@ impl Arena {
                 // A map's first block may stay nearly empty.
                 !(state.is_packed && state.chunks.starts.is_empty())
             };
-            let memory = Mapping::new(bytes.next_multiple_of(LARGE_ALIGN), wants_large_pages);
+            let bytes = bytes.next_multiple_of(LARGE_ALIGN);
+            let memory = Mapping::new(bytes, wants_large_pages, self.spares.gauge());
             return self.state.lock().add_chunk(memory);
         }
         let (found, ahead) = {
@@ -159,6 +162,25 @@ impl Arena {
         block
     }
 
+    /// As [`Arena::allocate`], unless the chunks would have more than `limit` bytes together.
+    pub(crate) fn allocate_within(&self, bytes: usize, limit: usize) -> Option<NonNull<u8>> {
+        let rounded = bytes.next_multiple_of(ALIGN);
+        let (found, has_room, _gone) = {
+            let mut state = self.state.lock();
+            let found = state.take(rounded);
+            let chunks = state.chunks.chunks.iter().map(|chunk| chunk.memory.bytes());
+            let has_room =
+                found.is_some() || chunks.sum::<usize>() + rounded.max(CHUNK_BYTES) <= limit;
+            let gone = if has_room { Vec::new() } else { state.free_kept() };
+            (found.or_else(|| if has_room { None } else { state.take(rounded) }), has_room, gone)
+        };
+        if found.is_some() {
+            self.used.fetch_add(rounded, Ordering::Relaxed);
+            return found;
+        }
+        has_room.then(|| self.allocate(bytes))
+    }
+
     /// Adds a chunk and takes a block of it, unless somebody else has added one meanwhile.
     #[cold]
     fn grow(&self, bytes: usize) -> NonNull<u8> {
@@ -170,7 +192,8 @@ impl Arena {
             (state.take(bytes), state.chunks.starts.is_empty(), gone)
         };
         found.unwrap_or_else(|| {
-            let memory = spares.take().unwrap_or_else(|| Mapping::new(CHUNK_BYTES, !is_first));
+            let new = || Mapping::new(CHUNK_BYTES, !is_first, self.spares.gauge());
+            let memory = spares.take().unwrap_or_else(new);
             let mut state = self.state.lock();
             let base = state.add_chunk(memory);
             state.add_free(base.addr().get(), CHUNK_BYTES);
@@ -226,6 +249,12 @@ impl Arena {
         let start = chunk.memory.base().addr().get();
         chunk.free * STRAY_FREE >= chunk.memory.bytes()
             && state.lowest(bytes).is_some_and(|(_, address)| address < start)
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("used", &self.used_bytes()).finish_non_exhaustive()
     }
 }
 
@@ -375,15 +404,15 @@ mod tests {
 
     #[test]
     fn blocks_do_not_overlap_and_come_back() {
-        check_blocks(&Arena::new());
-        check_blocks(&Arena::packed());
+        check_blocks(&Arena::new(&Gauge::default()));
+        check_blocks(&Arena::packed(&Gauge::default()));
     }
 
     #[test]
     #[cfg(not(sanitized))]
     fn what_came_back_is_taken_again_until_little_is_used() {
         const BYTES: usize = 17 * ALIGN;
-        let arena = Arena::new();
+        let arena = Arena::new(&Gauge::default());
         let mut blocks: Vec<NonNull<u8>> = (0..400).map(|_| arena.allocate(BYTES)).collect();
         let back: Vec<NonNull<u8>> = blocks.drain(100..110).collect();
         for block in &back {
@@ -413,7 +442,7 @@ mod tests {
     #[cfg(not(sanitized))]
     fn blocks_are_strays_where_much_is_free_and_there_is_room_below() {
         const BYTES: usize = CHUNK_BYTES / 4;
-        let arena = Arena::packed();
+        let arena = Arena::packed(&Gauge::default());
         let mut blocks: Vec<NonNull<u8>> = (0..12).map(|_| arena.allocate(BYTES)).collect();
         blocks.sort_unstable();
         let is_stray = |block| arena.is_stray(block, BYTES);
@@ -449,7 +478,7 @@ mod tests {
     #[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
     fn chunks_are_ready_ahead_while_an_arena_grows_and_go_back() {
         const BYTES: usize = CHUNK_BYTES / 4;
-        let arena = Arena::packed();
+        let arena = Arena::packed(&Gauge::default());
         let grow = |chunks: usize| {
             // Zeroed memory is as the system gave it: nothing was taken back.
             let block = |_| arena.allocate_zeroed(BYTES);

@@ -5,22 +5,44 @@
 
 use std::ptr::NonNull;
 
-use super::arena::CHUNK_BYTES;
+use super::{
+    arena::CHUNK_BYTES,
+    primitive::{Arc, AtomicUsize, Ordering},
+};
 
 /// The smallest page that the system hands out: writing to each finds memory for all.
 #[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
 const PAGE_BYTES: usize = 4 << 10;
 
+/// Counts the bytes of all mappings that were made with it or a clone of it.
+#[derive(Clone)]
+pub(crate) struct Gauge(Arc<AtomicUsize>);
+
+impl Default for Gauge {
+    fn default() -> Self {
+        Self(Arc::new(AtomicUsize::new(0)))
+    }
+}
+
+impl Gauge {
+    /// The bytes that are mapped.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Memory from the system, zeroed, which goes back when this is dropped.
 pub(super) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    gauge: Gauge,
 }
 
 impl Mapping {
-    /// So many bytes, untouched. Aborts if there is no memory.
-    pub(super) fn new(bytes: usize, wants_large_pages: bool) -> Self {
-        Self { base: system::map(bytes, wants_large_pages), bytes }
+    /// So many bytes, untouched, which `gauge` counts. Aborts if there is no memory.
+    pub(super) fn new(bytes: usize, wants_large_pages: bool, gauge: &Gauge) -> Self {
+        gauge.0.fetch_add(bytes, Ordering::Relaxed);
+        Self { base: system::map(bytes, wants_large_pages), bytes, gauge: gauge.clone() }
     }
 
     /// Where it begins.
@@ -45,6 +67,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.gauge.0.fetch_sub(self.bytes, Ordering::Relaxed);
         // SAFETY: it was mapped with this length, and who drops it gives up all that was handed out of it.
         unsafe { system::unmap(self.base, self.bytes) };
     }

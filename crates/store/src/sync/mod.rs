@@ -11,7 +11,7 @@ pub(crate) mod arena;
 pub(crate) mod epoch;
 #[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod limbo;
-mod mapping;
+pub(crate) mod mapping;
 #[cfg(any(loom, shuttle))]
 mod modelled;
 #[cfg(not(any(alone, loom, shuttle)))]
@@ -22,5 +22,7 @@ pub(crate) mod primitive;
 pub(crate) mod process;
 #[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod published;
+#[cfg(not(any(alone, loom, shuttle)))]
+pub(crate) mod record;
 #[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod shared_bytes;

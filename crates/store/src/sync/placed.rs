@@ -93,10 +93,11 @@ impl<T> Drop for Placed<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::mapping::Gauge;
 
     #[test]
     fn elements_of_every_count_are_there_and_are_dropped_with_their_memory() {
-        let arena = Arc::new(Arena::new());
+        let arena = Arc::new(Arena::new(&Gauge::default()));
         let element = std::sync::Arc::new(());
         for count in [0, 1, 31, 1000, 300_000] {
             let mut placed = Placed::new(&arena, (0..count).map(|i| (i, element.clone())));
@@ -131,7 +132,7 @@ mod tests {
 
         impl ExactSizeIterator for Miscounts {}
 
-        let arena = Arc::new(Arena::new());
+        let arena = Arc::new(Arena::new(&Gauge::default()));
         assert_eq!(Placed::new(&arena, Miscounts(5, 3)).len(), 3);
         assert_eq!(Placed::new(&arena, Miscounts(3, 5)).len(), 3);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

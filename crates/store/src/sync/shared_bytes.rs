@@ -46,23 +46,28 @@ unsafe impl Send for SharedBytes {}
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
-    /// Copies `pieces`, which are `len` bytes together, to memory of `arena`, which lives at least as long
-    /// as the copy, or else of the program's allocator.
+    /// Copies `pieces`, which are `len` bytes together, to memory of `arena`, which lives at least
+    /// as long as the copy, or else of the program's allocator: without an arena, or where its
+    /// chunks would have more bytes than its limit.
     pub(crate) fn gather<'p>(
-        arena: Option<&Arc<Arena>>,
+        arena: Option<(&Arc<Arena>, usize)>,
         len: usize,
         pieces: impl Iterator<Item = &'p [u8]>,
     ) -> Self {
         let layout = layout_for(len);
-        let memory = if let Some(arena) = arena {
-            arena.allocate(layout.size())
-        } else {
-            // SAFETY: the layout is not empty: there is a head.
-            let memory = unsafe { alloc(layout) };
-            NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+        let placed = arena.and_then(|(arena, limit)| {
+            let memory = arena.allocate_within(layout.size(), limit)?;
+            Some((memory, Arc::clone(arena)))
+        });
+        let (memory, arena) = match placed {
+            Some((memory, arena)) => (memory, Some(arena)),
+            None => {
+                // SAFETY: the layout is not empty: there is a head.
+                let memory = unsafe { alloc(layout) };
+                (NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout)), None)
+            }
         };
         let head = memory.cast::<Head>();
-        let arena = arena.map(Arc::clone);
         // SAFETY: the memory was just allocated with this layout, aligned to a head and with room for it,
         // and is used nowhere else.
         unsafe { head.write(Head { count: AtomicUsize::new(1), len, arena }) };
@@ -96,6 +101,11 @@ impl SharedBytes {
     pub(crate) fn memory_bytes(&self) -> usize {
         let bytes = layout_for(self.len()).size();
         if self.head().arena.is_some() { bytes.next_multiple_of(arena::ALIGN) } else { bytes }
+    }
+
+    /// Returns true if the bytes lie in an arena.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.head().arena.is_some()
     }
 
     /// How many share the bytes.
@@ -191,17 +201,18 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::sync::mapping::Gauge;
 
     #[test]
     fn contents_of_every_length_come_back_from_both_kinds_of_memory() {
-        let arena = Arc::new(Arena::new());
+        let arena = Arc::new(Arena::new(&Gauge::default()));
         let mut kept = Vec::new();
         for len in (0..40_000).step_by(977) {
             let contents: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
             let pieces = contents.chunks(1000);
             let both = [
                 SharedBytes::copy_from(&contents),
-                SharedBytes::gather(Some(&arena), contents.len(), pieces),
+                SharedBytes::gather(Some((&arena, usize::MAX)), contents.len(), pieces),
             ];
             assert!(both.iter().all(|bytes| **bytes == contents));
             assert!(both.iter().all(|bytes| bytes.memory_bytes() >= len + size_of::<Head>()));
@@ -226,10 +237,10 @@ mod tests {
 
     #[test]
     fn the_last_one_frees_and_the_arena_outlives_its_owner() {
-        let arena = Arc::new(Arena::new());
+        let arena = Arc::new(Arena::new(&Gauge::default()));
         let weak = Arc::downgrade(&arena);
         let bytes = SharedBytes::gather(
-            Some(&arena),
+            Some((&arena, usize::MAX)),
             6,
             [b"sha", b"red"].into_iter().map(|piece| &piece[..]),
         );

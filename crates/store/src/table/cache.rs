@@ -14,7 +14,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter, sync::Cache};
@@ -23,6 +23,7 @@ use super::block::BlockRef;
 use crate::sync::{
     arena::Arena,
     epoch::{EpochSlot, Guard, Loaded, pin},
+    mapping::Gauge,
     placed::Placed,
     prefetch::prefetch,
     shared_bytes::SharedBytes,
@@ -40,6 +41,8 @@ const REMEMBERED_SHARE: f64 = 1.0;
 /// How many blocks in a row may claim their second chance before one must go without: bounds the
 /// time that an insertion holds a lock.
 const SECOND_CHANCES_MAX: u32 = 32;
+/// Where the cache's memory has no room in one piece, one part in so many of what is resident goes.
+const EVICTED_PART: u64 = 64;
 /// For sizing the books: a block and its overhead.
 const EXPECTED_BLOCK_BYTES: u64 = 4 << 10;
 
@@ -54,6 +57,11 @@ pub(crate) struct BlockCache {
     /// Where the blocks lie: in large pages, and in the same memory whichever thread reads them. A
     /// heap for each thread would come to own the size of the cache in every heap.
     arena: Arc<Arena>,
+    /// The most bytes that its chunks may have together, for blocks; indexes and filters are always
+    /// there.
+    limit: AtomicUsize,
+    /// Where large values lie that readers hold: apart from blocks, which come and go otherwise.
+    large: Arc<Arena>,
 }
 
 #[derive(Default)]
@@ -82,8 +90,8 @@ impl Statistics {
 }
 
 impl BlockCache {
-    /// A cache that keeps up to about `bytes` of blocks.
-    pub(crate) fn new(bytes: u64) -> Arc<Self> {
+    /// A cache that keeps up to about `bytes` of blocks; `gauge` counts its memory.
+    pub(crate) fn new(bytes: u64, gauge: &Gauge) -> Arc<Self> {
         let expected = usize::try_from(bytes / EXPECTED_BLOCK_BYTES).unwrap_or(usize::MAX);
         let options = OptionsBuilder::new()
             .estimated_items_capacity(expected.max(64))
@@ -97,20 +105,35 @@ impl BlockCache {
         let evictor = Evictor { chances: AtomicU32::new(0), statistics: Arc::clone(&statistics) };
         let hasher = DefaultHashBuilder::default();
         let books = Cache::with_options(options, ByBytes, hasher, evictor);
-        let arena = Arc::new(Arena::new());
-        Arc::new(Self { books, next_table: AtomicU64::new(0), statistics, arena })
+        let (arena, large) = (Arc::new(Arena::new(gauge)), Arc::new(Arena::new(gauge)));
+        let (next_table, limit) = (AtomicU64::new(0), AtomicUsize::new(usize::MAX));
+        Arc::new(Self { books, next_table, statistics, arena, limit, large })
     }
 
     /// A block of `len` bytes, which the pieces of its payload are together; in the cache's memory if it
-    /// stays.
+    /// is to stay and there is room.
     pub(crate) fn new_block<'p>(
         &self,
         len: usize,
         pieces: impl Iterator<Item = &'p [u8]>,
         stays: bool,
     ) -> BlockRef {
-        let arena = stays.then_some(&self.arena);
-        BlockRef::from_shared(SharedBytes::gather(arena, len, pieces))
+        let limit = self.limit.load(Ordering::Relaxed);
+        let arena = stays.then_some((&self.arena, limit));
+        let bytes = SharedBytes::gather(arena, len, pieces);
+        if stays && !bytes.is_placed() {
+            self.make_room();
+        }
+        BlockRef::from_shared(bytes)
+    }
+
+    /// The arena has no room for another block within its limit, though the books may: what is free
+    /// is in pieces. Evicts a little, until the next change of the budget; what is not in the arena
+    /// does not stay.
+    #[cold]
+    fn make_room(&self) {
+        let resident = self.resident_bytes();
+        self.set_capacity(resident - resident / EVICTED_PART);
     }
 
     /// The memory that blocks are in, for what tables keep to find them.
@@ -118,11 +141,21 @@ impl BlockCache {
         &self.arena
     }
 
+    /// The memory for large values that readers hold. They are not cached.
+    pub(crate) fn large_arena(&self) -> &Arc<Arena> {
+        &self.large
+    }
+
     /// Changes the budget; evicts down to it.
     pub(crate) fn set_capacity(&self, bytes: u64) {
         if self.statistics.capacity.swap(bytes, Ordering::Relaxed) != bytes {
             self.settle();
         }
+    }
+
+    /// Changes the most bytes that the chunks of blocks may have together.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.limit.store(usize::try_from(bytes).unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
     /// The budget in bytes.
@@ -231,6 +264,10 @@ impl TableBlocks {
     /// Makes a block resident, if the budget admits it and no other thread has done so.
     pub(crate) fn insert(&self, block: u32, contents: &BlockRef) {
         let Some(slot) = self.slots.get(block as usize) else { return };
+        let limit = self.cache.limit.load(Ordering::Relaxed);
+        if limit != usize::MAX && !contents.is_placed() {
+            return;
+        }
         if !slot.fill(contents.to_shared()) {
             return;
         }
@@ -347,7 +384,7 @@ mod tests {
 
     #[test]
     fn residents_stay_within_the_budget_and_their_slots_agree() {
-        let cache = BlockCache::new(1 << 20);
+        let cache = BlockCache::new(1 << 20, &Gauge::default());
         let blocks = TableBlocks::new(&cache, 2000);
         for number in 0..2000 {
             blocks.insert(number, &block(7));
@@ -361,7 +398,7 @@ mod tests {
 
     #[test]
     fn used_blocks_outlive_unused_ones() {
-        let cache = BlockCache::new(4 << 20);
+        let cache = BlockCache::new(4 << 20, &Gauge::default());
         let blocks = TableBlocks::new(&cache, 100_000);
         for number in 0..200 {
             blocks.insert(number, &block(1));
@@ -380,7 +417,7 @@ mod tests {
 
     #[test]
     fn shrinking_and_growing_takes_effect() {
-        let cache = BlockCache::new(4 << 20);
+        let cache = BlockCache::new(4 << 20, &Gauge::default());
         let blocks = TableBlocks::new(&cache, 1000);
         (0..1000).for_each(|number| blocks.insert(number, &block(1)));
         assert!(cache.resident_blocks() > 900);
@@ -395,7 +432,7 @@ mod tests {
 
     #[test]
     fn blocks_in_constant_use_do_not_push_the_cache_over_its_budget() {
-        let cache = BlockCache::new(32 << 10);
+        let cache = BlockCache::new(32 << 10, &Gauge::default());
         let blocks = TableBlocks::new(&cache, 100);
         for number in 0..100 {
             blocks.insert(number, &block(1));
@@ -408,7 +445,7 @@ mod tests {
 
     #[test]
     fn without_a_budget_nothing_stays() {
-        let cache = BlockCache::new(0);
+        let cache = BlockCache::new(0, &Gauge::default());
         let blocks = TableBlocks::new(&cache, 10);
         blocks.insert(3, &block(1));
         assert!(blocks.get(3, &pin()).is_none());
@@ -417,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_dropped_table_gives_its_blocks_back() {
-        let cache = BlockCache::new(1 << 20);
+        let cache = BlockCache::new(1 << 20, &Gauge::default());
         let (one, other) = (TableBlocks::new(&cache, 50), TableBlocks::new(&cache, 50));
         let held = block(1);
         for number in 0..50 {
@@ -431,7 +468,7 @@ mod tests {
 
     #[test]
     fn threads_that_insert_and_read_agree_in_the_end() {
-        let cache = BlockCache::new(256 << 10);
+        let cache = BlockCache::new(256 << 10, &Gauge::default());
         let blocks = TableBlocks::new(&cache, 256);
         thread::scope(|scope| {
             for seed in 0..4_u32 {

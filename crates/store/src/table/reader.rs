@@ -279,7 +279,7 @@ impl Table {
     pub(crate) fn read_large(&self, pointer: &[u8]) -> Result<Slice> {
         let pointer = self.value_pointer(pointer)?;
         TableCounters::add(&self.ctx.counters.large_value_reads, 1);
-        Ok(Slice::from_shared(self.noted(self.value_file()?.read(pointer))?))
+        self.noted(self.value_file()?.read(pointer))
     }
 
     /// A read of the value that an entry's pointer names, for a caller that reads its parts.
@@ -396,7 +396,8 @@ fn open_values(ctx: &TableContext, meta: &TableMeta) -> Result<Option<ValueFile>
         let expected = format!("{} bytes", meta.value_file_bytes);
         return Err(Error::corrupt(&path, len, expected, format!("{len} bytes")));
     }
-    Ok(Some(ValueFile { file, path, len }))
+    let arena = Arc::clone(ctx.cache.large_arena());
+    Ok(Some(ValueFile { file, path, len, arena }))
 }
 
 /// Reads and verifies everything of a table but its data.

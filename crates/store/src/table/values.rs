@@ -17,6 +17,7 @@ use crate::{
         write_all,
     },
     slice::Slice,
+    sync::{arena::Arena, record::Record},
     types::VALUE_BYTES_MAX,
 };
 
@@ -141,17 +142,19 @@ pub(crate) struct ValueFile {
     pub(crate) file: Arc<dyn ReadableFile>,
     pub(crate) path: PathBuf,
     pub(crate) len: u64,
+    /// Where values lie that were read.
+    pub(crate) arena: Arc<Arena>,
 }
 
 impl ValueFile {
     /// The value that `pointer` names, verified.
-    pub(crate) fn read(&self, pointer: ValuePointer) -> Result<Arc<[u8]>> {
+    pub(crate) fn read(&self, pointer: ValuePointer) -> Result<Slice> {
         let len = self.check(pointer)?;
-        let mut value: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-        let bytes = Arc::get_mut(&mut value).expect("nobody else has it yet");
+        let mut value = Record::zeroed(&self.arena, len);
+        let bytes = value.get_mut().expect("nobody else has it yet");
         read_range(&*self.file, &self.path, pointer.offset, bytes)?;
         self.verify(pointer, xxh3_64(bytes))?;
-        Ok(value)
+        Ok(Slice::from_whole(value))
     }
 
     /// A read of the value that `pointer` names, for a caller that reads its parts.
@@ -163,7 +166,7 @@ impl ValueFile {
         Ok(LargeRead {
             file: self,
             pointer,
-            value: std::iter::repeat_n(0, len).collect(),
+            value: Record::zeroed(&self.arena, len),
             filled: 0,
             start,
             end,
@@ -199,7 +202,7 @@ pub(crate) const VALUE_PART_BYTES: usize = 1 << 20;
 pub(crate) struct LargeRead<'a> {
     file: &'a ValueFile,
     pointer: ValuePointer,
-    value: Arc<[u8]>,
+    value: Record,
     /// Bytes of it that have arrived.
     filled: usize,
     /// The pages about the value, in bytes of the file.
@@ -224,7 +227,7 @@ impl LargeRead<'_> {
         let skipped = self.pointer.offset.saturating_sub(self.arrived);
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
         let bytes_of_value = bytes.get(skipped..).unwrap_or_default();
-        let value = Arc::get_mut(&mut self.value).expect("nobody else has it yet");
+        let value = self.value.get_mut().expect("nobody else has it yet");
         let missing = &mut value[self.filled..];
         let now = missing.len().min(bytes_of_value.len());
         missing[..now].copy_from_slice(&bytes_of_value[..now]);
@@ -236,7 +239,7 @@ impl LargeRead<'_> {
     /// The value, verified.
     pub(crate) fn finish(self) -> Result<Slice> {
         self.file.verify(self.pointer, xxh3_64(&self.value))?;
-        Ok(Slice::from_shared(self.value))
+        Ok(Slice::from_whole(self.value))
     }
 }
 

@@ -97,10 +97,10 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
 }
 
 /// What a writer makes of an entry.
-fn record(key: &[u8]) -> Arc<[u8]> {
+fn record(key: &[u8]) -> Record {
     let mut batch = BatchBuilder::with_capacity(key.len() + VALUE.len() + 16);
     batch.put(1, key, &VALUE).unwrap();
-    Arc::from(batch.finish())
+    Record::given(batch.finish())
 }
 
 /// Fills a memtable; nanoseconds for an entry, without those for making its record.
@@ -111,7 +111,7 @@ fn fill(table: &Memtable, keys: &[Vec<u8>]) -> f64 {
     }
     let all = thread_time() - start;
     let start = thread_time();
-    let records: Vec<Arc<[u8]>> = keys.iter().map(|key| record(key)).collect();
+    let records: Vec<Record> = keys.iter().map(|key| record(key)).collect();
     let making = thread_time() - start;
     drop(black_box(records));
     all.saturating_sub(making).as_nanos() as f64 / keys.len() as f64
@@ -145,12 +145,12 @@ fn inserts_and_lookups() {
             let mut figures = vec![Vec::new(); 8];
             for _ in 0..ROUNDS {
                 for (i, kind) in kinds.into_iter().enumerate() {
-                    let table = Memtable::new(kind, None, 64 << 20);
+                    let table = Memtable::new(kind, None, 64 << 20, &Gauge::default());
                     figures[4 * i].push(fill(&table, keys));
                     figures[4 * i + 1].push(if has_lookups { look_up(&table, keys) } else { 0.0 });
                     figures[4 * i + 2].push(table.bytes() as f64 / keys.len() as f64);
                     drop(table);
-                    let first = Memtable::new(kind, None, 64 << 20);
+                    let first = Memtable::new(kind, None, 64 << 20, &Gauge::default());
                     fill(&first, before);
                     let second = first.successor(None, 64 << 20);
                     figures[4 * i + 3].push(fill(&second, after));

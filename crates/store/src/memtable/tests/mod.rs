@@ -30,7 +30,7 @@ struct Write {
     value: Option<Vec<u8>>,
 }
 
-fn record_of(writes: &[Write]) -> Arc<[u8]> {
+fn record_of(writes: &[Write]) -> Record {
     let mut batch = BatchBuilder::new();
     for write in writes {
         match &write.value {
@@ -38,7 +38,7 @@ fn record_of(writes: &[Write]) -> Arc<[u8]> {
             None => batch.remove(write.tree, &write.key).unwrap(),
         }
     }
-    Arc::from(batch.finish())
+    Record::given(batch.finish())
 }
 
 /// Inserts a batch into both.
@@ -175,7 +175,7 @@ proptest! {
         more in prop::collection::vec((0..8_u32, keys(), 0..2000_u64), 0..6),
     ) {
         for kind in KINDS {
-            let table = Arc::new(Memtable::new(kind, None, 1 << 20));
+            let table = Arc::new(Memtable::new(kind, None, 1 << 20, &Gauge::default()));
             let (mut model, mut seq, mut probes) = (Model::new(), 0, more.clone());
             for (writes, gap) in &batches {
                 apply(&table, &mut model, writes, seq + gap);
@@ -202,7 +202,7 @@ proptest! {
         writes in prop::collection::vec((0..4_u8, 0..60_u64), 1..120),
     ) {
         for kind in KINDS {
-            let table = Arc::new(Memtable::new(kind, None, 1 << 20));
+            let table = Arc::new(Memtable::new(kind, None, 1 << 20, &Gauge::default()));
             let mut model = Model::new();
             for (i, (key, seq)) in writes.iter().enumerate() {
                 let value = Some(vec![i as u8]);
@@ -246,7 +246,7 @@ fn large_memtables_and_their_successors_are_whole() {
     ];
     for kind in KINDS {
         for key in orders {
-            let mut table = Arc::new(Memtable::new(kind, None, 64 << 20));
+            let mut table = Arc::new(Memtable::new(kind, None, 64 << 20, &Gauge::default()));
             for _ in 0..3 {
                 let model = fill(&table, 30_000, key);
                 let probes: Vec<_> =
@@ -270,9 +270,10 @@ fn large_memtables_and_their_successors_are_whole() {
 #[test]
 fn successors_take_models_over_where_they_will_serve() {
     let reserved = |key: &dyn Fn(u64) -> Vec<u8>, bytes_max| {
-        let table = Memtable::new(MemtableKind::Learned, None, bytes_max);
+        let table = Memtable::new(MemtableKind::Learned, None, bytes_max, &Gauge::default());
         fill(&table, 20_000, key);
-        let fresh = Memtable::new(MemtableKind::Learned, None, bytes_max).bytes();
+        let fresh =
+            Memtable::new(MemtableKind::Learned, None, bytes_max, &Gauge::default()).bytes();
         table.successor(None, bytes_max).bytes() - fresh
     };
     let random = |i| mixed(i).to_be_bytes().to_vec();
@@ -286,7 +287,7 @@ fn successors_take_models_over_where_they_will_serve() {
 #[test]
 fn every_version_of_a_hot_key_is_found() {
     for kind in KINDS {
-        let table = Arc::new(Memtable::new(kind, None, 64 << 20));
+        let table = Arc::new(Memtable::new(kind, None, 64 << 20, &Gauge::default()));
         let mut model = Model::new();
         for seq in 1..=20_000_u64 {
             let value = Some(seq.to_le_bytes().to_vec());
@@ -304,33 +305,33 @@ fn every_version_of_a_hot_key_is_found() {
 #[test]
 fn records_are_let_go_with_the_memtable() {
     for kind in KINDS {
-        let table = Memtable::new(kind, None, 1 << 20);
+        let table = Memtable::new(kind, None, 1 << 20, &Gauge::default());
         let writes: Vec<Write> = (0..3000_u32)
             .map(|i| Write { tree: i % 3, key: i.to_be_bytes().to_vec(), value: None })
             .collect();
-        let records: Vec<Arc<[u8]>> = writes.chunks(7).map(record_of).collect();
+        let records: Vec<Record> = writes.chunks(7).map(record_of).collect();
         for (i, record) in records.iter().enumerate() {
             insert_record(&table, record, i as u64 * 7 + 1);
         }
         let entry = table.get(1, &1_u32.to_be_bytes(), SeqNo::MAX).unwrap();
-        assert!(records.iter().all(|record| Arc::strong_count(record) > 1));
+        assert!(records.iter().all(|record| record.strong_count() > 1));
         drop(table);
         for _ in 0..1000 {
             crate::sync::epoch::collect();
-            if records[1..].iter().all(|record| Arc::strong_count(record) == 1) {
+            if records[1..].iter().all(|record| record.strong_count() == 1) {
                 break;
             }
             thread::yield_now();
         }
         assert_eq!(entry.key(), 1_u32.to_be_bytes(), "an entry outlives its memtable");
-        assert!(records[1..].iter().all(|record| Arc::strong_count(record) == 1));
+        assert!(records[1..].iter().all(|record| record.strong_count() == 1));
     }
 }
 
 #[test]
 fn readers_see_whole_chains_while_a_writer_writes() {
     for kind in KINDS {
-        let table = Arc::new(Memtable::new(kind, None, 64 << 20));
+        let table = Arc::new(Memtable::new(kind, None, 64 << 20, &Gauge::default()));
         let (visible, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
         let key = |i: u64| mixed(i % 3000).to_be_bytes();
         thread::scope(|scope| {

@@ -48,6 +48,11 @@ impl BlockRef {
         &self.0
     }
 
+    /// Returns true if the block lies in the cache's memory.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.0.is_placed()
+    }
+
     /// The memory that the block takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.0.memory_bytes()

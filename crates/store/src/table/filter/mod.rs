@@ -175,13 +175,14 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
+    use crate::sync::mapping::Gauge;
 
     fn hash(number: u64) -> KeyHash {
         KeyHash::of(&number.to_le_bytes())
     }
 
     fn decode(bytes: &[u8]) -> Result<Filter, &'static str> {
-        Filter::decode(bytes, &Arc::new(Arena::new()))
+        Filter::decode(bytes, &Arc::new(Arena::new(&Gauge::default())))
     }
 
     fn filter_of(keys: u64, bits_per_key: u8) -> Filter {

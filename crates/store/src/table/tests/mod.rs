@@ -12,6 +12,7 @@ use crate::{
     error::Result,
     io::{FileSystem, ReadEngineKind, ReadMode, StdFs, engine::ReadEngine, open_files::OpenFiles},
     sync::epoch::pin,
+    sync::mapping::Gauge,
     types::{FileId, Kind, SeqNo},
 };
 
@@ -48,7 +49,7 @@ impl Fixture {
             reads: Arc::new(ReadEngine::new(&fs, ReadEngineKind::Kernel, false)),
             files: OpenFiles::new(&*fs, None),
             fs,
-            cache: BlockCache::new(cache_bytes),
+            cache: BlockCache::new(cache_bytes, &Gauge::default()),
             counters: Arc::new(TableCounters::default()),
             shared: Arc::default(),
         });

@@ -1,0 +1,80 @@
+//! What the database takes of its budget of memory, and what is left of that for the block cache.
+
+use super::core::Core;
+use crate::{
+    options::SEALED_MAX,
+    sync::{
+        arena::{Arena, CHUNK_BYTES},
+        mapping::Gauge,
+        primitive::{Arc, AtomicU64, Ordering},
+    },
+};
+
+/// This part of the budget is left to the program's allocator: what tables and compactions keep
+/// beside their blocks, and fragments between what is in use.
+const ALLOCATOR_SLACK: u64 = 8;
+
+/// Memtables have one byte more mapped for each so many that they may have: chunks that are not
+/// full, and those that are ready ahead.
+const MEMTABLE_CHUNKS: u64 = 4;
+
+/// The cache's chunks have one byte more for each so many of blocks: what is free between them.
+const FRAGMENTS: u64 = 16;
+
+/// The cache has this part of the budget at least, whatever the rest takes.
+const CACHE_MIN: u64 = 16;
+
+/// Where the database's memory comes from.
+pub(crate) struct Memory {
+    /// Counts what memtables, their records, the block cache, indexes, filters and large values lie
+    /// in.
+    pub(crate) mapped: Gauge,
+    /// Where the memtables' log records lie.
+    pub(crate) records: Arc<Arena>,
+    /// The most bytes that were seen to be mapped besides the cache.
+    most: AtomicU64,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let mapped = Gauge::default();
+        Self { records: Arc::new(Arena::new(&mapped)), mapped, most: AtomicU64::new(0) }
+    }
+}
+
+impl Core {
+    /// Gives the block cache what the rest leaves of the budget.
+    ///
+    /// The rest is the most that was mapped besides the cache so far, or all memtables that there
+    /// may be at a time if that is more: the active one will fill up and wait for its flush while
+    /// the next ones fill, and readers keep those that were flushed. A cache that grew and shrank
+    /// with every flush would make the process larger than the budget: the memory of evicted blocks
+    /// lies between that of others, and no memtable can use it.
+    ///
+    /// The cache gets a limit in chunks, which it never passes, and a capacity in blocks, which is
+    /// what fits into that.
+    pub(crate) fn balance_memory(&self) {
+        let (budget, cache) = (self.options.memory_budget_bytes, &self.tables.cache);
+        let mapped = self.memory.mapped.bytes().saturating_sub(cache.arena().bytes()) as u64;
+        let memtables = match self.is_read_only {
+            true => 0,
+            false => self.options.memtable_bytes * (SEALED_MAX as u64 + 1),
+        };
+        // Nothing asks again later where no work is done: what is read ahead has its room from the
+        // start.
+        let buffers = match self.is_read_only {
+            true => self.options.ahead_bytes_max() as u64,
+            false => self.tables.reads.buffer_bytes(),
+        };
+        let most = self.memory.most.fetch_max(mapped, Ordering::Relaxed).max(mapped);
+        let taken =
+            most.max(memtables + memtables / MEMTABLE_CHUNKS) + buffers + budget / ALLOCATOR_SLACK;
+        // Two chunks are its least: one may be empty.
+        let limit =
+            budget.saturating_sub(taken).max(budget / CACHE_MIN).max(2 * CHUNK_BYTES as u64);
+        let pinned = self.tables.counters.pinned_bytes.load(Ordering::Relaxed);
+        let blocks = limit.saturating_sub(pinned) / (FRAGMENTS + 1) * FRAGMENTS;
+        cache.set_limit(limit.max(pinned + budget / CACHE_MIN));
+        cache.set_capacity(blocks.max(budget / CACHE_MIN));
+    }
+}
