@@ -129,11 +129,13 @@ impl BlockCache {
 
     /// The arena has no room for another block within its limit, though the books may: what is free
     /// is in pieces. Evicts a little, until the next change of the budget; what is not in the arena
-    /// does not stay.
+    /// does not stay. What is evicted comes back when no reader can hold it any more, and until then
+    /// others come here too: half of the limit stays.
     #[cold]
     fn make_room(&self) {
-        let resident = self.resident_bytes();
-        self.set_capacity(resident - resident / EVICTED_PART);
+        let (resident, capacity) = (self.resident_bytes(), self.capacity());
+        let least = capacity.min(self.limit.load(Ordering::Relaxed) as u64 / 2);
+        self.set_capacity((resident - resident / EVICTED_PART).max(least));
     }
 
     /// The memory that blocks are in, for what tables keep to find them.
@@ -428,6 +430,23 @@ mod tests {
         cache.set_capacity(8 << 20);
         (0..1000).for_each(|number| blocks.insert(number, &block(1)));
         assert_eq!(cache.resident_blocks(), 1000);
+    }
+
+    /// While a reader keeps what was evicted from coming back, nothing new has room; what is there stays.
+    #[test]
+    fn a_full_arena_does_not_empty_the_cache() {
+        let cache = BlockCache::new(64 << 20, &Gauge::default());
+        cache.set_limit(8 << 20);
+        let blocks = TableBlocks::new(&cache, 20_000);
+        let guard = pin();
+        for number in 0..20_000 {
+            let bytes = vec![1; 3000 + number as usize % 2000];
+            let block = cache.new_block(bytes.len(), std::iter::once(&bytes[..]), true);
+            blocks.insert(number, &block);
+        }
+        assert!(cache.arena().bytes() <= 8 << 20);
+        assert!(cache.resident_bytes() >= 3 << 20, "{} bytes", cache.resident_bytes());
+        drop(guard);
     }
 
     #[test]
