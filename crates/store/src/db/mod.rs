@@ -291,6 +291,10 @@ impl Database {
     /// error what was acknowledged is as safe as before: it is in the log as far as that was
     /// synced.
     ///
+    /// Files that it no longer needed are removed by then, or a moment later if a thread of this
+    /// process was just reading another database. Nobody can miss them: their numbers are never used
+    /// again, and the next opening for writing removes what is left.
+    ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use rhumb::{
     Database, Error, Keyspace, PersistMode,
     io::{
         FileLock, FileSystem, ReadMode, ReadableFile, WritableFile,
-        sim::{Loss, SimFs, SimRng},
+        sim::{CallKind, Loss, SimFs, SimRng},
     },
 };
 
@@ -76,7 +76,11 @@ impl World {
             let keyspace = keyspace(&db);
             return Ok((db, keyspace));
         }
-        open_both(builder, || self.fs.counts().changes)
+        let changes = || {
+            let counts = self.fs.counts();
+            vec![counts.changes - counts.of(CallKind::Remove)]
+        };
+        open_both(builder, changes)
     }
 
     /// Everything acknowledged is durable.
