@@ -14,7 +14,7 @@ use crate::{
 
 /// The least size of a memtable, in bytes. Less is not worth measuring, and is what `--memtable 64`
 /// says since a number without a unit is bytes: it once meant MiB.
-const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
+pub(crate) const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
 
 /// The least memory for cached blocks, in bytes, for the same reason as [`MEMTABLE_BYTES_MIN`].
 const CACHE_BYTES_MIN: u64 = 1 << 20;

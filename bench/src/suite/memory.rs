@@ -8,6 +8,7 @@
 
 use std::{
     io::{self, Write},
+    ops::RangeInclusive,
     path::PathBuf,
     sync::{
         Barrier, Mutex,
@@ -24,6 +25,7 @@ use serde_json::json;
 
 use crate::{
     environment,
+    options::{MEMTABLE_BYTES_MIN, parse_size},
     random::{Rng, mix},
     value::Values,
 };
@@ -40,17 +42,21 @@ const LARGE: (u64, u64) = (64 << 10, 4 << 20);
 /// The versions that a snapshot's holder remembers.
 const REMEMBERED: u64 = 32;
 
+/// Budgets that may be measured, in bytes. Numbers without a unit, which are bytes, are mostly
+/// below.
+const MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
+
 /// The share of a value that compresses away, in percent.
 const REDUNDANCY_PERCENT: u32 = 50;
 
 /// What is measured, and for how long.
 #[derive(Args, Clone, Debug)]
 pub struct MemoryOptions {
-    /// The memory budget, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 128)]
+    /// The memory budget
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = parse_size)]
     pub memory: u64,
-    /// Bytes of a memtable, in MiB [default: an eighth of the budget, as the server has it]
-    #[arg(long, value_name = "MIB")]
+    /// Size of a memtable [default: an eighth of the budget, as the server has it]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memtable: Option<u64>,
     /// Threads that read and write
     #[arg(long, value_name = "N", default_value_t = 16)]
@@ -81,8 +87,9 @@ impl MemoryOptions {
     /// # Errors
     /// If a number is 0 or out of range.
     pub fn validate(&self) -> Result<()> {
-        ensure!((1..=1 << 20).contains(&self.memory), "--memory must be 1 to 1048576 MiB");
-        ensure!(self.memtable != Some(0), "--memtable must be at least 1 MiB");
+        ensure!(MEMORY_BYTES.contains(&self.memory), "--memory must be 1MiB to 1TiB");
+        let is_enough = self.memtable.is_none_or(|bytes| bytes >= MEMTABLE_BYTES_MIN);
+        ensure!(is_enough, "--memtable must be at least 64KiB");
         ensure!((1..=1024).contains(&self.threads), "--threads must be 1 to 1024");
         ensure!((0.001..=1e6).contains(&self.seconds), "--seconds must be 0.001 to 1000000");
         ensure!(self.keys >= self.threads, "--keys must be at least --threads");
@@ -90,7 +97,7 @@ impl MemoryOptions {
     }
 
     fn memtable_bytes(&self) -> u64 {
-        self.memtable.map_or((self.memory << 20) / 8, |mib| mib << 20).clamp(1 << 20, 64 << 20)
+        self.memtable.unwrap_or((self.memory / 8).clamp(1 << 20, 64 << 20))
     }
 }
 
@@ -354,7 +361,7 @@ pub fn run(options: &MemoryOptions) -> Result<()> {
     };
     let directory = directory.context("cannot create a directory for the store")?;
     let db = Database::builder(directory.path().join("db"))
-        .memory_budget_bytes(options.memory << 20)
+        .memory_budget_bytes(options.memory)
         .memtable_bytes(options.memtable_bytes())
         .open()?;
     let keyspace = db.keyspace("mix", KeyspaceOptions::default())?;
@@ -410,7 +417,7 @@ fn print(mix: &Mix<'_>, mut looks: Vec<Look>) -> Result<()> {
         looks.get(place.min(looks.len() - 1)).copied().unwrap_or_default()
     };
     ensure!(!looks.is_empty(), "it was over before anybody looked");
-    let budget = options.memory << 20;
+    let budget = options.memory;
     let most_counted = looks.iter().map(Look::counted).max().unwrap_or(0);
     let (most, p99, median) = (at(1.0), at(0.99), at(0.5));
     let ratio = |bytes: u64| bytes as f64 / budget as f64;
@@ -440,8 +447,10 @@ fn print(mix: &Mix<'_>, mut looks: Vec<Look>) -> Result<()> {
     let written = mib(mix.written_bytes.load(Ordering::Relaxed));
     writeln!(
         out,
-        "{} threads, {} s: {operations} operations, {written:.0} MiB written; budget {} MiB",
-        options.threads, options.seconds, options.memory
+        "{} threads, {} s: {operations} operations, {written:.0} MiB written; budget {:.0} MiB",
+        options.threads,
+        options.seconds,
+        mib(budget)
     )?;
     for (name, look) in [("max", most), ("p99", p99), ("median", median)] {
         let (resident, ratio) = (mib(look.resident), ratio(look.resident));
