@@ -315,8 +315,8 @@ impl DatabaseBuilder {
     /// large values that reads returned, all of them in chunks as they were mapped
     /// ([`Stats::mapped_bytes`](crate::Stats::mapped_bytes)), and buffers of reads. Three memtables
     /// have their room from the start, an eighth is left to the program's allocator, and the cache
-    /// gets the rest: at least a sixteenth, or 4 MiB. What scans and compactions read ahead takes a
-    /// sixteenth at most, or 1 MiB: where many go on at once each reads less ahead.
+    /// gets the rest: at least a sixteenth, in two chunks or more. What scans and compactions read
+    /// ahead takes a sixteenth at most, or 1 MiB: where many go on at once each reads less ahead.
     ///
     /// Not counted, but for that eighth: the blocks that reads wait for at one moment, what
     /// compactions and flushes gather of the tables that they write (their keys' hashes, the

@@ -69,11 +69,11 @@ impl Core {
         let most = self.memory.most.fetch_max(mapped, Ordering::Relaxed).max(mapped);
         let taken =
             most.max(memtables + memtables / MEMTABLE_CHUNKS) + buffers + budget / ALLOCATOR_SLACK;
+        let room = budget.saturating_sub(taken).max(budget / CACHE_MIN);
         // Two chunks are its least: one may be empty.
-        let limit =
-            budget.saturating_sub(taken).max(budget / CACHE_MIN).max(2 * CHUNK_BYTES as u64);
+        let limit = room.max(2 * CHUNK_BYTES as u64);
         let pinned = self.tables.counters.pinned_bytes.load(Ordering::Relaxed);
-        let blocks = limit.saturating_sub(pinned) / (FRAGMENTS + 1) * FRAGMENTS;
+        let blocks = room.saturating_sub(pinned) / (FRAGMENTS + 1) * FRAGMENTS;
         cache.set_limit(limit.max(pinned + budget / CACHE_MIN));
         cache.set_capacity(blocks.max(budget / CACHE_MIN));
     }
