@@ -126,7 +126,7 @@ impl Keyspace {
     /// ```
     /// # fn main() -> rhumb::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = rhumb::Database::open(dir.path().join("db"))?;
+    /// # let db = rhumb::Database::builder(dir.path().join("db")).open()?;
     /// let films = db.keyspace("films", rhumb::KeyspaceOptions::default())?;
     /// films.insert_owned("one", vec![7; 1 << 20])?;
     /// assert_eq!(films.get("one")?.unwrap().len(), 1 << 20);

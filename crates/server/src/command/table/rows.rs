@@ -242,7 +242,10 @@ fn keys() -> Vec<Command> {
             "randomkey",
             1,
             k::randomkey,
-            ("O(log keys); O(keys) after they have grown by an eighth", "A random key"),
+            (
+                "O(tables), and a few steps; O(keys) at times where nearly all entries are dead, or in a transaction",
+                "A random key",
+            ),
         ),
         with_keys(TWO_KEYS, row("rename", 3, WRITE, k::rename, ("O(1)", "Moves a key"))),
         with_keys(
