@@ -67,10 +67,10 @@ const MIB: usize = 1 << 20;
 const BUDGET: usize = 48 * MIB;
 const MEMTABLE: usize = BUDGET / 8;
 const THREADS: u64 = 4;
-/// Small values, so many for each thread.
+/// The number of small values of each thread.
 const SMALL: u64 = 12_000;
 const SMALL_BYTES: usize = 1000;
-/// Each thread's every so many writes are of a large value.
+/// One of this number of writes of each thread is of a large value.
 const LARGE_EVERY: u64 = 100;
 const LARGE_BYTES: usize = 240 << 10;
 

@@ -71,7 +71,7 @@ impl Batch {
         self.insert_parts(keyspace, key, &[value.as_ref()]);
     }
 
-    /// As [`Batch::insert`], of a value that is in parts, one behind the other: so that nobody has
+    /// As [`Batch::insert`], of a value that is in parts, one after the other: so that nobody has
     /// to put them together first.
     pub fn insert_parts(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: &[&[u8]]) {
         let key = key.as_ref();

@@ -14,11 +14,12 @@ use crate::{
 /// beside their blocks, and fragments between what is in use.
 const ALLOCATOR_SLACK: u64 = 8;
 
-/// Memtables have one byte more mapped for each so many that they may have: chunks that are not
-/// full, and those that are ready ahead.
+/// Memtables may have a byte more mapped for each of this number of bytes: chunks that are not full,
+/// and those that are ready ahead.
 const MEMTABLE_CHUNKS: u64 = 4;
 
-/// The cache's chunks have one byte more for each so many of blocks: what is free between them.
+/// The cache's chunks have a byte more for each of this number of bytes of blocks: what is free
+/// between them.
 const FRAGMENTS: u64 = 16;
 
 /// The cache has this part of the budget at least, whatever the rest takes.

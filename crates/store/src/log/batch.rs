@@ -127,7 +127,7 @@ impl BatchBuilder {
         }
     }
 
-    /// Refuses an operation of so many bytes of key and value that has no room.
+    /// Refuses an operation whose key and value, of these lengths, have no room.
     fn check_room(&self, key: usize, value: usize) -> Result<()> {
         check_lengths(key, value)?;
         let room = PAYLOAD_BYTES_MAX - self.bytes.len();

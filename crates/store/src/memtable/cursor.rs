@@ -176,7 +176,7 @@ impl MemCursor {
         self.passed
     }
 
-    /// Says how many entries will be wanted after a seek, about.
+    /// Says roughly how many entries will be wanted after a seek.
     pub(crate) fn expect(&mut self, entries: usize) {
         // One more, so that the end of the run is not met.
         self.first = entries.saturating_add(1).clamp(REFILL_MIN, REFILL_MAX);

@@ -459,11 +459,11 @@ impl Drop for Versions {
         let last = state.blocks.len();
         for (i, (block, len)) in state.blocks.drain(..).enumerate() {
             let unused = if i + 1 == last { state.left } else { 0 };
-            // SAFETY: so many versions were written to the block, which the arena still has.
+            // SAFETY: `len - unused` versions were written to the block, which the arena still has.
             let versions = unsafe { std::slice::from_raw_parts(block.as_ptr(), len - unused) };
             for version in versions.iter().filter(|version| version.holds_record) {
                 // SAFETY: the count that goes with the version came from `Record::into_raw`, and
-                // whoever could reach the version has gone.
+                // no thread can reach the version any more.
                 drop(unsafe { Record::from_raw(version.record) });
             }
         }

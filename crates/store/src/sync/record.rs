@@ -3,7 +3,7 @@
 //! away. Large values that come from a file are kept likewise.
 //!
 //! Records are made by one thread after the other in the order of the log, and go together with
-//! their memtable. So they are laid one behind the other: the program's allocator, which has a heap
+//! their memtable. So they are laid one after the other: the program's allocator, which has a heap
 //! for each thread, would come to own the records of a memtable in every heap.
 //!
 //! Thread safety: may be cloned, read and dropped on any thread. Invariants:
@@ -63,7 +63,7 @@ enum Home {
     Given(Box<Vec<u8>>),
 }
 
-/// Memory for records of one user, one behind the other.
+/// Memory for records of one user, one after the other.
 struct Region {
     memory: NonNull<u8>,
     bytes: usize,
@@ -115,7 +115,7 @@ impl Records {
             Some(region) if region.bytes - self.used >= size => Arc::clone(region),
             _ => self.next_region(),
         };
-        // SAFETY: so many bytes of the region are taken, and there is room for this record behind
+        // SAFETY: `used` bytes of the region are taken, and there is room for this record after
         // them.
         let memory = unsafe { region.memory.add(self.used) };
         self.used += size;
@@ -134,14 +134,14 @@ impl Records {
     }
 }
 
-/// What a record of so many bytes takes with its head. The next one is aligned behind it.
+/// What a record of `len` bytes takes with its head. The next one is aligned after it.
 fn block_bytes(len: usize) -> usize {
     // What is there to be copied is far shorter than the address space.
     len.saturating_add(size_of::<Head>()).next_multiple_of(align_of::<Head>())
 }
 
 impl Record {
-    /// Copies `parts`, one behind the other, to a block of an arena.
+    /// Copies `parts`, one after the other, to a block of an arena.
     pub(crate) fn placed(arena: &Arc<Arena>, parts: &[&[u8]]) -> Self {
         let len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         let memory = arena.allocate(block_bytes(len));
@@ -285,7 +285,7 @@ impl Deref for Record {
         if let Home::Given(bytes) = &head.home {
             return bytes;
         }
-        // SAFETY: so many bytes follow the head and were written before anybody shared them
+        // SAFETY: `len` bytes follow the head and were written before anybody shared them
         // (invariant 1), and this owns a count, so that they stay.
         unsafe { slice::from_raw_parts(self.head.as_ptr().add(1).cast::<u8>(), head.len) }
     }
@@ -294,7 +294,7 @@ impl Deref for Record {
 impl Clone for Record {
     #[inline]
     fn clone(&self) -> Self {
-        // Whoever clones owns a count, so no order is needed for another. As many as wrap it around
+        // The caller owns a count, so no order is needed for another. As many as wrap it around
         // do not fit into memory, unless they are leaked.
         if self.head().count.fetch_add(1, Ordering::Relaxed) > isize::MAX as usize {
             std::process::abort();

@@ -41,7 +41,7 @@ const REMEMBERED_SHARE: f64 = 1.0;
 /// How many blocks in a row may claim their second chance before one must go without: bounds the
 /// time that an insertion holds a lock.
 const SECOND_CHANCES_MAX: u32 = 32;
-/// Where the cache's memory has no room in one piece, one part in so many of what is resident goes.
+/// Where the cache's memory has no room in one piece, this part of what is resident goes.
 const EVICTED_PART: u64 = 64;
 /// For sizing the books: a block and its overhead.
 const EXPECTED_BLOCK_BYTES: u64 = 4 << 10;
@@ -432,7 +432,8 @@ mod tests {
         assert_eq!(cache.resident_blocks(), 1000);
     }
 
-    /// While a reader keeps what was evicted from coming back, nothing new has room; what is there stays.
+    /// While a reader keeps what was evicted from coming back, nothing new has room. What is there
+    /// stays.
     #[test]
     fn a_full_arena_does_not_empty_the_cache() {
         let cache = BlockCache::new(64 << 20, &Gauge::default());
