@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// Waits until there are at most so many files of tables: the pool may be at it, and threads of
+/// Waits until there are at most `most` files of tables: the pool may be at it, and threads of
 /// other tests may hold the epoch back.
 fn wait_for_tables(place: &Place, db: &Database, most: usize) {
     let begun = std::time::Instant::now();

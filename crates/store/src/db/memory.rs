@@ -14,8 +14,8 @@ use crate::{
 /// beside their blocks, and fragments between what is in use.
 const ALLOCATOR_SLACK: u64 = 8;
 
-/// Memtables may have a byte more mapped for each of this number of bytes: chunks that are not full,
-/// and those that are ready ahead.
+/// Memtables may have a byte more mapped for each of this number of bytes: chunks that are not
+/// full, and those that are ready ahead.
 const MEMTABLE_CHUNKS: u64 = 4;
 
 /// The cache's chunks have a byte more for each of this number of bytes of blocks: what is free

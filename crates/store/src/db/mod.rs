@@ -292,8 +292,8 @@ impl Database {
     /// synced.
     ///
     /// Files that it no longer needed are removed by then, or a moment later if a thread of this
-    /// process was just reading another database. Nobody can miss them: their numbers are never used
-    /// again, and the next opening for writing removes what is left.
+    /// process was just reading another database. Nobody can miss them: their numbers are never
+    /// used again, and the next opening for writing removes what is left.
     ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {

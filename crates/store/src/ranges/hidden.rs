@@ -2,7 +2,7 @@
 //!
 //! While a snapshot sees them, a table keeps entries under range tombstones that it has itself. Its
 //! greatest number then does not say that they are older, as that is the tombstones' own or that of
-//! an entry elsewhere. So whoever writes a table takes note of the runs of such entries, and the
+//! an entry elsewhere. So the writer of a table takes note of the runs of such entries, and the
 //! open table keeps that in memory. The file does not have it: no snapshot outlives the process, so
 //! what is opened later is compacted without such entries.
 

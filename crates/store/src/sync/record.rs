@@ -255,13 +255,13 @@ impl Record {
     #[cold]
     #[inline(never)]
     fn free(&mut self) {
+        let bytes = block_bytes(self.len());
         // SAFETY: the count is zero, so this is the only one left (invariant 2).
         let home = unsafe { &raw const (*self.head.as_ptr()).home };
         // SAFETY: as above. It is moved out of a head that nobody looks at again.
         match unsafe { home.read() } {
             Home::Region(region) => drop(region),
             Home::Block(arena) => {
-                let bytes = block_bytes(self.len());
                 // SAFETY: the block came from this arena with this length, and is not used again.
                 unsafe { arena.release(self.head.cast(), bytes) };
             }

@@ -129,8 +129,8 @@ impl BlockCache {
 
     /// The arena has no room for another block within its limit, though the books may: what is free
     /// is in pieces. Evicts a little, until the next change of the budget; what is not in the arena
-    /// does not stay. What is evicted comes back when no reader can hold it any more, and until then
-    /// others come here too: half of the limit stays.
+    /// does not stay. What is evicted comes back when no reader can hold it any more, and until
+    /// then others come here too: half of the limit stays.
     #[cold]
     fn make_room(&self) {
         let (resident, capacity) = (self.resident_bytes(), self.capacity());

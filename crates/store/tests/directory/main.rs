@@ -68,8 +68,8 @@ fn contents(keyspace: &Keyspace) -> Result<Model, Error> {
 /// Opens a database for reading alone and then for writing: fails if the two differ, or if after
 /// the first `look` gives anything that it did not give before.
 ///
-/// What it gave before may be missing: files that a database no longer needed when it was closed are
-/// removed once no thread of the process can be reading them, and other tests' threads count.
+/// What it gave before may be missing: files that a database no longer needed when it was closed
+/// are removed once no thread of the process can be reading them, and other tests' threads count.
 fn open_both<L: PartialEq>(
     builder: impl Fn() -> DatabaseBuilder,
     look: impl Fn() -> Vec<L>,
