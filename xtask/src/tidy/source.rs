@@ -41,6 +41,7 @@ const UNSAFE_ALLOWED: [&str; 26] = [
     // Maps a page that a fork empties.
     "crates/store/src/sync/process.rs",
     "crates/store/src/sync/published.rs",
+    "crates/store/src/sync/bulk.rs",
     "crates/store/src/sync/record.rs",
     "crates/store/src/sync/shared_bytes.rs",
     // Runs something in a forked child.

@@ -25,6 +25,10 @@ const FRAGMENTS: u64 = 16;
 /// The cache has this part of the budget at least, whatever the rest takes.
 const CACHE_MIN: u64 = 16;
 
+/// The cache's chunks may be over a limit that has fallen by this number of bytes: a few chunks are
+/// never full.
+const OVER_LIMIT_BYTES: u64 = 2 * CHUNK_BYTES as u64;
+
 /// Where the database's memory comes from.
 pub(crate) struct Memory {
     /// Counts what memtables, their records, the block cache, indexes, filters and large values lie
@@ -34,16 +38,43 @@ pub(crate) struct Memory {
     pub(crate) records: Arc<Arena>,
     /// The most bytes that were seen to be mapped besides the cache.
     most: AtomicU64,
+    /// The cache's limit when it was last emptied.
+    emptied_at: AtomicU64,
 }
 
 impl Default for Memory {
     fn default() -> Self {
         let mapped = Gauge::default();
-        Self { records: Arc::new(Arena::new(&mapped)), mapped, most: AtomicU64::new(0) }
+        Self {
+            records: Arc::new(Arena::new(&mapped)),
+            mapped,
+            most: AtomicU64::new(0),
+            emptied_at: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl Memory {
+    /// Whether all blocks of the cache have to go, whose limit is `limit` now, so that its chunks of
+    /// `bytes` do: what is evicted block by block leaves each of them half full. As limits only
+    /// fall by and by, a cache is emptied a few times in its life.
+    fn shall_empty(&self, bytes: u64, limit: u64) -> bool {
+        let before = self.emptied_at.load(Ordering::Relaxed);
+        let shall = bytes > limit + OVER_LIMIT_BYTES && limit + OVER_LIMIT_BYTES <= before;
+        if shall {
+            self.emptied_at.store(limit, Ordering::Relaxed);
+        }
+        shall
     }
 }
 
 impl Core {
+    /// Takes note of what is mapped besides the cache.
+    pub(crate) fn note_mapped(&self) -> u64 {
+        let mapped = self.memory.mapped.bytes().saturating_sub(self.tables.cache.arena().bytes());
+        self.memory.most.fetch_max(mapped as u64, Ordering::Relaxed).max(mapped as u64)
+    }
+
     /// Gives the block cache what the rest leaves of the budget.
     ///
     /// The rest is the most that was mapped besides the cache so far, or all memtables that there
@@ -56,7 +87,6 @@ impl Core {
     /// what fits into that.
     pub(crate) fn balance_memory(&self) {
         let (budget, cache) = (self.options.memory_budget_bytes, &self.tables.cache);
-        let mapped = self.memory.mapped.bytes().saturating_sub(cache.arena().bytes()) as u64;
         let memtables = match self.is_read_only {
             true => 0,
             false => self.options.memtable_bytes * (SEALED_MAX as u64 + 1),
@@ -67,15 +97,18 @@ impl Core {
             true => self.options.ahead_bytes_max() as u64,
             false => self.tables.reads.buffer_bytes(),
         };
-        let most = self.memory.most.fetch_max(mapped, Ordering::Relaxed).max(mapped);
         let taken =
-            most.max(memtables + memtables / MEMTABLE_CHUNKS) + buffers + budget / ALLOCATOR_SLACK;
+            self.note_mapped().max(memtables + memtables / MEMTABLE_CHUNKS) + buffers + budget / ALLOCATOR_SLACK;
         let room = budget.saturating_sub(taken).max(budget / CACHE_MIN);
         // Two chunks are its least: one may be empty.
         let limit = room.max(2 * CHUNK_BYTES as u64);
         let pinned = self.tables.counters.pinned_bytes.load(Ordering::Relaxed);
         let blocks = room.saturating_sub(pinned) / (FRAGMENTS + 1) * FRAGMENTS;
-        cache.set_limit(limit.max(pinned + budget / CACHE_MIN));
+        let limit = limit.max(pinned + budget / CACHE_MIN);
+        cache.set_limit(limit);
+        if self.memory.shall_empty(cache.arena().bytes() as u64, limit) {
+            cache.set_capacity(0);
+        }
         cache.set_capacity(blocks.max(budget / CACHE_MIN));
     }
 }

@@ -266,6 +266,7 @@ fn table_context(
         read_mode: options.read_mode,
         reads: Arc::new(read_engine(fs, options)),
         cache: BlockCache::new(options.memory_budget_bytes / 2, &memory.mapped),
+        mapped: memory.mapped.clone(),
         counters: Arc::new(TableCounters::default()),
         shared: Arc::default(),
     })

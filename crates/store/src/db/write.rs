@@ -338,6 +338,8 @@ impl Core {
     pub(crate) fn seal(&self, state: &mut WriteState) -> Result<()> {
         let floor = self.new_segment(state)?;
         let before = Arc::clone(&self.mem.get().active);
+        // There is never more than when a memtable is full.
+        self.note_mapped();
         let active = Arc::new(before.successor(Some(floor), self.options.memtable_bytes));
         self.change_mem(|view| MemView {
             active,

@@ -147,6 +147,7 @@ fn context(fs: &Arc<dyn FileSystem>) -> Arc<TableContext> {
         read_mode: ReadMode::Buffered,
         reads: ReadEngine::inline(fs),
         cache: BlockCache::new(0, &Gauge::default()),
+        mapped: Gauge::default(),
         counters: Arc::new(TableCounters::default()),
         shared: Arc::default(),
     })

@@ -276,6 +276,7 @@ pub(super) fn walk(file: &[u8], keys: &[&[u8]], shift: SeqNo) {
         read_mode: ReadMode::Buffered,
         reads: ReadEngine::inline(&fs),
         cache: BlockCache::new(64 << 10, &Gauge::default()),
+        mapped: Gauge::default(),
         counters: Arc::new(TableCounters::default()),
         shared: Arc::default(),
     });

@@ -27,6 +27,7 @@ pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext>
         read_mode: ReadMode::Buffered,
         reads: ReadEngine::inline(fs),
         cache: BlockCache::new(CACHE_BYTES, &Gauge::default()),
+        mapped: Gauge::default(),
         counters: Arc::new(TableCounters::default()),
         shared: Arc::default(),
     })

@@ -7,14 +7,14 @@ use std::{
 };
 
 use super::DIRECT_ALIGN;
+use crate::sync::bulk::Bulk;
 
 /// A byte buffer that starts at a multiple of [`DIRECT_ALIGN`].
 ///
-/// It lies inside a slightly larger ordinary allocation, so that no unsafe code is needed; the
-/// price is at most [`DIRECT_ALIGN`] - 1 unused bytes.
+/// It lies inside a slightly larger allocation; the price is at most [`DIRECT_ALIGN`] - 1 unused bytes.
 #[derive(Default)]
 pub struct AlignedBuf {
-    storage: Vec<u8>,
+    storage: Bulk<u8>,
     /// Where the aligned part starts in `storage`.
     start: usize,
     len: usize,
@@ -27,7 +27,7 @@ impl AlignedBuf {
         if len == 0 {
             return Self::default();
         }
-        let storage = vec![0; len + DIRECT_ALIGN - 1];
+        let storage = Bulk::zeroed(len + DIRECT_ALIGN - 1);
         let address = storage.as_ptr().addr();
         let start = address.next_multiple_of(DIRECT_ALIGN) - address;
         Self { storage, start, len }

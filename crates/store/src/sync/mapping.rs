@@ -88,9 +88,10 @@ mod system {
 
     use super::CHUNK_BYTES;
 
-    /// Zeroed memory aligned to a chunk; `bytes` is a multiple of a page's size.
+    /// Zeroed memory, aligned to a chunk if it is as long as one; `bytes` is a multiple of a page's
+    /// size.
     pub(crate) fn map(bytes: usize, wants_large_pages: bool) -> NonNull<u8> {
-        let base = map_aligned(bytes);
+        let base = if bytes < CHUNK_BYTES { map_anywhere(bytes) } else { map_aligned(bytes) };
         if wants_large_pages {
             // SAFETY: the range is mapped; the advice changes nothing but how it is backed. Where
             // it is refused, small pages do.
@@ -166,11 +167,12 @@ mod system {
     const CHUNK_ALIGN: usize = if cfg!(sanitized) { ALIGN } else { CHUNK_BYTES };
 
     fn layout(bytes: usize) -> Layout {
-        let layout = Layout::from_size_align(bytes, CHUNK_ALIGN);
+        let align = if bytes < CHUNK_BYTES { ALIGN } else { CHUNK_ALIGN };
+        let layout = Layout::from_size_align(bytes, align);
         layout.expect("a chunk is far smaller than the address space")
     }
 
-    /// Zeroed memory aligned to [`CHUNK_ALIGN`].
+    /// Zeroed memory, aligned to [`CHUNK_ALIGN`] if it is as long as a chunk.
     pub(crate) fn map(bytes: usize, _wants_large_pages: bool) -> NonNull<u8> {
         // SAFETY: chunks are not empty.
         let base = unsafe { alloc_zeroed(layout(bytes)) };

@@ -8,6 +8,8 @@
 mod ahead;
 pub(crate) mod arena;
 #[cfg(not(any(alone, loom, shuttle)))]
+pub(crate) mod bulk;
+#[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod epoch;
 #[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod limbo;

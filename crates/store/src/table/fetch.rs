@@ -18,6 +18,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     io::{AlignedBuf, check_read, engine::ReadPart, read_exact_at},
+    sync::bulk::Bulk,
 };
 
 impl Table {
@@ -118,8 +119,8 @@ impl Table {
         block: u32,
         address: BlockAddress,
         pages: &[u8],
-        frame: &mut Vec<u8>,
-        raw: &mut Vec<u8>,
+        frame: &mut Bulk<u8>,
+        raw: &mut Bulk<u8>,
         stays: bool,
     ) -> Result<BlockRef> {
         self.noted(self.unpack_pages(block, address, pages, frame, raw, stays))
@@ -130,8 +131,8 @@ impl Table {
         block: u32,
         address: BlockAddress,
         pages: &[u8],
-        frame: &mut Vec<u8>,
-        raw: &mut Vec<u8>,
+        frame: &mut Bulk<u8>,
+        raw: &mut Bulk<u8>,
         stays: bool,
     ) -> Result<BlockRef> {
         let start = self.base() + u64::from(address.first_page) * PAGE_BYTES as u64;

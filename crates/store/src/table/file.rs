@@ -5,12 +5,14 @@ use std::{cell::Cell, path::Path};
 use crate::{
     error::Result,
     io::{AlignedBuf, DIRECT_ALIGN, ReadableFile, read_exact_at},
+    sync::bulk::Bulk,
 };
 
-/// Buffers larger than this are not kept for the next read.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Buffers larger than this are not kept for the next read. Each thread that ever read keeps them,
+/// and nobody counts them.
+const KEPT_BYTES_MAX: usize = 256 << 10;
 /// How much of a longer range is read at once past the page cache.
-const BOUNCE_BYTES: usize = 1 << 20;
+const BOUNCE_BYTES: usize = KEPT_BYTES_MAX;
 
 /// Buffers for bringing one block into memory.
 #[derive(Debug, Default)]
@@ -18,9 +20,9 @@ pub(crate) struct Scratch {
     /// The pages of the block.
     pub(crate) pages: AlignedBuf,
     /// Its frame's payload.
-    pub(crate) frame: Vec<u8>,
+    pub(crate) frame: Bulk<u8>,
     /// The payload unfolded. Its length only grows.
-    pub(crate) raw: Vec<u8>,
+    pub(crate) raw: Bulk<u8>,
 }
 
 /// Runs `act` with this thread's buffers.
@@ -35,7 +37,7 @@ pub(crate) fn with_scratch<T>(act: impl FnOnce(&mut Scratch) -> T) -> T {
     }
     for buffer in [&mut scratch.frame, &mut scratch.raw] {
         if buffer.capacity() > KEPT_BYTES_MAX {
-            *buffer = Vec::new();
+            *buffer = Bulk::default();
         }
     }
     SCRATCH.set(Some(scratch));

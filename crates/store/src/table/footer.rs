@@ -125,12 +125,24 @@ impl Footer {
     }
 }
 
-/// Appends a section's header: what it is, how long its payload is, and a checksum that also holds
-/// the table and the kind, so that no section passes for another.
+/// A section's header: what it is, how long its payload is, and a checksum that also holds the
+/// table and the kind, so that no section passes for another.
+pub(crate) fn section_header(
+    table: FileId,
+    kind: u8,
+    payload: &[u8],
+) -> [u8; SECTION_HEADER_BYTES] {
+    let mut header = [0; SECTION_HEADER_BYTES];
+    header[0] = kind;
+    header[1..9].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    header[9..].copy_from_slice(&section_checksum(table, kind, payload).to_le_bytes());
+    header
+}
+
+/// Appends a section.
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn put_section(out: &mut Vec<u8>, table: FileId, kind: u8, payload: &[u8]) {
-    out.push(kind);
-    out.extend_from_slice(&(payload.len() as u64).to_le_bytes());
-    out.extend_from_slice(&section_checksum(table, kind, payload).to_le_bytes());
+    out.extend_from_slice(&section_header(table, kind, payload));
     out.extend_from_slice(payload);
 }
 

@@ -19,7 +19,7 @@ use std::{
 use crate::{
     error::{Corruption, Error, Result},
     io::{FileSystem, ReadMode, ReadableFile, engine::ReadEngine, open_files::OpenFiles, retry},
-    sync::{primitive::Mutex, process::Process},
+    sync::{mapping::Gauge, primitive::Mutex, process::Process},
     types::{FileId, SeqNo},
 };
 
@@ -83,6 +83,8 @@ pub(crate) struct TableContext {
     pub(crate) reads: Arc<ReadEngine>,
     /// Where they stay.
     pub(crate) cache: Arc<BlockCache>,
+    /// Counts the memory in which tables are written.
+    pub(crate) mapped: Gauge,
     /// What was done.
     pub(crate) counters: Arc<TableCounters>,
     /// Files that several tables lie in.

@@ -15,7 +15,7 @@ use super::format::{
 use crate::{
     error::{Error, Result},
     io::{FileSystem, WritableFile, retry, write_all},
-    sync::primitive::Arc,
+    sync::{bulk::Bulk, mapping::Gauge, primitive::Arc},
     types::FileId,
 };
 
@@ -86,7 +86,7 @@ pub(crate) struct PageWriter {
     file: Option<Box<dyn WritableFile>>,
     path: PathBuf,
     /// Pages not yet handed to the file; the last one may be open.
-    buffer: Vec<u8>,
+    buffer: Bulk<u8>,
     /// Where the open page starts in `buffer`, if one is open.
     open: Option<usize>,
     /// Where in the open page's payload its first frame starts.
@@ -98,9 +98,9 @@ pub(crate) struct PageWriter {
 }
 
 impl PageWriter {
-    /// Writes to a new file `path`.
-    pub(crate) fn new(fs: Arc<dyn FileSystem>, path: PathBuf) -> Self {
-        let (buffer, file) = (Vec::new(), None);
+    /// Writes to a new file `path`; `gauge` counts what is gathered.
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, path: PathBuf, gauge: &Gauge) -> Self {
+        let (buffer, file) = (Bulk::new(gauge), None);
         Self {
             fs,
             file,
@@ -155,8 +155,13 @@ impl PageWriter {
 
     /// Appends bytes after the data area.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.buffer.extend_from_slice(bytes);
-        if self.is_full() { self.flush() } else { Ok(()) }
+        for part in bytes.chunks(WRITE_BYTES) {
+            self.buffer.extend_from_slice(part);
+            if self.is_full() {
+                self.flush()?;
+            }
+        }
+        Ok(())
     }
 
     /// Hands everything to the file and makes it durable.

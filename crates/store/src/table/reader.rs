@@ -35,6 +35,7 @@ use crate::{
     io::{ReadableFile, engine::ReadEngine, retry},
     ranges::{HiddenRuns, Ranges, last_below},
     slice::Slice,
+    sync::bulk::Bulk,
     types::{FileId, SeqNo},
 };
 
@@ -409,7 +410,7 @@ fn load(ctx: &TableContext, file: Arc<dyn ReadableFile>, path: &Path, id: FileId
     }
     // Sections are read through the page cache's alignment in one piece, nearly always this one.
     let mut tail_start = file_bytes - file_bytes.min(TAIL_BYTES);
-    let mut tail = read_vec(&*file, path, tail_start, file_bytes)?;
+    let mut tail = read_part(&*file, path, tail_start, file_bytes)?;
     let footer_at = file_bytes - FOOTER_BYTES as u64;
     let footer = tail.last_chunk().ok_or(Mismatch { expected: "a footer", found: String::new() });
     let footer = footer
@@ -422,7 +423,7 @@ fn load(ctx: &TableContext, file: Arc<dyn ReadableFile>, path: &Path, id: FileId
     }
     if footer.index.offset < tail_start {
         tail_start = footer.index.offset;
-        tail = read_vec(&*file, path, tail_start, file_bytes)?;
+        tail = read_part(&*file, path, tail_start, file_bytes)?;
     }
     let section = |place: SectionPlace, kind| {
         let start = usize::try_from(place.offset - tail_start).unwrap_or(usize::MAX);
@@ -495,10 +496,10 @@ fn footer_error(path: &Path, offset: u64, error: FooterError) -> Error {
     }
 }
 
-fn read_vec(file: &dyn ReadableFile, path: &Path, start: u64, end: u64) -> Result<Vec<u8>> {
+fn read_part(file: &dyn ReadableFile, path: &Path, start: u64, end: u64) -> Result<Bulk<u8>> {
     let len = usize::try_from(end - start)
         .map_err(|_| Error::corrupt(path, start, "sections that fit memory", "larger ones"))?;
-    let mut bytes = vec![0; len];
+    let mut bytes = Bulk::zeroed(len);
     read_range(file, path, start, &mut bytes)?;
     Ok(bytes)
 }

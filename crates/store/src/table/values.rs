@@ -17,14 +17,14 @@ use crate::{
         write_all,
     },
     slice::Slice,
-    sync::{arena::Arena, record::Record},
+    sync::{arena::Arena, bulk::Bulk, mapping::Gauge, record::Record},
     types::VALUE_BYTES_MAX,
 };
 
 /// Bytes gathered before they are handed to the file.
 const WRITE_BYTES: usize = 64 << 10;
 /// How much of a value is in memory at once while it is copied from table to table.
-const COPY_BYTES: usize = 1 << 20;
+const COPY_BYTES: usize = 256 << 10;
 
 /// Where a large value lies, and what it must hash to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,13 +61,16 @@ pub(crate) struct ValueWriter {
     file: Box<dyn WritableFile>,
     path: PathBuf,
     buffer: Vec<u8>,
+    /// A part of a value that is being copied from another file.
+    part: Bulk<u8>,
     written: u64,
 }
 
 impl ValueWriter {
-    pub(crate) fn create(fs: &dyn FileSystem, path: PathBuf) -> Result<Self> {
+    /// Creates the file; `gauge` counts the memory.
+    pub(crate) fn create(fs: &dyn FileSystem, path: PathBuf, gauge: &Gauge) -> Result<Self> {
         let file = retry("create", &path, || fs.create(&path))?;
-        Ok(Self { file, path, buffer: Vec::new(), written: 0 })
+        Ok(Self { file, path, buffer: Vec::new(), part: Bulk::new(gauge), written: 0 })
     }
 
     /// Bytes of the file so far.
@@ -91,7 +94,8 @@ impl ValueWriter {
         source.check(pointer)?;
         let offset = self.len();
         let mut hasher = Xxh3Default::new();
-        let mut chunk = vec![0; COPY_BYTES.min(usize::try_from(pointer.len).unwrap_or(COPY_BYTES))];
+        let mut chunk = std::mem::take(&mut self.part);
+        chunk.resize(COPY_BYTES.min(usize::try_from(pointer.len).unwrap_or(COPY_BYTES)), 0);
         let mut done = 0;
         while done < pointer.len {
             let left = usize::try_from(pointer.len - done).unwrap_or(usize::MAX);
@@ -102,6 +106,7 @@ impl ValueWriter {
             self.append(part)?;
             done += part.len() as u64;
         }
+        self.part = chunk;
         source.verify(pointer, hasher.digest())?;
         Ok(ValuePointer { offset, ..pointer })
     }

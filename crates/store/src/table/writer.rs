@@ -5,14 +5,14 @@
 //! [`TableWriter::finish`] has made it durable, so a writer that is dropped before removes what it
 //! wrote.
 
-use std::{collections::VecDeque, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use super::{
     TableContext, TableLayout, TableMeta,
     block::BlockBuilder,
     compress::Compressor,
     filter::FilterBuilder,
-    footer::{Footer, SectionPlace, Written, encode_properties, put_section},
+    footer::{Footer, SectionPlace, Written, encode_properties, section_header},
     format::{
         FILE_ALIGN_BYTES, FOOTER_BYTES, FRAME_HEADER_BYTES, SECTION_FILTER, SECTION_INDEX,
         SECTION_PROPERTIES, SECTION_RANGES,
@@ -29,6 +29,7 @@ use crate::{
     error::{Error, Result},
     io::FileSystem,
     ranges::{Ranges, last_below},
+    sync::{bulk::Bulk, mapping::Gauge},
     types::{FileId, KEY_BYTES_MAX, Kind, SeqNo, VALUE_BYTES_MAX, compare_entries},
     varint,
 };
@@ -58,8 +59,10 @@ pub(crate) struct TableWriter {
     block: BlockBuilder,
     /// The encoded block, reused.
     encoded: Vec<u8>,
-    arena: Vec<u8>,
-    waiting: VecDeque<Waiting>,
+    arena: Bulk<u8>,
+    waiting: Bulk<Waiting>,
+    /// The first of those that wait are in blocks already.
+    written: usize,
     waiting_bytes: usize,
     /// Entry counts of decided blocks, reused.
     cuts: Vec<u32>,
@@ -70,6 +73,8 @@ pub(crate) struct TableWriter {
     ranges: Ranges,
     meta: TableMeta,
     keys: u64,
+    /// Counts its memory.
+    mapped: Gauge,
     /// Whether the files stay when the writer is dropped.
     finished: bool,
 }
@@ -83,17 +88,20 @@ impl TableWriter {
         Self {
             fs: Arc::clone(&ctx.fs),
             id,
-            out: PageWriter::new(Arc::clone(&ctx.fs), path),
+            out: PageWriter::new(Arc::clone(&ctx.fs), path, &ctx.mapped),
             value_path: value_path(&ctx.dir, id),
             values: None,
-            index: IndexBuilder::new(options.index, options.string_coding, options.block_bytes),
-            filter: FilterBuilder::new(options.filter_bits_per_key),
+            index: IndexBuilder::new(options.index, options.string_coding, options.block_bytes)
+                .counted_by(&ctx.mapped),
+            filter: FilterBuilder::new(options.filter_bits_per_key).counted_by(&ctx.mapped),
             compressor: Compressor::new(options.compression),
             block: BlockBuilder::new(options.restart_interval),
             encoded: Vec::new(),
-            arena: Vec::new(),
-            waiting: VecDeque::new(),
+            arena: Bulk::new(&ctx.mapped),
+            waiting: Bulk::new(&ctx.mapped),
+            written: 0,
             waiting_bytes: 0,
+            mapped: ctx.mapped.clone(),
             cuts: Vec::new(),
             block_count: 0,
             last_key: Vec::new(),
@@ -242,7 +250,7 @@ impl TableWriter {
             self.index.finish_cuts(&mut cuts);
         }
         self.write_blocks(&cuts)?;
-        if !self.waiting.is_empty() {
+        if self.written < self.waiting.len() {
             return Err(Error::InvalidArgument("the index left entries without a block".into()));
         }
         if let Some(values) = &mut self.values {
@@ -292,7 +300,10 @@ impl TableWriter {
     fn values(&mut self) -> Result<&mut ValueWriter> {
         match &mut self.values {
             Some(values) => Ok(values),
-            none => Ok(none.insert(ValueWriter::create(&*self.fs, self.value_path.clone())?)),
+            none => {
+                let path = self.value_path.clone();
+                Ok(none.insert(ValueWriter::create(&*self.fs, path, &self.mapped)?))
+            }
         }
     }
 
@@ -329,7 +340,7 @@ impl TableWriter {
         self.arena.extend_from_slice(value);
         let (key_len, value_len) = (key.len(), value.len());
         let tag = hash.tag();
-        self.waiting.push_back(Waiting { start, key_len, value_len, seq, kind, tag });
+        self.waiting.push(Waiting { start, key_len, value_len, seq, kind, tag });
         let bytes = self.cost.of(key, seq, value_len);
         self.waiting_bytes += bytes;
 
@@ -345,11 +356,12 @@ impl TableWriter {
     fn write_blocks(&mut self, cuts: &[u32]) -> Result<()> {
         for count in cuts {
             for _ in 0..*count {
-                let Some(entry) = self.waiting.pop_front() else {
+                let Some(entry) = self.waiting.get(self.written) else {
                     return Err(Error::InvalidArgument(
                         "the index cut more than it was given".into(),
                     ));
                 };
+                self.written += 1;
                 let (key, rest) = self.arena[entry.start..].split_at(entry.key_len);
                 let value = &rest[..entry.value_len];
                 self.block.add(key, entry.tag, entry.seq, entry.kind, value);
@@ -387,11 +399,13 @@ impl TableWriter {
     /// Gives back what was written of the arena once that is at least half of it, so that bytes
     /// are moved no more often than they are added.
     fn forget_written(&mut self) {
-        let start = self.waiting.front().map_or(self.arena.len(), |entry| entry.start);
+        let start = self.waiting.get(self.written).map_or(self.arena.len(), |entry| entry.start);
         self.waiting_bytes = self.arena.len() - start;
         if start >= self.waiting_bytes {
-            self.arena.drain(..start);
-            for entry in &mut self.waiting {
+            self.arena.remove_first(start);
+            self.waiting.remove_first(self.written);
+            self.written = 0;
+            for entry in &mut *self.waiting {
                 entry.start -= start;
             }
         }
@@ -421,19 +435,19 @@ impl TableWriter {
         let filter = self.filter.encode();
         let ranges = self.ranges.encode();
         let sections = [
-            (SECTION_INDEX, &encoded_index, &mut footer.index),
-            (SECTION_FILTER, &filter, &mut footer.filter),
-            (SECTION_RANGES, &ranges, &mut footer.ranges),
-            (SECTION_PROPERTIES, &properties, &mut footer.properties),
+            (SECTION_INDEX, &*encoded_index, &mut footer.index),
+            (SECTION_FILTER, &*filter, &mut footer.filter),
+            (SECTION_RANGES, &*ranges, &mut footer.ranges),
+            (SECTION_PROPERTIES, &*properties, &mut footer.properties),
         ];
         for (kind, payload, place) in sections {
             if kind == SECTION_RANGES && self.ranges.is_empty() {
                 continue;
             }
-            let mut section = Vec::new();
-            put_section(&mut section, self.id, kind, payload);
-            *place = SectionPlace { offset: self.out.len(), len: section.len() as u64 };
-            self.out.put(&section)?;
+            let offset = self.out.len();
+            self.out.put(&section_header(self.id, kind, payload))?;
+            self.out.put(payload)?;
+            *place = SectionPlace { offset, len: self.out.len() - offset };
         }
         let end = self.out.len() + FOOTER_BYTES as u64;
         let padding = end.next_multiple_of(FILE_ALIGN_BYTES as u64) - end;

@@ -8,7 +8,9 @@
 use std::sync::Arc;
 
 use super::hash::KeyHash;
-use crate::sync::{arena::Arena, placed::Placed, prefetch::prefetch};
+use crate::sync::{
+    arena::Arena, bulk::Bulk, mapping::Gauge, placed::Placed, prefetch::prefetch,
+};
 
 /// Bytes of a filter block: one cache line.
 pub(crate) const BLOCK_BYTES: usize = 64;
@@ -34,13 +36,18 @@ struct Block([u64; 8]);
 #[derive(Debug)]
 pub(crate) struct FilterBuilder {
     bits_per_key: u8,
-    hashes: Vec<u64>,
+    hashes: Bulk<u64>,
 }
 
 impl FilterBuilder {
     /// A filter of `bits_per_key` bits for every key; 0 means none.
     pub(crate) fn new(bits_per_key: u8) -> Self {
-        Self { bits_per_key, hashes: Vec::new() }
+        Self { bits_per_key, hashes: Bulk::default() }
+    }
+
+    /// The same, whose memory `gauge` counts. Nothing was added yet.
+    pub(crate) fn counted_by(self, gauge: &Gauge) -> Self {
+        Self { hashes: Bulk::new(gauge), ..self }
     }
 
     /// Adds a key.
@@ -56,22 +63,23 @@ impl FilterBuilder {
     }
 
     /// The encoded filter; empty if there is none.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Bulk<u8> {
+        let mut out = self.hashes.another();
         if self.bits_per_key == 0 {
-            return Vec::new();
+            return out;
         }
         let bits = self.hashes.len() * usize::from(self.bits_per_key);
         let count = bits.div_ceil(BLOCK_BYTES * 8).max(1);
         let probes = probes_for(self.bits_per_key);
-        let mut blocks = vec![Block([0; 8]); count];
-        for hash in &self.hashes {
-            let block = &mut blocks[block_of(*hash, count)];
-            for_each_bit(*hash, probes, |word, bit| block.0[word] |= bit);
-        }
-        let mut out = Vec::with_capacity(HEADER_BYTES + count * BLOCK_BYTES);
-        out.extend_from_slice(&[probes, 0, 0, 0, 0, 0, 0, 0]);
-        for word in blocks.iter().flat_map(|block| &block.0) {
-            out.extend_from_slice(&word.to_le_bytes());
+        out.resize(HEADER_BYTES + count * BLOCK_BYTES, 0);
+        out[0] = probes;
+        let (words, _) = out[HEADER_BYTES..].as_chunks_mut::<8>();
+        for hash in &*self.hashes {
+            let block = block_of(*hash, count) * (BLOCK_BYTES / 8);
+            let block = &mut words[block..block + BLOCK_BYTES / 8];
+            for_each_bit(*hash, probes, |at, bit| {
+                block[at] = (u64::from_le_bytes(block[at]) | bit).to_le_bytes();
+            });
         }
         out
     }

@@ -25,6 +25,7 @@ use self::{
     binary_search::{BinarySearchBuilder, BinarySearchIndex},
     learned::{LearnedBuilder, LearnedIndex},
 };
+use crate::sync::mapping::Gauge;
 
 /// Bytes of a page of the data area.
 const PAGE_BYTES: u64 = super::format::PAGE_BYTES as u64;
@@ -189,6 +190,14 @@ impl IndexBuilder {
             IndexKind::BinarySearch => {
                 Self::BinarySearch(Box::new(BinarySearchBuilder::new(block_bytes)))
             }
+        }
+    }
+
+    /// The same; `gauge` counts what waits to be decided. Nothing was pushed yet.
+    pub(crate) fn counted_by(self, gauge: &Gauge) -> Self {
+        match self {
+            Self::Learned(builder) => Self::Learned(Box::new(builder.counted_by(gauge))),
+            Self::BinarySearch(builder) => Self::BinarySearch(builder),
         }
     }
 

@@ -50,6 +50,7 @@ impl Fixture {
             files: OpenFiles::new(&*fs, None),
             fs,
             cache: BlockCache::new(cache_bytes, &Gauge::default()),
+            mapped: Gauge::default(),
             counters: Arc::new(TableCounters::default()),
             shared: Arc::default(),
         });

@@ -14,6 +14,7 @@ use super::{
     run::Run,
     separators::SeparatorsBuilder,
 };
+use crate::sync::mapping::Gauge;
 use crate::table::index_block::{CODED, LEARNED, PAGE_BYTES, StringCoding, starts::StartsBuilder};
 
 /// The fit's error bound, in quarters of a block.
@@ -72,6 +73,11 @@ impl LearnedBuilder {
             starts: StartsBuilder::default(),
             scratch: Scratch::default(),
         }
+    }
+
+    /// The same, whose memory `gauge` counts. Nothing was pushed yet.
+    pub(in crate::table::index_block) fn counted_by(self, gauge: &Gauge) -> Self {
+        Self { run: self.run.counted_by(gauge), ..self }
     }
 
     pub(in crate::table::index_block) fn push(

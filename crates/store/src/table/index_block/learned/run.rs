@@ -9,6 +9,8 @@ use std::{ops::Range, sync::Arc};
 
 use rhumb_model::{Fitter, Segment, StringCode, code};
 
+use crate::sync::{bulk::Bulk, mapping::Gauge};
+
 /// A unit is a point of the fit after so small a part of a block's bytes.
 const POINTS_PER_BLOCK: u64 = 16;
 
@@ -47,8 +49,8 @@ struct Unit {
 pub(super) struct Run {
     coder: Coder,
     cost_max: u64,
-    keys: Vec<u8>,
-    units: Vec<Unit>,
+    keys: Bulk<u8>,
+    units: Bulk<Unit>,
     /// Units at the front that are taken away already. They are dropped once they are half of all, so
     /// that taking many small parts away moves each unit a few times only.
     gone: usize,
@@ -67,14 +69,19 @@ impl Run {
         Self {
             coder: Coder::default(),
             cost_max,
-            keys: Vec::new(),
-            units: Vec::new(),
+            keys: Bulk::default(),
+            units: Bulk::default(),
             gone: 0,
             fitter: Fitter::new(epsilon.saturating_sub(cost_max / POINTS_PER_BLOCK)),
             fitted: 0,
             next_point: 0,
             skip: 0,
         }
+    }
+
+    /// The same, whose memory `gauge` counts. Nothing was added yet.
+    pub(super) fn counted_by(self, gauge: &Gauge) -> Self {
+        Self { keys: Bulk::new(gauge), units: Bulk::new(gauge), ..self }
     }
 
     /// Adds an entry; yields whether it began a new unit.
@@ -121,7 +128,12 @@ impl Run {
 
     /// A run of the keys and costs of some units, an entry each.
     pub(super) fn piece(&self, units: Range<usize>) -> Self {
-        let mut piece = Self { fitter: self.fitter.clone(), ..Self::new(self.cost_max, 0) };
+        let mut piece = Self {
+            keys: self.keys.another(),
+            units: self.units.another(),
+            fitter: self.fitter.clone(),
+            ..Self::new(self.cost_max, 0)
+        };
         piece.fitter.clear();
         for i in units {
             piece.add(self.key(i), self.cost_before(i + 1) - self.cost_before(i));
@@ -234,10 +246,10 @@ impl Run {
         if self.gone * 2 > self.units.len() {
             let (keys, entries) = (self.key_begin(0), self.entries_before(0));
             let costs = self.units.get(self.gone).map_or(0, |first| first.start);
-            self.keys.drain(..keys);
-            self.units.drain(..self.gone);
+            self.keys.remove_first(keys);
+            self.units.remove_first(self.gone);
             self.gone = 0;
-            for unit in &mut self.units {
+            for unit in &mut *self.units {
                 unit.key_end -= keys;
                 unit.start -= costs;
                 unit.entries_end -= entries;
