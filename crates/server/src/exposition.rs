@@ -194,6 +194,11 @@ fn engine_metrics(server: &Server) -> Vec<Metric> {
             "Bytes that the engine may take.",
             stats.memory_budget_bytes,
         ),
+        counter(
+            "rhumb_passed_entries_total",
+            "Tombstones and old versions that scans and pops stepped over.",
+            stats.passed_entries,
+        ),
         counter("rhumb_block_reads_total", "Blocks read from files.", stats.block_reads),
         counter(
             "rhumb_block_read_calls_total",

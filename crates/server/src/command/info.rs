@@ -155,6 +155,7 @@ fn engine_section(server: &Server) -> String {
         ("cache_inserts", stats.cache_inserts.to_string()),
         ("cache_evictions", stats.cache_evictions.to_string()),
         ("block_reads", stats.block_reads.to_string()),
+        ("passed_entries", stats.passed_entries.to_string()),
         ("written_entries", stats.written_entries.to_string()),
         ("log_syncs", stats.log_syncs.to_string()),
         ("flushes", stats.flushes.to_string()),

@@ -97,8 +97,9 @@ impl Core {
             true => self.options.ahead_bytes_max() as u64,
             false => self.tables.reads.buffer_bytes(),
         };
-        let taken =
-            self.note_mapped().max(memtables + memtables / MEMTABLE_CHUNKS) + buffers + budget / ALLOCATOR_SLACK;
+        let taken = self.note_mapped().max(memtables + memtables / MEMTABLE_CHUNKS)
+            + buffers
+            + budget / ALLOCATOR_SLACK;
         let room = budget.saturating_sub(taken).max(budget / CACHE_MIN);
         // Two chunks are its least: one may be empty.
         let limit = room.max(2 * CHUNK_BYTES as u64);

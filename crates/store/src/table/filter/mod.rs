@@ -8,9 +8,7 @@
 use std::sync::Arc;
 
 use super::hash::KeyHash;
-use crate::sync::{
-    arena::Arena, bulk::Bulk, mapping::Gauge, placed::Placed, prefetch::prefetch,
-};
+use crate::sync::{arena::Arena, bulk::Bulk, mapping::Gauge, placed::Placed, prefetch::prefetch};
 
 /// Bytes of a filter block: one cache line.
 pub(crate) const BLOCK_BYTES: usize = 64;
