@@ -38,6 +38,7 @@ pub mod suite;
 pub mod usage;
 pub mod value;
 pub mod work;
+pub mod workspace;
 
 #[cfg(test)]
 mod model;

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{Workspace, async_reads::get_overlapped};
+use super::async_reads::get_overlapped;
 use crate::{
     contents::Contents,
     drive::{Course, run as drive},
@@ -22,6 +22,7 @@ use crate::{
     rhumb_engine::{ADAPTIVE_MODELS, ASYNC, CODING, MODELS, NONE, PARTITIONS, Rhumb, TRIDENT_KV},
     subject::{Engine, Store, Tuning},
     work::{Field, Workload, perform, warm_up},
+    workspace::Workspace,
 };
 
 /// What is measured: the engine, and whether its reads are asynchronous.
@@ -55,7 +56,7 @@ pub fn run(options: &Options, drawn: Option<&Path>) -> Result<Report> {
     };
     let tunings = [("large", warm), ("small", cold)];
     let mut report = Report::new(heading, super::environment_line(options, &engines, &tunings));
-    let workspace = Workspace::create(options)?;
+    let workspace = Workspace::create(options.dir.as_deref())?;
     let mut progress = Progress::default();
     for repetition in 0..options.run.repetitions() {
         for i in 0..TECHNIQUES.len() {

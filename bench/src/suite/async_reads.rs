@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use super::Workspace;
 use crate::{
     contents::Contents,
     drive::{Course, Measured, Worker, run as drive},
@@ -19,6 +18,7 @@ use crate::{
     subject::{Engine, FileCache, Session, Store},
     work::{DRAWS_SLOW, Draws, Field, MULTI_GET_KEYS, SEEK_ENTRIES, Workload, multi_get, perform},
     work::{scan, scan_by, seek},
+    workspace::Workspace,
 };
 
 /// How many reads go on at a time.
@@ -121,7 +121,7 @@ pub fn run(
     };
     let environment = super::environment_line(options, engines, &[("cold", cold)]);
     let mut report = Report::new(heading, environment);
-    let workspace = Workspace::create(options)?;
+    let workspace = Workspace::create(options.dir.as_deref())?;
     let mut progress = Progress::default();
     let mut subjects = Vec::new();
     for engine in engines {

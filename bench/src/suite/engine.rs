@@ -10,7 +10,6 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::Workspace;
 use crate::{
     contents::Contents,
     data::KeySet,
@@ -22,6 +21,7 @@ use crate::{
     subject::{Engine, FileCache, Store, Tuning},
     value::Values,
     work::{Field, Stage, Workload, perform, verify_all, warm_up},
+    workspace::Workspace,
 };
 
 /// Chooses workloads by their names; the usual ones if none is named.
@@ -100,7 +100,7 @@ impl<'a> Suite<'a> {
         set: &'a KeySet,
     ) -> Result<Self> {
         let values: Values = options.values()?;
-        let workspace = Workspace::create(options)?;
+        let workspace = Workspace::create(options.dir.as_deref())?;
         let subject = |engine: &&'a dyn Engine| Subject {
             engine: *engine,
             directory: workspace.path(engine.name()),

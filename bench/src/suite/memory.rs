@@ -28,6 +28,7 @@ use crate::{
     options::{MEMTABLE_BYTES_MIN, parse_size},
     random::{Rng, mix},
     value::Values,
+    workspace::Workspace,
 };
 
 /// Between two looks at the memory.
@@ -353,14 +354,8 @@ fn run_thread(mix: &Mix<'_>, thread: u64, start: &Barrier) -> Result<()> {
 /// # Errors
 /// If the store fails, or returns anything but what was written to it.
 pub fn run(options: &MemoryOptions) -> Result<()> {
-    let mut builder = tempfile::Builder::new();
-    let builder = builder.prefix("rhumb-bench-");
-    let directory = match &options.dir {
-        Some(parent) => builder.tempdir_in(parent),
-        None => builder.tempdir(),
-    };
-    let directory = directory.context("cannot create a directory for the store")?;
-    let db = Database::builder(directory.path().join("db"))
+    let workspace = Workspace::create(options.dir.as_deref())?;
+    let db = Database::builder(workspace.path("db"))
         .memory_budget_bytes(options.memory)
         .memtable_bytes(options.memtable_bytes())
         .open()?;

@@ -27,11 +27,8 @@ pub mod readafterdelete;
 pub mod training;
 pub mod ycsb;
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::{Map, Value, json};
-use tempfile::TempDir;
 
 use crate::{
     environment,
@@ -87,45 +84,6 @@ fn environment_line(
         line.extend(run);
     }
     line
-}
-
-/// The directory of a run, which is removed with all stores in it.
-struct Workspace(TempDir);
-
-impl Workspace {
-    fn create(options: &Options) -> Result<Self> {
-        let mut builder = tempfile::Builder::new();
-        let builder = builder.prefix("rhumb-bench-");
-        let directory = match &options.dir {
-            Some(parent) => {
-                std::fs::create_dir_all(parent)
-                    .with_context(|| format!("cannot create {}", parent.display()))?;
-                builder.tempdir_in(parent)
-            }
-            None => builder.tempdir(),
-        };
-        Ok(Self(directory.context("cannot create a directory for the stores")?))
-    }
-
-    /// The directory of one store.
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// An empty directory in place of whatever `path` is.
-    fn empty(path: &Path) -> Result<()> {
-        Self::remove(path)?;
-        std::fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
-    }
-
-    fn remove(path: &Path) -> Result<()> {
-        match std::fs::remove_dir_all(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove {}", path.display()))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ use rhumb_model::{
     string_code::{Context, Trainer},
 };
 
-use super::Workspace;
 use crate::{
     data::KeySet,
     keys::Keys,
@@ -26,6 +25,7 @@ use crate::{
     random::Rng,
     report::{Heading, Report, Sample},
     value::Values,
+    workspace::Workspace,
 };
 
 /// A way to find blocks.
@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<Report> {
         value_bytes: options.value_size,
     };
     let mut report = Report::new(heading, super::environment_line(options, &[], &[]));
-    let workspace = Workspace::create(options)?;
+    let workspace = Workspace::create(options.dir.as_deref())?;
     let mut progress = Progress::default();
     for repetition in 0..options.run.repetitions() {
         for way in &WAYS {

@@ -15,7 +15,6 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use super::Workspace;
 use crate::{
     drive::thread_cpu_time,
     options::Options,
@@ -24,6 +23,7 @@ use crate::{
     random::{Rng, mix},
     report::{Heading, Report, Sample},
     subject::Tuning,
+    workspace::Workspace,
 };
 
 /// The name of the workload.
@@ -137,7 +137,7 @@ pub fn run(engines: &[&dyn QueueEngine], options: &Options) -> Result<Report> {
         value_bytes: options.value_size,
     };
     let mut report = Report::new(heading, environment);
-    let workspace = Workspace::create(options)?;
+    let workspace = Workspace::create(options.dir.as_deref())?;
     let directory = workspace.path("store");
     let mut progress = Progress::default();
     for (case, &(name, kind, depth)) in CASES.iter().enumerate() {

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Workspace, idle};
+use super::idle;
 use crate::{
     dropping::{DropEngine, DropStore, PARTITIONS, key_of as key, partition_name},
     environment,
@@ -20,6 +20,7 @@ use crate::{
     random::Rng,
     report::{Heading, Report, Sample},
     subject::Tuning,
+    workspace::Workspace,
 };
 
 /// Keys of a partition, and of a quick run.
@@ -91,7 +92,7 @@ pub fn run(
         line.insert("subjects".into(), subjects.collect::<serde_json::Map<_, _>>().into());
     }
     let mut report = Report::new(heading, environment);
-    let workspace = Workspace::create(options)?;
+    let workspace = Workspace::create(options.dir.as_deref())?;
     let mut progress = Progress::default();
     for repetition in 0..options.run.repetitions() {
         let directory = workspace.path("store");

@@ -13,7 +13,6 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::Workspace;
 use crate::{
     contents::Contents,
     drive::process_cpu_time,
@@ -23,6 +22,7 @@ use crate::{
     rhumb_engine::{ADAPTIVE, LEARNED, UNTRAINED},
     subject::Engine,
     work::{Field, Workload, perform, warm_up},
+    workspace::Workspace,
 };
 
 /// Trained always, adaptively, never.
@@ -44,7 +44,7 @@ pub fn run(options: &Options) -> Result<Report> {
     };
     let environment = super::environment_line(options, &SUBJECTS, &[("warm", warm)]);
     let mut report = Report::new(heading, environment);
-    let workspace = Workspace::create(options)?;
+    let workspace = Workspace::create(options.dir.as_deref())?;
     let mut progress = Progress::default();
     for repetition in 0..options.run.repetitions() {
         let seed = options.run.seed ^ ((repetition as u64 + 1) << 40);

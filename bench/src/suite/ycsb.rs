@@ -17,7 +17,6 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
 
-use super::Workspace;
 use crate::{
     choose::{ZIPF_EXPONENT, Zipf},
     contents::{Contents, Writer},
@@ -29,6 +28,7 @@ use crate::{
     report::{Heading, Report, Sample},
     subject::{Engine, FileCache, Session, Store, Tuning},
     work::{Field, read_latest},
+    workspace::Workspace,
 };
 
 /// Most entries of one of E's scans.
@@ -180,7 +180,7 @@ pub fn run(
         &[(if tuning.direct { "cold" } else { "warm" }, tuning)],
     );
     let mut report = Report::new(heading, environment);
-    let workspace = Workspace::create(options)?;
+    let workspace = Workspace::create(options.dir.as_deref())?;
     let mut progress = Progress::default();
     for repetition in 0..options.run.repetitions() {
         for i in 0..engines.len() {

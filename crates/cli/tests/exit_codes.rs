@@ -2,7 +2,13 @@
 
 mod common;
 
-use std::fs;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use common::{Shell, files_with_suffix};
 
@@ -113,4 +119,39 @@ fn sizes_addresses_and_directories_are_written_alike_everywhere() {
     shell.file("none.toml", "[limits]\nclients = 0\n");
     shell.fails(&["serve", "--config", "none.toml"], 3, "none.toml: line 2: 0 clients");
     shell.fails(&["serve", "--metrics", "0.0.0.0:0"], 3, "--metrics-open");
+}
+
+/// Returns true if there is a file in a directory, or in one below, while others make and remove
+/// some.
+fn has_files(dir: &Path) -> bool {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| path.is_file() || has_files(&path))
+}
+
+/// Ctrl-C in a benchmark leaves nothing of its stores, also while they are written to.
+#[test]
+fn a_signal_ends_a_benchmark_and_its_stores_are_removed() {
+    for suite in [&["engine", "queue"][..], &["memory", "--memory", "16MiB", "--threads", "2"]] {
+        let shell = Shell::new();
+        let stores = shell.path("stores");
+        fs::create_dir(&stores).unwrap();
+        let args = ["bench"].iter().chain(suite).chain(&["--dir", "stores"]);
+        let mut child = shell
+            .command(&args.collect::<Vec<_>>())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        while !has_files(&stores) {
+            assert!(child.try_wait().unwrap().is_none(), "{suite:?} ended by itself");
+            thread::sleep(Duration::from_millis(10));
+        }
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{message}");
+        assert!(message.ends_with("rhumb: interrupted: the stores are removed\n"), "{message}");
+        assert_eq!(fs::read_dir(&stores).unwrap().count(), 0, "{suite:?}");
+    }
 }

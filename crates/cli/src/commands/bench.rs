@@ -3,7 +3,10 @@
 use clap::Args;
 use rhumb_bench::cli::BenchCommand;
 
-use crate::failure::Outcome;
+use crate::{
+    failure::{Failure, Outcome},
+    interrupt::Interrupt,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +34,12 @@ pub(crate) struct Bench {
 impl Bench {
     /// Runs the command.
     pub(crate) fn run(self) -> Outcome {
-        Ok(rhumb_bench::cli::run(self.suite)?)
+        let interrupt = Interrupt::listen()?;
+        if let Some(done) = interrupt.or(move || rhumb_bench::cli::run(self.suite))? {
+            return Ok(done?);
+        }
+        rhumb_bench::workspace::remove_all()?;
+        Err(Failure::Interrupted("interrupted: the stores are removed".to_owned()))
     }
 }
 
