@@ -161,7 +161,7 @@ impl TableWriter {
     }
 
     /// Adds an entry whose large value is that which `pointer` names in `source`: copies it from
-    /// file to file, 1 MiB at a time, and verifies it.
+    /// file to file, 256 KiB at a time, and verifies it.
     ///
     /// # Errors
     ///
