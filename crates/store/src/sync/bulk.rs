@@ -84,8 +84,8 @@ impl<T: Copy> Bulk<T> {
         match &mut self.home {
             Home::Heap(all) => all.extend_from_slice(elements),
             Home::Mapped { memory, len } => {
-                // SAFETY: there is room for so many elements after the first `len`, and the mapping
-                // belongs to this alone, so that the elements do not lie in it.
+                // SAFETY: there is room for these elements after the first `len`, and the mapping
+                // belongs to this alone, so that they do not lie in it.
                 unsafe {
                     let end = memory.base().cast::<T>().add(*len);
                     ptr::copy_nonoverlapping(elements.as_ptr(), end.as_ptr(), elements.len());
@@ -162,7 +162,7 @@ impl<T: Copy> Bulk<T> {
         *self = grown;
     }
 
-    /// An empty array with room for so many bytes, which are not 0, of elements.
+    /// An empty array with room for `bytes` bytes of elements, which are not 0.
     fn mapped(bytes: usize, gauge: Option<Gauge>) -> Self {
         let bytes = bytes.checked_next_multiple_of(PAGES_BYTES).expect("room in the address space");
         let memory = Mapping::new(bytes, false, &gauge.clone().unwrap_or_default());
@@ -171,7 +171,7 @@ impl<T: Copy> Bulk<T> {
 }
 
 impl Bulk<u8> {
-    /// An array of so many zeros, which no gauge counts. Where it is mapped, memory is found when it
+    /// An array of `len` zeros, which no gauge counts. Where it is mapped, memory is found when it
     /// is touched.
     pub(crate) fn zeroed(len: usize) -> Self {
         if len <= HEAP_BYTES_MAX {
