@@ -112,8 +112,8 @@ fn write_and_read(keyspace: &Keyspace, thread: u64, start: &Barrier) {
 }
 
 /// What the process may have besides: what is taken before the cache has made room for it, and the
-/// last chunks of arenas, which are not full. What is allocated and what is mapped are each taken at
-/// their most, which need not be at the same time.
+/// last chunks of arenas, which are not full. What is allocated and what is mapped are each taken
+/// at their most, which need not be at the same time.
 const BESIDES: usize = BUDGET / 4;
 
 /// The engine has no larger block of the program's allocator, whose heaps would keep it.

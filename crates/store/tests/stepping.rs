@@ -14,8 +14,8 @@ use rhumb::{Database, DatabaseBuilder, Keyspace, KeyspaceOptions, MemtableKind, 
 /// The most entries that one look for a first or last key may step over. Between two living keys
 /// lie at most two parts that are not recorded together, each of fewer than 16 steps, of which a
 /// pass counts four: 32 dead keys, and eight before each of eight passes. A skip list has two
-/// versions of each of these 96 keys, and counts those of the eight keys that it reads ahead at each
-/// pass. 309 is the most that two million steps have shown, 97 with a learned memtable.
+/// versions of each of these 96 keys, and counts those of the eight keys that it reads ahead at
+/// each pass. 309 is the most that two million steps have shown, 97 with a learned memtable.
 const PASSED_A_POP: u64 = 96 * 2 + 8 * 8 * 2;
 /// And on average.
 const PASSED_ON_AVERAGE: u64 = 40;

@@ -55,9 +55,9 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Whether all blocks of the cache have to go, whose limit is `limit` now, so that its chunks of
-    /// `bytes` do: what is evicted block by block leaves each of them half full. As limits only
-    /// fall by and by, a cache is emptied a few times in its life.
+    /// Returns true if all blocks of the cache, whose limit is `limit` now, have to go so that its
+    /// chunks of `bytes` do: what is evicted block by block leaves each of them half full. As
+    /// limits only fall by and by, a cache is emptied a few times in its life.
     fn shall_empty(&self, bytes: u64, limit: u64) -> bool {
         let before = self.emptied_at.load(Ordering::Relaxed);
         let shall = bytes > limit + OVER_LIMIT_BYTES && limit + OVER_LIMIT_BYTES <= before;

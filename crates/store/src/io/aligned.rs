@@ -11,7 +11,8 @@ use crate::sync::bulk::Bulk;
 
 /// A byte buffer that starts at a multiple of [`DIRECT_ALIGN`].
 ///
-/// It lies inside a slightly larger allocation; the price is at most [`DIRECT_ALIGN`] - 1 unused bytes.
+/// It lies inside a slightly larger allocation; the price is at most [`DIRECT_ALIGN`] - 1 unused
+/// bytes.
 #[derive(Default)]
 pub struct AlignedBuf {
     storage: Bulk<u8>,
