@@ -5,7 +5,8 @@ mod common;
 
 use common::{Client, Value, encode, start, wait_until};
 
-/// Entries that go through each queue, several times what the engine's pool flushes at once.
+/// Entries that go through each queue: two hundred million steps if each look walked over all that
+/// went before.
 const ENTRIES: usize = 20_000;
 
 /// Entries that are in between.

@@ -69,7 +69,7 @@ impl Memory {
 }
 
 impl Core {
-    /// Takes note of what is mapped besides the cache.
+    /// Takes note of what is mapped besides the cache; returns the most so far, in bytes.
     pub(crate) fn note_mapped(&self) -> u64 {
         let mapped = self.memory.mapped.bytes().saturating_sub(self.tables.cache.arena().bytes());
         self.memory.most.fetch_max(mapped as u64, Ordering::Relaxed).max(mapped as u64)

@@ -338,7 +338,7 @@ impl Core {
     pub(crate) fn seal(&self, state: &mut WriteState) -> Result<()> {
         let floor = self.new_segment(state)?;
         let before = Arc::clone(&self.mem.get().active);
-        // There is never more than when a memtable is full.
+        // A full memtable is when most is mapped, as a rule.
         self.note_mapped();
         let active = Arc::new(before.successor(Some(floor), self.options.memtable_bytes));
         self.change_mem(|view| MemView {

@@ -61,7 +61,7 @@ pub(crate) struct TableWriter {
     encoded: Vec<u8>,
     arena: Bulk<u8>,
     waiting: Bulk<Waiting>,
-    /// The first of those that wait are in blocks already.
+    /// The number of entries at the front of `waiting` that are in blocks already.
     written: usize,
     waiting_bytes: usize,
     /// Entry counts of decided blocks, reused.
