@@ -43,6 +43,12 @@ pub enum Error {
         /// The database's directory.
         path: PathBuf,
     },
+    /// The process was forked from the one that opened the database, and may use none of its
+    /// handles: a thread that is not in this process may hold any of the locks. Nothing was done.
+    Forked {
+        /// The number of the process that opened the database.
+        opened_by: u32,
+    },
     /// An argument is outside what the operation takes. Nothing was done.
     InvalidArgument(Cow<'static, str>),
     /// The keyspace was dropped.
@@ -184,6 +190,11 @@ impl fmt::Display for Error {
             Self::WritesStopped(cause) => {
                 write!(f, "writes are stopped until the database is reopened: {cause}")
             }
+            Self::Forked { opened_by } => write!(
+                f,
+                "process {opened_by} opened the database, and this one was forked from that: open \
+                 it here once that process has closed it"
+            ),
             Self::InvalidArgument(what) => f.write_str(what),
             Self::Internal(what) => write!(f, "a fault of Rhumb itself: {what}"),
             Self::KeyspaceDropped(name) => write!(f, "keyspace {name:?} was dropped"),

@@ -281,9 +281,10 @@ impl Core {
         self.stopped.lock().get_or_insert_with(|| cause.clone());
     }
 
-    /// Refuses a process that was forked from the one that opened the database: the threads that
-    /// flush are not here, a lock may be held for good by one that is not, and the log is the
-    /// parent's. To be asked before any lock is taken.
+    /// Refuses a process that was forked from the one that opened the database. The threads that
+    /// flush are not here and the log is the parent's; a lock of the cache, of an arena or of the
+    /// open files may be held for good by a thread that is not here, so reads are refused too. To be
+    /// asked before any lock is taken.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.process.is_here() { Ok(()) } else { Err(self.forked()) }
@@ -304,9 +305,7 @@ impl Core {
 
     #[cold]
     fn forked(&self) -> Error {
-        let what =
-            format!("process {} opened it, and this one was forked from that", self.process.id());
-        Error::WritesStopped(Arc::new(Error::InvalidArgument(what.into())))
+        Error::Forked { opened_by: self.process.id() }
     }
 
     /// The error of a stopped database, of one that was opened by the parent of this process, or of

@@ -185,7 +185,7 @@ impl Keyspace {
     /// # Errors
     ///
     /// [`Error::Corrupt`] if the block that holds the key is damaged; [`Error::Io`];
-    /// [`Error::KeyspaceDropped`].
+    /// [`Error::KeyspaceDropped`]; [`Error::Forked`].
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         self.get_at(key.as_ref(), None)
@@ -247,6 +247,7 @@ impl Keyspace {
         keys: &'k [K],
         seq: Option<SeqNo>,
     ) -> Result<()> {
+        self.core().check_process()?;
         let guard = crate::sync::epoch::pin();
         let hints = if keys.len() > 1 { self.prepare(keys, seq, &guard)? } else { [None; _] };
         for ((at, key), hint) in (first..).zip(keys).zip(&hints) {
@@ -344,6 +345,7 @@ impl Keyspace {
         in_tables: impl FnOnce(&Arc<Levels>, &Guard, SeqNo) -> Result<T>,
         in_memory: impl FnOnce(Option<Found>) -> Result<T>,
     ) -> Result<T> {
+        self.core().check_process()?;
         let guard = crate::sync::epoch::pin();
         // The memtables before the levels: a flush goes the other way.
         let view = self.core().mem.load(&guard);
@@ -369,6 +371,7 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
+        self.core().check_process()?;
         let guard = crate::sync::epoch::pin();
         let (view, key) = (self.core().mem.get(), key.as_ref());
         let tree = self.tree_at(key, None, &guard)?;

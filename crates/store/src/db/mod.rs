@@ -70,12 +70,12 @@ impl Drop for Handle {
 /// An open database: a directory of keyspaces. Cloning gives another handle of the same one; it is
 /// closed when the last handle, keyspace, snapshot, batch or iterator is dropped.
 ///
-/// It belongs to the process that opened it. In a child that is forked from that, whatever would
-/// write fails with [`Error::WritesStopped`], dropping handles does nothing, and reads work as long
-/// as no other thread of the parent was inside the database at the moment of the fork. A child that
-/// needs the data should open it after the parent has closed it.
+/// It belongs to the process that opened it. In a child that is forked from that, reads and writes
+/// fail with [`Error::Forked`] and dropping handles does nothing. Iterators and futures that were
+/// made before the fork may only be dropped there. A child that needs the data opens the directory
+/// itself, after the parent has closed it.
 ///
-/// [`Error::WritesStopped`]: crate::Error::WritesStopped
+/// [`Error::Forked`]: crate::Error::Forked
 ///
 /// ```
 /// # fn main() -> rhumb::Result<()> {

@@ -72,6 +72,7 @@ impl Keyspace {
     ///
     /// [`MemtableKind::SkipList`]: crate::MemtableKind::SkipList
     pub fn sample(&self, mut below: impl FnMut(u64) -> u64) -> Result<Option<(Slice, Slice)>> {
+        self.core().check_process()?;
         self.draw(&mut below, &mut Steps::default())
     }
 

@@ -42,6 +42,7 @@ impl Keyspace {
     }
 
     fn scan(&self, from: &KeyBound, to: &KeyBound, seq: Option<SeqNo>) -> Result<(Sources, SeqNo)> {
+        self.core().check_process()?;
         let view = self.core().mem.get();
         let Some((root, map)) = self.held_at(seq)? else {
             return Ok((nothing(), 0));

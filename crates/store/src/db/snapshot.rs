@@ -87,6 +87,10 @@ impl Snapshot {
     /// A snapshot at the number of another that is alive; of now without one.
     pub(crate) fn at(handle: Arc<Handle>, seq: Option<SeqNo>) -> Self {
         let core = &handle.core;
+        if !core.process.is_here() {
+            // Every read through it is refused, and the list's lock may be held for good.
+            return Self { handle, seq: 0 };
+        }
         let seq = core.snapshots.add(|| seq.unwrap_or_else(|| core.visible_seq()));
         Self { handle, seq }
     }

@@ -79,7 +79,7 @@ impl Spares {
 #[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
 mod maker {
     use std::{
-        sync::{Once, Weak},
+        sync::{OnceLock, Weak},
         time::{Duration, Instant},
     };
 
@@ -90,6 +90,7 @@ mod maker {
             arena::CHUNK_BYTES,
             mapping::Mapping,
             primitive::{Arc, Condvar, Mutex, global, thread},
+            process::Process,
         },
         Ready, Spares,
     };
@@ -108,12 +109,17 @@ mod maker {
 
     /// Has spares made for an arena, once the thread comes to it.
     pub(super) fn ask(spares: &Arc<Spares>) {
-        static START: Once = Once::new();
-        START.call_once(|| {
+        static STARTED: OnceLock<Process> = OnceLock::new();
+        let started = STARTED.get_or_init(|| {
             let thread = thread::Builder::new().name("rhumb-memory".to_owned());
             // Where there is none, arenas map what they need when they need it.
             drop(thread.spawn(run));
+            Process::default()
         });
+        if !started.is_here() {
+            // A forked child has no such thread, and its parent's may hold the lock for ever.
+            return;
+        }
         ASKED.lock().push(Arc::downgrade(spares));
         WAKE.notify_one();
     }

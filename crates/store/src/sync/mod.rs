@@ -13,6 +13,7 @@ pub(crate) mod bulk;
 pub(crate) mod epoch;
 #[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod limbo;
+pub(crate) mod lock;
 pub(crate) mod mapping;
 #[cfg(any(loom, shuttle))]
 mod modelled;
@@ -20,7 +21,7 @@ mod modelled;
 pub(crate) mod placed;
 pub(crate) mod prefetch;
 pub(crate) mod primitive;
-#[cfg(not(any(alone, loom, shuttle)))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod process;
 #[cfg(not(any(alone, loom, shuttle)))]
 pub(crate) mod published;

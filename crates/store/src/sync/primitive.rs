@@ -11,9 +11,7 @@ pub(crate) use std::{
     thread,
 };
 
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
-
+pub(crate) use super::lock::{Condvar, Mutex, MutexGuard};
 #[cfg(any(loom, shuttle))]
 pub(crate) use super::modelled::*;
 

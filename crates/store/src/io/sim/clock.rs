@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
+use crate::sync::primitive::Mutex;
 
 use crate::io::Clock;
 

@@ -53,9 +53,9 @@ pub use node::SECTOR_BYTES;
 pub use power::Loss;
 pub use rng::SimRng;
 
+use crate::sync::primitive::{Mutex, MutexGuard};
 use fault::Rule;
 use node::{Change, FileNode, Node};
-use parking_lot::{Mutex, MutexGuard};
 use state::{Held, State};
 
 use super::{FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile, moved_away};

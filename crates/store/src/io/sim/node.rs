@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use parking_lot::Mutex;
+use crate::sync::primitive::Mutex;
 
 use super::{power::Loss, rng::SimRng};
 

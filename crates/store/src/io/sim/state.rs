@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
+use crate::sync::primitive::Mutex;
 
 use super::{
     fault::{Call, CallKind, Counts, Fault, Matcher, Rule},

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::Mutex;
+use crate::sync::primitive::Mutex;
 use rustix::{
     fs::{FlockOperation, OFlags},
     io::Errno,
