@@ -1,0 +1,297 @@
+//! The connection to a host: calls, regions that grow, and a host that comes back.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::keyspace::{Inner as KeyspaceInner, Keyspace, Mapped};
+use crate::{
+    error::{Error, Result},
+    message::{Frame, Reply, Request, format::failure},
+    socket::Stream,
+};
+
+/// How long a call waits for its answer: a host that is stopped is given up after this.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a client waits for a host that has gone: a restart takes as long.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time between two attempts to reach a host that has gone.
+const ATTEMPT_EVERY: Duration = Duration::from_millis(20);
+
+/// A client of one host. Cloning gives another handle of the same connection, which any number of
+/// threads may use; calls go one after the other, and reads that need no call do not wait for them.
+///
+/// ```no_run
+/// # fn main() -> rhumb_remote::Result<()> {
+/// use rhumb_remote::Client;
+///
+/// let client = Client::connect("/run/user/1000/rhumb.sock")?;
+/// let users = client.keyspace("users")?;
+/// users.insert("ada", "1815")?;
+/// assert_eq!(users.get("ada")?.as_deref(), Some(&b"1815"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    path: PathBuf,
+    link: Mutex<Link>,
+    /// By their names; weak, because a keyspace holds its client.
+    keyspaces: Mutex<HashMap<Vec<u8>, Weak<KeyspaceInner>>>,
+}
+
+/// A connection, or none after it broke.
+#[derive(Debug, Default)]
+struct Link {
+    stream: Option<Stream>,
+    /// The keyspaces that were opened in this connection, by their numbers.
+    opened: Vec<Opened>,
+    next_id: u32,
+    frame: Vec<u8>,
+    out: Vec<u8>,
+    fds: VecDeque<OwnedFd>,
+}
+
+/// A keyspace of a connection.
+#[derive(Debug)]
+struct Opened {
+    name: Vec<u8>,
+    mapped: Arc<Mapped>,
+}
+
+impl Client {
+    /// Connects to the host that listens at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if no host listens there, or this user may not connect; [`Error::Unsupported`]
+    /// for a host of another version.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref().to_owned();
+        let inner = Inner { path, link: Mutex::default(), keyspaces: Mutex::default() };
+        inner.connect(&mut inner.link())?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Opens a keyspace that the host shares, and maps its region for reading.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if the host shares none of that name; [`Error::Invalid`] for a region that
+    /// is not what it must be; [`Error::Closed`], [`Error::TimedOut`], [`Error::Io`].
+    pub fn keyspace(&self, name: impl AsRef<[u8]>) -> Result<Keyspace> {
+        let name = name.as_ref();
+        let mut link = self.inner.link();
+        let known = self.inner.known(name);
+        if let Some(inner) = known {
+            return Ok(Keyspace::new(Arc::clone(&self.inner), inner));
+        }
+        let mapped = self.inner.connected(&mut link, true, |link| link.open(name))?;
+        let inner = Arc::new(KeyspaceInner::new(name.to_vec(), mapped));
+        let mut keyspaces = self.inner.keyspaces();
+        keyspaces.retain(|_, keyspace| keyspace.strong_count() > 0);
+        keyspaces.insert(name.to_vec(), Arc::downgrade(&inner));
+        drop(keyspaces);
+        Ok(Keyspace::new(Arc::clone(&self.inner), inner))
+    }
+}
+
+impl Inner {
+    fn link(&self) -> MutexGuard<'_, Link> {
+        // A panic leaves a connection that is out of step: its next answer has another id.
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keyspaces(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Weak<KeyspaceInner>>> {
+        // Each change of it is a single step.
+        self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, name: &[u8]) -> Option<Arc<KeyspaceInner>> {
+        self.keyspaces().get(name).and_then(Weak::upgrade)
+    }
+
+    /// Makes a call. `request` is given the keyspace's number in the connection that is used, and
+    /// `read` the reply. A call that changes nothing is repeated once if the connection breaks.
+    pub(super) fn call<'a, T>(
+        &self,
+        keyspace: &KeyspaceInner,
+        is_read: bool,
+        request: impl Fn(u32) -> Request<'a>,
+        read: impl FnOnce(Reply<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut link = self.link();
+        self.connected(&mut link, is_read, |link| {
+            let mapped = link.open(keyspace.name())?;
+            let number = mapped.number;
+            if !Arc::ptr_eq(&mapped, &keyspace.mapped()) {
+                keyspace.set_mapped(mapped);
+            }
+            link.exchange(&request(number))
+        })?;
+        match Reply::decode(&Frame::parse(&link.frame)?)? {
+            Reply::Failed { code, text } => Err(Error::Refused { code, text: text.to_owned() }),
+            reply => read(reply),
+        }
+    }
+
+    /// Uses a connection that is there, and another one if it breaks and `repeats` is true.
+    fn connected<T>(
+        &self,
+        link: &mut Link,
+        repeats: bool,
+        act: impl Fn(&mut Link) -> Result<T>,
+    ) -> Result<T> {
+        self.restore(link)?;
+        match act(link) {
+            Err(error) if repeats && is_broken(&error) => {
+                self.restore(link)?;
+                act(link)
+            }
+            result => result,
+        }
+    }
+
+    /// Connects again if the connection broke. Keyspaces are opened again when they are used.
+    fn restore(&self, link: &mut Link) -> Result<()> {
+        let until = Instant::now() + RETURN_TIMEOUT;
+        while link.stream.is_none() {
+            match self.connect(link) {
+                Ok(()) => {}
+                Err(error) if Instant::now() >= until || !is_gone(&error) => return Err(error),
+                Err(_) => thread::sleep(ATTEMPT_EVERY),
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&self, link: &mut Link) -> Result<()> {
+        let stream = Stream::connect(&self.path)?;
+        stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
+        *link = Link { stream: Some(stream), ..Link::default() };
+        let result = link.greet();
+        if result.is_err() {
+            link.lose();
+        }
+        result
+    }
+}
+
+impl Link {
+    fn greet(&mut self) -> Result<()> {
+        let program = std::env::args_os().next().unwrap_or_default();
+        let program = Path::new(&program).file_name().and_then(|name| name.to_str());
+        // Longer names are refused.
+        let program = program.filter(|name| name.len() <= 64).unwrap_or_default();
+        self.exchange(&Request::Hello { program })?;
+        match Reply::decode(&Frame::parse(&self.frame)?)? {
+            Reply::Hello { .. } => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Gives the connection up: what it mapped is not read any more.
+    fn lose(&mut self) {
+        self.stream = None;
+        self.opened.drain(..).for_each(|opened| opened.mapped.close());
+    }
+
+    /// The region of a keyspace, which is opened if it is not open in this connection.
+    fn open(&mut self, name: &[u8]) -> Result<Arc<Mapped>> {
+        if let Some(opened) = self.opened.iter().find(|opened| opened.name == name) {
+            return Ok(Arc::clone(&opened.mapped));
+        }
+        self.exchange(&Request::Open { keyspace: name })?;
+        let mapped = match Reply::decode(&Frame::parse(&self.frame)?)? {
+            Reply::Opened { keyspace, control, leaves, lease_ms }
+                if keyspace as usize == self.opened.len() =>
+            {
+                Mapped::new(keyspace, &control, &leaves, lease_ms, &mut self.fds)
+            }
+            Reply::Opened { .. } => {
+                Err(Error::invalid("a keyspace with another number than the next"))
+            }
+            other => return Err(unexpected(&other)),
+        };
+        if mapped.is_err() {
+            // The host counts this keyspace among those that are open.
+            self.lose();
+        }
+        let mapped = Arc::new(mapped?);
+        self.opened.push(Opened { name: name.to_vec(), mapped: Arc::clone(&mapped) });
+        Ok(mapped)
+    }
+
+    /// Sends a request and receives frames until its reply is in `frame`. Gives the connection up if
+    /// it breaks.
+    fn exchange(&mut self, request: &Request<'_>) -> Result<()> {
+        let result = self.try_exchange(request);
+        if result.as_ref().is_err_and(is_broken) {
+            self.lose();
+        }
+        result
+    }
+
+    fn try_exchange(&mut self, request: &Request<'_>) -> Result<()> {
+        let Some(stream) = &self.stream else { return Err(Error::Closed) };
+        self.next_id = self.next_id.wrapping_add(1).max(1);
+        self.out.clear();
+        request.encode(self.next_id, &mut self.out)?;
+        stream.send(&self.out, &[])?;
+        let until = Instant::now() + CALL_TIMEOUT;
+        loop {
+            self.fds = stream.receive(&mut self.frame)?.fds.into();
+            let frame = Frame::parse(&self.frame)?;
+            if frame.id == self.next_id {
+                return Ok(());
+            }
+            match Reply::decode(&frame)? {
+                // Each has some, so that a connection has no more of them than a region can hold.
+                Reply::Segments { keyspace, part, sizes } if frame.id == 0 && !sizes.is_empty() => {
+                    let opened = self.opened.get(keyspace as usize);
+                    let opened =
+                        opened.ok_or_else(|| Error::invalid("segments of no open keyspace"))?;
+                    opened.mapped.attach(part, &sizes, &mut self.fds)?;
+                }
+                other => return Err(unexpected(&other)),
+            }
+            if Instant::now() >= until {
+                return Err(Error::TimedOut);
+            }
+        }
+    }
+}
+
+/// An answer to another question.
+pub(super) fn unexpected(reply: &Reply<'_>) -> Error {
+    match reply {
+        Reply::Failed { code, text } => Error::Refused { code: *code, text: (*text).to_owned() },
+        _ => Error::invalid("an answer to another question"),
+    }
+}
+
+/// Returns true for errors after which a connection cannot be used.
+fn is_broken(error: &Error) -> bool {
+    matches!(error, Error::Closed | Error::TimedOut | Error::Io { .. } | Error::Invalid(_))
+}
+
+/// Returns true for errors that pass when a host comes back.
+fn is_gone(error: &Error) -> bool {
+    match error {
+        Error::Closed | Error::Io { .. } => true,
+        Error::Refused { code, .. } => *code == failure::CLOSING,
+        _ => false,
+    }
+}

@@ -1,0 +1,392 @@
+//! A keyspace as a client has it: reads of its region, and calls for the rest.
+
+use std::{
+    collections::VecDeque,
+    ops::{Bound, RangeBounds},
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+
+use super::{
+    Outcome, Page, Reader,
+    connection::{Inner as Client, unexpected},
+    range::{Pair, Range},
+};
+use crate::{
+    clock,
+    error::{Error, Result},
+    layout::{Geometry, control},
+    message::{Part, PartInfo, Reply, Request, format::failure},
+    region::ReaderRegion,
+};
+
+/// Keys of a call for several values: as many as keep a message small.
+const CALL_KEYS: usize = 1_024;
+
+/// A keyspace that a host shares. Cloning gives another handle of the same one.
+///
+/// Reads look into the host's memory and make no call, unless a leaf changes all the while, a value is
+/// too large for a leaf, or the host has not been heard of for the length of its lease. They see
+/// every write that was acknowledged before they began. A call waits for a host that has gone for ten
+/// seconds, and goes on with the one that takes its place.
+///
+/// A write that returns [`Error::Closed`] or [`Error::TimedOut`] may have happened.
+#[derive(Clone, Debug)]
+pub struct Keyspace {
+    client: Arc<Client>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    name: Vec<u8>,
+    mapped: ArcSwap<Mapped>,
+    calls: AtomicU64,
+}
+
+/// A region that is mapped, of one connection.
+pub(super) struct Mapped {
+    /// The keyspace's number in the connection.
+    pub(super) number: u32,
+    control: ReaderRegion,
+    leaves: ReaderRegion,
+    geometry: Geometry,
+    lease_ms: u64,
+    /// Set when the connection is lost.
+    is_closed: AtomicBool,
+}
+
+impl Mapped {
+    /// Maps the segments that came with a keyspace.
+    pub(super) fn new(
+        number: u32,
+        control: &PartInfo,
+        leaves: &PartInfo,
+        lease_ms: u32,
+        fds: &mut VecDeque<OwnedFd>,
+    ) -> Result<Self> {
+        let control_region = ReaderRegion::new(control.capacity_bytes)?;
+        let leaf_region = ReaderRegion::new(leaves.capacity_bytes)?;
+        attach(&control_region, &control.segments, fds)?;
+        attach(&leaf_region, &leaves.segments, fds)?;
+        let geometry = control::read_header(control_region.words())?;
+        Ok(Self {
+            number,
+            control: control_region,
+            leaves: leaf_region,
+            geometry,
+            lease_ms: u64::from(lease_ms),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Maps further segments.
+    pub(super) fn attach(
+        &self,
+        part: Part,
+        sizes: &[u64],
+        fds: &mut VecDeque<OwnedFd>,
+    ) -> Result<()> {
+        match part {
+            Part::Control => attach(&self.control, sizes, fds),
+            Part::Leaves => attach(&self.leaves, sizes, fds),
+        }
+    }
+
+    /// Has reads make calls from here on.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// A reader, if the host was there within its lease.
+    #[inline]
+    fn reader(&self) -> Option<Reader<'_>> {
+        let beat = control::heartbeat(self.control.words());
+        let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;
+        if !is_fresh || self.is_closed.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(Reader::of(self.control.words(), self.leaves.words(), self.geometry))
+    }
+}
+
+impl std::fmt::Debug for Mapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mapped").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+fn attach(region: &ReaderRegion, sizes: &[u64], fds: &mut VecDeque<OwnedFd>) -> Result<()> {
+    for bytes in sizes {
+        let missing = || Error::invalid("a segment was announced without its descriptor");
+        region.attach(fds.pop_front().ok_or_else(missing)?, *bytes)?;
+    }
+    Ok(())
+}
+
+impl Inner {
+    pub(super) fn new(name: Vec<u8>, mapped: Arc<Mapped>) -> Self {
+        Self { name, mapped: ArcSwap::new(mapped), calls: AtomicU64::new(0) }
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    pub(super) fn mapped(&self) -> arc_swap::Guard<Arc<Mapped>> {
+        self.mapped.load()
+    }
+
+    /// Reads the region of another connection from here on.
+    pub(super) fn set_mapped(&self, mapped: Arc<Mapped>) {
+        self.mapped.store(mapped);
+    }
+}
+
+impl Keyspace {
+    pub(super) fn new(client: Arc<Client>, inner: Arc<Inner>) -> Self {
+        Self { client, inner }
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    ///
+    /// Those of a call, if one is needed: [`Error::Closed`], [`Error::TimedOut`], [`Error::Io`],
+    /// [`Error::Refused`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// Appends the value of `key` to `value`; returns false if the key is not there. Allocates nothing
+    /// where `value` has room and no call is needed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    #[inline]
+    pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
+        let key = key.as_ref();
+        if let Some(reader) = self.inner.mapped().reader() {
+            match reader.get(key, value) {
+                Outcome::Found => return Ok(true),
+                Outcome::Absent => return Ok(false),
+                Outcome::Ask(_) | Outcome::Busy => {}
+            }
+        }
+        self.call_get(key, value)
+    }
+
+    #[cold]
+    fn call_get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.inner.calls.fetch_add(1, Ordering::Relaxed);
+        let found = self.client.call(
+            &self.inner,
+            true,
+            |keyspace| Request::Get { keyspace, key, hint: None },
+            |reply| match reply {
+                Reply::Value(found) => Ok(found.map(<[u8]>::to_vec)),
+                other => Err(unexpected(&other)),
+            },
+        )?;
+        if let Some(found) = &found {
+            value.extend_from_slice(found);
+        }
+        Ok(found.is_some())
+    }
+
+    /// The values of several keys, in their order. What the processor waits for overlaps, and keys that
+    /// need a call share it: several times as fast as one by one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut values = vec![None; keys.len()];
+        let mut missed: Vec<usize> = Vec::new();
+        match self.inner.mapped().reader() {
+            None => missed.extend(0..keys.len()),
+            Some(reader) => {
+                reader.multi_get(keys, |index, outcome, value| match outcome {
+                    Outcome::Found => values[index] = Some(value.to_vec()),
+                    Outcome::Absent => {}
+                    Outcome::Ask(_) | Outcome::Busy => missed.push(index),
+                });
+            }
+        }
+        for some in missed.chunks(CALL_KEYS) {
+            let wanted: Vec<&[u8]> = some.iter().map(|index| keys[*index].as_ref()).collect();
+            for (index, value) in some.iter().zip(self.call_multi_get(&wanted)?) {
+                values[*index] = value;
+            }
+        }
+        Ok(values)
+    }
+
+    fn call_multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.inner.calls.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        let found = self.client.call(
+            &self.inner,
+            true,
+            |keyspace| Request::MultiGet { keyspace, keys: keys.to_vec() },
+            |reply| match reply {
+                Reply::Values(values) if values.len() == keys.len() => {
+                    Ok(values.iter().map(|value| value.map(<[u8]>::to_vec)).collect())
+                }
+                other => Err(unexpected(&other)),
+            },
+        );
+        match found {
+            // Values that do not fit one message come in several.
+            Err(Error::Refused { code: failure::TOO_LARGE, .. }) if keys.len() > 1 => {
+                let (some, others) = keys.split_at(keys.len() / 2);
+                let mut found = self.call_multi_get(some)?;
+                found.append(&mut self.call_multi_get(others)?);
+                Ok(found)
+            }
+            found => found,
+        }
+    }
+
+    /// The keys of a range with their values, from both ends. Each part of it is as it was at some
+    /// moment since the call; a write meanwhile may be seen or not.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        Range::new(self.clone(), owned(range.start_bound()), owned(range.end_bound()))
+    }
+
+    /// All keys with their values.
+    pub fn iter(&self) -> Range {
+        Range::new(self.clone(), Bound::Unbounded, Bound::Unbounded)
+    }
+
+    /// The keys that begin with `prefix`, with their values.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        let prefix = prefix.as_ref();
+        let kept = prefix.iter().rposition(|byte| *byte != u8::MAX).map_or(0, |last| last + 1);
+        let mut end = prefix[..kept].to_vec();
+        let to = match end.last_mut() {
+            None => Bound::Unbounded,
+            Some(last) => {
+                *last += 1;
+                Bound::Excluded(end)
+            }
+        };
+        Range::new(self.clone(), Bound::Included(prefix.to_vec()), to)
+    }
+
+    /// The smallest key with its value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The largest key with its value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// Sets the value of `key`. When it returns, every read sees the write, by whatever client.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for a key that is too long, or if the budget is spent; otherwise as
+    /// [`Keyspace::get`].
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.write(|keyspace| Request::Insert { keyspace, key, value, hint: None })
+    }
+
+    /// Removes `key`, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::insert`].
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = key.as_ref();
+        self.write(|keyspace| Request::Remove { keyspace, key, hint: None })
+    }
+
+    fn write<'a>(&self, request: impl Fn(u32) -> Request<'a>) -> Result<()> {
+        self.client.call(&self.inner, false, request, |reply| match reply {
+            Reply::Done { .. } => Ok(()),
+            other => Err(unexpected(&other)),
+        })
+    }
+
+    /// Sets the value of `key` to `new`, or removes it, if it has the value `expected`, or is not there
+    /// if that is `None`; returns false otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::insert`].
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        let key = key.as_ref();
+        let request =
+            |keyspace| Request::CompareAndSwap { keyspace, key, expected, new, hint: None };
+        self.client.call(&self.inner, false, request, |reply| match reply {
+            Reply::Swapped { swapped, .. } => Ok(swapped),
+            other => Err(unexpected(&other)),
+        })
+    }
+
+    /// Number of reads so far, of this handle and its clones, that had to ask the host. Reads without a
+    /// call are not counted: a counter that threads share would cost as much as the read.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.inner.calls.load(Ordering::Relaxed)
+    }
+
+    /// A part of the range, by looking into the region; `None` if the host must be asked.
+    pub(super) fn page(
+        &self,
+        bound: Bound<&[u8]>,
+        reverse: bool,
+        last: Option<&Page>,
+    ) -> Option<Page> {
+        let mapped = self.inner.mapped();
+        let reader = mapped.reader()?;
+        if reverse { reader.page_down(bound, last) } else { reader.page_up(bound, last) }
+    }
+
+    /// A part of the range, by a call; and true if there is more.
+    pub(super) fn call_scan(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        reverse: bool,
+        limit: u32,
+    ) -> Result<(VecDeque<Pair>, bool)> {
+        self.inner.calls.fetch_add(1, Ordering::Relaxed);
+        self.client.call(
+            &self.inner,
+            true,
+            |keyspace| Request::Scan { keyspace, from, to, limit, reverse },
+            |reply| match reply {
+                Reply::Pairs { pairs, more } => {
+                    let owned = |(key, value): &(&[u8], &[u8])| (key.to_vec(), value.to_vec());
+                    Ok((pairs.iter().map(owned).collect(), more))
+                }
+                other => Err(unexpected(&other)),
+            },
+        )
+    }
+}

@@ -1,0 +1,24 @@
+//! The side that reads: a region that is mapped, and nothing else.
+//!
+//! Every loop has a bound. A reader that meets it says [`Outcome::Busy`], and its caller asks the
+//! host.
+
+#[cfg(not(any(loom, shuttle)))]
+mod connection;
+#[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle))))]
+mod hostile;
+#[cfg(not(any(loom, shuttle)))]
+mod keyspace;
+#[cfg(not(any(loom, shuttle)))]
+mod range;
+mod reader;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+#[cfg(not(any(loom, shuttle)))]
+pub use connection::Client;
+#[cfg(not(any(loom, shuttle)))]
+pub use keyspace::Keyspace;
+#[cfg(not(any(loom, shuttle)))]
+pub use range::Range;
+pub(crate) use reader::{Outcome, Page, Reader};

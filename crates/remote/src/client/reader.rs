@@ -1,0 +1,363 @@
+//! Gets and scans by looking into a region.
+
+use std::ops::Bound;
+
+use crate::{
+    error::Result,
+    layout::{
+        Geometry,
+        control::{self, UNIT_WORDS, Units},
+        format::{FIRST, HEAD_WORDS, KIND_INLINE, LAST, NO_SLOT},
+    },
+    leaf::{Head, Leaf, Needle, Side, read},
+    prefetch::prefetch,
+    primitive::{AtomicU64, IS_MODEL, spin_loop},
+    route::directory::{find_block, find_slot},
+};
+
+/// Looks at one leaf that changes meanwhile, before the reader asks the host: changes take tens of
+/// nanoseconds, as a look does.
+const LOOKS_MAX: u32 = if IS_MODEL { 2 } else { 16 };
+/// Links that are followed from the predicted leaf: a chain of siblings is no longer.
+const HOPS_MAX: u32 = 5;
+/// Times that the directory is asked, each time after a leaf that answers for nothing.
+const ROUTES_MAX: u32 = 4;
+
+/// Keys of which a get of several finds the leaves before it reads the first: what a core has under
+/// way at once, which is 10 to 16 lines, and some more.
+const AHEAD: usize = 16;
+/// Lines of a record that are asked for ahead: its head and key, and the value's beginning. The
+/// processor follows by itself.
+const RECORD_LINES: usize = 3;
+
+/// What a look into the region says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The key is there, and its value was copied.
+    Found,
+    /// The key is not there.
+    Absent,
+    /// The key is there, and the host has its value, which is this long.
+    Ask(usize),
+    /// The region changes too fast, or makes no sense: the host knows.
+    Busy,
+}
+
+/// What one leaf says of a key.
+enum Answer {
+    Is(Outcome),
+    /// Another leaf answers.
+    Go(u32),
+    /// No leaf of this slot answers.
+    Lost,
+}
+
+/// A part of a scan: entries of one leaf, and where the scan goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    /// Pairs in the order of the scan; `None` for a value that the host has.
+    pub(crate) pairs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Where the next page begins: a key that it may have, going up; one that it has not, going down.
+    /// `None` at the end of the keyspace.
+    pub(crate) next: Option<Vec<u8>>,
+    /// The slot where that is likely to be.
+    slot: Option<u32>,
+}
+
+/// A region as its readers see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'r> {
+    control: &'r [AtomicU64],
+    leaves: &'r [AtomicU64],
+    geometry: Geometry,
+}
+
+impl<'r> Reader<'r> {
+    /// A reader of what is mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`](crate::Error::Invalid) for a region that begins as none of this version.
+    pub(crate) fn new(control: &'r [AtomicU64], leaves: &'r [AtomicU64]) -> Result<Self> {
+        Ok(Self::of(control, leaves, control::read_header(control)?))
+    }
+
+    /// A reader of a region whose header was read.
+    #[inline]
+    pub(crate) fn of(
+        control: &'r [AtomicU64],
+        leaves: &'r [AtomicU64],
+        geometry: Geometry,
+    ) -> Self {
+        Self { control, leaves, geometry }
+    }
+
+    /// Gets several keys, with their misses overlapped: `each` is called with the index of a key, what
+    /// a look says of it, and its value, in the order of the keys.
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        mut each: impl FnMut(usize, Outcome, &[u8]),
+    ) {
+        let mut value = Vec::new();
+        for (chunk, some) in keys.chunks(AHEAD).enumerate() {
+            let mut slots = [NO_SLOT; AHEAD];
+            for (slot, key) in slots.iter_mut().zip(some) {
+                *slot = self.route(key.as_ref()).unwrap_or(NO_SLOT);
+                self.prefetch_head(*slot);
+            }
+            for (slot, key) in slots.iter().zip(some) {
+                self.prefetch_record(*slot, &Needle::new(key.as_ref()));
+            }
+            for (at, (slot, key)) in slots.into_iter().zip(some).enumerate() {
+                value.clear();
+                let outcome = self.get_from(slot, key.as_ref(), &mut value);
+                each(chunk * AHEAD + at, outcome, &value);
+            }
+        }
+    }
+
+    /// The words of a leaf.
+    #[inline]
+    fn words(&self, slot: u32) -> Option<&'r [AtomicU64]> {
+        let len = self.geometry.leaf_words();
+        let begin = (slot as usize).checked_mul(len)?;
+        self.leaves.get(begin..begin.checked_add(len)?)
+    }
+
+    /// Asks for the lines of a leaf that every get reads: head, fingerprints and offsets.
+    #[inline]
+    fn prefetch_head(&self, slot: u32) {
+        let Some(words) = self.words(slot) else { return };
+        words[..self.geometry.rest() / 8].iter().step_by(HEAD_WORDS).for_each(prefetch);
+    }
+
+    /// Asks for the first lines of the record that is likely to be the needle's.
+    #[inline]
+    fn prefetch_record(&self, slot: u32, needle: &Needle<'_>) {
+        let Some(words) = self.words(slot) else { return };
+        if let Some(offset) = Leaf::new(words, self.geometry).likely_offset(needle) {
+            let lines = words.iter().skip(offset / 8).step_by(HEAD_WORDS);
+            lines.take(RECORD_LINES).for_each(prefetch);
+        }
+    }
+
+    /// Appends the value of `key` to `out`. Without a change at the same time, one look at the
+    /// directory and one at a leaf.
+    pub(crate) fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Outcome {
+        let Some(slot) = self.route(key) else { return Outcome::Busy };
+        self.prefetch_head(slot);
+        self.get_from(slot, key, out)
+    }
+
+    /// [`Reader::get`] from a leaf that should hold the key.
+    #[inline]
+    fn get_from(&self, slot: u32, key: &[u8], out: &mut Vec<u8>) -> Outcome {
+        let needle = Needle::new(key);
+        let begin = out.len();
+        let mut predicted = Some(slot);
+        for _ in 0..ROUTES_MAX {
+            let Some(mut slot) = predicted.take().or_else(|| self.route(key)) else {
+                return Outcome::Busy;
+            };
+            for _ in 0..=HOPS_MAX {
+                let answer = self.look(slot, |leaf| {
+                    out.truncate(begin);
+                    answer(leaf, &needle, out)
+                });
+                match answer {
+                    Some(Answer::Is(outcome)) => return outcome,
+                    Some(Answer::Go(to)) => slot = to,
+                    Some(Answer::Lost) => break,
+                    None => {
+                        out.truncate(begin);
+                        return Outcome::Busy;
+                    }
+                }
+            }
+        }
+        out.truncate(begin);
+        Outcome::Busy
+    }
+
+    /// The entries at and after `from`, in ascending order, of the leaf that it is in; `None` if the
+    /// host knows.
+    pub(crate) fn page_up(&self, from: Bound<&[u8]>, last: Option<&Page>) -> Option<Page> {
+        let key = match from {
+            Bound::Unbounded => &[][..],
+            Bound::Included(key) | Bound::Excluded(key) => key,
+        };
+        let skips = matches!(from, Bound::Excluded(_));
+        self.page(last.and_then(|page| page.slot), Some(key), |leaf, head| {
+            match leaf.side(head, key)? {
+                Side::Inside => Some(Ok(page_up(leaf, head, key, skips))),
+                Side::Right => Some(Err(leaf.next())),
+                Side::Left => Some(Err(leaf.previous())),
+            }
+        })
+    }
+
+    /// The entries below `to`, in descending order, of the leaf that the highest of them is in; `None`
+    /// if the host knows.
+    pub(crate) fn page_down(&self, to: Bound<&[u8]>, last: Option<&Page>) -> Option<Page> {
+        let key = match to {
+            Bound::Unbounded => None,
+            Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        };
+        let takes = matches!(to, Bound::Included(_));
+        self.page(last.and_then(|page| page.slot), key, |leaf, head| {
+            let Some(key) = key else {
+                let is_last = leaf.side(head, &[])? != Side::Right && head.flags & LAST != 0;
+                return Some(if is_last {
+                    Ok(page_down(leaf, head, None, true))
+                } else {
+                    Err(leaf.next())
+                });
+            };
+            match leaf.side(head, key)? {
+                Side::Inside => {
+                    // What is below a low fence is in the leaf before.
+                    let is_low = head.flags & FIRST == 0 && leaf.low_fence()?.equals(key);
+                    if is_low && !takes {
+                        Some(Err(leaf.previous()))
+                    } else {
+                        Some(Ok(page_down(leaf, head, Some(key), takes)))
+                    }
+                }
+                Side::Left => Some(Err(leaf.previous())),
+                Side::Right => {
+                    let is_high = leaf.high_fence()?.equals(key) && !takes;
+                    if is_high {
+                        Some(Ok(page_down(leaf, head, Some(key), false)))
+                    } else {
+                        Some(Err(leaf.next()))
+                    }
+                }
+            }
+        })
+    }
+
+    /// A page of the leaf that `look` takes, of those that it is sent to.
+    fn page(
+        &self,
+        guess: Option<u32>,
+        key: Option<&[u8]>,
+        look: impl Fn(Leaf<'r, [AtomicU64]>, &Head) -> Option<Result<Page, u32>>,
+    ) -> Option<Page> {
+        let mut guess = guess;
+        for _ in 0..ROUTES_MAX {
+            let mut slot = match (guess.take(), key) {
+                (Some(slot), _) => slot,
+                (None, Some(key)) => self.route(key)?,
+                (None, None) => self.last()?,
+            };
+            for _ in 0..=HOPS_MAX {
+                match self.look(slot, |leaf| look(leaf, &leaf.head()))? {
+                    Some(Ok(page)) => return Some(page),
+                    Some(Err(to)) => slot = to,
+                    None => break,
+                }
+            }
+        }
+        None
+    }
+
+    /// The slot that should hold a key.
+    #[inline]
+    fn route(&self, key: &[u8]) -> Option<u32> {
+        let top = control::top(self.control)?.of(self.control)?;
+        Some(find_slot(self.block(find_block(top, key))?, key).slot)
+    }
+
+    /// The slot that should be the last leaf.
+    fn last(&self) -> Option<u32> {
+        // Above any key that leaves hold, which are shorter.
+        self.route(&[0xff; 256])
+    }
+
+    fn block(&self, block: u32) -> Option<&'r [AtomicU64]> {
+        let words = Units { first: block, count: 1 }.of(self.control)?;
+        debug_assert_eq!(words.len(), UNIT_WORDS);
+        Some(words)
+    }
+
+    /// Looks at a leaf until it does not change meanwhile; `None` if it never stood still, or is
+    /// nowhere.
+    #[inline]
+    fn look<R>(&self, slot: u32, mut look: impl FnMut(Leaf<'r, [AtomicU64]>) -> R) -> Option<R> {
+        let words = self.words(slot)?;
+        for _ in 0..LOOKS_MAX {
+            if let Some(seen) = read(words, || look(Leaf::new(words, self.geometry))) {
+                return Some(seen);
+            }
+            spin_loop();
+        }
+        None
+    }
+}
+
+/// What a leaf says of a key.
+#[inline]
+fn answer(leaf: Leaf<'_, [AtomicU64]>, needle: &Needle<'_>, out: &mut Vec<u8>) -> Answer {
+    let head = leaf.head();
+    match leaf.side(&head, needle.key) {
+        None => Answer::Lost,
+        Some(Side::Left) => Answer::Go(leaf.previous()),
+        Some(Side::Right) => Answer::Go(leaf.next()),
+        Some(Side::Inside) => match leaf.find(&head, needle) {
+            None => Answer::Is(Outcome::Absent),
+            Some((_, record)) if record.kind == KIND_INLINE => {
+                record.value.append_to(out);
+                Answer::Is(Outcome::Found)
+            }
+            Some((_, record)) => Answer::Is(Outcome::Ask(record.value_len)),
+        },
+    }
+}
+
+/// The pair of entry `index`.
+fn pair(
+    leaf: Leaf<'_, [AtomicU64]>,
+    head: &Head,
+    index: usize,
+) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    let record = leaf.record(index)?;
+    let mut key = Vec::with_capacity(head.prefix_len + record.key.len());
+    leaf.key_into(head, &record, &mut key);
+    let value = (record.kind == KIND_INLINE).then(|| {
+        let mut value = Vec::new();
+        record.value.append_to(&mut value);
+        value
+    });
+    Some((key, value))
+}
+
+fn page_up(leaf: Leaf<'_, [AtomicU64]>, head: &Head, from: &[u8], skips: bool) -> Page {
+    let mut pairs = Vec::with_capacity(head.count);
+    for index in leaf.lower_bound(head, from)..head.count {
+        pairs.extend(pair(leaf, head, index).filter(|(key, _)| !skips || *key != from));
+    }
+    let is_last = head.flags & LAST != 0;
+    let next = if is_last { None } else { fence(leaf.high_fence()) };
+    Page { pairs, next, slot: (!is_last).then(|| leaf.next()) }
+}
+
+fn page_down(leaf: Leaf<'_, [AtomicU64]>, head: &Head, to: Option<&[u8]>, takes: bool) -> Page {
+    let end = to.map_or(head.count, |to| leaf.lower_bound(head, to));
+    let mut pairs = Vec::with_capacity(end + 1);
+    if let (Some(to), true) = (to, takes) {
+        pairs.extend(pair(leaf, head, end).filter(|(key, _)| *key == to));
+    }
+    for index in (0..end).rev() {
+        pairs.extend(pair(leaf, head, index));
+    }
+    let is_first = head.flags & FIRST != 0;
+    let next = if is_first { None } else { fence(leaf.low_fence()) };
+    Page { pairs, next, slot: (!is_first).then(|| leaf.previous()) }
+}
+
+fn fence(bytes: Option<crate::layout::Bytes<'_, [AtomicU64]>>) -> Option<Vec<u8>> {
+    let mut fence = Vec::new();
+    bytes?.append_to(&mut fence);
+    Some(fence)
+}

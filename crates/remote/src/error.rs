@@ -1,0 +1,84 @@
+//! What can go wrong, named for what the caller can do about it.
+
+use std::{borrow::Cow, fmt, io, sync::Arc};
+
+/// The result of every fallible operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused something.
+    Io {
+        /// What was being done, as a verb and its object: "map a segment".
+        operation: Cow<'static, str>,
+        /// What the operating system said.
+        source: Arc<io::Error>,
+    },
+    /// What the other side sent or shares is not what it must be. Nothing of it is used.
+    Invalid(Cow<'static, str>),
+    /// An argument is outside what the operation takes. Nothing was done.
+    InvalidArgument(Cow<'static, str>),
+    /// The region's budget is spent: the write was not applied.
+    Full {
+        /// The budget, in bytes.
+        capacity_bytes: u64,
+    },
+    /// The connection is at its end: the other side closed it between two messages, or it was cut
+    /// off within one. Connect again; a write without an answer may or may not have happened.
+    Closed,
+    /// Nothing came, or nothing could be sent, within the time that was set. Between two messages
+    /// the connection is as it was and the operation may be tried again; a connection that was cut
+    /// off within a message answers [`Error::Closed`] from then on.
+    TimedOut,
+    /// The host answered that it will not or cannot do what was asked.
+    Refused {
+        /// Why, as `docs/wire.md` lists: what to do about it depends on this alone.
+        code: u16,
+        /// What the host says about it, for people.
+        text: String,
+    },
+    /// The system lacks something that is needed, as the text says.
+    Unsupported(Cow<'static, str>),
+}
+
+impl Error {
+    /// Wraps an error of the operating system with what was being done.
+    pub(crate) fn io(
+        operation: impl Into<Cow<'static, str>>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Io { operation: operation.into(), source: Arc::new(source.into()) }
+    }
+
+    /// Reports that what the other side sent or shares is not what it must be.
+    pub(crate) fn invalid(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::Invalid(what.into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { operation, .. } => write!(f, "cannot {operation}"),
+            Self::Invalid(what) => write!(f, "the other side is not to be trusted: {what}"),
+            Self::InvalidArgument(what) | Self::Unsupported(what) => f.write_str(what),
+            Self::Full { capacity_bytes } => {
+                write!(f, "the region's budget of {capacity_bytes} bytes is spent")
+            }
+            Self::Closed => f.write_str("the connection is closed"),
+            Self::TimedOut => f.write_str("the other side did not answer in time"),
+            Self::Refused { code, text } => write!(f, "the host refuses (code {code}): {text}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+}

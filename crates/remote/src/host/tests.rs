@@ -1,0 +1,271 @@
+//! Tables against a sorted map, through what a reader sees.
+
+use std::{collections::BTreeMap, ops::Bound};
+
+use proptest::prelude::*;
+
+use super::{Table, heap::HeapSpace};
+use crate::{
+    client::{Outcome, Reader},
+    layout::{
+        Geometry, Memory, control,
+        format::{LATCHED, LIVE, head},
+    },
+    leaf::Entry,
+};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn table(geometry: Geometry, map: &Map) -> Table<HeapSpace> {
+    let space = || HeapSpace::new(64 << 10, 4 << 20);
+    let entries = map.iter().map(|(key, value)| Entry::new(geometry, key, value));
+    Table::build(geometry, space(), space(), entries).unwrap()
+}
+
+fn reader(table: &Table<HeapSpace>) -> Reader<'_> {
+    Reader::new(table.control_space().all(), table.leaf_space().all()).unwrap()
+}
+
+/// A value as readers see it: none of those that the host has.
+fn seen(table: &Table<HeapSpace>, value: &[u8]) -> Option<Vec<u8>> {
+    (value.len() <= table.geometry().value_bytes_max()).then(|| value.to_vec())
+}
+
+fn check_get(table: &Table<HeapSpace>, map: &Map, key: &[u8]) {
+    let mut out = b"before".to_vec();
+    let outcome = reader(table).get(key, &mut out);
+    let expected = match map.get(key) {
+        None => Outcome::Absent,
+        Some(value) if seen(table, value).is_some() => Outcome::Found,
+        Some(value) => Outcome::Ask(value.len()),
+    };
+    assert_eq!(outcome, expected, "{key:?}");
+    if outcome == Outcome::Found {
+        assert_eq!(&out[6..], &map[key][..], "{key:?}");
+    } else {
+        assert_eq!(out, b"before");
+    }
+}
+
+fn check_scans(table: &Table<HeapSpace>, map: &Map, from: Bound<&[u8]>) {
+    let reader = reader(table);
+    let pair = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), seen(table, value));
+    let mut found = Vec::new();
+    let mut page = reader.page_up(from, None).unwrap();
+    loop {
+        found.append(&mut page.pairs);
+        let Some(next) = page.next.take() else { break };
+        page = reader.page_up(Bound::Included(&next), Some(&page)).unwrap();
+    }
+    let expected = map.range::<[u8], _>((from, Bound::Unbounded)).map(pair);
+    assert_eq!(found, expected.collect::<Vec<_>>(), "up from {from:?}");
+
+    let mut found = Vec::new();
+    let mut page = reader.page_down(from, None).unwrap();
+    loop {
+        found.append(&mut page.pairs);
+        let Some(next) = page.next.take() else { break };
+        page = reader.page_down(Bound::Excluded(&next), Some(&page)).unwrap();
+    }
+    let expected = map.range::<[u8], _>((Bound::Unbounded, from)).rev().map(pair);
+    assert_eq!(found, expected.collect::<Vec<_>>(), "down from {from:?}");
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Set(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    /// Removes all keys that begin with a byte.
+    Clear(u8),
+}
+
+/// Short keys of few letters, and numbers.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let text = prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', 0xff]), 0..14);
+    let number = (0u64..4000).prop_map(|n| n.to_be_bytes().to_vec());
+    let long = (0u16..200).prop_map(|n| [&[b'l'; 30][..], &n.to_be_bytes()].concat());
+    prop_oneof![text, number, long]
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => prop::collection::vec(any::<u8>(), 0..40),
+        1 => prop::collection::vec(any::<u8>(), 150..300),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        20 => (key(), value()).prop_map(|(key, value)| Change::Set(key, value)),
+        8 => key().prop_map(Change::Remove),
+        1 => prop::sample::select(vec![0u8, 1, b'a', b'l']).prop_map(Change::Clear),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_table_is_a_sorted_map(
+        first in prop::collection::btree_map(key(), value(), 0..1500),
+        changes in prop::collection::vec(change(), 0..1500),
+        probes in prop::collection::vec(key(), 20),
+    ) {
+        let geometry = Geometry::new(1024, 24).unwrap();
+        let mut map = first;
+        let mut table = table(geometry, &map);
+        for (seq, change) in (1..).zip(&changes) {
+            match change {
+                Change::Set(key, value) => {
+                    table.set(key, value, seq).unwrap();
+                    map.insert(key.clone(), value.clone());
+                }
+                Change::Remove(key) => {
+                    prop_assert_eq!(table.remove(key, seq), map.remove(key).is_some());
+                }
+                Change::Clear(byte) => {
+                    let gone: Vec<_> = map.keys().filter(|key| key.first() == Some(byte)).cloned().collect();
+                    for key in gone {
+                        prop_assert!(table.remove(&key, seq));
+                        map.remove(&key);
+                    }
+                }
+            }
+            // Groups of three.
+            if seq % 3 == 0 {
+                table.publish(seq);
+            }
+        }
+        table.publish(9_999);
+        prop_assert_eq!(control::applied(table.control_space().all()), 9_999);
+        prop_assert_eq!(table.len(), map.len() as u64);
+        for key in map.keys().chain(&probes) {
+            check_get(&table, &map, key);
+        }
+        let keys: Vec<_> = map.keys().chain(&probes).collect();
+        let mut indexes = 0..keys.len();
+        reader(&table).multi_get(&keys, |index, outcome, found| {
+            assert_eq!(indexes.next(), Some(index), "each key, in order");
+            let value = map.get(keys[index]);
+            match outcome {
+                Outcome::Found => assert_eq!(Some(found), value.map(Vec::as_slice)),
+                Outcome::Absent => assert_eq!(None, value),
+                Outcome::Ask(len) => assert_eq!(Some(len), value.map(Vec::len)),
+                Outcome::Busy => panic!("nothing changes"),
+            }
+        });
+        prop_assert_eq!(indexes.next(), None);
+        check_scans(&table, &map, Bound::Unbounded);
+        for key in &probes {
+            check_scans(&table, &map, Bound::Included(key));
+            check_scans(&table, &map, Bound::Excluded(key));
+        }
+    }
+}
+
+#[test]
+fn a_group_is_seen_when_it_is_published() {
+    let geometry = Geometry::new(1024, 24).unwrap();
+    let mut table = table(geometry, &Map::new());
+    let get = |table: &Table<HeapSpace>, key: &[u8]| reader(table).get(key, &mut Vec::new());
+    assert_eq!(get(&table, b"a"), Outcome::Absent);
+    table.set(b"a", b"1", 1).unwrap();
+    assert_eq!(get(&table, b"a"), Outcome::Busy);
+    table.publish(1);
+    assert_eq!(get(&table, b"a"), Outcome::Found);
+    // Enough for several runs: all of them stay latched.
+    for i in 0..3_000u32 {
+        table.set(&i.to_be_bytes(), b"value", 2).unwrap();
+    }
+    for i in 0..3_000u32 {
+        assert_eq!(get(&table, &i.to_be_bytes()), Outcome::Busy);
+    }
+    // Also those that no reader is sent to yet, but may have heard of before.
+    let words = table.leaf_space().all();
+    let of_leaf = |leaf: &[_], word| <[_] as Memory>::load(leaf, word);
+    let leaves = words.chunks(geometry.leaf_words());
+    let live = leaves.filter(|leaf| (of_leaf(leaf, head::SHAPE) >> 24) as u8 & LIVE != 0);
+    assert_eq!(live.clone().count() as u64, table.leaf_count());
+    assert!(live.clone().all(|leaf| of_leaf(leaf, head::STATE) & LATCHED != 0));
+    table.publish(2);
+    for i in 0..3_000u32 {
+        assert_eq!(get(&table, &i.to_be_bytes()), Outcome::Found);
+    }
+}
+
+#[test]
+fn a_table_that_grows_and_shrinks_uses_the_same_slots() {
+    let geometry = Geometry::new(1024, 24).unwrap();
+    let mut table = table(geometry, &Map::new());
+    let mut most = 0;
+    for round in 0..20u64 {
+        for i in 0..4_000u64 {
+            let key = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round).to_be_bytes();
+            table.set(&key, &[1; 24], round).unwrap();
+            table.publish(round);
+        }
+        most = most.max(table.leaf_count());
+        for i in 0..4_000u64 {
+            let key = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round).to_be_bytes();
+            assert!(table.remove(&key, round));
+            table.publish(round);
+        }
+        assert_eq!(table.len(), 0);
+        // Runs of one block are joined two by two: some leaf stays for every few runs.
+        assert!(table.leaf_count() * 4 < most, "{} of {most} leaves", table.leaf_count());
+    }
+    // 4,000 records of 40 bytes take 157 leaves if all are full.
+    assert!(most < 157 * 2, "{most} leaves at most");
+}
+
+#[test]
+fn a_full_space_refuses_and_stays_whole() {
+    let geometry = Geometry::new(1024, 24).unwrap();
+    let leaves = HeapSpace::new(64 << 10, 128 << 10);
+    let control = HeapSpace::new(64 << 10, 4 << 20);
+    let mut table = Table::build(geometry, leaves, control, []).unwrap();
+    let mut map = Map::new();
+    let mut refused = 0;
+    for i in 0..6_000u64 {
+        let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec();
+        match table.set(&key, b"value", i) {
+            Ok(()) => drop(map.insert(key, b"value".to_vec())),
+            Err(error) => {
+                assert!(
+                    matches!(error, crate::Error::Full { capacity_bytes: 0x2_0000 }),
+                    "{error}"
+                );
+                refused += 1;
+            }
+        }
+        table.publish(i);
+    }
+    assert!(refused > 0 && map.len() > 1_500, "{refused} refused, {} there", map.len());
+    map.keys().for_each(|key| check_get(&table, &map, key));
+    check_scans(&table, &map, Bound::Unbounded);
+}
+
+#[test]
+fn keys_that_are_too_long_are_refused() {
+    let geometry = Geometry::new(1024, 24).unwrap();
+    let mut table = table(geometry, &Map::new());
+    let longest = vec![7; geometry.key_bytes_max()];
+    table.set(&longest, b"1", 1).unwrap();
+    let error = table.set(&[&longest[..], b"x"].concat(), b"1", 2).unwrap_err();
+    assert!(error.to_string().contains("are the most"), "{error}");
+}
+
+#[test]
+fn every_leaf_of_a_chain_is_in_a_readers_reach() {
+    let geometry = Geometry::new(1024, 24).unwrap();
+    let key = |n: u64| n.to_be_bytes().to_vec();
+    // A run of a hundred leaves may have a dozen siblings, all of one leaf.
+    let mut map: Map = (0..2_000u64).map(|n| (key(n << 32), vec![1; 24])).collect();
+    let mut table = table(geometry, &map);
+    for n in (1..200u64).rev() {
+        // Each new key splits the first leaf of the chain, or one close to it.
+        table.set(&key((1_000 << 32) + n), &[2; 24], n).unwrap();
+        table.publish(n);
+        map.insert(key((1_000 << 32) + n), vec![2; 24]);
+        map.range(key(990 << 32)..key(1_010 << 32))
+            .for_each(|(key, _)| check_get(&table, &map, key));
+    }
+}

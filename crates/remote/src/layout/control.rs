@@ -1,0 +1,111 @@
+//! The control region: its header, and the directory as readers find it.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    Geometry,
+    format::{MAGIC, UNIT_BYTES, VERSION, control},
+};
+use crate::{
+    error::{Error, Result},
+    primitive::{AtomicU64, Ordering, fence},
+};
+
+/// Words of a unit.
+pub(crate) const UNIT_WORDS: usize = UNIT_BYTES / 8;
+
+/// Some units of a control region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Units {
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+impl Units {
+    /// The words of the units; `None` if they are not all in the region.
+    #[inline]
+    pub(crate) fn of(self, region: &[AtomicU64]) -> Option<&[AtomicU64]> {
+        let begin = (self.first as usize).checked_mul(UNIT_WORDS)?;
+        let end = begin.checked_add((self.count as usize).checked_mul(UNIT_WORDS)?)?;
+        region.get(begin..end)
+    }
+}
+
+/// Writes the header of a region that nobody reads yet.
+pub(crate) fn write_header(region: &[AtomicU64], geometry: Geometry) {
+    let words = header_words(geometry);
+    for (word, value) in region.iter().zip(words) {
+        word.store(value.to_le(), Ordering::Relaxed);
+    }
+}
+
+fn header_words(geometry: Geometry) -> [u64; 3] {
+    let sizes =
+        u64::from(VERSION) | (geometry.leaf_bytes() as u64) << 32 | (geometry.room() as u64) << 48;
+    let bytes: Vec<u8> = [MAGIC, sizes].iter().flat_map(|word| word.to_le_bytes()).collect();
+    [MAGIC, sizes, xxh3_64(&bytes)]
+}
+
+/// Reads and checks the header.
+///
+/// # Errors
+///
+/// [`Error::Invalid`] for a region that is too short, of another version, or damaged.
+pub(crate) fn read_header(region: &[AtomicU64]) -> Result<Geometry> {
+    if region.len() < UNIT_WORDS {
+        return Err(Error::invalid(format!("a control region of {} bytes", region.len() * 8)));
+    }
+    let word = |at: usize| u64::from_le(region[at].load(Ordering::Relaxed));
+    if word(control::MAGIC) != MAGIC {
+        return Err(Error::invalid("a region that does not begin as one"));
+    }
+    let sizes = word(control::GEOMETRY);
+    if sizes as u32 != VERSION {
+        let what = format!("a region of version {}, where this is version {VERSION}", sizes as u32);
+        return Err(Error::invalid(what));
+    }
+    let geometry = Geometry::new(u32::from((sizes >> 32) as u16), u32::from((sizes >> 48) as u16))?;
+    if header_words(geometry)[2] != word(control::CHECKSUM) {
+        return Err(Error::invalid("a region whose header does not match its checksum"));
+    }
+    Ok(geometry)
+}
+
+/// The units of the directory's top.
+#[inline]
+pub(crate) fn top(region: &[AtomicU64]) -> Option<Units> {
+    // Memory that is mapped for reading alone may be loaded in no stricter order.
+    let top = u64::from_le(region.get(control::TOP)?.load(Ordering::Relaxed));
+    fence(Ordering::Acquire);
+    Some(Units { first: top as u32, count: (top >> 32) as u32 })
+}
+
+/// Has readers find the top in other units, which are written.
+pub(crate) fn set_top(region: &[AtomicU64], units: Units) {
+    let top = u64::from(units.first) | u64::from(units.count) << 32;
+    region[control::TOP].store(top.to_le(), Ordering::Release);
+}
+
+/// The sequence number of the last write that can be read.
+pub(crate) fn applied(region: &[AtomicU64]) -> u64 {
+    let applied = region.get(control::APPLIED).map_or(0, |word| word.load(Ordering::Relaxed));
+    fence(Ordering::Acquire);
+    u64::from_le(applied)
+}
+
+/// When the host last said that it is there.
+#[inline]
+pub(crate) fn heartbeat(region: &[AtomicU64]) -> u64 {
+    let word = region.get(control::HEARTBEAT);
+    word.map_or(0, |word| u64::from_le(word.load(Ordering::Relaxed)))
+}
+
+/// Says when the host was there, or by a 0 that it has ended.
+pub(crate) fn set_heartbeat(region: &[AtomicU64], now_ms: u64) {
+    region[control::HEARTBEAT].store(now_ms.to_le(), Ordering::Release);
+}
+
+/// Says which write is the last that can be read.
+pub(crate) fn set_applied(region: &[AtomicU64], seq: u64) {
+    region[control::APPLIED].store(seq.to_le(), Ordering::Release);
+}

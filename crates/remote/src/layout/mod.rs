@@ -1,0 +1,112 @@
+//! The bytes of a region: leaves, descriptors, and reading either out of words that change.
+//!
+//! Everything here is offsets and numbers. Nothing is trusted: what is read may be torn, damaged or
+//! made up, and a wrong length yields less bytes, never a panic.
+
+pub(crate) mod control;
+pub(crate) mod format;
+mod memory;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+use crate::error::{Error, Result};
+
+pub(crate) use memory::{Bytes, Memory};
+
+/// The smallest leaf: a head, and room for a few small records.
+pub(crate) const LEAF_BYTES_MIN: u32 = 512;
+/// The largest leaf: a page, so that a leaf needs one translation; offsets in it fit 16 bits.
+pub(crate) const LEAF_BYTES_MAX: u32 = 4096;
+
+/// The sizes that all leaves of a share have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    leaf_bytes: u32,
+    /// Entries that a leaf has room for: a multiple of 8, at most 248.
+    room: u32,
+}
+
+impl Geometry {
+    /// Leaves of `leaf_bytes` (a power of two from 512 to 4,096) with room for `room` entries each
+    /// (a multiple of 8 from 8 to 248), whose fingerprints and offsets leave at least half of a leaf
+    /// to records.
+    pub(crate) fn new(leaf_bytes: u32, room: u32) -> Result<Self> {
+        let is_size =
+            leaf_bytes.is_power_of_two() && (LEAF_BYTES_MIN..=LEAF_BYTES_MAX).contains(&leaf_bytes);
+        let is_room = room.is_multiple_of(8) && (8..=248).contains(&room);
+        if is_size && is_room && format::LINE_BYTES as u32 + 3 * room <= leaf_bytes / 2 {
+            return Ok(Self { leaf_bytes, room });
+        }
+        Err(Error::invalid(format!("leaves of {leaf_bytes} bytes with room for {room} entries")))
+    }
+
+    /// Leaves for entries that take `mean_bytes` on average, records' heads included: at least 24
+    /// of them fit where a page allows it.
+    pub(crate) fn for_entries_of(mean_bytes: usize) -> Self {
+        /// Entries of the mean size that a leaf should fit: remote.md, section 2, where 24 entries
+        /// with room for 48 take 0.04 bytes of descriptors a key.
+        const ENTRIES: usize = 40;
+        let wanted = (mean_bytes.max(16) * ENTRIES) as u64;
+        let leaf_bytes =
+            wanted.next_power_of_two().clamp(u64::from(LEAF_BYTES_MIN), u64::from(LEAF_BYTES_MAX))
+                as u32;
+        // Room for entries of three quarters of the mean size in a full leaf.
+        let entries = u64::from(leaf_bytes) * 4 / (3 * mean_bytes.max(16) as u64);
+        let most = (leaf_bytes / 2 - format::LINE_BYTES as u32) / 3;
+        let room = (entries as u32).clamp(8, most.min(248)) / 8 * 8;
+        Self { leaf_bytes, room }
+    }
+
+    /// Bytes of a leaf.
+    #[inline]
+    pub(crate) fn leaf_bytes(self) -> usize {
+        self.leaf_bytes as usize
+    }
+
+    /// Words of a leaf.
+    #[inline]
+    pub(crate) fn leaf_words(self) -> usize {
+        self.leaf_bytes as usize / 8
+    }
+
+    /// Entries that a leaf has room for.
+    #[inline]
+    pub(crate) fn room(self) -> usize {
+        self.room as usize
+    }
+
+    /// The first word of the offsets, which follow the fingerprints.
+    #[inline]
+    pub(crate) fn offsets_word(self) -> usize {
+        format::HEAD_WORDS + self.room as usize / 8
+    }
+
+    /// The first byte after the offsets: the prefix, the fences and the records lie from here on.
+    #[inline]
+    pub(crate) fn rest(self) -> usize {
+        self.offsets_word() * 8 + 2 * self.room as usize
+    }
+
+    /// Bytes for prefix, fences and records.
+    pub(crate) fn rest_bytes(self) -> usize {
+        self.leaf_bytes() - self.rest()
+    }
+
+    /// The longest key, and the longest fence, that leaves may hold: two fences and a prefix of that
+    /// length leave half of a leaf to records.
+    pub(crate) fn key_bytes_max(self) -> usize {
+        // A prefix has one byte for its length.
+        (self.rest_bytes() / 8 / 8 * 8).min(u8::MAX as usize)
+    }
+
+    /// The longest value that lies in a leaf; larger ones are asked for.
+    pub(crate) fn value_bytes_max(self) -> usize {
+        self.rest_bytes() / 4 / 8 * 8
+    }
+}
+
+/// Rounds up to whole words.
+#[inline]
+pub(crate) const fn to_words(bytes: usize) -> usize {
+    bytes.div_ceil(8)
+}

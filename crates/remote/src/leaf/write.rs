@@ -1,0 +1,205 @@
+//! Changing a leaf in shared memory. One thread at a time writes to a leaf.
+//!
+//! A change is made between [`LeafWriter::latch`] and [`LeafWriter::unlatch`]: readers see the leaf
+//! before or after all that was done in between, or try again. Only bytes that no entry refers to
+//! may be written without.
+
+use super::{
+    Leaf,
+    image::{Entry, LeafImage, record_head, shape, word_of},
+};
+use crate::{
+    layout::{
+        Geometry, Memory,
+        format::{
+            HEAD_WORDS, INCARNATION_SHIFT, LATCHED, LIVE, RECORD_HEAD_BYTES, VERSION_STEP, head,
+        },
+        to_words,
+    },
+    primitive::{AtomicU64, Ordering, fence},
+};
+
+/// A leaf that its host writes to.
+#[derive(Clone, Copy)]
+pub(crate) struct LeafWriter<'m> {
+    words: &'m [AtomicU64],
+    geometry: Geometry,
+}
+
+impl<'m> LeafWriter<'m> {
+    /// The leaf in `words`, which is as long as a leaf.
+    pub(crate) fn new(words: &'m [AtomicU64], geometry: Geometry) -> Self {
+        Self { words, geometry }
+    }
+
+    /// What is in it.
+    pub(crate) fn leaf(&self) -> Leaf<'m, [AtomicU64]> {
+        Leaf::new(self.words, self.geometry)
+    }
+
+    fn store(&self, index: usize, word: u64) {
+        self.words[index].store(word.to_le(), Ordering::Relaxed);
+    }
+
+    fn state(&self) -> u64 {
+        self.words.load(head::STATE)
+    }
+
+    /// Returns true between [`LeafWriter::latch`] and [`LeafWriter::unlatch`].
+    pub(crate) fn is_latched(&self) -> bool {
+        self.state() & LATCHED != 0
+    }
+
+    /// Has readers try again from here on.
+    pub(crate) fn latch(&self) {
+        self.store(head::STATE, self.state() | LATCHED);
+        // A reader that sees what is stored from here on sees the latch when it looks again.
+        fence(Ordering::Release);
+    }
+
+    /// Lets readers see what was done since [`LeafWriter::latch`].
+    pub(crate) fn unlatch(&self) {
+        let state = (self.state() & !LATCHED).wrapping_add(VERSION_STEP);
+        self.words[head::STATE].store(state.to_le(), Ordering::Release);
+    }
+
+    /// Puts a new leaf into the slot, which is latched.
+    pub(crate) fn replace(&self, image: &LeafImage) {
+        for (index, word) in image.words().iter().enumerate().skip(1) {
+            self.store(index, *word);
+        }
+    }
+
+    /// Puts a new leaf into a free slot, of the next incarnation, and leaves it latched.
+    pub(crate) fn begin(&self, image: &LeafImage) {
+        self.latch();
+        self.replace(image);
+        self.store(head::STATE, self.state().wrapping_add(1 << INCARNATION_SHIFT));
+    }
+
+    /// Ends the leaf, which is latched: it answers for no key any more. Its bytes are zeroed, so that
+    /// what was removed cannot be read; the slot keeps its state for ever, so that a late reader
+    /// notices what becomes of it.
+    pub(crate) fn retire(&self) {
+        for index in 1..self.words.len() {
+            self.store(index, 0);
+        }
+    }
+
+    /// Sets the neighbours of the leaf, which is latched.
+    pub(crate) fn set_links(&self, next: u32, previous: u32) {
+        self.store(head::LINKS, u64::from(next) | u64::from(previous) << 32);
+    }
+
+    /// Sets the number of the last change of the leaf, which is latched.
+    pub(crate) fn set_seq(&self, seq: u64) {
+        self.store(head::COUNT, self.words.load(head::COUNT) & 0xff | seq << 8);
+    }
+
+    /// Makes `entry` number `index` of the leaf, which is latched; returns false and changes nothing
+    /// if there is no room.
+    pub(crate) fn insert(&self, index: usize, entry: &Entry) -> bool {
+        let head = self.leaf().head();
+        if head.count == self.geometry.room() {
+            return false;
+        }
+        let Some(offset) = self.append(entry) else { return false };
+        let print = u64::from(super::fingerprint(&entry.key));
+        self.insert_lane(HEAD_WORDS, 8, index, head.count, print);
+        self.insert_lane(self.geometry.offsets_word(), 16, index, head.count, offset as u64);
+        self.store_count(head.count + 1);
+        true
+    }
+
+    /// Replaces entry `index` of the leaf, which is latched, by one of the same key; returns false and
+    /// changes nothing if there is no room.
+    pub(crate) fn update(&self, index: usize, entry: &Entry) -> bool {
+        let old = self.offset(index);
+        let Some(offset) = self.append(entry) else { return false };
+        let (word, lane) = (self.geometry.offsets_word() + index / 4, 16 * (index % 4));
+        let others = self.words.load(word) & !(0xffff << lane);
+        self.store(word, others | (offset as u64) << lane);
+        self.scrub(old);
+        true
+    }
+
+    /// Removes entry `index` of the leaf, which is latched.
+    pub(crate) fn remove(&self, index: usize) {
+        let count = self.leaf().head().count;
+        let old = self.offset(index);
+        self.remove_lane(HEAD_WORDS, 8, index, count);
+        self.remove_lane(self.geometry.offsets_word(), 16, index, count);
+        self.store_count(count - 1);
+        self.scrub(old);
+    }
+
+    fn offset(&self, index: usize) -> usize {
+        let word = self.words.load(self.geometry.offsets_word() + index / 4);
+        usize::from((word >> (16 * (index % 4))) as u16)
+    }
+
+    fn store_count(&self, count: usize) {
+        self.store(head::COUNT, self.words.load(head::COUNT) & !0xff | count as u64);
+    }
+
+    /// Writes a record after the last one.
+    fn append(&self, entry: &Entry) -> Option<usize> {
+        let head = self.leaf().head();
+        let bytes = entry.record_bytes(head.prefix_len);
+        if head.used + bytes > self.geometry.leaf_bytes() {
+            return None;
+        }
+        let rest = &entry.key[head.prefix_len..];
+        self.store(head.used / 8, record_head(rest.len(), entry.kind, entry.value_len));
+        let key_at = head.used + RECORD_HEAD_BYTES;
+        self.store_bytes(key_at, rest);
+        self.store_bytes(key_at + 8 * to_words(rest.len()), &entry.value);
+        let used = head.used + bytes;
+        self.store(head::SHAPE, shape(used, head.prefix_len, head.flags | LIVE, head.run));
+        Some(head.used)
+    }
+
+    fn store_bytes(&self, offset: usize, bytes: &[u8]) {
+        for (index, chunk) in (offset / 8..).zip(bytes.chunks(8)) {
+            self.store(index, word_of(chunk));
+        }
+    }
+
+    /// Zeroes a record that no entry refers to any more.
+    fn scrub(&self, offset: usize) {
+        let record = self.words.load(offset / 8);
+        let rest_len = usize::from(record as u16);
+        let is_here = (record >> 16) as u8 == crate::layout::format::KIND_INLINE;
+        let value_len = if is_here { (record >> 32) as usize } else { 0 };
+        for index in 0..super::image::record_bytes(rest_len, value_len) / 8 {
+            self.store(offset / 8 + index, 0);
+        }
+    }
+
+    /// Inserts a value of `bits` before lane `index` of the `count` lanes that begin at `base`.
+    fn insert_lane(&self, base: usize, bits: usize, index: usize, count: usize, value: u64) {
+        let lanes = 64 / bits;
+        let (first, last) = (base + index / lanes, base + count / lanes);
+        for word in (first + 1..=last).rev() {
+            let carried = self.words.load(word - 1) >> (64 - bits);
+            self.store(word, self.words.load(word) << bits | carried);
+        }
+        let at = bits * (index % lanes);
+        let below = (1u64 << at) - 1;
+        let word = self.words.load(first);
+        self.store(first, word & below | value << at | (word & !below) << bits);
+    }
+
+    /// Takes lane `index` out of the `count` lanes that begin at `base`.
+    fn remove_lane(&self, base: usize, bits: usize, index: usize, count: usize) {
+        let lanes = 64 / bits;
+        let (first, last) = (base + index / lanes, base + (count - 1) / lanes);
+        let below = (1u64 << (bits * (index % lanes))) - 1;
+        for at in first..=last {
+            let kept = if at == first { below } else { 0 };
+            let word = self.words.load(at);
+            let carried = if at == last { 0 } else { self.words.load(at + 1) << (64 - bits) };
+            self.store(at, word & kept | (word >> bits & !kept) | carried);
+        }
+    }
+}

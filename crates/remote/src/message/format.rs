@@ -1,0 +1,109 @@
+//! The numbers of the messages that `docs/wire.md` describes.
+
+/// What the first frame of either side begins with, after its head.
+pub(crate) const MAGIC: [u8; 8] = *b"RHUMBWIR";
+
+/// The version of the messages, which both sides must share. Raise it with every change of bytes.
+pub(crate) const VERSION: u32 = 1;
+
+/// The bytes of a frame's length, which does not count itself.
+pub(crate) const LENGTH_BYTES: usize = 4;
+
+/// The bytes of a frame before its body: length, kind and request id.
+pub(crate) const HEAD_BYTES: usize = LENGTH_BYTES + 1 + 4;
+
+/// The most bytes of a frame after its length. A side buffers one frame of each connection, so this
+/// bounds what a peer can make it keep; a longer value is read and written by other means.
+pub(crate) const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// The most bytes of a key, as in the leaves, whose lengths have 16 bits.
+pub(crate) const KEY_BYTES_MAX: usize = (64 << 10) - 1;
+
+/// The most bytes of a keyspace's name, as in the engine.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+/// The most bytes of a program's name: enough for a file's name, and short enough for a log line.
+pub(crate) const PROGRAM_BYTES_MAX: usize = 64;
+
+/// The most bytes of a failure's text. It is for people: a few sentences.
+pub(crate) const TEXT_BYTES_MAX: usize = 1024;
+
+/// The most keys, values, pairs or operations of one message. A decoded one takes up to 40 bytes
+/// beside the frame, and perhaps one byte in it. This bounds what a frame expands to: 2.5 MiB.
+pub(crate) const ITEMS_MAX: usize = 1 << 16;
+
+/// The most segments that one message announces, and the most descriptors that come with a frame.
+/// Sixteen segments of 64 MiB are a gibibyte; further ones come in further messages.
+pub(crate) const SEGMENTS_MAX: usize = 16;
+
+/// Kinds of requests. Replies have the high bit set, so a frame is never taken for one of the other
+/// direction.
+pub(crate) mod request {
+    /// The client's first frame.
+    pub(crate) const HELLO: u8 = 0x01;
+    /// Opens a keyspace.
+    pub(crate) const OPEN: u8 = 0x02;
+    /// Reads one key.
+    pub(crate) const GET: u8 = 0x03;
+    /// Reads several keys.
+    pub(crate) const MULTI_GET: u8 = 0x04;
+    /// Reads a range.
+    pub(crate) const SCAN: u8 = 0x05;
+    /// Writes a value.
+    pub(crate) const INSERT: u8 = 0x06;
+    /// Removes a key.
+    pub(crate) const REMOVE: u8 = 0x07;
+    /// Writes or removes if the present value is the expected one.
+    pub(crate) const COMPARE_AND_SWAP: u8 = 0x08;
+    /// Writes and removes as one.
+    pub(crate) const BATCH: u8 = 0x09;
+    /// Renews the lease.
+    pub(crate) const RENEW: u8 = 0x0a;
+    /// The client's last frame.
+    pub(crate) const GOODBYE: u8 = 0x0b;
+}
+
+/// Kinds of replies.
+pub(crate) mod reply {
+    /// The host's first frame.
+    pub(crate) const HELLO: u8 = 0x81;
+    /// A keyspace is open.
+    pub(crate) const OPENED: u8 = 0x82;
+    /// A region has new segments.
+    pub(crate) const SEGMENTS: u8 = 0x83;
+    /// The value of one key.
+    pub(crate) const VALUE: u8 = 0x84;
+    /// The values of several keys.
+    pub(crate) const VALUES: u8 = 0x85;
+    /// Keys and values of a range.
+    pub(crate) const PAIRS: u8 = 0x86;
+    /// A write is done.
+    pub(crate) const DONE: u8 = 0x87;
+    /// A compare-and-swap is decided.
+    pub(crate) const SWAPPED: u8 = 0x88;
+    /// The lease is renewed.
+    pub(crate) const RENEWED: u8 = 0x89;
+    /// The request failed.
+    pub(crate) const FAILED: u8 = 0x8a;
+}
+
+/// Codes of failures: what a client does about one depends on its code alone.
+pub(crate) mod failure {
+    /// The request is malformed or out of order. The host closes the connection.
+    pub(crate) const BAD_REQUEST: u16 = 1;
+    /// The host shares no keyspace of that name or number.
+    pub(crate) const NO_SUCH_KEYSPACE: u16 = 2;
+    /// This client may not do that.
+    pub(crate) const REFUSED: u16 = 3;
+    /// The region's budget is spent. Nothing was written.
+    pub(crate) const FULL: u16 = 4;
+    /// The answer does not fit a frame.
+    pub(crate) const TOO_LARGE: u16 = 5;
+    /// The host is about to end. Nothing was written.
+    pub(crate) const CLOSING: u16 = 6;
+    /// The host could not, through no fault of the request. A write may or may not have happened.
+    pub(crate) const INTERNAL: u16 = 7;
+    /// The keys belong to another host. Nothing was written.
+    #[allow(dead_code, reason = "no host answers with it before keys are split among hosts")]
+    pub(crate) const MOVED: u16 = 8;
+}

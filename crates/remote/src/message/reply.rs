@@ -1,0 +1,249 @@
+//! What a host answers.
+
+use super::{
+    check_greeting,
+    codec::{Frame, Input, put_bytes, put_count, put_frame, put_key, put_option, put_sizes},
+    format::{ITEMS_MAX, TEXT_BYTES_MAX, reply as kind},
+    put_greeting,
+};
+use crate::error::Result;
+
+/// What a host answers to the request whose id the frame carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply<'a> {
+    /// The host's first frame.
+    Hello {
+        /// A bit for each thing that the host offers. Version 1 has none; unknown ones are ignored.
+        features: u64,
+    },
+    /// A keyspace is open. On a Unix socket the segments' descriptors come with the frame.
+    Opened {
+        /// The keyspace's number in this connection.
+        keyspace: u32,
+        /// The header and the directory.
+        control: PartInfo,
+        /// The leaves.
+        leaves: PartInfo,
+        /// How long the client may read without renewing, in milliseconds.
+        lease_ms: u32,
+    },
+    /// A region has further segments, after those that the client knows. Their descriptors come
+    /// with the frame. It may come without a request and has the id 0 then.
+    Segments {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// Which part of the region has grown.
+        part: Part,
+        /// At most 16 sizes in bytes, in the order of the descriptors.
+        sizes: Vec<u64>,
+    },
+    /// The value of a key, if it is there.
+    Value(Option<&'a [u8]>),
+    /// The values of several keys, in the order of the request.
+    Values(Vec<Option<&'a [u8]>>),
+    /// Keys and values of a range, in the order of the scan.
+    Pairs {
+        /// At most [`ITEMS_MAX`] keys with their values.
+        pairs: Vec<(&'a [u8], &'a [u8])>,
+        /// True if the range or the limit reaches further: ask again from the last key.
+        more: bool,
+    },
+    /// A write is visible and as durable as the host promises.
+    Done {
+        /// Its sequence number.
+        seq: u64,
+    },
+    /// A compare-and-swap is decided.
+    Swapped {
+        /// True if the value was as expected, so that the new one was written.
+        swapped: bool,
+        /// The sequence number of the write, or that of what was compared.
+        seq: u64,
+    },
+    /// The lease begins anew.
+    Renewed {
+        /// The model epoch of the host.
+        epoch: u64,
+        /// The sequence number up to which writes are visible.
+        seq: u64,
+    },
+    /// The request failed.
+    Failed {
+        /// One of `format::failure`. One that the client does not know is a failure too.
+        code: u16,
+        /// What went wrong, for people. Encoding cuts it to 1024 bytes.
+        text: &'a str,
+    },
+}
+
+/// The parts of a region, each with an address space of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The header and the directory.
+    Control,
+    /// The leaves.
+    Leaves,
+}
+
+/// What a client must know of a part of a region before it maps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PartInfo {
+    /// The most that it can grow to, in bytes.
+    pub(crate) capacity_bytes: u64,
+    /// At most 16 sizes of segments in bytes, in the order of the descriptors. Further ones come as
+    /// `Segments`.
+    pub(crate) segments: Vec<u64>,
+}
+
+impl PartInfo {
+    fn put(&self, out: &mut Vec<u8>) -> Result<()> {
+        out.extend_from_slice(&self.capacity_bytes.to_le_bytes());
+        put_sizes(&self.segments, out)
+    }
+
+    fn read(input: &mut Input<'_>) -> Result<Self> {
+        Ok(Self { capacity_bytes: input.u64("a budget")?, segments: input.sizes()? })
+    }
+}
+
+/// The first whole characters of `text`, as many as a failure may carry.
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+impl<'a> Reply<'a> {
+    /// Appends the reply's frame; `id` is the request's. O(bytes). After an error `out` is as it
+    /// was.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a key, a list or the whole is
+    /// longer than a message may have.
+    pub(crate) fn encode(&self, id: u32, out: &mut Vec<u8>) -> Result<()> {
+        put_frame(self.kind(), id, out, |out| self.put_body(out))
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Hello { .. } => kind::HELLO,
+            Self::Opened { .. } => kind::OPENED,
+            Self::Segments { .. } => kind::SEGMENTS,
+            Self::Value(_) => kind::VALUE,
+            Self::Values(_) => kind::VALUES,
+            Self::Pairs { .. } => kind::PAIRS,
+            Self::Done { .. } => kind::DONE,
+            Self::Swapped { .. } => kind::SWAPPED,
+            Self::Renewed { .. } => kind::RENEWED,
+            Self::Failed { .. } => kind::FAILED,
+        }
+    }
+
+    fn put_body(&self, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Self::Hello { features } => {
+                put_greeting(out);
+                out.extend_from_slice(&features.to_le_bytes());
+            }
+            Self::Opened { keyspace, control, leaves, lease_ms } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                control.put(out)?;
+                leaves.put(out)?;
+                out.extend_from_slice(&lease_ms.to_le_bytes());
+            }
+            Self::Segments { keyspace, part, sizes } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                out.push((*part == Part::Leaves).into());
+                put_sizes(sizes, out)?;
+            }
+            Self::Value(value) => put_option(*value, out),
+            Self::Values(values) => {
+                put_count(values.len(), out)?;
+                values.iter().for_each(|value| put_option(*value, out));
+            }
+            Self::Pairs { pairs, more } => {
+                put_count(pairs.len(), out)?;
+                for (key, value) in pairs {
+                    put_key(key, out)?;
+                    put_bytes(value, out);
+                }
+                out.push((*more).into());
+            }
+            Self::Done { seq } => out.extend_from_slice(&seq.to_le_bytes()),
+            Self::Swapped { swapped, seq } => {
+                out.push((*swapped).into());
+                out.extend_from_slice(&seq.to_le_bytes());
+            }
+            Self::Renewed { epoch, seq } => {
+                out.extend_from_slice(&epoch.to_le_bytes());
+                out.extend_from_slice(&seq.to_le_bytes());
+            }
+            Self::Failed { code, text } => {
+                out.extend_from_slice(&code.to_le_bytes());
+                put_bytes(cut(text).as_bytes(), out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the reply of a frame. O(bytes).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`](crate::Error::Invalid) if the frame holds no reply, with the place; and
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a greeting of another version.
+    pub(crate) fn decode(frame: &Frame<'a>) -> Result<Self> {
+        let mut input = frame.input();
+        let reply = Self::read(frame.kind, &mut input)?;
+        input.finish()?;
+        Ok(reply)
+    }
+
+    fn read(kind: u8, input: &mut Input<'a>) -> Result<Self> {
+        let keyspace = "a keyspace's number";
+        let seq = "a sequence number";
+        Ok(match kind {
+            kind::HELLO => {
+                check_greeting(input)?;
+                Self::Hello { features: input.u64("features")? }
+            }
+            kind::OPENED => Self::Opened {
+                keyspace: input.u32(keyspace)?,
+                control: PartInfo::read(input)?,
+                leaves: PartInfo::read(input)?,
+                lease_ms: input.u32("a lease")?,
+            },
+            kind::SEGMENTS => Self::Segments {
+                keyspace: input.u32(keyspace)?,
+                part: if input.flag("a part of a region")? { Part::Leaves } else { Part::Control },
+                sizes: input.sizes()?,
+            },
+            kind::VALUE => Self::Value(input.option()?),
+            kind::VALUES => {
+                Self::Values(input.items(ITEMS_MAX, 1, "a number of values", Input::option)?)
+            }
+            kind::PAIRS => {
+                let pair = |input: &mut Input<'a>| Ok((input.key()?, input.value()?));
+                Self::Pairs {
+                    pairs: input.items(ITEMS_MAX, 2, "a number of pairs", pair)?,
+                    more: input.flag("if there is more")?,
+                }
+            }
+            kind::DONE => Self::Done { seq: input.u64(seq)? },
+            kind::SWAPPED => {
+                Self::Swapped { swapped: input.flag("if it swapped")?, seq: input.u64(seq)? }
+            }
+            kind::RENEWED => {
+                Self::Renewed { epoch: input.u64("a model epoch")?, seq: input.u64(seq)? }
+            }
+            kind::FAILED => Self::Failed {
+                code: input.u16("a failure's code")?,
+                text: input.text(TEXT_BYTES_MAX, "a failure's text")?,
+            },
+            other => return Err(input.refuse("a reply", format_args!("kind {other}"))),
+        })
+    }
+}

@@ -1,0 +1,341 @@
+//! What a client asks of a host.
+
+use std::ops::Bound;
+
+use rhumb_model::codec::put_varint;
+
+use super::{
+    Hint, check_greeting,
+    codec::{
+        Frame, Input, check_len, put_bound, put_bytes, put_count, put_frame, put_hint, put_key,
+        put_option,
+    },
+    format::{ITEMS_MAX, NAME_BYTES_MAX, PROGRAM_BYTES_MAX, request as kind},
+    put_greeting,
+};
+use crate::error::Result;
+
+/// What a client asks. Each request but `Goodbye` has one reply, which carries its id.
+///
+/// A `keyspace` is the number that `Opened` gave; it means something in this connection only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request<'a> {
+    /// The client's first frame, with its program's name for the host's list of sessions.
+    Hello {
+        /// At most 64 bytes.
+        program: &'a str,
+    },
+    /// Opens a keyspace. The reply is `Opened`, with the descriptors of the region's segments.
+    Open {
+        /// The keyspace's name, at most 255 bytes.
+        keyspace: &'a [u8],
+    },
+    /// Reads one key. The reply is `Value`.
+    Get {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The key.
+        key: &'a [u8],
+        /// Where the client looked.
+        hint: Option<Hint>,
+    },
+    /// Reads several keys at one point in time. The reply is `Values`, in the order of the keys.
+    MultiGet {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// At most [`ITEMS_MAX`] keys.
+        keys: Vec<&'a [u8]>,
+    },
+    /// Reads a range. The reply is `Pairs`.
+    Scan {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The lower end.
+        from: Bound<&'a [u8]>,
+        /// The upper end.
+        to: Bound<&'a [u8]>,
+        /// The most pairs that are wanted.
+        limit: u32,
+        /// From the upper end downwards.
+        reverse: bool,
+    },
+    /// Writes a value. The reply is `Done`.
+    Insert {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The key.
+        key: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+        /// Where the client believes that the key belongs.
+        hint: Option<Hint>,
+    },
+    /// Removes a key, if it is there. The reply is `Done`.
+    Remove {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The key.
+        key: &'a [u8],
+        /// Where the client believes that the key is.
+        hint: Option<Hint>,
+    },
+    /// Writes `new` if the key has the value `expected`; none means an absent key. The reply is
+    /// `Swapped`.
+    CompareAndSwap {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The key.
+        key: &'a [u8],
+        /// What the key must have.
+        expected: Option<&'a [u8]>,
+        /// What it has then.
+        new: Option<&'a [u8]>,
+        /// Where the client believes that the key is.
+        hint: Option<Hint>,
+    },
+    /// Does all operations as one, in order. The reply is `Done`.
+    Batch {
+        /// At most [`ITEMS_MAX`] operations.
+        ops: Vec<Op<'a>>,
+    },
+    /// Renews the lease. The reply is `Renewed`.
+    Renew {
+        /// The model epoch up to which the client knows the directory.
+        epoch: u64,
+        /// How its gets went, since the connection began.
+        gets: GetCounts,
+    },
+    /// The client's last frame. It has no reply.
+    Goodbye,
+}
+
+/// One operation of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op<'a> {
+    /// Writes a value.
+    Insert {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The key.
+        key: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+    },
+    /// Removes a key, if it is there.
+    Remove {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The key.
+        key: &'a [u8],
+    },
+}
+
+/// Numbers of gets of a client, by what they took. Each get counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GetCounts {
+    /// The predicted leaf proved the answer at once.
+    pub(crate) one_read: u64,
+    /// A neighbour of the predicted leaf did.
+    pub(crate) hop: u64,
+    /// A leaf that a stale model named did, without the host's help.
+    pub(crate) speculative: u64,
+    /// A leaf had to be read again because it was being written.
+    pub(crate) retry: u64,
+    /// The host was called.
+    pub(crate) call: u64,
+}
+
+/// The fewest bytes of an operation: its tag, keyspace and an empty key's length.
+const OP_BYTES_MIN: usize = 1 + 4 + 1;
+
+impl<'a> Request<'a> {
+    /// Appends the request's frame, with `id` to know its reply by. O(bytes). After an error `out`
+    /// is as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a name, key, list or the whole
+    /// is longer than a message may have.
+    pub(crate) fn encode(&self, id: u32, out: &mut Vec<u8>) -> Result<()> {
+        put_frame(self.kind(), id, out, |out| self.put_body(out))
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Hello { .. } => kind::HELLO,
+            Self::Open { .. } => kind::OPEN,
+            Self::Get { .. } => kind::GET,
+            Self::MultiGet { .. } => kind::MULTI_GET,
+            Self::Scan { .. } => kind::SCAN,
+            Self::Insert { .. } => kind::INSERT,
+            Self::Remove { .. } => kind::REMOVE,
+            Self::CompareAndSwap { .. } => kind::COMPARE_AND_SWAP,
+            Self::Batch { .. } => kind::BATCH,
+            Self::Renew { .. } => kind::RENEW,
+            Self::Goodbye => kind::GOODBYE,
+        }
+    }
+
+    fn put_body(&self, out: &mut Vec<u8>) -> Result<()> {
+        match *self {
+            Self::Hello { program } => {
+                check_len("a program's name's length", program.len(), PROGRAM_BYTES_MAX)?;
+                put_greeting(out);
+                put_bytes(program.as_bytes(), out);
+            }
+            Self::Open { keyspace } => {
+                check_len("a keyspace's name's length", keyspace.len(), NAME_BYTES_MAX)?;
+                put_bytes(keyspace, out);
+            }
+            Self::Get { keyspace, key, hint } | Self::Remove { keyspace, key, hint } => {
+                put_place(keyspace, key, out)?;
+                put_hint(hint, out);
+            }
+            Self::MultiGet { keyspace, ref keys } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                put_count(keys.len(), out)?;
+                keys.iter().try_for_each(|key| put_key(key, out))?;
+            }
+            Self::Scan { keyspace, from, to, limit, reverse } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                put_bound(from, out)?;
+                put_bound(to, out)?;
+                out.extend_from_slice(&limit.to_le_bytes());
+                out.push(reverse.into());
+            }
+            Self::Insert { keyspace, key, value, hint } => {
+                put_place(keyspace, key, out)?;
+                put_bytes(value, out);
+                put_hint(hint, out);
+            }
+            Self::CompareAndSwap { keyspace, key, expected, new, hint } => {
+                put_place(keyspace, key, out)?;
+                put_option(expected, out);
+                put_option(new, out);
+                put_hint(hint, out);
+            }
+            Self::Batch { ref ops } => {
+                put_count(ops.len(), out)?;
+                ops.iter().try_for_each(|op| op.put(out))?;
+            }
+            Self::Renew { epoch, gets } => {
+                out.extend_from_slice(&epoch.to_le_bytes());
+                for count in [gets.one_read, gets.hop, gets.speculative, gets.retry, gets.call] {
+                    put_varint(count, out);
+                }
+            }
+            Self::Goodbye => {}
+        }
+        Ok(())
+    }
+
+    /// Reads the request of a frame. O(bytes).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`](crate::Error::Invalid) if the frame holds no request, with the place; and
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a greeting of another version.
+    pub(crate) fn decode(frame: &Frame<'a>) -> Result<Self> {
+        let mut input = frame.input();
+        let request = Self::read(frame.kind, &mut input)?;
+        input.finish()?;
+        Ok(request)
+    }
+
+    fn read(kind: u8, input: &mut Input<'a>) -> Result<Self> {
+        let keyspace = "a keyspace's number";
+        Ok(match kind {
+            kind::HELLO => {
+                check_greeting(input)?;
+                Self::Hello { program: input.text(PROGRAM_BYTES_MAX, "a program's name")? }
+            }
+            kind::OPEN => {
+                Self::Open { keyspace: input.bytes(NAME_BYTES_MAX, "a keyspace's name")? }
+            }
+            kind::GET => {
+                Self::Get { keyspace: input.u32(keyspace)?, key: input.key()?, hint: input.hint()? }
+            }
+            kind::MULTI_GET => Self::MultiGet {
+                keyspace: input.u32(keyspace)?,
+                keys: input.items(ITEMS_MAX, 1, "a number of keys", Input::key)?,
+            },
+            kind::SCAN => Self::Scan {
+                keyspace: input.u32(keyspace)?,
+                from: input.bound()?,
+                to: input.bound()?,
+                limit: input.u32("a limit")?,
+                reverse: input.flag("a direction")?,
+            },
+            kind::INSERT => Self::Insert {
+                keyspace: input.u32(keyspace)?,
+                key: input.key()?,
+                value: input.value()?,
+                hint: input.hint()?,
+            },
+            kind::REMOVE => Self::Remove {
+                keyspace: input.u32(keyspace)?,
+                key: input.key()?,
+                hint: input.hint()?,
+            },
+            kind::COMPARE_AND_SWAP => Self::CompareAndSwap {
+                keyspace: input.u32(keyspace)?,
+                key: input.key()?,
+                expected: input.option()?,
+                new: input.option()?,
+                hint: input.hint()?,
+            },
+            kind::BATCH => Self::Batch {
+                ops: input.items(ITEMS_MAX, OP_BYTES_MIN, "a number of operations", Op::read)?,
+            },
+            kind::RENEW => {
+                Self::Renew { epoch: input.u64("a model epoch")?, gets: GetCounts::read(input)? }
+            }
+            kind::GOODBYE => Self::Goodbye,
+            other => return Err(input.refuse("a request", format_args!("kind {other}"))),
+        })
+    }
+}
+
+fn put_place(keyspace: u32, key: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(&keyspace.to_le_bytes());
+    put_key(key, out)
+}
+
+impl<'a> Op<'a> {
+    fn put(&self, out: &mut Vec<u8>) -> Result<()> {
+        match *self {
+            Self::Insert { keyspace, key, value } => {
+                out.push(0);
+                put_place(keyspace, key, out)?;
+                put_bytes(value, out);
+                Ok(())
+            }
+            Self::Remove { keyspace, key } => {
+                out.push(1);
+                put_place(keyspace, key, out)
+            }
+        }
+    }
+
+    fn read(input: &mut Input<'a>) -> Result<Self> {
+        let is_remove = input.flag("a kind of operation")?;
+        let (keyspace, key) = (input.u32("a keyspace's number")?, input.key()?);
+        if is_remove {
+            return Ok(Self::Remove { keyspace, key });
+        }
+        Ok(Self::Insert { keyspace, key, value: input.value()? })
+    }
+}
+
+impl GetCounts {
+    fn read(input: &mut Input<'_>) -> Result<Self> {
+        let mut count = || input.varint(u64::MAX, "a number of gets");
+        Ok(Self {
+            one_read: count()?,
+            hop: count()?,
+            speculative: count()?,
+            retry: count()?,
+            call: count()?,
+        })
+    }
+}

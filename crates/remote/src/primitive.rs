@@ -1,0 +1,24 @@
+//! The one door to atomics and locks, so that a model checker can take their place here and nowhere
+//! else: `--cfg loom` or `--cfg shuttle` (CONTRIBUTING.md says how).
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU64, Ordering, fence},
+};
+#[cfg(shuttle)]
+pub(crate) use shuttle::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU64, Ordering, fence},
+};
+#[cfg(all(unix, not(any(loom, shuttle))))]
+pub(crate) use std::sync::Mutex;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU64, Ordering, fence},
+};
+
+/// Returns true where a model checker runs the code: sizes are small then, so that what is rare is
+/// soon reached.
+pub(crate) const IS_MODEL: bool = cfg!(any(loom, shuttle));

@@ -1,0 +1,353 @@
+//! Frames over a Unix socket, with descriptors beside them.
+//!
+//! Calls block. A [`Stream`] may be shared by threads: one receives while another sends, and frames
+//! of several senders do not mix. A stream that was cut off within a frame, in either direction, is
+//! closed, because nobody can tell where the next frame begins.
+//!
+//! Descriptors belong to the frame whose bytes they came with. The system delivers them with the
+//! first byte that they were sent with, but may glue bytes that came without any before it. So a
+//! read never asks for a byte beyond the frame that it is in: two calls for a short frame.
+
+mod listener;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    net::Shutdown,
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::Path,
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rustix::{
+    cmsg_space,
+    io::{Errno, retry_on_intr},
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
+};
+
+pub(crate) use self::listener::Listener;
+use crate::{
+    error::{Error, Result},
+    message::{
+        format::{LENGTH_BYTES, SEGMENTS_MAX},
+        frame_len,
+    },
+    primitive::Mutex,
+};
+
+/// The most descriptors beside a frame: one for each segment that it may announce.
+const FDS_MAX: usize = SEGMENTS_MAX;
+
+/// The most bytes by which a frame's buffer grows before they have come. A peer that announces a
+/// long frame and sends nothing makes this side keep this much, and a longer frame costs a call for
+/// each.
+const STEP_BYTES: usize = 64 << 10;
+
+/// Received descriptors are closed in a program that this one starts.
+#[cfg(not(target_vendor = "apple"))]
+const RECEIVE_FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+/// This system has no such flag: [`take_fds`] sets it on each descriptor.
+#[cfg(target_vendor = "apple")]
+const RECEIVE_FLAGS: RecvFlags = RecvFlags::empty();
+
+/// A peer that has gone is an error and not a signal.
+#[cfg(not(target_vendor = "apple"))]
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
+/// This system has no such flag: [`Stream::new`] sets an option of the socket.
+#[cfg(target_vendor = "apple")]
+const SEND_FLAGS: SendFlags = SendFlags::empty();
+
+/// The user at the other end of a connection, as the system knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// The effective user when the connection was made.
+    pub(crate) uid: u32,
+    /// The effective group when the connection was made.
+    pub(crate) gid: u32,
+}
+
+/// What came beside a frame.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// The descriptors, in the order in which they were sent. At most 16; dropping one closes it.
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: UnixStream,
+    /// Held while a frame is sent. True once one was cut off.
+    sending: Mutex<bool>,
+    /// Held while a frame is received. True once one was cut off.
+    receiving: Mutex<bool>,
+}
+
+impl Stream {
+    /// Connects to the host that listens on `path`. Waits while the host's queue is full.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if nobody listens there, or this user may not connect.
+    pub(crate) fn connect(path: &Path) -> Result<Self> {
+        loop {
+            match UnixStream::connect(path) {
+                Ok(socket) => return Self::new(socket),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    return Err(Error::io(format!("connect to {}", path.display()), error));
+                }
+            }
+        }
+    }
+
+    fn new(socket: UnixStream) -> Result<Self> {
+        #[cfg(target_vendor = "apple")]
+        rustix::net::sockopt::set_socket_nosigpipe(&socket, true)
+            .map_err(|error| Error::io("prepare a connection", error))?;
+        Ok(Self { socket, sending: Mutex::new(false), receiving: Mutex::new(false) })
+    }
+
+    /// The user at the other end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] on a system that does not tell.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(crate) fn peer(&self) -> Result<Peer> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket)
+            .map_err(|error| Error::io("ask who is at the other end", error))?;
+        Ok(Peer { uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
+    }
+
+    /// The user at the other end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] on a system that does not tell.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(crate) fn peer(&self) -> Result<Peer> {
+        Err(Error::Unsupported("this system does not tell which user is at the other end".into()))
+    }
+
+    /// Sends one whole frame, its length included, and descriptors with its first byte. They stay
+    /// the caller's. Waits until the system has taken all of it, which is not when it is read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if `frame` is not one frame, or `fds` are over 16;
+    /// [`Error::Closed`] if the other side has gone; [`Error::TimedOut`]; [`Error::Io`].
+    pub(crate) fn send(&self, frame: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+        let announced = frame.first_chunk::<LENGTH_BYTES>().map(|length| frame_len(*length));
+        if !matches!(announced, Some(Ok(len)) if len == frame.len()) {
+            return Err(Error::InvalidArgument("what is sent is not one whole frame".into()));
+        }
+        if fds.len() > FDS_MAX {
+            let text = format!("{} descriptors: a frame carries at most {FDS_MAX}", fds.len());
+            return Err(Error::InvalidArgument(text.into()));
+        }
+        let mut is_cut = lock(&self.sending);
+        if *is_cut {
+            return Err(Error::Closed);
+        }
+        let mut sent = 0;
+        while sent < frame.len() {
+            let with = if sent == 0 { fds } else { &[] };
+            match self.send_some(&frame[sent..], with) {
+                Ok(bytes) => sent += bytes,
+                Err(error) => {
+                    if sent > 0 {
+                        self.cut(&mut is_cut);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends some first bytes of `bytes`, at least one, with all of `fds`.
+    fn send_some(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            let fits = control.push(SendAncillaryMessage::ScmRights(fds));
+            debug_assert!(fits, "the space is for the most descriptors");
+        }
+        let bytes = [IoSlice::new(bytes)];
+        retry_on_intr(|| sendmsg(&self.socket, &bytes, &mut control, SEND_FLAGS)).map_err(|error| {
+            match error {
+                Errno::AGAIN => Error::TimedOut,
+                Errno::PIPE | Errno::CONNRESET => Error::Closed,
+                other => Error::io("send a frame", other),
+            }
+        })
+    }
+
+    /// Waits for one frame and leaves it in `frame`, its length included and nothing else. After an
+    /// error `frame` holds what came of it. It grows to at most twice the bytes that came and 128
+    /// KiB.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] if the other side closed the connection between two frames;
+    /// [`Error::Invalid`] for a length that no frame has, before anything is allocated, and for
+    /// over 16 descriptors; [`Error::TimedOut`]; and [`Error::Io`], also if the connection ends
+    /// within a frame. Descriptors that came are closed then, and after any error but a time-out
+    /// between two frames the connection is closed.
+    pub(crate) fn receive(&self, frame: &mut Vec<u8>) -> Result<Received> {
+        frame.clear();
+        let mut is_cut = lock(&self.receiving);
+        if *is_cut {
+            return Err(Error::Closed);
+        }
+        let (mut filled, mut fds) = (0, Vec::new());
+        let result = self.receive_frame(frame, &mut filled, &mut fds);
+        frame.truncate(filled);
+        match result {
+            Ok(()) => Ok(Received { fds }),
+            Err(Error::TimedOut) if filled == 0 => Err(Error::TimedOut),
+            Err(error) => {
+                self.cut(&mut is_cut);
+                Err(error)
+            }
+        }
+    }
+
+    /// `filled` counts the bytes that came; `frame` may be longer.
+    fn receive_frame(
+        &self,
+        frame: &mut Vec<u8>,
+        filled: &mut usize,
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<()> {
+        frame.resize(LENGTH_BYTES, 0);
+        self.fill(frame, filled, fds)?;
+        let mut length = [0; LENGTH_BYTES];
+        length.copy_from_slice(frame);
+        let len = frame_len(length)?;
+        while *filled < len {
+            frame.resize(len.min(*filled + STEP_BYTES), 0);
+            self.fill(frame, filled, fds)?;
+        }
+        Ok(())
+    }
+
+    /// Receives all of `frame` after its first `filled` bytes.
+    fn fill(&self, frame: &mut [u8], filled: &mut usize, fds: &mut Vec<OwnedFd>) -> Result<()> {
+        while *filled < frame.len() {
+            *filled += self.receive_some(&mut frame[*filled..], *filled, fds)?;
+        }
+        Ok(())
+    }
+
+    /// Receives some bytes, at least one, of a frame of which `filled` came before.
+    fn receive_some(
+        &self,
+        bytes: &mut [u8],
+        filled: usize,
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<usize> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [IoSliceMut::new(bytes)];
+        let received =
+            retry_on_intr(|| recvmsg(&self.socket, &mut bytes, &mut control, RECEIVE_FLAGS));
+        let received = received.map_err(|error| match error {
+            Errno::AGAIN => Error::TimedOut,
+            Errno::CONNRESET if filled == 0 => Error::Closed,
+            other => Error::io("receive a frame", other),
+        })?;
+        take_fds(&mut control, received.flags.contains(ReturnFlags::CTRUNC), fds)?;
+        match (received.bytes, filled) {
+            (0, 0) => Err(Error::Closed),
+            (0, _) => {
+                let text = format!("the connection ended after {filled} bytes of a frame");
+                let source = io::Error::new(io::ErrorKind::UnexpectedEof, text);
+                Err(Error::io("receive a frame", source))
+            }
+            (bytes, _) => Ok(bytes),
+        }
+    }
+
+    /// Bounds how long one call of the system waits, in each direction; none means for ever. A
+    /// frame that comes or goes in several pieces may take this long for each, so a host closes
+    /// slow connections by [`shutdown`](Self::shutdown).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if a time is zero, or the system refuses it.
+    pub(crate) fn set_timeouts(
+        &self,
+        receive: Option<Duration>,
+        send: Option<Duration>,
+    ) -> Result<()> {
+        let set = self.socket.set_read_timeout(receive);
+        set.and_then(|()| self.socket.set_write_timeout(send))
+            .map_err(|error| Error::io("set a connection's timeouts", error))
+    }
+
+    /// Ends the connection in both directions. Threads that wait in [`receive`](Self::receive) or
+    /// [`send`](Self::send) return an error. What was sent before still arrives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the system refuses. A connection that has ended already is none.
+    pub(crate) fn shutdown(&self) -> Result<()> {
+        match self.socket.shutdown(Shutdown::Both) {
+            Err(error) if error.kind() != io::ErrorKind::NotConnected => {
+                Err(Error::io("end a connection", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes a connection of which one direction is out of step.
+    fn cut(&self, is_cut: &mut bool) {
+        *is_cut = true;
+        // The error that led here is the one to report.
+        let _ = self.shutdown();
+    }
+}
+
+/// Moves received descriptors to `fds`.
+fn take_fds(
+    control: &mut RecvAncillaryBuffer<'_>,
+    is_truncated: bool,
+    fds: &mut Vec<OwnedFd>,
+) -> Result<()> {
+    let mut fresh = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fresh.extend(received);
+        }
+    }
+    #[cfg(target_vendor = "apple")]
+    for fd in &fresh {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)
+            .map_err(|error| Error::io("keep a descriptor from other programs", error))?;
+    }
+    // The space is for 16: if fewer came and the rest was cut off, the system would open no more.
+    if is_truncated && fresh.len() < FDS_MAX {
+        return Err(Error::io("receive descriptors", Errno::MFILE));
+    }
+    fds.append(&mut fresh);
+    if is_truncated || fds.len() > FDS_MAX {
+        return Err(Error::invalid(format!("over {FDS_MAX} descriptors came with a frame")));
+    }
+    Ok(())
+}
+
+/// A thread that panicked in here left a flag that is right: it is set as soon as it is true.
+fn lock(is_cut: &Mutex<bool>) -> MutexGuard<'_, bool> {
+    is_cut.lock().unwrap_or_else(PoisonError::into_inner)
+}
