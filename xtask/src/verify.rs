@@ -15,6 +15,7 @@ Usage: cargo xtask verify <SUITE> [FILTER]...
 Suites:
   models      The index's parts and dead stretches under loom: every order of steps and every value
               that may be read.
+  remote      Readers of a region beside its writer, likewise.
   schedules   Whole maps under shuttle; RHUMB_SCHEDULES=n schedules of each kind.
   threads     The index's tests under ThreadSanitizer. Needs a nightly compiler with rust-src.
   addresses   The same under AddressSanitizer.
@@ -31,6 +32,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suite {
     Models,
+    Remote,
     Schedules,
     Threads,
     Addresses,
@@ -42,7 +44,7 @@ pub(crate) enum Suite {
 
 impl Suite {
     fn named(name: &str) -> Option<Self> {
-        [Self::Models, Self::Schedules, Self::Threads, Self::Addresses]
+        [Self::Models, Self::Remote, Self::Schedules, Self::Threads, Self::Addresses]
             .into_iter()
             .find(|suite| suite.name() == name)
     }
@@ -50,6 +52,7 @@ impl Suite {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Models => "models",
+            Self::Remote => "remote",
             Self::Schedules => "schedules",
             Self::Threads => "threads",
             Self::Addresses => "addresses",
@@ -60,7 +63,7 @@ impl Suite {
 
     fn flags(self) -> &'static str {
         match self {
-            Self::Models => "--cfg loom",
+            Self::Models | Self::Remote => "--cfg loom",
             Self::Schedules => "--cfg shuttle",
             Self::Threads => "--cfg alone --cfg sanitized -Zsanitizer=thread",
             Self::Addresses => "--cfg alone --cfg sanitized -Zsanitizer=address",
@@ -68,10 +71,20 @@ impl Suite {
         }
     }
 
-    /// Which tests, of the package `rhumb`.
+    /// The package that it tests.
+    fn package(self) -> &'static str {
+        if self == Self::Remote { "rhumb-remote" } else { "rhumb" }
+    }
+
+    /// Where it is built: what is built alike shares its dependencies.
+    fn directory(self) -> &'static str {
+        if self == Self::Remote { Self::Models.name() } else { self.name() }
+    }
+
+    /// Its tests, in the package.
     fn tests(self) -> &'static [&'static str] {
         match self {
-            Self::Models => &["--lib"],
+            Self::Models | Self::Remote => &["--lib"],
             Self::Schedules => &["--test", "schedules"],
             Self::Threads => &["--test", "index", "-Zbuild-std", "--target", TARGET],
             Self::Addresses => &["--test", "index", "--target", TARGET],
@@ -88,14 +101,15 @@ impl Suite {
         if is_sanitized {
             command.arg("+nightly");
         }
-        command.args(["test", "--release", "--package", "rhumb"]).args(self.tests());
+        command.args(["test", "--release", "--package", self.package()]).args(self.tests());
         let all: &[&str] = match self {
             Self::Models => &["index::models", "dead_model"],
+            Self::Remote => &["models::"],
             Self::Unit => &["index::"],
             _ => &[],
         };
         command.arg("--").args(if filters.is_empty() { all } else { filters });
-        command.current_dir(root).env("CARGO_TARGET_DIR", target.join(self.name()));
+        command.current_dir(root).env("CARGO_TARGET_DIR", target.join(self.directory()));
         command.env("RUSTFLAGS", self.flags());
         // Built in half of the time.
         command.env("CARGO_PROFILE_RELEASE_LTO", "off");
