@@ -72,7 +72,8 @@ fn main() -> Result<()> {
                 let n = next(&mut state) % keys;
                 keyspace.insert(key(n), value(n, writes))?;
                 writes += 1;
-                // A thousand writes a second, more or less: most of the time belongs to the readers.
+                // A thousand writes a second, more or less: most of the time belongs to the
+                // readers.
                 thread::sleep(Duration::from_millis(1));
             }
             Ok::<_, rhumb_remote::Error>(writes)

@@ -1,9 +1,9 @@
 //! Rhumb across processes: clients that read a server's memory themselves.
 //!
 //! A *host* publishes a copy of an ordered keyspace in memory that other processes may read: a
-//! *region*. A *client* maps it, predicts the leaf that holds a key, reads it and proves from what it
-//! read that the answer is right. No call, no lock and no entry in a table of readers is needed for
-//! that. Writes go to the host, which alone changes the region.
+//! *region*. A *client* maps it, predicts the leaf that holds a key, reads it and proves from what
+//! it read that the answer is right. No call, no lock and no entry in a table of readers is needed
+//! for that. Writes go to the host, which alone changes the region.
 //!
 //! | module | for | must never |
 //! | --- | --- | --- |

@@ -2,9 +2,9 @@
 //! steps, up to a number of preemptions, and the values that a load may return under the memory
 //! model.
 //!
-//! Units and leaves are small here, and a reader gives up after two looks. Each model is run once for
-//! each order in which its threads start: loom forgets which thread had read a word before another
-//! locked it, and would not try the other order.
+//! Units and leaves are small here, and a reader gives up after two looks. Each model is run once
+//! for each order in which its threads start: loom forgets which thread had read a word before
+//! another locked it, and would not try the other order.
 
 use std::{
     io::Write,

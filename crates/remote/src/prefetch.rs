@@ -3,8 +3,8 @@
 
 use crate::primitive::AtomicU64;
 
-/// Asks for the line that holds a word. Costs a nanosecond, and changes nothing but time; does nothing
-/// on processors without the instruction.
+/// Asks for the line that holds a word. Costs a nanosecond, and changes nothing but time; does
+/// nothing on processors without the instruction.
 #[inline(always)]
 pub(crate) fn prefetch(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]

@@ -1,5 +1,5 @@
-//! Hosts and clients in processes of their own: what one writes, others read; a host that is killed,
-//! stopped or replaced; a client that is killed.
+//! Hosts and clients in processes of their own: what one writes, others read; a host that is
+//! killed, stopped or replaced; a client that is killed.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 use std::{

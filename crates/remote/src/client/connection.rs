@@ -89,8 +89,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] if the host shares none of that name; [`Error::Invalid`] for a region that
-    /// is not what it must be; [`Error::Closed`], [`Error::TimedOut`], [`Error::Io`].
+    /// [`Error::Refused`] if the host shares none of that name; [`Error::Invalid`] for a region
+    /// that is not what it must be; [`Error::Closed`], [`Error::TimedOut`], [`Error::Io`].
     pub fn keyspace(&self, name: impl AsRef<[u8]>) -> Result<Keyspace> {
         let name = name.as_ref();
         let mut link = self.inner.link();
@@ -234,8 +234,8 @@ impl Link {
         Ok(mapped)
     }
 
-    /// Sends a request and receives frames until its reply is in `frame`. Gives the connection up if
-    /// it breaks.
+    /// Sends a request and receives frames until its reply is in `frame`. Gives the connection up
+    /// if it breaks.
     fn exchange(&mut self, request: &Request<'_>) -> Result<()> {
         let result = self.try_exchange(request);
         if result.as_ref().is_err_and(is_broken) {

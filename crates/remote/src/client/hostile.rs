@@ -14,8 +14,8 @@ use crate::{
 /// The length of each part of the region.
 const BYTES: u64 = 2 << 20;
 
-/// A host whose region has no directory, so that every read is a call, and which answers scans and gets
-/// as it is told. Ends well once nobody can connect.
+/// A host whose region has no directory, so that every read is a call, and which answers scans and
+/// gets as it is told. Ends well once nobody can connect.
 fn host(listener: &Listener, answer: impl Fn(u32, &Request<'_>) -> Vec<Vec<u8>>) -> Result<()> {
     let part = || {
         let region = HostRegion::new(BYTES).unwrap();

@@ -30,10 +30,10 @@ const CALL_KEYS: usize = 1_024;
 
 /// A keyspace that a host shares. Cloning gives another handle of the same one.
 ///
-/// Reads look into the host's memory and make no call, unless a leaf changes all the while, a value is
-/// too large for a leaf, or the host has not been heard of for the length of its lease. They see
-/// every write that was acknowledged before they began. A call waits for a host that has gone for ten
-/// seconds, and goes on with the one that takes its place.
+/// Reads look into the host's memory and make no call, unless a leaf changes all the while, a value
+/// is too large for a leaf, or the host has not been heard of for the length of its lease. They see
+/// every write that was acknowledged before they began. A call waits for a host that has gone for
+/// ten seconds, and goes on with the one that takes its place.
 ///
 /// A write that returns [`Error::Closed`] or [`Error::TimedOut`] may have happened.
 #[derive(Clone, Debug)]
@@ -164,8 +164,8 @@ impl Keyspace {
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
-    /// Appends the value of `key` to `value`; returns false if the key is not there. Allocates nothing
-    /// where `value` has room and no call is needed.
+    /// Appends the value of `key` to `value`; returns false if the key is not there. Allocates
+    /// nothing where `value` has room and no call is needed.
     ///
     /// # Errors
     ///
@@ -201,8 +201,8 @@ impl Keyspace {
         Ok(found.is_some())
     }
 
-    /// The values of several keys, in their order. What the processor waits for overlaps, and keys that
-    /// need a call share it: several times as fast as one by one.
+    /// The values of several keys, in their order. What the processor waits for overlaps, and keys
+    /// that need a call share it: several times as fast as one by one.
     ///
     /// # Errors
     ///
@@ -327,8 +327,8 @@ impl Keyspace {
         })
     }
 
-    /// Sets the value of `key` to `new`, or removes it, if it has the value `expected`, or is not there
-    /// if that is `None`; returns false otherwise.
+    /// Sets the value of `key` to `new`, or removes it, if it has the value `expected`, or is not
+    /// there if that is `None`; returns false otherwise.
     ///
     /// # Errors
     ///
@@ -348,8 +348,8 @@ impl Keyspace {
         })
     }
 
-    /// Number of reads so far, of this handle and its clones, that had to ask the host. Reads without a
-    /// call are not counted: a counter that threads share would cost as much as the read.
+    /// Number of reads so far, of this handle and its clones, that had to ask the host. Reads
+    /// without a call are not counted: a counter that threads share would cost as much as the read.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.inner.calls.load(Ordering::Relaxed)

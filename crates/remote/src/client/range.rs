@@ -128,8 +128,8 @@ impl DoubleEndedIterator for Range {
 
 impl std::iter::FusedIterator for Range {}
 
-/// Returns true if pairs are what a scan may return: in its order, within its bounds, and some if there
-/// is more.
+/// Returns true if pairs are what a scan may return: in its order, within its bounds, and some if
+/// there is more.
 fn is_answer(
     pairs: &VecDeque<Pair>,
     more: bool,

@@ -57,8 +57,8 @@ enum Answer {
 pub(crate) struct Page {
     /// Pairs in the order of the scan; `None` for a value that the host has.
     pub(crate) pairs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// Where the next page begins: a key that it may have, going up; one that it has not, going down.
-    /// `None` at the end of the keyspace.
+    /// Where the next page begins: a key that it may have, going up; one that it has not, going
+    /// down. `None` at the end of the keyspace.
     pub(crate) next: Option<Vec<u8>>,
     /// The slot where that is likely to be.
     slot: Option<u32>,
@@ -92,8 +92,8 @@ impl<'r> Reader<'r> {
         Self { control, leaves, geometry }
     }
 
-    /// Gets several keys, with their misses overlapped: `each` is called with the index of a key, what
-    /// a look says of it, and its value, in the order of the keys.
+    /// Gets several keys, with their misses overlapped: `each` is called with the index of a key,
+    /// what a look says of it, and its value, in the order of the keys.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -180,8 +180,8 @@ impl<'r> Reader<'r> {
         Outcome::Busy
     }
 
-    /// The entries at and after `from`, in ascending order, of the leaf that it is in; `None` if the
-    /// host knows.
+    /// The entries at and after `from`, in ascending order, of the leaf that it is in; `None` if
+    /// the host knows.
     pub(crate) fn page_up(&self, from: Bound<&[u8]>, last: Option<&Page>) -> Option<Page> {
         let key = match from {
             Bound::Unbounded => &[][..],
@@ -197,8 +197,8 @@ impl<'r> Reader<'r> {
         })
     }
 
-    /// The entries below `to`, in descending order, of the leaf that the highest of them is in; `None`
-    /// if the host knows.
+    /// The entries below `to`, in descending order, of the leaf that the highest of them is in;
+    /// `None` if the host knows.
     pub(crate) fn page_down(&self, to: Bound<&[u8]>, last: Option<&Page>) -> Option<Page> {
         let key = match to {
             Bound::Unbounded => None,

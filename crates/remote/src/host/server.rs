@@ -18,8 +18,8 @@ use crate::{
     socket::{Listener, Stream},
 };
 
-/// How long clients trust a region without a sign of its host. A host that dies is noticed after this
-/// at the latest; one that is stopped for longer has its clients ask.
+/// How long clients trust a region without a sign of its host. A host that dies is noticed after
+/// this at the latest; one that is stopped for longer has its clients ask.
 const LEASE: Duration = Duration::from_secs(1);
 
 /// A host says four times in a lease that it is there, so that one late beat does no harm.
@@ -54,7 +54,8 @@ impl HostBuilder {
     /// # Errors
     ///
     /// [`Error::Io`] if another host listens there, or the system refuses the socket or the memory;
-    /// [`Error::Unsupported`] where there is no memory that can be sealed (other systems than Linux).
+    /// [`Error::Unsupported`] where there is no memory that can be sealed (other systems than
+    /// Linux).
     pub fn start(self) -> Result<Host> {
         let listener = Listener::bind(&self.path)?;
         let mut shares = BTreeMap::new();
@@ -132,8 +133,8 @@ impl Host {
         &self.path
     }
 
-    /// What a shared keyspace holds; `None` if there is none of that name. Waits for a write that is
-    /// under way.
+    /// What a shared keyspace holds; `None` if there is none of that name. Waits for a write that
+    /// is under way.
     #[must_use]
     pub fn stats(&self, name: &str) -> Option<ShareStats> {
         self.inner.shares.get(name).map(|share| share.stats())

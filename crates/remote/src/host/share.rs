@@ -40,8 +40,8 @@ impl Default for ShareOptions {
 }
 
 impl ShareOptions {
-    /// The most memory that the leaves may take, in bytes: rounded up to 2 MiB, at most 1 TiB. Memory
-    /// is taken as it is needed. A write beyond it is refused.
+    /// The most memory that the leaves may take, in bytes: rounded up to 2 MiB, at most 1 TiB.
+    /// Memory is taken as it is needed. A write beyond it is refused.
     #[must_use]
     pub fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
@@ -149,8 +149,8 @@ impl Share {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a thread panicked while it wrote: a group may be half done, and its leaves
-    /// stay latched.
+    /// [`Error::Invalid`] if a thread panicked while it wrote: a group may be half done, and its
+    /// leaves stay latched.
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, State>> {
         self.state.lock().map_err(|_| Error::invalid("a write of this host's own did not end"))
     }
@@ -174,8 +174,8 @@ impl State {
         })
     }
 
-    /// The pairs of a range, in ascending order or the other: at most `limit`, of `bytes_max` at most,
-    /// or one that is larger; and true if there may be more.
+    /// The pairs of a range, in ascending order or the other: at most `limit`, of `bytes_max` at
+    /// most, or one that is larger; and true if there may be more.
     pub(super) fn scan(
         &self,
         (from, to): (Bound<&[u8]>, Bound<&[u8]>),

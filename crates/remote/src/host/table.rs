@@ -2,8 +2,8 @@
 //!
 //! Changes are made in groups. Every leaf that a group changes stays latched until
 //! [`Table::publish`], so that readers see all of a group or nothing. An entry that finds no room
-//! splits its leaf into a sibling elsewhere, which the leaf links to; when an eighth of a run's leaves
-//! have siblings, or much of it was removed, the run is built anew.
+//! splits its leaf into a sibling elsewhere, which the leaf links to; when an eighth of a run's
+//! leaves have siblings, or much of it was removed, the run is built anew.
 
 use std::collections::HashMap;
 
@@ -200,8 +200,8 @@ impl<S: Space> Table<S> {
         true
     }
 
-    /// The value of a key, also of one that is not published yet: `Some(None)` for a value that is too
-    /// large for a leaf.
+    /// The value of a key, also of one that is not published yet: `Some(None)` for a value that is
+    /// too large for a leaf.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<Vec<u8>>> {
         let leaf = self.leaf(self.locate(key).slot);
         let (_, record) = leaf.find(&leaf.head(), &Needle::new(key))?;
@@ -342,7 +342,8 @@ impl<S: Space> Table<S> {
         Fences::new(of(FIRST, leaf.low_fence()), of(LAST, leaf.high_fence()))
     }
 
-    /// Puts an entry into a leaf that has no room for it: in the place of entry `index`, or before it.
+    /// Puts an entry into a leaf that has no room for it: in the place of entry `index`, or before
+    /// it.
     fn make_room(
         &mut self,
         at: &At,

@@ -65,8 +65,8 @@ pub(crate) const KIND_INLINE: u8 = 0;
 /// Kind of a record whose value is fetched by a call: it is larger than the share publishes.
 pub(crate) const KIND_ASK: u8 = 1;
 
-/// Descriptors of runs in one block of the directory: the low codes of a block are 16 lines, which a
-/// search of 7 steps stays within.
+/// Descriptors of runs in one block of the directory: the low codes of a block are 16 lines, which
+/// a search of 7 steps stays within.
 pub(crate) const BLOCK_RUNS: usize = if IS_MODEL { 2 } else { 128 };
 /// Words of a descriptor: one line.
 pub(crate) const DESCRIPTOR_WORDS: usize = LINE_BYTES / 8;
@@ -108,7 +108,8 @@ pub(crate) mod control {
     pub(crate) const GEOMETRY: usize = 1;
     /// Checksum of the words before it.
     pub(crate) const CHECKSUM: usize = 2;
-    /// First unit of the top (32 bits) and number of its units. On a line that changes with it alone.
+    /// First unit of the top (32 bits) and number of its units. On a line that changes with it
+    /// alone.
     pub(crate) const TOP: usize = 8;
     /// Sequence number of the last write that can be read.
     pub(crate) const APPLIED: usize = 16;

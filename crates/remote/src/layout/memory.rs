@@ -12,8 +12,8 @@ pub(crate) trait Memory {
     /// Number of words.
     fn words(&self) -> usize;
 
-    /// The byte string at `offset`, a multiple of 8, of `len` bytes; `None` if it reaches out of the
-    /// memory or begins within a word.
+    /// The byte string at `offset`, a multiple of 8, of `len` bytes; `None` if it reaches out of
+    /// the memory or begins within a word.
     #[inline]
     fn bytes(&self, offset: usize, len: usize) -> Option<Bytes<'_, Self>> {
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.words() * 8);
@@ -108,7 +108,8 @@ impl<M: Memory + ?Sized> Bytes<'_, M> {
             left -= 8;
         }
         let mine = self.memory.load(self.word + chunks.len()).to_le_bytes();
-        // What is longer than eight bytes more differs from `rest` in its first eight or follows it.
+        // What is longer than eight bytes more differs from `rest` in its first eight or follows
+        // it.
         mine[..left.min(8)].cmp(rest)
     }
 }

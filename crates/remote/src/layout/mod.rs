@@ -28,8 +28,8 @@ pub(crate) struct Geometry {
 
 impl Geometry {
     /// Leaves of `leaf_bytes` (a power of two from 512 to 4,096) with room for `room` entries each
-    /// (a multiple of 8 from 8 to 248), whose fingerprints and offsets leave at least half of a leaf
-    /// to records.
+    /// (a multiple of 8 from 8 to 248), whose fingerprints and offsets leave at least half of a
+    /// leaf to records.
     pub(crate) fn new(leaf_bytes: u32, room: u32) -> Result<Self> {
         let is_size =
             leaf_bytes.is_power_of_two() && (LEAF_BYTES_MIN..=LEAF_BYTES_MAX).contains(&leaf_bytes);
@@ -92,8 +92,8 @@ impl Geometry {
         self.leaf_bytes() - self.rest()
     }
 
-    /// The longest key, and the longest fence, that leaves may hold: two fences and a prefix of that
-    /// length leave half of a leaf to records.
+    /// The longest key, and the longest fence, that leaves may hold: two fences and a prefix of
+    /// that length leave half of a leaf to records.
     pub(crate) fn key_bytes_max(self) -> usize {
         // A prefix has one byte for its length.
         (self.rest_bytes() / 8 / 8 * 8).min(u8::MAX as usize)

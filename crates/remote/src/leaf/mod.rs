@@ -180,7 +180,8 @@ impl<'m, M: Memory + ?Sized> Leaf<'m, M> {
         self.memory.bytes(usize::from(fences as u16), usize::from((fences >> 16) as u16))
     }
 
-    /// Where `key` belongs. `None` for a leaf that answers for nothing, or whose fences are damaged.
+    /// Where `key` belongs. `None` for a leaf that answers for nothing, or whose fences are
+    /// damaged.
     #[inline]
     pub(crate) fn side(&self, head: &Head, key: &[u8]) -> Option<Side> {
         if head.flags & LIVE == 0 {
@@ -264,8 +265,8 @@ impl<'m, M: Memory + ?Sized> Leaf<'m, M> {
         self.record_at(self.offset(index))
     }
 
-    /// The place of the record that is likely to have the needle's key, which need not be between the
-    /// fences: a byte offset, not checked.
+    /// The place of the record that is likely to have the needle's key, which need not be between
+    /// the fences: a byte offset, not checked.
     #[inline]
     pub(crate) fn likely_offset(&self, needle: &Needle<'_>) -> Option<usize> {
         let count = self.head().count;

@@ -77,9 +77,9 @@ impl<'m> LeafWriter<'m> {
         self.store(head::STATE, self.state().wrapping_add(1 << INCARNATION_SHIFT));
     }
 
-    /// Ends the leaf, which is latched: it answers for no key any more. Its bytes are zeroed, so that
-    /// what was removed cannot be read; the slot keeps its state for ever, so that a late reader
-    /// notices what becomes of it.
+    /// Ends the leaf, which is latched: it answers for no key any more. Its bytes are zeroed, so
+    /// that what was removed cannot be read; the slot keeps its state for ever, so that a late
+    /// reader notices what becomes of it.
     pub(crate) fn retire(&self) {
         for index in 1..self.words.len() {
             self.store(index, 0);
@@ -96,8 +96,8 @@ impl<'m> LeafWriter<'m> {
         self.store(head::COUNT, self.words.load(head::COUNT) & 0xff | seq << 8);
     }
 
-    /// Makes `entry` number `index` of the leaf, which is latched; returns false and changes nothing
-    /// if there is no room.
+    /// Makes `entry` number `index` of the leaf, which is latched; returns false and changes
+    /// nothing if there is no room.
     pub(crate) fn insert(&self, index: usize, entry: &Entry) -> bool {
         let head = self.leaf().head();
         if head.count == self.geometry.room() {
@@ -111,8 +111,8 @@ impl<'m> LeafWriter<'m> {
         true
     }
 
-    /// Replaces entry `index` of the leaf, which is latched, by one of the same key; returns false and
-    /// changes nothing if there is no room.
+    /// Replaces entry `index` of the leaf, which is latched, by one of the same key; returns false
+    /// and changes nothing if there is no room.
     pub(crate) fn update(&self, index: usize, entry: &Entry) -> bool {
         let old = self.offset(index);
         let Some(offset) = self.append(entry) else { return false };

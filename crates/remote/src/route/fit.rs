@@ -1,10 +1,10 @@
 //! Cutting sorted entries into runs and runs into leaves.
 //!
 //! A run takes entries for as long as one line describes them: the height of the line at a key's
-//! code, in leaves, stays within a quarter of a leaf of the bytes that the entries before it take. A
-//! leaf gets the entries between two steps of the line, which is between a half and one and a half of
-//! what leaves get on average. Where a leaf would overflow all the same (codes that tie, large
-//! records), the run ends before it, and the next one strips a longer prefix.
+//! code, in leaves, stays within a quarter of a leaf of the bytes that the entries before it take.
+//! A leaf gets the entries between two steps of the line, which is between a half and one and a
+//! half of what leaves get on average. Where a leaf would overflow all the same (codes that tie,
+//! large records), the run ends before it, and the next one strips a longer prefix.
 
 use rhumb_model::{Fitter, Line, code::code_at, code::common_prefix_len};
 
@@ -126,8 +126,8 @@ fn fit(entries: &[Entry], prefix_len: usize, space: &Space) -> (Line, usize) {
     (line, fitted)
 }
 
-/// The bytes that codes leave out: none, if eight bytes tell the first keys apart; otherwise as many
-/// as have to be, and as all of them share.
+/// The bytes that codes leave out: none, if eight bytes tell the first keys apart; otherwise as
+/// many as have to be, and as all of them share.
 fn prefix_len(entries: &[Entry], geometry: Geometry) -> usize {
     let sample = &entries[..entries.len().min(SAMPLE)];
     let needed = sample

@@ -283,8 +283,8 @@ impl Core {
 
     /// Refuses a process that was forked from the one that opened the database. The threads that
     /// flush are not here and the log is the parent's; a lock of the cache, of an arena or of the
-    /// open files may be held for good by a thread that is not here, so reads are refused too. To be
-    /// asked before any lock is taken.
+    /// open files may be held for good by a thread that is not here, so reads are refused too. To
+    /// be asked before any lock is taken.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.process.is_here() { Ok(()) } else { Err(self.forked()) }

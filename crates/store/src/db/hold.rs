@@ -1,9 +1,9 @@
 //! Locks that notice when the thread that holds them panics.
 //!
 //! The engine's locks do not poison, and what the write lock and the catalog protect spans memory
-//! and disk: a thread that unwinds in the middle may leave a record in the log that is in no memtable,
-//! or an edit in the manifest that the levels do not have. Nothing may build on that, so such a
-//! panic stops all writes, flushes' and compactions' edits included, until the database is
+//! and disk: a thread that unwinds in the middle may leave a record in the log that is in no
+//! memtable, or an edit in the manifest that the levels do not have. Nothing may build on that, so
+//! such a panic stops all writes, flushes' and compactions' edits included, until the database is
 //! reopened. The log and the manifest are then read as after a crash at that point.
 //!
 //! Reads go on. A get may find operations of the group whose commit panicked, which was
