@@ -27,6 +27,8 @@ const ATTEMPT_EVERY: Duration = Duration::from_millis(20);
 
 /// A client of one host. Cloning gives another handle of the same connection, which any number of
 /// threads may use; calls go one after the other, and reads that need no call do not wait for them.
+/// A child that is forked from the process may use it too, if no other thread was calling then: it
+/// connects anew.
 ///
 /// ```no_run
 /// # fn main() -> rhumb_remote::Result<()> {
@@ -56,6 +58,8 @@ pub(super) struct Inner {
 #[derive(Debug, Default)]
 struct Link {
     stream: Option<Stream>,
+    /// The process that connected.
+    process: u32,
     /// The keyspaces that were opened in this connection, by their numbers.
     opened: Vec<Opened>,
     next_id: u32,
@@ -154,6 +158,10 @@ impl Inner {
         repeats: bool,
         act: impl Fn(&mut Link) -> Result<T>,
     ) -> Result<T> {
+        if link.process != std::process::id() {
+            // A forked child speaks over a connection of its own.
+            link.lose();
+        }
         self.restore(link)?;
         match act(link) {
             Err(error) if repeats && is_broken(&error) => {
@@ -180,7 +188,7 @@ impl Inner {
     fn connect(&self, link: &mut Link) -> Result<()> {
         let stream = Stream::connect(&self.path)?;
         stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
-        *link = Link { stream: Some(stream), ..Link::default() };
+        *link = Link { stream: Some(stream), process: std::process::id(), ..Link::default() };
         let result = link.greet();
         if result.is_err() {
             link.lose();

@@ -67,7 +67,8 @@ impl HostBuilder {
         let listener = Arc::new(listener);
         let (host, socket) = (Arc::clone(&inner), Arc::clone(&listener));
         let accepts = spawn("rhumb-accept", move || host.accept(&socket))?;
-        let mut host = Host { inner, listener, threads: vec![accepts], path: self.path };
+        let process = std::process::id();
+        let mut host = Host { inner, listener, threads: vec![accepts], path: self.path, process };
         let inner = Arc::clone(&host.inner);
         // If there is no such thread, dropping `host` ends the other.
         host.threads.push(spawn("rhumb-lease", move || inner.keep_lease())?);
@@ -83,7 +84,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 /// Shares keyspaces with other processes of the machine.
 ///
 /// Clients map the memory of a keyspace and read it themselves; they ask the host for writes, and
-/// for what they cannot read. Dropping a host ends all connections.
+/// for what they cannot read. Dropping a host ends all connections. In a child that is forked from
+/// its process, dropping it does nothing; the process goes on to be the host.
 ///
 /// ```no_run
 /// # fn main() -> rhumb_remote::Result<()> {
@@ -102,6 +104,8 @@ pub struct Host {
     listener: Arc<Listener>,
     threads: Vec<JoinHandle<()>>,
     path: PathBuf,
+    /// The process that started it.
+    process: u32,
 }
 
 /// What a host's threads share.
@@ -149,6 +153,14 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        if std::process::id() != self.process {
+            // In a forked child nothing of it may be ended: its threads are not here, and its
+            // socket and its connections are the parent's.
+            std::mem::forget(Arc::clone(&self.inner));
+            std::mem::forget(Arc::clone(&self.listener));
+            std::mem::forget(std::mem::take(&mut self.threads));
+            return;
+        }
         // Clients stop reading before the writes that others may then make elsewhere.
         self.inner.beat(0);
         let streams: Vec<Arc<Stream>> = {
