@@ -4,14 +4,15 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use proptest::prelude::*;
 
-use super::{Table, heap::HeapSpace};
+use super::{Space, Table, heap::HeapSpace};
 use crate::{
     client::{Outcome, Reader},
     layout::{
         Geometry, Memory, control,
-        format::{LATCHED, LIVE, head},
+        format::{LATCHED, LIVE, NO_SLOT, head},
     },
     leaf::Entry,
+    primitive::AtomicU64,
 };
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -24,6 +25,26 @@ fn table(geometry: Geometry, map: &Map) -> Table<HeapSpace> {
 
 fn reader(table: &Table<HeapSpace>) -> Reader<'_> {
     Reader::new(table.control_space().all(), table.leaf_space().all()).unwrap()
+}
+
+/// The leaves that answer for keys, with their slots.
+fn live(table: &Table<HeapSpace>) -> impl Iterator<Item = (u32, &[AtomicU64])> {
+    let leaves = table.leaf_space().words().chunks(table.geometry().leaf_words());
+    (0..).zip(leaves).filter(|(_, leaf)| (leaf.load(head::SHAPE) >> 24) as u8 & LIVE != 0)
+}
+
+/// Checks that the leaves are a list that is linked both ways.
+fn check_links(table: &Table<HeapSpace>) {
+    let links: BTreeMap<u32, u64> =
+        live(table).map(|(slot, leaf)| (slot, leaf.load(head::LINKS))).collect();
+    assert_eq!(links.len() as u64, table.leaf_count());
+    let first = links.iter().find(|(_, links)| (**links >> 32) as u32 == NO_SLOT);
+    let (mut slot, mut previous, mut count) = (*first.unwrap().0, NO_SLOT, 0);
+    while slot != NO_SLOT {
+        assert_eq!((links[&slot] >> 32) as u32, previous, "the link back of {slot}");
+        (previous, slot, count) = (slot, links[&slot] as u32, count + 1);
+    }
+    assert_eq!(count, links.len());
 }
 
 /// A value as readers see it: none of those that the host has.
@@ -153,6 +174,7 @@ proptest! {
             }
         });
         prop_assert_eq!(indexes.next(), None);
+        check_links(&table);
         check_scans(&table, &map, Bound::Unbounded);
         for key in &probes {
             check_scans(&table, &map, Bound::Included(key));
@@ -171,20 +193,14 @@ fn a_group_is_seen_when_it_is_published() {
     assert_eq!(get(&table, b"a"), Outcome::Busy);
     table.publish(1);
     assert_eq!(get(&table, b"a"), Outcome::Found);
-    // Enough for several runs: all of them stay latched.
+    // Enough for several runs: all of them stay latched, also leaves that no reader is sent to yet.
     for i in 0..3_000u32 {
         table.set(&i.to_be_bytes(), b"value", 2).unwrap();
+        assert!(live(&table).all(|(_, leaf)| leaf.load(head::STATE) & LATCHED != 0));
     }
     for i in 0..3_000u32 {
         assert_eq!(get(&table, &i.to_be_bytes()), Outcome::Busy);
     }
-    // Also those that no reader is sent to yet, but may have heard of before.
-    let words = table.leaf_space().all();
-    let of_leaf = |leaf: &[_], word| <[_] as Memory>::load(leaf, word);
-    let leaves = words.chunks(geometry.leaf_words());
-    let live = leaves.filter(|leaf| (of_leaf(leaf, head::SHAPE) >> 24) as u8 & LIVE != 0);
-    assert_eq!(live.clone().count() as u64, table.leaf_count());
-    assert!(live.clone().all(|leaf| of_leaf(leaf, head::STATE) & LATCHED != 0));
     table.publish(2);
     for i in 0..3_000u32 {
         assert_eq!(get(&table, &i.to_be_bytes()), Outcome::Found);

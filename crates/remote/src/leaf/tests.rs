@@ -243,3 +243,22 @@ fn links_and_numbers() {
     assert_eq!((leaf.next(), leaf.previous(), leaf.seq()), (5, 6, 1 << 55));
     assert_eq!(leaf.head().count, 0);
 }
+
+#[test]
+fn what_is_replaced_or_removed_leaves_no_bytes() {
+    let geometry = geometry();
+    let slot = slot(geometry);
+    let writer = LeafWriter::new(&slot, geometry);
+    writer.begin(&LeafImage::new(geometry, &fences(None, None), 0));
+    writer.unlatch();
+    let set = |value: &[u8]| Change::Set(b"key".to_vec(), value.to_vec());
+    let holds = |byte: u8| {
+        let words = slot.iter().skip(geometry.rest() / 8);
+        words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).any(|b| b == byte)
+    };
+    assert!(apply(&writer, geometry, &set(&[0xa5; 20])) && holds(0xa5));
+    assert!(apply(&writer, geometry, &set(&[0x5a; 9])));
+    assert!(holds(0x5a) && !holds(0xa5));
+    assert!(apply(&writer, geometry, &Change::Remove(b"key".to_vec())));
+    assert!(!holds(0x5a) && !holds(b'k'));
+}
