@@ -1,6 +1,9 @@
 //! Ranges from both ends, a leaf at a time.
 
-use std::{collections::VecDeque, ops::Bound};
+use std::{
+    collections::VecDeque,
+    ops::{Bound, RangeBounds},
+};
 
 use super::{Page, keyspace::Keyspace};
 use crate::error::{Error, Result};
@@ -159,17 +162,7 @@ fn advances(at: Bound<&[u8]>, next: &[u8], reverse: bool) -> bool {
 }
 
 fn is_inside(key: &[u8], from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
-    let is_above = match from {
-        Bound::Unbounded => true,
-        Bound::Included(from) => key >= &from[..],
-        Bound::Excluded(from) => key > &from[..],
-    };
-    let is_below = match to {
-        Bound::Unbounded => true,
-        Bound::Included(to) => key <= &to[..],
-        Bound::Excluded(to) => key < &to[..],
-    };
-    is_above && is_below
+    (as_slice(from), as_slice(to)).contains(key)
 }
 
 #[cfg(test)]

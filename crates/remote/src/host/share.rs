@@ -4,7 +4,7 @@
 
 use std::{
     collections::BTreeMap,
-    ops::Bound,
+    ops::{Bound, RangeBounds},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -195,8 +195,7 @@ impl State {
             };
             let mut found = found.ok_or_else(|| Error::invalid("a leaf of this host's own"))?;
             for (key, value) in found.pairs.drain(..) {
-                let is_inside = if reverse { is_above(&key, from) } else { is_below(&key, to) };
-                if !is_inside {
+                if !(from, to).contains(&key[..]) {
                     return Ok((pairs, false));
                 }
                 let value = value.or_else(|| self.large.get(&key).cloned()).unwrap_or_default();
@@ -259,22 +258,6 @@ impl State {
             }
         }
         Ok(())
-    }
-}
-
-fn is_below(key: &[u8], to: Bound<&[u8]>) -> bool {
-    match to {
-        Bound::Unbounded => true,
-        Bound::Included(to) => key <= to,
-        Bound::Excluded(to) => key < to,
-    }
-}
-
-fn is_above(key: &[u8], from: Bound<&[u8]>) -> bool {
-    match from {
-        Bound::Unbounded => true,
-        Bound::Included(from) => key >= from,
-        Bound::Excluded(from) => key > from,
     }
 }
 
