@@ -8,6 +8,7 @@
 //! | module | for | must never |
 //! | --- | --- | --- |
 //! | `primitive` | the one door to atomics and threads | be gone around |
+//! | `clock` `prefetch` | the clock of leases; a hint to the processor | |
 //! | [`error`] | what can go wrong | |
 //! | `layout` | the bytes of a region, as `docs/wire.md` says them | hold a pointer |
 //! | `message` | requests and replies, as bytes | panic or over-allocate for any bytes |

@@ -101,17 +101,19 @@ impl<'r> Reader<'r> {
     ) {
         let mut value = Vec::new();
         for (chunk, some) in keys.chunks(AHEAD).enumerate() {
-            let mut slots = [NO_SLOT; AHEAD];
-            for (slot, key) in slots.iter_mut().zip(some) {
-                *slot = self.route(key.as_ref()).unwrap_or(NO_SLOT);
+            let mut ahead = [(NO_SLOT, Needle::new(&[])); AHEAD];
+            let ahead = &mut ahead[..some.len()];
+            for ((slot, needle), key) in ahead.iter_mut().zip(some) {
+                *needle = Needle::new(key.as_ref());
+                *slot = self.route(needle.key).unwrap_or(NO_SLOT);
                 self.prefetch_head(*slot);
             }
-            for (slot, key) in slots.iter().zip(some) {
-                self.prefetch_record(*slot, &Needle::new(key.as_ref()));
+            for (slot, needle) in &*ahead {
+                self.prefetch_record(*slot, needle);
             }
-            for (at, (slot, key)) in slots.into_iter().zip(some).enumerate() {
+            for (at, (slot, needle)) in ahead.iter().enumerate() {
                 value.clear();
-                let outcome = self.get_from(slot, key.as_ref(), &mut value);
+                let outcome = self.get_from(*slot, needle, &mut value);
                 each(chunk * AHEAD + at, outcome, &value);
             }
         }
@@ -147,23 +149,22 @@ impl<'r> Reader<'r> {
     pub(crate) fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Outcome {
         let Some(slot) = self.route(key) else { return Outcome::Busy };
         self.prefetch_head(slot);
-        self.get_from(slot, key, out)
+        self.get_from(slot, &Needle::new(key), out)
     }
 
     /// [`Reader::get`] from a leaf that should hold the key.
     #[inline]
-    fn get_from(&self, slot: u32, key: &[u8], out: &mut Vec<u8>) -> Outcome {
-        let needle = Needle::new(key);
+    fn get_from(&self, slot: u32, needle: &Needle<'_>, out: &mut Vec<u8>) -> Outcome {
         let begin = out.len();
         let mut predicted = Some(slot);
         for _ in 0..ROUTES_MAX {
-            let Some(mut slot) = predicted.take().or_else(|| self.route(key)) else {
+            let Some(mut slot) = predicted.take().or_else(|| self.route(needle.key)) else {
                 return Outcome::Busy;
             };
             for _ in 0..=HOPS_MAX {
                 let answer = self.look(slot, |leaf| {
                     out.truncate(begin);
-                    answer(leaf, &needle, out)
+                    answer(leaf, needle, out)
                 });
                 match answer {
                     Some(Answer::Is(outcome)) => return outcome,
