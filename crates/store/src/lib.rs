@@ -57,7 +57,8 @@ pub(crate) mod version;
 
 #[cfg(not(any(alone, loom, shuttle)))]
 pub use db::{
-    Batch, Database, Keyspace, KeyspaceStats, LevelStats, PartitionInfo, Snapshot, Stats, Submitted,
+    Batch, Change, Database, Followed, Keyspace, KeyspaceStats, LevelStats, PartitionInfo,
+    Snapshot, Stats, Submitted, Tap,
 };
 #[cfg(not(any(alone, loom, shuttle)))]
 pub use error::{Corruption, Error, Result};

@@ -183,6 +183,7 @@ impl Core {
         }));
         edits.push(Edit::LastSeq { seq });
         catalog.commit(self, edits)?;
+        state.taps.reset(inner);
         self.snapshots.while_none_begins(|| {
             for tree in &trees {
                 self.mem.get().active.forget_dead(tree.id, seq);

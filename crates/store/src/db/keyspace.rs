@@ -141,7 +141,7 @@ impl Keyspace {
     }
 
     /// The sub-tree that a write of `key` goes to.
-    fn tree_to_write(&self, key: &[u8]) -> Result<TreeId> {
+    pub(super) fn tree_to_write(&self, key: &[u8]) -> Result<TreeId> {
         self.inner.check_live()?;
         match self.inner.tree_of(key) {
             Some(tree) => Ok(tree),

@@ -154,6 +154,7 @@ impl Core {
         let gone = old.with_partitions();
         self.keep_for_snapshots(inner, &old, at);
         inner.tree.store(new);
+        state.taps.reset(inner);
         self.end_drop(state, catalog, &gone, at);
         drop((old, gone));
         self.reclaim_soon();

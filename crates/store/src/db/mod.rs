@@ -22,6 +22,8 @@ mod sample;
 mod scan;
 mod snapshot;
 mod stats;
+mod swap;
+mod tap;
 mod training;
 mod write;
 
@@ -39,6 +41,7 @@ pub use keyspace::Keyspace;
 pub use partition::PartitionInfo;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
+pub use tap::{Change, Followed, Tap};
 
 use self::core::Core;
 use crate::{

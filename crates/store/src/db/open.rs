@@ -29,6 +29,7 @@ use super::{
     keyspace::KeyspaceInner,
     memory::Memory,
     snapshot::Snapshots,
+    tap::Taps,
     write::{WriteState, insert_record},
 };
 use crate::{
@@ -216,6 +217,7 @@ fn assemble(parts: Parts) -> Arc<Core> {
         sealed_logs: Vec::new(),
         next_seq: last_seq + 1,
         records: parts.records,
+        taps: Taps::default(),
     };
     let core = Arc::new(Core {
         mem: Published::new(Arc::new(view), &limbo),

@@ -103,6 +103,7 @@ impl Core {
         if let Some(partitions) = &root.partitions {
             partitions.store(Arc::clone(&map));
         }
+        state.taps.add_trees(root.id, &new);
         Ok(map)
     }
 
@@ -161,6 +162,7 @@ impl Core {
         state.next_seq += 1;
         self.keep_for_snapshots(inner, &root, at);
         partitions.store(map);
+        state.taps.reset(inner);
         self.end_drop(state, catalog, &gone, at);
         let count = gone.len();
         drop((before, gone));

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::core::{Core, MemView};
+use super::{
+    core::{Core, MemView},
+    tap::Taps,
+};
 use crate::{
     error::{Error, Result},
     log::{
@@ -41,6 +44,8 @@ pub(crate) struct WriteState {
     pub(crate) next_seq: SeqNo,
     /// Where the memtables' records are laid.
     pub(crate) records: Records,
+    /// Those that follow what is written.
+    pub(crate) taps: Taps,
 }
 
 /// A batch on its way through the queue.
@@ -51,6 +56,14 @@ pub(crate) struct Pending {
     operations: u32,
     durability: PersistMode,
     result: Mutex<Option<Result<()>>>,
+}
+
+impl Pending {
+    pub(super) fn new(record: Encoded, operations: u32, durability: PersistMode) -> Self {
+        let bytes = record.bytes().len();
+        let (record, result) = (Mutex::new(Some(record)), Mutex::new(None));
+        Self { record, bytes, operations, durability, result }
+    }
 }
 
 impl Core {
@@ -81,13 +94,8 @@ impl Core {
         let bytes = record.bytes().len();
         let refused = self.check_writable().err();
         let is_queued = refused.is_none();
-        let pending = Arc::new(Pending {
-            record: Mutex::new(Some(record)),
-            bytes,
-            operations,
-            durability,
-            result: Mutex::new(refused.map(Err)),
-        });
+        let pending = Arc::new(Pending::new(record, operations, durability));
+        *pending.result.lock() = refused.map(Err);
         if is_queued {
             self.delay_writer(bytes);
             self.queue.lock().push(Arc::clone(&pending));
@@ -127,7 +135,7 @@ impl Core {
     }
 
     /// Commits everything queued, in groups.
-    fn commit_queued(&self, state: &mut WriteState) {
+    pub(super) fn commit_queued(&self, state: &mut WriteState) {
         let taken = Taken { core: self, queued: std::mem::take(&mut *self.queue.lock()) };
         self.counters.note_writers(taken.queued.len());
         let mut rest = &taken.queued[..];
@@ -151,7 +159,11 @@ impl Core {
         }
     }
 
-    fn commit_group(&self, state: &mut WriteState, group: &[Arc<Pending>]) -> Result<()> {
+    pub(super) fn commit_group(
+        &self,
+        state: &mut WriteState,
+        group: &[Arc<Pending>],
+    ) -> Result<()> {
         self.check_running()?;
         self.make_room(state)?;
         let first_seq = state.next_seq;
@@ -173,6 +185,7 @@ impl Core {
         for (mut encoded, pending) in records.into_iter().zip(group) {
             let record = state.records.take(&mut encoded);
             next = insert_record(&memtable, &record, next);
+            state.taps.apply(&record);
             // The one that allocated the bytes frees them.
             *pending.record.lock() = Some(encoded);
         }
@@ -183,6 +196,7 @@ impl Core {
         }
         self.counters.written_entries.fetch_add(seq - first_seq, Ordering::Relaxed);
         self.visible.store(seq - 1, Ordering::Release);
+        state.taps.publish(seq - 1);
         Ok(())
     }
 
@@ -351,7 +365,7 @@ impl Core {
     }
 
     /// Slows a writer down while compactions are behind, in proportion to what it writes.
-    fn delay_writer(&self, bytes: usize) {
+    pub(super) fn delay_writer(&self, bytes: usize) {
         let ns_per_kib = self.work.delay_ns_per_kib(self.memory_pressure());
         if ns_per_kib == 0 {
             return;

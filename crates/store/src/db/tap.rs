@@ -1,0 +1,225 @@
+//! Following the writes of a keyspace as they are committed.
+//!
+//! A tap is called under the write lock, so it sees every change once and in order. What it does
+//! there, every writer waits for.
+
+use std::{collections::HashSet, fmt};
+
+use super::{
+    Handle,
+    core::Tree,
+    keyspace::{Keyspace, KeyspaceInner},
+    snapshot::Snapshot,
+};
+use crate::{
+    error::Result,
+    log::batch::{Batch, BatchOp, RangeEnd},
+    sync::{primitive::Arc, record::Record},
+    types::{Kind, SeqNo, TreeId},
+};
+
+/// One change of a keyspace, as a [`Tap`] is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change<'a> {
+    /// The key has the value from here on.
+    Insert {
+        /// The key.
+        key: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+    },
+    /// The key is not there from here on. It may not have been there before.
+    Remove {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// No key of a range is there from here on.
+    RemoveRange {
+        /// The first key of the range.
+        from: &'a [u8],
+        /// The first key after the range; none if it has no end.
+        to: Option<&'a [u8]>,
+    },
+}
+
+/// Follows a keyspace. [`Keyspace::follow`] registers one.
+///
+/// All calls come from the thread that commits, under the lock of all writers: they must be short,
+/// and must not call the database. A panic in one stops all writes, as any panic of a commit does.
+pub trait Tap: Send + Sync {
+    /// A change that is in the log, as durably as its writer asked for, and that no reader of the
+    /// database sees yet.
+    fn apply(&self, change: Change<'_>);
+
+    /// Readers of the database see every change so far, of which `seq` is the number of the last.
+    /// Their writers are told afterwards.
+    fn publish(&self, seq: u64);
+
+    /// What the keyspace holds is about to change in another way than by [`Tap::apply`]: it was
+    /// cleared or dropped, lost a partition, or took an ingestion. What was followed so far is worth
+    /// nothing; [`Followed::snapshot`] has what there is then.
+    fn reset(&self);
+}
+
+/// A tap that is registered; dropping it ends that.
+#[must_use = "a tap is told of changes for as long as this is kept"]
+pub struct Followed {
+    handle: Arc<Handle>,
+    id: u64,
+}
+
+impl Followed {
+    /// The database with every change that the tap was told of by now, and with none that it will
+    /// be told of. Not to be called by a tap.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.handle.core.check_process()?;
+        let _state = self.handle.core.lock_write();
+        Ok(Snapshot::new(Arc::clone(&self.handle)))
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        let core = &self.handle.core;
+        // The parent's lock may be held for good in a forked child.
+        if core.process.is_here() {
+            core.lock_write().taps.all.retain(|tap| tap.id != self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Followed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Followed").finish_non_exhaustive()
+    }
+}
+
+impl Keyspace {
+    /// Has `tap` follow every write of this keyspace from here on. [`Followed::snapshot`] has what
+    /// there was before. Writers wait for a tap; those of other keyspaces do so only while a group
+    /// of writes has some of both.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped),
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly), [`Error::Forked`](crate::Error::Forked).
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = rhumb::Database::builder(dir.path().join("db")).open()?;
+    /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+    /// use rhumb::{Change, Tap};
+    ///
+    /// #[derive(Default)]
+    /// struct Inserts(AtomicU64);
+    ///
+    /// impl Tap for Inserts {
+    ///     fn apply(&self, change: Change<'_>) {
+    ///         if let Change::Insert { .. } = change {
+    ///             self.0.fetch_add(1, Ordering::Relaxed);
+    ///         }
+    ///     }
+    ///     fn publish(&self, _seq: u64) {}
+    ///     fn reset(&self) {}
+    /// }
+    ///
+    /// let users = db.keyspace("users", rhumb::KeyspaceOptions::default())?;
+    /// let inserts = Arc::new(Inserts::default());
+    /// let followed = users.follow(inserts.clone())?;
+    /// users.insert("ada", "1815")?;
+    /// drop(followed);
+    /// users.insert("grace", "1906")?;
+    /// assert_eq!(inserts.0.load(Ordering::Relaxed), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn follow(&self, tap: std::sync::Arc<dyn Tap>) -> Result<Followed> {
+        self.core().check_writable()?;
+        let mut state = self.core().lock_write();
+        self.inner.check_live()?;
+        let id = state.taps.next_id;
+        state.taps.next_id += 1;
+        let inner = Arc::clone(&self.inner);
+        let trees = trees_of(&inner.tree.get());
+        state.taps.all.push(Registered { id, inner, trees, tap });
+        drop(state);
+        Ok(Followed { handle: Arc::clone(&self.handle), id })
+    }
+}
+
+/// The taps of a database.
+#[derive(Default)]
+pub(crate) struct Taps {
+    all: Vec<Registered>,
+    next_id: u64,
+}
+
+struct Registered {
+    id: u64,
+    inner: Arc<KeyspaceInner>,
+    /// The sub-trees whose writes are the keyspace's.
+    trees: HashSet<TreeId>,
+    tap: std::sync::Arc<dyn Tap>,
+}
+
+impl Taps {
+    /// Tells of the operations of a record.
+    #[inline]
+    pub(crate) fn apply(&self, record: &Record) {
+        if !self.all.is_empty() {
+            self.apply_all(record);
+        }
+    }
+
+    #[inline(never)]
+    fn apply_all(&self, record: &Record) {
+        for op in Batch::built(record).ops() {
+            for registered in self.all.iter().filter(|tap| tap.trees.contains(&op.tree)) {
+                registered.tap.apply(change_of(&op, record));
+            }
+        }
+    }
+
+    /// Tells that all that was applied can be seen, up to number `seq`.
+    #[inline]
+    pub(crate) fn publish(&self, seq: SeqNo) {
+        self.all.iter().for_each(|registered| registered.tap.publish(seq));
+    }
+
+    /// Tells that a keyspace changes otherwise, and takes note of the sub-trees that it has now.
+    /// Before that can be seen.
+    pub(crate) fn reset(&mut self, inner: &KeyspaceInner) {
+        for registered in self.all.iter_mut().filter(|tap| std::ptr::eq(&*tap.inner, inner)) {
+            registered.tap.reset();
+            registered.trees = trees_of(&inner.tree.get());
+        }
+    }
+
+    /// Takes note of new partitions of the keyspace whose own sub-tree is `root`.
+    pub(crate) fn add_trees(&mut self, root: TreeId, new: &[Arc<Tree>]) {
+        for registered in self.all.iter_mut().filter(|tap| tap.trees.contains(&root)) {
+            registered.trees.extend(new.iter().map(|tree| tree.id));
+        }
+    }
+}
+
+fn trees_of(root: &Arc<Tree>) -> HashSet<TreeId> {
+    root.with_partitions().iter().map(|tree| tree.id).collect()
+}
+
+fn change_of<'r>(op: &BatchOp, record: &'r [u8]) -> Change<'r> {
+    let key = op.key(record);
+    match (op.range, op.kind) {
+        (Some(RangeEnd::Before | RangeEnd::Open), _) => {
+            Change::RemoveRange { from: key, to: op.range_end(record) }
+        }
+        (None, Kind::Tombstone) => Change::Remove { key },
+        (None, Kind::Value | Kind::LargeValue) => Change::Insert { key, value: op.value(record) },
+    }
+}
