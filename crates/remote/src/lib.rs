@@ -16,6 +16,7 @@
 //! | `region` | sealed memory, mapped by a host and by readers | hand out more than atomics |
 //! | `leaf` | one leaf: read by clients, written by the host | trust a length |
 //! | `route` | from a key to the leaf that should hold it | be needed for a right answer |
+//! | `fabric` | pieces of a region, by whatever way it is reached | know of leaves |
 //! | `host` | building, changing and publishing | wait for a client |
 //! | `client` | reading | loop without a bound |
 #![deny(unsafe_code)]
@@ -24,6 +25,8 @@ mod client;
 #[cfg(not(any(loom, shuttle)))]
 mod clock;
 pub mod error;
+#[cfg_attr(not(test), expect(dead_code, unused_imports))]
+mod fabric;
 mod host;
 mod layout;
 mod leaf;

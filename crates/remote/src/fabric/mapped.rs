@@ -1,0 +1,107 @@
+//! A region that is mapped in this process.
+
+use super::{Fabric, Image, Piece, Place};
+use crate::{
+    error::Result,
+    leaf::read,
+    message::Part,
+    primitive::{AtomicU64, IS_MODEL, Ordering, spin_loop},
+};
+
+/// Looks at one piece that changes meanwhile: a change takes tens of nanoseconds, as a look does.
+const LOOKS_MAX: u32 = if IS_MODEL { 2 } else { 16 };
+
+/// Reads the two parts of a region where they lie.
+#[derive(Clone, Copy)]
+pub(crate) struct MappedFabric<'r> {
+    control: &'r [AtomicU64],
+    leaves: &'r [AtomicU64],
+}
+
+impl<'r> MappedFabric<'r> {
+    /// A fabric of what is mapped.
+    pub(crate) fn new(control: &'r [AtomicU64], leaves: &'r [AtomicU64]) -> Self {
+        Self { control, leaves }
+    }
+
+    /// The words from byte `at` on; `None` if they are not all in the part.
+    fn words(&self, part: Part, at: u64, len: u32) -> Option<&'r [AtomicU64]> {
+        let words = match part {
+            Part::Control => self.control,
+            Part::Leaves => self.leaves,
+        };
+        if !at.is_multiple_of(8) || !len.is_multiple_of(8) {
+            return None;
+        }
+        let begin = usize::try_from(at / 8).ok()?;
+        words.get(begin..begin.checked_add(len as usize / 8)?)
+    }
+
+    fn piece(&self, place: &Place, out: &mut Vec<u64>) -> Option<u64> {
+        let words = self.words(place.part, place.at, place.len)?;
+        let guard = self.words(place.part, place.guard, 8)?;
+        let begin = out.len();
+        for _ in 0..LOOKS_MAX {
+            let seen = read(guard, || {
+                let seen = guard[0].load(Ordering::Relaxed);
+                let words = words.iter().map(|word| u64::from_le(word.load(Ordering::Relaxed)));
+                out.extend(words);
+                u64::from_le(seen)
+            });
+            if seen.is_some() {
+                return seen;
+            }
+            out.truncate(begin);
+            spin_loop();
+        }
+        None
+    }
+}
+
+impl Fabric for MappedFabric<'_> {
+    fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
+        image.begin(places);
+        for place in places {
+            let begin = image.words.len();
+            let guard = self.piece(place, &mut image.words);
+            image.pieces.push(Piece { begin, end: image.words.len(), guard });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_come_with_their_guards_in_one_trip() {
+        let words = |values: &[u64]| -> Vec<AtomicU64> {
+            values.iter().map(|value| AtomicU64::new(value.to_le())).collect()
+        };
+        // The second piece's guard says that it is being written.
+        let (control, leaves) = (words(&[4, 10, 11]), words(&[6, 20, 7, 30]));
+        let fabric = MappedFabric::new(&control, &leaves);
+        let place = |part, at, len, guard| Place { part, at, len, guard };
+        let places = [
+            place(Part::Leaves, 8, 8, 0),
+            place(Part::Leaves, 24, 8, 16),
+            place(Part::Control, 8, 16, 0),
+            place(Part::Control, 8, 24, 0),
+            place(Part::Control, 4, 8, 0),
+            place(Part::Control, 8, 8, 24),
+            place(Part::Control, u64::MAX - 7, 8, 0),
+        ];
+        let mut image = Image::default();
+        for trip in 1..3 {
+            fabric.read(&places, &mut image).unwrap();
+            assert_eq!(image.piece(0), Some((&[20][..], 6)));
+            assert_eq!(image.piece(2), Some((&[10, 11][..], 4)));
+            for unread in [1, 3, 4, 5, 6, 7] {
+                assert_eq!(image.piece(unread), None);
+            }
+            let counts = image.counts;
+            assert_eq!((counts.reads, counts.bytes, counts.trips), (7 * trip, 80 * trip, trip));
+        }
+    }
+}
