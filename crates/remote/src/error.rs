@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, fmt, io, sync::Arc};
 
+use crate::message::format::failure;
+
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -50,6 +52,18 @@ impl Error {
         source: impl Into<io::Error>,
     ) -> Self {
         Self::Io { operation: operation.into(), source: Arc::new(source.into()) }
+    }
+
+    /// An error of an [`Authority`](crate::Authority) that will not do what was asked, with a text
+    /// for its client.
+    pub fn refused(text: impl Into<String>) -> Self {
+        Self::Refused { code: failure::REFUSED, text: text.into() }
+    }
+
+    /// An error of an [`Authority`](crate::Authority) that cannot do what was asked, through no
+    /// fault of its client, with a text for it.
+    pub fn failed(text: impl Into<String>) -> Self {
+        Self::Refused { code: failure::INTERNAL, text: text.into() }
     }
 
     /// Reports that what the other side sent or shares is not what it must be.

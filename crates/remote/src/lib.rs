@@ -9,6 +9,7 @@
 //! | --- | --- | --- |
 //! | `primitive` | the one door to atomics and threads | be gone around |
 //! | `clock` `prefetch` | the clock of leases; a hint to the processor | |
+//! | `bounds` | ranges of keys | |
 //! | [`error`] | what can go wrong | |
 //! | `layout` | the bytes of a region, as `docs/wire.md` says them | hold a pointer |
 //! | `message` | requests and replies, as bytes | panic or over-allocate for any bytes |
@@ -21,6 +22,8 @@
 //! | `client` | reading | loop without a bound |
 #![deny(unsafe_code)]
 
+#[cfg(not(any(loom, shuttle)))]
+mod bounds;
 mod client;
 #[cfg(not(any(loom, shuttle)))]
 mod clock;
@@ -45,4 +48,6 @@ mod socket;
 pub use client::{Client, Keyspace, Range};
 pub use error::{Error, Result};
 #[cfg(not(any(loom, shuttle)))]
-pub use host::{Host, HostBuilder, ShareOptions, ShareStats};
+pub use host::{
+    Authority, Change, Host, HostBuilder, Load, Pair, Publisher, Scan, ShareOptions, ShareStats,
+};

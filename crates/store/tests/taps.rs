@@ -119,7 +119,7 @@ fn key(n: u8) -> Vec<u8> {
 }
 
 fn value(len: u16) -> Vec<u8> {
-    vec![len as u8; usize::from(len) * if len % 50 == 0 { 60 } else { 1 }]
+    vec![len as u8; usize::from(len) * if len.is_multiple_of(50) { 60 } else { 1 }]
 }
 
 fn take(db: &Database, keyspace: &Keyspace, other: &Keyspace, step: &Step) -> Result<()> {

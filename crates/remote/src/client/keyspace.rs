@@ -18,6 +18,7 @@ use super::{
     range::{Pair, Range},
 };
 use crate::{
+    bounds::prefix_bounds,
     clock,
     error::{Error, Result},
     layout::{Geometry, control},
@@ -268,17 +269,8 @@ impl Keyspace {
 
     /// The keys that begin with `prefix`, with their values.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        let prefix = prefix.as_ref();
-        let kept = prefix.iter().rposition(|byte| *byte != u8::MAX).map_or(0, |last| last + 1);
-        let mut end = prefix[..kept].to_vec();
-        let to = match end.last_mut() {
-            None => Bound::Unbounded,
-            Some(last) => {
-                *last += 1;
-                Bound::Excluded(end)
-            }
-        };
-        Range::new(self.clone(), Bound::Included(prefix.to_vec()), to)
+        let (from, to) = prefix_bounds(prefix.as_ref());
+        Range::new(self.clone(), from, to)
     }
 
     /// The smallest key with its value.
@@ -364,7 +356,9 @@ impl Keyspace {
     ) -> Option<Page> {
         let mapped = self.inner.mapped();
         let reader = mapped.reader()?;
-        if reverse { reader.page_down(bound, last) } else { reader.page_up(bound, last) }
+        let page =
+            if reverse { reader.page_down(bound, last) } else { reader.page_up(bound, last) };
+        page.filter(|page| !page.has_long_keys)
     }
 
     /// A part of the range, by a call; and true if there is more.

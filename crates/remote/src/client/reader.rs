@@ -7,7 +7,7 @@ use crate::{
     layout::{
         Geometry,
         control::{self, UNIT_WORDS, Units},
-        format::{FIRST, HEAD_WORDS, KIND_INLINE, LAST, NO_SLOT},
+        format::{FIRST, HEAD_WORDS, KIND_INLINE, KIND_LONG_KEYS, LAST, NO_SLOT},
     },
     leaf::{Head, Leaf, Needle, Side, read},
     prefetch::prefetch,
@@ -57,6 +57,8 @@ enum Answer {
 pub(crate) struct Page {
     /// Pairs in the order of the scan; `None` for a value that the host has.
     pub(crate) pairs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// True if one of the keys stands for longer ones, which the host has.
+    pub(crate) has_long_keys: bool,
     /// Where the next page begins: a key that it may have, going up; one that it has not, going
     /// down. `None` at the end of the keyspace.
     pub(crate) next: Option<Vec<u8>>,
@@ -104,7 +106,7 @@ impl<'r> Reader<'r> {
             let mut ahead = [(NO_SLOT, Needle::new(&[])); AHEAD];
             let ahead = &mut ahead[..some.len()];
             for ((slot, needle), key) in ahead.iter_mut().zip(some) {
-                *needle = Needle::new(key.as_ref());
+                *needle = Needle::new(self.geometry.short(key.as_ref()));
                 *slot = self.route(needle.key).unwrap_or(NO_SLOT);
                 self.prefetch_head(*slot);
             }
@@ -147,6 +149,7 @@ impl<'r> Reader<'r> {
     /// Appends the value of `key` to `out`. Without a change at the same time, one look at the
     /// directory and one at a leaf.
     pub(crate) fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Outcome {
+        let key = self.geometry.short(key);
         let Some(slot) = self.route(key) else { return Outcome::Busy };
         self.prefetch_head(slot);
         self.get_from(slot, &Needle::new(key), out)
@@ -184,11 +187,12 @@ impl<'r> Reader<'r> {
     /// The entries at and after `from`, in ascending order, of the leaf that it is in; `None` if
     /// the host knows.
     pub(crate) fn page_up(&self, from: Bound<&[u8]>, last: Option<&Page>) -> Option<Page> {
-        let key = match from {
-            Bound::Unbounded => &[][..],
-            Bound::Included(key) | Bound::Excluded(key) => key,
+        let (key, skips) = match from {
+            Bound::Unbounded => (&[][..], false),
+            Bound::Included(key) => (self.geometry.short(key), false),
+            // What stands for a long key stands for others after it.
+            Bound::Excluded(key) => (self.geometry.short(key), !self.geometry.is_long(key)),
         };
-        let skips = matches!(from, Bound::Excluded(_));
         self.page(last.and_then(|page| page.slot), Some(key), |leaf, head| {
             match leaf.side(head, key)? {
                 Side::Inside => Some(Ok(page_up(leaf, head, key, skips))),
@@ -201,11 +205,11 @@ impl<'r> Reader<'r> {
     /// The entries below `to`, in descending order, of the leaf that the highest of them is in;
     /// `None` if the host knows.
     pub(crate) fn page_down(&self, to: Bound<&[u8]>, last: Option<&Page>) -> Option<Page> {
-        let key = match to {
-            Bound::Unbounded => None,
-            Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        let (key, takes) = match to {
+            Bound::Unbounded => (None, false),
+            Bound::Included(key) => (Some(self.geometry.short(key)), true),
+            Bound::Excluded(key) => (Some(self.geometry.short(key)), self.geometry.is_long(key)),
         };
-        let takes = matches!(to, Bound::Included(_));
         self.page(last.and_then(|page| page.slot), key, |leaf, head| {
             let Some(key) = key else {
                 let is_last = leaf.side(head, &[])? != Side::Right && head.flags & LAST != 0;
@@ -316,13 +320,15 @@ fn answer(leaf: Leaf<'_, [AtomicU64]>, needle: &Needle<'_>, out: &mut Vec<u8>) -
     }
 }
 
-/// The pair of entry `index`.
+/// The pair of entry `index`, where `has_long_keys` becomes true if it stands for long keys.
 fn pair(
     leaf: Leaf<'_, [AtomicU64]>,
     head: &Head,
     index: usize,
+    has_long_keys: &mut bool,
 ) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let record = leaf.record(index)?;
+    *has_long_keys |= record.kind == KIND_LONG_KEYS;
     let mut key = Vec::with_capacity(head.prefix_len + record.key.len());
     leaf.key_into(head, &record, &mut key);
     let value = (record.kind == KIND_INLINE).then(|| {
@@ -334,27 +340,29 @@ fn pair(
 }
 
 fn page_up(leaf: Leaf<'_, [AtomicU64]>, head: &Head, from: &[u8], skips: bool) -> Page {
-    let mut pairs = Vec::with_capacity(head.count);
+    let (mut pairs, mut has_long_keys) = (Vec::with_capacity(head.count), false);
     for index in leaf.lower_bound(head, from)..head.count {
-        pairs.extend(pair(leaf, head, index).filter(|(key, _)| !skips || *key != from));
+        let pair = pair(leaf, head, index, &mut has_long_keys);
+        pairs.extend(pair.filter(|(key, _)| !skips || *key != from));
     }
     let is_last = head.flags & LAST != 0;
     let next = if is_last { None } else { fence(leaf.high_fence()) };
-    Page { pairs, next, slot: (!is_last).then(|| leaf.next()) }
+    Page { pairs, has_long_keys, next, slot: (!is_last).then(|| leaf.next()) }
 }
 
 fn page_down(leaf: Leaf<'_, [AtomicU64]>, head: &Head, to: Option<&[u8]>, takes: bool) -> Page {
     let end = to.map_or(head.count, |to| leaf.lower_bound(head, to));
-    let mut pairs = Vec::with_capacity(end + 1);
+    let (mut pairs, mut has_long_keys) = (Vec::with_capacity(end + 1), false);
     if let (Some(to), true) = (to, takes) {
-        pairs.extend(pair(leaf, head, end).filter(|(key, _)| *key == to));
+        // An entry above `to` that stands for long keys has the host asked needlessly, at worst.
+        pairs.extend(pair(leaf, head, end, &mut has_long_keys).filter(|(key, _)| *key == to));
     }
     for index in (0..end).rev() {
-        pairs.extend(pair(leaf, head, index));
+        pairs.extend(pair(leaf, head, index, &mut has_long_keys));
     }
     let is_first = head.flags & FIRST != 0;
     let next = if is_first { None } else { fence(leaf.low_fence()) };
-    Page { pairs, next, slot: (!is_first).then(|| leaf.previous()) }
+    Page { pairs, has_long_keys, next, slot: (!is_first).then(|| leaf.previous()) }
 }
 
 fn fence(bytes: Option<crate::layout::Bytes<'_, [AtomicU64]>>) -> Option<Vec<u8>> {

@@ -73,6 +73,7 @@ impl Fabric for MappedFabric<'_> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::fabric::MappedFabric;
 
     #[test]
     fn pieces_come_with_their_guards_in_one_trip() {

@@ -95,6 +95,13 @@ impl<S: Space> Directory<S> {
         Ok(())
     }
 
+    /// Removes all runs, to be built anew: readers find what was there until
+    /// [`Directory::publish`].
+    pub(super) fn clear(&mut self) {
+        let old = std::mem::take(&mut self.blocks);
+        old_units(&old).for_each(|units| self.retire(units));
+    }
+
     /// Lets readers find what was appended.
     pub(super) fn publish(&mut self) -> Result<()> {
         for block in &self.blocks {

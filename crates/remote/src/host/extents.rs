@@ -44,6 +44,18 @@ impl Extents {
         self.free.insert(first, count);
     }
 
+    /// Ranges of the numbers below `end` that are not free, by their first number and length.
+    pub(super) fn taken(&self, end: u32) -> Vec<(u32, u32)> {
+        let (mut at, mut taken) = (0, Vec::new());
+        for (&first, &len) in self.free.iter().chain(std::iter::once((&end, &0))) {
+            if first > at {
+                taken.push((at, first - at));
+            }
+            at = first + len;
+        }
+        taken
+    }
+
     /// Numbers that are free.
     pub(super) fn free_count(&self) -> u64 {
         self.free_count
@@ -82,6 +94,9 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(extents.free_count(), free.len() as u64);
+                let taken: u32 = extents.taken(110).iter().map(|(_, count)| count).sum();
+                prop_assert_eq!(taken as usize, 110 - free.len());
+                prop_assert_eq!(extents.taken(110)[0].0, 0);
             }
             taken.into_iter().for_each(|(first, count)| extents.give(first, count));
             prop_assert_eq!(extents.take(100), Some(3));

@@ -3,11 +3,17 @@
 //! One thread at a time writes. Nothing here waits for a reader, and nothing that a reader does is
 //! seen here.
 
+#[cfg(not(any(loom, shuttle)))]
+mod authority;
 mod cut;
 mod directory;
 mod extents;
 #[cfg(test)]
 pub(crate) mod heap;
+#[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle, miri))))]
+mod published;
+#[cfg(not(any(loom, shuttle)))]
+mod publisher;
 #[cfg(not(any(loom, shuttle)))]
 mod server;
 #[cfg(not(any(loom, shuttle)))]
@@ -17,9 +23,15 @@ mod share;
 mod table;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+#[cfg(not(any(loom, shuttle)))]
+mod volatile;
 
 use crate::{error::Result, primitive::AtomicU64};
 
+#[cfg(not(any(loom, shuttle)))]
+pub use authority::{Authority, Change, Pair, Scan};
+#[cfg(not(any(loom, shuttle)))]
+pub use publisher::{Load, Publisher};
 #[cfg(not(any(loom, shuttle)))]
 pub use server::{Host, HostBuilder};
 #[cfg(not(any(loom, shuttle)))]

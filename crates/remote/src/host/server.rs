@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{
+    Authority, Publisher,
     session::Session,
     share::{Share, ShareOptions, ShareStats},
 };
@@ -35,17 +36,36 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const STACK_BYTES: usize = 256 << 10;
 
 /// Settings of a [`Host`].
-#[derive(Debug)]
 pub struct HostBuilder {
     path: PathBuf,
-    shares: BTreeMap<String, ShareOptions>,
+    shares: BTreeMap<String, (ShareOptions, Option<Arc<dyn Authority>>)>,
+}
+
+impl std::fmt::Debug for HostBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&String> = self.shares.keys().collect();
+        f.debug_struct("HostBuilder").field("path", &self.path).field("shares", &names).finish()
+    }
 }
 
 impl HostBuilder {
     /// Shares an empty keyspace under a name, which lives as long as the host.
     #[must_use]
     pub fn share(mut self, name: impl Into<String>, options: ShareOptions) -> Self {
-        self.shares.insert(name.into(), options);
+        self.shares.insert(name.into(), (options, None));
+        self
+    }
+
+    /// Shares a keyspace of a store under a name. Clients ask the store for everything until its
+    /// [publisher](Host::publisher) was told what it holds.
+    #[must_use]
+    pub fn share_of(
+        mut self,
+        name: impl Into<String>,
+        options: ShareOptions,
+        authority: Arc<dyn Authority>,
+    ) -> Self {
+        self.shares.insert(name.into(), (options, Some(authority)));
         self
     }
 
@@ -59,8 +79,12 @@ impl HostBuilder {
     pub fn start(self) -> Result<Host> {
         let listener = Listener::bind(&self.path)?;
         let mut shares = BTreeMap::new();
-        for (name, options) in self.shares {
-            shares.insert(name, Arc::new(Share::new(options)?));
+        for (name, (options, authority)) in self.shares {
+            let share = match authority {
+                None => Share::volatile(options)?,
+                Some(authority) => Share::published(options, authority)?,
+            };
+            shares.insert(name, Arc::new(share));
         }
         let inner = Arc::new(Inner { shares, sessions: Mutex::default(), ended: Condvar::new() });
         inner.beat(clock::now_ms());
@@ -142,6 +166,13 @@ impl Host {
     #[must_use]
     pub fn stats(&self, name: &str) -> Option<ShareStats> {
         self.inner.shares.get(name).map(|share| share.stats())
+    }
+
+    /// Where the changes of a keyspace of a store are told; `None` if none is shared under that
+    /// name, or only a volatile one.
+    #[must_use]
+    pub fn publisher(&self, name: &str) -> Option<Publisher> {
+        self.inner.shares.get(name)?.publisher().cloned()
     }
 
     /// Number of connections.

@@ -1,21 +1,14 @@
 //! One connection of a client: its requests, one after the other.
 
-use std::{
-    collections::BTreeMap,
-    os::fd::BorrowedFd,
-    sync::{Arc, MutexGuard},
-};
+use std::{os::fd::BorrowedFd, sync::Arc};
 
-use super::{
-    server::Inner,
-    share::{Change, Share, State},
-};
+use super::{Change, Scan, server::Inner, share::Share};
 use crate::{
     clock,
     error::{Error, Result},
     message::{
         Frame, Op, Part, PartInfo, Reply, Request,
-        format::{FRAME_BYTES_MAX, ITEMS_MAX, SEGMENTS_MAX, failure},
+        format::{ITEMS_MAX, SEGMENTS_MAX, failure},
     },
     region::{HostRegion, Segment},
     socket::Stream,
@@ -30,6 +23,7 @@ const TOO_LARGE: &str = "the answer does not fit a message";
 
 /// A keyspace that a client has opened.
 struct Opened {
+    name: String,
     share: Arc<Share>,
     /// Number of segments that were sent of the control part.
     control: usize,
@@ -86,37 +80,33 @@ impl<'h> Session<'h> {
             Request::Hello { .. } => self.reply(id, &Reply::Hello { features: 0 })?,
             Request::Open { keyspace } => self.open(id, keyspace)?,
             Request::Get { keyspace, key, .. } => {
-                let value = self.state(keyspace)?.get(key);
+                let opened = self.opened(keyspace)?;
+                let value = opened.share.authority().get(&opened.name, key)?;
                 self.reply(id, &Reply::Value(value.as_deref()))?;
             }
             Request::MultiGet { keyspace, keys } => {
-                let values = self.values(keyspace, &keys)?;
+                let opened = self.opened(keyspace)?;
+                let values = opened.share.authority().multi_get(&opened.name, &keys)?;
                 let values = values.iter().map(Option::as_deref).collect();
                 self.reply(id, &Reply::Values(values))?;
             }
             Request::Scan { keyspace, from, to, limit, reverse } => {
                 let limit = (limit as usize).min(ITEMS_MAX);
-                let scanned = self.state(keyspace)?.scan((from, to), reverse, limit, SCAN_BYTES)?;
-                let pairs = scanned.0.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-                self.reply(id, &Reply::Pairs { pairs, more: scanned.1 })?;
+                let opened = self.opened(keyspace)?;
+                let scan = Scan { from, to, reverse, limit, bytes_max: SCAN_BYTES };
+                let (pairs, more) = opened.share.authority().scan(&opened.name, &scan)?;
+                let pairs = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+                self.reply(id, &Reply::Pairs { pairs, more })?;
             }
             Request::Insert { keyspace, key, value, .. } => {
-                self.write(id, keyspace, Change { key, value: Some(value) })?;
+                self.write(id, keyspace, key, Some(value))?;
             }
-            Request::Remove { keyspace, key, .. } => {
-                self.write(id, keyspace, Change { key, value: None })?;
-            }
+            Request::Remove { keyspace, key, .. } => self.write(id, keyspace, key, None)?,
             Request::CompareAndSwap { keyspace, key, expected, new, .. } => {
-                let (swapped, seq) = {
-                    let mut state = self.state(keyspace)?;
-                    let swaps = state.get(key).as_deref() == expected;
-                    let seq = if swaps {
-                        state.apply(&[Change { key, value: new }])?
-                    } else {
-                        state.seq()
-                    };
-                    (swaps, seq)
-                };
+                let opened = self.opened(keyspace)?;
+                let change = Change { keyspace: &opened.name, key, value: new };
+                let swapped = opened.share.authority().compare_and_swap(&change, expected)?;
+                let seq = opened.share.applied();
                 self.reply(id, &Reply::Swapped { swapped, seq })?;
             }
             Request::Batch { ops } => self.batch(id, &ops)?,
@@ -129,13 +119,15 @@ impl<'h> Session<'h> {
     }
 
     fn open(&mut self, id: u32, name: &[u8]) -> Result<(), Refusal> {
-        let share = std::str::from_utf8(name).ok().and_then(|name| self.host.share(name));
-        let Some(share) = share else {
+        let name_and_share = std::str::from_utf8(name).ok();
+        let name_and_share =
+            name_and_share.and_then(|name| Some((name.to_owned(), self.host.share(name)?)));
+        let Some((name, share)) = name_and_share else {
             let text = format!("no keyspace {:?} is shared here", String::from_utf8_lossy(name));
             return Err(Refusal::Reply(failure::NO_SUCH_KEYSPACE, text));
         };
         let keyspace = self.opened.len() as u32;
-        let mut opened = Opened { share: Arc::clone(&share), control: 0, leaves: 0 };
+        let mut opened = Opened { name, share: Arc::clone(&share), control: 0, leaves: 0 };
         let control = fresh(share.control(), &mut opened.control, SEGMENTS_MAX);
         let leaves = fresh(share.leaves(), &mut opened.leaves, SEGMENTS_MAX - control.len());
         let reply = Reply::Opened {
@@ -152,10 +144,6 @@ impl<'h> Session<'h> {
         Ok(())
     }
 
-    fn state(&self, keyspace: u32) -> Result<MutexGuard<'_, State>, Refusal> {
-        Ok(self.opened(keyspace)?.share.lock()?)
-    }
-
     fn opened(&self, keyspace: u32) -> Result<&Opened, Refusal> {
         self.opened.get(keyspace as usize).ok_or_else(|| {
             let text = format!("no keyspace has the number {keyspace} in this connection");
@@ -163,45 +151,39 @@ impl<'h> Session<'h> {
         })
     }
 
-    /// The values of keys, if they fit a message.
-    fn values(&self, keyspace: u32, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Refusal> {
-        let state = self.state(keyspace)?;
-        let (mut values, mut bytes) = (Vec::with_capacity(keys.len()), 0);
-        for key in keys {
-            let value = state.get(key);
-            bytes += value.as_ref().map_or(0, Vec::len);
-            if bytes > FRAME_BYTES_MAX {
-                return Err(Refusal::Reply(failure::TOO_LARGE, TOO_LARGE.into()));
-            }
-            values.push(value);
-        }
-        Ok(values)
-    }
-
-    fn write(&mut self, id: u32, keyspace: u32, change: Change<'_>) -> Result<(), Refusal> {
-        let seq = self.state(keyspace)?.apply(&[change])?;
+    fn write(
+        &mut self,
+        id: u32,
+        keyspace: u32,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), Refusal> {
+        let opened = self.opened(keyspace)?;
+        opened.share.authority().commit(&[Change { keyspace: &opened.name, key, value }])?;
+        let seq = opened.share.applied();
         Ok(self.reply(id, &Reply::Done { seq })?)
     }
 
     /// Makes changes of one keyspace or several as one.
     fn batch(&mut self, id: u32, ops: &[Op<'_>]) -> Result<(), Refusal> {
-        let mut changes: BTreeMap<u32, Vec<Change<'_>>> = BTreeMap::new();
+        let mut changes = Vec::with_capacity(ops.len());
+        let mut share: Option<&Share> = None;
         for op in ops {
-            let (keyspace, change) = match *op {
-                Op::Insert { keyspace, key, value } => {
-                    (keyspace, Change { key, value: Some(value) })
-                }
-                Op::Remove { keyspace, key } => (keyspace, Change { key, value: None }),
+            let (keyspace, key, value) = match *op {
+                Op::Insert { keyspace, key, value } => (keyspace, key, Some(value)),
+                Op::Remove { keyspace, key } => (keyspace, key, None),
             };
-            changes.entry(keyspace).or_default().push(change);
-        }
-        if changes.len() > 1 {
-            let text = "a batch over several keyspaces: volatile ones are written one by one";
-            return Err(Refusal::Reply(failure::REFUSED, text.into()));
+            let opened = self.opened(keyspace)?;
+            if !share.get_or_insert(&opened.share).has_authority_of(&opened.share) {
+                let text = "a batch over keyspaces of which one is volatile, written by itself";
+                return Err(Refusal::Reply(failure::REFUSED, text.into()));
+            }
+            changes.push(Change { keyspace: &opened.name, key, value });
         }
         let mut seq = 0;
-        for (keyspace, changes) in &changes {
-            seq = self.state(*keyspace)?.apply(changes)?;
+        if let Some(share) = share {
+            share.authority().commit(&changes)?;
+            seq = share.applied();
         }
         Ok(self.reply(id, &Reply::Done { seq })?)
     }
@@ -274,6 +256,7 @@ impl From<Error> for Refusal {
         let code = match &error {
             Error::Full { .. } => failure::FULL,
             Error::InvalidArgument(_) => failure::REFUSED,
+            Error::Refused { code, text } => return Self::Reply(*code, text.clone()),
             Error::Closed | Error::TimedOut => return Self::End(error),
             _ => failure::INTERNAL,
         };

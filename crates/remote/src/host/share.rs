@@ -1,16 +1,9 @@
-//! A keyspace that a host shares: its region, and what is not in it.
-//!
-//! The authority here is volatile: what is written lives as long as the host.
+//! A keyspace that a host shares: its region, and what decides what is in it.
 
-use std::{
-    collections::BTreeMap,
-    ops::{Bound, RangeBounds},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::Arc;
 
-use super::{Space, Table};
+use super::{Authority, Publisher, Space, Table, volatile::Volatile};
 use crate::{
-    client::Reader,
     error::{Error, Result},
     layout::{Geometry, control},
     primitive::AtomicU64,
@@ -75,189 +68,136 @@ pub struct ShareStats {
     pub mapped_bytes: u64,
     /// Of these, bytes in large pages.
     pub huge_bytes: u64,
+    /// True if clients may read the region; otherwise they ask the host for everything.
+    pub is_live: bool,
+    /// Number of times that the region had to be built anew, or could not be built.
+    pub resets: u64,
 }
 
 /// A keyspace of a host.
 pub(super) struct Share {
-    control: Arc<HostRegion>,
-    leaves: Arc<HostRegion>,
-    state: Mutex<State>,
+    region: Region,
+    source: Source,
 }
 
-/// What one thread at a time changes.
-pub(super) struct State {
-    table: Table<Arc<HostRegion>>,
-    /// The values that are too large for leaves.
-    large: BTreeMap<Vec<u8>, Vec<u8>>,
-    seq: u64,
+/// The two parts of a region.
+#[derive(Clone)]
+pub(super) struct Region {
+    pub(super) control: Arc<HostRegion>,
+    pub(super) leaves: Arc<HostRegion>,
 }
 
-/// A change of one key: `None` removes it.
-pub(super) struct Change<'a> {
-    pub(super) key: &'a [u8],
-    pub(super) value: Option<&'a [u8]>,
+/// Where what is shared comes from.
+enum Source {
+    /// The region is the store.
+    Volatile(Arc<Volatile>),
+    /// The region is a copy of a keyspace of a store.
+    Published(Publisher, Arc<dyn Authority>),
 }
 
-/// A key and its value.
-pub(super) type Pair = (Vec<u8>, Vec<u8>);
-
-impl Share {
-    /// An empty keyspace.
-    pub(super) fn new(options: ShareOptions) -> Result<Self> {
+impl Region {
+    fn new(options: ShareOptions) -> Result<Self> {
         let capacity =
             options.capacity_bytes.clamp(1, CAPACITY_BYTES_MAX).next_multiple_of(SEGMENT_BYTES_MIN);
         let control = Arc::new(HostRegion::new(CONTROL_BYTES_MAX)?);
         let leaves = Arc::new(HostRegion::new(capacity)?);
+        Ok(Self { control, leaves })
+    }
+
+    fn table(&self, options: ShareOptions) -> Result<Table<Arc<HostRegion>>> {
         let geometry = Geometry::for_entries_of(options.entry_bytes);
-        let table = Table::build(geometry, Arc::clone(&leaves), Arc::clone(&control), [])?;
-        let state = State { table, large: BTreeMap::new(), seq: 0 };
-        Ok(Self { control, leaves, state: Mutex::new(state) })
+        Table::build(geometry, Arc::clone(&self.leaves), Arc::clone(&self.control), [])
+    }
+
+    /// What a table in the region holds, if it is at hand.
+    pub(super) fn stats(&self, table: Option<&Table<Arc<HostRegion>>>) -> ShareStats {
+        let regions = [self.control.stats(), self.leaves.stats()];
+        let mut stats = ShareStats {
+            applied: control::applied(self.control.words()),
+            mapped_bytes: regions.iter().map(|region| region.bytes).sum(),
+            huge_bytes: regions.iter().map(|region| region.huge_bytes).sum(),
+            is_live: true,
+            ..ShareStats::default()
+        };
+        if let Some(table) = table {
+            stats.entries = table.len();
+            stats.leaves = table.leaf_count();
+            stats.runs = table.run_count() as u64;
+            stats.leaf_bytes = table.geometry().leaf_bytes() as u64;
+        }
+        stats
+    }
+}
+
+impl Share {
+    /// An empty keyspace that lives in the region alone.
+    pub(super) fn volatile(options: ShareOptions) -> Result<Self> {
+        let region = Region::new(options)?;
+        let volatile = Arc::new(Volatile::new(region.clone(), region.table(options)?));
+        Ok(Self { region, source: Source::Volatile(volatile) })
+    }
+
+    /// A keyspace of `authority`, of which the region knows nothing yet.
+    pub(super) fn published(options: ShareOptions, authority: Arc<dyn Authority>) -> Result<Self> {
+        let region = Region::new(options)?;
+        let publisher = Publisher::new(region.clone(), region.table(options)?);
+        Ok(Self { region, source: Source::Published(publisher, authority) })
     }
 
     /// The header and the directory.
     pub(super) fn control(&self) -> &HostRegion {
-        &self.control
+        &self.region.control
     }
 
     /// The leaves.
     pub(super) fn leaves(&self) -> &HostRegion {
-        &self.leaves
+        &self.region.leaves
+    }
+
+    /// What takes writes and knows all values.
+    pub(super) fn authority(&self) -> &dyn Authority {
+        match &self.source {
+            Source::Volatile(volatile) => &**volatile,
+            Source::Published(_, authority) => &**authority,
+        }
+    }
+
+    /// Returns true if changes of both keyspaces can be made as one.
+    pub(super) fn has_authority_of(&self, other: &Self) -> bool {
+        match (&self.source, &other.source) {
+            (Source::Volatile(one), Source::Volatile(other)) => Arc::ptr_eq(one, other),
+            (Source::Published(_, one), Source::Published(_, other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// Where the keyspace's changes are told, if the region is a copy.
+    pub(super) fn publisher(&self) -> Option<&Publisher> {
+        match &self.source {
+            Source::Volatile(_) => None,
+            Source::Published(publisher, _) => Some(publisher),
+        }
+    }
+
+    /// The number of the last write that can be read.
+    pub(super) fn applied(&self) -> u64 {
+        control::applied(self.region.control.words())
     }
 
     /// What it holds.
     pub(super) fn stats(&self) -> ShareStats {
-        let regions = [self.control.stats(), self.leaves.stats()];
-        let applied = control::applied(self.control.words());
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        ShareStats {
-            entries: state.table.len(),
-            leaves: state.table.leaf_count(),
-            runs: state.table.run_count() as u64,
-            applied,
-            leaf_bytes: state.table.geometry().leaf_bytes() as u64,
-            mapped_bytes: regions.iter().map(|region| region.bytes).sum(),
-            huge_bytes: regions.iter().map(|region| region.huge_bytes).sum(),
+        match &self.source {
+            Source::Volatile(volatile) => volatile.stats(),
+            Source::Published(publisher, _) => publisher.stats(),
         }
     }
 
     /// Says to readers that the host is there, or by a 0 that it has ended.
     pub(super) fn beat(&self, now_ms: u64) {
-        control::set_heartbeat(self.control.words(), now_ms);
-    }
-
-    /// Waits until no other thread writes.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] if a thread panicked while it wrote: a group may be half done, and its
-    /// leaves stay latched.
-    pub(super) fn lock(&self) -> Result<MutexGuard<'_, State>> {
-        self.state.lock().map_err(|_| Error::invalid("a write of this host's own did not end"))
-    }
-}
-
-impl State {
-    /// The sequence number of the last write.
-    pub(super) fn seq(&self) -> u64 {
-        self.seq
-    }
-
-    fn reader(&self) -> Result<Reader<'_>> {
-        Reader::new(self.table.control_space().words(), self.table.leaf_space().words())
-    }
-
-    /// The value of a key, also of one whose leaf is latched.
-    pub(super) fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.table.get(key).map(|value| match value {
-            Some(value) => value,
-            None => self.large.get(key).cloned().unwrap_or_default(),
-        })
-    }
-
-    /// The pairs of a range, in ascending order or the other: at most `limit`, of `bytes_max` at
-    /// most, or one that is larger; and true if there may be more.
-    pub(super) fn scan(
-        &self,
-        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
-        reverse: bool,
-        limit: usize,
-        bytes_max: usize,
-    ) -> Result<(Vec<Pair>, bool)> {
-        let reader = self.reader()?;
-        let (mut pairs, mut bytes) = (Vec::new(), 0);
-        let (mut at, mut page) = (if reverse { to } else { from }, None);
-        let mut next;
-        loop {
-            let found = if reverse {
-                reader.page_down(at, page.as_ref())
-            } else {
-                reader.page_up(at, page.as_ref())
-            };
-            let mut found = found.ok_or_else(|| Error::invalid("a leaf of this host's own"))?;
-            for (key, value) in found.pairs.drain(..) {
-                if !(from, to).contains(&key[..]) {
-                    return Ok((pairs, false));
-                }
-                let value = value.or_else(|| self.large.get(&key).cloned()).unwrap_or_default();
-                bytes += key.len() + value.len();
-                if pairs.len() >= limit || bytes > bytes_max && !pairs.is_empty() {
-                    return Ok((pairs, true));
-                }
-                pairs.push((key, value));
-            }
-            let Some(place) = found.next.take() else { return Ok((pairs, false)) };
-            next = place;
-            at = if reverse { Bound::Excluded(&next[..]) } else { Bound::Included(&next[..]) };
-            page = Some(found);
+        match &self.source {
+            Source::Volatile(_) => control::set_heartbeat(self.region.control.words(), now_ms),
+            Source::Published(publisher, _) => publisher.beat(now_ms),
         }
-    }
-
-    /// Makes changes as one and lets readers see them; returns their sequence number.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::set`]; nothing was changed then.
-    pub(super) fn apply(&mut self, changes: &[Change<'_>]) -> Result<u64> {
-        let mut undo = Vec::with_capacity(changes.len());
-        let mut failure = None;
-        for change in changes {
-            let before = self.get(change.key);
-            if let Err(error) = self.put(change.key, change.value) {
-                failure = Some(error);
-                break;
-            }
-            undo.push((change.key, before));
-        }
-        if let Some(error) = failure {
-            for (key, value) in undo.iter().rev() {
-                // There was room for it before.
-                let _ = self.put(key, value.as_deref());
-            }
-            self.table.publish(self.seq);
-            return Err(error);
-        }
-        self.seq += 1;
-        self.table.publish(self.seq);
-        Ok(self.seq)
-    }
-
-    fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let seq = self.seq + 1;
-        match value {
-            Some(value) => {
-                self.table.set(key, value, seq)?;
-                if value.len() > self.table.geometry().value_bytes_max() {
-                    self.large.insert(key.to_vec(), value.to_vec());
-                } else {
-                    self.large.remove(key);
-                }
-            }
-            None => {
-                self.table.remove(key, seq);
-                self.large.remove(key);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -289,106 +229,10 @@ impl Space for HostRegion {
 mod tests {
     use super::*;
 
-    type Map = BTreeMap<Vec<u8>, Vec<u8>>;
-
-    fn share() -> Share {
-        Share::new(ShareOptions::default().capacity_bytes(4 << 20).entry_bytes(40)).unwrap()
-    }
-
-    fn set<'a>(key: &'a str, value: &'a [u8]) -> Change<'a> {
-        Change { key: key.as_bytes(), value: Some(value) }
-    }
-
-    fn removed(key: &str) -> Change<'_> {
-        Change { key: key.as_bytes(), value: None }
-    }
-
-    /// All that readers and the host see, which must be the same.
-    fn seen(state: &State) -> Map {
-        let all = (Bound::Unbounded, Bound::Unbounded);
-        let (pairs, more) = state.scan(all, false, 1_000, usize::MAX).unwrap();
-        assert!(!more);
-        let map: Map = pairs.into_iter().collect();
-        assert!(map.iter().all(|(key, value)| state.get(key).as_ref() == Some(value)));
-        map
-    }
-
-    #[test]
-    fn a_group_that_fails_changes_nothing() {
-        let share = share();
-        let mut state = share.lock().unwrap();
-        let large = vec![7; 3_000];
-        let first =
-            [set("a", b"small"), set("b", &large), set("c", &large), set("d", b"gone soon")];
-        state.apply(&first).unwrap();
-        let before = seen(&state);
-        let too_long = "k".repeat(2_000);
-        let group = [
-            set("a", &large),
-            set("a", b"again"),
-            set("b", b"small"),
-            removed("c"),
-            removed("d"),
-            set("d", b"back"),
-            set("e", b"new"),
-            set("f", &large),
-            removed("none"),
-            set(&too_long, b"refused"),
-        ];
-        assert!(matches!(state.apply(&group), Err(Error::InvalidArgument(_))));
-        assert_eq!(seen(&state), before);
-        assert_eq!((state.table.len(), state.large.len(), state.seq()), (4, 2, 1));
-        assert_eq!(control::applied(share.control().words()), 1);
-        state.apply(&group[..9]).unwrap();
-        assert_eq!(state.seq(), 2);
-        let after = seen(&state);
-        assert!(after.keys().map(Vec::as_slice).eq([b"a", b"b", b"d", b"e", b"f"]));
-        assert_eq!((&after[&b"a"[..]][..], &after[&b"d"[..]][..]), (&b"again"[..], &b"back"[..]));
-    }
-
-    #[test]
-    fn only_large_values_are_kept_beside_the_region() {
-        let share = share();
-        let mut state = share.lock().unwrap();
-        let large = vec![7; 3_000];
-        for (change, kept) in [
-            (set("a", &large), 1),
-            (set("b", &large), 2),
-            (set("a", b"small"), 1),
-            (removed("b"), 0),
-            (set("a", &large), 1),
-        ] {
-            state.apply(&[change]).unwrap();
-            assert_eq!(state.large.len(), kept);
-        }
-        assert_eq!(seen(&state), Map::from([(b"a".to_vec(), large)]));
-    }
-
-    #[test]
-    fn a_part_of_a_scan_is_as_large_as_it_may_be_or_one_pair() {
-        let share = share();
-        let mut state = share.lock().unwrap();
-        let large = vec![7; 3_000];
-        state.apply(&[set("a", b"1"), set("b", &large), set("c", b"1"), set("d", b"1")]).unwrap();
-        let scan = |from: &str, reverse, limit, bytes| {
-            let from = Bound::Included(from.as_bytes());
-            let bounds = if reverse { (Bound::Unbounded, from) } else { (from, Bound::Unbounded) };
-            let (pairs, more) = state.scan(bounds, reverse, limit, bytes).unwrap();
-            (pairs.len(), more)
-        };
-        assert_eq!(scan("a", false, 9, 9_000), (4, false));
-        assert_eq!(scan("a", false, 9, 100), (1, true));
-        assert_eq!(scan("b", false, 9, 100), (1, true));
-        assert_eq!(scan("c", false, 9, 100), (2, false));
-        assert_eq!(scan("c", false, 1, 100), (1, true));
-        assert_eq!(scan("c", true, 9, 100), (1, true));
-        assert_eq!(scan("d", true, 9, 100), (2, true));
-    }
-
     #[test]
     fn any_budget_is_one() {
         for bytes in [0, 1, u64::MAX] {
-            Share::new(ShareOptions::default().capacity_bytes(bytes)).unwrap();
+            Share::volatile(ShareOptions::default().capacity_bytes(bytes)).unwrap();
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     error::{Error, Result},
     layout::{
         Geometry, control,
-        format::{FIRST, KIND_INLINE, LAST, NO_SLOT},
+        format::{FIRST, KIND_INLINE, KIND_LONG_KEYS, LAST, NO_SLOT},
     },
     leaf::{Entry, Fences, Leaf, LeafImage, LeafWriter, Needle, Side},
     primitive::{AtomicU64, IS_MODEL},
@@ -47,6 +47,8 @@ pub(crate) struct Table<S> {
     geometry: Geometry,
     leaves: S,
     slots: Extents,
+    /// Slots that `slots` was given: more may have been added since.
+    given: u32,
     directory: Directory<S>,
     runs: HashMap<u32, RunState>,
     next_run: u32,
@@ -67,7 +69,7 @@ impl<S: Space> Table<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Full`]; [`Error::InvalidArgument`] for a key that is too long.
+    /// [`Error::Full`].
     pub(crate) fn build(
         geometry: Geometry,
         leaves: S,
@@ -80,39 +82,69 @@ impl<S: Space> Table<S> {
             geometry,
             leaves,
             slots: Extents::default(),
+            given: 0,
             directory,
             runs: HashMap::new(),
             next_run: 0,
             latched: Vec::new(),
             entries: 0,
         };
-        let mut entries = entries.into_iter();
+        table.fill(entries.into_iter().map(Ok))?;
+        Ok(table)
+    }
+
+    /// Removes all entries and puts others in their place, which are sorted, no two of the same
+    /// key; readers of the table before find nothing that answers. Linear.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`], and the first error among the entries. The table is to be loaded again
+    /// then: nothing in it answers for anything.
+    pub(crate) fn load(&mut self, entries: impl Iterator<Item = Result<Entry>>) -> Result<()> {
+        self.absorb();
+        self.latched.clear();
+        for (first, count) in self.slots.taken(self.given) {
+            for slot in first..first + count {
+                self.retire(slot);
+            }
+            self.slots.give(first, count);
+        }
+        self.runs.clear();
+        self.entries = 0;
+        self.directory.clear();
+        self.fill(entries)
+    }
+
+    /// Builds what an empty table holds.
+    fn fill(&mut self, mut entries: impl Iterator<Item = Result<Entry>>) -> Result<()> {
         // More than one run can take, so that what ends a run is not the end of what was looked at.
-        let ahead = 256 * geometry.room();
-        let (mut waiting, mut low, mut previous) = (Vec::new(), None::<Vec<u8>>, NO_SLOT);
+        let ahead = 256 * self.geometry.room();
+        let (mut waiting, mut low, mut previous) = (Vec::<Entry>::new(), None::<Vec<u8>>, NO_SLOT);
         loop {
             while waiting.len() < ahead
                 && let Some(entry) = entries.next()
             {
-                table.check_key(&entry.key)?;
-                waiting.push(entry);
+                let entry = entry?;
+                // Several long keys have one record.
+                if waiting.last().is_none_or(|last| last.key != entry.key) {
+                    waiting.push(entry);
+                }
             }
-            let cut = table.cut(&waiting, low.as_deref(), None);
+            let cut = self.cut(&waiting, low.as_deref(), None);
             waiting.drain(..cut.taken);
             low.clone_from(&cut.high);
-            let (run, last) = table.place(cut, previous, NO_SLOT, 0)?;
+            let (run, last) = self.place(cut, previous, NO_SLOT, 0)?;
             if previous != NO_SLOT {
-                table.link(previous, Some(run.base), None);
+                self.link(previous, Some(run.base), None);
             }
             previous = last;
-            table.publish_leaves();
-            table.directory.append(run)?;
+            self.publish_leaves();
+            self.directory.append(run)?;
             if waiting.is_empty() {
                 break;
             }
         }
-        table.directory.publish()?;
-        Ok(table)
+        self.directory.publish()
     }
 
     /// The sizes of its leaves.
@@ -150,10 +182,8 @@ impl<S: Space> Table<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Full`]; [`Error::InvalidArgument`] for a key that is too long. Nothing has changed
-    /// then.
+    /// [`Error::Full`]; nothing has changed then.
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8], seq: u64) -> Result<()> {
-        self.check_key(key)?;
         let is_new = self.put(Entry::new(self.geometry, key, value), seq)?;
         self.entries += u64::from(is_new);
         Ok(())
@@ -182,7 +212,16 @@ impl<S: Space> Table<S> {
     }
 
     /// Removes a key; returns false if it is not there. Readers see it after [`Table::publish`].
+    /// What stands for a key that is too long stays, for others may begin as it does.
     pub(crate) fn remove(&mut self, key: &[u8], seq: u64) -> bool {
+        if self.geometry.is_long(key) {
+            return false;
+        }
+        self.remove_short(key, seq)
+    }
+
+    /// [`Table::remove`] of a key that leaves hold, also of one that stands for longer ones.
+    pub(crate) fn remove_short(&mut self, key: &[u8], seq: u64) -> bool {
         let at = self.locate(key);
         let leaf = self.leaf(at.slot);
         let Some((index, _)) = leaf.find(&leaf.head(), &Needle::new(key)) else { return false };
@@ -200,9 +239,42 @@ impl<S: Space> Table<S> {
         true
     }
 
+    /// Removes the keys from `from` on, and before `to` if there is such an end; returns false if
+    /// they are more than `limit`, some of which are removed then.
+    pub(crate) fn remove_range(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        seq: u64,
+    ) -> bool {
+        let (mut at, mut left) = (from.to_vec(), limit);
+        loop {
+            let slot = self.locate(&at).slot;
+            let (mut entries, next) = (Vec::new(), self.fences_of(slot).high);
+            self.entries_of(slot, &mut entries);
+            let is_inside = |key: &[u8]| *key >= *at && to.is_none_or(|to| key < to);
+            entries.retain(|entry| entry.kind != KIND_LONG_KEYS && is_inside(&entry.key));
+            if entries.len() > left {
+                return false;
+            }
+            left -= entries.len();
+            for entry in &entries {
+                self.remove_short(&entry.key, seq);
+            }
+            match next {
+                Some(next) if to.is_none_or(|to| *next < *to) => at = next,
+                _ => return true,
+            }
+        }
+    }
+
     /// The value of a key, also of one that is not published yet: `Some(None)` for a value that is
-    /// too large for a leaf.
+    /// too large for a leaf. `None` for a key that is too long.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        if self.geometry.is_long(key) {
+            return None;
+        }
         let leaf = self.leaf(self.locate(key).slot);
         let (_, record) = leaf.find(&leaf.head(), &Needle::new(key))?;
         let mut value = Vec::new();
@@ -220,15 +292,6 @@ impl<S: Space> Table<S> {
         for slot in std::mem::take(&mut self.latched) {
             self.writer(slot).unlatch();
         }
-    }
-
-    fn check_key(&self, key: &[u8]) -> Result<()> {
-        let most = self.geometry.key_bytes_max();
-        if key.len() <= most {
-            return Ok(());
-        }
-        let what = format!("a key of {} bytes, where {most} are the most", key.len());
-        Err(Error::InvalidArgument(what.into()))
     }
 
     fn words(&self, slot: u32) -> &[AtomicU64] {
@@ -283,14 +346,19 @@ impl<S: Space> Table<S> {
     /// Takes slots side by side.
     fn take_slots(&mut self, count: u32) -> Result<u32> {
         loop {
+            self.absorb();
             if let Some(first) = self.slots.take(count) {
                 return Ok(first);
             }
-            let of = |space: &S| space.words().len() / self.geometry.leaf_words();
-            let before = of(&self.leaves);
             self.leaves.grow(count as usize * self.geometry.leaf_bytes())?;
-            self.slots.give(before as u32, (of(&self.leaves) - before) as u32);
         }
+    }
+
+    /// Takes note of memory that was added.
+    fn absorb(&mut self) {
+        let slots = (self.leaves.words().len() / self.geometry.leaf_words()) as u32;
+        self.slots.give(self.given, slots - self.given);
+        self.given = slots;
     }
 
     fn cut(&mut self, entries: &[Entry], low: Option<&[u8]>, high: Option<&[u8]>) -> Cut {
@@ -531,15 +599,17 @@ impl<S: Space> Table<S> {
         }
     }
 
+    fn retire(&self, slot: u32) {
+        let writer = self.writer(slot);
+        writer.latch();
+        writer.retire();
+        writer.unlatch();
+    }
+
     /// Ends leaves and frees their slots. A late reader finds that the leaf answers for nothing, or
     /// what is there next.
     fn free(&mut self, slots: &[u32]) {
-        for slot in slots {
-            let writer = self.writer(*slot);
-            writer.latch();
-            writer.retire();
-            writer.unlatch();
-        }
+        slots.iter().for_each(|slot| self.retire(*slot));
         let freed: std::collections::HashSet<u32> = slots.iter().copied().collect();
         self.latched.retain(|slot| !freed.contains(slot));
         let mut sorted = slots.to_vec();

@@ -260,16 +260,6 @@ fn a_full_space_refuses_and_stays_whole() {
 }
 
 #[test]
-fn keys_that_are_too_long_are_refused() {
-    let geometry = Geometry::new(1024, 24).unwrap();
-    let mut table = table(geometry, &Map::new());
-    let longest = vec![7; geometry.key_bytes_max()];
-    table.set(&longest, b"1", 1).unwrap();
-    let error = table.set(&[&longest[..], b"x"].concat(), b"1", 2).unwrap_err();
-    assert!(error.to_string().contains("are the most"), "{error}");
-}
-
-#[test]
 fn every_leaf_of_a_chain_is_in_a_readers_reach() {
     let geometry = Geometry::new(1024, 24).unwrap();
     let key = |n: u64| n.to_be_bytes().to_vec();

@@ -64,6 +64,10 @@ pub(crate) const VALUE_LEN_SHIFT: u32 = 32;
 pub(crate) const KIND_INLINE: u8 = 0;
 /// Kind of a record whose value is fetched by a call: it is larger than the share publishes.
 pub(crate) const KIND_ASK: u8 = 1;
+/// Kind of a record that stands for keys that are too long for leaves: those that begin with its
+/// key, which is as long as keys of records may be. They are asked for, whether or not there are
+/// any.
+pub(crate) const KIND_LONG_KEYS: u8 = 2;
 
 /// Descriptors of runs in one block of the directory: the low codes of a block are 16 lines, which
 /// a search of 7 steps stays within.

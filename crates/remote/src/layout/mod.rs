@@ -99,6 +99,19 @@ impl Geometry {
         (self.rest_bytes() / 8 / 8 * 8).min(u8::MAX as usize)
     }
 
+    /// Returns true for a key that leaves do not hold: a record of its first
+    /// [`Geometry::key_bytes_max`] bytes stands for it, and for all others that begin with those.
+    #[inline]
+    pub(crate) fn is_long(self, key: &[u8]) -> bool {
+        key.len() >= self.key_bytes_max()
+    }
+
+    /// The key, or what stands for it if it is too long.
+    #[inline]
+    pub(crate) fn short(self, key: &[u8]) -> &[u8] {
+        &key[..key.len().min(self.key_bytes_max())]
+    }
+
     /// The longest value that lies in a leaf; larger ones are asked for.
     pub(crate) fn value_bytes_max(self) -> usize {
         self.rest_bytes() / 4 / 8 * 8

@@ -6,8 +6,8 @@ use super::fingerprint;
 use crate::layout::{
     Geometry,
     format::{
-        FIRST, HEAD_WORDS, HIGH_IS_CODE, KIND_INLINE, KIND_SHIFT, LAST, LIVE, LOW_IS_CODE, NO_SLOT,
-        RECORD_HEAD_BYTES, VALUE_LEN_SHIFT, head,
+        FIRST, HEAD_WORDS, HIGH_IS_CODE, KIND_INLINE, KIND_LONG_KEYS, KIND_SHIFT, LAST, LIVE,
+        LOW_IS_CODE, NO_SLOT, RECORD_HEAD_BYTES, VALUE_LEN_SHIFT, head,
     },
     to_words,
 };
@@ -25,8 +25,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The entry as leaves of this geometry hold it: a large value is asked for.
+    /// The entry as leaves of this geometry hold it: a large value is asked for, as is one of a key
+    /// that is too long.
     pub(crate) fn new(geometry: Geometry, key: &[u8], value: &[u8]) -> Self {
+        if geometry.is_long(key) {
+            return Self::long_keys(geometry, key);
+        }
         let is_here = value.len() <= geometry.value_bytes_max();
         Self {
             key: key.to_vec(),
@@ -34,6 +38,12 @@ impl Entry {
             value_len: value.len(),
             value: if is_here { value.to_vec() } else { Vec::new() },
         }
+    }
+
+    /// What stands for a key that is too long.
+    pub(crate) fn long_keys(geometry: Geometry, key: &[u8]) -> Self {
+        let key = geometry.short(key).to_vec();
+        Self { key, kind: KIND_LONG_KEYS, value_len: 0, value: Vec::new() }
     }
 
     /// Bytes of its record in a leaf whose prefix is `prefix_len` long.

@@ -1,0 +1,278 @@
+//! Publishers and volatile keyspaces against sorted maps, long keys included.
+
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, RangeBounds},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use proptest::prelude::*;
+
+use super::{Authority, Change, Load, Publisher, Scan, Table, share::Region, volatile::Volatile};
+use crate::{
+    client::{Outcome, Reader},
+    error::Error,
+    layout::{Geometry, control},
+    region::HostRegion,
+};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn region(capacity_bytes: u64) -> Region {
+    let region = || Arc::new(HostRegion::new(capacity_bytes).unwrap());
+    Region { control: region(), leaves: region() }
+}
+
+fn table(region: &Region) -> Table<Arc<HostRegion>> {
+    let geometry = Geometry::for_entries_of(12);
+    let (leaves, control) = (Arc::clone(&region.leaves), Arc::clone(&region.control));
+    Table::build(geometry, leaves, control, []).unwrap()
+}
+
+/// Short keys, and ones that are too long for leaves of 512 bytes, many of which begin alike.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    let text = prop::collection::vec(prop::sample::select(vec![0u8, b'a', 0xff]), 0..6);
+    let long = (prop::sample::select(vec![0u8, b'a', 0xff]), 30usize..60, 0u8..4);
+    prop_oneof![
+        3 => text,
+        2 => long.prop_map(|(byte, len, last)| [vec![byte; len], vec![last]].concat()),
+        1 => (0u16..500).prop_map(|n| n.to_be_bytes().to_vec()),
+    ]
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        6 => prop::collection::vec(any::<u8>(), 0..12),
+        1 => prop::collection::vec(any::<u8>(), 100..200),
+    ]
+}
+
+/// Checks what a reader of the region says of these keys. Long ones, and large values, are asked
+/// for; so are absent keys that begin as long ones do.
+fn check_reader(region: &Region, map: &Map, keys: &[Vec<u8>]) {
+    let reader = Reader::new(region.control.words(), region.leaves.words()).unwrap();
+    let geometry = Geometry::for_entries_of(12);
+    let mut out = Vec::new();
+    for key in keys.iter().chain(map.keys()) {
+        out.clear();
+        let is_asked = |value: &Vec<u8>| value.len() > geometry.value_bytes_max();
+        match (reader.get(key, &mut out), map.get(key)) {
+            (Outcome::Found, Some(value)) => assert_eq!(out, *value),
+            (Outcome::Ask(_), Some(value)) if geometry.is_long(key) || is_asked(value) => {}
+            (Outcome::Ask(_), None) if geometry.is_long(key) => {}
+            (Outcome::Absent, None) => {}
+            (outcome, value) => panic!("{key:?}: {outcome:?} for {value:?}"),
+        }
+    }
+    // Leaves that hold no long key are scanned by readers.
+    let mut seen = Vec::new();
+    let (mut at, mut page) = (Vec::new(), None);
+    loop {
+        let mut found = reader.page_up(Bound::Included(&at), page.as_ref()).unwrap();
+        seen.extend(found.pairs.drain(..).map(|(key, _)| key).filter(|key| !geometry.is_long(key)));
+        match found.next.take() {
+            Some(next) => at = next,
+            None => break,
+        }
+        page = Some(found);
+    }
+    assert!(seen.iter().eq(map.keys().filter(|key| !geometry.is_long(key))));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    RemoveRange(Vec<u8>, Option<Vec<u8>>),
+    Reset,
+    BeginLoad,
+    FinishLoad,
+    GiveUpLoad,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        20 => (key(), value()).prop_map(|(key, value)| Step::Insert(key, value)),
+        6 => key().prop_map(Step::Remove),
+        2 => (key(), prop::option::of(key())).prop_map(|(from, to)| Step::RemoveRange(from, to)),
+        1 => Just(Step::Reset),
+        3 => Just(Step::BeginLoad),
+        3 => Just(Step::FinishLoad),
+        1 => Just(Step::GiveUpLoad),
+    ]
+}
+
+/// Changes the map and tells the publisher.
+fn take(step: &Step, map: &mut Map, publisher: &Publisher) {
+    match step {
+        Step::Insert(key, value) => {
+            map.insert(key.clone(), value.clone());
+            publisher.insert(key, value);
+        }
+        Step::Remove(key) => {
+            map.remove(key);
+            publisher.remove(key);
+        }
+        Step::RemoveRange(from, to) => {
+            let end = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            map.retain(|key, _| !(Bound::Included(&from[..]), end).contains(&key[..]));
+            publisher.remove_range(from, to.as_deref());
+        }
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_region_that_is_live_is_the_store(steps in prop::collection::vec(step(), 1..200)) {
+        let region = region(16 << 20);
+        let publisher = Publisher::new(region.clone(), table(&region));
+        let (mut map, mut seq) = (Map::new(), 0);
+        let mut load: Option<(Load<'_>, Map)> = None;
+        let keys: Vec<Vec<u8>> = steps.iter().filter_map(|step| match step {
+            Step::Insert(key, _) | Step::Remove(key) => Some(key.clone()),
+            _ => None,
+        }).collect();
+        for step in &steps {
+            match step {
+                Step::Reset => publisher.reset(),
+                Step::BeginLoad if load.is_none() => {
+                    let begun = publisher.begin_load();
+                    prop_assert_eq!(begun.is_none(), publisher.stats().is_live);
+                    load = begun.map(|load| (load, map.clone()));
+                }
+                Step::FinishLoad => if let Some((load, loaded)) = load.take() {
+                    let is_loaded = load.finish(loaded.into_iter().map(Ok)).unwrap();
+                    prop_assert_eq!(is_loaded, publisher.stats().is_live);
+                },
+                Step::GiveUpLoad => drop(load.take()),
+                _ => {
+                    take(step, &mut map, &publisher);
+                    seq += 1;
+                    publisher.publish(seq);
+                }
+            }
+            let is_live = publisher.stats().is_live;
+            prop_assert_eq!(control::heartbeat(region.control.words()) != 0, is_live);
+            if is_live {
+                check_reader(&region, &map, &keys);
+                let begun = publisher.begin_load();
+                prop_assert!(begun.is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_volatile_keyspace_is_a_map(
+        changes in prop::collection::vec((key(), prop::option::weighted(0.7, value())), 1..150),
+        bounds in prop::collection::vec((key(), key(), any::<bool>(), 0usize..9), 1..8),
+    ) {
+        let region = region(16 << 20);
+        let volatile = Volatile::new(region.clone(), table(&region));
+        let mut map = Map::new();
+        for (key, value) in &changes {
+            let change = Change { keyspace: "", key, value: value.as_deref() };
+            if key.len() % 2 == 0 {
+                volatile.commit(&[change]).unwrap();
+            } else {
+                let expected = map.get(key).map(Vec::as_slice);
+                prop_assert!(!volatile.compare_and_swap(&change, Some(b"not that value")).unwrap());
+                prop_assert!(volatile.compare_and_swap(&change, expected).unwrap());
+            }
+            match value {
+                Some(value) => drop(map.insert(key.clone(), value.clone())),
+                None => drop(map.remove(key)),
+            }
+        }
+        let keys: Vec<Vec<u8>> = changes.iter().map(|(key, _)| key.clone()).collect();
+        check_reader(&region, &map, &keys);
+        let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let values = volatile.multi_get("", &slices).unwrap();
+        for (key, value) in keys.iter().zip(values) {
+            prop_assert_eq!(value.as_ref(), map.get(key));
+            prop_assert_eq!(&volatile.get("", key).unwrap(), &value);
+        }
+        for (from, to, reverse, limit) in &bounds {
+            let (from, to) = (Bound::Excluded(&from[..]), Bound::Included(&to[..]));
+            for (from, to) in [(from, to), (to, from), (from, Bound::Unbounded)] {
+                let scan = Scan { from, to, reverse: *reverse, limit: *limit, bytes_max: 500 };
+                check_scan(&volatile, &map, &scan);
+            }
+        }
+    }
+}
+
+fn check_scan(volatile: &Volatile, map: &Map, scan: &Scan<'_>) {
+    let (pairs, more) = volatile.scan("", scan).unwrap();
+    let inside = map.iter().filter(|(key, _)| (scan.from, scan.to).contains(&key[..]));
+    let mut expected: Vec<_> = inside.map(|(key, value)| (key.clone(), value.clone())).collect();
+    if scan.reverse {
+        expected.reverse();
+    }
+    assert_eq!(pairs, expected[..pairs.len()], "{scan:?}");
+    assert_eq!(more, pairs.len() < expected.len(), "{scan:?}");
+    let bytes: usize = pairs.iter().map(|(key, value)| key.len() + value.len()).sum();
+    assert!(pairs.len() <= scan.limit && (bytes <= scan.bytes_max || pairs.len() == 1));
+    let is_full = pairs.len() == scan.limit;
+    let next = expected.get(pairs.len()).map_or(0, |(key, value)| key.len() + value.len());
+    assert!(!more || is_full || bytes + next > scan.bytes_max, "{scan:?}");
+}
+
+#[test]
+fn a_budget_that_is_spent_suspends_a_region_until_it_is_loaded_again() {
+    let region = region(2 << 20);
+    let publisher = Publisher::new(region.clone(), table(&region));
+    let key = |n: u32| n.to_be_bytes();
+    let load = publisher.begin_load().unwrap();
+    let too_many = (0..200_000).map(|n| Ok((key(n), [7; 12])));
+    assert!(matches!(load.finish(too_many), Err(Error::Full { .. })));
+    let none: [Result<(&[u8], &[u8]), Error>; 0] = [];
+    assert!(publisher.begin_load().unwrap().finish(none).unwrap());
+    let mut n = 0;
+    while publisher.stats().is_live {
+        publisher.insert(&key(n), &[7; 12]);
+        n += 1;
+        publisher.publish(u64::from(n));
+    }
+    assert!(n > 20_000, "suspended after {n} entries");
+    assert!(publisher.wait_for_reset());
+    let load = publisher.begin_load().unwrap();
+    let few = (0..1_000).map(|n| Ok((key(n), [8; 12])));
+    assert!(load.finish(few).unwrap());
+    let map: Map = (0..1_000).map(|n| (key(n).to_vec(), vec![8; 12])).collect();
+    check_reader(&region, &map, &(0..n).map(|n| key(n).to_vec()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_thread_that_waits_is_told_of_a_reset_and_of_the_end() {
+    let region = region(2 << 20);
+    let publisher = Publisher::new(region.clone(), table(&region));
+    thread::scope(|scope| {
+        let loads = scope.spawn(|| {
+            let mut loads = 0;
+            while publisher.wait_for_reset() {
+                let none: [Result<(&[u8], &[u8]), Error>; 0] = [];
+                publisher.begin_load().unwrap().finish(none).unwrap();
+                loads += 1;
+            }
+            loads
+        });
+        for _ in 0..3 {
+            while !publisher.stats().is_live {
+                thread::sleep(Duration::from_millis(1));
+            }
+            publisher.reset();
+        }
+        while !publisher.stats().is_live {
+            thread::sleep(Duration::from_millis(1));
+        }
+        publisher.beat(0);
+        assert_eq!(loads.join().unwrap(), 4);
+    });
+    publisher.beat(7);
+    assert_eq!(control::heartbeat(region.control.words()), 0);
+}

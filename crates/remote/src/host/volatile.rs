@@ -1,0 +1,345 @@
+//! A keyspace that lives in its region alone: what is written lives as long as the host.
+
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, ControlFlow, RangeBounds},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{
+    Authority, Change, Pair, Scan, Table,
+    share::{Region, ShareStats},
+};
+use crate::{
+    bounds::{as_slices, common, prefix_bounds},
+    client::Reader,
+    error::{Error, Result},
+    region::HostRegion,
+};
+
+/// A keyspace that is in no store.
+pub(super) struct Volatile {
+    region: Region,
+    state: Mutex<State>,
+}
+
+/// What one thread at a time changes.
+struct State {
+    table: Table<Arc<HostRegion>>,
+    /// The values that are too large for leaves, or whose keys are.
+    large: BTreeMap<Vec<u8>, Vec<u8>>,
+    seq: u64,
+}
+
+impl Volatile {
+    /// An empty keyspace in an empty table of the region.
+    pub(super) fn new(region: Region, table: Table<Arc<HostRegion>>) -> Self {
+        let state = State { table, large: BTreeMap::new(), seq: 0 };
+        Self { region, state: Mutex::new(state) }
+    }
+
+    /// What it holds.
+    pub(super) fn stats(&self) -> ShareStats {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.region.stats(Some(&state.table))
+    }
+
+    /// Waits until no other thread writes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if a thread panicked while it wrote: a group may be half done, and its
+    /// leaves stay latched.
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        self.state.lock().map_err(|_| Error::invalid("a write of this host's own did not end"))
+    }
+}
+
+/// The pairs of a scan so far.
+struct Part<'a> {
+    scan: Scan<'a>,
+    pairs: Vec<Pair>,
+    bytes: usize,
+}
+
+impl Part<'_> {
+    /// Adds a pair; breaks if it is none of the scan's, which is at its end then, or if it has no
+    /// room, with true.
+    fn push(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<bool> {
+        if !(self.scan.from, self.scan.to).contains(key) {
+            return ControlFlow::Break(false);
+        }
+        self.bytes += key.len() + value.len();
+        let is_full = self.bytes > self.scan.bytes_max && !self.pairs.is_empty();
+        if self.pairs.len() >= self.scan.limit || is_full {
+            return ControlFlow::Break(true);
+        }
+        self.pairs.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    }
+}
+
+impl Authority for Volatile {
+    fn get(&self, _keyspace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.lock()?.get(key))
+    }
+
+    fn multi_get(&self, _keyspace: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        let state = self.lock()?;
+        Ok(keys.iter().map(|key| state.get(key)).collect())
+    }
+
+    fn scan(&self, _keyspace: &str, scan: &Scan<'_>) -> Result<(Vec<Pair>, bool)> {
+        self.lock()?.scan(scan)
+    }
+
+    fn commit(&self, changes: &[Change<'_>]) -> Result<()> {
+        self.lock()?.apply(changes)
+    }
+
+    fn compare_and_swap(&self, change: &Change<'_>, expected: Option<&[u8]>) -> Result<bool> {
+        let mut state = self.lock()?;
+        let swaps = state.get(change.key).as_deref() == expected;
+        if swaps {
+            state.apply(std::slice::from_ref(change))?;
+        }
+        Ok(swaps)
+    }
+}
+
+impl State {
+    fn reader(&self) -> Result<Reader<'_>> {
+        Reader::new(self.table.control_space().words(), self.table.leaf_space().words())
+    }
+
+    /// The value of a key, also of one whose leaf is latched.
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        if self.table.geometry().is_long(key) {
+            return self.large.get(key).cloned();
+        }
+        self.table.get(key).map(|value| match value {
+            Some(value) => value,
+            None => self.large.get(key).cloned().unwrap_or_default(),
+        })
+    }
+
+    /// The pairs of a range, in ascending order or the other; and true if there may be more.
+    fn scan(&self, scan: &Scan<'_>) -> Result<(Vec<Pair>, bool)> {
+        let (reader, reverse) = (self.reader()?, scan.reverse);
+        let mut part = Part { scan: *scan, pairs: Vec::new(), bytes: 0 };
+        let (mut at, mut page) = (if reverse { scan.to } else { scan.from }, None);
+        let mut next;
+        loop {
+            let found = if reverse {
+                reader.page_down(at, page.as_ref())
+            } else {
+                reader.page_up(at, page.as_ref())
+            };
+            let mut found = found.ok_or_else(|| Error::invalid("a leaf of this host's own"))?;
+            for (key, value) in found.pairs.drain(..) {
+                let step = if self.table.geometry().is_long(&key) {
+                    self.scan_long_keys(&key, &mut part)
+                } else {
+                    let value = value.or_else(|| self.large.get(&key).cloned());
+                    part.push(&key, &value.unwrap_or_default())
+                };
+                if let ControlFlow::Break(has_more) = step {
+                    return Ok((part.pairs, has_more));
+                }
+            }
+            let Some(place) = found.next.take() else { return Ok((part.pairs, false)) };
+            next = place;
+            at = if reverse { Bound::Excluded(&next[..]) } else { Bound::Included(&next[..]) };
+            page = Some(found);
+        }
+    }
+
+    /// Adds those of the long keys that begin with `short` that are within the scan's bounds.
+    fn scan_long_keys(&self, short: &[u8], part: &mut Part<'_>) -> ControlFlow<bool> {
+        let begins = prefix_bounds(short);
+        let Some(bounds) = common(as_slices(&begins), (part.scan.from, part.scan.to)) else {
+            return ControlFlow::Continue(());
+        };
+        let mut pairs = self.large.range::<[u8], _>(bounds);
+        while let Some((key, value)) =
+            if part.scan.reverse { pairs.next_back() } else { pairs.next() }
+        {
+            part.push(key, value)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Returns true if there are long keys that begin as `key` does.
+    fn has_long_keys(&self, key: &[u8]) -> bool {
+        let bounds = prefix_bounds(self.table.geometry().short(key));
+        self.large.range(bounds).next().is_some()
+    }
+
+    /// Makes changes as one and lets readers see them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::set`]; nothing was changed then.
+    fn apply(&mut self, changes: &[Change<'_>]) -> Result<()> {
+        let mut undo = Vec::with_capacity(changes.len());
+        let mut failure = None;
+        for change in changes {
+            let before = self.get(change.key);
+            if let Err(error) = self.put(change.key, change.value) {
+                failure = Some(error);
+                break;
+            }
+            undo.push((change.key, before));
+        }
+        if let Some(error) = failure {
+            for (key, value) in undo.iter().rev() {
+                // There was room for it before.
+                let _ = self.put(key, value.as_deref());
+            }
+            self.table.publish(self.seq);
+            return Err(error);
+        }
+        self.seq += 1;
+        self.table.publish(self.seq);
+        Ok(())
+    }
+
+    fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let (seq, geometry) = (self.seq + 1, self.table.geometry());
+        match value {
+            Some(value) => {
+                self.table.set(key, value, seq)?;
+                if geometry.is_long(key) || value.len() > geometry.value_bytes_max() {
+                    self.large.insert(key.to_vec(), value.to_vec());
+                } else {
+                    self.large.remove(key);
+                }
+            }
+            None => {
+                self.table.remove(key, seq);
+                self.large.remove(key);
+                if geometry.is_long(key) && !self.has_long_keys(key) {
+                    self.table.remove_short(geometry.short(key), seq);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(miri)))]
+mod tests {
+    use super::*;
+    use crate::layout::{Geometry, control};
+
+    type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn volatile() -> Volatile {
+        let region = || Arc::new(HostRegion::new(4 << 20).unwrap());
+        let region = Region { control: region(), leaves: region() };
+        let geometry = Geometry::for_entries_of(40);
+        let (leaves, control) = (Arc::clone(&region.leaves), Arc::clone(&region.control));
+        let table = Table::build(geometry, leaves, control, []).unwrap();
+        Volatile::new(region, table)
+    }
+
+    fn scan_of<'a>(
+        (from, to): (Bound<&'a [u8]>, Bound<&'a [u8]>),
+        reverse: bool,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Scan<'a> {
+        Scan { from, to, reverse, limit, bytes_max }
+    }
+
+    fn set<'a>(key: &'a str, value: &'a [u8]) -> Change<'a> {
+        Change { keyspace: "", key: key.as_bytes(), value: Some(value) }
+    }
+
+    fn removed(key: &str) -> Change<'_> {
+        Change { keyspace: "", key: key.as_bytes(), value: None }
+    }
+
+    /// All that readers and the host see, which must be the same.
+    fn seen(state: &State) -> Map {
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let (pairs, more) = state.scan(&scan_of(all, false, 1_000, usize::MAX)).unwrap();
+        assert!(!more);
+        let map: Map = pairs.into_iter().collect();
+        assert!(map.iter().all(|(key, value)| state.get(key).as_ref() == Some(value)));
+        map
+    }
+
+    #[test]
+    fn a_group_that_fails_changes_nothing() {
+        let volatile = volatile();
+        let mut state = volatile.lock().unwrap();
+        let large = vec![7; 3_000];
+        let first =
+            [set("a", b"small"), set("b", &large), set("c", &large), set("d", b"gone soon")];
+        state.apply(&first).unwrap();
+        let before = seen(&state);
+        let many: Vec<String> = (0..100_000).map(|n| format!("many {n}")).collect();
+        let group = [
+            set("a", &large),
+            set("a", b"again"),
+            set("b", b"small"),
+            removed("c"),
+            removed("d"),
+            set("d", b"back"),
+            set("e", b"new"),
+            set("f", &large),
+            removed("none"),
+        ];
+        let too_many: Vec<Change<'_>> = many.iter().map(|key| set(key, &[7; 64])).collect();
+        let failed = state.apply(&[&group[..], &too_many[..]].concat());
+        assert!(matches!(failed, Err(Error::Full { .. })));
+        assert_eq!(seen(&state), before);
+        assert_eq!((state.table.len(), state.large.len(), state.seq), (4, 2, 1));
+        assert_eq!(control::applied(volatile.region.control.words()), 1);
+        state.apply(&group).unwrap();
+        assert_eq!(state.seq, 2);
+        let after = seen(&state);
+        assert!(after.keys().map(Vec::as_slice).eq([b"a", b"b", b"d", b"e", b"f"]));
+        assert_eq!((&after[&b"a"[..]][..], &after[&b"d"[..]][..]), (&b"again"[..], &b"back"[..]));
+    }
+
+    #[test]
+    fn only_large_values_are_kept_beside_the_region() {
+        let volatile = volatile();
+        let mut state = volatile.lock().unwrap();
+        let large = vec![7; 3_000];
+        for (change, kept) in [
+            (set("a", &large), 1),
+            (set("b", &large), 2),
+            (set("a", b"small"), 1),
+            (removed("b"), 0),
+            (set("a", &large), 1),
+        ] {
+            state.apply(&[change]).unwrap();
+            assert_eq!(state.large.len(), kept);
+        }
+        assert_eq!(seen(&state), Map::from([(b"a".to_vec(), large)]));
+    }
+
+    #[test]
+    fn a_part_of_a_scan_is_as_large_as_it_may_be_or_one_pair() {
+        let volatile = volatile();
+        let mut state = volatile.lock().unwrap();
+        let large = vec![7; 3_000];
+        state.apply(&[set("a", b"1"), set("b", &large), set("c", b"1"), set("d", b"1")]).unwrap();
+        let scan = |from: &str, reverse, limit, bytes| {
+            let from = Bound::Included(from.as_bytes());
+            let bounds = if reverse { (Bound::Unbounded, from) } else { (from, Bound::Unbounded) };
+            let (pairs, more) = state.scan(&scan_of(bounds, reverse, limit, bytes)).unwrap();
+            (pairs.len(), more)
+        };
+        assert_eq!(scan("a", false, 9, 9_000), (4, false));
+        assert_eq!(scan("a", false, 9, 100), (1, true));
+        assert_eq!(scan("b", false, 9, 100), (1, true));
+        assert_eq!(scan("c", false, 9, 100), (2, false));
+        assert_eq!(scan("c", false, 1, 100), (1, true));
+        assert_eq!(scan("c", true, 9, 100), (1, true));
+        assert_eq!(scan("d", true, 9, 100), (2, true));
+    }
+}
