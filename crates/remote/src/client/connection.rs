@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::keyspace::{Inner as KeyspaceInner, Keyspace, Mapped};
+use super::{
+    address::Address,
+    keyspace::{Inner as KeyspaceInner, Keyspace, Mapped},
+};
 use crate::{
     error::{Error, Result},
     message::{Frame, Reply, Request, format::failure},
@@ -76,14 +79,21 @@ struct Opened {
 }
 
 impl Client {
-    /// Connects to the host that listens at `path`.
+    /// Connects to the host at an [`Address`]: a path, or text such as `unix:/run/rhumb.sock`.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if no host listens there, or this user may not connect; [`Error::Unsupported`]
-    /// for a host of another version.
-    pub fn connect(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref().to_owned();
+    /// [`Error::InvalidArgument`] if it is no address; [`Error::Io`] if no host listens there, or
+    /// this user may not connect; [`Error::Unsupported`] for a host of another version, and for
+    /// `tcp:` and `rdma:`.
+    pub fn connect(address: impl AsRef<Path>) -> Result<Self> {
+        let path = match Address::parse(address)? {
+            Address::Unix(path) => path,
+            other => {
+                let what = format!("{other}: this version reaches hosts by Unix sockets alone");
+                return Err(Error::Unsupported(what.into()));
+            }
+        };
         let inner = Inner { path, link: Mutex::default(), keyspaces: Mutex::default() };
         inner.connect(&mut inner.link())?;
         Ok(Self { inner: Arc::new(inner) })
@@ -136,6 +146,7 @@ impl Inner {
         request: impl Fn(u32) -> Request<'a>,
         read: impl FnOnce(Reply<'_>) -> Result<T>,
     ) -> Result<T> {
+        keyspace.count_trip();
         let mut link = self.link();
         self.connected(&mut link, is_read, |link| {
             let mapped = link.open(keyspace.name())?;

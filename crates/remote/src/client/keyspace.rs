@@ -41,6 +41,7 @@ const CALL_KEYS: usize = 1_024;
 pub struct Keyspace {
     client: Arc<Client>,
     inner: Arc<Inner>,
+    pub(super) reads: Reads,
 }
 
 #[derive(Debug)]
@@ -48,6 +49,16 @@ pub(super) struct Inner {
     name: Vec<u8>,
     mapped: ArcSwap<Mapped>,
     calls: AtomicU64,
+    trips: AtomicU64,
+}
+
+/// How a handle reads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reads {
+    /// True if it asks the host for everything.
+    pub(super) by_calls: bool,
+    /// Where the leaves are counted that it looks at, if they are.
+    pub(super) looks: Option<Arc<AtomicU64>>,
 }
 
 /// A region that is mapped, of one connection.
@@ -99,6 +110,22 @@ impl Mapped {
         }
     }
 
+    /// The words of the control part and of the leaves.
+    #[inline]
+    pub(super) fn words(&self) -> (&[AtomicU64], &[AtomicU64]) {
+        (self.control.words(), self.leaves.words())
+    }
+
+    /// The sizes that all leaves have.
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Milliseconds for which the region is read without a sign of its host.
+    pub(super) fn lease_ms(&self) -> u64 {
+        self.lease_ms
+    }
+
     /// Has reads make calls from here on.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
@@ -132,7 +159,17 @@ fn attach(region: &ReaderRegion, sizes: &[u64], fds: &mut VecDeque<OwnedFd>) -> 
 
 impl Inner {
     pub(super) fn new(name: Vec<u8>, mapped: Arc<Mapped>) -> Self {
-        Self { name, mapped: ArcSwap::new(mapped), calls: AtomicU64::new(0) }
+        Self {
+            name,
+            mapped: ArcSwap::new(mapped),
+            calls: AtomicU64::new(0),
+            trips: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes note of a message and its answer.
+    pub(super) fn count_trip(&self) {
+        self.trips.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn name(&self) -> &[u8] {
@@ -151,7 +188,22 @@ impl Inner {
 
 impl Keyspace {
     pub(super) fn new(client: Arc<Client>, inner: Arc<Inner>) -> Self {
-        Self { client, inner }
+        Self { client, inner, reads: Reads::default() }
+    }
+
+    /// What is mapped now.
+    #[inline]
+    pub(super) fn mapped(&self) -> arc_swap::Guard<Arc<Mapped>> {
+        self.inner.mapped()
+    }
+
+    /// A reader of what is mapped; `None` if the host must be asked.
+    #[inline]
+    fn reader<'m>(&'m self, mapped: &'m Mapped) -> Option<Reader<'m>> {
+        if self.reads.by_calls {
+            return None;
+        }
+        mapped.reader().map(|reader| reader.counted_by(self.reads.looks.as_deref()))
     }
 
     /// The value of `key`.
@@ -174,7 +226,7 @@ impl Keyspace {
     #[inline]
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
         let key = key.as_ref();
-        if let Some(reader) = self.inner.mapped().reader() {
+        if let Some(reader) = self.reader(&self.mapped()) {
             match reader.get(key, value) {
                 Outcome::Found => return Ok(true),
                 Outcome::Absent => return Ok(false),
@@ -211,7 +263,7 @@ impl Keyspace {
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
         let mut values = vec![None; keys.len()];
         let mut missed: Vec<usize> = Vec::new();
-        match self.inner.mapped().reader() {
+        match self.reader(&self.mapped()) {
             None => missed.extend(0..keys.len()),
             Some(reader) => {
                 reader.multi_get(keys, |index, outcome, value| match outcome {
@@ -347,6 +399,13 @@ impl Keyspace {
         self.inner.calls.load(Ordering::Relaxed)
     }
 
+    /// Number of messages so far, of this handle and its clones, that the host was sent and has
+    /// answered or not: writes, and reads that had to ask. Several keys share one.
+    #[must_use]
+    pub fn round_trips(&self) -> u64 {
+        self.inner.trips.load(Ordering::Relaxed)
+    }
+
     /// A part of the range, by looking into the region; `None` if the host must be asked.
     pub(super) fn page(
         &self,
@@ -354,8 +413,8 @@ impl Keyspace {
         reverse: bool,
         last: Option<&Page>,
     ) -> Option<Page> {
-        let mapped = self.inner.mapped();
-        let reader = mapped.reader()?;
+        let mapped = self.mapped();
+        let reader = self.reader(&mapped)?;
         let page =
             if reverse { reader.page_down(bound, last) } else { reader.page_up(bound, last) };
         page.filter(|page| !page.has_long_keys)

@@ -4,11 +4,17 @@
 //! host.
 
 #[cfg(not(any(loom, shuttle)))]
+mod address;
+#[cfg(not(any(loom, shuttle)))]
 mod connection;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle))))]
 mod hostile;
 #[cfg(not(any(loom, shuttle)))]
+mod inspect;
+#[cfg(not(any(loom, shuttle)))]
 mod keyspace;
+#[cfg(not(any(loom, shuttle)))]
+mod probe;
 #[cfg(not(any(loom, shuttle)))]
 mod range;
 mod reader;
@@ -16,7 +22,11 @@ mod reader;
 mod tests;
 
 #[cfg(not(any(loom, shuttle)))]
+pub use address::Address;
+#[cfg(not(any(loom, shuttle)))]
 pub use connection::Client;
+#[cfg(not(any(loom, shuttle)))]
+pub use inspect::{Inspection, Walk};
 #[cfg(not(any(loom, shuttle)))]
 pub use keyspace::Keyspace;
 #[cfg(not(any(loom, shuttle)))]

@@ -11,7 +11,7 @@ use crate::{
     },
     leaf::{Head, Leaf, Needle, Side, read},
     prefetch::prefetch,
-    primitive::{AtomicU64, IS_MODEL, spin_loop},
+    primitive::{AtomicU64, IS_MODEL, Ordering, spin_loop},
     route::directory::{find_block, find_slot},
 };
 
@@ -72,6 +72,8 @@ pub(crate) struct Reader<'r> {
     control: &'r [AtomicU64],
     leaves: &'r [AtomicU64],
     geometry: Geometry,
+    /// Where looks at leaves are counted, for those that measure.
+    looks: Option<&'r AtomicU64>,
 }
 
 impl<'r> Reader<'r> {
@@ -91,7 +93,14 @@ impl<'r> Reader<'r> {
         leaves: &'r [AtomicU64],
         geometry: Geometry,
     ) -> Self {
-        Self { control, leaves, geometry }
+        Self { control, leaves, geometry, looks: None }
+    }
+
+    /// The same with a counter of the leaves that it looks at, each as often as it does.
+    #[cfg(not(any(loom, shuttle)))]
+    #[inline]
+    pub(crate) fn counted_by(self, looks: Option<&'r AtomicU64>) -> Self {
+        Self { looks, ..self }
     }
 
     /// Gets several keys, with their misses overlapped: `each` is called with the index of a key,
@@ -292,6 +301,9 @@ impl<'r> Reader<'r> {
     fn look<R>(&self, slot: u32, mut look: impl FnMut(Leaf<'r, [AtomicU64]>) -> R) -> Option<R> {
         let words = self.words(slot)?;
         for _ in 0..LOOKS_MAX {
+            if let Some(looks) = self.looks {
+                looks.fetch_add(1, Ordering::Relaxed);
+            }
             if let Some(seen) = read(words, || look(Leaf::new(words, self.geometry))) {
                 return Some(seen);
             }

@@ -190,6 +190,24 @@ pub(crate) fn find_block<M: Memory + ?Sized>(memory: &M, key: &[u8]) -> u32 {
     table.payload(table.find(key), 0) as u32
 }
 
+/// The numbers of all blocks, of the top in `memory`: at most as many as the memory has words.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn blocks<M: Memory + ?Sized>(memory: &M) -> impl Iterator<Item = u32> {
+    let table = Table::new(memory, Shape::top);
+    (0..table.count).map(move |index| table.payload(index, 0) as u32)
+}
+
+/// All runs of the block in `memory`, each as the place of its first leaf.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn runs<M: Memory + ?Sized>(memory: &M) -> impl Iterator<Item = Place> {
+    let table = Table::new(memory, |_| Shape::BLOCK);
+    (0..table.count).map(move |index| {
+        let leaves = table.payload(index, descriptor::LEAVES);
+        let run = table.payload(index, descriptor::RUN) as u32;
+        Place { slot: leaves as u32, base: leaves as u32, leaves: (leaves >> 32) as u32, run }
+    })
+}
+
 /// The slot that should hold `key`, and its run, as the block in `memory` says.
 #[inline]
 pub(crate) fn find_slot<M: Memory + ?Sized>(memory: &M, key: &[u8]) -> Place {
