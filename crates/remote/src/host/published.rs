@@ -10,7 +10,9 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{Authority, Change, Load, Publisher, Scan, Table, share::Region, volatile::Volatile};
+use super::{
+    Authority, Change, Load, Pair, Publisher, Scan, Table, share::Region, volatile::Volatile,
+};
 use crate::{
     client::{Outcome, Reader},
     error::Error,
@@ -230,7 +232,7 @@ fn a_budget_that_is_spent_suspends_a_region_until_it_is_loaded_again() {
     let load = publisher.begin_load().unwrap();
     let too_many = (0..200_000).map(|n| Ok((key(n), [7; 12])));
     assert!(matches!(load.finish(too_many), Err(Error::Full { .. })));
-    let none: [Result<(&[u8], &[u8]), Error>; 0] = [];
+    let none: [Result<Pair, Error>; 0] = [];
     assert!(publisher.begin_load().unwrap().finish(none).unwrap());
     let mut n = 0;
     while publisher.stats().is_live {
@@ -255,7 +257,7 @@ fn a_thread_that_waits_is_told_of_a_reset_and_of_the_end() {
         let loads = scope.spawn(|| {
             let mut loads = 0;
             while publisher.wait_for_reset() {
-                let none: [Result<(&[u8], &[u8]), Error>; 0] = [];
+                let none: [Result<Pair, Error>; 0] = [];
                 publisher.begin_load().unwrap().finish(none).unwrap();
                 loads += 1;
             }
