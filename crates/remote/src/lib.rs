@@ -49,5 +49,6 @@ pub use client::{Address, Client, Inspection, Keyspace, Range, Walk};
 pub use error::{Error, Result};
 #[cfg(not(any(loom, shuttle)))]
 pub use host::{
-    Authority, Change, Host, HostBuilder, Load, Pair, Publisher, Scan, ShareOptions, ShareStats,
+    Authority, Change, Host, HostBuilder, Load, Pair, Paused, Publisher, Scan, ShareOptions,
+    ShareStats,
 };

@@ -31,7 +31,7 @@ use crate::{error::Result, primitive::AtomicU64};
 #[cfg(not(any(loom, shuttle)))]
 pub use authority::{Authority, Change, Pair, Scan};
 #[cfg(not(any(loom, shuttle)))]
-pub use publisher::{Load, Publisher};
+pub use publisher::{Load, Paused, Publisher};
 #[cfg(not(any(loom, shuttle)))]
 pub use server::{Host, HostBuilder};
 #[cfg(not(any(loom, shuttle)))]

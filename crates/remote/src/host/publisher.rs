@@ -10,6 +10,7 @@ use std::{
     collections::BTreeMap,
     ops::Bound,
     sync::{Arc, Condvar, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use super::{
@@ -62,6 +63,8 @@ struct State {
     /// The last change that the store's readers see.
     seq: u64,
     resets: u64,
+    /// Number of those that keep it suspended.
+    pauses: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +130,7 @@ impl Publisher {
             kept: Kept::default(),
             seq: 0,
             resets: 0,
+            pauses: 0,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         Self { inner: Arc::new(Inner { region, state, changed }) }
@@ -175,6 +179,15 @@ impl Publisher {
     /// Tells that what was published so far is worth nothing: the region is to be loaded again.
     pub fn reset(&self) {
         self.suspend(&mut self.state());
+    }
+
+    /// Suspends the region, and keeps it so until what is returned is dropped: to share another
+    /// keyspace under the same name.
+    pub fn pause(&self) -> Paused {
+        let mut state = self.state();
+        state.pauses += 1;
+        self.suspend(&mut state);
+        Paused { publisher: self.clone() }
     }
 
     /// Tells that a key has a value.
@@ -241,9 +254,9 @@ impl Publisher {
         let mut state = self.state();
         loop {
             match state.phase {
-                Phase::Suspended => return true,
+                Phase::Suspended if state.pauses == 0 => return true,
                 Phase::Closed => return false,
-                Phase::Loading | Phase::Live => {
+                Phase::Suspended | Phase::Loading | Phase::Live => {
                     state = match self.inner.changed.wait(state) {
                         Ok(state) => state,
                         Err(_) => return false,
@@ -253,18 +266,39 @@ impl Publisher {
         }
     }
 
+    /// Waits for some time, or until the host ends.
+    pub fn wait_for_end(&self, most: Duration) {
+        let is_here = |state: &mut State| state.phase != Phase::Closed;
+        // Where a thread panicked, the host is as good as ended.
+        let _ = self.inner.changed.wait_timeout_while(self.state(), most, is_here);
+    }
+
     /// Begins to load the region: changes are kept from here on, to be applied after what is
     /// loaded. So what is loaded is to be read from the store afterwards. Returns none if the
-    /// region is not suspended.
+    /// region is not suspended, or is paused.
     #[must_use]
     pub fn begin_load(&self) -> Option<Load<'_>> {
         let mut state = self.state();
-        if state.phase != Phase::Suspended {
+        if state.phase != Phase::Suspended || state.pauses > 0 {
             return None;
         }
         let table = state.table.take()?;
         state.phase = Phase::Loading;
         Some(Load { publisher: self, table: Some(table) })
+    }
+}
+
+/// A region that is kept suspended.
+#[derive(Debug)]
+#[must_use = "a region is loaded again once this is dropped"]
+pub struct Paused {
+    publisher: Publisher,
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        self.publisher.state().pauses -= 1;
+        self.publisher.inner.changed.notify_all();
     }
 }
 

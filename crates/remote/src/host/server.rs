@@ -86,7 +86,7 @@ impl HostBuilder {
             };
             shares.insert(name, Arc::new(share));
         }
-        let inner = Arc::new(Inner { shares, sessions: Mutex::default(), ended: Condvar::new() });
+        let inner = Arc::new(Inner { shares, registry: Arc::default() });
         inner.beat(clock::now_ms());
         let listener = Arc::new(listener);
         let (host, socket) = (Arc::clone(&inner), Arc::clone(&listener));
@@ -136,8 +136,21 @@ pub struct Host {
 #[derive(Debug)]
 pub(super) struct Inner {
     shares: BTreeMap<String, Arc<Share>>,
+    registry: Arc<Registry>,
+}
+
+/// The connections, which outlive what they speak of.
+#[derive(Debug, Default)]
+struct Registry {
     sessions: Mutex<Sessions>,
     ended: Condvar,
+}
+
+impl Registry {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        // Each change of it is a single step.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The connections.
@@ -199,7 +212,7 @@ impl Drop for Host {
             sessions.is_closing = true;
             sessions.live.values().cloned().collect()
         };
-        self.inner.ended.notify_all();
+        self.inner.registry.ended.notify_all();
         // Where a listener cannot be woken, its thread ends at the next connection.
         let is_woken = self.listener.shutdown().is_ok();
         for stream in streams {
@@ -212,7 +225,7 @@ impl Drop for Host {
         }
         let mut sessions = self.inner.sessions();
         while !sessions.live.is_empty() {
-            sessions = self.inner.ended.wait(sessions).unwrap_or_else(PoisonError::into_inner);
+            sessions = self.inner.registry.ended.wait(sessions).unwrap_or_else(PoisonError::into_inner);
         }
         drop(sessions);
         // One of them may have said that the host is there, to a client that came last.
@@ -232,8 +245,7 @@ impl Inner {
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        // Each change of it is a single step.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.sessions()
     }
 
     fn beat(&self, now_ms: u64) {
@@ -245,7 +257,7 @@ impl Inner {
         let mut sessions = self.sessions();
         while !sessions.is_closing {
             self.beat(clock::now_ms());
-            let waited = self.ended.wait_timeout(sessions, LEASE / BEATS);
+            let waited = self.registry.ended.wait_timeout(sessions, LEASE / BEATS);
             sessions = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         self.beat(0);
@@ -277,9 +289,11 @@ impl Inner {
             sessions.live.insert(id, Arc::clone(&stream));
             id
         };
-        let host = Arc::clone(self);
+        let (host, registry) = (Arc::clone(self), Arc::clone(&self.registry));
         let started = spawn("rhumb-session", move || {
-            let _end = End { host: &host, id };
+            let _end = End { registry, id };
+            // Dropped before that: once the last session has ended, nothing holds an authority.
+            let host = host;
             if stream.set_timeouts(None, Some(SEND_TIMEOUT)).is_err() {
                 return;
             }
@@ -294,15 +308,15 @@ impl Inner {
 }
 
 /// Takes a connection off the list, also if its thread panics.
-struct End<'h> {
-    host: &'h Inner,
+struct End {
+    registry: Arc<Registry>,
     id: u64,
 }
 
-impl Drop for End<'_> {
+impl Drop for End {
     fn drop(&mut self) {
-        self.host.sessions().live.remove(&self.id);
-        self.host.ended.notify_all();
+        self.registry.sessions().live.remove(&self.id);
+        self.registry.ended.notify_all();
     }
 }
 

@@ -1,0 +1,137 @@
+//! What clients ask of the engine.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use rhumb::{Batch, Database, Keyspace, Snapshot};
+use rhumb_remote::{Authority, Change, Error, Pair, Result, Scan};
+
+/// The keyspace that a share stands for.
+#[derive(Clone)]
+pub struct Source {
+    pub(crate) keyspace: Arc<dyn Fn() -> rhumb::Result<Keyspace> + Send + Sync>,
+    pub(crate) refusal: Option<&'static str>,
+}
+
+impl Source {
+    /// A keyspace, which clients may write to.
+    #[must_use]
+    pub fn of(keyspace: Keyspace) -> Self {
+        Self::chosen(move || Ok(keyspace.clone()))
+    }
+
+    /// The keyspace that `choose` gives, which may be another one from time to time: a change is
+    /// made while the share is [paused](crate::Shared::pause). It must always be of the same
+    /// database.
+    pub fn chosen(choose: impl Fn() -> rhumb::Result<Keyspace> + Send + Sync + 'static) -> Self {
+        Self { keyspace: Arc::new(choose), refusal: None }
+    }
+
+    /// Refuses the writes of clients, with a text that says where they belong.
+    #[must_use]
+    pub fn read_only(mut self, refusal: &'static str) -> Self {
+        self.refusal = Some(refusal);
+        self
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("is_read_only", &self.refusal.is_some()).finish()
+    }
+}
+
+/// Commits a batch of a client.
+pub(crate) type Commit = Arc<dyn Fn(Batch) -> rhumb::Result<()> + Send + Sync>;
+
+/// A database, as a host asks it.
+pub(crate) struct Engine {
+    pub(crate) database: Database,
+    pub(crate) sources: BTreeMap<String, Source>,
+    pub(crate) commit: Commit,
+}
+
+/// An error of the engine, as a client is told of it.
+pub(crate) fn told(error: &rhumb::Error) -> Error {
+    match error {
+        rhumb::Error::InvalidArgument(text) => Error::refused(text.clone()),
+        error => Error::failed(error.to_string()),
+    }
+}
+
+impl Engine {
+    fn source(&self, name: &str) -> Result<&Source> {
+        let unknown = || Error::refused(format!("no keyspace {name:?} is shared here"));
+        self.sources.get(name).ok_or_else(unknown)
+    }
+
+    fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        (self.source(name)?.keyspace)().map_err(|error| told(&error))
+    }
+
+    /// The keyspace, if clients may write to it.
+    fn writable(&self, name: &str) -> Result<Keyspace> {
+        match self.source(name)?.refusal {
+            Some(refusal) => Err(Error::refused(refusal)),
+            None => self.keyspace(name),
+        }
+    }
+
+    fn pairs(
+        snapshot: &Snapshot,
+        keyspace: &Keyspace,
+        scan: &Scan<'_>,
+    ) -> rhumb::Result<(Vec<Pair>, bool)> {
+        let mut pairs = snapshot.range::<&[u8]>(keyspace, (scan.from, scan.to));
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        while let Some(pair) = if scan.reverse { pairs.next_back() } else { pairs.next() } {
+            let (key, value) = pair?;
+            bytes += key.len() + value.len();
+            if found.len() >= scan.limit || bytes > scan.bytes_max && !found.is_empty() {
+                return Ok((found, true));
+            }
+            found.push((key.to_vec(), value.to_vec()));
+        }
+        Ok((found, false))
+    }
+}
+
+impl Authority for Engine {
+    fn get(&self, keyspace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let found = self.keyspace(keyspace)?.get(key).map_err(|error| told(&error))?;
+        Ok(found.map(|value| value.to_vec()))
+    }
+
+    fn multi_get(&self, keyspace: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        let keyspace = self.keyspace(keyspace)?;
+        let found = self.database.snapshot().multi_get(&keyspace, keys);
+        let found = found.map_err(|error| told(&error))?;
+        Ok(found.into_iter().map(|value| value.map(|value| value.to_vec())).collect())
+    }
+
+    fn scan(&self, keyspace: &str, scan: &Scan<'_>) -> Result<(Vec<Pair>, bool)> {
+        let keyspace = self.keyspace(keyspace)?;
+        Self::pairs(&self.database.snapshot(), &keyspace, scan).map_err(|error| told(&error))
+    }
+
+    fn commit(&self, changes: &[Change<'_>]) -> Result<()> {
+        let mut batch = self.database.batch();
+        let mut keyspaces: BTreeMap<&str, Keyspace> = BTreeMap::new();
+        for change in changes {
+            if !keyspaces.contains_key(change.keyspace) {
+                keyspaces.insert(change.keyspace, self.writable(change.keyspace)?);
+            }
+            let keyspace = &keyspaces[change.keyspace];
+            match change.value {
+                Some(value) => batch.insert(keyspace, change.key, value),
+                None => batch.remove(keyspace, change.key),
+            }
+        }
+        (self.commit)(batch).map_err(|error| told(&error))
+    }
+
+    fn compare_and_swap(&self, change: &Change<'_>, expected: Option<&[u8]>) -> Result<bool> {
+        let keyspace = self.writable(change.keyspace)?;
+        let swapped = keyspace.compare_and_swap(change.key, expected, change.value);
+        swapped.map_err(|error| told(&error))
+    }
+}

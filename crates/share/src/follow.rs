@@ -1,0 +1,121 @@
+//! The thread that keeps the region of a share true: it has the region follow the engine's commits,
+//! and loads it when it begins and whenever it was reset.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rhumb::{Change, Followed, Tap};
+use rhumb_remote::{Error, Publisher, Result};
+
+use crate::authority::{Source, told};
+
+/// The first wait after a load that failed. Most such loads need more memory than there is, and
+/// try again in vain.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+
+/// The longest wait after a load that failed.
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// What happened to a share.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Clients read its region from here on.
+    Loaded {
+        /// Number of entries.
+        entries: u64,
+        /// How long it took to load them.
+        took: Duration,
+    },
+    /// Its region could not be loaded. Clients ask the host until that succeeds.
+    Failed {
+        /// Why.
+        error: Error,
+        /// When it is tried again.
+        retry_in: Duration,
+    },
+}
+
+/// Takes note of what happened to the share of a name.
+pub(crate) type Watch = Arc<dyn Fn(&str, Event) + Send + Sync>;
+
+/// One share.
+pub(crate) struct Follower {
+    pub(crate) name: String,
+    pub(crate) source: Source,
+    pub(crate) publisher: Publisher,
+    pub(crate) watch: Watch,
+}
+
+impl Follower {
+    /// Keeps the region true until the host ends.
+    pub(crate) fn run(&self) {
+        let (mut followed, mut retry_in) = (None, RETRY_MIN);
+        while self.publisher.wait_for_reset() {
+            // What it followed may not be what it is to follow.
+            drop(followed.take());
+            let began = Instant::now();
+            match self.load() {
+                Ok((kept, is_live)) => {
+                    followed = Some(kept);
+                    retry_in = RETRY_MIN;
+                    if is_live {
+                        let (entries, took) = (self.publisher.stats().entries, began.elapsed());
+                        (self.watch)(&self.name, Event::Loaded { entries, took });
+                    }
+                }
+                Err(error) => {
+                    (self.watch)(&self.name, Event::Failed { error, retry_in });
+                    self.publisher.wait_for_end(retry_in);
+                    retry_in = (retry_in * 2).min(RETRY_MAX);
+                }
+            }
+        }
+    }
+
+    /// Loads the region with what there is, and has it follow what comes; returns false if it was
+    /// reset meanwhile.
+    fn load(&self) -> Result<(Followed, bool)> {
+        let keyspace = (self.source.keyspace)().map_err(|error| told(&error))?;
+        let tap = Arc::new(Published(self.publisher.clone()));
+        let followed = keyspace.follow(tap).map_err(|error| told(&error))?;
+        // Every change that the snapshot does not have is kept from here on.
+        let Some(load) = self.publisher.begin_load() else { return Ok((followed, false)) };
+        let snapshot = followed.snapshot().map_err(|error| told(&error))?;
+        let pairs = snapshot.iter(&keyspace).map(|pair| pair.map_err(|error| told(&error)));
+        let is_live = load.finish(pairs)?;
+        Ok((followed, is_live))
+    }
+}
+
+/// Tells a publisher what the engine commits.
+struct Published(Publisher);
+
+impl Tap for Published {
+    fn apply(&self, change: Change<'_>) {
+        match change {
+            Change::Insert { key, value } => self.0.insert(key, value),
+            Change::Remove { key } => self.0.remove(key),
+            Change::RemoveRange { from, to } => self.0.remove_range(from, to),
+            // What this does not know, it cannot follow.
+            _ => self.0.reset(),
+        }
+    }
+
+    fn publish(&self, seq: u64) {
+        self.0.publish(seq);
+    }
+
+    fn reset(&self) {
+        self.0.reset();
+    }
+}
+
+impl fmt::Debug for Follower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Follower").field("name", &self.name).finish_non_exhaustive()
+    }
+}
