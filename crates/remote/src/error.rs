@@ -88,6 +88,15 @@ impl fmt::Display for Error {
     }
 }
 
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Io { source, .. } => Self::new(source.kind(), source.to_string()),
+            error => Self::other(error.to_string()),
+        }
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     log::{LogFormat, LogLevel},
-    quantity,
+    quantity, share,
 };
 
 /// When what was written is forced to the disk.
@@ -105,6 +105,10 @@ impl Default for Limits {
     }
 }
 
+/// Memory that a shared keyspace may take by default: more than most machines have, so that nothing
+/// is said of a limit before there is one.
+const SHARE_MEMORY_BYTES: usize = 64 << 30;
+
 /// All settings of a server.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -124,6 +128,16 @@ pub struct Config {
     pub tls_key: Option<PathBuf>,
     /// Path of a Unix socket to listen on as well.
     pub unix: Option<PathBuf>,
+    /// Keyspaces that other processes of the machine read without asking. `db0` to `db15` are the
+    /// strings of the databases of Redis clients.
+    pub share: Vec<String>,
+    /// Path of the Unix socket where those processes come to; beside the data, with `.sock`
+    /// appended, if there is none.
+    pub share_socket: Option<PathBuf>,
+    /// Memory that each shared keyspace may take, in bytes, besides that of the engine. One that
+    /// needs more is not read without asking. Called `share-memory` in a file.
+    #[serde(rename = "share-memory", deserialize_with = "quantity::size")]
+    pub share_memory_bytes: usize,
     /// Memory of the engine, in bytes: unflushed writes, indexes, filters and cached blocks; from
     /// 16 MiB to 16 TiB. Called `memory` in a file, or `memory-bytes`.
     #[serde(rename = "memory", alias = "memory-bytes", deserialize_with = "quantity::memory")]
@@ -166,6 +180,9 @@ impl Default for Config {
             tls_cert: None,
             tls_key: None,
             unix: None,
+            share: Vec::new(),
+            share_socket: None,
+            share_memory_bytes: SHARE_MEMORY_BYTES,
             memory_bytes: 512 << 20,
             fsync: Fsync::default(),
             requirepass_file: None,
@@ -219,6 +236,19 @@ impl Config {
         })
     }
 
+    /// Where the processes come to that read shared keyspaces.
+    #[must_use]
+    pub fn share_socket(&self) -> PathBuf {
+        self.share_socket.clone().unwrap_or_else(|| match self.data.file_name() {
+            Some(name) => {
+                let mut name = name.to_owned();
+                name.push(".sock");
+                self.data.with_file_name(name)
+            }
+            None => self.data.join("share.sock"),
+        })
+    }
+
     /// The password, if there is one.
     ///
     /// # Errors
@@ -262,6 +292,7 @@ impl Config {
                  --requirepass-file, or say --allow-open to serve everyone"
             )));
         }
+        share::check_names(&self.share)?;
         let open = !self.allow_open && !self.metrics_open;
         if let Some(address) = self.metrics.filter(is_far).filter(|_| open) {
             return Err(ConfigError(format!(
@@ -332,6 +363,23 @@ mod tests {
         ] {
             let found = Config::from_toml(text).unwrap_err();
             assert!(found.starts_with(wrong), "{found}");
+        }
+    }
+
+    #[test]
+    fn shares_have_a_socket_beside_the_data() {
+        let of = |data: &str| Config { data: data.into(), ..Config::default() }.share_socket();
+        assert_eq!(of("rhumb-data"), PathBuf::from("rhumb-data.sock"));
+        assert_eq!(of("/var/lib/rhumb/"), PathBuf::from("/var/lib/rhumb.sock"));
+        assert_eq!(of(".."), PathBuf::from("../share.sock"));
+        let text = "share = [\"users\", \"db0\"]\nshare-socket = \"s\"\nshare-memory = \"1G\"";
+        let config = Config::from_toml(text).unwrap();
+        assert_eq!((config.share.len(), config.share_memory_bytes), (2, 1 << 30));
+        assert_eq!(config.share_socket(), PathBuf::from("s"));
+        assert!(config.check(false).is_ok());
+        for name in ["", "server", "db0.keys", "db16", "db01", "db7.work"] {
+            let config = Config { share: vec![name.into()], ..Config::default() };
+            assert!(config.check(false).is_err(), "{name}");
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::{fmt::Write, sync::atomic::Ordering};
 
-use crate::{command::COMMANDS, server::Server};
+use rhumb_share::ShareStats;
+
+use crate::{command::COMMANDS, json::json_text, server::Server, share};
 
 /// One metric: its name, its type, what it is, and its samples with their labels.
 struct Metric {
@@ -23,7 +25,12 @@ const BOUNDS: std::ops::RangeInclusive<u32> = 10..=34;
 /// All metrics in the text format of Prometheus, in base units.
 pub(crate) fn prometheus(server: &Server) -> String {
     let mut text = String::new();
-    let all = [server_metrics(server), health_metrics(server), engine_metrics(server)];
+    let all = [
+        server_metrics(server),
+        health_metrics(server),
+        engine_metrics(server),
+        share_metrics(server),
+    ];
     for metric in all.into_iter().flatten() {
         let Metric { name, kind, help, samples } = metric;
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -32,6 +39,43 @@ pub(crate) fn prometheus(server: &Server) -> String {
         }
     }
     text + &latency(server)
+}
+
+/// What is known of keyspaces that other processes read; nothing where none is shared.
+fn share_metrics(server: &Server) -> Vec<Metric> {
+    let (shares, sessions) = share::stats(server);
+    if shares.is_empty() {
+        return Vec::new();
+    }
+    let each = |name, kind, help, value: fn(&ShareStats) -> u64| {
+        let sample = |(share, stats): &(String, ShareStats)| {
+            (format!("{{share={}}}", json_text(share)), value(stats) as f64)
+        };
+        Metric { name, kind, help, samples: shares.iter().map(sample).collect() }
+    };
+    let help = "1 if other processes read the keyspace without asking.";
+    vec![
+        one("rhumb_share_sessions", "gauge", "Connections of other processes.", sessions as f64),
+        each("rhumb_share_live", "gauge", help, |stats| stats.is_live.into()),
+        each("rhumb_share_entries", "gauge", "Entries shared.", |stats| stats.entries),
+        each("rhumb_share_leaves", "gauge", "Leaves in use.", |stats| stats.leaves),
+        each("rhumb_share_runs", "gauge", "Runs of leaves.", |stats| stats.runs),
+        each("rhumb_share_leaf_bytes", "gauge", "Bytes of leaves in use.", |stats| {
+            stats.leaves * stats.leaf_bytes
+        }),
+        each("rhumb_share_mapped_bytes", "gauge", "Bytes that others may map.", |stats| {
+            stats.mapped_bytes
+        }),
+        each("rhumb_share_large_page_bytes", "gauge", "Bytes of them in large pages.", |stats| {
+            stats.huge_bytes
+        }),
+        each(
+            "rhumb_share_resets_total",
+            "counter",
+            "Times that it had to be loaded anew.",
+            |stats| stats.resets,
+        ),
+    ]
 }
 
 fn latency(server: &Server) -> String {

@@ -11,6 +11,7 @@
 //! | `command` | what each command does |
 //! | `turn`, `txn`, `db`, `locks`, `watch`, `count`, `segments` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
+//! | `share` | keyspaces that other processes read without asking |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
 //! | `resp` | the protocol |
 #![forbid(unsafe_code)]
@@ -44,6 +45,7 @@ pub mod resp;
 mod segments;
 mod server;
 mod session;
+mod share;
 mod status;
 mod sweep;
 #[cfg(feature = "tls")]
@@ -142,13 +144,20 @@ pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeErro
     served
 }
 
+/// Opens the data, and shares what is to be shared before clients come.
+fn open(config: Config, log: &Arc<log::Log>) -> Result<Arc<server::Server>, ServeError> {
+    let server = Arc::new(server::Server::open(config, Arc::clone(log))?);
+    share::start(&server)?;
+    Ok(server)
+}
+
 fn serve_logged(
     config: Config,
     log: &Arc<log::Log>,
     ready: impl FnOnce(&Ready),
 ) -> Result<(), ServeError> {
     let (runtime, workers) = (listen::runtime()?, workers::Workers::start(config.threads)?);
-    let server = Arc::new(server::Server::open(config, Arc::clone(log))?);
+    let server = open(config, log)?;
     runtime.block_on(async {
         let listeners = listen::bind(&server)?;
         stop_on_signals(&server)?;
@@ -227,7 +236,7 @@ impl Running {
         config.check_ranges()?;
         let log = Arc::new(log);
         let (runtime, workers) = (listen::runtime()?, workers::Workers::start(config.threads)?);
-        let server = Arc::new(server::Server::open(config, Arc::clone(&log))?);
+        let server = open(config, &log)?;
         let listeners = runtime.block_on(async { listen::bind(&server) })?;
         let ready = listeners.ready()?;
         let running = Arc::clone(&server);

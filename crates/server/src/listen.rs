@@ -129,6 +129,8 @@ pub(crate) async fn serve(
     drain(server).await;
     background.end();
     drop(socket_file);
+    // Before the last sync, so that it is of what their clients wrote as well.
+    drop(server.shared.write().take());
     let began = Instant::now();
     let synced = server.databases.engine.persist(PersistMode::SyncData);
     synced.inspect_err(|error| server.databases.health.sync_failed(error))?;

@@ -10,6 +10,7 @@ use std::{
 
 use parking_lot::RwLock;
 use rhumb::Database;
+use rhumb_share::Shared;
 use tokio::sync::Notify;
 
 use crate::{
@@ -36,6 +37,8 @@ pub(crate) struct Server {
     pub(crate) metrics: Metrics,
     pub(crate) history: History,
     pub(crate) models: Models,
+    /// What other processes read without asking; taken when the server ends.
+    pub(crate) shared: RwLock<Option<Shared>>,
     /// The password, if clients have to say one.
     password: RwLock<Option<Arc<[u8]>>>,
     pub(crate) limits: RwLock<crate::config::Limits>,
@@ -103,6 +106,7 @@ impl Server {
             metrics: Metrics::new(COMMANDS.len()),
             history: History::default(),
             models: Models::default(),
+            shared: RwLock::new(None),
             password: RwLock::new(password.map(Arc::from)),
             started: Instant::now(),
             randoms: AtomicU64::new(0),

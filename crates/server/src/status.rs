@@ -8,6 +8,7 @@ use crate::{
     history::{self, Recent, STEP_SECONDS},
     json::json_text,
     server::Server,
+    share,
 };
 
 /// Commands that the page lists, at most: those that were called most.
@@ -64,6 +65,7 @@ pub(crate) fn status_json(server: &Server) -> String {
         ("work", work_json(&stats)),
         ("errors", errors_json(server)),
         ("keyspaces", keyspaces_json(&stats)),
+        ("shares", shares_json(server)),
     ])
 }
 
@@ -149,6 +151,23 @@ fn keyspaces_json(stats: &rhumb::Stats) -> String {
             ])
         });
         object([("name", json_text(&keyspace.name)), ("levels", array(levels))])
+    }))
+}
+
+/// What other processes read without asking.
+fn shares_json(server: &Server) -> String {
+    let (shares, sessions) = share::stats(server);
+    array(shares.iter().map(|(name, stats)| {
+        object([
+            ("name", json_text(name)),
+            ("live", stats.is_live.to_string()),
+            ("sessions", sessions.to_string()),
+            ("entries", stats.entries.to_string()),
+            ("leaf_bytes", (stats.leaves * stats.leaf_bytes).to_string()),
+            ("mapped_bytes", stats.mapped_bytes.to_string()),
+            ("large_page_bytes", stats.huge_bytes.to_string()),
+            ("resets", stats.resets.to_string()),
+        ])
     }))
 }
 

@@ -16,6 +16,12 @@ use crate::{
     follow::{Event, Follower, Watch},
 };
 
+/// Entries whose sizes decide how large leaves are.
+const ENTRIES_MEASURED: usize = 1_024;
+
+/// The most bytes of a value that count for that: what a leaf of the largest kind may hold.
+const VALUE_BYTES_MEASURED: usize = 1_024;
+
 /// Settings of [`Shared`].
 pub struct SharedBuilder {
     path: PathBuf,
@@ -62,8 +68,12 @@ impl SharedBuilder {
         let engine = Engine { database: database.clone(), sources, commit: self.commit };
         let authority: Arc<dyn Authority> = Arc::new(engine);
         let mut host = Host::listen(&self.path);
-        for (name, (_, options)) in &self.shares {
-            host = host.share_of(name, *options, Arc::clone(&authority));
+        for (name, (source, options)) in &self.shares {
+            let options = match entry_bytes(source) {
+                Some(bytes) => options.or_entry_bytes(bytes),
+                None => *options,
+            };
+            host = host.share_of(name, options, Arc::clone(&authority));
         }
         let mut shared = Shared { host: Some(host.start()?), followers: Vec::new() };
         for (name, (source, _)) in self.shares {
@@ -78,6 +88,17 @@ impl SharedBuilder {
         }
         Ok(shared)
     }
+}
+
+/// The mean size of an entry, if there are some: of the first ones, whose reading takes no time.
+fn entry_bytes(source: &Source) -> Option<usize> {
+    let keyspace = (source.keyspace)().ok()?;
+    let sizes = keyspace.iter().take(ENTRIES_MEASURED).flatten();
+    let (count, bytes) = sizes.fold((0, 0), |(count, bytes), (key, value)| {
+        // Large values lie elsewhere.
+        (count + 1, bytes + key.len() + value.len().min(VALUE_BYTES_MEASURED))
+    });
+    (count > 0).then(|| bytes / count)
 }
 
 impl fmt::Debug for SharedBuilder {

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, ValueEnum};
 use rhumb_server::{
     Config, Fsync, LogFormat, LogLevel, Ready, ServeError, THREADS, parse_address, parse_memory,
+    parse_size,
 };
 
 use crate::{
@@ -17,11 +18,12 @@ Examples:
   rhumb serve                                    ./rhumb-data on 127.0.0.1:6380
   rhumb serve --fsync always --memory 4G         no acknowledged write is lost in a power cut
   rhumb serve --config rhumb.toml                the same options from a file
+  rhumb serve --share db0                        other processes read db0 without asking
   redis-cli -p 6380 set greeting hello           any Redis client works
   redis-cli -p 6380 range - + limit 10           and so do ordered commands
 
 A file of options is TOML: db, listen, tls-listen, tls-cert,
-tls-key, unix, memory, fsync, requirepass-file, metrics,
+tls-key, unix, share, share-socket, share-memory, memory, fsync, requirepass-file, metrics,
 allow-open, metrics-open, threads, log-level, log-format, slow-command-ms,
 and a table [limits]. An option on the command line wins over the file.
 SIGTERM and SIGINT end the server once every client has its replies and the data are synced.";
@@ -48,6 +50,17 @@ pub(crate) struct Serve {
     /// Unix socket to listen on as well
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
+    /// Keyspace that other processes of this machine read without asking; may be repeated. db0 to
+    /// db15 are the strings of Redis clients
+    #[arg(long, value_name = "NAME")]
+    share: Vec<String>,
+    /// Unix socket where those processes come to [default: the directory of the data with .sock
+    /// appended]
+    #[arg(long, value_name = "PATH")]
+    share_socket: Option<PathBuf>,
+    /// Memory that each shared keyspace may take besides [default: 64GiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    share_memory: Option<usize>,
     /// Memory for unflushed writes, indexes, filters and cached blocks: 64MiB, 4GiB, or bytes
     /// [default: 512MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
@@ -159,6 +172,11 @@ impl Serve {
         config.tls_cert = self.tls_cert.or(config.tls_cert);
         config.tls_key = self.tls_key.or(config.tls_key);
         config.unix = self.unix.or(config.unix);
+        if !self.share.is_empty() {
+            config.share = self.share;
+        }
+        config.share_socket = self.share_socket.or(config.share_socket);
+        config.share_memory_bytes = self.share_memory.unwrap_or(config.share_memory_bytes);
         config.memory_bytes = self.memory.unwrap_or(config.memory_bytes);
         config.requirepass_file = self.requirepass_file.or(config.requirepass_file);
         config.metrics = self.metrics.or(config.metrics);
@@ -203,6 +221,11 @@ fn banner(out: &mut Output, config: &Config, ready: &Ready) -> Outcome {
     }
     if let Some(path) = &config.unix {
         out.line(format!("also on     {}", path.display()))?;
+    }
+    if let Some(name) = config.share.first() {
+        let socket = config.share_socket();
+        out.line(format!("shares      {}", config.share.join(", ")))?;
+        out.line(format!("            rhumb remote scan unix:{} {name}", socket.display()))?;
     }
     if let Some(address) = ready.metrics {
         out.line(format!("status      http://{address}/ and http://{address}/metrics"))?;

@@ -26,6 +26,9 @@ const LEASE: Duration = Duration::from_secs(1);
 /// A host says four times in a lease that it is there, so that one late beat does no harm.
 const BEATS: u32 = 4;
 
+/// The clock of leases is coarse: it steps with the timer's interrupt, 100 times a second at least.
+const CLOCK_STEP: Duration = Duration::from_millis(20);
+
 /// The most connections, each of which has a thread of its own.
 const SESSIONS_MAX: usize = 4_096;
 
@@ -69,7 +72,9 @@ impl HostBuilder {
         self
     }
 
-    /// Makes the regions and listens.
+    /// Makes the regions and listens. Where a host has died at this path, it waits for a second
+    /// before that, the length of the lease, for which clients may go on to read what that host
+    /// shared: so writes to the same data are to begin afterwards.
     ///
     /// # Errors
     ///
@@ -78,6 +83,11 @@ impl HostBuilder {
     /// Linux).
     pub fn start(self) -> Result<Host> {
         let listener = Listener::bind(&self.path)?;
+        if listener.has_replaced() {
+            // Clients of the host that died read its region until its lease is over. They would
+            // miss what is written before that.
+            thread::sleep(LEASE + CLOCK_STEP);
+        }
         let mut shares = BTreeMap::new();
         for (name, (options, authority)) in self.shares {
             let share = match authority {
@@ -225,7 +235,8 @@ impl Drop for Host {
         }
         let mut sessions = self.inner.sessions();
         while !sessions.live.is_empty() {
-            sessions = self.inner.registry.ended.wait(sessions).unwrap_or_else(PoisonError::into_inner);
+            sessions =
+                self.inner.registry.ended.wait(sessions).unwrap_or_else(PoisonError::into_inner);
         }
         drop(sessions);
         // One of them may have said that the host is there, to a client that came last.

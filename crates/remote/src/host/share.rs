@@ -22,13 +22,16 @@ const CONTROL_BYTES_MAX: u64 = 1 << 30;
 #[derive(Clone, Copy, Debug)]
 pub struct ShareOptions {
     capacity_bytes: u64,
-    entry_bytes: usize,
+    entry_bytes: Option<usize>,
 }
+
+/// The mean size of entries where nothing is known of them: a short key and a short record.
+const ENTRY_BYTES: usize = 100;
 
 impl Default for ShareOptions {
     /// A budget of 64 GiB, and entries of 100 bytes.
     fn default() -> Self {
-        Self { capacity_bytes: 64 << 30, entry_bytes: 100 }
+        Self { capacity_bytes: 64 << 30, entry_bytes: None }
     }
 }
 
@@ -45,7 +48,14 @@ impl ShareOptions {
     /// other size are held too.
     #[must_use]
     pub fn entry_bytes(mut self, bytes: usize) -> Self {
-        self.entry_bytes = bytes;
+        self.entry_bytes = Some(bytes);
+        self
+    }
+
+    /// As [`ShareOptions::entry_bytes`], if that was not called.
+    #[must_use]
+    pub fn or_entry_bytes(mut self, bytes: usize) -> Self {
+        self.entry_bytes.get_or_insert(bytes);
         self
     }
 }
@@ -105,7 +115,7 @@ impl Region {
     }
 
     fn table(&self, options: ShareOptions) -> Result<Table<Arc<HostRegion>>> {
-        let geometry = Geometry::for_entries_of(options.entry_bytes);
+        let geometry = Geometry::for_entries_of(options.entry_bytes.unwrap_or(ENTRY_BYTES));
         Table::build(geometry, Arc::clone(&self.leaves), Arc::clone(&self.control), [])
     }
 

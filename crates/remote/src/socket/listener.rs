@@ -44,6 +44,7 @@ pub(crate) struct Listener {
     socket: UnixListener,
     /// Held, so that dropping it removes the file.
     _file: SocketFile,
+    has_replaced: bool,
 }
 
 impl Listener {
@@ -60,7 +61,7 @@ impl Listener {
         // The directory that the process works in may change before the file is removed.
         let file_path = std::path::absolute(path).map_err(failed)?;
         let lock = Lock::take(&file_path).map_err(failed)?;
-        remove_stale(path).map_err(failed)?;
+        let has_replaced = remove_stale(path).map_err(failed)?;
         let socket = new_socket().map_err(failed)?;
         let address = SocketAddrUnix::new(path).map_err(|error| failed(error.into()))?;
         bind(&socket, &address).map_err(|error| failed(error.into()))?;
@@ -69,7 +70,12 @@ impl Listener {
         // Nobody can connect before the call of `listen`.
         fs::set_permissions(&file.path, Permissions::from_mode(MODE)).map_err(failed)?;
         listen(&socket, BACKLOG).map_err(|error| failed(error.into()))?;
-        Ok(Self { socket: UnixListener::from(socket), _file: file })
+        Ok(Self { socket: UnixListener::from(socket), _file: file, has_replaced })
+    }
+
+    /// Returns true if the host that listened there before did not end but died.
+    pub(crate) fn has_replaced(&self) -> bool {
+        self.has_replaced
     }
 
     /// Waits for a client.
@@ -136,11 +142,12 @@ fn in_use(what: &str) -> io::Error {
     io::Error::new(ErrorKind::AddrInUse, what)
 }
 
-/// Removes the socket of a host that is dead. Called with the lock held.
-fn remove_stale(path: &Path) -> io::Result<()> {
+/// Removes the socket of a host that is dead; returns true if there was one. Called with the lock
+/// held.
+fn remove_stale(path: &Path) -> io::Result<bool> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
     if !found.file_type().is_socket() {
@@ -151,7 +158,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     // A full queue of a program that is alive answers at once too.
     rustix::io::ioctl_fionbio(&socket, true)?;
     match connect(&socket, &SocketAddrUnix::new(path)?) {
-        Err(Errno::CONNREFUSED) => fs::remove_file(path),
+        Err(Errno::CONNREFUSED) => fs::remove_file(path).map(|()| true),
         Ok(()) => Err(in_use("another program answers there")),
         Err(error) => Err(in_use(&format!("another program may answer there ({error})"))),
     }

@@ -264,7 +264,10 @@ pub(super) fn swapdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let dbs = [first, second].map(|database| databases.numbered(databases.number(database)));
     let [one, other] = dbs;
     let (one, other) = (one?, other?);
+    // Until both have changed places, other processes ask.
+    let paused = [first, second].map(|database| crate::share::pause(context.server, database));
     databases.swap(first, second)?;
+    drop(paused);
     if first != second && databases.watches.any() {
         for database in [first, second] {
             let now_ms = context.txn.now_ms;

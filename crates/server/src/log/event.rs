@@ -66,6 +66,10 @@ events! {
     BackgroundFailed = "background-failed", Error;
     /// Flushes and compactions work again.
     BackgroundRecovered = "background-recovered", Info;
+    /// Other processes read a keyspace without asking.
+    ShareLoaded = "share-loaded", Info;
+    /// Other processes have to ask for a keyspace that is shared; it is tried again.
+    ShareFailed = "share-failed", Warn;
     /// The sweeper of expired keys failed; it is tried again.
     SweepFailed = "sweep-failed", Warn;
     /// A client came past the limit.

@@ -1,0 +1,135 @@
+//! Keyspaces that other processes of the machine read without asking: of the names that clients of
+//! Redis know, the databases' strings, and any other keyspace of the engine.
+
+use std::sync::{Arc, Weak};
+
+use rhumb::{Keyspace, KeyspaceOptions};
+use rhumb_share::{Event as ShareEvent, Paused, ShareOptions, ShareStats, Shared, Source};
+
+use crate::{
+    ServeError, config::ConfigError, db::DATABASES, encode::format::SYSTEM_KEYSPACE, log::Event,
+    server::Server,
+};
+
+/// Said to other processes that would write to a database of Redis clients: they know nothing of
+/// its locks, counts and times of expiry.
+const READ_ONLY: &str = "a database of Redis clients is written to by their commands";
+
+/// The database that a share of this name stands for.
+fn database_of(name: &str) -> Option<usize> {
+    (0..DATABASES).find(|database| name == name_of(*database))
+}
+
+/// The name under which a database is shared.
+fn name_of(database: usize) -> String {
+    format!("db{database}")
+}
+
+/// Refuses names that stand for nothing, or for what only the server may write to.
+pub(crate) fn check_names(names: &[String]) -> Result<(), ConfigError> {
+    for name in names {
+        let is_own = name == SYSTEM_KEYSPACE
+            || name
+                .strip_prefix("db")
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        if name.is_empty() || is_own && database_of(name).is_none() {
+            let what = format!(
+                "{name:?} cannot be shared: a share is a database of Redis clients, db0 to db{}, \
+                 or a keyspace of another name",
+                DATABASES - 1
+            );
+            return Err(ConfigError(what));
+        }
+    }
+    Ok(())
+}
+
+/// Shares what the settings name; nothing if they name nothing. After an unclean end it waits until
+/// no process reads what the server had shared before.
+pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
+    let config = &server.config;
+    if config.share.is_empty() {
+        return Ok(());
+    }
+    let path = config.share_socket();
+    let (committed, watched) = (Arc::downgrade(server), Arc::downgrade(server));
+    let mut builder = Shared::listen(&path)
+        .commit_by(move |batch| commit(&committed, batch))
+        .watch(move |name, event| tell(&watched, name, &event));
+    for name in &config.share {
+        let source = source(server, name)?;
+        let options = ShareOptions::default().capacity_bytes(config.share_memory_bytes as u64);
+        builder = builder.share(name, source, options);
+    }
+    let shared = builder.start(&server.databases.engine);
+    let refused = |error: rhumb_share::Error| ServeError::listen(path.display(), &error.into());
+    *server.shared.write() = Some(shared.map_err(refused)?);
+    let address = format!("unix:{}", path.display());
+    let fields = [("address", address.into()), ("keyspaces", config.share.join(" ").into())];
+    server.log.write(Event::Listening, "other processes can read keyspaces", &fields);
+    Ok(())
+}
+
+fn source(server: &Arc<Server>, name: &str) -> Result<Source, ServeError> {
+    let Some(database) = database_of(name) else {
+        let keyspace = server.databases.engine.keyspace(name, KeyspaceOptions::default())?;
+        return Ok(Source::of(keyspace));
+    };
+    let server = Arc::downgrade(server);
+    Ok(Source::chosen(move || keys_of(&server, database)).read_only(READ_ONLY))
+}
+
+/// The keyspace in which a database has its keys at present.
+fn keys_of(server: &Weak<Server>, database: usize) -> rhumb::Result<Keyspace> {
+    let server = server.upgrade().ok_or_else(ended)?;
+    let databases = &server.databases;
+    Ok(databases.numbered(databases.number(database))?.keys.clone())
+}
+
+fn ended() -> rhumb::Error {
+    rhumb::Error::InvalidArgument("the server has ended".into())
+}
+
+/// Commits what another process writes, as durably as the writes of clients.
+fn commit(server: &Weak<Server>, batch: rhumb::Batch) -> rhumb::Result<()> {
+    let server = server.upgrade().ok_or_else(ended)?;
+    let databases = &server.databases;
+    let done = batch.durability(databases.durability()).commit();
+    match &done {
+        Ok(()) => databases.note_commit(),
+        Err(error) => databases.health.write_failed(error),
+    }
+    done
+}
+
+fn tell(server: &Weak<Server>, name: &str, event: &ShareEvent) {
+    let Some(server) = server.upgrade() else { return };
+    let name = ("keyspace", name.into());
+    match event {
+        ShareEvent::Loaded { entries, took } => {
+            let fields = [name, ("entries", (*entries).into()), ("took", (*took).into())];
+            server.log.write(Event::ShareLoaded, "other processes read a keyspace", &fields);
+        }
+        ShareEvent::Failed { error, retry_in } => {
+            let error = ("error", error.to_string().into());
+            let fields = [name, error, ("retry_in", (*retry_in).into())];
+            server.log.write(Event::ShareFailed, "other processes have to ask", &fields);
+        }
+        _ => {}
+    }
+}
+
+/// Has other processes ask for a database until what is returned is dropped; `None` if it is not
+/// shared.
+pub(crate) fn pause(server: &Server, database: usize) -> Option<Paused> {
+    server.shared.read().as_ref()?.pause(&name_of(database))
+}
+
+/// What is shared, by name, and the number of processes' connections.
+pub(crate) fn stats(server: &Server) -> (Vec<(String, ShareStats)>, usize) {
+    let shared = server.shared.read();
+    let Some(shared) = shared.as_ref() else { return (Vec::new(), 0) };
+    let names = server.config.share.iter();
+    let stats = names.filter_map(|name| Some((name.clone(), shared.stats(name)?)));
+    (stats.collect(), shared.sessions())
+}
