@@ -39,13 +39,14 @@ Examples:
   rhumb explain --db names.db left-pad      how the store finds the key
   rhumb check --db names.db                 read and verify every byte
   rhumb serve                               serve Redis clients from ./rhumb-data
+  rhumb remote get /run/rhumb.sock names a  read what another process shares
   rhumb bench engine --quick                measure it on this machine
 
 `rhumb help COMMAND` says more of each. RHUMB_DB may name the database instead of --db.
 
 Exit codes:
   0   done (also when the reader of the output went away)
-  1   the key is absent (get, del)
+  1   the key is absent (get, del, and those of remote)
   2   the database is damaged (check, and any command that met the damage)
   3   anything else failed: the message on the standard error says what to do
   64  the command line is wrong

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::Args;
-use rhumb::PersistMode;
+use rhumb::{Database, Keyspace, PersistMode, Slice};
 
 use super::open::KeyspaceArg;
 use crate::{
@@ -42,6 +42,20 @@ pub(crate) struct Get {
     #[command(flatten)]
     target: KeyspaceArg,
     #[command(flatten)]
+    wanted: Wanted,
+}
+
+impl Get {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        self.wanted.print(out, || self.target.open_read_only())
+    }
+}
+
+/// Which keys are wanted, and how their values are printed.
+#[derive(Debug, Args)]
+pub(super) struct Wanted {
+    #[command(flatten)]
     keys: KeyFlags,
     /// Print an object with key and value
     #[arg(long)]
@@ -60,31 +74,63 @@ pub(crate) struct Get {
     key: Option<OsString>,
 }
 
-impl Get {
-    /// Runs the command.
-    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+/// What keys are looked up in.
+pub(super) trait Lookup {
+    /// A value that was found.
+    type Value: AsRef<[u8]>;
+
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> Outcome<Option<Self::Value>>;
+
+    /// The values of several keys, in their order.
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Outcome<Vec<Option<Self::Value>>>;
+}
+
+impl Lookup for (Database, Keyspace) {
+    type Value = Slice;
+
+    fn get(&self, key: &[u8]) -> Outcome<Option<Slice>> {
+        Ok(self.1.get(key)?)
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Outcome<Vec<Option<Slice>>> {
+        Ok(self.1.multi_get(keys)?)
+    }
+}
+
+impl Wanted {
+    /// Prints what `open` has of the keys, once they are known to be keys.
+    pub(super) fn print<L: Lookup>(
+        &self,
+        out: &mut Output,
+        open: impl FnOnce() -> Outcome<L>,
+    ) -> Outcome {
         let printer = EntryPrinter::new(self.keys, self.json, false);
-        let Some(key) = &self.key else { return self.run_many(&printer, out) };
+        let Some(key) = &self.key else { return self.print_many(&printer, out, &open()?) };
         let key = self.keys.key_form().parse_argument("KEY", key)?;
-        let (_db, keyspace) = self.target.open_read_only()?;
-        let Some(value) = keyspace.get(&key)? else { return Err(Failure::Absent) };
+        let Some(value) = open()?.get(&key)? else { return Err(Failure::Absent) };
+        let value = value.as_ref();
         let is_line = self.text || (!self.raw && io::stdout().is_terminal());
         let is_raw = !is_line && self.keys.value_form() == Form::Text;
         out.with(|out| {
             if is_raw && !self.json {
-                return out.write_all(&value);
+                return out.write_all(value);
             }
             if self.json {
-                return printer.print(out, &key, &value);
+                return printer.print(out, &key, value);
             }
-            self.keys.value_form().write(out, &value)?;
+            self.keys.value_form().write(out, value)?;
             out.write_all(b"\n")
         })
     }
 
     /// Looks up the keys of a file.
-    fn run_many(&self, printer: &EntryPrinter, out: &mut Output) -> Outcome {
-        let (_db, keyspace) = self.target.open_read_only()?;
+    fn print_many<L: Lookup>(
+        &self,
+        printer: &EntryPrinter,
+        out: &mut Output,
+        source: &L,
+    ) -> Outcome {
         let path = self.keys_from.as_deref().unwrap_or(Path::new("-"));
         let mut input = Input::open(path, Some(Format::Lines), &Fields::keys(self.keys))?;
         let (mut looked_up, mut absent) = (0_u64, 0_u64);
@@ -102,9 +148,9 @@ impl Get {
                 break;
             }
             looked_up += keys.len() as u64;
-            for (key, value) in keys.iter().zip(keyspace.multi_get(&keys)?) {
+            for (key, value) in keys.iter().zip(source.multi_get(&keys)?) {
                 match value {
-                    Some(value) => out.with(|out| printer.print(out, key, &value))?,
+                    Some(value) => out.with(|out| printer.print(out, key, value.as_ref()))?,
                     None => absent += 1,
                 }
             }
@@ -135,6 +181,13 @@ pub(crate) struct Put {
     #[command(flatten)]
     target: KeyspaceArg,
     #[command(flatten)]
+    entry: EntryArg,
+}
+
+/// An entry to write.
+#[derive(Debug, Args)]
+pub(super) struct EntryArg {
+    #[command(flatten)]
     keys: KeyFlags,
     /// The key
     key: OsString,
@@ -142,14 +195,22 @@ pub(crate) struct Put {
     value: Option<OsString>,
 }
 
-impl Put {
-    /// Runs the command.
-    pub(crate) fn run(self) -> Outcome {
+impl EntryArg {
+    /// The bytes of its key and value.
+    pub(super) fn parse(&self) -> Outcome<(Vec<u8>, Vec<u8>)> {
         let key = self.keys.key_form().parse_argument("KEY", &self.key)?;
         let value = match &self.value {
             Some(value) => self.keys.value_form().parse_argument("VALUE", value)?,
             None => self.keys.value_form().parse(&read_stdin()?).map_err(Failure::Usage)?,
         };
+        Ok((key, value))
+    }
+}
+
+impl Put {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Outcome {
+        let (key, value) = self.entry.parse()?;
         let (db, keyspace) = self.target.open_or_create()?;
         keyspace.insert(&key, &value)?;
         Ok(db.persist(PersistMode::SyncAll)?)
@@ -182,15 +243,29 @@ pub(crate) struct Del {
     #[command(flatten)]
     target: KeyspaceArg,
     #[command(flatten)]
+    key: KeyArg,
+}
+
+/// A key.
+#[derive(Debug, Args)]
+pub(super) struct KeyArg {
+    #[command(flatten)]
     keys: KeyFlags,
     /// The key
     key: OsString,
 }
 
+impl KeyArg {
+    /// The key's bytes.
+    pub(super) fn parse(&self) -> Outcome<Vec<u8>> {
+        self.keys.key_form().parse_argument("KEY", &self.key)
+    }
+}
+
 impl Del {
     /// Runs the command.
     pub(crate) fn run(self) -> Outcome {
-        let key = self.keys.key_form().parse_argument("KEY", &self.key)?;
+        let key = self.key.parse()?;
         let (db, keyspace) = self.target.open()?;
         if !keyspace.contains_key(&key)? {
             return Err(Failure::Absent);

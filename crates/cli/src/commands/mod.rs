@@ -12,6 +12,7 @@ mod load;
 mod maintenance;
 mod open;
 mod range;
+mod remote;
 mod serve;
 
 use clap::Subcommand;
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     Checkpoint(maintenance::Checkpoint),
     Drop(maintenance::Drop),
     Serve(serve::Serve),
+    Remote(remote::Remote),
     Bench(bench::Bench),
 }
 
@@ -56,6 +58,7 @@ impl Command {
             Self::Checkpoint(command) => command.run(out),
             Self::Drop(command) => command.run(out),
             Self::Serve(command) => command.run(out),
+            Self::Remote(command) => command.run(out),
             Self::Bench(command) => command.run(),
         }
     }

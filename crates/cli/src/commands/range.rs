@@ -34,10 +34,17 @@ struct Selection {
 
 type Entries = Box<dyn DoubleEndedIterator<Item = rhumb::Result<(Slice, Slice)>>>;
 
+/// The keys that a selection names.
+pub(super) enum Selected {
+    Prefix(Vec<u8>),
+    Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
+}
+
 impl Selection {
-    fn entries(&self, keyspace: &Keyspace, form: Form) -> Outcome<Entries> {
+    /// The bytes of what it names.
+    fn parse(&self, form: Form) -> Outcome<Selected> {
         if let Some(prefix) = &self.prefix {
-            return Ok(Box::new(keyspace.prefix(form.parse_argument("--prefix", prefix)?)));
+            return Ok(Selected::Prefix(form.parse_argument("--prefix", prefix)?));
         }
         let bound = |what: &str, key: &Option<OsString>| -> Outcome<Option<Vec<u8>>> {
             key.as_ref().map(|key| form.parse_argument(what, key)).transpose()
@@ -50,8 +57,18 @@ impl Selection {
             return Err(Failure::Usage("--from is after --to: exchange them".to_owned()));
         }
         let from = from.map_or(Bound::Unbounded, Bound::Included);
-        let to = to.map_or(Bound::Unbounded, Bound::Excluded);
-        Ok(Box::new(keyspace.range((from, to))))
+        Ok(Selected::Range(from, to.map_or(Bound::Unbounded, Bound::Excluded)))
+    }
+
+    fn entries(&self, keyspace: &Keyspace, form: Form) -> Outcome<Entries> {
+        Ok(entries(keyspace, self.parse(form)?))
+    }
+}
+
+fn entries(keyspace: &Keyspace, selected: Selected) -> Entries {
+    match selected {
+        Selected::Prefix(prefix) => Box::new(keyspace.prefix(prefix)),
+        Selected::Range(from, to) => Box::new(keyspace.range((from, to))),
     }
 }
 
@@ -73,6 +90,21 @@ pub(crate) struct Scan {
     #[command(flatten)]
     target: KeyspaceArg,
     #[command(flatten)]
+    listing: Listing,
+}
+
+impl Scan {
+    /// Runs the command.
+    pub(crate) fn run(self, out: &mut Output) -> Outcome {
+        let (_db, keyspace) = self.target.open_read_only()?;
+        self.listing.print(out, |selected| Ok(entries(&keyspace, selected)))
+    }
+}
+
+/// Which entries are printed, in which order and how.
+#[derive(Debug, Args)]
+pub(super) struct Listing {
+    #[command(flatten)]
     selection: Selection,
     #[command(flatten)]
     keys: KeyFlags,
@@ -80,7 +112,7 @@ pub(crate) struct Scan {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// From the last key to the first
-    #[arg(long)]
+    #[arg(long, visible_alias = "rev")]
     reverse: bool,
     /// Print an object a line
     #[arg(long)]
@@ -90,11 +122,20 @@ pub(crate) struct Scan {
     keys_only: bool,
 }
 
-impl Scan {
-    /// Runs the command.
-    pub(crate) fn run(self, out: &mut Output) -> Outcome {
-        let (_db, keyspace) = self.target.open_read_only()?;
-        let mut entries = self.selection.entries(&keyspace, self.keys.key_form())?;
+impl Listing {
+    /// Prints the entries that `open` has of what is selected.
+    pub(super) fn print<K, V, E, I>(
+        &self,
+        out: &mut Output,
+        open: impl FnOnce(Selected) -> Outcome<I>,
+    ) -> Outcome
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+        I: DoubleEndedIterator<Item = Result<(K, V), E>>,
+        Failure: From<E>,
+    {
+        let mut entries = open(self.selection.parse(self.keys.key_form())?)?;
         let printer = EntryPrinter::new(self.keys, self.json, self.keys_only);
         let mut left = self.limit.unwrap_or(u64::MAX);
         while left > 0 {
@@ -102,7 +143,7 @@ impl Scan {
             let entry = if self.reverse { entries.next_back() } else { entries.next() };
             let Some(entry) = entry else { break };
             let (key, value) = entry?;
-            out.with(|out| printer.print(out, &key, &value))?;
+            out.with(|out| printer.print(out, key.as_ref(), value.as_ref()))?;
         }
         Ok(())
     }

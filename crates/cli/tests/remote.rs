@@ -1,0 +1,126 @@
+//! `remote`: a host in this process, and commands that read and write what it shares.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+mod common;
+
+use common::Shell;
+use rhumb_remote::{Client, Host, ShareOptions};
+use serde_json::{Value as Json, json};
+
+/// A host with the keys of a small list of packages, at `host.sock` in the shell's directory.
+fn with_packages() -> (Shell, Host) {
+    let shell = Shell::new();
+    let options = ShareOptions::default().capacity_bytes(4 << 20).entry_bytes(40);
+    let host = Host::listen(shell.path("host.sock")).share("packages", options).start().unwrap();
+    let keyspace = Client::connect(host.path()).unwrap().keyspace("packages").unwrap();
+    let names = ["@babel/cli", "@babel/core", "@types/node", "left-pad", "react"];
+    for (number, name) in (1..).zip(names) {
+        keyspace.insert(name, number.to_string()).unwrap();
+    }
+    (shell, host)
+}
+
+/// `remote COMMAND URL packages ARGS`.
+fn line<'a>(command: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+    [&["remote", command, "unix:host.sock", "packages"], args].concat()
+}
+
+#[test]
+fn what_was_put_is_got_and_deleted() {
+    let (shell, _host) = with_packages();
+    assert_eq!(shell.ok(&line("put", &["greeting", "hello"])), "");
+    assert_eq!(shell.ok(&line("get", &["greeting"])), "hello");
+    assert_eq!(shell.ok(&["remote", "get", "host.sock", "packages", "greeting"]), "hello");
+    assert_eq!(shell.ok(&line("del", &["greeting"])), "");
+    for command in ["get", "del"] {
+        let ended = shell.run(&line(command, &["greeting"]));
+        assert_eq!((ended.code, ended.stderr.as_str()), (1, ""), "{command}");
+        assert!(ended.stdout.is_empty());
+    }
+    // Larger than a leaf, so that it is asked for.
+    let value: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    shell.ok_with_input(&line("put", &["binary"]), &value);
+    let ended = shell.run(&line("get", &["--raw", "binary"]));
+    assert!(ended.code == 0 && ended.stdout == value);
+}
+
+#[test]
+fn keys_and_output_are_those_of_the_other_commands() {
+    let (shell, _host) = with_packages();
+    let got: Json = serde_json::from_str(&shell.ok(&line("get", &["--json", "react"]))).unwrap();
+    assert_eq!(got, json!({"key": "react", "value": "5"}));
+    shell.ok(&line("put", &["--u64", "18446744073709551615", "last"]));
+    assert_eq!(shell.ok(&line("get", &["--hex", "ffffffffffffffff"])), "6c617374\n");
+    shell.ok(&line("del", &["--u64", "18446744073709551615"]));
+    let found = shell.ok_with_input(&line("get", &["--keys-from", "-"]), b"react\n@babel/cli\n");
+    assert_eq!(found, "react\t5\n@babel/cli\t1\n");
+    let ended = shell.run_with_input(&line("get", &["--keys-from", "-"]), b"react\nabsent\n");
+    assert_eq!((ended.code, ended.stderr.as_str()), (1, "rhumb: 1 of 2 keys are absent\n"));
+}
+
+#[test]
+fn a_scan_is_in_order_and_within_its_bounds() {
+    let (shell, _host) = with_packages();
+    let keys = |args: &[&str]| {
+        let printed = shell.ok(&line("scan", &[args, &["--keys-only"]].concat()));
+        printed.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&[]), ["@babel/cli", "@babel/core", "@types/node", "left-pad", "react"]);
+    assert_eq!(keys(&["--prefix", "@babel/"]), ["@babel/cli", "@babel/core"]);
+    assert_eq!(
+        keys(&["--from", "@babel/core", "--to", "m"]),
+        ["@babel/core", "@types/node", "left-pad"]
+    );
+    assert_eq!(keys(&["--rev", "--limit", "2"]), ["react", "left-pad"]);
+    assert_eq!(keys(&["--reverse", "--limit", "1"]), ["react"]);
+    assert_eq!(shell.ok(&line("scan", &["--limit", "1"])), "@babel/cli\t1\n");
+    let printed = shell.ok(&line("scan", &["--limit", "1", "--json"]));
+    assert_eq!(printed, "{\"key\":\"@babel/cli\",\"value\":\"1\"}\n");
+}
+
+#[test]
+fn a_keyspace_is_inspected_without_its_host() {
+    let (shell, host) = with_packages();
+    let text = shell.ok(&line("inspect", &["--walk"]));
+    assert!(text.contains("5, 5.0 a leaf; 0 must be asked for"), "{text}");
+    let json = shell.ok(&line("inspect", &["--walk", "--json"]));
+    let seen: Json = serde_json::from_str(&json).unwrap();
+    let stats = host.stats("packages").unwrap();
+    assert_eq!((&seen["keyspace"], &seen["applied"]), (&json!("packages"), &json!(stats.applied)));
+    assert_eq!(seen["mapped_bytes"], json!(stats.mapped_bytes));
+    assert_eq!(seen["walk"]["entries"], json!(5));
+    assert_eq!(seen["walk"]["leaves"], json!(stats.leaves));
+    assert!(seen["heartbeat_age_ms"].as_u64().unwrap() < 60_000, "{seen}");
+    let seen: Json = serde_json::from_str(&shell.ok(&line("inspect", &["--json"]))).unwrap();
+    assert!(seen.get("walk").is_none());
+}
+
+#[test]
+fn what_cannot_be_done_says_what_to_do() {
+    let (shell, host) = with_packages();
+    let nobody = "no host listens at unix:none.sock: start one";
+    shell.fails(&["remote", "get", "none.sock", "packages", "a"], 3, nobody);
+    shell.fails(&["remote", "inspect", "unix:host.sock", "others"], 3, "shares no keyspace");
+    shell.fails(&["remote", "get", "tcp:db:7000", "k", "a"], 3, "tcp:db:7000: this version");
+    shell.fails(&["remote", "put", "tcp:db", "k", "a", "b"], 64, "no port");
+    shell.fails(&["remote", "del", "ssh:db", "k", "a"], 64, "no scheme \"ssh\"");
+    shell.fails(&line("get", &["--u64", "abc"]), 64, "is not a number");
+    shell.fails(&line("scan", &["--from", "b", "--to", "a"]), 64, "--from is after --to");
+    let long_key = "k".repeat(3_000);
+    shell.fails(&line("put", &[&long_key, "v"]), 3, "the host refuses");
+    // What a dead host leaves.
+    let path = host.path().to_owned();
+    drop(host);
+    let left = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    drop(left);
+    shell.fails(&line("get", &["react"]), 3, "no host listens at unix:host.sock");
+}
+
+#[test]
+fn every_command_has_examples() {
+    let shell = Shell::new();
+    for command in ["get", "scan", "put", "del", "inspect"] {
+        let help = shell.ok(&["remote", command, "--help"]);
+        assert!(help.contains("Examples:") && help.contains("<URL> <KEYSPACE>"), "{help}");
+    }
+}
