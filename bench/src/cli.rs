@@ -26,6 +26,9 @@ use crate::{
     usage::usage,
 };
 
+#[cfg(unix)]
+use crate::suite::remote;
+
 /// How many writers `rhumb bench training` has, one number after another.
 const WRITERS: [usize; 5] = [1, 2, 4, 8, 16];
 
@@ -87,6 +90,14 @@ pub enum BenchCommand {
     /// Point reads, inserts and removals of small values and large ones, scans both ways,
     /// snapshots. Says what was resident, at most and usually, and what of it the engine counts.
     Memory(MemoryCommand),
+    /// Read a keyspace that another process shares, from its memory and by calls
+    ///
+    /// Workloads: get multi_get scan100 insert, and a to f of YCSB. The host is a process of its own, and
+    /// so is each of --clients; --keys are 1,000,000 unless they are named. Each line says beside its rate
+    /// what an operation costs: time, one-sided reads (of leaves), calls, round trips, CPU time of client
+    /// and host. An operation is a key in multi_get and an entry in scan100.
+    #[cfg(unix)]
+    Remote(RemoteCommand),
     /// Look up, scan and insert 64-bit keys in the in-memory index
     ///
     /// Workloads: lookup lookup_zipf batch64 scan100 mixed95 mixed50 insert dynamic, and by name
@@ -191,6 +202,23 @@ pub struct MemoryCommand {
     pub options: MemoryOptions,
 }
 
+/// What `rhumb bench remote` takes.
+#[cfg(unix)]
+#[derive(Args, Debug)]
+pub struct RemoteCommand {
+    /// Workloads: get, multi_get, scan100, a, b, c, f, d, e, insert [default: all]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub workload: Vec<String>,
+    /// Subjects: rhumb, whose reads look into the host's memory; call, whose reads ask the host;
+    /// limit, which reads one dependent line of the same memory; index, an index in the client's own
+    /// memory [default: all]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub subjects: Vec<String>,
+    /// How to measure.
+    #[command(flatten)]
+    pub options: remote::RemoteOptions,
+}
+
 /// What `rhumb bench index` takes.
 #[derive(Args, Debug)]
 pub struct IndexCommand {
@@ -278,6 +306,19 @@ pub fn run(command: BenchCommand) -> Result<()> {
         BenchCommand::Memory(MemoryCommand { options }) => {
             usage(options.validate())?;
             memory::run(&options)
+        }
+        #[cfg(unix)]
+        BenchCommand::Remote(RemoteCommand { workload, subjects, options }) => {
+            usage(options.validate())?;
+            let workloads = usage(remote::choose_workloads(&workload))?;
+            let known: [&dyn remote::subject::Subject; 4] = [
+                &remote::rhumb::RHUMB,
+                &remote::rhumb::CALL,
+                &remote::rhumb::LIMIT,
+                &remote::rhumb::InProcess,
+            ];
+            let subjects = usage(remote::choose(&subjects, &known))?;
+            remote::run(&subjects, &workloads, &options)
         }
         BenchCommand::Index(IndexCommand { preset, workload, poison, options }) => {
             usage(options.validate())?;

@@ -337,7 +337,7 @@ fn coordinate(course: &Course, shared: &Shared, on_tick: OnTick<'_>) -> Result<(
 }
 
 /// Latencies from 1 ns to an hour, to three digits.
-fn histogram() -> Result<Histogram<u64>> {
+pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 3_600_000_000_000, 3)?)
 }
 

@@ -215,7 +215,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a length in memory.
-fn parse_length(text: &str) -> Result<usize, String> {
+pub(crate) fn parse_length(text: &str) -> Result<usize, String> {
     usize::try_from(parse_size(text)?).map_err(|_| format!("{text:?} is too large"))
 }
 

@@ -67,6 +67,9 @@ pub struct Heading {
 /// Names a line: workload, threads, and the order of the subject in the run.
 type LineKey = (usize, usize, usize);
 
+/// What else was counted for a line, by name, with a number for each repetition.
+type Counts = Vec<(&'static str, Vec<f64>)>;
+
 /// The figures of a run.
 #[derive(Debug)]
 pub struct Report {
@@ -75,6 +78,7 @@ pub struct Report {
     subjects: Vec<String>,
     workloads: Vec<String>,
     samples: BTreeMap<LineKey, Vec<Sample>>,
+    counts: BTreeMap<LineKey, Counts>,
     conclusions: Vec<(String, Value)>,
 }
 
@@ -85,6 +89,7 @@ struct Line<'a> {
     threads: usize,
     subject: &'a str,
     median: Sample,
+    counts: Vec<(&'static str, f64)>,
 }
 
 impl Report {
@@ -97,6 +102,7 @@ impl Report {
             subjects: Vec::new(),
             workloads: Vec::new(),
             samples: BTreeMap::new(),
+            counts: BTreeMap::new(),
             conclusions: Vec::new(),
         }
     }
@@ -107,6 +113,32 @@ impl Report {
         let subject = index_of(&mut self.subjects, subject);
         let workload = index_of(&mut self.workloads, workload);
         self.samples.entry((workload, threads, subject)).or_default().push(sample);
+    }
+
+    /// Adds what else was counted in a repetition whose figure was [added](Self::add): a column of
+    /// the table and a member of the object for each name.
+    pub fn add_counts(
+        &mut self,
+        subject: &str,
+        workload: &str,
+        threads: usize,
+        counts: &[(&'static str, f64)],
+    ) {
+        let subject = index_of(&mut self.subjects, subject);
+        let workload = index_of(&mut self.workloads, workload);
+        let line = self.counts.entry((workload, threads, subject)).or_default();
+        for (name, value) in counts {
+            match line.iter_mut().find(|(known, _)| known == name) {
+                Some((_, values)) => values.push(*value),
+                None => line.push((name, vec![*value])),
+            }
+        }
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.heading.keys
     }
 
     /// Adds a line that stands at the end: as `text` for people, as `object` for machines.
@@ -135,11 +167,17 @@ impl Report {
     }
 
     fn lines(&self) -> impl Iterator<Item = Line<'_>> {
-        self.samples.iter().map(|(&(workload, threads, subject), samples)| Line {
-            workload: &self.workloads[workload],
-            threads,
-            subject: &self.subjects[subject],
-            median: median(samples),
+        self.samples.iter().map(|(key, samples)| {
+            let &(workload, threads, subject) = key;
+            let counts = self.counts.get(key).into_iter().flatten();
+            let counts = counts.map(|(name, values)| (*name, middle(values.iter().copied())));
+            Line {
+                workload: &self.workloads[workload],
+                threads,
+                subject: &self.subjects[subject],
+                median: median(samples),
+                counts: counts.collect(),
+            }
         })
     }
 
@@ -175,13 +213,16 @@ impl Report {
         let mut out = format!("{}\n", json!({ "environment": self.environment }));
         for line in self.lines() {
             let latency = |i: usize| line.median.latency.map(|latency| latency[i]);
-            let object = json!({
+            let mut object = json!({
                 "suite": suite, "subject": line.subject, "data": data, "keys": keys,
                 "value_bytes": value_bytes, "workload": line.workload, "threads": line.threads,
                 "value": rounded(line.median.value), "unit": line.median.unit,
                 "p50_ns": latency(0), "p99_ns": latency(1), "p999_ns": latency(2),
                 "p9999_ns": latency(3), "max_ns": latency(4),
             });
+            for (name, value) in line.counts {
+                object[name] = rounded(value).into();
+            }
             writeln!(out, "{object}").expect("a string takes every write");
         }
         for (workload, threads, against, value) in self.ratios() {
@@ -197,6 +238,17 @@ impl Report {
         out
     }
 
+    /// The names of all that was counted, in the order in which they came.
+    fn counted(&self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for (name, _) in self.counts.values().flatten() {
+            if !names.contains(name) {
+                names.push(*name);
+            }
+        }
+        names
+    }
+
     /// Tables for people.
     #[must_use]
     pub fn tables(&self) -> String {
@@ -205,6 +257,8 @@ impl Report {
         let header =
             ["workload", "threads", "subject", "rate", "P50", "P99", "P99.9", "P99.99", "max"];
         let mut rows = vec![header.map(str::to_owned).to_vec()];
+        let counted = self.counted();
+        rows[0].extend(counted.iter().map(|name| name.replace("_per_op", "").replace('_', " ")));
         for line in self.lines() {
             let mut row = vec![
                 line.workload.to_owned(),
@@ -213,6 +267,13 @@ impl Report {
                 quantity(line.median.value, line.median.unit),
             ];
             row.extend(line.median.latency.iter().flatten().map(|&ns| duration(ns)));
+            if !counted.is_empty() {
+                row.resize(header.len(), String::new());
+            }
+            for name in &counted {
+                let count = line.counts.iter().find(|(other, _)| other == name);
+                row.push(count.map_or(String::new(), |(_, value)| number(*value)));
+            }
             rows.push(row);
         }
         align(&rows, &mut out);
@@ -280,6 +341,17 @@ fn quantity(value: f64, unit: &str) -> String {
         v if v >= 1e6 => format!("{:.2}M {unit}", v / 1e6),
         v if v >= 1e3 => format!("{:.1}k {unit}", v / 1e3),
         v => format!("{v:.2} {unit}"),
+    }
+}
+
+/// A number with three digits, or all of those before the point.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 0.01 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
     }
 }
 
@@ -359,6 +431,22 @@ mod tests {
             })
         );
         assert_eq!(lines[6]["value"], 1.2, "fewer bytes are better");
+    }
+
+    #[test]
+    fn counts_are_medians_beside_their_line() {
+        let mut report = report();
+        for calls in [0.0, 0.5, 9.0] {
+            report.add("rhumb", "get", 1, Sample::plain(10.0, "ops/s"));
+            report.add_counts("rhumb", "get", 1, &[("calls_per_op", calls), ("ns_per_op", 250.0)]);
+        }
+        report.add("other", "get", 1, Sample::plain(5.0, "ops/s"));
+        let text = report.json_lines();
+        let line: Value = serde_json::from_str(text.lines().nth(1).expect("a line")).expect("JSON");
+        assert_eq!((&line["calls_per_op"], &line["ns_per_op"]), (&json!(0.5), &json!(250.0)));
+        assert!(!text.lines().nth(2).expect("a line").contains("per_op"));
+        let text = report.tables();
+        assert!(text.contains("max  calls   ns") && text.contains("0.50  250"), "{text}");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub mod models;
 pub mod queue;
 #[cfg(feature = "rhumb")]
 pub mod readafterdelete;
+#[cfg(unix)]
+pub mod remote;
 #[cfg(feature = "rhumb")]
 pub mod training;
 pub mod ycsb;

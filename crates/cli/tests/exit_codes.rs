@@ -22,7 +22,7 @@ fn with_table() -> Shell {
 }
 
 /// Command lines, and the code that each ends with on such a database.
-const CODES: [(i32, &[&str]); 51] = [
+const CODES: [(i32, &[&str]); 59] = [
     (0, &["get", "a"]),
     (0, &["count"]),
     (0, &["check"]),
@@ -74,6 +74,14 @@ const CODES: [(i32, &[&str]); 51] = [
     (64, &["bench", "engine", "--block-size", "1"]),
     (64, &["bench", "ycsb", "--cache-share", "2"]),
     (64, &["bench", "index", "--preset", "frobnicate"]),
+    (3, &["remote", "get", "nowhere.sock", "k", "a"]),
+    (3, &["remote", "get", "tcp:localhost:1", "k", "a"]),
+    (64, &["remote"]),
+    (64, &["remote", "get", "nowhere.sock", "k"]),
+    (64, &["remote", "get", "tcp:localhost", "k", "a"]),
+    (64, &["remote", "scan", "nowhere.sock", "k", "--from", "b", "--to", "a"]),
+    (64, &["bench", "remote", "--preset", "xstore"]),
+    (64, &["bench", "remote", "--fabric", "tcp"]),
 ];
 
 #[test]

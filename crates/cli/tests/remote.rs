@@ -124,3 +124,36 @@ fn every_command_has_examples() {
         assert!(help.contains("Examples:") && help.contains("<URL> <KEYSPACE>"), "{help}");
     }
 }
+
+#[test]
+fn a_benchmark_reads_from_other_processes_and_verifies() {
+    let shell = Shell::new();
+    let args = ["bench", "remote", "--keys", "2000", "--seconds", "0.02", "--repeat", "1"];
+    let args = [&args[..], &["--clients", "2", "--verify", "--json"]].concat();
+    let lines: Vec<Json> =
+        shell.ok(&args).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let line = |subject: &str, workload: &str| {
+        let is_it = |line: &&Json| line["subject"] == subject && line["workload"] == workload;
+        lines.iter().find(|line| is_it(line) && line.get("ratio").is_none()).unwrap().clone()
+    };
+    for workload in ["get", "multi_get", "scan100", "a", "b", "c", "d", "e", "f", "insert"] {
+        for subject in ["rhumb", "call", "index"] {
+            let line = line(subject, workload);
+            assert!(line["value"].as_f64().unwrap() > 0.0, "{line}");
+            assert_eq!((&line["threads"], &line["suite"]), (&json!(2), &json!("remote")));
+        }
+    }
+    let get = line("rhumb", "get");
+    assert!(get["reads_per_op"].as_f64().unwrap() >= 1.0, "{get}");
+    assert_eq!((&get["trips_per_op"], &get["cache_bytes_per_key"]), (&json!(0.0), &json!(0.0)));
+    assert_eq!(line("call", "get")["calls_per_op"], json!(1.0));
+    assert!(line("call", "get")["p50_ns"].as_u64().unwrap() > 500);
+    assert!(line("call", "get")["server_ns_per_op"].as_f64().unwrap() > 100.0);
+    assert_eq!(line("limit", "get")["reads_per_op"], json!(1.0));
+    let is_ratio = |line: &&Json| line["against"] == "limit" && line["workload"] == "get";
+    assert!(lines.iter().any(|line| is_ratio(&line)));
+    let verified = lines.iter().filter(|line| line["verified"] == true);
+    assert!(verified.clone().all(|line| line["missing"] == 0 && line["wrong"] == 0));
+    // The limit has no answers.
+    assert_eq!(verified.count(), 3);
+}

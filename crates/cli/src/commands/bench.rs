@@ -16,6 +16,7 @@ Examples:
   rhumb bench engine fillrandom fillseq mixed90 --subjects rhumb,rhumb-skiplist
   rhumb bench models --data npm-names --quick
   rhumb bench ycsb --workload a,c --seconds 10 --json
+  rhumb bench remote --workload get,multi_get --keys 1000000 --clients 1,2 --verify
   rhumb bench index --workload lookup,mixed50 --keys 10000000 --threads 1,2 --verify
   rhumb bench index --workload insert --data hard --sample 1 --plot inserts.svg
 

@@ -1,0 +1,304 @@
+//! Rhumb as a subject: reads of the host's memory, the same reads as calls, the memory's own
+//! speed, and an index in the client's process.
+
+use std::{ops::Bound, path::PathBuf, sync::Arc};
+
+use anyhow::{Context, Result, bail, ensure};
+use rhumb::index::Index;
+use rhumb_remote::{Client, Host, Keyspace, ShareOptions};
+use serde_json::{Value, json};
+
+use super::{
+    batch::{Answers, Batch},
+    options::Data,
+    subject::{Counters, Pair, Place, Server, Session, Subject, load},
+    workload::Workload,
+};
+use crate::random::mix;
+
+/// The name of the keeper, and of the keyspace that it shares.
+const NAME: &str = "rhumb";
+
+/// How a subject reads what the host shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    OneSided,
+    Calls,
+    Limit,
+}
+
+/// A subject of the host's.
+#[derive(Debug)]
+pub struct Shared {
+    name: &'static str,
+    options: &'static str,
+    way: Way,
+}
+
+/// Reads look into the host's memory; writes are calls.
+pub const RHUMB: Shared = Shared {
+    name: "rhumb",
+    options: "reads look into the host's memory, writes are calls",
+    way: Way::OneSided,
+};
+
+/// Reads are calls, too.
+pub const CALL: Shared =
+    Shared { name: "call", options: "reads and writes are calls", way: Way::Calls };
+
+/// Reads of random lines of the same memory.
+pub const LIMIT: Shared = Shared {
+    name: "limit",
+    options: "a random line of the same memory, whose place depends on the line before",
+    way: Way::Limit,
+};
+
+/// An index in each client's own memory.
+#[derive(Debug)]
+pub struct InProcess;
+
+/// Where the host of a run listens.
+fn socket(place: &Place<'_>) -> PathBuf {
+    place.directory.join("rhumb.sock")
+}
+
+fn open(place: &Place<'_>) -> Result<Keyspace> {
+    Ok(Client::connect(socket(place))?.keyspace(NAME)?)
+}
+
+impl Subject for Shared {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn options(&self) -> String {
+        self.options.to_owned()
+    }
+
+    fn keeper(&self) -> Option<&'static str> {
+        Some(NAME)
+    }
+
+    fn performs(&self, workload: Workload) -> bool {
+        self.way != Way::Limit || workload.is_gets()
+    }
+
+    fn start(&self, place: &Place<'_>) -> Result<Box<dyn Server>> {
+        let options = ShareOptions::default().entry_bytes(place.data.entry_bytes());
+        let host = Host::listen(socket(place)).share(NAME, options).start()?;
+        let mut session = OneSided::new(open(place)?);
+        load(&mut session, place.data).context("cannot load the host")?;
+        Ok(Box::new(Running { host, records: place.data.records }))
+    }
+
+    fn connect(&self, place: &Place<'_>) -> Result<Box<dyn Session>> {
+        let keyspace = open(place)?;
+        Ok(match self.way {
+            Way::OneSided => Box::new(OneSided::new(keyspace)),
+            Way::Calls => Box::new(OneSided::new(keyspace.by_calls())),
+            Way::Limit => Box::new(Limit { keyspace, state: 1, steps: 0 }),
+        })
+    }
+}
+
+struct Running {
+    host: Host,
+    records: usize,
+}
+
+impl Server for Running {
+    fn describe(&self) -> (String, Value) {
+        let stats = self.host.stats(NAME).unwrap_or_default();
+        let per_key = |bytes: u64| bytes as f64 / self.records.max(1) as f64;
+        let text = format!(
+            "rhumb: {} entries in {} leaves of {} bytes and {} runs; {} MiB mapped ({:.1} bytes a \
+             key), {} MiB of it in large pages",
+            stats.entries,
+            stats.leaves,
+            stats.leaf_bytes,
+            stats.runs,
+            stats.mapped_bytes >> 20,
+            per_key(stats.mapped_bytes),
+            stats.huge_bytes >> 20,
+        );
+        let object = json!({
+            "host": NAME, "suite": "remote", "entries": stats.entries, "leaves": stats.leaves,
+            "leaf_bytes": stats.leaf_bytes, "runs": stats.runs,
+            "mapped_bytes": stats.mapped_bytes, "huge_bytes": stats.huge_bytes,
+        });
+        (text, object)
+    }
+}
+
+/// A keyspace that is shared; its handle reads by looks or by calls.
+struct OneSided {
+    keyspace: Keyspace,
+    /// The handle while reads are not counted, or one that counts them.
+    used: Keyspace,
+}
+
+impl OneSided {
+    fn new(keyspace: Keyspace) -> Self {
+        Self { used: keyspace.clone(), keyspace }
+    }
+}
+
+impl Session for OneSided {
+    #[inline]
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        Ok(self.used.get_into(key, value)?)
+    }
+
+    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        Ok(self.used.multi_get(keys)?)
+    }
+
+    fn scan(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>> {
+        let range = self.used.range::<&[u8]>((Bound::Included(from), Bound::Unbounded));
+        Ok(range.take(limit).collect::<rhumb_remote::Result<_>>()?)
+    }
+
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.used.insert(key, value)?)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<()> {
+        Ok(self.used.remove(key)?)
+    }
+
+    fn counters(&self) -> Counters {
+        let used = &self.used;
+        Counters { calls: used.calls(), trips: used.round_trips(), reads: used.looks() }
+    }
+
+    fn count(&mut self, is_counting: bool) {
+        self.used = if is_counting { self.keyspace.counted() } else { self.keyspace.clone() };
+    }
+}
+
+/// Dependent reads of random lines, one for each key that is asked for.
+struct Limit {
+    keyspace: Keyspace,
+    state: u64,
+    steps: u64,
+}
+
+impl Session for Limit {
+    fn get(&mut self, _key: &[u8], _value: &mut Vec<u8>) -> Result<bool> {
+        bail!("the limit finds no keys")
+    }
+
+    fn multi_get(&mut self, _keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        bail!("the limit finds no keys")
+    }
+
+    fn scan(&mut self, _from: &[u8], _limit: usize) -> Result<Vec<Pair>> {
+        bail!("the limit finds no keys")
+    }
+
+    fn insert(&mut self, _key: &[u8], _value: &[u8]) -> Result<()> {
+        bail!("the limit writes nothing")
+    }
+
+    fn remove(&mut self, _key: &[u8]) -> Result<()> {
+        bail!("the limit writes nothing")
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { reads: self.steps, ..Counters::default() }
+    }
+
+    fn answers(&self) -> bool {
+        false
+    }
+
+    fn perform(&mut self, batch: &Batch, _answers: &mut Answers) -> Result<()> {
+        let steps = batch.operations.len() as u64;
+        // Mixed, so that a walk that has come upon its own path leaves it.
+        self.state = mix(self.state ^ self.keyspace.probe(self.state, steps));
+        self.steps += steps;
+        Ok(())
+    }
+}
+
+impl Subject for InProcess {
+    fn name(&self) -> &'static str {
+        "index"
+    }
+
+    fn options(&self) -> String {
+        "rhumb::Index in the client's own memory, of byte strings and values behind pointers"
+            .to_owned()
+    }
+
+    fn keeper(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn performs(&self, _workload: Workload) -> bool {
+        true
+    }
+
+    fn start(&self, _place: &Place<'_>) -> Result<Box<dyn Server>> {
+        bail!("an index in a client's process has no host")
+    }
+
+    fn connect(&self, place: &Place<'_>) -> Result<Box<dyn Session>> {
+        let index = Index::new();
+        let count = index.bulk_load(entries(place.data))?;
+        ensure!(count == place.data.records, "{count} of {} were loaded", place.data.records);
+        Ok(Box::new(Indexed { index, answers: Vec::new(), pairs: Vec::new() }))
+    }
+}
+
+/// The records in ascending order.
+fn entries(data: &Data) -> impl Iterator<Item = (Vec<u8>, Arc<[u8]>)> {
+    let mut ranks = data.set.order[..data.records].to_vec();
+    ranks.sort_unstable();
+    let mut value = Vec::new();
+    ranks.into_iter().map(move |rank| {
+        let key = data.set.keys.get(rank as usize);
+        data.values.fill(key, 0, &mut value);
+        (key.to_vec(), Arc::from(&value[..]))
+    })
+}
+
+struct Indexed {
+    index: Index<Vec<u8>, Arc<[u8]>>,
+    answers: Vec<Option<Arc<[u8]>>>,
+    pairs: Vec<(Vec<u8>, Arc<[u8]>)>,
+}
+
+impl Session for Indexed {
+    #[inline]
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self.index.get(key);
+        if let Some(found) = &found {
+            value.extend_from_slice(found);
+        }
+        Ok(found.is_some())
+    }
+
+    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.answers.clear();
+        self.index.get_many(keys, &mut self.answers);
+        Ok(self.answers.drain(..).map(|value| value.map(|value| value.to_vec())).collect())
+    }
+
+    fn scan(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>> {
+        self.pairs.clear();
+        let range = (Bound::Included(from), Bound::Unbounded);
+        self.index.range::<(Bound<&[u8]>, Bound<&[u8]>)>(range).read_into(limit, &mut self.pairs);
+        Ok(self.pairs.drain(..).map(|(key, value)| (key, value.to_vec())).collect())
+    }
+
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.index.insert(key.to_vec(), Arc::from(value));
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<()> {
+        self.index.remove(key);
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! What is measured: the interface of the subjects of a run.
+//!
+//! A subject is started in a process of its own, its *keeper*, and read by client processes. The
+//! subjects of one keeper share its data, so that what differs between them is how they read.
+
+use std::{path::Path, time::Instant};
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::{
+    batch::{Answers, Batch},
+    options::{Data, RemoteOptions},
+    workload::{KEYS_AT_ONCE, Kind, Workload},
+};
+
+/// One in this many operations is timed by itself: reading the clock keeps the processor from
+/// running one get into the next, and takes as long as a tenth of a get.
+const SAMPLE_EVERY: usize = 16;
+
+/// Where a run takes place.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// A directory that the processes of the run share, for sockets and files.
+    pub directory: &'a Path,
+    /// How to measure.
+    pub options: &'a RemoteOptions,
+    /// What the keeper loads.
+    pub data: &'a Data,
+}
+
+/// A way to read and write.
+pub trait Subject: Sync {
+    /// The name in results and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// What a reader needs to know to judge the figures, for the environment line.
+    fn options(&self) -> String;
+
+    /// The name of its keeper; `None` if each client has its own data in its own memory.
+    fn keeper(&self) -> Option<&'static str>;
+
+    /// Returns true if it can run a workload.
+    fn performs(&self, workload: Workload) -> bool;
+
+    /// Starts and loads what the keeper's process has.
+    ///
+    /// # Errors
+    /// If that fails.
+    fn start(&self, place: &Place<'_>) -> Result<Box<dyn Server>>;
+
+    /// The way of one client, once the keeper has started.
+    ///
+    /// # Errors
+    /// If that fails.
+    fn connect(&self, place: &Place<'_>) -> Result<Box<dyn Session>>;
+}
+
+/// What a keeper's process has.
+pub trait Server {
+    /// What it says of itself once it is loaded: text for people, and an object.
+    fn describe(&self) -> (String, Value);
+
+    /// CPU time that it has taken so far, in nanoseconds, if that is not the process' own.
+    fn cpu_ns(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// What a session has counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Reads that were calls.
+    pub calls: u64,
+    /// Messages that were answered, writes included.
+    pub trips: u64,
+    /// One-sided reads: leaves that were looked at, where a session [counts](Session::count) them.
+    pub reads: u64,
+}
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// One client's way to a subject.
+pub trait Session {
+    /// Appends the value of `key` to `value`; returns false if it is not there.
+    ///
+    /// # Errors
+    /// As the subject.
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+
+    /// The values of several keys, in their order.
+    ///
+    /// # Errors
+    /// As the subject.
+    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>>;
+
+    /// The first `limit` entries from `from` on.
+    ///
+    /// # Errors
+    /// As the subject.
+    fn scan(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>>;
+
+    /// Writes an entry.
+    ///
+    /// # Errors
+    /// As the subject.
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// As the subject.
+    fn remove(&mut self, key: &[u8]) -> Result<()>;
+
+    /// What it has counted since it was made.
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+
+    /// Counts one-sided reads from here on, or not any more. Counting may cost time.
+    fn count(&mut self, _is_counting: bool) {}
+
+    /// Bytes that this client keeps to find keys, besides what all share.
+    fn cache_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Returns true if it returns values, which are verified.
+    fn answers(&self) -> bool {
+        true
+    }
+
+    /// Performs the operations of a batch one after the other; those of `multi_get` 64 at a time.
+    ///
+    /// # Errors
+    /// As the subject.
+    fn perform(&mut self, batch: &Batch, answers: &mut Answers) -> Result<()> {
+        if batch.workload == Workload::MultiGet {
+            for some in batch.operations.chunks(KEYS_AT_ONCE) {
+                let keys: Vec<&[u8]> = some.iter().map(|operation| batch.key(operation)).collect();
+                let start = Instant::now();
+                answers.values.extend(self.multi_get(&keys)?);
+                answers.time(start);
+            }
+            return Ok(());
+        }
+        for (index, operation) in batch.operations.iter().enumerate() {
+            let start = index.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
+            let key = batch.key(operation);
+            if matches!(operation.kind, Kind::Read | Kind::ReadModifyWrite) {
+                let is_there = self.get(key, &mut answers.bytes)?;
+                answers.ends.push(is_there.then_some(answers.bytes.len()));
+            }
+            match operation.kind {
+                Kind::Read => {}
+                Kind::Scan => answers.scans.push(self.scan(key, operation.entries as usize)?),
+                Kind::Update | Kind::ReadModifyWrite | Kind::Insert => {
+                    self.insert(key, batch.value(operation))?;
+                }
+            }
+            if let Some(start) = start {
+                answers.time(start);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes all records by a session, in random order: how most keepers are loaded.
+///
+/// # Errors
+/// As the session.
+pub fn load(session: &mut dyn Session, data: &Data) -> Result<()> {
+    let mut value = Vec::new();
+    for index in 0..data.records {
+        let key = data.key(index);
+        data.values.fill(key, 0, &mut value);
+        session.insert(key, &value)?;
+    }
+    Ok(())
+}
