@@ -18,6 +18,8 @@ mod probe;
 #[cfg(not(any(loom, shuttle)))]
 mod range;
 mod reader;
+#[cfg(not(any(loom, shuttle)))]
+mod strings;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
@@ -32,3 +34,5 @@ pub use keyspace::Keyspace;
 #[cfg(not(any(loom, shuttle)))]
 pub use range::Range;
 pub(crate) use reader::{Outcome, Page, Reader};
+#[cfg(not(any(loom, shuttle)))]
+pub use strings::{StringRange, Strings};
