@@ -235,3 +235,68 @@ fn nothing_acknowledged_is_lost_by_a_kill() {
     }
     println!("{kills} kills, acknowledged: {expected:?}");
 }
+
+/// Clients that read a server's memory go on with the server that takes its place after it was
+/// killed, and never see an older value than one that was acknowledged.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn readers_go_on_after_a_kill_and_read_nothing_old() {
+    use std::{
+        sync::atomic::{AtomicBool, AtomicU64, Ordering},
+        thread,
+    };
+
+    use rhumb_remote::Client;
+
+    let shell = Shell::new();
+    let options = ["--share", "db0", "--share", "numbers"];
+    let mut server = Server::start(&shell, &options);
+    let (redis, remote, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let connect = || Client::connect(shell.path("data.sock")).unwrap();
+    let reader = |is_redis: bool, acknowledged: &AtomicU64| {
+        let client = connect();
+        let (strings, numbers) = (client.strings(0).unwrap(), client.keyspace("numbers").unwrap());
+        let mut reads = 0u64;
+        while !done.load(Ordering::SeqCst) {
+            let least = acknowledged.load(Ordering::SeqCst);
+            let found = if is_redis { strings.get("n") } else { numbers.get("n") };
+            let found = found.unwrap().map(|bytes| String::from_utf8(bytes).unwrap());
+            let found = found.map_or(0, |text| text.parse().unwrap());
+            assert!(found >= least, "{found} after {least} was acknowledged");
+            reads += 1;
+        }
+        let calls = strings.keyspace().calls() + numbers.calls();
+        assert!(calls < reads / 2, "{calls} calls of {reads} reads");
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| reader(true, &redis));
+        scope.spawn(|| reader(false, &remote));
+        scope.spawn(|| {
+            let numbers = connect().keyspace("numbers").unwrap();
+            let mut n = 0u64;
+            while !done.load(Ordering::SeqCst) {
+                n += 1;
+                // One that was cut off may have happened.
+                if numbers.insert("n", n.to_string()).is_ok() {
+                    remote.store(n, Ordering::SeqCst);
+                }
+            }
+        });
+        for round in 1..4u64 {
+            let mut client = server.client();
+            for n in round * 1_000..round * 1_000 + 400 {
+                let reply = exchange(&mut client, &format!("SET n {n}"), 5);
+                assert_eq!(reply.as_deref(), Some("+OK\r\n"));
+                redis.store(n, Ordering::SeqCst);
+            }
+            server.process.kill().unwrap();
+            server.process.wait().unwrap();
+            server = Server::start(&shell, &options);
+            let mut client = server.client();
+            assert!(number(&mut client, "n") >= redis.load(Ordering::SeqCst));
+        }
+        thread::sleep(Duration::from_millis(300));
+        done.store(true, Ordering::SeqCst);
+    });
+    assert!(remote.load(Ordering::SeqCst) > 100);
+}
