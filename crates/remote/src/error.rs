@@ -66,6 +66,11 @@ impl Error {
         Self::Refused { code: failure::INTERNAL, text: text.into() }
     }
 
+    /// Reports that an answer is too large for what was asked.
+    pub(crate) fn too_large(text: &str) -> Self {
+        Self::Refused { code: failure::TOO_LARGE, text: text.to_owned() }
+    }
+
     /// Reports that what the other side sent or shares is not what it must be.
     pub(crate) fn invalid(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Invalid(what.into())

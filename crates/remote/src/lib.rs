@@ -45,7 +45,7 @@ mod route;
 mod socket;
 
 #[cfg(not(any(loom, shuttle)))]
-pub use client::{Address, Client, Inspection, Keyspace, Range, StringRange, Strings, Walk};
+pub use client::{Address, Batch, Client, Inspection, Keyspace, Range, StringRange, Strings, Walk};
 pub use error::{Error, Result};
 #[cfg(not(any(loom, shuttle)))]
 pub use host::{

@@ -17,7 +17,7 @@ use std::{
 use loom::{model::Builder, thread};
 
 use crate::{
-    client::{Outcome, Reader},
+    client::{Outcome, Reader, States},
     host::{Table, heap::HeapSpace},
     layout::Geometry,
     leaf::Entry,
@@ -139,6 +139,32 @@ fn a_group_is_seen_whole() {
             // What was seen of the group is not unseen.
             if first == Some(Some(NEW.into())) {
                 assert_ne!(second, Some(Some(OLD.into())));
+            }
+        },
+    );
+}
+
+#[test]
+fn a_group_is_read_whole_at_one_moment() {
+    race(
+        || Shared::new(&["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"], 4),
+        |shared| {
+            shared.group(1, |table| {
+                table.set(b"a", NEW.as_bytes(), 1).unwrap();
+                table.set(b"j", NEW.as_bytes(), 1).unwrap();
+            });
+        },
+        |shared| {
+            let (reader, states) = (shared.reader(), States::default());
+            let noting = reader.noting(&states);
+            let seen = ["a", "j"].map(|key| {
+                let mut out = Vec::new();
+                (noting.get(key.as_bytes(), &mut out), out)
+            });
+            if seen.iter().all(|(outcome, _)| *outcome == Outcome::Found)
+                && reader.are_unchanged(&states)
+            {
+                assert_eq!(seen[0], seen[1]);
             }
         },
     );

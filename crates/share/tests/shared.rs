@@ -287,3 +287,70 @@ fn a_database_that_is_dropped_is_closed_with_its_shares() {
     let db = database(dir.path());
     assert_eq!(keyspace(&db, "users").get("ada").unwrap().unwrap(), b"1815");
 }
+
+/// A batch moves an amount between accounts; whoever looks at one moment finds that none is lost.
+#[test]
+fn batches_are_read_whole() {
+    const ACCOUNTS: u64 = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let db = database(dir.path());
+    let (left, right) = (keyspace(&db, "left"), keyspace(&db, "right"));
+    let shared = Shared::listen(dir.path().join("socket"))
+        .share("left", Source::of(left), options())
+        .share("right", Source::of(right), options())
+        .start(&db)
+        .unwrap();
+    let connect = || Client::connect(shared.path()).unwrap();
+    let account = |n: u64| [n.to_be_bytes(), [b'a'; 8]].concat();
+    let client = connect();
+    let (left, right) = (client.keyspace("left").unwrap(), client.keyspace("right").unwrap());
+    let mut batch = client.batch();
+    (0..ACCOUNTS).for_each(|n| batch.insert(&left, account(n), 100i64.to_le_bytes()));
+    batch.insert(&right, "moved", 0u64.to_le_bytes());
+    assert_eq!((batch.len(), batch.is_empty()), (41, false));
+    batch.commit().unwrap();
+    assert_eq!(right.get("moved").unwrap().unwrap(), [0; 8]);
+    let done = AtomicBool::new(false);
+    let amount = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().unwrap());
+    thread::scope(|scope| {
+        for is_range in [false, true] {
+            let (done, left) = (&done, connect().keyspace("left").unwrap());
+            scope.spawn(move || {
+                let keys: Vec<Vec<u8>> = (0..ACCOUNTS).map(account).collect();
+                while !done.load(Ordering::Relaxed) {
+                    let sum: i64 = if is_range {
+                        let pairs = left.range_atomic::<&str>(.., 1_000).unwrap();
+                        assert_eq!(pairs.len() as u64, ACCOUNTS);
+                        pairs.iter().map(|(_, value)| amount(value)).sum()
+                    } else {
+                        let values = left.multi_get_atomic(&keys).unwrap();
+                        values.iter().map(|value| amount(value.as_ref().unwrap())).sum()
+                    };
+                    assert_eq!(sum, 100 * ACCOUNTS as i64);
+                }
+            });
+        }
+        let mut amounts = [100i64; ACCOUNTS as usize];
+        for n in 0..3_000u64 {
+            let (from, to) = (n * 7 % ACCOUNTS, n * 13 % ACCOUNTS);
+            amounts[from as usize] -= 3;
+            amounts[to as usize] += 3;
+            let mut batch = client.batch();
+            for n in [from, to] {
+                batch.insert(&left, account(n), amounts[n as usize].to_le_bytes());
+            }
+            batch.insert(&right, "moved", n.to_le_bytes());
+            batch.commit().unwrap();
+            if n % 500 == 7 {
+                drop(shared.pause("left"));
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let first = left.range_atomic(account(3).., 2).unwrap();
+    assert!(first.iter().map(|(key, _)| key).eq(&[account(3), account(4)]));
+    let mut strange = connect().batch();
+    strange.insert(&left, "k", "v");
+    assert!(matches!(strange.commit(), Err(Error::InvalidArgument(_))));
+    assert!(connect().batch().commit().is_ok());
+}

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    message::{Frame, Reply, Request, format::failure},
+    message::{Frame, Op, Reply, Request, format::failure},
     socket::Stream,
 };
 
@@ -122,6 +122,13 @@ impl Client {
     }
 }
 
+impl Client {
+    /// What all handles share.
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+}
+
 impl Inner {
     fn link(&self) -> MutexGuard<'_, Link> {
         // A panic leaves a connection that is out of step: its next answer has another id.
@@ -155,6 +162,32 @@ impl Inner {
                 keyspace.set_mapped(mapped);
             }
             link.exchange(&request(number))
+        })?;
+        match Reply::decode(&Frame::parse(&link.frame)?)? {
+            Reply::Failed { code, text } => Err(Error::Refused { code, text: text.to_owned() }),
+            reply => read(reply),
+        }
+    }
+
+    /// Makes changes of several keyspaces as one. `ops` is given the keyspaces' numbers in the
+    /// connection that is used.
+    pub(super) fn call_batch<'a, T>(
+        &self,
+        keyspaces: &[Arc<KeyspaceInner>],
+        ops: impl Fn(&[u32]) -> Vec<Op<'a>>,
+        read: impl FnOnce(Reply<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut link = self.link();
+        self.connected(&mut link, false, |link| {
+            let mut numbers = Vec::with_capacity(keyspaces.len());
+            for keyspace in keyspaces {
+                let mapped = link.open(keyspace.name())?;
+                numbers.push(mapped.number);
+                if !Arc::ptr_eq(&mapped, &keyspace.mapped()) {
+                    keyspace.set_mapped(mapped);
+                }
+            }
+            link.exchange(&Request::Batch { ops: ops(&numbers) })
         })?;
         match Reply::decode(&Frame::parse(&link.frame)?)? {
             Reply::Failed { code, text } => Err(Error::Refused { code, text: text.to_owned() }),

@@ -191,6 +191,11 @@ impl Keyspace {
         Self { client, inner, reads: Reads::default() }
     }
 
+    /// The client, and what all handles share.
+    pub(super) fn parts(&self) -> (&Arc<Client>, &Arc<Inner>) {
+        (&self.client, &self.inner)
+    }
+
     /// What is mapped now.
     #[inline]
     pub(super) fn mapped(&self) -> arc_swap::Guard<Arc<Mapped>> {
@@ -199,7 +204,7 @@ impl Keyspace {
 
     /// A reader of what is mapped; `None` if the host must be asked.
     #[inline]
-    fn reader<'m>(&'m self, mapped: &'m Mapped) -> Option<Reader<'m>> {
+    pub(super) fn reader<'m>(&'m self, mapped: &'m Mapped) -> Option<Reader<'m>> {
         if self.reads.by_calls {
             return None;
         }
@@ -283,19 +288,7 @@ impl Keyspace {
     }
 
     fn call_multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.inner.calls.fetch_add(keys.len() as u64, Ordering::Relaxed);
-        let found = self.client.call(
-            &self.inner,
-            true,
-            |keyspace| Request::MultiGet { keyspace, keys: keys.to_vec() },
-            |reply| match reply {
-                Reply::Values(values) if values.len() == keys.len() => {
-                    Ok(values.iter().map(|value| value.map(<[u8]>::to_vec)).collect())
-                }
-                other => Err(unexpected(&other)),
-            },
-        );
-        match found {
+        match self.call_multi_get_once(keys) {
             // Values that do not fit one message come in several.
             Err(Error::Refused { code: failure::TOO_LARGE, .. }) if keys.len() > 1 => {
                 let (some, others) = keys.split_at(keys.len() / 2);
@@ -305,6 +298,22 @@ impl Keyspace {
             }
             found => found,
         }
+    }
+
+    /// The values of several keys at one moment, by one call.
+    pub(super) fn call_multi_get_once(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.inner.calls.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        self.client.call(
+            &self.inner,
+            true,
+            |keyspace| Request::MultiGet { keyspace, keys: keys.to_vec() },
+            |reply| match reply {
+                Reply::Values(values) if values.len() == keys.len() => {
+                    Ok(values.iter().map(|value| value.map(<[u8]>::to_vec)).collect())
+                }
+                other => Err(unexpected(&other)),
+            },
+        )
     }
 
     /// The keys of a range with their values, from both ends. Each part of it is as it was at some

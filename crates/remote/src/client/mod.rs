@@ -6,6 +6,10 @@
 #[cfg(not(any(loom, shuttle)))]
 mod address;
 #[cfg(not(any(loom, shuttle)))]
+mod atomic;
+#[cfg(not(any(loom, shuttle)))]
+mod batch;
+#[cfg(not(any(loom, shuttle)))]
 mod connection;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle))))]
 mod hostile;
@@ -26,6 +30,8 @@ mod tests;
 #[cfg(not(any(loom, shuttle)))]
 pub use address::Address;
 #[cfg(not(any(loom, shuttle)))]
+pub use batch::Batch;
+#[cfg(not(any(loom, shuttle)))]
 pub use connection::Client;
 #[cfg(not(any(loom, shuttle)))]
 pub use inspect::{Inspection, Walk};
@@ -33,6 +39,6 @@ pub use inspect::{Inspection, Walk};
 pub use keyspace::Keyspace;
 #[cfg(not(any(loom, shuttle)))]
 pub use range::Range;
-pub(crate) use reader::{Outcome, Page, Reader};
+pub(crate) use reader::{Outcome, Page, Reader, States};
 #[cfg(not(any(loom, shuttle)))]
 pub use strings::{StringRange, Strings};

@@ -161,7 +161,7 @@ fn advances(at: Bound<&[u8]>, next: &[u8], reverse: bool) -> bool {
     }
 }
 
-fn is_inside(key: &[u8], from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
+pub(super) fn is_inside(key: &[u8], from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
     (as_slice(from), as_slice(to)).contains(key)
 }
 

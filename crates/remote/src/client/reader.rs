@@ -1,6 +1,6 @@
 //! Gets and scans by looking into a region.
 
-use std::ops::Bound;
+use std::{cell::RefCell, ops::Bound};
 
 use crate::{
     error::Result,
@@ -9,9 +9,9 @@ use crate::{
         control::{self, UNIT_WORDS, Units},
         format::{FIRST, HEAD_WORDS, KIND_INLINE, KIND_LONG_KEYS, LAST, NO_SLOT},
     },
-    leaf::{Head, Leaf, Needle, Side, read},
+    leaf::{Head, Leaf, Needle, Side, read_noting},
     prefetch::prefetch,
-    primitive::{AtomicU64, IS_MODEL, Ordering, spin_loop},
+    primitive::{AtomicU64, IS_MODEL, Ordering, fence as memory_fence, spin_loop},
     route::directory::{find_block, find_slot},
 };
 
@@ -72,9 +72,24 @@ pub(crate) struct Reader<'r> {
     control: &'r [AtomicU64],
     leaves: &'r [AtomicU64],
     geometry: Geometry,
-    /// Where looks at leaves are counted, for those that measure.
-    looks: Option<&'r AtomicU64>,
+    observer: Observer<'r>,
 }
+
+/// What is noted of looks at leaves.
+#[derive(Clone, Copy)]
+enum Observer<'r> {
+    Nobody,
+    /// Their number, for those that measure.
+    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "nothing is measured there"))]
+    Counter(&'r AtomicU64),
+    /// The states in which leaves were found.
+    States(&'r States),
+}
+
+/// The states of leaves, by their slots: with all of them unchanged, what was read of the leaves was
+/// there at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct States(RefCell<Vec<(u32, u64)>>);
 
 impl<'r> Reader<'r> {
     /// A reader of what is mapped.
@@ -93,14 +108,31 @@ impl<'r> Reader<'r> {
         leaves: &'r [AtomicU64],
         geometry: Geometry,
     ) -> Self {
-        Self { control, leaves, geometry, looks: None }
+        Self { control, leaves, geometry, observer: Observer::Nobody }
     }
 
     /// The same with a counter of the leaves that it looks at, each as often as it does.
     #[cfg(not(any(loom, shuttle)))]
     #[inline]
     pub(crate) fn counted_by(self, looks: Option<&'r AtomicU64>) -> Self {
-        Self { looks, ..self }
+        Self { observer: looks.map_or(self.observer, Observer::Counter), ..self }
+    }
+
+    /// The same that notes in which states it finds leaves. What was noted before is forgotten.
+    pub(crate) fn noting(self, states: &'r States) -> Self {
+        states.0.borrow_mut().clear();
+        Self { observer: Observer::States(states), ..self }
+    }
+
+    /// Returns true if all leaves are in the states that were noted: then all that was read of them
+    /// since [`Reader::noting`] was there at one moment, which was after that call.
+    pub(crate) fn are_unchanged(&self, states: &States) -> bool {
+        // What was read is read before the states are read again.
+        memory_fence(Ordering::Acquire);
+        states.0.borrow().iter().all(|(slot, state)| {
+            let words = self.words(*slot);
+            words.is_some_and(|words| words[0].load(Ordering::Relaxed) == *state)
+        })
     }
 
     /// Gets several keys, with their misses overlapped: `each` is called with the index of a key,
@@ -301,10 +333,14 @@ impl<'r> Reader<'r> {
     fn look<R>(&self, slot: u32, mut look: impl FnMut(Leaf<'r, [AtomicU64]>) -> R) -> Option<R> {
         let words = self.words(slot)?;
         for _ in 0..LOOKS_MAX {
-            if let Some(looks) = self.looks {
+            if let Observer::Counter(looks) = self.observer {
                 looks.fetch_add(1, Ordering::Relaxed);
             }
-            if let Some(seen) = read(words, || look(Leaf::new(words, self.geometry))) {
+            let seen = read_noting(words, || look(Leaf::new(words, self.geometry)));
+            if let Some((seen, state)) = seen {
+                if let Observer::States(states) = self.observer {
+                    states.0.borrow_mut().push((slot, state));
+                }
                 return Some(seen);
             }
             spin_loop();

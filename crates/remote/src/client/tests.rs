@@ -117,10 +117,10 @@ fn readers_beside_a_writer_see_whole_values_that_do_not_go_back() {
     table.publish(0);
     let rounds: u64 = std::env::var("RHUMB_READ_ROUNDS").map_or(30, |n| n.parse().unwrap());
     let done = AtomicBool::new(false);
-    let (done, published, reader) = (&done, &published[..], spaces.reader());
+    let (done, published, readable) = (&done, &published[..], &spaces);
     thread::scope(|scope| {
         let readers: Vec<_> = (0..3)
-            .map(|seed| scope.spawn(move || read_on(reader, done, published, seed)))
+            .map(|seed| scope.spawn(move || read_on(readable.reader(), done, published, seed)))
             .collect();
         for version in 1..=rounds {
             for n in 0..KEYS {
@@ -223,4 +223,57 @@ fn headers_are_checked() {
         control[word].fetch_xor(mask, Ordering::Relaxed);
     }
     assert!(Reader::new(control, spaces.leaves.all()).is_ok());
+}
+
+/// Groups write one number to keys far apart, and leaves split and are built anew beside them: what
+/// is read at one moment has one number.
+#[test]
+fn a_group_is_read_whole_or_not_at_all() {
+    const WRITTEN: [u64; 5] = [1, 500, 501, 1_200, 1_999];
+    let spaces = Spaces::new(16 << 20);
+    let mut table = spaces.table();
+    for n in 0..KEYS {
+        table.set(&n.to_be_bytes(), &0u64.to_le_bytes(), 0).unwrap();
+    }
+    table.publish(0);
+    let (done, readable) = (&AtomicBool::new(false), &spaces);
+    let keys = WRITTEN.map(u64::to_be_bytes);
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(move || {
+                    let (reader, states) = (readable.reader(), States::default());
+                    let (mut whole, mut seen) = (0u64, 0);
+                    while !done.load(Ordering::Acquire) {
+                        let (mut versions, mut is_whole) = (Vec::new(), true);
+                        reader.noting(&states).multi_get(&keys, |_, outcome, value| {
+                            is_whole &= outcome == Outcome::Found;
+                            versions.extend(value.first_chunk().map(|v| u64::from_le_bytes(*v)));
+                        });
+                        if !is_whole || !reader.are_unchanged(&states) {
+                            continue;
+                        }
+                        assert!(versions.iter().all(|v| *v == versions[0]), "{versions:?}");
+                        assert!(versions[0] >= seen, "back from {seen} to {versions:?}");
+                        (whole, seen) = (whole + 1, versions[0]);
+                    }
+                    whole
+                })
+            })
+            .collect();
+        for version in 1..=4_000u64 {
+            for n in WRITTEN {
+                let value = version.to_le_bytes().repeat(1 + (version % 4) as usize);
+                table.set(&n.to_be_bytes(), &value, version).unwrap();
+            }
+            // Keys between them come and go.
+            let n = version.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let other = [&(n % KEYS).to_be_bytes()[..], &n.to_be_bytes()].concat();
+            table.set(&other, b"beside them", version).unwrap();
+            table.publish(version);
+        }
+        done.store(true, Ordering::Release);
+        let whole: Vec<u64> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        assert!(whole.iter().all(|whole| *whole > 0), "{whole:?}");
+    });
 }

@@ -3,7 +3,7 @@
 use super::{Fabric, Image, Piece, Place};
 use crate::{
     error::Result,
-    leaf::read,
+    leaf::read_noting,
     message::Part,
     primitive::{AtomicU64, IS_MODEL, Ordering, spin_loop},
 };
@@ -42,14 +42,11 @@ impl<'r> MappedFabric<'r> {
         let guard = self.words(place.part, place.guard, 8)?;
         let begin = out.len();
         for _ in 0..LOOKS_MAX {
-            let seen = read(guard, || {
-                let seen = guard[0].load(Ordering::Relaxed);
-                let words = words.iter().map(|word| u64::from_le(word.load(Ordering::Relaxed)));
-                out.extend(words);
-                u64::from_le(seen)
+            let seen = read_noting(guard, || {
+                out.extend(words.iter().map(|word| u64::from_le(word.load(Ordering::Relaxed))));
             });
-            if seen.is_some() {
-                return seen;
+            if let Some(((), state)) = seen {
+                return Some(u64::from_le(state));
             }
             out.truncate(begin);
             spin_loop();

@@ -74,6 +74,12 @@ pub(crate) fn fingerprint(key: &[u8]) -> u8 {
 /// returned is then worth nothing.
 #[inline]
 pub(crate) fn read<R>(words: &[AtomicU64], look: impl FnOnce() -> R) -> Option<R> {
+    Some(read_noting(words, look)?.0)
+}
+
+/// [`read`], with the state in which the leaf was, in the region's byte order.
+#[inline]
+pub(crate) fn read_noting<R>(words: &[AtomicU64], look: impl FnOnce() -> R) -> Option<(R, u64)> {
     let state = words.first()?;
     // Memory that is mapped for reading alone may be loaded in no stricter order.
     let before = state.load(Ordering::Relaxed);
@@ -85,7 +91,7 @@ pub(crate) fn read<R>(words: &[AtomicU64], look: impl FnOnce() -> R) -> Option<R
     // What `look` read is read before the state is read again: a change that it saw a part of has
     // changed the state by now.
     fence(Ordering::Acquire);
-    (state.load(Ordering::Relaxed) == before).then_some(seen)
+    (state.load(Ordering::Relaxed) == before).then_some((seen, before))
 }
 
 /// A leaf as it lies in memory.
