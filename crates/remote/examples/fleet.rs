@@ -16,9 +16,17 @@ use rhumb_remote::{Client, Host, Result, ShareOptions};
 /// The bytes of a value.
 const VALUE_BYTES: usize = 100;
 
+/// The finalizer of SplitMix64: numbers without an order.
+fn mixed(n: u64) -> u64 {
+    let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
+}
+
 fn key(n: u64) -> [u8; 16] {
     let mut key = [0; 16];
-    key[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    key[..8].copy_from_slice(&mixed(n).to_be_bytes());
     key[8..].copy_from_slice(&n.to_be_bytes());
     key
 }

@@ -5,11 +5,13 @@
 pub(crate) use loom::{
     hint::spin_loop,
     sync::atomic::{AtomicU64, Ordering, fence},
+    thread::yield_now,
 };
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
     hint::spin_loop,
     sync::atomic::{AtomicU64, Ordering, fence},
+    thread::yield_now,
 };
 #[cfg(all(unix, not(any(loom, shuttle))))]
 pub(crate) use std::sync::Mutex;
@@ -17,6 +19,7 @@ pub(crate) use std::sync::Mutex;
 pub(crate) use std::{
     hint::spin_loop,
     sync::atomic::{AtomicU64, Ordering, fence},
+    thread::yield_now,
 };
 
 /// Returns true where a model checker runs the code: sizes are small then, so that what is rare is

@@ -12,7 +12,10 @@ use crate::{
     primitive::Ordering,
     route::{
         Run,
-        directory::{BLOCK_BYTES, block_bytes, block_image, top_image, top_payload},
+        directory::{
+            BLOCK_BYTES, Place, block_bytes, block_image, find_block, find_slot, top_image,
+            top_payload,
+        },
     },
 };
 
@@ -65,12 +68,40 @@ impl<S: Space> Directory<S> {
         self.blocks.iter().map(|block| block.runs.len()).sum()
     }
 
+    /// Where `key` should be, as readers find it: two searches among codes that lie side by side.
+    #[inline]
+    pub(super) fn place(&self, key: &[u8]) -> Place {
+        let region = self.space.words();
+        let top = self.top.of(region).unwrap_or_default();
+        let block = Units { first: find_block(top, key), count: 1 };
+        find_slot(block.of(region).unwrap_or_default(), key)
+    }
+
     /// The run that has `key`. Logarithmic.
     pub(super) fn find(&self, key: &[u8]) -> RunIndex {
         let block = self.blocks.partition_point(|block| *block.runs[0].low <= *key).max(1) - 1;
         let runs = &self.blocks[block].runs;
         let run = runs.partition_point(|run| *run.low <= *key).max(1) - 1;
         RunIndex { block, run }
+    }
+
+    /// Runs side by side in a block, of `leaves` leaves at most together, but for that at `at`,
+    /// which is one of them: the first, and how many they are.
+    pub(super) fn span(&self, at: RunIndex, leaves: u32) -> (RunIndex, usize) {
+        let runs = &self.blocks[at.block].runs;
+        let (mut first, mut end, mut sum) = (at.run, at.run + 1, runs[at.run].leaves);
+        while let Some(next) = runs.get(end).filter(|next| sum + next.leaves <= leaves) {
+            (end, sum) = (end + 1, sum + next.leaves);
+        }
+        while first > 0 && sum + runs[first - 1].leaves <= leaves {
+            (first, sum) = (first - 1, sum + runs[first - 1].leaves);
+        }
+        (RunIndex { run: first, ..at }, end - first)
+    }
+
+    /// Runs side by side in a block.
+    pub(super) fn runs(&self, at: RunIndex, count: usize) -> &[Run] {
+        &self.blocks[at.block].runs[at.run..at.run + count]
     }
 
     /// The run after another, in the same block.

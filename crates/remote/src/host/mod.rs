@@ -5,6 +5,8 @@
 
 #[cfg(not(any(loom, shuttle)))]
 mod authority;
+#[cfg(not(any(loom, shuttle)))]
+mod care;
 mod cut;
 mod directory;
 mod extents;

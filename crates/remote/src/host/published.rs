@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn a_region_that_is_live_is_the_store(steps in prop::collection::vec(step(), 1..200)) {
         let region = region(16 << 20);
-        let publisher = Publisher::new(region.clone(), table(&region));
+        let publisher = Publisher::new(region.clone(), table(&region), Arc::default());
         let (mut map, mut seq) = (Map::new(), 0);
         let mut load: Option<(Load<'_>, Map)> = None;
         let keys: Vec<Vec<u8>> = steps.iter().filter_map(|step| match step {
@@ -174,7 +174,7 @@ proptest! {
         bounds in prop::collection::vec((key(), key(), any::<bool>(), 0usize..9), 1..8),
     ) {
         let region = region(16 << 20);
-        let volatile = Volatile::new(region.clone(), table(&region));
+        let volatile = Volatile::new(region.clone(), table(&region), Arc::default());
         let mut map = Map::new();
         for (key, value) in &changes {
             let change = Change { keyspace: "", key, value: value.as_deref() };
@@ -227,7 +227,7 @@ fn check_scan(volatile: &Volatile, map: &Map, scan: &Scan<'_>) {
 #[test]
 fn a_budget_that_is_spent_suspends_a_region_until_it_is_loaded_again() {
     let region = region(2 << 20);
-    let publisher = Publisher::new(region.clone(), table(&region));
+    let publisher = Publisher::new(region.clone(), table(&region), Arc::default());
     let key = |n: u32| n.to_be_bytes();
     let load = publisher.begin_load().unwrap();
     let too_many = (0..200_000).map(|n| Ok((key(n), [7; 12])));
@@ -252,7 +252,7 @@ fn a_budget_that_is_spent_suspends_a_region_until_it_is_loaded_again() {
 #[test]
 fn a_thread_that_waits_is_told_of_a_reset_and_of_the_end() {
     let region = region(2 << 20);
-    let publisher = Publisher::new(region.clone(), table(&region));
+    let publisher = Publisher::new(region.clone(), table(&region), Arc::default());
     thread::scope(|scope| {
         let loads = scope.spawn(|| {
             let mut loads = 0;

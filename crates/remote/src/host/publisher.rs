@@ -9,12 +9,13 @@
 use std::{
     collections::BTreeMap,
     ops::Bound,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use super::{
     Table,
+    care::{Bell, care_for},
     share::{Region, ShareStats},
 };
 use crate::{
@@ -53,6 +54,9 @@ struct Inner {
     region: Region,
     state: Mutex<State>,
     changed: Condvar,
+    bell: Arc<Bell>,
+    /// Held by a load and by what is done for a table while writers go on. Taken before `state`.
+    building: Mutex<()>,
 }
 
 struct State {
@@ -123,7 +127,7 @@ impl Kept {
 
 impl Publisher {
     /// A publisher that is suspended, of an empty table of the region.
-    pub(super) fn new(region: Region, table: Table<Arc<HostRegion>>) -> Self {
+    pub(super) fn new(region: Region, table: Table<Arc<HostRegion>>, bell: Arc<Bell>) -> Self {
         let state = State {
             phase: Phase::Suspended,
             table: Some(table),
@@ -133,7 +137,27 @@ impl Publisher {
             pauses: 0,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        Self { inner: Arc::new(Inner { region, state, changed }) }
+        let building = Mutex::default();
+        Self { inner: Arc::new(Inner { region, state, changed, bell, building }) }
+    }
+
+    fn building(&self) -> MutexGuard<'_, ()> {
+        // What is half built is given up.
+        self.inner.building.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what the table wants, while writers go on.
+    pub(super) fn care(&self) {
+        let _one = self.building();
+        care_for(&self.inner.region, &|act| {
+            let state = &mut *self.state();
+            let (Phase::Live, Some(table)) = (state.phase, &mut state.table) else { return false };
+            act(table, state.seq);
+            if table.is_lost() {
+                self.suspend(state);
+            }
+            true
+        });
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -245,6 +269,7 @@ impl Publisher {
         state.seq = seq;
         if let (Phase::Live, Some(table)) = (state.phase, &mut state.table) {
             table.publish(seq);
+            self.inner.bell.ring_for(table);
         }
     }
 
@@ -324,6 +349,7 @@ impl Load<'_> {
         mut self,
         pairs: impl IntoIterator<Item = Result<(K, V)>>,
     ) -> Result<bool> {
+        let _one = self.publisher.building();
         let Some(table) = &mut self.table else { return Ok(false) };
         let geometry = table.geometry();
         let entry = |pair: Result<(K, V)>| {

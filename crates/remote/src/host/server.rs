@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     Authority, Publisher,
+    care::Bell,
     session::Session,
     share::{Share, ShareOptions, ShareStats},
 };
@@ -88,15 +89,15 @@ impl HostBuilder {
             // miss what is written before that.
             thread::sleep(LEASE + CLOCK_STEP);
         }
-        let mut shares = BTreeMap::new();
+        let (mut shares, bell) = (BTreeMap::new(), Arc::new(Bell::default()));
         for (name, (options, authority)) in self.shares {
             let share = match authority {
-                None => Share::volatile(options)?,
-                Some(authority) => Share::published(options, authority)?,
+                None => Share::volatile(options, &bell)?,
+                Some(authority) => Share::published(options, authority, &bell)?,
             };
             shares.insert(name, Arc::new(share));
         }
-        let inner = Arc::new(Inner { shares, registry: Arc::default() });
+        let inner = Arc::new(Inner { shares, bell, registry: Arc::default() });
         inner.beat(clock::now_ms());
         let listener = Arc::new(listener);
         let (host, socket) = (Arc::clone(&inner), Arc::clone(&listener));
@@ -106,6 +107,8 @@ impl HostBuilder {
         let inner = Arc::clone(&host.inner);
         // If there is no such thread, dropping `host` ends the other.
         host.threads.push(spawn("rhumb-lease", move || inner.keep_lease())?);
+        let inner = Arc::clone(&host.inner);
+        host.threads.push(spawn("rhumb-care", move || inner.care())?);
         Ok(host)
     }
 }
@@ -146,6 +149,8 @@ pub struct Host {
 #[derive(Debug)]
 pub(super) struct Inner {
     shares: BTreeMap<String, Arc<Share>>,
+    /// Wakes the thread that stands by for the tables.
+    bell: Arc<Bell>,
     registry: Arc<Registry>,
 }
 
@@ -223,6 +228,7 @@ impl Drop for Host {
             sessions.live.values().cloned().collect()
         };
         self.inner.registry.ended.notify_all();
+        self.inner.bell.end();
         // Where a listener cannot be woken, its thread ends at the next connection.
         let is_woken = self.listener.shutdown().is_ok();
         for stream in streams {
@@ -272,6 +278,13 @@ impl Inner {
             sessions = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         self.beat(0);
+    }
+
+    /// Does what tables want until the host ends.
+    fn care(&self) {
+        while self.bell.wait() {
+            self.shares.values().for_each(|share| share.care());
+        }
     }
 
     fn accept(self: &Arc<Self>, listener: &Listener) {

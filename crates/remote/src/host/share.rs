@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Authority, Publisher, Space, Table, volatile::Volatile};
+use super::{Authority, Publisher, Space, Table, care::Bell, volatile::Volatile};
 use crate::{
     error::{Error, Result},
     layout::{Geometry, control},
@@ -116,7 +116,10 @@ impl Region {
 
     fn table(&self, options: ShareOptions) -> Result<Table<Arc<HostRegion>>> {
         let geometry = Geometry::for_entries_of(options.entry_bytes.unwrap_or(ENTRY_BYTES));
-        Table::build(geometry, Arc::clone(&self.leaves), Arc::clone(&self.control), [])
+        let (leaves, control) = (Arc::clone(&self.leaves), Arc::clone(&self.control));
+        let mut table = Table::build(geometry, leaves, control, [])?;
+        table.set_cared_for();
+        Ok(table)
     }
 
     /// What a table in the region holds, if it is at hand.
@@ -141,16 +144,22 @@ impl Region {
 
 impl Share {
     /// An empty keyspace that lives in the region alone.
-    pub(super) fn volatile(options: ShareOptions) -> Result<Self> {
+    pub(super) fn volatile(options: ShareOptions, bell: &Arc<Bell>) -> Result<Self> {
         let region = Region::new(options)?;
-        let volatile = Arc::new(Volatile::new(region.clone(), region.table(options)?));
+        let volatile =
+            Arc::new(Volatile::new(region.clone(), region.table(options)?, Arc::clone(bell)));
         Ok(Self { region, source: Source::Volatile(volatile) })
     }
 
     /// A keyspace of `authority`, of which the region knows nothing yet.
-    pub(super) fn published(options: ShareOptions, authority: Arc<dyn Authority>) -> Result<Self> {
+    pub(super) fn published(
+        options: ShareOptions,
+        authority: Arc<dyn Authority>,
+        bell: &Arc<Bell>,
+    ) -> Result<Self> {
         let region = Region::new(options)?;
-        let publisher = Publisher::new(region.clone(), region.table(options)?);
+        let table = region.table(options)?;
+        let publisher = Publisher::new(region.clone(), table, Arc::clone(bell));
         Ok(Self { region, source: Source::Published(publisher, authority) })
     }
 
@@ -202,6 +211,14 @@ impl Share {
         }
     }
 
+    /// Does what its table wants, while writers go on.
+    pub(super) fn care(&self) {
+        match &self.source {
+            Source::Volatile(volatile) => volatile.care(),
+            Source::Published(publisher, _) => publisher.care(),
+        }
+    }
+
     /// Says to readers that the host is there, or by a 0 that it has ended.
     pub(super) fn beat(&self, now_ms: u64) {
         match &self.source {
@@ -242,7 +259,8 @@ mod tests {
     #[test]
     fn any_budget_is_one() {
         for bytes in [0, 1, u64::MAX] {
-            Share::volatile(ShareOptions::default().capacity_bytes(bytes)).unwrap();
+            Share::volatile(ShareOptions::default().capacity_bytes(bytes), &Arc::default())
+                .unwrap();
         }
     }
 }

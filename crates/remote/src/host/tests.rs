@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use proptest::prelude::*;
 
-use super::{Space, Table, heap::HeapSpace};
+use super::{Space, Table, heap::HeapSpace, table::scrub};
 use crate::{
     client::{Outcome, Reader},
     layout::{
@@ -123,6 +123,27 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
+/// Makes a change of both.
+fn apply(table: &mut Table<HeapSpace>, map: &mut Map, change: &Change, seq: u64) {
+    match change {
+        Change::Set(key, value) => {
+            table.set(key, value, seq).unwrap();
+            map.insert(key.clone(), value.clone());
+        }
+        Change::Remove(key) => {
+            assert_eq!(table.remove(key, seq), map.remove(key).is_some());
+        }
+        Change::Clear(byte) => {
+            let begins = |key: &&Vec<u8>| key.first() == Some(byte);
+            let gone: Vec<_> = map.keys().filter(begins).cloned().collect();
+            for key in gone {
+                assert!(table.remove(&key, seq));
+                map.remove(&key);
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn a_table_is_a_sorted_map(
@@ -134,22 +155,7 @@ proptest! {
         let mut map = first;
         let mut table = table(geometry, &map);
         for (seq, change) in (1..).zip(&changes) {
-            match change {
-                Change::Set(key, value) => {
-                    table.set(key, value, seq).unwrap();
-                    map.insert(key.clone(), value.clone());
-                }
-                Change::Remove(key) => {
-                    prop_assert_eq!(table.remove(key, seq), map.remove(key).is_some());
-                }
-                Change::Clear(byte) => {
-                    let gone: Vec<_> = map.keys().filter(|key| key.first() == Some(byte)).cloned().collect();
-                    for key in gone {
-                        prop_assert!(table.remove(&key, seq));
-                        map.remove(&key);
-                    }
-                }
-            }
+            apply(&mut table, &mut map, change, seq);
             // Groups of three.
             if seq % 3 == 0 {
                 table.publish(seq);
@@ -274,4 +280,128 @@ fn every_leaf_of_a_chain_is_in_a_readers_reach() {
         map.range(key(990 << 32)..key(1_010 << 32))
             .for_each(|(key, _)| check_get(&table, &map, key));
     }
+}
+
+/// What the thread does that stands by for a table, with changes of the writer between its steps:
+/// `between` is told if they may stay latched.
+fn renew(
+    table: &mut Table<HeapSpace>,
+    mut between: impl FnMut(&mut Table<HeapSpace>, bool),
+) -> bool {
+    let Some(mut renewal) = table.begin_renewal() else { return false };
+    between(table, false);
+    assert!(renewal.read(table.leaf_space().words()));
+    between(table, true);
+    if table.reserve_for(&mut renewal).is_err() {
+        return true;
+    }
+    between(table, true);
+    renewal.store(table.leaf_space().words());
+    between(table, true);
+    let ended = table.finish_renewal(&renewal, 1);
+    between(table, true);
+    scrub(table.leaf_space().words(), table.geometry(), &ended);
+    table.give_back(&ended);
+    true
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn runs_are_built_anew_beside_their_writer(
+        first in prop::collection::btree_map(key(), value(), 0..300),
+        changes in prop::collection::vec(change(), 200..900),
+        has_groups: bool,
+    ) {
+        let geometry = Geometry::new(512, 8).unwrap();
+        let mut table = table(geometry, &first);
+        table.set_cared_for();
+        let (mut map, mut seq, mut renewals) = (first, 0, 0);
+        let mut changes = changes.iter();
+        while changes.len() > 0 {
+            let mut between = |table: &mut Table<HeapSpace>, may_latch: bool| {
+                for change in changes.by_ref().take(9) {
+                    seq += 1;
+                    apply(table, &mut map, change, seq);
+                }
+                if !may_latch || !has_groups {
+                    table.publish(seq);
+                }
+            };
+            between(&mut table, false);
+            while renew(&mut table, &mut between) {
+                renewals += 1;
+                table.publish(9_999);
+            }
+            check_links(&table);
+            prop_assert_eq!(table.len(), map.len() as u64);
+            check_scans(&table, &map, Bound::Unbounded);
+        }
+        prop_assert!(renewals > 0);
+        for key in map.keys() {
+            check_get(&table, &map, key);
+        }
+    }
+}
+
+/// Without room for what a run becomes, or for what changes meanwhile, all stays as it was.
+#[test]
+fn a_full_space_gives_renewals_up() {
+    let geometry = Geometry::new(512, 8).unwrap();
+    let space = |bytes| HeapSpace::new(512, bytes);
+    let mut given_up = 0;
+    for leaves in 20..120 {
+        let mut table = Table::build(geometry, space(leaves * 512), space(1 << 20), []).unwrap();
+        table.set_cared_for();
+        let mut map = Map::new();
+        let mut n = 0u64;
+        let mut set = |table: &mut Table<HeapSpace>| {
+            n += 1;
+            let key = (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50).to_be_bytes().to_vec();
+            let is_set = table.set(&key, &[n as u8; 16], n).is_ok();
+            table.publish(n);
+            if is_set {
+                map.insert(key, vec![n as u8; 16]);
+            }
+            is_set
+        };
+        while set(&mut table) {
+            let before = table.run_count();
+            while renew(&mut table, |table, _| {
+                for _ in 0..7 {
+                    set(table);
+                }
+            }) {}
+            given_up += usize::from(table.run_count() == before);
+        }
+        assert!(!table.is_lost());
+        table.publish(n);
+        check_links(&table);
+        map.keys().for_each(|key| check_get(&table, &map, key));
+    }
+    assert!(given_up > 0);
+}
+
+/// Short runs of keys that came in any order become long ones.
+#[test]
+fn neighbours_are_built_anew_together() {
+    let geometry = Geometry::new(4096, 96).unwrap();
+    let mut table = table(geometry, &Map::new());
+    table.set_cared_for();
+    let mut state = 7u64;
+    for n in 0..20_000u64 {
+        // The finalizer of SplitMix64: numbers without an order.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut key = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        table.set(&(key ^ key >> 31).to_be_bytes(), &[1; 24], n).unwrap();
+        table.publish(n);
+        if n % 50 == 0 {
+            while renew(&mut table, |_, _| {}) {}
+        }
+    }
+    let (runs, leaves) = (table.run_count() as u64, table.leaf_count());
+    assert!(leaves > 10 * runs, "{leaves} leaves in {runs} runs");
+    assert!(leaves * 4096 < 20_000 * 40 * 2, "{leaves} leaves");
 }

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     Authority, Change, Pair, Scan, Table,
+    care::{Bell, care_for},
     share::{Region, ShareStats},
 };
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
 pub(super) struct Volatile {
     region: Region,
     state: Mutex<State>,
+    bell: Arc<Bell>,
 }
 
 /// What one thread at a time changes.
@@ -33,9 +35,19 @@ struct State {
 
 impl Volatile {
     /// An empty keyspace in an empty table of the region.
-    pub(super) fn new(region: Region, table: Table<Arc<HostRegion>>) -> Self {
+    pub(super) fn new(region: Region, table: Table<Arc<HostRegion>>, bell: Arc<Bell>) -> Self {
         let state = State { table, large: BTreeMap::new(), seq: 0 };
-        Self { region, state: Mutex::new(state) }
+        Self { region, state: Mutex::new(state), bell }
+    }
+
+    /// Does what the table wants, while writers go on.
+    pub(super) fn care(&self) {
+        care_for(&self.region, &|act| {
+            let Ok(mut state) = self.lock() else { return false };
+            let seq = state.seq;
+            act(&mut state.table, seq);
+            true
+        });
     }
 
     /// What it holds.
@@ -94,7 +106,10 @@ impl Authority for Volatile {
     }
 
     fn commit(&self, changes: &[Change<'_>]) -> Result<()> {
-        self.lock()?.apply(changes)
+        let mut state = self.lock()?;
+        let applied = state.apply(changes);
+        self.bell.ring_for(&state.table);
+        applied
     }
 
     fn compare_and_swap(&self, change: &Change<'_>, expected: Option<&[u8]>) -> Result<bool> {
@@ -102,6 +117,7 @@ impl Authority for Volatile {
         let swaps = state.get(change.key).as_deref() == expected;
         if swaps {
             state.apply(std::slice::from_ref(change))?;
+            self.bell.ring_for(&state.table);
         }
         Ok(swaps)
     }
@@ -240,7 +256,7 @@ mod tests {
         let geometry = Geometry::for_entries_of(40);
         let (leaves, control) = (Arc::clone(&region.leaves), Arc::clone(&region.control));
         let table = Table::build(geometry, leaves, control, []).unwrap();
-        Volatile::new(region, table)
+        Volatile::new(region, table, Arc::default())
     }
 
     fn scan_of<'a>(

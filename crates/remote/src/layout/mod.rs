@@ -15,8 +15,9 @@ pub(crate) use memory::{Bytes, Memory};
 
 /// The smallest leaf: a head, and room for a few small records.
 pub(crate) const LEAF_BYTES_MIN: u32 = 512;
-/// The largest leaf: a page, so that a leaf needs one translation; offsets in it fit 16 bits.
-pub(crate) const LEAF_BYTES_MAX: u32 = 4096;
+/// The largest leaf. The more keys a leaf has, the longer are the runs that a line describes: with
+/// keys in no order their length grows with the square of that. Offsets in a leaf fit 16 bits.
+pub(crate) const LEAF_BYTES_MAX: u32 = 16 << 10;
 
 /// The sizes that all leaves of a share have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// Leaves of `leaf_bytes` (a power of two from 512 to 4,096) with room for `room` entries each
+    /// Leaves of `leaf_bytes` (a power of two from 512 to 16,384) with room for `room` entries each
     /// (a multiple of 8 from 8 to 248), whose fingerprints and offsets leave at least half of a
     /// leaf to records.
     pub(crate) fn new(leaf_bytes: u32, room: u32) -> Result<Self> {
@@ -40,12 +41,12 @@ impl Geometry {
         Err(Error::invalid(format!("leaves of {leaf_bytes} bytes with room for {room} entries")))
     }
 
-    /// Leaves for entries that take `mean_bytes` on average, records' heads included: at least 24
-    /// of them fit where a page allows it.
+    /// Leaves for entries that take `mean_bytes` on average.
     pub(crate) fn for_entries_of(mean_bytes: usize) -> Self {
-        /// Entries of the mean size that a leaf should fit: remote.md, section 2, where 24 entries
-        /// with room for 48 take 0.04 bytes of descriptors a key.
-        const ENTRIES: usize = 40;
+        /// Entries of the mean size that a leaf should fit, of which it gets two thirds: a run of
+        /// keys in no order has some 25 leaves then, and its descriptor takes 0.05 bytes a key.
+        /// With 40 of them it has 5 leaves, and reads wait for the directory's lines.
+        const ENTRIES: usize = 96;
         let wanted = (mean_bytes.max(16) * ENTRIES) as u64;
         let leaf_bytes =
             wanted.next_power_of_two().clamp(u64::from(LEAF_BYTES_MIN), u64::from(LEAF_BYTES_MAX))

@@ -6,13 +6,13 @@ use super::fingerprint;
 use crate::layout::{
     Geometry,
     format::{
-        FIRST, HEAD_WORDS, HIGH_IS_CODE, KIND_INLINE, KIND_LONG_KEYS, KIND_SHIFT, LAST, LIVE,
-        LOW_IS_CODE, NO_SLOT, RECORD_HEAD_BYTES, VALUE_LEN_SHIFT, head,
+        FIRST, HEAD_WORDS, HIGH_IS_CODE, KIND_ASK, KIND_INLINE, KIND_LONG_KEYS, KIND_SHIFT, LAST,
+        LIVE, LOW_IS_CODE, NO_SLOT, RECORD_HEAD_BYTES, VALUE_LEN_SHIFT, head,
     },
     to_words,
 };
 
-/// An entry of a leaf.
+/// An entry of a leaf, of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// The whole key.
@@ -24,31 +24,64 @@ pub(crate) struct Entry {
     pub(crate) value: Vec<u8>,
 }
 
-impl Entry {
+/// An entry of a leaf, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryRef<'a> {
+    /// The whole key.
+    pub(crate) key: &'a [u8],
+    pub(crate) kind: u8,
+    /// The value's own length, also where the value is not here.
+    pub(crate) value_len: usize,
+    /// The value, empty where it is not here.
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> EntryRef<'a> {
     /// The entry as leaves of this geometry hold it: a large value is asked for, as is one of a key
-    /// that is too long.
-    pub(crate) fn new(geometry: Geometry, key: &[u8], value: &[u8]) -> Self {
+    /// that is too long, for which another stands.
+    #[inline]
+    pub(crate) fn new(geometry: Geometry, key: &'a [u8], value: &'a [u8]) -> Self {
         if geometry.is_long(key) {
-            return Self::long_keys(geometry, key);
+            return Self {
+                key: geometry.short(key),
+                kind: KIND_LONG_KEYS,
+                value_len: 0,
+                value: &[],
+            };
         }
         let is_here = value.len() <= geometry.value_bytes_max();
-        Self {
-            key: key.to_vec(),
-            kind: if is_here { KIND_INLINE } else { crate::layout::format::KIND_ASK },
-            value_len: value.len(),
-            value: if is_here { value.to_vec() } else { Vec::new() },
-        }
+        let (kind, here) = if is_here { (KIND_INLINE, value) } else { (KIND_ASK, &[][..]) };
+        Self { key, kind, value_len: value.len(), value: here }
     }
 
-    /// What stands for a key that is too long.
-    pub(crate) fn long_keys(geometry: Geometry, key: &[u8]) -> Self {
-        let key = geometry.short(key).to_vec();
-        Self { key, kind: KIND_LONG_KEYS, value_len: 0, value: Vec::new() }
+    /// The same, of its own.
+    pub(crate) fn to_entry(self) -> Entry {
+        let (key, value) = (self.key.to_vec(), self.value.to_vec());
+        Entry { key, kind: self.kind, value_len: self.value_len, value }
+    }
+
+    /// Bytes of its record in a leaf whose prefix is `prefix_len` long.
+    #[inline]
+    pub(super) fn record_bytes(self, prefix_len: usize) -> usize {
+        record_bytes(self.key.len() - prefix_len, self.value.len())
+    }
+}
+
+impl Entry {
+    /// As [`EntryRef::new`].
+    pub(crate) fn new(geometry: Geometry, key: &[u8], value: &[u8]) -> Self {
+        EntryRef::new(geometry, key, value).to_entry()
+    }
+
+    /// The same, borrowed.
+    pub(crate) fn by_ref(&self) -> EntryRef<'_> {
+        let (key, value) = (&self.key[..], &self.value[..]);
+        EntryRef { key, kind: self.kind, value_len: self.value_len, value }
     }
 
     /// Bytes of its record in a leaf whose prefix is `prefix_len` long.
     pub(crate) fn record_bytes(&self, prefix_len: usize) -> usize {
-        record_bytes(self.key.len() - prefix_len, self.value.len())
+        self.by_ref().record_bytes(prefix_len)
     }
 }
 

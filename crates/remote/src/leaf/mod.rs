@@ -28,7 +28,7 @@ use crate::{
 };
 use rhumb_model::code::code_at;
 
-pub(crate) use image::{Entry, Fences, LeafImage};
+pub(crate) use image::{Entry, EntryRef, Fences, LeafImage};
 pub(crate) use write::LeafWriter;
 
 /// Where a key belongs, as a leaf's fences say.

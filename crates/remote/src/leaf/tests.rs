@@ -70,8 +70,8 @@ fn apply(writer: &LeafWriter<'_>, geometry: Geometry, change: &Change) -> bool {
         Change::Set(key, value) => {
             let entry = Entry::new(geometry, key, value);
             match leaf.find(&head, &Needle::new(key)) {
-                Some((index, _)) => writer.update(index, &entry),
-                None => writer.insert(leaf.lower_bound(&head, key), &entry),
+                Some((index, _)) => writer.update(index, entry.by_ref()),
+                None => writer.insert(leaf.lower_bound(&head, key), entry.by_ref()),
             }
         }
         Change::Remove(key) => {

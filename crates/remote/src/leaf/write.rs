@@ -6,7 +6,7 @@
 
 use super::{
     Leaf,
-    image::{Entry, LeafImage, record_head, shape, word_of},
+    image::{EntryRef, LeafImage, record_head, shape, word_of},
 };
 use crate::{
     layout::{
@@ -77,6 +77,12 @@ impl<'m> LeafWriter<'m> {
         self.store(head::STATE, self.state().wrapping_add(1 << INCARNATION_SHIFT));
     }
 
+    /// Has the leaf, which is latched, answer for no key. Its bytes stay until
+    /// [`LeafWriter::retire`].
+    pub(crate) fn end(&self) {
+        self.store(head::SHAPE, 0);
+    }
+
     /// Ends the leaf, which is latched: it answers for no key any more. Its bytes are zeroed, so
     /// that what was removed cannot be read; the slot keeps its state for ever, so that a late
     /// reader notices what becomes of it.
@@ -98,13 +104,13 @@ impl<'m> LeafWriter<'m> {
 
     /// Makes `entry` number `index` of the leaf, which is latched; returns false and changes
     /// nothing if there is no room.
-    pub(crate) fn insert(&self, index: usize, entry: &Entry) -> bool {
+    pub(crate) fn insert(&self, index: usize, entry: EntryRef<'_>) -> bool {
         let head = self.leaf().head();
         if head.count == self.geometry.room() {
             return false;
         }
         let Some(offset) = self.append(entry) else { return false };
-        let print = u64::from(super::fingerprint(&entry.key));
+        let print = u64::from(super::fingerprint(entry.key));
         self.insert_lane(HEAD_WORDS, 8, index, head.count, print);
         self.insert_lane(self.geometry.offsets_word(), 16, index, head.count, offset as u64);
         self.store_count(head.count + 1);
@@ -113,7 +119,7 @@ impl<'m> LeafWriter<'m> {
 
     /// Replaces entry `index` of the leaf, which is latched, by one of the same key; returns false
     /// and changes nothing if there is no room.
-    pub(crate) fn update(&self, index: usize, entry: &Entry) -> bool {
+    pub(crate) fn update(&self, index: usize, entry: EntryRef<'_>) -> bool {
         let old = self.offset(index);
         let Some(offset) = self.append(entry) else { return false };
         let (word, lane) = (self.geometry.offsets_word() + index / 4, 16 * (index % 4));
@@ -143,7 +149,7 @@ impl<'m> LeafWriter<'m> {
     }
 
     /// Writes a record after the last one.
-    fn append(&self, entry: &Entry) -> Option<usize> {
+    fn append(&self, entry: EntryRef<'_>) -> Option<usize> {
         let head = self.leaf().head();
         let bytes = entry.record_bytes(head.prefix_len);
         if head.used + bytes > self.geometry.leaf_bytes() {
@@ -153,7 +159,7 @@ impl<'m> LeafWriter<'m> {
         self.store(head.used / 8, record_head(rest.len(), entry.kind, entry.value_len));
         let key_at = head.used + RECORD_HEAD_BYTES;
         self.store_bytes(key_at, rest);
-        self.store_bytes(key_at + 8 * to_words(rest.len()), &entry.value);
+        self.store_bytes(key_at + 8 * to_words(rest.len()), entry.value);
         let used = head.used + bytes;
         self.store(head::SHAPE, shape(used, head.prefix_len, head.flags | LIVE, head.run));
         Some(head.used)

@@ -13,9 +13,9 @@ use crate::{
     leaf::Entry,
 };
 
-/// The most leaves of a run: what a rebuild copies under the lock, half a megabyte of the largest
-/// leaves. A descriptor of some 100 bytes for 128 leaves of 24 entries is 0.03 bytes a key; fewer
-/// leaves cost more of a directory, more leaves cost a longer pause of writers.
+/// The most leaves of a run: what is built anew at once, two megabytes of the largest leaves. A
+/// descriptor of some 100 bytes for 128 leaves of 24 entries is 0.03 bytes a key; fewer leaves cost
+/// more of a directory, more leaves cost a longer pause of writers.
 pub(super) const RUN_LEAVES_MAX: u32 = 128;
 
 /// Entries that are looked at to see which bytes tell keys apart: some two leaves of them.

@@ -67,6 +67,7 @@ pub(crate) fn fence_of(prefix: &[u8], code: u64) -> Vec<u8> {
 
 impl Run {
     /// The leaf for `key`, counted from the first.
+    #[cfg(test)]
     pub(crate) fn leaf_of(&self, key: &[u8]) -> u32 {
         let begins = &key[..self.prefix.len().min(key.len())];
         match begins.cmp(&self.prefix) {

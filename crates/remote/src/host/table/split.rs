@@ -1,0 +1,112 @@
+//! Room for an entry in a leaf that has none: its leaf packed anew, or split.
+
+use rhumb_model::code::separator_len;
+
+use super::{At, CHAIN_MAX, SIBLING_SHARE, Table};
+use crate::{
+    error::{Error, Result},
+    host::Space,
+    layout::format::NO_SLOT,
+    leaf::{Entry, Fences, LeafImage},
+};
+
+impl<S: Space> Table<S> {
+    /// Puts an entry into a leaf that has no room for it: in the place of entry `index`, or before
+    /// it.
+    pub(super) fn make_room(
+        &mut self,
+        at: &At,
+        index: usize,
+        replaces: bool,
+        entry: Entry,
+        seq: u64,
+    ) -> Result<()> {
+        let mut entries = Vec::new();
+        self.entries_of(at.slot, &mut entries);
+        entries.splice(index..index + usize::from(replaces), [entry]);
+        let fences = self.fences_of(at.slot);
+        let leaf = self.leaf(at.slot);
+        let (run, next, previous) = (leaf.head().run, leaf.next(), leaf.previous());
+        // Without the bytes of records that are gone, there may be room.
+        if let Some(mut image) = self.image(&entries, &fences, run) {
+            image.set_links(next, previous);
+            image.set_seq(seq);
+            self.writer(at.slot).replace(&image);
+            return Ok(());
+        }
+        if self.siblings_of(at) >= CHAIN_MAX {
+            // One more, and readers would not follow the chain to its end.
+            let entry = entries.swap_remove(index);
+            self.rebuild(self.directory.find(&entry.key), seq)?;
+            return self.put(entry.by_ref(), seq).map(drop);
+        }
+        let (mut left, mut right) = self.halves(&entries, index, &fences, run)?;
+        let sibling = self.take_slots(1)?;
+        right.set_links(next, at.slot);
+        right.set_seq(seq);
+        self.writer(sibling).begin(&right);
+        self.latched.push(sibling);
+        left.set_links(sibling, previous);
+        left.set_seq(seq);
+        self.writer(at.slot).replace(&left);
+        self.link(next, None, Some(sibling));
+        let leaves = at.place.leaves;
+        let state = self.runs.entry(run).or_default();
+        state.siblings += 1;
+        if state.siblings * SIBLING_SHARE > leaves {
+            // Without memory for that, the run is found by more links.
+            let key = entries.swap_remove(index).key;
+            let _ = self.renew(run, &key, seq);
+        }
+        Ok(())
+    }
+
+    /// Number of leaves between a leaf that a run's line finds and the next one.
+    fn siblings_of(&self, at: &At) -> u32 {
+        let found_by_line = at.place.base..at.place.base + at.place.leaves;
+        let (mut slot, mut count) = (self.leaf(at.place.slot).next(), 0);
+        while slot != NO_SLOT
+            && !found_by_line.contains(&slot)
+            && self.leaf(slot).head().run == at.place.run
+        {
+            (slot, count) = (self.leaf(slot).next(), count + 1);
+        }
+        count
+    }
+
+    /// A leaf of these entries, if they fit.
+    fn image(&self, entries: &[Entry], fences: &Fences, run: u32) -> Option<LeafImage> {
+        let mut image = LeafImage::new(self.geometry, fences, run);
+        entries.iter().all(|entry| image.push(entry)).then_some(image)
+    }
+
+    /// Two leaves of entries that do not fit into one, of which entry `index` is new.
+    fn halves(
+        &self,
+        entries: &[Entry],
+        index: usize,
+        fences: &Fences,
+        run: u32,
+    ) -> Result<(LeafImage, LeafImage)> {
+        // Keys that come in order leave full leaves.
+        let wanted = match index {
+            0 => 1,
+            last if last + 1 == entries.len() => last,
+            _ => entries.len() / 2,
+        };
+        let mut places: Vec<usize> = (1..entries.len()).collect();
+        places.sort_by_key(|place| place.abs_diff(wanted));
+        for place in places {
+            let (lower, upper) = entries.split_at(place);
+            let (Some(last), Some(first)) = (lower.last(), upper.first()) else { continue };
+            let fence = first.key[..separator_len(&last.key, &first.key)].to_vec();
+            let left = Fences::new(fences.low.clone(), Some(fence.clone()));
+            let right = Fences::new(Some(fence), fences.high.clone());
+            let (left, right) = (self.image(lower, &left, run), self.image(upper, &right, run));
+            if let (Some(left), Some(right)) = (left, right) {
+                return Ok((left, right));
+            }
+        }
+        Err(Error::InvalidArgument("an entry that no leaf has room for".into()))
+    }
+}
