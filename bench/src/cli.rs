@@ -92,10 +92,11 @@ pub enum BenchCommand {
     Memory(MemoryCommand),
     /// Read a keyspace that another process shares, from its memory and by calls
     ///
-    /// Workloads: get multi_get scan100 insert, and a to f of YCSB. The host is a process of its own, and
-    /// so is each of --clients; --keys are 1,000,000 unless they are named. Each line says beside its rate
-    /// what an operation costs: time, one-sided reads (of leaves), calls, round trips, CPU time of client
-    /// and host. An operation is a key in multi_get and an entry in scan100.
+    /// Workloads: get multi_get scan100 insert, and a to f of YCSB. The host is a process of its
+    /// own, and so is each of --clients; --keys are 1,000,000 unless they are named. Each line says
+    /// beside its rate what an operation costs: time, one-sided reads (of leaves), calls, round
+    /// trips, CPU time of client and host. An operation is a key in multi_get and an entry in
+    /// scan100.
     #[cfg(unix)]
     Remote(RemoteCommand),
     /// Look up, scan and insert 64-bit keys in the in-memory index

@@ -1,18 +1,24 @@
 //! Measures Rhumb beside its rivals: same process, same data, in turns, every value verified.
 //!
 //! The workloads are those of `rhumb bench`; this program only adds the rivals: stores on disk
-//! (feature `engine`, which compiles C and C++, and `engine-rust`, which does not) and ordered maps
-//! in memory (feature `index`).
+//! (feature `engine`, which compiles C and C++, and `engine-rust`, which does not), ordered maps in
+//! memory (feature `index`) and what other processes read (feature `remote`, which compiles C).
 
 #[cfg(feature = "engine-rust")]
 mod engine;
 #[cfg(feature = "index")]
 mod index;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(feature = "remote")]
+mod remote;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 #[cfg(feature = "index")]
 use rhumb_bench::suite::index::IndexOptions;
+#[cfg(feature = "remote")]
+use rhumb_bench::suite::remote::RemoteOptions;
 #[cfg(feature = "engine-rust")]
 use rhumb_bench::{
     options::Options,
@@ -88,6 +94,22 @@ enum Suite {
         #[command(flatten)]
         options: Options,
     },
+    /// A store that other processes read; the workloads are those of `rhumb bench remote`
+    ///
+    /// Subjects: rhumb call limit index, as there; lmdb, with a read transaction for each get, and
+    /// lmdb-kept, with one for 256; redis over a Unix socket, and redis-pipe with 16 commands in the
+    /// pipe, if redis-server is found. Redis has no scans, and LMDB's part has no inserts.
+    #[cfg(feature = "remote")]
+    Remote {
+        /// Workloads: get, multi_get, scan100, a, b, c, f, d, e, insert [default: all]
+        #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+        workload: Vec<String>,
+        /// Subjects [default: all]
+        #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+        subjects: Vec<String>,
+        #[command(flatten)]
+        options: RemoteOptions,
+    },
     /// Concurrent ordered maps in memory; the workloads are those of `rhumb bench index`
     #[cfg(feature = "index")]
     Index {
@@ -135,6 +157,10 @@ fn main() -> Result<()> {
         Suite::ReadAfterDelete { subjects, options } => {
             let subjects = engine::chosen_dropping(&subjects)?;
             readafterdelete::run(&subjects, &options, Process::Own)?.print(options.run.json)
+        }
+        #[cfg(feature = "remote")]
+        Suite::Remote { workload, subjects, options } => {
+            remote::run(&workload, &subjects, &options)
         }
         #[cfg(feature = "index")]
         Suite::Index { workload, poison, subjects, options } => {

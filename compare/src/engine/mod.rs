@@ -2,8 +2,6 @@
 //! line of the output.
 
 mod fjall;
-#[cfg(feature = "engine")]
-mod lmdb;
 mod redb;
 #[cfg(feature = "engine")]
 mod rocksdb;
@@ -25,7 +23,7 @@ static KNOWN: &[&dyn Engine] = &[
     &fjall::Fjall,
     &redb::Redb,
     #[cfg(feature = "engine")]
-    &lmdb::Lmdb,
+    &crate::lmdb::Lmdb,
     &BINARY_SEARCH,
 ];
 

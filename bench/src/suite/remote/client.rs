@@ -182,7 +182,7 @@ fn clean(session: &mut dyn Session, chooser: &mut Chooser<'_>) -> Result<Value> 
 
 /// Reads everything once more.
 fn verify(session: &mut dyn Session, chooser: &mut Chooser<'_>) -> Result<Value> {
-    if session.answers() {
+    if session.answers_scans() {
         chooser.check_all(|from| session.scan(from, VERIFIED_AT_ONCE))?;
     }
     Ok(json!({}))

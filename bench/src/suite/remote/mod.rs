@@ -28,12 +28,13 @@ use serde_json::{Map, Value, json};
 
 use self::{
     client::{Client, cpu_ns},
-    process::{Process, Role, serve},
+    process::{End, Process, Role, serve},
     subject::{Place, Subject},
     workload::Workload,
 };
 pub use self::{
     options::{Data, RemoteOptions},
+    process::is_part_of_a_run,
     workload::choose as choose_workloads,
 };
 use crate::{
@@ -137,13 +138,13 @@ fn play(
             let subject = subjects.iter().find(|subject| subject.keeper() == Some(&name));
             let server = subject.with_context(|| format!("no keeper {name}"))?.start(&place)?;
             let (text, object) = server.describe();
-            serve(&json!({ "text": text, "object": object }), |_| {
+            serve(&json!({ "text": text, "object": object }), End::InOrder, |_| {
                 Ok(json!({ "cpu_ns": server.cpu_ns().unwrap_or_else(cpu_ns) }))
             })
         }
         Role::Client { number, clients } => {
             let mut client = Client::new(subjects, &place, (number, clients))?;
-            serve(&json!({}), |request| client.answer(request))
+            serve(&json!({}), End::AtOnce, |request| client.answer(request))
         }
     }
 }

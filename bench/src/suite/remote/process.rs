@@ -33,6 +33,12 @@ pub(super) enum Role {
     },
 }
 
+/// Returns true in a process that another one has started for a run.
+#[must_use]
+pub fn is_part_of_a_run() -> bool {
+    env::var_os(TASK).is_some()
+}
+
 impl Role {
     /// What the environment says that this process is, and the directory of the run; `None` for
     /// the one that was started by a user.
@@ -125,11 +131,24 @@ impl Drop for Process {
     }
 }
 
+/// What a process does when the one that has started it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It finishes what it does, which is short, and cleans up.
+    InOrder,
+    /// It ends, whatever it does.
+    AtOnce,
+}
+
 /// Answers requests of the process that has started this one, and ends with it.
 ///
 /// # Errors
 /// As `answer`, or if nobody takes an answer.
-pub(super) fn serve(first: &Value, mut answer: impl FnMut(&Value) -> Result<Value>) -> Result<()> {
+pub(super) fn serve(
+    first: &Value,
+    end: End,
+    mut answer: impl FnMut(&Value) -> Result<Value>,
+) -> Result<()> {
     let (requests, next) = mpsc::channel::<String>();
     thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(io::Result::ok) {
@@ -137,8 +156,9 @@ pub(super) fn serve(first: &Value, mut answer: impl FnMut(&Value) -> Result<Valu
                 return;
             }
         }
-        // Whatever is under way: nobody waits for it.
-        exit(0);
+        if end == End::AtOnce {
+            exit(0);
+        }
     });
     let say = |value: &Value| {
         let mut out = io::stdout().lock();

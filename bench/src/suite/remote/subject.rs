@@ -131,40 +131,58 @@ pub trait Session {
         true
     }
 
-    /// Performs the operations of a batch one after the other; those of `multi_get` 64 at a time.
+    /// Returns true if it scans, so that everything can be read once more.
+    fn answers_scans(&self) -> bool {
+        self.answers()
+    }
+
+    /// Performs the operations of a batch.
     ///
     /// # Errors
     /// As the subject.
     fn perform(&mut self, batch: &Batch, answers: &mut Answers) -> Result<()> {
-        if batch.workload == Workload::MultiGet {
-            for some in batch.operations.chunks(KEYS_AT_ONCE) {
-                let keys: Vec<&[u8]> = some.iter().map(|operation| batch.key(operation)).collect();
-                let start = Instant::now();
-                answers.values.extend(self.multi_get(&keys)?);
-                answers.time(start);
-            }
-            return Ok(());
-        }
-        for (index, operation) in batch.operations.iter().enumerate() {
-            let start = index.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
-            let key = batch.key(operation);
-            if matches!(operation.kind, Kind::Read | Kind::ReadModifyWrite) {
-                let is_there = self.get(key, &mut answers.bytes)?;
-                answers.ends.push(is_there.then_some(answers.bytes.len()));
-            }
-            match operation.kind {
-                Kind::Read => {}
-                Kind::Scan => answers.scans.push(self.scan(key, operation.entries as usize)?),
-                Kind::Update | Kind::ReadModifyWrite | Kind::Insert => {
-                    self.insert(key, batch.value(operation))?;
-                }
-            }
-            if let Some(start) = start {
-                answers.time(start);
-            }
-        }
-        Ok(())
+        perform_all(self, batch, answers)
     }
+}
+
+/// Performs the operations of a batch one after the other; those of `multi_get` 64 at a time.
+///
+/// # Errors
+/// As the session.
+#[inline]
+pub fn perform_all<S: Session + ?Sized>(
+    session: &mut S,
+    batch: &Batch,
+    answers: &mut Answers,
+) -> Result<()> {
+    if batch.workload == Workload::MultiGet {
+        for some in batch.operations.chunks(KEYS_AT_ONCE) {
+            let keys: Vec<&[u8]> = some.iter().map(|operation| batch.key(operation)).collect();
+            let start = Instant::now();
+            answers.values.extend(session.multi_get(&keys)?);
+            answers.time(start);
+        }
+        return Ok(());
+    }
+    for (index, operation) in batch.operations.iter().enumerate() {
+        let start = index.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
+        let key = batch.key(operation);
+        if matches!(operation.kind, Kind::Read | Kind::ReadModifyWrite) {
+            let is_there = session.get(key, &mut answers.bytes)?;
+            answers.ends.push(is_there.then_some(answers.bytes.len()));
+        }
+        match operation.kind {
+            Kind::Read => {}
+            Kind::Scan => answers.scans.push(session.scan(key, operation.entries as usize)?),
+            Kind::Update | Kind::ReadModifyWrite | Kind::Insert => {
+                session.insert(key, batch.value(operation))?;
+            }
+        }
+        if let Some(start) = start {
+            answers.time(start);
+        }
+    }
+    Ok(())
 }
 
 /// Writes all records by a session, in random order: how most keepers are loaded.

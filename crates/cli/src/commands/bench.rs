@@ -22,7 +22,8 @@ Examples:
 
 Stores are made in a directory of their own and removed afterwards. Every value that is returned is
 verified. `cargo run --release --manifest-path compare/Cargo.toml -- engine` runs the same against
-RocksDB, fjall, redb and LMDB, and `-- index` against other ordered maps in memory.";
+RocksDB, fjall, redb and LMDB, `-- index` against other ordered maps in memory, and `-- remote`
+against LMDB and Redis.";
 
 /// Measure Rhumb on this machine
 #[derive(Debug, Args)]

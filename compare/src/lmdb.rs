@@ -54,7 +54,8 @@ impl Engine for Lmdb {
         // SAFETY: without sync, a crash of the whole machine may damage the file; the run's
         // directory is made for this run and thrown away after it.
         unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_READ_AHEAD) };
-        // SAFETY: nothing else opens or changes the file in the run's own directory.
+        // SAFETY: nothing else than the processes of the run opens or changes the file in the run's
+        // own directory: each opens it once, and all change it by LMDB, which locks.
         let env = unsafe { options.open(directory) }?;
         let db = env
             .create_databases_and_commit(env.write_txn()?, |opener, transaction| {
