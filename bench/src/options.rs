@@ -35,7 +35,7 @@ pub struct Run {
     /// Keys from a file: SOSD binary (a little-endian u64 count, then sorted u64), or one key a line
     #[arg(long, value_name = "FILE")]
     pub keys_file: Option<PathBuf>,
-    /// Number of keys [default: 5000000 (index: 10000000), or all of a file]
+    /// Number of keys [default: 5000000 (index: 10000000, remote: 1000000), or all of a file]
     #[arg(long, value_name = "N")]
     pub keys: Option<usize>,
     /// Threads; with a list, each run is made with each number

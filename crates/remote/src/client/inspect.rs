@@ -328,6 +328,33 @@ mod tests {
     }
 
     #[test]
+    fn a_walk_beside_a_writer_counts_what_stays() {
+        let mut spaces = filled((0..KEYS).map(|n| n * 1_237 % KEYS));
+        let (control, leaves) = (Arc::clone(&spaces.control), Arc::clone(&spaces.leaves));
+        let geometry = spaces.table.geometry();
+        let region = Region { control: control.all(), leaves: leaves.all(), geometry };
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for n in 0..20_000_u64 {
+                    let key = [&(n % KEYS).to_be_bytes()[..], &[(n / KEYS) as u8]].concat();
+                    spaces.table.set(&key, &[7; 16], KEYS + n).unwrap();
+                    spaces.table.publish(KEYS + n);
+                }
+            });
+            while !writer.is_finished() {
+                let walk = region.inspect(0, 0, true).unwrap().walk.unwrap();
+                assert!(walk.leaves > 0 && walk.entries <= 24 * walk.leaves, "{walk:?}");
+                assert!(walk.siblings <= walk.leaves && walk.asked <= walk.entries, "{walk:?}");
+                if walk.unread + walk.runs_replaced == 0 {
+                    assert!(walk.asked > 0, "{walk:?}");
+                }
+            }
+        });
+        let walk = spaces.region().inspect(0, 0, true).unwrap().walk.unwrap();
+        assert_eq!((walk.entries, walk.asked), (KEYS + 20_000, KEYS / 100));
+    }
+
+    #[test]
     fn a_region_without_a_directory_is_an_error() {
         let spaces = filled(0..10);
         spaces.control.all()[crate::layout::format::control::TOP].store(0, Ordering::Relaxed);
