@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 
 use self::{
     client::{Client, cpu_ns},
-    process::{End, Process, Role, serve},
+    process::{End, Process, Role, listen},
     subject::{Place, Subject},
     workload::Workload,
 };
@@ -131,6 +131,8 @@ fn play(
     options: &RemoteOptions,
     directory: &Path,
 ) -> Result<()> {
+    let end = if matches!(role, Role::Keeper { .. }) { End::InOrder } else { End::AtOnce };
+    let requests = listen(end);
     let data = options.data()?;
     let place = Place { directory, options, data: &data };
     match role {
@@ -138,13 +140,13 @@ fn play(
             let subject = subjects.iter().find(|subject| subject.keeper() == Some(&name));
             let server = subject.with_context(|| format!("no keeper {name}"))?.start(&place)?;
             let (text, object) = server.describe();
-            serve(&json!({ "text": text, "object": object }), End::InOrder, |_| {
+            requests.serve(&json!({ "text": text, "object": object }), |_| {
                 Ok(json!({ "cpu_ns": server.cpu_ns().unwrap_or_else(cpu_ns) }))
             })
         }
         Role::Client { number, clients } => {
             let mut client = Client::new(subjects, &place, (number, clients))?;
-            serve(&json!({}), End::AtOnce, |request| client.answer(request))
+            requests.serve(&json!({}), |request| client.answer(request))
         }
     }
 }

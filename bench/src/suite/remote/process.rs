@@ -6,7 +6,10 @@ use std::{
     io::{self, BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio, exit},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
     thread,
 };
 
@@ -134,21 +137,28 @@ impl Drop for Process {
 /// What a process does when the one that has started it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It finishes what it does, which is short, and cleans up.
+    /// It cleans up: what takes long asks [`check_abandoned`].
     InOrder,
     /// It ends, whatever it does.
     AtOnce,
 }
 
-/// Answers requests of the process that has started this one, and ends with it.
+/// Set when the process that has started this one has ended.
+static IS_ABANDONED: AtomicBool = AtomicBool::new(false);
+
+/// Fails once nobody waits for this process any more: for work that takes long.
 ///
 /// # Errors
-/// As `answer`, or if nobody takes an answer.
-pub(super) fn serve(
-    first: &Value,
-    end: End,
-    mut answer: impl FnMut(&Value) -> Result<Value>,
-) -> Result<()> {
+/// If the process that has started this one has ended.
+pub(super) fn check_abandoned() -> io::Result<()> {
+    if IS_ABANDONED.load(Relaxed) { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+}
+
+/// Requests of the process that has started this one.
+pub(super) struct Requests(mpsc::Receiver<String>);
+
+/// Listens to the process that has started this one.
+pub(super) fn listen(end: End) -> Requests {
     let (requests, next) = mpsc::channel::<String>();
     thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(io::Result::ok) {
@@ -156,17 +166,32 @@ pub(super) fn serve(
                 return;
             }
         }
+        IS_ABANDONED.store(true, Relaxed);
         if end == End::AtOnce {
             exit(0);
         }
     });
-    let say = |value: &Value| {
-        let mut out = io::stdout().lock();
-        writeln!(out, "{value}").and_then(|()| out.flush())
-    };
-    say(first)?;
-    for line in next {
-        say(&answer(&serde_json::from_str(&line)?)?)?;
+    Requests(next)
+}
+
+impl Requests {
+    /// Says `first` and answers requests until there are no more.
+    ///
+    /// # Errors
+    /// As `answer`, or if nobody takes an answer.
+    pub(super) fn serve(
+        self,
+        first: &Value,
+        mut answer: impl FnMut(&Value) -> Result<Value>,
+    ) -> Result<()> {
+        let say = |value: &Value| {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{value}").and_then(|()| out.flush())
+        };
+        say(first)?;
+        for line in self.0 {
+            say(&answer(&serde_json::from_str(&line)?)?)?;
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -11,12 +11,16 @@ use serde_json::Value;
 use super::{
     batch::{Answers, Batch},
     options::{Data, RemoteOptions},
+    process::check_abandoned,
     workload::{KEYS_AT_ONCE, Kind, Workload},
 };
 
 /// One in this many operations is timed by itself: reading the clock keeps the processor from
 /// running one get into the next, and takes as long as a tenth of a get.
 const SAMPLE_EVERY: usize = 16;
+
+/// Records that are loaded between two looks at whether the run goes on: a tenth of a second's.
+const CHECK_EVERY: usize = 1024;
 
 /// Where a run takes place.
 #[derive(Clone, Copy, Debug)]
@@ -192,6 +196,9 @@ pub fn perform_all<S: Session + ?Sized>(
 pub fn load(session: &mut dyn Session, data: &Data) -> Result<()> {
     let mut value = Vec::new();
     for index in 0..data.records {
+        if index.is_multiple_of(CHECK_EVERY) {
+            check_abandoned()?;
+        }
         let key = data.key(index);
         data.values.fill(key, 0, &mut value);
         session.insert(key, &value)?;
