@@ -12,7 +12,7 @@ pub(crate) mod fit;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-use rhumb_model::{Line, code::code_at};
+use rhumb_model::Line;
 
 use crate::layout::format::LEAF_BITS;
 
@@ -73,7 +73,8 @@ impl Run {
         match begins.cmp(&self.prefix) {
             std::cmp::Ordering::Less => 0,
             std::cmp::Ordering::Equal => {
-                leaf_of_code(&self.line, self.leaves, code_at(key, self.prefix.len()))
+                let code = rhumb_model::code::code_at(key, self.prefix.len());
+                leaf_of_code(&self.line, self.leaves, code)
             }
             std::cmp::Ordering::Greater => self.leaves.saturating_sub(1),
         }
