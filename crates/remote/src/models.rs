@@ -18,7 +18,7 @@ use loom::{model::Builder, thread};
 
 use crate::{
     client::{Outcome, Reader, States},
-    host::{Table, heap::HeapSpace},
+    host::{Space, Table, heap::HeapSpace, scrub},
     layout::Geometry,
     leaf::Entry,
 };
@@ -50,6 +50,10 @@ impl Shared {
         let mut table = self.table.lock().unwrap();
         change(&mut table);
         table.publish(seq);
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.table.lock().unwrap().geometry()
     }
 
     fn reader(&self) -> Reader<'_> {
@@ -228,6 +232,45 @@ fn a_run_that_is_built_anew_loses_no_key() {
         },
         |shared| {
             // In a leaf that only its end changes.
+            let seen = shared.get("a");
+            assert!([None, Some(Some(OLD.to_owned()))].contains(&seen), "{seen:?}");
+        },
+    );
+}
+
+/// Runs are built anew beside a writer of one of their keys and beside a reader: the reader finds
+/// the old value or the new one, and afterwards the new one is there.
+#[test]
+fn a_run_that_is_built_anew_beside_its_writer_loses_no_change() {
+    race(
+        || {
+            let shared = full();
+            shared.table.lock().unwrap().set_cared_for();
+            fill(&shared, FULL_AT..CROWDED_AT + 1);
+            shared
+        },
+        |shared| {
+            let with = |act: &mut dyn FnMut(&mut Table<Arc<HeapSpace>>)| {
+                act(&mut shared.table.lock().unwrap());
+            };
+            let mut renewal = None;
+            with(&mut |table| renewal = table.begin_renewal());
+            let mut renewal = renewal.expect("another number of keys fits");
+            if !renewal.read(shared.leaves.words()) {
+                return with(&mut |table| table.give_up_renewal());
+            }
+            with(&mut |table| table.reserve_for(&mut renewal).unwrap());
+            renewal.store(shared.leaves.words());
+            let mut ended = Vec::new();
+            with(&mut |table| ended = table.finish_renewal(&renewal, 1));
+            assert!(!ended.is_empty());
+            scrub(shared.leaves.words(), shared.geometry(), &ended);
+            with(&mut |table| table.give_back(&ended));
+        },
+        |shared| {
+            shared.group(2, |table| table.set(b"c", NEW.as_bytes(), 2).unwrap());
+            let seen = shared.get("c");
+            assert!([None, Some(Some(NEW.to_owned()))].contains(&seen), "{seen:?}");
             let seen = shared.get("a");
             assert!([None, Some(Some(OLD.to_owned()))].contains(&seen), "{seen:?}");
         },

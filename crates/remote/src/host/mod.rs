@@ -39,6 +39,8 @@ pub use server::{Host, HostBuilder};
 #[cfg(not(any(loom, shuttle)))]
 pub use share::{ShareOptions, ShareStats};
 pub(crate) use table::Table;
+#[cfg(all(test, loom))]
+pub(crate) use table::scrub;
 
 /// Memory that grows at its end and that readers see.
 pub(crate) trait Space {

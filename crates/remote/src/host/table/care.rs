@@ -211,7 +211,6 @@ pub(crate) fn scrub(leaves: &[AtomicU64], geometry: Geometry, slots: &[u32]) {
 
 impl<S: Space> Table<S> {
     /// Says that a thread stands by that calls [`Table::begin_renewal`].
-    #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn set_cared_for(&mut self) {
         self.care.is_cared_for = true;
     }
