@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    layout::{SLOTS, Sizes, head, kind, line_at, write_header},
+    layout::{SLOTS, Sizes, kind, line_at, write_header},
     leaf::{Fences, HashPointer, Head, Record, ValuePointer},
     place::{Staging, Stored},
     slab::{Slab, Tail},
@@ -414,11 +414,10 @@ impl<S: Space> Table<S> {
             return Err(Error::Full { capacity_bytes: self.options.sizes.leaf_at(number) });
         }
         let end = self.options.sizes.leaf_at(number + 1) as usize;
-        let len = size_of_val(self.leaves.words());
+        let len = self.leaves.words().len() * 8;
         if end > len {
             self.leaves.grow(end - len)?;
         }
-        debug_assert!(head::WORDS <= self.options.sizes.leaf_words());
         Ok(number)
     }
 }

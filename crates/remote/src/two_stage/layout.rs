@@ -39,6 +39,7 @@ pub(super) mod head {
     /// First eight bytes of the high fence.
     pub(in crate::two_stage) const HIGH: usize = 4;
     /// Room for what the versions of the head's four lines displace.
+    #[allow(dead_code, reason = "leaves that are read in order leave it empty")]
     pub(in crate::two_stage) const DISPLACED: usize = 5;
     /// The first key slot.
     pub(in crate::two_stage) const KEYS: usize = 6;
@@ -69,6 +70,7 @@ pub(super) const LEAVES_MAX: u32 = 1 << 31;
 /// Kinds of values, in the pointers of value slots and in the heads of records.
 pub(super) mod kind {
     /// There is no value: the slot is empty.
+    #[allow(dead_code, reason = "named for the format; matched as any unknown kind")]
     pub(in crate::two_stage) const NONE: u8 = 0;
     /// The value follows.
     pub(in crate::two_stage) const HERE: u8 = 1;
@@ -83,6 +85,7 @@ pub(super) mod kind {
 /// The words of a record.
 pub(super) mod record {
     /// `latched` and version: odd also while the record is free.
+    #[allow(dead_code, reason = "named for the format; every guard is a first word")]
     pub(in crate::two_stage) const STATE: usize = 0;
     /// Length of the key (16 bits), kind (8), length of the value (32, from bit 32); in a record of
     /// fences the lengths of the low and of the high fence.

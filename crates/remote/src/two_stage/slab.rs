@@ -19,7 +19,7 @@ impl Tail {
 
     fn take(&mut self, lines: u32, space: &impl Space) -> Result<u32> {
         let end = (self.0 as usize + lines as usize) * LINE_BYTES;
-        let len = size_of_val(space.words());
+        let len = space.words().len() * 8;
         if end > len {
             space.grow(end - len)?;
         }

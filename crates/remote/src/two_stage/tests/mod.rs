@@ -9,7 +9,8 @@ mod threads;
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Answer, CacheBudget, Client, ClientOptions, Lookup, Options, Outcome, Sizes, Table, Value,
+    Answer, CacheBudget, Client, ClientOptions, Fresh, Lookup, Options, Outcome, Scanned, Sizes,
+    Table, Value,
 };
 use crate::{fabric::MappedFabric, host::heap::HeapSpace};
 
@@ -88,7 +89,7 @@ impl World {
             Outcome::Call => {
                 let answer = self.answer(&client.lookup(key));
                 assert_eq!(answer.value, expected, "{key:?}");
-                answer.fresh.into_iter().for_each(|fresh| client.learn(fresh));
+                answer.fresh.into_iter().for_each(|fresh: Fresh| client.learn(fresh));
             }
         }
         if outcome != Outcome::Found {
@@ -99,7 +100,7 @@ impl World {
 
     /// Scans as a whole client does it, and checks the pairs.
     fn check_scan(&mut self, client: &mut Client, from: &[u8], limit: usize) {
-        let scanned = client.scan(&self.fabric(), from, limit).unwrap();
+        let scanned: Scanned = client.scan(&self.fabric(), from, limit).unwrap();
         let mut pairs = scanned.pairs;
         if let Some(rest) = scanned.rest {
             let more = self.table.scan(&rest, limit - pairs.len());

@@ -112,7 +112,7 @@ fn run(world: &mut World, steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn a_table_is_a_sorted_map(

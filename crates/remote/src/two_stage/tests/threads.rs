@@ -8,7 +8,10 @@ use std::{
     thread,
 };
 
-use super::*;
+use super::{
+    super::{Task, Trained},
+    *,
+};
 use crate::primitive::Ordering;
 
 const KEYS: u64 = 3000;
@@ -82,11 +85,27 @@ fn read(
     answered
 }
 
+/// Trains without holding the table, as a trainer thread does. Returns how often.
+fn train(world: &Mutex<World>, end: &AtomicBool) -> u64 {
+    let mut count = 0;
+    while !end.load(Ordering::Relaxed) {
+        let task: Option<Task> = world.lock().unwrap().table.next_task().unwrap();
+        if let Some(task) = task {
+            let trained: Trained = task.train();
+            world.lock().unwrap().table.commit(trained).unwrap();
+            count += 1;
+        }
+        thread::yield_now();
+    }
+    count
+}
+
 #[test]
 fn readers_see_whole_values_and_lose_none() {
     let map: Map = (0..KEYS).map(|number| (key(number), value(number, 1))).collect();
     let world = World::new(map, 60, 11, 64 << 20);
-    let (control, leaves) = (Arc::clone(&world.control), Arc::clone(&world.leaves));
+    let (control, leaves) =
+        (Arc::clone(world.table.control_space()), Arc::clone(world.table.leaf_space()));
     let world = Mutex::new(world);
     let published: Vec<Counter> = (0..KEYS).map(|_| Counter::new(1)).collect();
     let end = AtomicBool::new(false);
@@ -98,6 +117,7 @@ fn readers_see_whole_values_and_lose_none() {
                 scope.spawn(move || read(world, spaces, seed, end, published))
             })
             .collect();
+        let trainer = scope.spawn(|| train(&world, &end));
         let mut random = Random(99);
         for round in 2..40_000u64 {
             let number = random.below(KEYS);
@@ -112,15 +132,13 @@ fn readers_see_whole_values_and_lose_none() {
             }
             world.publish();
             published[number as usize].store(round, Ordering::SeqCst);
-            if round % 5 == 0 {
-                world.table.train_one().unwrap();
-            }
             drop(world);
             if round % 64 == 0 {
                 thread::yield_now();
             }
         }
         end.store(true, Ordering::Relaxed);
+        assert!(trainer.join().unwrap() > 100);
         readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u64>()
     });
     assert!(answered > 100, "{answered} gets without a call");
