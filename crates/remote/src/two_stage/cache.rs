@@ -41,7 +41,7 @@ impl Cached {
 pub(super) struct Cache {
     budget: CacheBudget,
     models: HashMap<u32, Cached>,
-    /// In the order in which they came, for eviction.
+    /// In the order in which they came, where there is eviction. Some may be gone or twice here.
     order: VecDeque<u32>,
     bytes: usize,
 }
@@ -84,11 +84,12 @@ impl Cache {
         let table = table.filter(|_| self.keeps_tables()).map(Vec::into_boxed_slice);
         let cached = Cached { descriptor, table, is_used: true };
         self.bytes += cached.bytes();
-        match self.models.insert(index, cached) {
-            Some(old) => self.bytes -= old.bytes(),
-            None => self.order.push_back(index),
-        }
+        let old = self.models.insert(index, cached);
+        self.bytes -= old.as_ref().map_or(0, Cached::bytes);
         if let CacheBudget::Bytes(most) = self.budget {
+            if old.is_none() {
+                self.order.push_back(index);
+            }
             self.evict(most);
         }
     }
@@ -108,14 +109,9 @@ impl Cache {
         }
     }
 
-    fn forget(&mut self, index: u32) {
-        self.bytes -= self.models.remove(&index).map_or(0, |old| old.bytes());
-    }
-
     /// Drops a sub-model.
-    pub(super) fn remove(&mut self, index: u32) {
-        self.forget(index);
-        self.order.retain(|kept| *kept != index);
+    pub(super) fn forget(&mut self, index: u32) {
+        self.bytes -= self.models.remove(&index).map_or(0, |old| old.bytes());
     }
 
     /// Notes that a leaf is not what its entry says.

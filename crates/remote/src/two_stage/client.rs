@@ -462,7 +462,7 @@ impl Client {
         let words = match self.image.piece(0) {
             Some((words, guard)) if guard as u32 == descriptor.version => words,
             _ => {
-                self.cache.remove(index);
+                self.cache.forget(index);
                 return Ok(None);
             }
         };

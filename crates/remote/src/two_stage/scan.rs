@@ -19,7 +19,7 @@ use crate::{
 const LEAVES_MAX: usize = 64;
 /// Sub-models whose tables are asked for the leaves of one read.
 const MODELS_MAX: u32 = 16;
-/// Reads without progress, before the host is asked.
+/// Reads that bring no pair, before the host is asked.
 const TRIES_MAX: u32 = 4;
 
 /// A part of a scan.
@@ -72,16 +72,13 @@ impl Client {
             let wanted = limit - scanned.pairs.len();
             let near = scanned.pairs.last().map_or(from, |(key, _)| key).to_vec();
             let numbers = self.following(fabric, &near, number, wanted.saturating_sub(count))?;
+            let before = scanned.pairs.len();
             match self.leaves(fabric, &numbers, from, limit, &mut scanned)? {
-                Some(next) => {
-                    at = Some((next, 0));
-                    tries = 0;
-                }
-                None => {
-                    self.counts.retries += 1;
-                    tries += 1;
-                }
+                Some(next) => at = Some((next, 0)),
+                None => self.counts.retries += 1,
             }
+            // Empty leaves are no progress: links that are made up may lead nowhere for ever.
+            tries = if scanned.pairs.len() > before { 0 } else { tries + 1 };
         }
         scanned.pairs.truncate(limit);
         if scanned.pairs.len() < limit {
@@ -209,6 +206,10 @@ impl Client {
                 .filter(|(key, _)| &key[..] >= from)
                 .collect();
             pairs.sort_unstable();
+            if scanned.pairs.last().zip(pairs.first()).is_some_and(|(last, first)| last >= first) {
+                // No leaf links to one of lower keys.
+                return Ok(None);
+            }
             scanned.pairs.append(&mut pairs);
             end = Some(leaf.next);
             if scanned.pairs.len() >= limit {

@@ -200,11 +200,12 @@ impl<S: Space> Table<S> {
     ///
     /// [`Error::Full`](crate::Error::Full) if a complete training cannot begin.
     pub(crate) fn next_task(&mut self) -> Result<Option<Task>> {
+        let mut begun = Ok(());
         if self.trainer.next.is_none()
             && let Some(models) = self.models_wanted()
         {
-            let generation = self.begin_generation(models)?;
-            self.trainer.next = Some(generation);
+            // Without memory for that, the models in use are kept in step all the same.
+            begun = self.begin_generation(models).map(|next| self.trainer.next = Some(next));
         }
         let trainer = &mut self.trainer;
         trainer.is_next = !trainer.is_next;
@@ -214,7 +215,10 @@ impl<S: Space> Table<S> {
             .into_iter()
             .flatten()
             .find_map(|generation| Some((generation.next()?, Arc::clone(&generation.top))));
-        Ok(found.map(|(index, top)| self.task(top, index)))
+        match found {
+            Some((index, top)) => Ok(Some(self.task(top, index))),
+            None => begun.map(|()| None),
+        }
     }
 
     /// Has clients find a trained sub-model. Of a complete training, the last one puts it in place.

@@ -183,3 +183,31 @@ fn a_region_that_is_full_refuses_and_stays() {
     world.set(&second, &[3; 500]);
     world.check_get(&mut client, &second);
 }
+
+#[test]
+fn keys_of_equal_hashes_are_told_apart() {
+    let mut seen = std::collections::HashMap::new();
+    let mut map = Map::new();
+    let mut absent = Vec::new();
+    for number in 0..40_000u32 {
+        let key = format!("{number:x}").into_bytes();
+        match seen.insert(super::super::leaf::hash_of(&key), key.clone()) {
+            Some(other) if map.len() % 4 == 0 => {
+                map.extend([(key, b"1".to_vec()), (other, b"2".to_vec())]);
+            }
+            Some(other) => {
+                map.insert(key, b"3".to_vec());
+                absent.push(other);
+            }
+            None => {}
+        }
+    }
+    assert!(map.len() > 20 && absent.len() > 3);
+    let mut world = World::new(map, 400, 16, 4 << 20);
+    for budget in [CacheBudget::Full, CacheBudget::Top] {
+        let mut client = world.client(budget, true);
+        for key in world.map.keys().chain(&absent).cloned().collect::<Vec<_>>() {
+            assert_ne!(world.check_get(&mut client, &key), Outcome::Call);
+        }
+    }
+}
