@@ -41,6 +41,7 @@ mod region;
 mod route;
 #[cfg(all(unix, not(any(loom, shuttle))))]
 mod socket;
+#[cfg(not(any(loom, shuttle)))]
 #[cfg_attr(not(test), expect(dead_code, unused_imports))]
 mod two_stage;
 

@@ -276,9 +276,9 @@ impl Client {
     ) -> Result<Outcome> {
         self.counts.gets += 1;
         let begin = out.len();
-        self.wants_model = true;
         let mut found = Outcome::Call;
         for _ in 0..TRIES_MAX {
+            self.wants_model = true;
             match self.try_get(fabric, key, out)? {
                 Step::Is(outcome) => {
                     found = outcome;
@@ -287,6 +287,8 @@ impl Client {
                 Step::Again => {
                     out.truncate(begin);
                     self.counts.retries += 1;
+                    // A model does not help where leaves are being changed.
+                    self.wants_model = false;
                 }
             }
         }

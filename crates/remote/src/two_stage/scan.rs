@@ -327,7 +327,8 @@ fn is_of_slot(leaf: &Head, item: &Item, key: &[u8]) -> bool {
         Some(wanted) => wanted == key,
         None => {
             let hash = super::leaf::hash_of(key);
-            leaf.find_hashed(hash).any(|(_, pointer)| {
+            let is_outside = leaf.side(key).is_some_and(|side| side != Side::Inside);
+            !is_outside && leaf.find_hashed(hash).any(|(_, pointer)| {
                 matches!(item.value, Found::Record(place, _) if place == pointer.place)
             })
         }

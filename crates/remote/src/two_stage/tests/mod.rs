@@ -4,6 +4,7 @@ mod counts;
 mod golden;
 mod hostile;
 mod properties;
+mod restless;
 mod threads;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -143,3 +143,47 @@ fn readers_see_whole_values_and_lose_none() {
     });
     assert!(answered > 100, "{answered} gets without a call");
 }
+
+#[test]
+fn hot_values_are_never_torn() {
+    const HOT: u64 = 24;
+    let map: Map = (0..HOT).map(|number| (key(number), value(number, 1))).collect();
+    let world = World::new(map, 60, 11, 4 << 20);
+    let (control, leaves) = (Arc::clone(&world.control), Arc::clone(&world.leaves));
+    let end = AtomicBool::new(false);
+    let found = thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|seed| {
+                let (control, leaves, end) = (&control, &leaves, &end);
+                scope.spawn(move || {
+                    let fabric = MappedFabric::new(control.all(), leaves.all());
+                    let options = ClientOptions { budget: CacheBudget::Full, speculates: true };
+                    let mut client = Client::open(&fabric, options).unwrap();
+                    let (mut random, mut found, mut out) = (Random(seed), 0u64, Vec::new());
+                    while !end.load(Ordering::Relaxed) {
+                        let number = random.below(HOT);
+                        out.clear();
+                        let outcome = client.get(&fabric, &key(number), &mut out).unwrap();
+                        assert_ne!(outcome, Outcome::Absent);
+                        if outcome == Outcome::Found {
+                            version(number, &out);
+                            found += 1;
+                        }
+                    }
+                    found
+                })
+            })
+            .collect();
+        let (mut world, mut random) = (world, Random(98));
+        for round in 2..400_000u64 {
+            let number = random.below(HOT);
+            // Half of the values of numbers lie in their leaves.
+            let version = if round % 2 == 0 { round } else { round * 60 };
+            world.table.set(&key(number), &value(number, version), None).unwrap();
+            world.publish();
+        }
+        end.store(true, Ordering::Relaxed);
+        readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u64>()
+    });
+    assert!(found > 100, "{found} gets");
+}
