@@ -192,7 +192,7 @@ fn keys_of_equal_hashes_are_told_apart() {
     for number in 0..40_000u32 {
         let key = format!("{number:x}").into_bytes();
         match seen.insert(super::super::leaf::hash_of(&key), key.clone()) {
-            Some(other) if map.len() % 4 == 0 => {
+            Some(other) if map.len().is_multiple_of(4) => {
                 map.extend([(key, b"1".to_vec()), (other, b"2".to_vec())]);
             }
             Some(other) => {
