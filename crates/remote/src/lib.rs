@@ -20,6 +20,7 @@
 //! | `fabric` | pieces of a region, by whatever way it is reached | know of leaves |
 //! | `host` | building, changing and publishing | wait for a client |
 //! | `client` | reading | loop without a bound |
+//! | `two_stage` | another assembly: clients keep models of a table of unsorted leaves | |
 #![deny(unsafe_code)]
 
 #[cfg(not(any(loom, shuttle)))]
@@ -43,6 +44,9 @@ mod region;
 mod route;
 #[cfg(all(unix, not(any(loom, shuttle))))]
 mod socket;
+#[cfg(not(any(loom, shuttle)))]
+#[cfg_attr(not(test), expect(dead_code, unused_imports))]
+mod two_stage;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use client::{Address, Batch, Client, Inspection, Keyspace, Range, StringRange, Strings, Walk};

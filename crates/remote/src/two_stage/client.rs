@@ -1,0 +1,547 @@
+//! The client's side: gets by what it keeps of the models, and reads of what it does not keep.
+//!
+//! A model or table may be stale, torn or made up: then a get takes longer, or is a call. What is
+//! answered is proven by leaves: a key that is found in a leaf is in no other, and one that a leaf
+//! between whose fences it is does not hold is nowhere.
+
+use super::{
+    cache::{Cache, CacheBudget},
+    layout::{
+        HEADER_GUARD, HEADER_WORDS, NO_LEAF, SUB_MODEL_WORDS, Sizes, TOP, TOP_WORDS, head, line_at,
+        read_header,
+    },
+    leaf::Head,
+    message::{Fresh, Lookup},
+    model::{Leaves, Top},
+    table::{Descriptor, Entry},
+};
+use crate::{
+    error::Result,
+    fabric::{Fabric, Image, Place, ReadCounts},
+    leaf::Side,
+    message::{Hint, Part},
+};
+
+/// Times that a get begins anew because something changed meanwhile.
+const TRIES_MAX: u32 = 4;
+/// Links that are followed from the leaves that were predicted.
+const HOPS_MAX: u32 = 4;
+/// Leaves that one get reads, at most: where more are predicted, a call is cheaper. The published
+/// program has ten.
+const WINDOW_MAX: u32 = 10;
+/// Entries of a table that is read as a whole and kept: 512 KiB. Of a larger one, each get reads
+/// what it needs.
+const TABLE_MAX: u32 = 1 << 16;
+/// Sub-models that one read brings when a cache is filled: 2 KiB.
+const FILL_MODELS: u32 = 64;
+
+/// What a get found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The key is there, and its value was copied.
+    Found,
+    /// The key is not there.
+    Absent,
+    /// The key is there, and the host has its value.
+    Ask,
+    /// The host knows: its answer to [`Client::lookup`] may be learned.
+    Call,
+}
+
+/// What a client did, beside [`Client::reads`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientCounts {
+    pub(crate) gets: u64,
+    pub(crate) scans: u64,
+    /// Gets and scans that ended in a call.
+    pub(crate) fallbacks: u64,
+    /// Gets whose value the host has.
+    pub(crate) asks: u64,
+    /// Gets that were answered by a leaf of another incarnation, or by its sibling.
+    pub(crate) speculative: u64,
+    /// Leaves of another incarnation than expected.
+    pub(crate) stale: u64,
+    /// Gets of which too many leaves were predicted.
+    pub(crate) wide: u64,
+    /// Gets whose leaf was not among those predicted, though all had the expected incarnation.
+    pub(crate) missed: u64,
+    /// Siblings that were read.
+    pub(crate) hops: u64,
+    /// Leaves whose heads were read.
+    pub(crate) leaves: u64,
+    /// Times that a get or scan began anew.
+    pub(crate) retries: u64,
+    /// Sub-models and tables that were read.
+    pub(crate) models_read: u64,
+    pub(crate) tables_read: u64,
+    /// Hints that were given.
+    pub(crate) hints: u64,
+}
+
+/// How a client reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientOptions {
+    pub(crate) budget: CacheBudget,
+    /// Search a leaf of another incarnation and its siblings, before the host is asked.
+    pub(crate) speculates: bool,
+}
+
+/// One reader of a region. Not shared: each thread has its own.
+pub(crate) struct Client {
+    pub(super) sizes: Sizes,
+    options: ClientOptions,
+    /// `None` until it was read or learned.
+    top: Option<Top>,
+    pub(super) cache: Cache,
+    pub(super) image: Image,
+    pub(super) counts: ClientCounts,
+    /// The last call was for want of a good model.
+    wants_model: bool,
+}
+
+/// Where a key should be.
+pub(super) struct Route {
+    pub(super) index: u32,
+    pub(super) descriptor: Descriptor,
+    pub(super) leaves: Leaves,
+    /// Entries of these leaves.
+    pub(super) entries: Vec<Entry>,
+}
+
+/// What leaves say of a key.
+pub(super) enum Look {
+    /// The leaf at this place in the list answers.
+    Is(Outcome, usize),
+    /// It is to the right of the leaf at this place in the list.
+    Right(usize),
+    /// It is in none of them, nor to their right.
+    Lost,
+    /// Something changed meanwhile.
+    Again,
+}
+
+/// A step of a get.
+enum Step {
+    Is(Outcome),
+    Again,
+}
+
+impl Client {
+    /// A client of the region that `fabric` reads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`](crate::Error::Invalid) for a region of another kind; those of the fabric.
+    pub(crate) fn open(fabric: &impl Fabric, options: ClientOptions) -> Result<Self> {
+        let mut image = Image::default();
+        let header = Place {
+            part: Part::Control,
+            at: 0,
+            len: HEADER_WORDS as u32 * 8,
+            guard: HEADER_GUARD as u64 * 8,
+        };
+        fabric.read(&[header], &mut image)?;
+        let words = image.piece(0).map_or(&[][..], |(words, _)| words);
+        let sizes = read_header(words)?;
+        let mut client = Self {
+            sizes,
+            options,
+            top: None,
+            cache: Cache::new(options.budget),
+            image,
+            counts: ClientCounts::default(),
+            wants_model: false,
+        };
+        client.read_top(fabric)?;
+        Ok(client)
+    }
+
+    fn read_top(&mut self, fabric: &impl Fabric) -> Result<()> {
+        let at = TOP as u64 * 8;
+        let place = Place { part: Part::Control, at, len: TOP_WORDS as u32 * 8, guard: at };
+        fabric.read(&[place], &mut self.image)?;
+        self.top = self.image.piece(0).and_then(|(words, _)| Top::from_words(words.get(1..)?));
+        Ok(())
+    }
+
+    /// Reads all sub-models, and their tables, that the budget has room for.
+    ///
+    /// # Errors
+    ///
+    /// Those of the fabric.
+    pub(crate) fn fill(&mut self, fabric: &impl Fabric) -> Result<()> {
+        let Some(models) = self.top.as_ref().map(|top| top.models) else { return Ok(()) };
+        if !self.cache.keeps_models() {
+            return Ok(());
+        }
+        for first in (0..models).step_by(FILL_MODELS as usize) {
+            let end = models.min(first.saturating_add(FILL_MODELS));
+            let places: Vec<Place> =
+                (first..end).filter_map(|index| self.descriptor_place(index)).collect();
+            self.read(fabric, &places)?;
+            let found: Vec<Option<Descriptor>> =
+                (0..places.len()).map(|piece| self.descriptor_in(piece)).collect();
+            // What cannot be read is not there: the number of sub-models is made up.
+            let Some(found) = found.into_iter().collect::<Option<Vec<_>>>() else { break };
+            self.counts.models_read += found.len() as u64;
+            for (index, descriptor) in (first..).zip(&found) {
+                self.cache.insert(index, *descriptor, None);
+            }
+            if self.cache.keeps_tables() {
+                self.fill_tables(fabric, first, &found)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_tables(
+        &mut self,
+        fabric: &impl Fabric,
+        first: u32,
+        found: &[Descriptor],
+    ) -> Result<()> {
+        let whole = (first..).zip(found).filter(|(_, found)| found.model.leaves <= TABLE_MAX);
+        let whole: Vec<(u32, Descriptor)> = whole.map(|(index, found)| (index, *found)).collect();
+        let places: Vec<Place> = whole
+            .iter()
+            .filter_map(|(index, found)| self.table_place(*index, found, 0, found.model.leaves))
+            .collect();
+        self.read(fabric, &places)?;
+        for (piece, (index, descriptor)) in whole.into_iter().enumerate() {
+            if let Some((words, guard)) = self.image.piece(piece)
+                && guard as u32 == descriptor.version
+            {
+                self.counts.tables_read += 1;
+                let table = words.to_vec();
+                self.cache.insert(index, descriptor, Some(table));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the client did.
+    pub(crate) fn counts(&self) -> ClientCounts {
+        self.counts
+    }
+
+    /// What its reads cost.
+    pub(crate) fn reads(&self) -> ReadCounts {
+        self.image.counts
+    }
+
+    /// Bytes of the sub-models and tables that it keeps.
+    pub(crate) fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// The question for the host after [`Outcome::Call`].
+    pub(crate) fn lookup<'k>(&self, key: &'k [u8]) -> Lookup<'k> {
+        let epoch = self.top.as_ref().map_or(0, |top| top.epoch);
+        Lookup { epoch, wants_model: self.wants_model && self.cache.keeps_models(), key }
+    }
+
+    /// Keeps what the host's answer brought. Sub-models of another top model are dropped.
+    pub(crate) fn learn(&mut self, fresh: Fresh) {
+        if self.top.as_ref().is_none_or(|top| top.epoch != fresh.epoch) {
+            let Some(top) = fresh.top else { return };
+            self.top = Some(top);
+            self.cache.clear();
+        }
+        let is_whole =
+            fresh.first == 0 && fresh.entries.len() == fresh.descriptor.model.leaves as usize;
+        self.cache.insert(fresh.index, fresh.descriptor, is_whole.then_some(fresh.entries));
+    }
+
+    /// Where a key is likely to be, for a write: known without a read, or not at all.
+    pub(crate) fn hint(&mut self, key: &[u8]) -> Option<Hint> {
+        let top = self.top.as_ref()?;
+        let spot = top.spot(top.code(key));
+        let likely = self.cache.descriptor(spot.index)?.model.window(spot.fraction)?.likely;
+        let entry = Entry::from_word(*self.cache.table(spot.index)?.get(likely as usize)?);
+        self.counts.hints += u64::from(entry.is_valid);
+        let hint = Hint { slot: entry.number, incarnation: entry.incarnation };
+        entry.is_valid.then_some(hint)
+    }
+
+    /// Appends the value of a key to `out`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the fabric.
+    pub(crate) fn get(
+        &mut self,
+        fabric: &impl Fabric,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Outcome> {
+        self.counts.gets += 1;
+        let begin = out.len();
+        let mut found = Outcome::Call;
+        for _ in 0..TRIES_MAX {
+            self.wants_model = true;
+            match self.try_get(fabric, key, out)? {
+                Step::Is(outcome) => {
+                    found = outcome;
+                    break;
+                }
+                Step::Again => {
+                    out.truncate(begin);
+                    self.counts.retries += 1;
+                    // A model does not help where leaves are being changed.
+                    self.wants_model = false;
+                }
+            }
+        }
+        self.counts.fallbacks += u64::from(found == Outcome::Call);
+        self.counts.asks += u64::from(found == Outcome::Ask);
+        if found != Outcome::Found {
+            out.truncate(begin);
+        }
+        Ok(found)
+    }
+
+    fn try_get(&mut self, fabric: &impl Fabric, key: &[u8], out: &mut Vec<u8>) -> Result<Step> {
+        let Some(route) = self.route(fabric, key)? else { return Ok(Step::Is(Outcome::Call)) };
+        let numbers: Vec<u32> = route.entries.iter().map(|entry| entry.number).collect();
+        let found = self.heads(fabric, &numbers)?;
+        let (mut heads, mut stale, mut is_whole) = (Vec::new(), Vec::new(), true);
+        for ((leaf, entry), found) in (route.leaves.first..).zip(&route.entries).zip(found) {
+            let Some(found) = found else {
+                is_whole = false;
+                continue;
+            };
+            let is_stale = found.incarnation != entry.incarnation;
+            if is_stale {
+                self.counts.stale += 1;
+                self.cache.invalidate(route.index, leaf);
+                // What precedes it in the order of keys may still hold the key.
+                if !self.options.speculates {
+                    return self.end_at_stale(fabric, &heads, key, out);
+                }
+            }
+            heads.push(found);
+            stale.push(is_stale);
+        }
+        match self.look(fabric, &heads, key, out)? {
+            Look::Is(outcome, at) => {
+                self.counts.speculative += u64::from(stale[at]);
+                Ok(Step::Is(outcome))
+            }
+            Look::Again => Ok(Step::Again),
+            _ if !is_whole => Ok(Step::Again),
+            Look::Lost => {
+                self.counts.missed += u64::from(!stale.contains(&true));
+                Ok(Step::Is(Outcome::Call))
+            }
+            Look::Right(at) => {
+                self.counts.missed += u64::from(!stale[at]);
+                if !self.options.speculates {
+                    return Ok(Step::Is(Outcome::Call));
+                }
+                self.hop(fabric, heads[at].next, key, out)
+            }
+        }
+    }
+
+    /// Ends a get that does not speculate at a stale leaf: only if a key was found before it, it
+    /// is answered.
+    fn end_at_stale(
+        &mut self,
+        fabric: &impl Fabric,
+        heads: &[Head],
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Step> {
+        Ok(match self.look(fabric, heads, key, out)? {
+            Look::Is(outcome @ (Outcome::Found | Outcome::Ask), _) => Step::Is(outcome),
+            _ => Step::Is(Outcome::Call),
+        })
+    }
+
+    /// Looks for a key in leaf `next` and those to its right.
+    fn hop(
+        &mut self,
+        fabric: &impl Fabric,
+        mut next: u32,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Step> {
+        for _ in 0..HOPS_MAX {
+            if next == NO_LEAF {
+                break;
+            }
+            self.counts.hops += 1;
+            let Some(leaf) = self.heads(fabric, &[next])?.pop().flatten() else {
+                return Ok(Step::Again);
+            };
+            let sibling = leaf.next;
+            match self.look(fabric, &[leaf], key, out)? {
+                Look::Is(outcome, _) => {
+                    self.counts.speculative += 1;
+                    return Ok(Step::Is(outcome));
+                }
+                Look::Right(_) => next = sibling,
+                Look::Lost => break,
+                Look::Again => return Ok(Step::Again),
+            }
+        }
+        Ok(Step::Is(Outcome::Call))
+    }
+
+    /// Where a key should be; `None` if the models do not say, or too vaguely.
+    pub(super) fn route(&mut self, fabric: &impl Fabric, key: &[u8]) -> Result<Option<Route>> {
+        for _ in 0..2 {
+            let Some(top) = &self.top else { return Ok(None) };
+            let spot = top.spot(top.code(key));
+            let Some(descriptor) = self.descriptor(fabric, spot.index)? else { return Ok(None) };
+            let Some(leaves) = descriptor.model.window(spot.fraction) else { return Ok(None) };
+            let count = leaves.last - leaves.first + 1;
+            if count > WINDOW_MAX {
+                self.counts.wide += 1;
+                self.wants_model = false;
+                return Ok(None);
+            }
+            let entries = self.entries(fabric, spot.index, &descriptor, leaves.first, count)?;
+            let Some(entries) = entries else { continue };
+            let is_valid = entries.iter().all(|entry| entry.is_valid);
+            let route = Route { index: spot.index, descriptor, leaves, entries };
+            return Ok(is_valid.then_some(route));
+        }
+        Ok(None)
+    }
+
+    /// Returns true if there is a sub-model of this number.
+    pub(super) fn has_model(&self, index: u32) -> bool {
+        self.top.as_ref().is_some_and(|top| index < top.models)
+    }
+
+    /// A sub-model, kept or read.
+    pub(super) fn descriptor(
+        &mut self,
+        fabric: &impl Fabric,
+        index: u32,
+    ) -> Result<Option<Descriptor>> {
+        if let Some(descriptor) = self.cache.descriptor(index) {
+            return Ok(Some(descriptor));
+        }
+        let Some(place) = self.descriptor_place(index) else { return Ok(None) };
+        self.read(fabric, &[place])?;
+        self.counts.models_read += 1;
+        let found = self.descriptor_in(0);
+        if let Some(descriptor) = found {
+            self.cache.insert(index, descriptor, None);
+        }
+        Ok(found)
+    }
+
+    fn descriptor_in(&self, piece: usize) -> Option<Descriptor> {
+        let (words, guard) = self.image.piece(piece)?;
+        Descriptor::from_words(words, guard)
+    }
+
+    /// Entries of a table, kept or read; `None` if the sub-model is not what it was, and is then
+    /// dropped.
+    pub(super) fn entries(
+        &mut self,
+        fabric: &impl Fabric,
+        index: u32,
+        descriptor: &Descriptor,
+        first: u32,
+        count: u32,
+    ) -> Result<Option<Vec<Entry>>> {
+        let range = first as usize..first as usize + count as usize;
+        let unpack =
+            |words: &[u64]| Some(words.iter().map(|word| Entry::from_word(*word)).collect());
+        if let Some(table) = self.cache.table(index) {
+            return Ok(table.get(range).and_then(unpack));
+        }
+        let leaves = descriptor.model.leaves;
+        let keeps = self.cache.keeps_tables() && leaves <= TABLE_MAX;
+        let (begin, len) = if keeps { (0, leaves) } else { (first, count) };
+        let Some(place) = self.table_place(index, descriptor, begin, len) else { return Ok(None) };
+        self.read(fabric, &[place])?;
+        self.counts.tables_read += 1;
+        let words = match self.image.piece(0) {
+            Some((words, guard)) if guard as u32 == descriptor.version => words,
+            _ => {
+                self.cache.forget(index);
+                return Ok(None);
+            }
+        };
+        let range = range.start - begin as usize..range.end - begin as usize;
+        let entries = words.get(range).and_then(unpack);
+        if keeps {
+            self.cache.insert(index, *descriptor, Some(words.to_vec()));
+        }
+        Ok(entries)
+    }
+
+    /// The heads of leaves, in one read; `None` for those that cannot be read.
+    pub(super) fn heads(
+        &mut self,
+        fabric: &impl Fabric,
+        numbers: &[u32],
+    ) -> Result<Vec<Option<Head>>> {
+        let places: Vec<Place> =
+            numbers.iter().map(|number| self.leaf_place(*number, 0, head::WORDS)).collect();
+        self.read(fabric, &places)?;
+        self.counts.leaves += numbers.len() as u64;
+        let parse = |(piece, number): (usize, &u32)| {
+            let (words, guard) = self.image.piece(piece)?;
+            Head::parse(*number, words, guard)
+        };
+        Ok(numbers.iter().enumerate().map(parse).collect())
+    }
+
+    /// Reads pieces in one round trip.
+    pub(super) fn read(&mut self, fabric: &impl Fabric, places: &[Place]) -> Result<()> {
+        fabric.read(places, &mut self.image)
+    }
+
+    /// Words of a leaf.
+    pub(super) fn leaf_place(&self, number: u32, word: usize, words: usize) -> Place {
+        let guard = self.sizes.leaf_at(number);
+        Place { part: Part::Leaves, at: guard + word as u64 * 8, len: words as u32 * 8, guard }
+    }
+
+    fn descriptor_place(&self, index: u32) -> Option<Place> {
+        let first = line_at(self.top.as_ref()?.place);
+        let len = SUB_MODEL_WORDS as u32 * 8;
+        let at = first + u64::from(index) * u64::from(len);
+        Some(Place { part: Part::Control, at, len, guard: at })
+    }
+
+    fn table_place(
+        &self,
+        index: u32,
+        descriptor: &Descriptor,
+        first: u32,
+        count: u32,
+    ) -> Option<Place> {
+        let guard = self.descriptor_place(index)?.at;
+        let at = line_at(descriptor.place) + u64::from(first) * 8;
+        Some(Place { part: Part::Control, at, len: count.checked_mul(8)?, guard })
+    }
+
+    /// Where a key belongs, of each of some leaves, by their fences. Long ones are read; `None` if
+    /// those changed meanwhile.
+    pub(super) fn sides(
+        &mut self,
+        fabric: &impl Fabric,
+        heads: &[Head],
+        key: &[u8],
+    ) -> Result<Option<Vec<Side>>> {
+        let mut sides: Vec<Option<Side>> = heads.iter().map(|leaf| leaf.side(key)).collect();
+        let unknown: Vec<usize> = (0..heads.len()).filter(|at| sides[*at].is_none()).collect();
+        if !unknown.is_empty() {
+            let records: Vec<(u32, u32)> =
+                unknown.iter().filter_map(|at| heads[*at].fences_record()).collect();
+            self.read_records(fabric, &records)?;
+            for (piece, at) in unknown.iter().enumerate() {
+                let fences = self.record(piece).and_then(|record| record.fences(&heads[*at]));
+                sides[*at] = fences.map(|fences| fences.side(key));
+            }
+        }
+        Ok(sides.into_iter().collect())
+    }
+}

@@ -1,0 +1,50 @@
+//! Two-stage models over unsorted leaves: the assembly of a learned cache at clients.
+//!
+//! A host keeps an ordered map of leaves of [`layout::SLOTS`] pairs in a region. A client keeps
+//! models and tables of it, predicts the leaves that may hold a key, and reads their heads in one
+//! round trip and the value in another. Models are trained while leaves change: a table maps a
+//! model's own numbers of leaves to leaves and the incarnations that they had, so that what is
+//! stale is noticed.
+//!
+//! | module | for | must never |
+//! | --- | --- | --- |
+//! | `layout` | the bytes of both parts | hold a pointer |
+//! | `leaf` | heads and records that were read | trust a length |
+//! | `write` | leaves and records in shared memory | write to what is not latched and can be read |
+//! | `slab` | free lines of the control part | change a piece's size |
+//! | `host` `place` | the map, and where its pairs lie | wait for a reader |
+//! | `model` `table` | from a key to leaves | be needed for a right answer |
+//! | `train` | models and tables, in step with the leaves | hold a table's lock while it fits |
+//! | `message` | what a fallback call carries | panic or over-allocate for any bytes |
+//! | `cache` | what a client keeps | exceed its budget |
+//! | `client` `search` `scan` | gets and scans | loop without a bound |
+//!
+//! Beyond the paper's leaf (a header of 8 bytes, then keys, then values), a leaf has a guard, since
+//! there is no transactional memory to make reads atomic, and two fences, which prove that a key
+//! is nowhere: 40 bytes more in the first read. Keys of any length and large values lie in records
+//! of the control part, each with a guard of its own and its key.
+
+mod cache;
+mod client;
+mod host;
+mod layout;
+mod leaf;
+mod message;
+mod model;
+mod place;
+mod scan;
+mod search;
+mod slab;
+mod table;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+mod train;
+mod write;
+
+pub(crate) use cache::CacheBudget;
+pub(crate) use client::{Client, ClientCounts, ClientOptions, Outcome};
+pub(crate) use host::{HostCounts, Options, Table, Value};
+pub(crate) use layout::Sizes;
+pub(crate) use message::{Answer, Fresh, Lookup};
+pub(crate) use scan::Scanned;
+pub(crate) use train::{Task, Trained};

@@ -1,0 +1,178 @@
+//! Looking for a key in leaves that were read, and reading its value.
+
+use super::{
+    client::{Client, Look, Outcome},
+    layout::{append_bytes, kind, line_at},
+    leaf::{Head, POINTER_LINES_MAX, Record, SLOT_LINES_MAX, ValuePointer, hash_of},
+};
+use crate::{
+    error::Result,
+    fabric::{Fabric, Place},
+    layout::format::LINE_BYTES,
+    leaf::Side,
+    message::{Part, format::KEY_BYTES_MAX},
+};
+
+impl Client {
+    /// Looks for a key in leaves, which are in the order of keys, and reads its value.
+    pub(super) fn look(
+        &mut self,
+        fabric: &impl Fabric,
+        heads: &[Head],
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Look> {
+        let exact =
+            heads.iter().enumerate().find_map(|(at, leaf)| Some((at, leaf.find_exact(key)?)));
+        if let Some((at, slot)) = exact {
+            let outcome = self.value_in_slot(fabric, &heads[at], slot, key, out)?;
+            return Ok(outcome.map_or(Look::Again, |outcome| Look::Is(outcome, at)));
+        }
+        let hash = hash_of(key);
+        let (mut places, mut leaves) = (Vec::new(), Vec::new());
+        for (at, leaf) in heads.iter().enumerate() {
+            for (_, pointer) in leaf.find_hashed(hash) {
+                places.push((pointer.place, pointer.lines));
+                leaves.push(at);
+            }
+        }
+        if !places.is_empty() {
+            if let Some((outcome, piece)) = self.value_in_records(fabric, &places, key, out)? {
+                return Ok(Look::Is(outcome, leaves[piece]));
+            }
+            // Records of other keys with this hash, unless the leaf has changed meanwhile.
+            leaves.dedup();
+            if !self.is_unchanged(fabric, leaves.iter().map(|at| &heads[*at]))? {
+                return Ok(Look::Again);
+            }
+        }
+        self.look_at_fences(fabric, heads, key)
+    }
+
+    /// What the fences of leaves say of a key that is not among their pairs.
+    fn look_at_fences(&mut self, fabric: &impl Fabric, heads: &[Head], key: &[u8]) -> Result<Look> {
+        let Some(sides) = self.sides(fabric, heads, key)? else { return Ok(Look::Again) };
+        if let Some(at) = sides.iter().position(|side| *side == Side::Inside) {
+            return Ok(Look::Is(Outcome::Absent, at));
+        }
+        let right = sides.iter().rposition(|side| *side == Side::Right);
+        Ok(right.map_or(Look::Lost, Look::Right))
+    }
+
+    /// The value in a slot, which repeats the key; `None` if the slot has another one meanwhile.
+    fn value_in_slot(
+        &mut self,
+        fabric: &impl Fabric,
+        leaf: &Head,
+        slot: usize,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Outcome>> {
+        let sizes = self.sizes;
+        let place = self.leaf_place(leaf.number, sizes.slot_word(slot), sizes.slot_words());
+        self.read(fabric, &[place])?;
+        let Some((&[word, pointer, ref value @ ..], _)) = self.image.piece(0) else {
+            return Ok(None);
+        };
+        if word != rhumb_model::code::code_at(key, 0) {
+            return Ok(None);
+        }
+        let pointer = ValuePointer::from_word(pointer);
+        match pointer.kind {
+            kind::HERE => {
+                let is_whole = append_bytes(value, pointer.size as usize, out);
+                Ok(is_whole.then_some(Outcome::Found))
+            }
+            kind::RECORD => {
+                let found =
+                    self.value_in_records(fabric, &[(pointer.place, pointer.size)], key, out)?;
+                Ok(found.map(|(outcome, _)| outcome))
+            }
+            kind::ASK => Ok(Some(Outcome::Ask)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The value in one of some records, with the record's place in the list; `None` if none is of
+    /// the key.
+    fn value_in_records(
+        &mut self,
+        fabric: &impl Fabric,
+        records: &[(u32, u32)],
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<(Outcome, usize)>> {
+        self.read_records(fabric, records)?;
+        let is_of = |piece: &usize| self.record(*piece).is_some_and(|record| record.is_of(key));
+        let Some(piece) = (0..records.len()).find(is_of) else { return Ok(None) };
+        let outcome = self.value_in_piece(fabric, records[piece], piece, key, out)?;
+        Ok(outcome.map(|outcome| (outcome, piece)))
+    }
+
+    /// The value in a record that was read, which is read again if it is longer than that.
+    pub(super) fn value_in_piece(
+        &mut self,
+        fabric: &impl Fabric,
+        (place, _): (u32, u32),
+        mut piece: usize,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Outcome>> {
+        let Some(record) = self.record(piece) else { return Ok(None) };
+        if record.kind == kind::ASK {
+            return Ok(Some(Outcome::Ask));
+        }
+        if record.append_value(out) {
+            return Ok(Some(Outcome::Found));
+        }
+        let lines = record.lines();
+        if lines > Record::lines_for(KEY_BYTES_MAX, self.sizes.published_bytes()) {
+            return Ok(None);
+        }
+        self.read(fabric, &[record_place(place, lines)])?;
+        piece = 0;
+        let record = self.record(piece).filter(|record| record.is_of(key));
+        Ok(record.is_some_and(|record| record.append_value(out)).then_some(Outcome::Found))
+    }
+
+    /// Reads records, each with its own guard, or the beginnings of long ones.
+    pub(super) fn read_records(
+        &mut self,
+        fabric: &impl Fabric,
+        records: &[(u32, u32)],
+    ) -> Result<()> {
+        let most = SLOT_LINES_MAX.max(POINTER_LINES_MAX);
+        let place = |(place, lines): &(u32, u32)| record_place(*place, (*lines).clamp(1, most));
+        let places: Vec<Place> = records.iter().map(place).collect();
+        self.read(fabric, &places)
+    }
+
+    /// The record in a piece of the last read.
+    pub(super) fn record(&self, piece: usize) -> Option<Record<'_>> {
+        self.image.piece(piece).and_then(|(words, _)| Record::parse(words))
+    }
+
+    /// Returns true if leaves have not changed since their heads were read.
+    pub(super) fn is_unchanged<'h>(
+        &mut self,
+        fabric: &impl Fabric,
+        heads: impl Iterator<Item = &'h Head>,
+    ) -> Result<bool> {
+        let (mut places, mut guards) = (Vec::new(), Vec::new());
+        for leaf in heads {
+            places.push(self.leaf_place(leaf.number, 0, 1));
+            guards.push(leaf.guard);
+        }
+        self.read(fabric, &places)?;
+        let is_same = |(piece, guard): (usize, &u64)| {
+            self.image.piece(piece).is_some_and(|(_, seen)| seen == *guard)
+        };
+        Ok(guards.iter().enumerate().all(is_same))
+    }
+}
+
+/// The first lines of a record.
+fn record_place(place: u32, lines: u32) -> Place {
+    let at = line_at(place);
+    Place { part: Part::Control, at, len: lines * LINE_BYTES as u32, guard: at }
+}
