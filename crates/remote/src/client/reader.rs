@@ -174,7 +174,12 @@ impl<'r> Reader<'r> {
     #[inline]
     fn prefetch_head(&self, slot: u32) {
         let Some(words) = self.words(slot) else { return };
-        words[..self.geometry.rest() / 8].iter().step_by(HEAD_WORDS).for_each(prefetch);
+        let end = (self.geometry.rest() / 8).min(words.len());
+        let mut at = 0;
+        while at < end {
+            prefetch(&words[at]);
+            at += HEAD_WORDS;
+        }
     }
 
     /// Asks for the first lines of the record that is likely to be the needle's.
@@ -182,8 +187,9 @@ impl<'r> Reader<'r> {
     fn prefetch_record(&self, slot: u32, needle: &Needle<'_>) {
         let Some(words) = self.words(slot) else { return };
         if let Some(offset) = Leaf::new(words, self.geometry).likely_offset(needle) {
-            let lines = words.iter().skip(offset / 8).step_by(HEAD_WORDS);
-            lines.take(RECORD_LINES).for_each(prefetch);
+            for line in 0..RECORD_LINES {
+                words.get(offset / 8 + line * HEAD_WORDS).map(prefetch);
+            }
         }
     }
 
