@@ -1,4 +1,4 @@
-//! The side that reads: a region that is mapped, and nothing else.
+//! The side that reads: a region that is mapped and nothing else, or messages over TCP.
 //!
 //! Every loop has a bound. A reader that meets it says [`Outcome::Busy`], and its caller asks the
 //! host.
@@ -6,7 +6,11 @@
 #[cfg(not(any(loom, shuttle)))]
 mod address;
 #[cfg(not(any(loom, shuttle)))]
+mod builder;
+#[cfg(not(any(loom, shuttle)))]
 mod connection;
+#[cfg(not(any(loom, shuttle)))]
+mod counts;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle))))]
 mod hostile;
 #[cfg(not(any(loom, shuttle)))]
@@ -18,13 +22,19 @@ mod probe;
 #[cfg(not(any(loom, shuttle)))]
 mod range;
 mod reader;
+#[cfg(not(any(loom, shuttle)))]
+mod tcp;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use address::Address;
 #[cfg(not(any(loom, shuttle)))]
+pub use builder::ClientBuilder;
+#[cfg(not(any(loom, shuttle)))]
 pub use connection::Client;
+#[cfg(not(any(loom, shuttle)))]
+pub use counts::Counts;
 #[cfg(not(any(loom, shuttle)))]
 pub use inspect::{Inspection, Walk};
 #[cfg(not(any(loom, shuttle)))]
@@ -32,3 +42,5 @@ pub use keyspace::Keyspace;
 #[cfg(not(any(loom, shuttle)))]
 pub use range::Range;
 pub(crate) use reader::{Outcome, Page, Reader};
+#[cfg(not(any(loom, shuttle)))]
+pub use tcp::CacheBudget;

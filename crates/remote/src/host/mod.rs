@@ -4,12 +4,16 @@
 //! seen here.
 
 #[cfg(not(any(loom, shuttle)))]
+mod access;
+#[cfg(not(any(loom, shuttle)))]
 mod authority;
 mod cut;
 mod directory;
 mod extents;
 #[cfg(test)]
 pub(crate) mod heap;
+#[cfg(not(any(loom, shuttle)))]
+mod look;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle, miri))))]
 mod published;
 #[cfg(not(any(loom, shuttle)))]
