@@ -61,7 +61,7 @@ fn measure(
 ) {
     let keyspace = keyspaces[0];
     // The first reads fill a cache.
-    (0..2_000).for_each(|n| drop(act(keyspace, n)));
+    let _ = (0..2_000).map(|n| act(keyspace, n)).sum::<u64>();
     let (before, cpu, began) = (keyspace.counts(), cpu_ns(host), Instant::now());
     let keys: u64 = thread::scope(|scope| {
         let threads: Vec<_> = (0..)
@@ -111,7 +111,15 @@ fn main() -> Result<()> {
     let mut line = String::new();
     let out = host.stdout.take().expect("an output");
     BufReader::new(out).read_line(&mut line).expect("where the host is");
-    let (path, address) = line.trim().split_once(' ').expect("a path and an address");
+    let measured = measure_all(line.trim(), host.id(), count);
+    drop(host.stdin.take().map(|mut input| input.write_all(b"\n")));
+    host.wait().expect("the host ends");
+    measured
+}
+
+/// Measures all ways to read a host, which says at what path and address it listens.
+fn measure_all(listens: &str, id: u32, count: u64) -> Result<()> {
+    let (path, address) = listens.split_once(' ').expect("a path and an address");
     let local = Client::connect(path)?.keyspace("k")?;
     (0..count).try_for_each(|n| local.insert(key(n), value(key(n))))?;
 
@@ -132,7 +140,7 @@ fn main() -> Result<()> {
     let scan = |keyspace: &Keyspace, n: u64| keyspace.range(wanted(n)..).take(2_000).count() as u64;
 
     let full = open(CacheBudget::Full)?;
-    let (calls, id) = (full.by_calls(), host.id());
+    let calls = full.by_calls();
     measure("get, whole cache", id, &[&full], get);
     measure("get, top", id, &[&open(CacheBudget::Top)?], get);
     measure("get, no cache", id, &[&open(CacheBudget::Bytes(0))?], get);
@@ -143,7 +151,5 @@ fn main() -> Result<()> {
     measure("8 threads get, by calls", id, &[&calls; THREADS as usize], get);
     measure("scan of 2000, out of the leaves", id, &[&full], scan);
     measure("scan of 2000, of the store", id, &[&local.by_calls()], scan);
-    drop(host.stdin.take().map(|mut input| input.write_all(b"\n")));
-    host.wait().expect("the host ends");
     Ok(())
 }

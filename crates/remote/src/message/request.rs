@@ -369,6 +369,14 @@ impl<'a> Request<'a> {
                 Self::Renew { epoch: input.u64("a model epoch")?, gets: GetCounts::read(input)? }
             }
             kind::GOODBYE => Self::Goodbye,
+            _ => return Self::read_look(kind, input),
+        })
+    }
+
+    /// What clients ask that cannot map a region.
+    fn read_look(kind: u8, input: &mut Input<'a>) -> Result<Self> {
+        let keyspace = "a keyspace's number";
+        Ok(match kind {
             kind::READ => Self::Read {
                 keyspace: input.u32(keyspace)?,
                 guess: input.guess()?,

@@ -16,6 +16,8 @@ mod cache;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64"))]
 mod hostile;
 mod link;
+#[cfg(all(test, target_os = "linux", target_pointer_width = "64"))]
+mod raw;
 mod reads;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64"))]
 mod tests;
