@@ -10,8 +10,11 @@ use std::ops::{Bound, Range, RangeBounds};
 use super::{Pair, Scan, share::Share};
 use crate::{
     client::{Outcome, Reader},
-    error::Result,
-    message::{Guess, How},
+    error::{Error, Result},
+    message::{
+        Guess, How,
+        format::{FRAME_BYTES_MAX, failure},
+    },
 };
 
 /// The most bytes of keys in a part of the directory's top: what a connection holds at most, as of
@@ -59,7 +62,8 @@ impl<'s> Looker<'s> {
     ///
     /// # Errors
     ///
-    /// As [`Looker::read`].
+    /// As [`Looker::read`]; [`Error::Refused`] as soon as there are more bytes of values than a
+    /// frame has: a large value that is asked for again and again takes no more memory than that.
     pub(super) fn read_many(
         &self,
         wanted: &[(Guess, &[u8])],
@@ -77,6 +81,10 @@ impl<'s> Looker<'s> {
             }
             for (slot, (_, key)) in slots.iter().zip(some) {
                 found.push(self.read_at(reader.as_ref(), *slot, key, out)?);
+                if out.len() > FRAME_BYTES_MAX {
+                    let text = "the values do not fit a message".to_owned();
+                    return Err(Error::Refused { code: failure::TOO_LARGE, text });
+                }
             }
         }
         Ok(found)

@@ -204,8 +204,15 @@ impl<'h> Session<'h> {
         let (how, value) = opened.looker().read(guess, key, &mut values)?;
         let value = value.map(|value| &values[value]);
         self.reply(id, &Reply::Read { epoch, answer: Answer { how, value } })?;
-        self.values = values;
+        self.keep(values);
         Ok(())
+    }
+
+    /// Keeps a buffer for the next answer, unless it is larger than most need.
+    fn keep(&mut self, values: Vec<u8>) {
+        if values.capacity() <= SCAN_BYTES {
+            self.values = values;
+        }
     }
 
     fn read_many(
@@ -225,7 +232,7 @@ impl<'h> Session<'h> {
         };
         let answers = found.into_iter().map(answer).collect();
         self.reply(id, &Reply::ReadMany { epoch, answers })?;
-        self.values = values;
+        self.keep(values);
         Ok(())
     }
 
