@@ -2,7 +2,8 @@
 //!
 //! Starts a host as a process of its own and reads it over the loopback with each budget of a
 //! cache, and by calls that have the host find the key in its store. Prints, for each way, the time
-//! and the messages of a key, and what it costs the host's processor.
+//! and the messages of a key, and what it costs the processors of both
+//! sides.
 
 use std::{
     env, fs,
@@ -52,6 +53,12 @@ fn cpu_ns(process: u32) -> u64 {
     tasks.flatten().filter_map(stat).filter_map(ns).sum()
 }
 
+/// Nanoseconds that this thread has run.
+fn cpu_ns_of_thread() -> u64 {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
 /// Measures `act`, which is given how often it was called and returns how many keys it read.
 fn measure(
     name: &str,
@@ -63,30 +70,33 @@ fn measure(
     // The first reads fill a cache.
     let _ = (0..2_000).map(|n| act(keyspace, n)).sum::<u64>();
     let (before, cpu, began) = (keyspace.counts(), cpu_ns(host), Instant::now());
-    let keys: u64 = thread::scope(|scope| {
+    let (keys, own) = thread::scope(|scope| {
         let threads: Vec<_> = (0..)
             .zip(keyspaces)
             .map(|(thread, keyspace)| {
                 let act = &act;
                 scope.spawn(move || {
                     let (mut keys, mut n) = (0, thread << 32);
+                    let cpu = cpu_ns_of_thread();
                     while began.elapsed() < TIME {
                         keys += act(keyspace, n);
                         n += 1;
                     }
-                    keys
+                    (keys, cpu_ns_of_thread() - cpu)
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        let ended = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+        ended.fold((0, 0), |(keys, cpu), thread| (keys + thread.0, cpu + thread.1))
     });
     let (wall, cpu) = (began.elapsed(), cpu_ns(host) - cpu);
     let after = keyspace.counts();
     let per_key = |count: u64| count as f64 / keys as f64;
     println!(
-        "{name:32} {:>9.0} ns, host {:>7.0} ns, {:.4} trips, {:.4} calls, {:.1} B sent, {:.1} B \
-         received, cache {} B",
+        "{name:32} {:>9.0} ns, client {:>7.0} ns, host {:>7.0} ns, {:.4} trips, \
+         {:.4} calls, {:.1} B sent, {:.1} B received, cache {} B",
         per_key(wall.as_nanos() as u64),
+        per_key(own),
         per_key(cpu),
         per_key(after.round_trips - before.round_trips),
         per_key(after.calls - before.calls),

@@ -9,6 +9,10 @@
 //! 2. While the queue is not empty, one of its threads receives, or is about to look if another
 //!    does. So the host can always send, and a thread that sends waits for no other thread.
 //! 3. A frame that is not the answer to the first in the queue breaks the connection for all.
+//!
+//! Each thread sends by a call of its own. One call for the requests of several threads was tried
+//! with `examples/tcp.rs`: 18 to 23 microseconds of the client's processor for a get of eight
+//! threads, where it was 16 to 20, because most of it is spent on waking threads.
 
 use std::{
     collections::{HashMap, VecDeque},
