@@ -5,6 +5,28 @@
 //! it read that the answer is right. No call, no lock and no entry in a table of readers is needed
 //! for that. Writes go to the host, which alone changes the region.
 //!
+//! A client on another machine cannot map anything. It keeps a copy of what predicts leaves, tells
+//! the host over TCP in which leaf it expects a key, and the host looks into that leaf alone: one
+//! round trip, and no walk from a root. [`CacheBudget`] says how much of the copy it keeps. Nothing
+//! on this way is encrypted yet; a token keeps strangers out, and a tunnel keeps listeners out.
+//!
+//! ```no_run
+//! # fn main() -> rhumb_remote::Result<()> {
+//! use rhumb_remote::Client;
+//!
+//! let client = Client::builder("tcp:db.example:7000").token("a secret of both").connect()?;
+//! let users = client.keyspace("users")?;
+//! users.insert("ada", "1815")?;
+//! for pair in users.prefix("a") {
+//!     let (key, value) = pair?;
+//!     println!("{} {}", key.escape_ascii(), value.escape_ascii());
+//! }
+//! let counts = users.counts();
+//! println!("{} reads, {} of them calls", counts.reads, counts.calls);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | module | for | must never |
 //! | --- | --- | --- |
 //! | `primitive` | the one door to atomics and threads | be gone around |
@@ -13,7 +35,7 @@
 //! | [`error`] | what can go wrong | |
 //! | `layout` | the bytes of a region, as `docs/wire.md` says them | hold a pointer |
 //! | `message` | requests and replies, as bytes | panic or over-allocate for any bytes |
-//! | `socket` | frames and descriptors over a Unix socket | leak a descriptor |
+//! | `socket` | frames over a Unix socket, with descriptors, and over TCP | leak a descriptor |
 //! | `region` | sealed memory, mapped by a host and by readers | hand out more than atomics |
 //! | `leaf` | one leaf: read by clients, written by the host | trust a length |
 //! | `route` | from a key to the leaf that should hold it | be needed for a right answer |
@@ -49,7 +71,10 @@ mod socket;
 mod two_stage;
 
 #[cfg(not(any(loom, shuttle)))]
-pub use client::{Address, Batch, Client, Inspection, Keyspace, Range, StringRange, Strings, Walk};
+pub use client::{
+    Address, Batch, CacheBudget, Client, ClientBuilder, Counts, Inspection, Keyspace, Range,
+    StringRange, Strings, Walk,
+};
 pub use error::{Error, Result};
 #[cfg(not(any(loom, shuttle)))]
 pub use host::{

@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     env,
     io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -16,6 +17,9 @@ use rhumb_remote::{Client, Error, Host, Keyspace, ShareOptions};
 
 /// Says to a test that it is a child of another, and at which socket its host is.
 const SOCKET: &str = "RHUMB_REMOTE_SOCKET";
+
+/// Says to a host at which address it listens too.
+const TCP: &str = "RHUMB_REMOTE_TCP";
 
 /// Keys that are written all the while.
 const KEYS: u64 = 500;
@@ -33,6 +37,26 @@ fn start(test: &str, socket: &Path) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args([test, "--exact", "--ignored", "--nocapture"]).env(SOCKET, socket);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Starts a host as a process of its own, which listens on an address too.
+fn start_host(dir: &Path, address: SocketAddr) -> Child {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["child_host", "--exact", "--ignored", "--nocapture"]);
+    command.env(SOCKET, socket(dir)).env(TCP, address.to_string());
+    let mut host = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    wait_for(&mut host, "host is there");
+    host
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// The two ways to a host of [`start_host`].
+fn both_ways(dir: &Path, address: SocketAddr) -> [PathBuf; 2] {
+    [socket(dir), format!("tcp:{address}").into()]
 }
 
 /// Waits for a line of a child.
@@ -78,7 +102,12 @@ fn host_of_child() -> Option<PathBuf> {
 #[ignore = "started by other tests: a host, until its input ends"]
 fn child_host() {
     let Some(socket) = host_of_child() else { return };
-    let host = Host::listen(&socket).share("k", options()).start().unwrap();
+    let host = Host::listen(&socket).share("k", options());
+    let host = match env::var(TCP) {
+        Ok(address) => host.listen_tcp(address.parse().unwrap()),
+        Err(_) => host,
+    };
+    let host = host.start().unwrap();
     println!("\nhost is there");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
@@ -113,11 +142,16 @@ fn child_reader() {
 
 #[test]
 fn every_operation_from_another_process() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut host = start("child_host", &socket(dir.path()));
-    wait_for(&mut host, "host is there");
-    let client = Client::connect(socket(dir.path())).unwrap();
-    let keyspace = client.keyspace("k").unwrap();
+    let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+    for way in both_ways(dir.path(), address) {
+        let mut host = start_host(dir.path(), address);
+        every_operation(&Client::connect(way).unwrap().keyspace("k").unwrap());
+        drop(host.stdin.take());
+        assert!(host.wait().unwrap().success());
+    }
+}
+
+fn every_operation(keyspace: &Keyspace) {
     let mut map = BTreeMap::new();
     let mut n = 1u64;
     for step in 0..6_000u64 {
@@ -143,10 +177,8 @@ fn every_operation_from_another_process() {
         }
         assert_eq!(keyspace.get(&key).unwrap(), map.get(&key).cloned());
     }
-    compare(&keyspace, &map);
+    compare(keyspace, &map);
     assert!(keyspace.calls() < 2_000, "{} calls: only large values need one", keyspace.calls());
-    drop(host.stdin.take());
-    assert!(host.wait().unwrap().success());
 }
 
 /// Compares all ways to read with a map.
@@ -184,43 +216,52 @@ fn compare(keyspace: &Keyspace, map: &BTreeMap<Vec<u8>, Vec<u8>>) {
 #[test]
 fn readers_of_other_processes_beside_a_writer() {
     let dir = tempfile::tempdir().unwrap();
-    let host = Host::listen(socket(dir.path())).share("k", options()).start().unwrap();
+    let host = Host::listen(socket(dir.path())).listen_tcp(free_address());
+    let host = host.share("k", options()).start().unwrap();
     let keyspace = Client::connect(host.path()).unwrap().keyspace("k").unwrap();
     (0..KEYS).for_each(|n| keyspace.insert(key(n), value(n, 0)).unwrap());
-    let mut readers = [(); 2].map(|()| start("child_reader", host.path()));
+    // The second reads memory, the others ask for leaves.
+    let [mapped, apart] = both_ways(dir.path(), host.tcp_addresses()[0]);
+    let mut readers = [&apart, &mapped, &apart].map(|way| start("child_reader", way));
     readers.iter_mut().for_each(|reader| wait_for(reader, "reader is there"));
-    assert_eq!(host.sessions(), 3);
+    assert_eq!(host.sessions(), 4);
     for version in 1..=40 {
         (0..KEYS).for_each(|n| keyspace.insert(key(n), value(n, version)).unwrap());
     }
-    let [killed, lives] = &mut readers;
+    let [killed, lives @ ..] = &mut readers;
     // A reader that is killed is noticed by its socket.
     killed.kill().unwrap();
     killed.wait().unwrap();
-    wait_until("the end of a session", || host.sessions() == 2);
-    lives.stdin.take().unwrap().write_all(b"\n").unwrap();
-    wait_for(lives, "gets were calls");
-    assert!(lives.wait().unwrap().success());
+    wait_until("the end of a session", || host.sessions() == 3);
+    for lives in lives {
+        lives.stdin.take().unwrap().write_all(b"\n").unwrap();
+        wait_for(lives, "gets were calls");
+        assert!(lives.wait().unwrap().success());
+    }
 }
 
 #[test]
 fn a_host_that_is_killed_is_not_read_and_its_successor_is() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut host = start("child_host", &socket(dir.path()));
-    wait_for(&mut host, "host is there");
-    let client = Client::connect(socket(dir.path())).unwrap();
-    let keyspace = client.keyspace("k").unwrap();
+    let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+    for way in both_ways(dir.path(), address) {
+        kill_and_follow(dir.path(), address, &way);
+    }
+}
+
+fn kill_and_follow(dir: &Path, address: SocketAddr, way: &Path) {
+    let mut host = start_host(dir, address);
+    let keyspace = Client::connect(way).unwrap().keyspace("k").unwrap();
     keyspace.insert("a", "1").unwrap();
     assert_eq!(keyspace.get("a").unwrap().unwrap(), b"1");
     host.kill().unwrap();
     host.wait().unwrap();
-    let mut next = start("child_host", &socket(dir.path()));
-    wait_for(&mut next, "host is there");
+    let mut next = start_host(dir, address);
     // A volatile keyspace is empty again. The old region is read for a lease at most.
     wait_until("the end of the lease", || keyspace.get("a").unwrap().is_none());
     keyspace.insert("a", "2").unwrap();
     assert_eq!(keyspace.get("a").unwrap().unwrap(), b"2");
     assert_eq!(keyspace.iter().count(), 1);
+    assert_eq!(keyspace.get("a").unwrap().unwrap(), b"2");
     let calls = keyspace.calls();
     (0..100).for_each(|_| drop(keyspace.get("a").unwrap()));
     assert_eq!(keyspace.calls(), calls, "the new region is read");
@@ -243,6 +284,28 @@ fn a_connection_that_broke_is_not_read() {
     assert_eq!(keyspace.get("a").unwrap(), None);
     drop(next.stdin.take());
     assert!(next.wait().unwrap().success());
+}
+
+#[test]
+fn a_host_that_is_stopped_answers_over_tcp_when_it_goes_on() {
+    let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+    let mut host = start_host(dir.path(), address);
+    let [_, way] = both_ways(dir.path(), address);
+    let keyspace = Client::connect(way).unwrap().keyspace("k").unwrap();
+    keyspace.insert("a", "1").unwrap();
+    signal(&host, "-STOP");
+    let trips = keyspace.round_trips();
+    let asked = {
+        let keyspace = keyspace.clone();
+        thread::spawn(move || keyspace.get("a"))
+    };
+    wait_until("the message", || keyspace.round_trips() > trips);
+    thread::sleep(Duration::from_millis(1_500));
+    assert!(!asked.is_finished(), "nobody else knows the value");
+    signal(&host, "-CONT");
+    assert_eq!(asked.join().unwrap().unwrap().unwrap(), b"1");
+    drop(host.stdin.take());
+    assert!(host.wait().unwrap().success());
 }
 
 #[test]
@@ -276,8 +339,8 @@ fn refusals_say_why() {
     let error = client.keyspace("other").unwrap_err();
     assert!(error.to_string().contains("no keyspace \"other\""), "{error}");
     let keyspace = client.keyspace("k").unwrap();
-    let error = keyspace.insert(vec![b'k'; 2_000], "1").unwrap_err();
-    assert!(error.to_string().contains("a key of 2000 bytes"), "{error}");
+    let error = keyspace.insert(vec![b'k'; 70_000], "1").unwrap_err();
+    assert!(error.to_string().contains("a key's length of 70000"), "{error}");
     let mut n = 0;
     let error = loop {
         match keyspace.insert(key(n), [7; 400]) {

@@ -44,7 +44,7 @@ impl Keyspace {
         let states = States::default();
         for _ in 0..COLLECTS_MAX {
             let mapped = self.mapped();
-            let Some(reader) = self.reader(&mapped) else { break };
+            let Some(reader) = self.reader(mapped.as_deref()) else { break };
             let (mut values, mut asks, mut is_whole) = (vec![None; keys.len()], false, true);
             let noting = reader.noting(&states);
             noting.multi_get(keys, |index, outcome, value| match outcome {
@@ -104,7 +104,7 @@ impl Keyspace {
         limit: usize,
     ) -> Collected {
         let mapped = self.mapped();
-        let Some(reader) = self.reader(&mapped) else { return Collected::Asks };
+        let Some(reader) = self.reader(mapped.as_deref()) else { return Collected::Asks };
         let noting = reader.noting(states);
         let (mut pairs, mut page) = (Vec::<Pair>::new(), None);
         let mut at = from.clone();

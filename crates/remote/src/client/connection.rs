@@ -11,7 +11,8 @@ use std::{
 
 use super::{
     address::Address,
-    keyspace::{Inner as KeyspaceInner, Keyspace, Mapped},
+    keyspace::{Inner as KeyspaceInner, Keyspace, Mapped, Source},
+    tcp::{self, Cache, CacheBudget},
 };
 use crate::{
     error::{Error, Result},
@@ -23,14 +24,15 @@ use crate::{
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a client waits for a host that has gone: a restart takes as long.
-const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time between two attempts to reach a host that has gone.
-const ATTEMPT_EVERY: Duration = Duration::from_millis(20);
+pub(super) const ATTEMPT_EVERY: Duration = Duration::from_millis(20);
 
 /// A client of one host. Cloning gives another handle of the same connection, which any number of
-/// threads may use; calls go one after the other, and reads that need no call do not wait for them.
-/// A child that is forked from the process may use it too, if no other thread was calling then: it
+/// threads may use. On a Unix socket calls go one after the other, and reads that need no call do
+/// not wait for them; over TCP every read and write is a message, and those of several threads are
+/// under way at once. A child that is forked from the process may use it too, if no other thread was calling then: it
 /// connects anew.
 ///
 /// ```no_run
@@ -51,10 +53,16 @@ pub struct Client {
 
 #[derive(Debug)]
 pub(super) struct Inner {
-    path: PathBuf,
-    link: Mutex<Link>,
+    way: Way,
     /// By their names; weak, because a keyspace holds its client.
     keyspaces: Mutex<HashMap<Vec<u8>, Weak<KeyspaceInner>>>,
+}
+
+/// How the host is reached.
+#[derive(Debug)]
+enum Way {
+    Unix { path: PathBuf, link: Mutex<Link> },
+    Tcp { link: tcp::Link, budget: CacheBudget },
 }
 
 /// A connection, or none after it broke.
@@ -79,27 +87,37 @@ struct Opened {
 }
 
 impl Client {
-    /// Connects to the host at an [`Address`]: a path, or text such as `unix:/run/rhumb.sock`.
+    /// Connects to the host at an [`Address`]: a path, or text such as `unix:/run/rhumb.sock` or
+    /// `tcp:db.example:7000`. [`Client::builder`] takes a token and the budget of a cache as well.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if it is no address; [`Error::Io`] if no host listens there, or
-    /// this user may not connect; [`Error::Unsupported`] for a host of another version, and for
-    /// `tcp:` and `rdma:`.
+    /// this user may not connect; [`Error::Refused`] if the host asks for another token;
+    /// [`Error::Unsupported`] for a host of another version, and for `rdma:`.
     pub fn connect(address: impl AsRef<Path>) -> Result<Self> {
-        let path = match Address::parse(address)? {
-            Address::Unix(path) => path,
-            other => {
-                let what = format!("{other}: this version reaches hosts by Unix sockets alone");
+        Self::builder(address).connect()
+    }
+
+    pub(super) fn connect_to(
+        address: Address,
+        token: Option<Vec<u8>>,
+        budget: CacheBudget,
+    ) -> Result<Self> {
+        let way = match address {
+            Address::Unix(path) => Way::unix(path)?,
+            Address::Tcp { host, port } => {
+                Way::Tcp { link: tcp::Link::connect(host, port, token)?, budget }
+            }
+            other @ Address::Rdma { .. } => {
+                let what = format!("{other}: this version reaches hosts by Unix sockets and TCP");
                 return Err(Error::Unsupported(what.into()));
             }
         };
-        let inner = Inner { path, link: Mutex::default(), keyspaces: Mutex::default() };
-        inner.connect(&mut inner.link())?;
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(Inner { way, keyspaces: Mutex::default() }) })
     }
 
-    /// Opens a keyspace that the host shares, and maps its region for reading.
+    /// Opens a keyspace that the host shares, and maps its region for reading if it can.
     ///
     /// # Errors
     ///
@@ -107,17 +125,26 @@ impl Client {
     /// that is not what it must be; [`Error::Closed`], [`Error::TimedOut`], [`Error::Io`].
     pub fn keyspace(&self, name: impl AsRef<[u8]>) -> Result<Keyspace> {
         let name = name.as_ref();
-        let mut link = self.inner.link();
-        let known = self.inner.known(name);
-        if let Some(inner) = known {
-            return Ok(Keyspace::new(Arc::clone(&self.inner), inner));
-        }
-        let mapped = self.inner.connected(&mut link, true, |link| link.open(name))?;
-        let inner = Arc::new(KeyspaceInner::new(name.to_vec(), mapped));
-        let mut keyspaces = self.inner.keyspaces();
-        keyspaces.retain(|_, keyspace| keyspace.strong_count() > 0);
-        keyspaces.insert(name.to_vec(), Arc::downgrade(&inner));
-        drop(keyspaces);
+        let inner = match &self.inner.way {
+            Way::Unix { path, link } => {
+                // Held, so that two threads do not open the same one.
+                let mut link = lock(link);
+                match self.inner.known(name) {
+                    Some(inner) => inner,
+                    None => {
+                        let mapped = connected(path, &mut link, true, |link| link.open(name))?;
+                        self.inner.remember(name, Source::mapped(mapped))
+                    }
+                }
+            }
+            Way::Tcp { link, budget } => match self.inner.known(name) {
+                Some(inner) => inner,
+                None => {
+                    link.open(name)?;
+                    self.inner.remember(name, Source::Apart(Cache::new(*budget)))
+                }
+            },
+        };
         Ok(Keyspace::new(Arc::clone(&self.inner), inner))
     }
 }
@@ -129,12 +156,12 @@ impl Client {
     }
 }
 
-impl Inner {
-    fn link(&self) -> MutexGuard<'_, Link> {
-        // A panic leaves a connection that is out of step: its next answer has another id.
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(link: &Mutex<Link>) -> MutexGuard<'_, Link> {
+    // A panic leaves a connection that is out of step: its next answer has another id.
+    link.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
+impl Inner {
     fn keyspaces(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Weak<KeyspaceInner>>> {
         // Each change of it is a single step.
         self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,6 +169,26 @@ impl Inner {
 
     fn known(&self, name: &[u8]) -> Option<Arc<KeyspaceInner>> {
         self.keyspaces().get(name).and_then(Weak::upgrade)
+    }
+
+    /// The keyspace of a name, with this source if there is none yet.
+    fn remember(&self, name: &[u8], source: Source) -> Arc<KeyspaceInner> {
+        let mut keyspaces = self.keyspaces();
+        keyspaces.retain(|_, keyspace| keyspace.strong_count() > 0);
+        if let Some(inner) = keyspaces.get(name).and_then(Weak::upgrade) {
+            return inner;
+        }
+        let inner = Arc::new(KeyspaceInner::new(name.to_vec(), source));
+        keyspaces.insert(name.to_vec(), Arc::downgrade(&inner));
+        inner
+    }
+
+    /// The way to a host over TCP.
+    pub(super) fn tcp(&self) -> Option<&tcp::Link> {
+        match &self.way {
+            Way::Unix { .. } => None,
+            Way::Tcp { link, .. } => Some(link),
+        }
     }
 
     /// Makes a call. `request` is given the keyspace's number in the connection that is used, and
@@ -153,14 +200,18 @@ impl Inner {
         request: impl Fn(u32) -> Request<'a>,
         read: impl FnOnce(Reply<'_>) -> Result<T>,
     ) -> Result<T> {
-        keyspace.count_trip();
-        let mut link = self.link();
-        self.connected(&mut link, is_read, |link| {
+        let (path, link) = match &self.way {
+            Way::Unix { path, link } => (path, link),
+            Way::Tcp { link, .. } => {
+                return link.call(keyspace, is_read, |opened| request(opened.number), read);
+            }
+        };
+        keyspace.counters.round_trip();
+        let mut link = lock(link);
+        connected(path, &mut link, is_read, |link| {
             let mapped = link.open(keyspace.name())?;
             let number = mapped.number;
-            if !Arc::ptr_eq(&mapped, &keyspace.mapped()) {
-                keyspace.set_mapped(mapped);
-            }
+            keyspace.set_mapped(mapped);
             link.exchange(&request(number))
         })?;
         match Reply::decode(&Frame::parse(&link.frame)?)? {
@@ -177,15 +228,17 @@ impl Inner {
         ops: impl Fn(&[u32]) -> Vec<Op<'a>>,
         read: impl FnOnce(Reply<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut link = self.link();
-        self.connected(&mut link, false, |link| {
+        let (path, link) = match &self.way {
+            Way::Unix { path, link } => (path, link),
+            Way::Tcp { link, .. } => return link.call_batch(keyspaces, ops, read),
+        };
+        let mut link = lock(link);
+        connected(path, &mut link, false, |link| {
             let mut numbers = Vec::with_capacity(keyspaces.len());
             for keyspace in keyspaces {
                 let mapped = link.open(keyspace.name())?;
                 numbers.push(mapped.number);
-                if !Arc::ptr_eq(&mapped, &keyspace.mapped()) {
-                    keyspace.set_mapped(mapped);
-                }
+                keyspace.set_mapped(mapped);
             }
             link.exchange(&Request::Batch { ops: ops(&numbers) })
         })?;
@@ -194,51 +247,59 @@ impl Inner {
             reply => read(reply),
         }
     }
+}
 
-    /// Uses a connection that is there, and another one if it breaks and `repeats` is true.
-    fn connected<T>(
-        &self,
-        link: &mut Link,
-        repeats: bool,
-        act: impl Fn(&mut Link) -> Result<T>,
-    ) -> Result<T> {
-        if link.process != std::process::id() {
-            // A forked child speaks over a connection of its own.
-            link.lose();
+impl Way {
+    fn unix(path: PathBuf) -> Result<Self> {
+        let mut link = Link::default();
+        connect(&path, &mut link)?;
+        Ok(Self::Unix { path, link: Mutex::new(link) })
+    }
+}
+
+/// Uses a connection that is there, and another one if it breaks and `repeats` is true.
+fn connected<T>(
+    path: &Path,
+    link: &mut Link,
+    repeats: bool,
+    act: impl Fn(&mut Link) -> Result<T>,
+) -> Result<T> {
+    if link.process != std::process::id() {
+        // A forked child speaks over a connection of its own.
+        link.lose();
+    }
+    restore(path, link)?;
+    match act(link) {
+        Err(error) if repeats && is_broken(&error) => {
+            restore(path, link)?;
+            act(link)
         }
-        self.restore(link)?;
-        match act(link) {
-            Err(error) if repeats && is_broken(&error) => {
-                self.restore(link)?;
-                act(link)
-            }
-            result => result,
+        result => result,
+    }
+}
+
+/// Connects again if the connection broke. Keyspaces are opened again when they are used.
+fn restore(path: &Path, link: &mut Link) -> Result<()> {
+    let until = Instant::now() + RETURN_TIMEOUT;
+    while link.stream.is_none() {
+        match connect(path, link) {
+            Ok(()) => {}
+            Err(error) if Instant::now() >= until || !is_gone(&error) => return Err(error),
+            Err(_) => thread::sleep(ATTEMPT_EVERY),
         }
     }
+    Ok(())
+}
 
-    /// Connects again if the connection broke. Keyspaces are opened again when they are used.
-    fn restore(&self, link: &mut Link) -> Result<()> {
-        let until = Instant::now() + RETURN_TIMEOUT;
-        while link.stream.is_none() {
-            match self.connect(link) {
-                Ok(()) => {}
-                Err(error) if Instant::now() >= until || !is_gone(&error) => return Err(error),
-                Err(_) => thread::sleep(ATTEMPT_EVERY),
-            }
-        }
-        Ok(())
+fn connect(path: &Path, link: &mut Link) -> Result<()> {
+    let stream = Stream::connect(path)?;
+    stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
+    *link = Link { stream: Some(stream), process: std::process::id(), ..Link::default() };
+    let result = link.greet();
+    if result.is_err() {
+        link.lose();
     }
-
-    fn connect(&self, link: &mut Link) -> Result<()> {
-        let stream = Stream::connect(&self.path)?;
-        stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
-        *link = Link { stream: Some(stream), process: std::process::id(), ..Link::default() };
-        let result = link.greet();
-        if result.is_err() {
-            link.lose();
-        }
-        result
-    }
+    result
 }
 
 impl Link {
@@ -247,7 +308,7 @@ impl Link {
         let program = Path::new(&program).file_name().and_then(|name| name.to_str());
         // Longer names are refused.
         let program = program.filter(|name| name.len() <= 64).unwrap_or_default();
-        self.exchange(&Request::Hello { program })?;
+        self.exchange(&Request::Hello { program, features: 0, token: None })?;
         match Reply::decode(&Frame::parse(&self.frame)?)? {
             Reply::Hello { .. } => Ok(()),
             other => Err(unexpected(&other)),
@@ -335,12 +396,12 @@ pub(super) fn unexpected(reply: &Reply<'_>) -> Error {
 }
 
 /// Returns true for errors after which a connection cannot be used.
-fn is_broken(error: &Error) -> bool {
+pub(super) fn is_broken(error: &Error) -> bool {
     matches!(error, Error::Closed | Error::TimedOut | Error::Io { .. } | Error::Invalid(_))
 }
 
 /// Returns true for errors that pass when a host comes back.
-fn is_gone(error: &Error) -> bool {
+pub(super) fn is_gone(error: &Error) -> bool {
     match error {
         Error::Closed | Error::Io { .. } => true,
         Error::Refused { code, .. } => *code == failure::CLOSING,

@@ -102,9 +102,11 @@ impl Keyspace {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a region without a directory.
+    /// [`Error::Invalid`] for a region without a directory; [`Error::Unsupported`] over TCP, where
+    /// no region is mapped.
     pub fn inspect(&self, walk: bool) -> Result<Inspection> {
-        let mapped = self.mapped();
+        let apart = || Error::Unsupported("a region is inspected on its own machine".into());
+        let mapped = self.mapped().ok_or_else(apart)?;
         let (control, leaves) = mapped.words();
         let region = Region { control, leaves, geometry: mapped.geometry() };
         region.inspect(mapped.lease_ms(), clock::now_ms(), walk)

@@ -15,7 +15,9 @@ use arc_swap::ArcSwap;
 use super::{
     Outcome, Page, Reader,
     connection::{Inner as Client, unexpected},
+    counts::{Counters, Counts},
     range::{Pair, Range},
+    tcp::{Cache, Reads as TcpReads},
 };
 use crate::{
     bounds::prefix_bounds,
@@ -29,12 +31,22 @@ use crate::{
 /// Keys of a call for several values: as many as keep a message small.
 const CALL_KEYS: usize = 1_024;
 
+/// Pairs that a call asks for where the region cannot be read: some leaves of them.
+const CALL_PAIRS: u32 = 256;
+
+/// Pairs that the first call of a range asks for over TCP, and the most that any does: a leaf of
+/// them, and what the host sends at once of pairs of 64 bytes.
+const TCP_CALL_PAIRS: (u32, u32) = (32, 4_096);
+
 /// A keyspace that a host shares. Cloning gives another handle of the same one.
 ///
 /// Reads look into the host's memory and make no call, unless a leaf changes all the while, a value
 /// is too large for a leaf, or the host has not been heard of for the length of its lease. They see
 /// every write that was acknowledged before they began. A call waits for a host that has gone for
 /// ten seconds, and goes on with the one that takes its place.
+///
+/// Over TCP each read is one message to the host, which looks into the leaf that the client
+/// predicts by its copy of the directory. [`Keyspace::counts`] says how well that goes.
 ///
 /// A write that returns [`Error::Closed`] or [`Error::TimedOut`] may have happened.
 #[derive(Clone, Debug)]
@@ -47,9 +59,23 @@ pub struct Keyspace {
 #[derive(Debug)]
 pub(super) struct Inner {
     name: Vec<u8>,
-    mapped: ArcSwap<Mapped>,
-    calls: AtomicU64,
-    trips: AtomicU64,
+    source: Source,
+    pub(super) counters: Counters,
+}
+
+/// Where reads find what they need.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// In a region that is mapped.
+    Mapped(ArcSwap<Mapped>),
+    /// With a host that is asked to look into leaves.
+    Apart(Cache),
+}
+
+impl Source {
+    pub(super) fn mapped(mapped: Arc<Mapped>) -> Self {
+        Self::Mapped(ArcSwap::new(mapped))
+    }
 }
 
 /// How a handle reads.
@@ -158,31 +184,29 @@ fn attach(region: &ReaderRegion, sizes: &[u64], fds: &mut VecDeque<OwnedFd>) -> 
 }
 
 impl Inner {
-    pub(super) fn new(name: Vec<u8>, mapped: Arc<Mapped>) -> Self {
-        Self {
-            name,
-            mapped: ArcSwap::new(mapped),
-            calls: AtomicU64::new(0),
-            trips: AtomicU64::new(0),
-        }
-    }
-
-    /// Takes note of a message and its answer.
-    pub(super) fn count_trip(&self) {
-        self.trips.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn new(name: Vec<u8>, source: Source) -> Self {
+        Self { name, source, counters: Counters::default() }
     }
 
     pub(super) fn name(&self) -> &[u8] {
         &self.name
     }
 
-    pub(super) fn mapped(&self) -> arc_swap::Guard<Arc<Mapped>> {
-        self.mapped.load()
+    #[inline]
+    fn mapped(&self) -> Option<arc_swap::Guard<Arc<Mapped>>> {
+        match &self.source {
+            Source::Mapped(mapped) => Some(mapped.load()),
+            Source::Apart(_) => None,
+        }
     }
 
-    /// Reads the region of another connection from here on.
+    /// Reads the region of a connection from here on, which may be another one than before.
     pub(super) fn set_mapped(&self, mapped: Arc<Mapped>) {
-        self.mapped.store(mapped);
+        if let Source::Mapped(now) = &self.source
+            && !Arc::ptr_eq(&mapped, &now.load())
+        {
+            now.store(mapped);
+        }
     }
 }
 
@@ -196,19 +220,30 @@ impl Keyspace {
         (&self.client, &self.inner)
     }
 
-    /// What is mapped now.
+    /// What is mapped now; `None` if the host cannot share memory.
     #[inline]
-    pub(super) fn mapped(&self) -> arc_swap::Guard<Arc<Mapped>> {
+    pub(super) fn mapped(&self) -> Option<arc_swap::Guard<Arc<Mapped>>> {
         self.inner.mapped()
+    }
+
+    /// The way to read by guesses; `None` where the region is mapped, or every read is a call.
+    #[inline]
+    fn apart(&self) -> Option<TcpReads<'_>> {
+        match (&self.inner.source, self.client.tcp()) {
+            (Source::Apart(cache), Some(link)) if !self.reads.by_calls => {
+                Some(TcpReads::new(link, &self.inner, cache))
+            }
+            _ => None,
+        }
     }
 
     /// A reader of what is mapped; `None` if the host must be asked.
     #[inline]
-    pub(super) fn reader<'m>(&'m self, mapped: &'m Mapped) -> Option<Reader<'m>> {
+    pub(super) fn reader<'m>(&'m self, mapped: Option<&'m Arc<Mapped>>) -> Option<Reader<'m>> {
         if self.reads.by_calls {
             return None;
         }
-        mapped.reader().map(|reader| reader.counted_by(self.reads.looks.as_deref()))
+        mapped?.reader().map(|reader| reader.counted_by(self.reads.looks.as_deref()))
     }
 
     /// The value of `key`.
@@ -231,19 +266,26 @@ impl Keyspace {
     #[inline]
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
         let key = key.as_ref();
-        if let Some(reader) = self.reader(&self.mapped()) {
+        if let Some(reader) = self.reader(self.mapped().as_deref()) {
             match reader.get(key, value) {
                 Outcome::Found => return Ok(true),
                 Outcome::Absent => return Ok(false),
                 Outcome::Ask(_) | Outcome::Busy => {}
             }
         }
-        self.call_get(key, value)
+        self.ask_get(key, value)
     }
 
     #[cold]
+    fn ask_get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        match self.apart() {
+            Some(apart) => apart.get_into(key, value),
+            None => self.call_get(key, value),
+        }
+    }
+
     fn call_get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        self.inner.calls.fetch_add(1, Ordering::Relaxed);
+        self.inner.counters.call(1);
         let found = self.client.call(
             &self.inner,
             true,
@@ -266,9 +308,13 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        if let Some(apart) = self.apart() {
+            let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+            return apart.multi_get(&keys);
+        }
         let mut values = vec![None; keys.len()];
         let mut missed: Vec<usize> = Vec::new();
-        match self.reader(&self.mapped()) {
+        match self.reader(self.mapped().as_deref()) {
             None => missed.extend(0..keys.len()),
             Some(reader) => {
                 reader.multi_get(keys, |index, outcome, value| match outcome {
@@ -302,7 +348,7 @@ impl Keyspace {
 
     /// The values of several keys at one moment, by one call.
     pub(super) fn call_multi_get_once(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.inner.calls.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        self.inner.counters.call(keys.len() as u64);
         self.client.call(
             &self.inner,
             true,
@@ -340,7 +386,7 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.iter().next().transpose()
+        self.iter().short().next().transpose()
     }
 
     /// The largest key with its value.
@@ -349,7 +395,7 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.iter().next_back().transpose()
+        self.iter().short().next_back().transpose()
     }
 
     /// Sets the value of `key`. When it returns, every read sees the write, by whatever client.
@@ -401,18 +447,35 @@ impl Keyspace {
         })
     }
 
-    /// Number of reads so far, of this handle and its clones, that had to ask the host. Reads
+    /// Number of reads so far, of this handle and its clones, that had to ask the host; over TCP,
+    /// that the host had to do more for than look into the leaf which the client predicted. Reads
     /// without a call are not counted: a counter that threads share would cost as much as the read.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.inner.calls.load(Ordering::Relaxed)
+        self.inner.counters.counts().calls
     }
 
     /// Number of messages so far, of this handle and its clones, that the host was sent and has
     /// answered or not: writes, and reads that had to ask. Several keys share one.
     #[must_use]
     pub fn round_trips(&self) -> u64 {
-        self.inner.trips.load(Ordering::Relaxed)
+        self.inner.counters.counts().round_trips
+    }
+
+    /// What reads and writes have cost so far, of this handle and its clones.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let cache_bytes = match &self.inner.source {
+            Source::Mapped(_) => 0,
+            Source::Apart(cache) => cache.bytes() as u64,
+        };
+        Counts { cache_bytes, ..self.inner.counters.counts() }
+    }
+
+    /// The most pairs that the first call of a scan asks for, and that any does. Over TCP, where
+    /// every part of a range is a call, short ranges are read by a small one and long ones by few.
+    pub(super) fn call_pairs(&self) -> (u32, u32) {
+        if self.client.tcp().is_some() { TCP_CALL_PAIRS } else { (CALL_PAIRS, CALL_PAIRS) }
     }
 
     /// A part of the range, by looking into the region; `None` if the host must be asked.
@@ -423,7 +486,7 @@ impl Keyspace {
         last: Option<&Page>,
     ) -> Option<Page> {
         let mapped = self.mapped();
-        let reader = self.reader(&mapped)?;
+        let reader = self.reader(mapped.as_deref())?;
         let page =
             if reverse { reader.page_down(bound, last) } else { reader.page_up(bound, last) };
         page.filter(|page| !page.has_long_keys)
@@ -437,7 +500,7 @@ impl Keyspace {
         reverse: bool,
         limit: u32,
     ) -> Result<(VecDeque<Pair>, bool)> {
-        self.inner.calls.fetch_add(1, Ordering::Relaxed);
+        self.inner.counters.call(1);
         self.client.call(
             &self.inner,
             true,

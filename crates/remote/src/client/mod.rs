@@ -1,4 +1,4 @@
-//! The side that reads: a region that is mapped, and nothing else.
+//! The side that reads: a region that is mapped and nothing else, or messages over TCP.
 //!
 //! Every loop has a bound. A reader that meets it says [`Outcome::Busy`], and its caller asks the
 //! host.
@@ -10,7 +10,11 @@ mod atomic;
 #[cfg(not(any(loom, shuttle)))]
 mod batch;
 #[cfg(not(any(loom, shuttle)))]
+mod builder;
+#[cfg(not(any(loom, shuttle)))]
 mod connection;
+#[cfg(not(any(loom, shuttle)))]
+mod counts;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle))))]
 mod hostile;
 #[cfg(not(any(loom, shuttle)))]
@@ -24,6 +28,8 @@ mod range;
 mod reader;
 #[cfg(not(any(loom, shuttle)))]
 mod strings;
+#[cfg(not(any(loom, shuttle)))]
+mod tcp;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
@@ -32,7 +38,11 @@ pub use address::Address;
 #[cfg(not(any(loom, shuttle)))]
 pub use batch::Batch;
 #[cfg(not(any(loom, shuttle)))]
+pub use builder::ClientBuilder;
+#[cfg(not(any(loom, shuttle)))]
 pub use connection::Client;
+#[cfg(not(any(loom, shuttle)))]
+pub use counts::Counts;
 #[cfg(not(any(loom, shuttle)))]
 pub use inspect::{Inspection, Walk};
 #[cfg(not(any(loom, shuttle)))]
@@ -42,3 +52,5 @@ pub use range::Range;
 pub(crate) use reader::{Outcome, Page, Reader, States};
 #[cfg(not(any(loom, shuttle)))]
 pub use strings::{StringRange, Strings};
+#[cfg(not(any(loom, shuttle)))]
+pub use tcp::CacheBudget;

@@ -37,11 +37,11 @@ impl Keyspace {
 
     /// Reads `steps` words of random cache lines among the mapped leaves. Which line is next
     /// depends on the word before, so that no two reads overlap: no read of a key that is not in
-    /// the processor's cache can be faster. Returns what `seed` has become.
+    /// the processor's cache can be faster. Returns what `seed` has become, which is `seed` itself over TCP.
     #[doc(hidden)]
     #[must_use]
     pub fn probe(&self, seed: u64, steps: u64) -> u64 {
-        let mapped = self.mapped();
+        let Some(mapped) = self.mapped() else { return seed };
         let (_, leaves) = mapped.words();
         let lines = (leaves.len() / HEAD_WORDS) as u64;
         let mut state = seed;

@@ -8,8 +8,8 @@ use std::{
 use super::{Page, keyspace::Keyspace};
 use crate::error::{Error, Result};
 
-/// Pairs that a call asks for where the region cannot be read: some leaves of them.
-const CALL_PAIRS: u32 = 256;
+/// By how much the calls of a range grow: a long one takes few of them.
+const CALL_GROWTH: u32 = 4;
 
 /// A key and its value.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
@@ -24,6 +24,8 @@ pub struct Range {
     to: Bound<Vec<u8>>,
     front: End,
     back: End,
+    /// Pairs that the next call asks for, and the most that one does.
+    call_pairs: (u32, u32),
     ended: bool,
 }
 
@@ -41,7 +43,14 @@ struct End {
 impl Range {
     pub(super) fn new(keyspace: Keyspace, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
         let (front, back) = (End::default(), End::default());
-        Self { keyspace, from, to, front, back, ended: false }
+        let call_pairs = keyspace.call_pairs();
+        Self { keyspace, from, to, front, back, call_pairs, ended: false }
+    }
+
+    /// The same of which one pair is wanted.
+    pub(super) fn short(mut self) -> Self {
+        self.call_pairs.0 = 1;
+        self
     }
 
     fn step(&mut self, reverse: bool) -> Result<Option<Pair>> {
@@ -93,8 +102,10 @@ impl Range {
             return Ok(());
         }
         let (from, to) = if reverse { (&self.from, at) } else { (at, &self.to) };
+        let (limit, most) = self.call_pairs;
         let (pairs, more) =
-            self.keyspace.call_scan(as_slice(from), as_slice(to), reverse, CALL_PAIRS)?;
+            self.keyspace.call_scan(as_slice(from), as_slice(to), reverse, limit)?;
+        self.call_pairs.0 = limit.saturating_mul(CALL_GROWTH).min(most);
         if !is_answer(&pairs, more, (from, to), reverse) {
             return Err(Error::invalid("an answer to another scan"));
         }

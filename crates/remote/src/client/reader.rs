@@ -208,27 +208,73 @@ impl<'r> Reader<'r> {
         let begin = out.len();
         let mut predicted = Some(slot);
         for _ in 0..ROUTES_MAX {
-            let Some(mut slot) = predicted.take().or_else(|| self.route(needle.key)) else {
-                return Outcome::Busy;
-            };
-            for _ in 0..=HOPS_MAX {
-                let answer = self.look(slot, |leaf| {
-                    out.truncate(begin);
-                    answer(leaf, needle, out)
-                });
-                match answer {
-                    Some(Answer::Is(outcome)) => return outcome,
-                    Some(Answer::Go(to)) => slot = to,
-                    Some(Answer::Lost) => break,
-                    None => {
-                        out.truncate(begin);
-                        return Outcome::Busy;
-                    }
-                }
+            let Some(slot) = predicted.take().or_else(|| self.route(needle.key)) else { break };
+            if let Some(outcome) = self.follow(slot, needle, out) {
+                return outcome;
             }
         }
         out.truncate(begin);
         Outcome::Busy
+    }
+
+    /// What a leaf says of a key, or one that it leads to by a few links; `None` if none of these
+    /// answers for the key.
+    #[inline]
+    fn follow(&self, slot: u32, needle: &Needle<'_>, out: &mut Vec<u8>) -> Option<Outcome> {
+        let (begin, mut slot) = (out.len(), slot);
+        for _ in 0..=HOPS_MAX {
+            let answer = self.look(slot, |leaf| {
+                out.truncate(begin);
+                answer(leaf, needle, out)
+            });
+            match answer {
+                Some(Answer::Is(outcome)) => return Some(outcome),
+                Some(Answer::Go(to)) => slot = to,
+                Some(Answer::Lost) => return None,
+                None => {
+                    out.truncate(begin);
+                    return Some(Outcome::Busy);
+                }
+            }
+        }
+        None
+    }
+
+    /// [`Reader::get`] from a slot that somebody else names, without a look at the directory;
+    /// `None` if neither that leaf nor one that it leads to answers for the key.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn get_at(&self, slot: u32, key: &[u8], out: &mut Vec<u8>) -> Option<Outcome> {
+        self.words(slot)?;
+        self.follow(slot, &Needle::new(self.geometry.short(key)), out)
+    }
+
+    /// Asks for what [`Reader::get_at`] reads of a leaf first.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn prefetch_leaf(&self, slot: u32) {
+        self.prefetch_head(slot);
+    }
+
+    /// The slot that should hold a key, as the block in a unit says; `None` if there is no such
+    /// unit.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn slot_in_block(&self, unit: u32, key: &[u8]) -> Option<u32> {
+        Some(find_slot(self.block(unit)?, self.geometry.short(key)).slot)
+    }
+
+    /// Entries of the directory's top, from that of the block on which has `key`.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn top_from(
+        &self,
+        key: &[u8],
+    ) -> Option<impl Iterator<Item = (Vec<u8>, u32)> + use<'r>> {
+        let top = control::top(self.control)?.of(self.control)?;
+        Some(crate::route::directory::top_from(top, self.geometry.short(key)))
+    }
+
+    /// A copy of the block in a unit.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn copy_block(&self, unit: u32) -> Option<Vec<u64>> {
+        self.block(unit).map(crate::route::directory::copy_block)
     }
 
     /// The entries at and after `from`, in ascending order, of the leaf that it is in; `None` if

@@ -182,6 +182,7 @@ impl<S: Space> Directory<S> {
             new.for_each(|block| self.units.give(block.unit, 1));
             return Err(error);
         }
+        control::raise_epoch(self.space.words());
         old_units(&old).for_each(|units| self.retire(units));
         Ok(())
     }
@@ -193,6 +194,7 @@ impl<S: Space> Directory<S> {
         let units = self.take((image.len() * 8).div_ceil(UNIT_BYTES) as u32)?;
         self.store(units, &image);
         control::set_top(self.space.words(), units);
+        control::raise_epoch(self.space.words());
         let old = std::mem::replace(&mut self.top, units);
         self.retire(old);
         Ok(())

@@ -4,6 +4,8 @@
 //! seen here.
 
 #[cfg(not(any(loom, shuttle)))]
+mod access;
+#[cfg(not(any(loom, shuttle)))]
 mod authority;
 #[cfg(not(any(loom, shuttle)))]
 mod care;
@@ -12,6 +14,8 @@ mod directory;
 mod extents;
 #[cfg(test)]
 pub(crate) mod heap;
+#[cfg(not(any(loom, shuttle)))]
+mod look;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle, miri))))]
 mod published;
 #[cfg(not(any(loom, shuttle)))]

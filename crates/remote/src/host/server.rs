@@ -1,7 +1,8 @@
-//! A host: keyspaces that are shared, and the socket at which clients ask for them.
+//! A host: keyspaces that are shared, and the sockets at which clients ask for them.
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
@@ -10,6 +11,7 @@ use std::{
 
 use super::{
     Authority, Publisher,
+    access::Access,
     care::Bell,
     session::Session,
     share::{Share, ShareOptions, ShareStats},
@@ -17,7 +19,7 @@ use super::{
 use crate::{
     clock,
     error::{Error, Result},
-    socket::{Listener, Stream},
+    socket::{Door, Listener, Stream, TcpPort},
 };
 
 /// How long clients trust a region without a sign of its host. A host that dies is noticed after
@@ -36,23 +38,67 @@ const SESSIONS_MAX: usize = 4_096;
 /// How long a client may leave an answer unread before its connection ends.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a client on another machine may take for its first message, and for each part of one
+/// that has begun.
+const RECEIVE_TIMEOUT: Duration =
+    if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(10) };
+
 /// The stack of a connection's thread, in bytes: requests recurse nowhere.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Settings of a [`Host`].
 pub struct HostBuilder {
-    path: PathBuf,
+    path: Option<PathBuf>,
+    ports: Vec<SocketAddr>,
+    access: Access,
     shares: BTreeMap<String, (ShareOptions, Option<Arc<dyn Authority>>)>,
 }
 
 impl std::fmt::Debug for HostBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&String> = self.shares.keys().collect();
-        f.debug_struct("HostBuilder").field("path", &self.path).field("shares", &names).finish()
+        let mut debug = f.debug_struct("HostBuilder");
+        debug.field("path", &self.path).field("ports", &self.ports).field("shares", &names);
+        debug.finish_non_exhaustive()
     }
 }
 
 impl HostBuilder {
+    /// Listens on a Unix socket at `path`: [`Host::listen`] for a builder that has none.
+    #[must_use]
+    pub fn listen(mut self, path: impl AsRef<Path>) -> Self {
+        self.path = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Listens for clients on other machines, or on this one, at an address and a port; the port 0
+    /// stands for any that is free, and [`Host::tcp_addresses`] says which. There may be several
+    /// addresses.
+    ///
+    /// What goes over the network is not encrypted: a token can be read on the way, and so can
+    /// values. Between machines that others can listen to, have a tunnel carry it (WireGuard, SSH);
+    /// TLS comes with a later version.
+    #[must_use]
+    pub fn listen_tcp(mut self, address: SocketAddr) -> Self {
+        self.ports.push(address);
+        self
+    }
+
+    /// What clients over TCP must present: 1 to 256 bytes. Those of the Unix socket need none.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
+        self.access.token = Some(token.into());
+        self
+    }
+
+    /// Lets everybody in who reaches an address of [`HostBuilder::listen_tcp`], though it is not
+    /// one of this machine alone and no token is set.
+    #[must_use]
+    pub fn allow_open(mut self, allows: bool) -> Self {
+        self.access.is_open = allows;
+        self
+    }
+
     /// Shares an empty keyspace under a name, which lives as long as the host.
     #[must_use]
     pub fn share(mut self, name: impl Into<String>, options: ShareOptions) -> Self {
@@ -80,14 +126,29 @@ impl HostBuilder {
     /// # Errors
     ///
     /// [`Error::Io`] if another host listens there, or the system refuses the socket or the memory;
-    /// [`Error::Unsupported`] where there is no memory that can be sealed (other systems than
-    /// Linux).
+    /// [`Error::InvalidArgument`] if it would listen nowhere, or if other machines would reach it
+    /// without a token, which [`HostBuilder::allow_open`] allows; [`Error::Unsupported`] where there
+    /// is no memory that can be sealed (other systems than Linux).
     pub fn start(self) -> Result<Host> {
-        let listener = Listener::bind(&self.path)?;
-        if listener.has_replaced() {
-            // Clients of the host that died read its region until its lease is over. They would
-            // miss what is written before that.
-            thread::sleep(LEASE + CLOCK_STEP);
+        self.access.check(&self.ports)?;
+        if self.path.is_none() && self.ports.is_empty() {
+            return Err(Error::InvalidArgument("a host that listens nowhere".into()));
+        }
+        let mut doors: Vec<Door> = Vec::new();
+        if let Some(path) = &self.path {
+            let listener = Listener::bind(path)?;
+            if listener.has_replaced() {
+                // Clients of the host that died read its region until its lease is over. They
+                // would miss what is written before that.
+                thread::sleep(LEASE + CLOCK_STEP);
+            }
+            doors.push(Door::Unix(listener));
+        }
+        let mut addresses = Vec::with_capacity(self.ports.len());
+        for address in self.ports {
+            let port = TcpPort::bind(address)?;
+            addresses.push(port.address());
+            doors.push(Door::Tcp(port));
         }
         let (mut shares, bell) = (BTreeMap::new(), Arc::new(Bell::default()));
         for (name, (options, authority)) in self.shares {
@@ -97,18 +158,21 @@ impl HostBuilder {
             };
             shares.insert(name, Arc::new(share));
         }
-        let inner = Arc::new(Inner { shares, bell, registry: Arc::default() });
+        let access = self.access;
+        let inner = Arc::new(Inner { shares, access, bell, registry: Arc::default() });
         inner.beat(clock::now_ms());
-        let listener = Arc::new(listener);
-        let (host, socket) = (Arc::clone(&inner), Arc::clone(&listener));
-        let accepts = spawn("rhumb-accept", move || host.accept(&socket))?;
-        let process = std::process::id();
-        let mut host = Host { inner, listener, threads: vec![accepts], path: self.path, process };
+        let (path, process) = (self.path.unwrap_or_default(), std::process::id());
+        let doors = doors.into_iter().map(|door| (Arc::new(door), None)).collect();
+        let mut host = Host { inner, doors, helpers: Vec::new(), path, addresses, process };
+        // If there is no such thread, dropping `host` ends the others.
+        for (door, thread) in &mut host.doors {
+            let (inner, door) = (Arc::clone(&host.inner), Arc::clone(door));
+            *thread = Some(spawn("rhumb-accept", move || inner.accept(&door))?);
+        }
         let inner = Arc::clone(&host.inner);
-        // If there is no such thread, dropping `host` ends the other.
-        host.threads.push(spawn("rhumb-lease", move || inner.keep_lease())?);
+        host.helpers.push(spawn("rhumb-lease", move || inner.keep_lease())?);
         let inner = Arc::clone(&host.inner);
-        host.threads.push(spawn("rhumb-care", move || inner.care())?);
+        host.helpers.push(spawn("rhumb-care", move || inner.care())?);
         Ok(host)
     }
 }
@@ -118,10 +182,11 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     thread.spawn(run).map_err(|error| Error::io("start a thread", error))
 }
 
-/// Shares keyspaces with other processes of the machine.
+/// Shares keyspaces with other processes, of the machine and of others.
 ///
-/// Clients map the memory of a keyspace and read it themselves; they ask the host for writes, and
-/// for what they cannot read. Dropping a host ends all connections. In a child that is forked from
+/// Clients of the machine map the memory of a keyspace and read it themselves; they ask the host
+/// for writes, and for what they cannot read. Clients over TCP tell the host in which leaf they
+/// expect a key, and the host looks there. Dropping a host ends all connections. In a child that is forked from
 /// its process, dropping it does nothing; the process goes on to be the host.
 ///
 /// ```no_run
@@ -135,12 +200,31 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 /// # Ok(())
 /// # }
 /// ```
+///
+/// For clients on other machines:
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use rhumb_remote::{Host, ShareOptions};
+///
+/// let host = Host::builder()
+///     .listen_tcp("0.0.0.0:7000".parse()?)
+///     .token(std::fs::read("/etc/rhumb/token")?)
+///     .share("users", ShareOptions::default())
+///     .start()?;
+/// # drop(host);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Host {
     inner: Arc<Inner>,
-    listener: Arc<Listener>,
-    threads: Vec<JoinHandle<()>>,
+    /// Where it listens, each with the thread that accepts connections there.
+    doors: Vec<(Arc<Door>, Option<JoinHandle<()>>)>,
+    /// Those that keep the lease, and stand by for the tables.
+    helpers: Vec<JoinHandle<()>>,
     path: PathBuf,
+    addresses: Vec<SocketAddr>,
     /// The process that started it.
     process: u32,
 }
@@ -149,6 +233,7 @@ pub struct Host {
 #[derive(Debug)]
 pub(super) struct Inner {
     shares: BTreeMap<String, Arc<Share>>,
+    access: Access,
     /// Wakes the thread that stands by for the tables.
     bell: Arc<Bell>,
     registry: Arc<Registry>,
@@ -180,13 +265,26 @@ impl Host {
     /// Settings of a host whose socket is at `path`. A socket that a dead host has left there is
     /// replaced.
     pub fn listen(path: impl AsRef<Path>) -> HostBuilder {
-        HostBuilder { path: path.as_ref().to_owned(), shares: BTreeMap::new() }
+        Self::builder().listen(path)
     }
 
-    /// Where it listens.
+    /// Settings of a host that listens nowhere yet.
+    #[must_use]
+    pub fn builder() -> HostBuilder {
+        let (ports, access, shares) = (Vec::new(), Access::default(), BTreeMap::new());
+        HostBuilder { path: None, ports, access, shares }
+    }
+
+    /// Where its Unix socket is; empty if it has none.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where it listens for clients over TCP.
+    #[must_use]
+    pub fn tcp_addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// What a shared keyspace holds; `None` if there is none of that name. Waits for a write that
@@ -216,8 +314,8 @@ impl Drop for Host {
             // In a forked child nothing of it may be ended: its threads are not here, and its
             // socket and its connections are the parent's.
             std::mem::forget(Arc::clone(&self.inner));
-            std::mem::forget(Arc::clone(&self.listener));
-            std::mem::forget(std::mem::take(&mut self.threads));
+            std::mem::forget(std::mem::take(&mut self.doors));
+            std::mem::forget(std::mem::take(&mut self.helpers));
             return;
         }
         // Clients stop reading before the writes that others may then make elsewhere.
@@ -229,13 +327,18 @@ impl Drop for Host {
         };
         self.inner.registry.ended.notify_all();
         self.inner.bell.end();
-        // Where a listener cannot be woken, its thread ends at the next connection.
-        let is_woken = self.listener.shutdown().is_ok();
+        let mut threads: Vec<JoinHandle<()>> = std::mem::take(&mut self.helpers);
+        for (door, thread) in &mut self.doors {
+            // Where a listener cannot be woken, its thread ends at the next connection.
+            if door.shutdown().is_ok() {
+                threads.extend(thread.take());
+            }
+        }
         for stream in streams {
             // What it was doing ends with it.
             let _ = stream.shutdown();
         }
-        for thread in self.threads.drain(..).skip(usize::from(!is_woken)) {
+        for thread in threads {
             // A panic of it was reported when it happened.
             let _ = thread.join();
         }
@@ -254,6 +357,11 @@ impl Inner {
     /// The keyspace of a name.
     pub(super) fn share(&self, name: &str) -> Option<Arc<Share>> {
         self.shares.get(name).cloned()
+    }
+
+    /// Returns true if a client over TCP that presents this may use the host.
+    pub(super) fn admits(&self, token: Option<&[u8]>) -> bool {
+        self.access.admits(token)
     }
 
     /// How long clients may read without a sign of the host, in milliseconds.
@@ -287,10 +395,10 @@ impl Inner {
         }
     }
 
-    fn accept(self: &Arc<Self>, listener: &Listener) {
+    fn accept(self: &Arc<Self>, door: &Door) {
         loop {
-            match listener.accept() {
-                Ok((stream, _peer)) => self.begin(Arc::new(stream)),
+            match door.accept() {
+                Ok(stream) => self.begin(Arc::new(stream)),
                 Err(Error::Closed) => return,
                 // The process may open no more descriptors for now.
                 Err(_) => thread::sleep(LEASE / BEATS),
@@ -318,7 +426,8 @@ impl Inner {
             let _end = End { registry, id };
             // Dropped before that: once the last session has ended, nothing holds an authority.
             let host = host;
-            if stream.set_timeouts(None, Some(SEND_TIMEOUT)).is_err() {
+            let receive = stream.is_tcp().then_some(RECEIVE_TIMEOUT);
+            if stream.set_timeouts(receive, Some(SEND_TIMEOUT)).is_err() {
                 return;
             }
             // The client was told what it did wrong, or has gone.

@@ -2,13 +2,13 @@
 
 use std::{os::fd::BorrowedFd, sync::Arc};
 
-use super::{Change, Scan, server::Inner, share::Share};
+use super::{Change, Scan, look::Looker, server::Inner, share::Share};
 use crate::{
     clock,
     error::{Error, Result},
     message::{
-        Frame, Op, Part, PartInfo, Reply, Request,
-        format::{ITEMS_MAX, SEGMENTS_MAX, failure},
+        Answer, Frame, Guess, Op, Part, PartInfo, Reply, Request,
+        format::{GREETING_BYTES_MAX, ITEMS_MAX, SEGMENTS_MAX, failure, feature},
     },
     region::{HostRegion, Segment},
     socket::Stream,
@@ -17,6 +17,10 @@ use crate::{
 /// Bytes of pairs after which a part of a scan is sent: what a connection holds at most, and enough
 /// that the round trip does not matter.
 const SCAN_BYTES: usize = 256 << 10;
+
+/// Bytes of answers that are kept back while further requests are at hand: a call of the system for
+/// each 64 KiB does not matter.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// Said of an answer that a client must ask for in parts.
 const TOO_LARGE: &str = "the answer does not fit a message";
@@ -31,25 +35,51 @@ struct Opened {
     leaves: usize,
 }
 
+impl Opened {
+    fn looker(&self) -> Looker<'_> {
+        Looker::new(&self.share, &self.name)
+    }
+}
+
 /// A connection.
 pub(super) struct Session<'h> {
     host: &'h Inner,
     stream: &'h Stream,
     opened: Vec<Opened>,
+    /// True for a client that no descriptors reach.
+    is_apart: bool,
+    /// Answers that were not sent yet.
     out: Vec<u8>,
+    /// Values of the answer that is being made.
+    values: Vec<u8>,
 }
 
 impl<'h> Session<'h> {
     pub(super) fn new(host: &'h Inner, stream: &'h Stream) -> Self {
-        Self { host, stream, opened: Vec::new(), out: Vec::new() }
+        let (opened, out, values) = (Vec::new(), Vec::new(), Vec::new());
+        Self { host, stream, opened, is_apart: false, out, values }
     }
 
     /// Answers requests until the client goes or breaks the rules.
     pub(super) fn run(&mut self) -> Result<()> {
+        let served = self.serve();
+        // Answers that were kept back for one that did not follow.
+        self.flush(&[])?;
+        served
+    }
+
+    fn serve(&mut self) -> Result<()> {
         let (mut frame, mut is_greeted) = (Vec::new(), false);
         loop {
-            // Descriptors that come unasked are closed here.
-            drop(self.stream.receive(&mut frame)?);
+            let is_known = is_greeted || !self.stream.is_tcp();
+            let len_max = if is_known { usize::MAX } else { GREETING_BYTES_MAX };
+            match self.stream.receive_up_to(len_max, &mut frame) {
+                // Descriptors that come unasked are closed here.
+                Ok(received) => drop(received),
+                // A client may be silent between two requests.
+                Err(Error::TimedOut) if is_greeted && frame.is_empty() => continue,
+                Err(error) => return Err(error),
+            }
             let parsed = Frame::parse(&frame)?;
             let request = match Request::decode(&parsed) {
                 Ok(request) => request,
@@ -60,7 +90,10 @@ impl<'h> Session<'h> {
             };
             match (&request, is_greeted) {
                 (Request::Goodbye, _) => return Ok(()),
-                (Request::Hello { .. }, false) => is_greeted = true,
+                (Request::Hello { features, token, .. }, false) => {
+                    self.admit(parsed.id, *features, *token)?;
+                    is_greeted = true;
+                }
                 (Request::Hello { .. }, true) | (_, false) => {
                     self.fail(parsed.id, failure::BAD_REQUEST, "a greeting is the first request")?;
                     return Err(Error::invalid("a request out of order"));
@@ -73,6 +106,25 @@ impl<'h> Session<'h> {
                 Err(Refusal::End(error)) => return Err(error),
             }
         }
+    }
+
+    /// Refuses a client that may not use this host, and ends its connection.
+    fn admit(&mut self, id: u32, features: u64, token: Option<&[u8]>) -> Result<()> {
+        self.is_apart = features & feature::NO_DESCRIPTORS != 0;
+        if !self.stream.is_tcp() {
+            return Ok(());
+        }
+        if !self.is_apart {
+            let text = "no descriptors go over TCP";
+            self.fail(id, failure::BAD_REQUEST, text)?;
+            return Err(Error::invalid(text));
+        }
+        if !self.host.admits(token) {
+            let text = "this host asks for a token, and this is not it";
+            self.fail(id, failure::REFUSED, text)?;
+            return Err(Error::invalid(text));
+        }
+        Ok(())
     }
 
     fn answer(&mut self, id: u32, request: Request<'_>) -> Result<(), Refusal> {
@@ -94,7 +146,11 @@ impl<'h> Session<'h> {
                 let limit = (limit as usize).min(ITEMS_MAX);
                 let opened = self.opened(keyspace)?;
                 let scan = Scan { from, to, reverse, limit, bytes_max: SCAN_BYTES };
-                let (pairs, more) = opened.share.authority().scan(&opened.name, &scan)?;
+                let (pairs, more) = if self.is_apart {
+                    opened.looker().scan(&scan)?
+                } else {
+                    opened.share.authority().scan(&opened.name, &scan)?
+                };
                 let pairs = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
                 self.reply(id, &Reply::Pairs { pairs, more })?;
             }
@@ -111,10 +167,72 @@ impl<'h> Session<'h> {
             }
             Request::Batch { ops } => self.batch(id, &ops)?,
             Request::Renew { .. } => {
-                self.reply(id, &Reply::Renewed { epoch: 0, seq: 0 })?;
+                // Changes whenever one of them does.
+                let epochs = self.opened.iter().map(|opened| opened.share.epoch());
+                let epoch = epochs.fold(0, u64::wrapping_add);
+                let seq = self.opened.iter().map(|opened| opened.share.applied()).max();
+                self.reply(id, &Reply::Renewed { epoch, seq: seq.unwrap_or(0) })?;
             }
             Request::Goodbye => {}
+            Request::Read { keyspace, guess, key } => self.read(id, keyspace, guess, key)?,
+            Request::ReadMany { keyspace, wanted } => self.read_many(id, keyspace, &wanted)?,
+            Request::Top { keyspace, from, limit } => {
+                let opened = self.opened(keyspace)?;
+                let epoch = opened.share.epoch();
+                let (blocks, more) = opened.looker().top(from, (limit as usize).min(ITEMS_MAX));
+                let blocks = blocks.iter().map(|(low, unit)| (&low[..], *unit)).collect();
+                self.reply(id, &Reply::Top { epoch, blocks, more })?;
+            }
+            Request::Block { keyspace, key } => {
+                let opened = self.opened(keyspace)?;
+                let epoch = opened.share.epoch();
+                let block = opened.looker().block(key);
+                let (low, high, image) = block.as_ref().map_or((&[][..], None, &[][..]), |block| {
+                    (&block.low, block.high.as_deref(), &block.image)
+                });
+                self.reply(id, &Reply::Block { epoch, low, high, image })?;
+            }
         }
+        Ok(())
+    }
+
+    fn read(&mut self, id: u32, keyspace: u32, guess: Guess, key: &[u8]) -> Result<(), Refusal> {
+        let mut values = std::mem::take(&mut self.values);
+        values.clear();
+        let opened = self.opened(keyspace)?;
+        let epoch = opened.share.epoch();
+        let (how, value) = opened.looker().read(guess, key, &mut values)?;
+        let value = value.map(|value| &values[value]);
+        self.reply(id, &Reply::Read { epoch, answer: Answer { how, value } })?;
+        self.keep(values);
+        Ok(())
+    }
+
+    /// Keeps a buffer for the next answer, unless it is larger than most need.
+    fn keep(&mut self, values: Vec<u8>) {
+        if values.capacity() <= SCAN_BYTES {
+            self.values = values;
+        }
+    }
+
+    fn read_many(
+        &mut self,
+        id: u32,
+        keyspace: u32,
+        wanted: &[(Guess, &[u8])],
+    ) -> Result<(), Refusal> {
+        let mut values = std::mem::take(&mut self.values);
+        values.clear();
+        let opened = self.opened(keyspace)?;
+        let epoch = opened.share.epoch();
+        let found = opened.looker().read_many(wanted, &mut values)?;
+        let answer = |(how, value): (_, Option<std::ops::Range<usize>>)| Answer {
+            how,
+            value: value.map(|value| &values[value]),
+        };
+        let answers = found.into_iter().map(answer).collect();
+        self.reply(id, &Reply::ReadMany { epoch, answers })?;
+        self.keep(values);
         Ok(())
     }
 
@@ -127,6 +245,13 @@ impl<'h> Session<'h> {
             return Err(Refusal::Reply(failure::NO_SUCH_KEYSPACE, text));
         };
         let keyspace = self.opened.len() as u32;
+        if self.is_apart {
+            let (geometry, epoch) = (share.geometry(), share.epoch());
+            let (leaf_bytes, room) = (geometry.leaf_bytes() as u32, geometry.room() as u32);
+            self.opened.push(Opened { name, share, control: 0, leaves: 0 });
+            self.reply(id, &Reply::Described { keyspace, leaf_bytes, room, epoch })?;
+            return Ok(());
+        }
         let mut opened = Opened { name, share: Arc::clone(&share), control: 0, leaves: 0 };
         let control = fresh(share.control(), &mut opened.control, SEGMENTS_MAX);
         let leaves = fresh(share.leaves(), &mut opened.leaves, SEGMENTS_MAX - control.len());
@@ -190,7 +315,8 @@ impl<'h> Session<'h> {
 
     /// Sends a reply, after the segments that the client does not have yet.
     fn reply(&mut self, id: u32, reply: &Reply<'_>) -> Result<()> {
-        for keyspace in 0..self.opened.len() {
+        let mapped = if self.is_apart { 0 } else { self.opened.len() };
+        for keyspace in 0..mapped {
             for which in [Part::Control, Part::Leaves] {
                 self.announce(keyspace, which)?;
             }
@@ -220,12 +346,21 @@ impl<'h> Session<'h> {
     }
 
     fn send(&mut self, id: u32, reply: &Reply<'_>, fds: &[BorrowedFd<'_>]) -> Result<()> {
-        self.out.clear();
         if reply.encode(id, &mut self.out).is_err() {
             Reply::Failed { code: failure::TOO_LARGE, text: TOO_LARGE }
                 .encode(id, &mut self.out)?;
         }
-        self.stream.send(&self.out, fds)
+        // The next answer goes with this one, if its request is at hand.
+        if self.out.len() < KEPT_BYTES && self.stream.holds_frame() {
+            return Ok(());
+        }
+        self.flush(fds)
+    }
+
+    fn flush(&mut self, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        let sent = self.stream.send_frames(&self.out, fds);
+        self.out.clear();
+        sent
     }
 }
 

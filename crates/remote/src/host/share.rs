@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Authority, Publisher, Space, Table, care::Bell, volatile::Volatile};
 use crate::{
+    client::Reader,
     error::{Error, Result},
     layout::{Geometry, control},
     primitive::AtomicU64,
@@ -87,6 +88,7 @@ pub struct ShareStats {
 /// A keyspace of a host.
 pub(super) struct Share {
     region: Region,
+    geometry: Geometry,
     source: Source,
 }
 
@@ -146,9 +148,10 @@ impl Share {
     /// An empty keyspace that lives in the region alone.
     pub(super) fn volatile(options: ShareOptions, bell: &Arc<Bell>) -> Result<Self> {
         let region = Region::new(options)?;
-        let volatile =
-            Arc::new(Volatile::new(region.clone(), region.table(options)?, Arc::clone(bell)));
-        Ok(Self { region, source: Source::Volatile(volatile) })
+        let table = region.table(options)?;
+        let geometry = table.geometry();
+        let volatile = Arc::new(Volatile::new(region.clone(), table, Arc::clone(bell)));
+        Ok(Self { region, geometry, source: Source::Volatile(volatile) })
     }
 
     /// A keyspace of `authority`, of which the region knows nothing yet.
@@ -159,13 +162,32 @@ impl Share {
     ) -> Result<Self> {
         let region = Region::new(options)?;
         let table = region.table(options)?;
+        let geometry = table.geometry();
         let publisher = Publisher::new(region.clone(), table, Arc::clone(bell));
-        Ok(Self { region, source: Source::Published(publisher, authority) })
+        Ok(Self { region, geometry, source: Source::Published(publisher, authority) })
     }
 
     /// The header and the directory.
     pub(super) fn control(&self) -> &HostRegion {
         &self.region.control
+    }
+
+    /// The sizes that all leaves have.
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// A reader of the region, for clients that cannot read it themselves; `None` while it answers
+    /// for nothing.
+    pub(super) fn reader(&self) -> Option<Reader<'_>> {
+        let (control, leaves) = (self.region.control.words(), self.region.leaves.words());
+        let is_live = control::heartbeat(control) != 0;
+        is_live.then(|| Reader::of(control, leaves, self.geometry))
+    }
+
+    /// The model epoch.
+    pub(super) fn epoch(&self) -> u64 {
+        control::epoch(self.region.control.words())
     }
 
     /// The leaves.

@@ -109,3 +109,18 @@ pub(crate) fn set_heartbeat(region: &[AtomicU64], now_ms: u64) {
 pub(crate) fn set_applied(region: &[AtomicU64], seq: u64) {
     region[control::APPLIED].store(seq.to_le(), Ordering::Release);
 }
+
+/// The model epoch. What is read of the directory afterwards is as new, or newer.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn epoch(region: &[AtomicU64]) -> u64 {
+    let epoch = region.get(control::EPOCH).map_or(0, |word| word.load(Ordering::Relaxed));
+    fence(Ordering::Acquire);
+    u64::from_le(epoch)
+}
+
+/// Begins another model epoch, after the directory was changed by the one thread that does.
+pub(crate) fn raise_epoch(region: &[AtomicU64]) {
+    let word = &region[control::EPOCH];
+    let next = u64::from_le(word.load(Ordering::Relaxed)).wrapping_add(1);
+    word.store(next.to_le(), Ordering::Release);
+}

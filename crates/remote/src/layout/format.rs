@@ -120,4 +120,6 @@ pub(crate) mod control {
     /// When the host last said that it is there, in milliseconds of the system's monotonic clock; 0
     /// before it did, and after it has ended.
     pub(crate) const HEARTBEAT: usize = 24;
+    /// The model epoch: number of changes of the directory so far.
+    pub(crate) const EPOCH: usize = 32;
 }

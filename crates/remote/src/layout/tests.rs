@@ -45,6 +45,8 @@ fn golden_bytes_of_a_region() {
     at(&mut header, 64, b"\x02\0\0\0\x01");
     at(&mut header, 128, b"\x07");
     at(&mut header, 192, b"\x34\x12");
+    // The directory was published once.
+    at(&mut header, 256, b"\x01");
     let words = table.control_space().words();
     let unit = |index: usize| &words[index * UNIT_BYTES / 8..(index + 1) * UNIT_BYTES / 8];
     assert_eq!(bytes(unit(0)), trimmed(&header));

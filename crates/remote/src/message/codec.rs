@@ -9,7 +9,7 @@ use std::ops::Bound;
 use rhumb_model::codec::{DecodeError, Reader, put_varint};
 
 use super::{
-    Hint,
+    Answer, Guess, Hint, How,
     format::{FRAME_BYTES_MAX, HEAD_BYTES, ITEMS_MAX, KEY_BYTES_MAX, LENGTH_BYTES, SEGMENTS_MAX},
 };
 use crate::error::{Error, Result};
@@ -160,6 +160,30 @@ pub(super) fn put_hint(hint: Option<Hint>, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends a key that may be absent.
+pub(super) fn put_optional_key(key: Option<&[u8]>, out: &mut Vec<u8>) -> Result<()> {
+    check_len("a key's length", key.map_or(0, <[u8]>::len), KEY_BYTES_MAX)?;
+    put_option(key, out);
+    Ok(())
+}
+
+/// Appends where a key is expected.
+pub(super) fn put_guess(guess: Guess, out: &mut Vec<u8>) {
+    let (tag, number) = match guess {
+        Guess::None => (0, None),
+        Guess::Leaf(slot) => (1, Some(slot)),
+        Guess::Block(unit) => (2, Some(unit)),
+    };
+    out.push(tag);
+    out.extend(number.into_iter().flat_map(u32::to_le_bytes));
+}
+
+/// Appends what a leaf said.
+pub(super) fn put_answer(answer: &Answer<'_>, out: &mut Vec<u8>) {
+    out.push(answer.how as u8);
+    put_option(answer.value, out);
+}
+
 /// Appends the sizes of segments.
 pub(super) fn put_sizes(sizes: &[u64], out: &mut Vec<u8>) -> Result<()> {
     check_len("a number of segments", sizes.len(), SEGMENTS_MAX)?;
@@ -293,6 +317,29 @@ impl<'a> Input<'a> {
         }
         let slot = self.u32("a hint's slot")?;
         Ok(Some(Hint { slot, incarnation: self.u32("a hint's incarnation")? }))
+    }
+
+    pub(super) fn optional_key(&mut self) -> Result<Option<&'a [u8]>> {
+        if self.flag("if there is a key")? { self.key().map(Some) } else { Ok(None) }
+    }
+
+    pub(super) fn guess(&mut self) -> Result<Guess> {
+        match self.u8("a kind of guess")? {
+            0 => Ok(Guess::None),
+            1 => self.u32("a leaf's slot").map(Guess::Leaf),
+            2 => self.u32("a block's unit").map(Guess::Block),
+            other => Err(self.refuse("a kind of guess", other)),
+        }
+    }
+
+    pub(super) fn answer(&mut self) -> Result<Answer<'a>> {
+        let how = match self.u8("how a key was found")? {
+            0 => How::Guessed,
+            1 => How::Asked,
+            2 => How::Routed,
+            other => return Err(self.refuse("how a key was found", other)),
+        };
+        Ok(Answer { how, value: self.option()? })
     }
 
     pub(super) fn sizes(&mut self) -> Result<Vec<u64>> {

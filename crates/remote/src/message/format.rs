@@ -25,6 +25,14 @@ pub(crate) const NAME_BYTES_MAX: usize = 255;
 /// The most bytes of a program's name: enough for a file's name, and short enough for a log line.
 pub(crate) const PROGRAM_BYTES_MAX: usize = 64;
 
+/// The most bytes of a token: several times those of a key that nobody guesses, and little enough
+/// that a greeting stays short.
+pub(crate) const TOKEN_BYTES_MAX: usize = 256;
+
+/// The most bytes of a client's first frame: a host reads no more of a client that it does not
+/// know.
+pub(crate) const GREETING_BYTES_MAX: usize = 512;
+
 /// The most bytes of a failure's text. It is for people: a few sentences.
 pub(crate) const TEXT_BYTES_MAX: usize = 1024;
 
@@ -35,6 +43,12 @@ pub(crate) const ITEMS_MAX: usize = 1 << 16;
 /// The most segments that one message announces, and the most descriptors that come with a frame.
 /// Sixteen segments of 64 MiB are a gibibyte; further ones come in further messages.
 pub(crate) const SEGMENTS_MAX: usize = 16;
+
+/// Bits of the features in a client's greeting.
+pub(crate) mod feature {
+    /// No descriptors reach the client, so that it asks the host to look into leaves.
+    pub(crate) const NO_DESCRIPTORS: u64 = 1;
+}
 
 /// Kinds of requests. Replies have the high bit set, so a frame is never taken for one of the other
 /// direction.
@@ -61,6 +75,14 @@ pub(crate) mod request {
     pub(crate) const RENEW: u8 = 0x0a;
     /// The client's last frame.
     pub(crate) const GOODBYE: u8 = 0x0b;
+    /// Looks for one key in a leaf.
+    pub(crate) const READ: u8 = 0x10;
+    /// Looks for several keys in leaves.
+    pub(crate) const READ_MANY: u8 = 0x11;
+    /// Reads the directory's top.
+    pub(crate) const TOP: u8 = 0x12;
+    /// Reads a block of the directory.
+    pub(crate) const BLOCK: u8 = 0x13;
 }
 
 /// Kinds of replies.
@@ -85,6 +107,16 @@ pub(crate) mod reply {
     pub(crate) const RENEWED: u8 = 0x89;
     /// The request failed.
     pub(crate) const FAILED: u8 = 0x8a;
+    /// A keyspace is open whose region the client cannot map.
+    pub(crate) const DESCRIBED: u8 = 0x90;
+    /// What a leaf said of one key.
+    pub(crate) const READ: u8 = 0x91;
+    /// What leaves said of several keys.
+    pub(crate) const READ_MANY: u8 = 0x92;
+    /// A part of the directory's top.
+    pub(crate) const TOP: u8 = 0x93;
+    /// A block of the directory.
+    pub(crate) const BLOCK: u8 = 0x94;
 }
 
 /// Codes of failures: what a client does about one depends on its code alone.

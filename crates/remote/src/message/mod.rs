@@ -1,7 +1,6 @@
 //! What a client and a host say to each other: requests and replies, as bytes of frames.
 //!
-//! Pure bytes, no input and no output: `socket` carries frames over a Unix socket. A decoded
-//! message borrows keys, values and names from its frame. `docs/wire.md` has the bytes in prose,
+//! Pure bytes, no input and no output: `socket` carries frames. A decoded message borrows keys, values and names from its frame. `docs/wire.md` has the bytes in prose,
 //! [`mod@format`] the numbers.
 //!
 //! Invariants:
@@ -36,6 +35,38 @@ pub(crate) struct Hint {
     pub(crate) slot: u32,
     /// The incarnation that the leaf had.
     pub(crate) incarnation: u32,
+}
+
+/// Where a client that keeps a part of the directory expects a key. What the host finds there
+/// proves itself, so that a wrong guess costs time alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guess {
+    /// The client does not know.
+    None,
+    /// In the leaf of this slot.
+    Leaf(u32),
+    /// In a run of the block in this unit.
+    Block(u32),
+}
+
+/// How a host found what it answers to a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum How {
+    /// The leaf that the client guessed said it, or one that it links to.
+    Guessed = 0,
+    /// The leaf could not say: the host asked the authority.
+    Asked = 1,
+    /// The guess was wrong, or there was none: the host found the leaf by its own directory.
+    Routed = 2,
+}
+
+/// What a host says of a key that it was asked to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer<'a> {
+    pub(crate) how: How,
+    /// The key's value, if it is there.
+    pub(crate) value: Option<&'a [u8]>,
 }
 
 /// Appends what either side's first frame begins with.

@@ -1,9 +1,12 @@
 //! What a host answers.
 
 use super::{
-    check_greeting,
-    codec::{Frame, Input, put_bytes, put_count, put_frame, put_key, put_option, put_sizes},
-    format::{ITEMS_MAX, TEXT_BYTES_MAX, reply as kind},
+    Answer, check_greeting,
+    codec::{
+        Frame, Input, put_answer, put_bytes, put_count, put_frame, put_key, put_option,
+        put_optional_key, put_sizes,
+    },
+    format::{FRAME_BYTES_MAX, ITEMS_MAX, TEXT_BYTES_MAX, reply as kind},
     put_greeting,
 };
 use crate::error::Result;
@@ -74,7 +77,57 @@ pub(crate) enum Reply<'a> {
         /// What went wrong, for people. Encoding cuts it to 1024 bytes.
         text: &'a str,
     },
+    /// A keyspace is open whose region the client cannot map.
+    Described {
+        /// The keyspace's number in this connection.
+        keyspace: u32,
+        /// Bytes of a leaf.
+        leaf_bytes: u32,
+        /// Entries that a leaf has room for.
+        room: u32,
+        /// The model epoch.
+        epoch: u64,
+    },
+    /// What was found of one key.
+    Read {
+        /// The model epoch, read before anything else.
+        epoch: u64,
+        /// What the host says.
+        answer: Answer<'a>,
+    },
+    /// What was found of several keys, in the order of the request.
+    ReadMany {
+        /// The model epoch, read before anything else.
+        epoch: u64,
+        /// What the host says of each.
+        answers: Vec<Answer<'a>>,
+    },
+    /// Entries of the directory's top, in the order of their keys.
+    Top {
+        /// The model epoch, read before anything else.
+        epoch: u64,
+        /// Low keys of blocks, and the units that they are in.
+        blocks: Vec<(&'a [u8], u32)>,
+        /// True if there are more after these.
+        more: bool,
+    },
+    /// A block of the directory.
+    Block {
+        /// The model epoch, read before anything else.
+        epoch: u64,
+        /// The lowest key that the block may have; empty for the first block.
+        low: &'a [u8],
+        /// The low key of the next block, if there is one.
+        high: Option<&'a [u8]>,
+        /// The block, with room for its entries alone.
+        image: &'a [u8],
+    },
 }
+
+/// The fewest bytes of an answer: how it was found, and if there is a value.
+const ANSWER_BYTES_MIN: usize = 1 + 1;
+/// The fewest bytes of an entry of a top: an empty key's length, and a unit.
+const TOP_BYTES_MIN: usize = 1 + 4;
 
 /// The parts of a region, each with an address space of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +192,11 @@ impl<'a> Reply<'a> {
             Self::Swapped { .. } => kind::SWAPPED,
             Self::Renewed { .. } => kind::RENEWED,
             Self::Failed { .. } => kind::FAILED,
+            Self::Described { .. } => kind::DESCRIBED,
+            Self::Read { .. } => kind::READ,
+            Self::ReadMany { .. } => kind::READ_MANY,
+            Self::Top { .. } => kind::TOP,
+            Self::Block { .. } => kind::BLOCK,
         }
     }
 
@@ -185,6 +243,45 @@ impl<'a> Reply<'a> {
                 out.extend_from_slice(&code.to_le_bytes());
                 put_bytes(cut(text).as_bytes(), out);
             }
+            _ => self.put_look(out)?,
+        }
+        Ok(())
+    }
+
+    /// The bodies of what clients are told that cannot map a region.
+    fn put_look(&self, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Self::Described { keyspace, leaf_bytes, room, epoch } => {
+                for number in [keyspace, leaf_bytes, room] {
+                    out.extend_from_slice(&number.to_le_bytes());
+                }
+                out.extend_from_slice(&epoch.to_le_bytes());
+            }
+            Self::Read { epoch, answer } => {
+                out.extend_from_slice(&epoch.to_le_bytes());
+                put_answer(answer, out);
+            }
+            Self::ReadMany { epoch, answers } => {
+                out.extend_from_slice(&epoch.to_le_bytes());
+                put_count(answers.len(), out)?;
+                answers.iter().for_each(|answer| put_answer(answer, out));
+            }
+            Self::Top { epoch, blocks, more } => {
+                out.extend_from_slice(&epoch.to_le_bytes());
+                put_count(blocks.len(), out)?;
+                for (low, unit) in blocks {
+                    put_key(low, out)?;
+                    out.extend_from_slice(&unit.to_le_bytes());
+                }
+                out.push((*more).into());
+            }
+            Self::Block { epoch, low, high, image } => {
+                out.extend_from_slice(&epoch.to_le_bytes());
+                put_key(low, out)?;
+                put_optional_key(*high, out)?;
+                put_bytes(image, out);
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -242,6 +339,43 @@ impl<'a> Reply<'a> {
             kind::FAILED => Self::Failed {
                 code: input.u16("a failure's code")?,
                 text: input.text(TEXT_BYTES_MAX, "a failure's text")?,
+            },
+            _ => return Self::read_look(kind, input),
+        })
+    }
+
+    fn read_look(kind: u8, input: &mut Input<'a>) -> Result<Self> {
+        let epoch = "a model epoch";
+        Ok(match kind {
+            kind::DESCRIBED => Self::Described {
+                keyspace: input.u32("a keyspace's number")?,
+                leaf_bytes: input.u32("bytes of a leaf")?,
+                room: input.u32("a leaf's room")?,
+                epoch: input.u64(epoch)?,
+            },
+            kind::READ => Self::Read { epoch: input.u64(epoch)?, answer: input.answer()? },
+            kind::READ_MANY => Self::ReadMany {
+                epoch: input.u64(epoch)?,
+                answers: input.items(
+                    ITEMS_MAX,
+                    ANSWER_BYTES_MIN,
+                    "a number of answers",
+                    Input::answer,
+                )?,
+            },
+            kind::TOP => {
+                let block = |input: &mut Input<'a>| Ok((input.key()?, input.u32("a unit")?));
+                Self::Top {
+                    epoch: input.u64(epoch)?,
+                    blocks: input.items(ITEMS_MAX, TOP_BYTES_MIN, "a number of blocks", block)?,
+                    more: input.flag("if there is more")?,
+                }
+            }
+            kind::BLOCK => Self::Block {
+                epoch: input.u64(epoch)?,
+                low: input.key()?,
+                high: input.optional_key()?,
+                image: input.bytes(FRAME_BYTES_MAX, "a block")?,
             },
             other => return Err(input.refuse("a reply", format_args!("kind {other}"))),
         })

@@ -5,12 +5,12 @@ use std::ops::Bound;
 use rhumb_model::codec::put_varint;
 
 use super::{
-    Hint, check_greeting,
+    Guess, Hint, check_greeting,
     codec::{
-        Frame, Input, check_len, put_bound, put_bytes, put_count, put_frame, put_hint, put_key,
-        put_option,
+        Frame, Input, check_len, put_bound, put_bytes, put_count, put_frame, put_guess, put_hint,
+        put_key, put_option,
     },
-    format::{ITEMS_MAX, NAME_BYTES_MAX, PROGRAM_BYTES_MAX, request as kind},
+    format::{ITEMS_MAX, NAME_BYTES_MAX, PROGRAM_BYTES_MAX, TOKEN_BYTES_MAX, request as kind},
     put_greeting,
 };
 use crate::error::Result;
@@ -24,6 +24,10 @@ pub(crate) enum Request<'a> {
     Hello {
         /// At most 64 bytes.
         program: &'a str,
+        /// Bits of `format::feature`.
+        features: u64,
+        /// What the host asks clients on other machines for, at most 256 bytes.
+        token: Option<&'a [u8]>,
     },
     /// Opens a keyspace. The reply is `Opened`, with the descriptors of the region's segments.
     Open {
@@ -107,6 +111,39 @@ pub(crate) enum Request<'a> {
     },
     /// The client's last frame. It has no reply.
     Goodbye,
+    /// Looks for a key in the leaf where it is expected, and elsewhere if it is not there. The
+    /// reply is `Read`.
+    Read {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// Where the client expects the key.
+        guess: Guess,
+        /// The key.
+        key: &'a [u8],
+    },
+    /// `Read` of several keys, each by itself. The reply is `ReadMany`.
+    ReadMany {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// At most [`ITEMS_MAX`] keys, and where the client expects them.
+        wanted: Vec<(Guess, &'a [u8])>,
+    },
+    /// Reads entries of the directory's top. The reply is `Top`.
+    Top {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The first entry is that of the block which has this key.
+        from: &'a [u8],
+        /// The most entries that are wanted.
+        limit: u32,
+    },
+    /// Reads the block of the directory that has a key. The reply is `Block`.
+    Block {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The key.
+        key: &'a [u8],
+    },
 }
 
 /// One operation of a batch.
@@ -145,6 +182,9 @@ pub(crate) struct GetCounts {
     pub(crate) call: u64,
 }
 
+/// The fewest bytes of a key with a guess: the guess's tag and an empty key's length.
+const WANTED_BYTES_MIN: usize = 1 + 1;
+
 /// The fewest bytes of an operation: its tag, keyspace and an empty key's length.
 const OP_BYTES_MIN: usize = 1 + 4 + 1;
 
@@ -173,15 +213,22 @@ impl<'a> Request<'a> {
             Self::Batch { .. } => kind::BATCH,
             Self::Renew { .. } => kind::RENEW,
             Self::Goodbye => kind::GOODBYE,
+            Self::Read { .. } => kind::READ,
+            Self::ReadMany { .. } => kind::READ_MANY,
+            Self::Top { .. } => kind::TOP,
+            Self::Block { .. } => kind::BLOCK,
         }
     }
 
     fn put_body(&self, out: &mut Vec<u8>) -> Result<()> {
         match *self {
-            Self::Hello { program } => {
+            Self::Hello { program, features, token } => {
                 check_len("a program's name's length", program.len(), PROGRAM_BYTES_MAX)?;
+                check_len("a token's length", token.map_or(0, <[u8]>::len), TOKEN_BYTES_MAX)?;
                 put_greeting(out);
                 put_bytes(program.as_bytes(), out);
+                out.extend_from_slice(&features.to_le_bytes());
+                put_option(token, out);
             }
             Self::Open { keyspace } => {
                 check_len("a keyspace's name's length", keyspace.len(), NAME_BYTES_MAX)?;
@@ -225,6 +272,33 @@ impl<'a> Request<'a> {
                 }
             }
             Self::Goodbye => {}
+            _ => self.put_look(out)?,
+        }
+        Ok(())
+    }
+
+    /// The bodies of what clients ask that cannot map a region.
+    fn put_look(&self, out: &mut Vec<u8>) -> Result<()> {
+        match *self {
+            Self::Read { keyspace, guess, key } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                put_guess(guess, out);
+                put_key(key, out)?;
+            }
+            Self::ReadMany { keyspace, ref wanted } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                put_count(wanted.len(), out)?;
+                for (guess, key) in wanted {
+                    put_guess(*guess, out);
+                    put_key(key, out)?;
+                }
+            }
+            Self::Top { keyspace, from, limit } => {
+                put_place(keyspace, from, out)?;
+                out.extend_from_slice(&limit.to_le_bytes());
+            }
+            Self::Block { keyspace, key } => put_place(keyspace, key, out)?,
+            _ => {}
         }
         Ok(())
     }
@@ -247,7 +321,11 @@ impl<'a> Request<'a> {
         Ok(match kind {
             kind::HELLO => {
                 check_greeting(input)?;
-                Self::Hello { program: input.text(PROGRAM_BYTES_MAX, "a program's name")? }
+                let program = input.text(PROGRAM_BYTES_MAX, "a program's name")?;
+                let features = input.u64("features")?;
+                let has_token = input.flag("if there is a token")?;
+                let token = has_token.then(|| input.bytes(TOKEN_BYTES_MAX, "a token"));
+                Self::Hello { program, features, token: token.transpose()? }
             }
             kind::OPEN => {
                 Self::Open { keyspace: input.bytes(NAME_BYTES_MAX, "a keyspace's name")? }
@@ -291,6 +369,32 @@ impl<'a> Request<'a> {
                 Self::Renew { epoch: input.u64("a model epoch")?, gets: GetCounts::read(input)? }
             }
             kind::GOODBYE => Self::Goodbye,
+            _ => return Self::read_look(kind, input),
+        })
+    }
+
+    /// What clients ask that cannot map a region.
+    fn read_look(kind: u8, input: &mut Input<'a>) -> Result<Self> {
+        let keyspace = "a keyspace's number";
+        Ok(match kind {
+            kind::READ => Self::Read {
+                keyspace: input.u32(keyspace)?,
+                guess: input.guess()?,
+                key: input.key()?,
+            },
+            kind::READ_MANY => {
+                let wanted = |input: &mut Input<'a>| Ok((input.guess()?, input.key()?));
+                Self::ReadMany {
+                    keyspace: input.u32(keyspace)?,
+                    wanted: input.items(ITEMS_MAX, WANTED_BYTES_MIN, "a number of keys", wanted)?,
+                }
+            }
+            kind::TOP => Self::Top {
+                keyspace: input.u32(keyspace)?,
+                from: input.key()?,
+                limit: input.u32("a limit")?,
+            },
+            kind::BLOCK => Self::Block { keyspace: input.u32(keyspace)?, key: input.key()? },
             other => return Err(input.refuse("a request", format_args!("kind {other}"))),
         })
     }

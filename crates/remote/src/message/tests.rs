@@ -7,8 +7,9 @@ use proptest::{collection::vec, option, prelude::*};
 use super::request::GetCounts;
 use super::{
     format::{
-        FRAME_BYTES_MAX, HEAD_BYTES, ITEMS_MAX, KEY_BYTES_MAX, LENGTH_BYTES, NAME_BYTES_MAX,
-        PROGRAM_BYTES_MAX, SEGMENTS_MAX, TEXT_BYTES_MAX, failure,
+        FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD_BYTES, ITEMS_MAX, KEY_BYTES_MAX, LENGTH_BYTES,
+        NAME_BYTES_MAX, PROGRAM_BYTES_MAX, SEGMENTS_MAX, TEXT_BYTES_MAX, TOKEN_BYTES_MAX, failure,
+        feature,
     },
     *,
 };
@@ -71,7 +72,18 @@ fn golden_bytes_of_requests_that_read() {
     let keyspace = 5;
     let gets = GetCounts { one_read: 300, hop: 1, speculative: 2, retry: 3, call: 4 };
     assert_golden(&[
-        (Request::Hello { program: "ada" }, frame(1, &[GREETING, b"\x03ada"])),
+        (
+            Request::Hello { program: "ada", features: 0, token: None },
+            frame(1, &[GREETING, b"\x03ada", &[0; 8], b"\0"]),
+        ),
+        (
+            Request::Hello {
+                program: "ada",
+                features: feature::NO_DESCRIPTORS,
+                token: Some(b"open"),
+            },
+            frame(1, &[GREETING, b"\x03ada", b"\x01\0\0\0\0\0\0\0", b"\x01\x04open"]),
+        ),
         (Request::Open { keyspace: b"users" }, frame(2, &[b"\x05users"])),
         (Request::Get { keyspace, key: b"k", hint: None }, frame(3, &[b"\x05\0\0\0\x01k\0"])),
         (
@@ -212,6 +224,84 @@ fn golden_bytes_of_replies() {
 }
 
 #[test]
+fn golden_bytes_of_what_clients_ask_that_map_nothing() {
+    let keyspace = 5;
+    assert_golden(&[
+        (
+            Request::Read { keyspace, guess: Guess::None, key: b"k" },
+            frame(0x10, &[b"\x05\0\0\0\0\x01k"]),
+        ),
+        (
+            Request::Read { keyspace, guess: Guess::Leaf(0x0102), key: b"k" },
+            frame(0x10, &[b"\x05\0\0\0\x01\x02\x01\0\0\x01k"]),
+        ),
+        (
+            Request::ReadMany {
+                keyspace,
+                wanted: vec![(Guess::Block(3), b"k"), (Guess::None, b"")],
+            },
+            frame(0x11, &[b"\x05\0\0\0\x02\x02\x03\0\0\0\x01k\0\0"]),
+        ),
+        (
+            Request::Top { keyspace, from: b"k", limit: 9 },
+            frame(0x12, &[b"\x05\0\0\0\x01k\x09\0\0\0"]),
+        ),
+        (Request::Block { keyspace, key: b"k" }, frame(0x13, &[b"\x05\0\0\0\x01k"])),
+    ]);
+    let epoch = 258;
+    let epoch_bytes = &b"\x02\x01\0\0\0\0\0\0"[..];
+    let found = Answer { how: How::Guessed, value: Some(b"v") };
+    let golden = [
+        (
+            Reply::Described { keyspace, leaf_bytes: 1024, room: 24, epoch },
+            frame(0x90, &[b"\x05\0\0\0\0\x04\0\0\x18\0\0\0", epoch_bytes]),
+        ),
+        (Reply::Read { epoch, answer: found }, frame(0x91, &[epoch_bytes, b"\0\x01\x01v"])),
+        (
+            Reply::Read { epoch, answer: Answer { how: How::Routed, value: None } },
+            frame(0x91, &[epoch_bytes, b"\x02\0"]),
+        ),
+        (
+            Reply::ReadMany {
+                epoch,
+                answers: vec![found, Answer { how: How::Asked, value: None }],
+            },
+            frame(0x92, &[epoch_bytes, b"\x02\0\x01\x01v\x01\0"]),
+        ),
+        (
+            Reply::Top { epoch, blocks: vec![(b"", 7), (b"k", 8)], more: true },
+            frame(0x93, &[epoch_bytes, b"\x02\0\x07\0\0\0\x01k\x08\0\0\0\x01"]),
+        ),
+        (
+            Reply::Block { epoch, low: b"", high: Some(b"k"), image: b"12345678" },
+            frame(0x94, &[epoch_bytes, b"\0\x01\x01k\x0812345678"]),
+        ),
+        (
+            Reply::Block { epoch, low: b"k", high: None, image: b"" },
+            frame(0x94, &[epoch_bytes, b"\x01k\0\0"]),
+        ),
+    ];
+    for (reply, bytes) in &golden {
+        assert_eq!(encoded_reply(reply), *bytes, "{reply:?}");
+        assert_eq!(decode_reply(bytes).unwrap(), *reply);
+    }
+    assert_refused(&frame(0x10, &[b"\x05\0\0\0\x03"]), "a kind of guess");
+    assert_refused(&frame(0x91, &[epoch_bytes, b"\x03"]), "how a key was found");
+    assert_refused(&frame(0x11, &[b"\x05\0\0\0\x02\0\0\0"]), "2 with 3 bytes left");
+    assert_refused(&frame(0x92, &[epoch_bytes, b"\x02\0\0\0"]), "2 with 3 bytes left");
+    assert_refused(&frame(0x93, &[epoch_bytes, b"\x01\0\0\0\0"]), "1 with 4 bytes left");
+    assert!(size_of::<(Guess, &[u8])>() <= 40 && size_of::<Answer<'_>>() <= 40);
+}
+
+#[test]
+fn the_longest_greeting_is_read_of_a_client_that_is_not_known() {
+    let program = "p".repeat(PROGRAM_BYTES_MAX);
+    let token = Some(&[7; TOKEN_BYTES_MAX][..]);
+    let hello = Request::Hello { program: &program, features: u64::MAX, token };
+    assert!(encoded(&hello).len() <= GREETING_BYTES_MAX);
+}
+
+#[test]
 fn a_frame_has_the_length_that_it_says() {
     assert_refused(&[], "0 bytes");
     assert_refused(&[5, 0, 0], "3 bytes");
@@ -287,7 +377,11 @@ fn what_is_too_long_is_neither_encoded_nor_decoded() {
     let text = std::str::from_utf8(&long).unwrap();
     let keyspace = 1;
     let requests = [
-        Request::Hello { program: &text[..PROGRAM_BYTES_MAX + 1] },
+        Request::Hello { program: &text[..PROGRAM_BYTES_MAX + 1], features: 0, token: None },
+        Request::Hello { program: "", features: 0, token: Some(&long[..TOKEN_BYTES_MAX + 1]) },
+        Request::Read { keyspace, guess: Guess::None, key },
+        Request::ReadMany { keyspace, wanted: vec![(Guess::None, b""); ITEMS_MAX + 1] },
+        Request::Block { keyspace, key },
         Request::Open { keyspace: &long[..NAME_BYTES_MAX + 1] },
         Request::Get { keyspace, key, hint: None },
         Request::MultiGet { keyspace, keys: vec![key] },
@@ -312,6 +406,8 @@ fn what_is_too_long_is_neither_encoded_nor_decoded() {
     let replies = [
         Reply::Segments { keyspace, part: Part::Control, sizes: vec![0; SEGMENTS_MAX + 1] },
         Reply::Value(Some(&long)),
+        Reply::Block { epoch: 0, low: b"", high: Some(key), image: b"" },
+        Reply::Top { epoch: 0, blocks: vec![(b"", 0); ITEMS_MAX + 1], more: false },
         Reply::Values(vec![None; ITEMS_MAX + 1]),
         Reply::Pairs { pairs: vec![(key, b"")], more: false },
         Reply::Pairs { pairs: vec![(b"", b""); ITEMS_MAX + 1], more: false },
@@ -356,10 +452,15 @@ fn hint() -> impl Strategy<Value = Option<Hint>> {
     option::of(hint.prop_map(|(slot, incarnation)| Hint { slot, incarnation }))
 }
 
+/// A guess that is made of a number.
+fn guess(number: u32) -> Guess {
+    [Guess::None, Guess::Leaf(number), Guess::Block(number)][number as usize % 3]
+}
+
 /// The frame of a request of any kind that is made of the arguments.
 fn requests() -> impl Strategy<Value = Vec<u8>> {
     let parts = (bytes(), bytes(), vec(bytes(), 0..5), hint());
-    (parts, option::of(bytes()), any::<(u32, u32, u64, bool, [u64; 5])>(), 1u8..12, 0u32..64)
+    (parts, option::of(bytes()), any::<(u32, u32, u64, bool, [u64; 5])>(), 1u8..16, 0u32..64)
         .prop_map(|((key, value, keys, hint), other, numbers, kind, shift)| {
             let (keyspace, limit, epoch, reverse, gets) = numbers;
             let [one_read, hop, speculative, retry, call] = gets.map(|count| count >> shift);
@@ -370,7 +471,11 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
                 false => Op::Remove { keyspace, key: k },
             };
             encoded(&match kind {
-                1 => Request::Hello { program: ["", "a", "rhumb", "é"][limit as usize % 4] },
+                1 => Request::Hello {
+                    program: ["", "a", "rhumb", "é"][limit as usize % 4],
+                    features: epoch,
+                    token: other.as_deref(),
+                },
                 2 => Request::Open { keyspace: key },
                 3 => Request::Get { keyspace, key, hint },
                 4 => Request::MultiGet { keyspace, keys: keys.iter().map(Vec::as_slice).collect() },
@@ -389,16 +494,28 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
                     epoch,
                     gets: GetCounts { one_read, hop, speculative, retry, call },
                 },
+                11 => Request::Read { keyspace, guess: guess(limit), key },
+                12 => Request::ReadMany {
+                    keyspace,
+                    wanted: keys.iter().map(|key| (guess(key.len() as u32), &key[..])).collect(),
+                },
+                13 => Request::Top { keyspace, from: key, limit },
+                14 => Request::Block { keyspace, key },
                 _ => Request::Goodbye,
             })
         })
+}
+
+fn answer(number: u32, value: Option<&[u8]>) -> Answer<'_> {
+    let how = [How::Guessed, How::Asked, How::Routed][number as usize % 3];
+    Answer { how, value }
 }
 
 /// The frame of a reply of any kind that is made of the arguments.
 fn replies() -> impl Strategy<Value = Vec<u8>> {
     let values = vec(option::of(bytes()), 0..5);
     let pairs = vec((bytes(), bytes()), 0..5);
-    (values, pairs, any::<(u32, u32, u64, u64, bool)>(), vec(any::<u64>(), 0..17), 0x81u8..0x8b)
+    (values, pairs, any::<(u32, u32, u64, u64, bool)>(), vec(any::<u64>(), 0..17), 0x81u8..0x90)
         .prop_map(|(values, pairs, (keyspace, small, large, seq, flag), segments, kind)| {
             let values: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
             encoded_reply(&match kind {
@@ -421,6 +538,26 @@ fn replies() -> impl Strategy<Value = Vec<u8>> {
                 0x87 => Reply::Done { seq },
                 0x88 => Reply::Swapped { swapped: flag, seq },
                 0x89 => Reply::Renewed { epoch: large, seq },
+                0x8a => {
+                    Reply::Described { keyspace, leaf_bytes: small, room: keyspace, epoch: large }
+                }
+                0x8b => {
+                    let value = values.first().copied().flatten();
+                    Reply::Read { epoch: large, answer: answer(small, value) }
+                }
+                0x8c => {
+                    let answers = values.iter().map(|value| answer(small, *value)).collect();
+                    Reply::ReadMany { epoch: large, answers }
+                }
+                0x8d => {
+                    let blocks = pairs.iter().map(|(low, _)| (&low[..], small)).collect();
+                    Reply::Top { epoch: large, blocks, more: flag }
+                }
+                0x8e => {
+                    let low = pairs.first().map_or(&[][..], |(low, _)| low);
+                    let high = pairs.get(1).map(|(high, _)| &high[..]);
+                    Reply::Block { epoch: large, low, high, image: low }
+                }
                 _ => {
                     Reply::Failed { code: small as u16, text: ["", "no", "é"][small as usize % 3] }
                 }
@@ -474,7 +611,7 @@ proptest! {
 
     #[test]
     fn random_bodies_never_panic_and_are_canonical(
-        kind in prop_oneof![0u8..14, 0x80u8..0x8e],
+        kind in prop_oneof![0u8..0x15, 0x80u8..0x96],
         body in vec(prop_oneof![0u8..4, any::<u8>()], 0..60),
     ) {
         is_canonical(&frame(kind, &[&body]))?;

@@ -32,6 +32,12 @@ struct Shape {
 impl Shape {
     const BLOCK: Self = Self { room: BLOCK_RUNS, payload_words: DESCRIPTOR_WORDS };
 
+    /// A block's copy outside of the region, with room for its entries alone.
+    #[cfg(not(any(loom, shuttle)))]
+    fn copied_block(room: usize) -> Self {
+        Self { room, ..Self::BLOCK }
+    }
+
     fn top(room: usize) -> Self {
         Self { room, payload_words: 1 }
     }
@@ -181,6 +187,61 @@ impl<'m, M: Memory + ?Sized> Table<'m, M> {
     fn payload(&self, index: usize, word: usize) -> u64 {
         self.memory.load(self.shape.payload(index) + word)
     }
+
+    /// The bytes of which a word says where they lie; none if that is outside of the table.
+    #[cfg(not(any(loom, shuttle)))]
+    fn bytes_at(&self, place: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let place = ((place as u32) as usize, usize::from((place >> 32) as u16));
+        if let Some(found) = self.memory.bytes(place.0, place.1) {
+            found.append_to(&mut bytes);
+        }
+        bytes
+    }
+
+    /// The key of an entry.
+    #[cfg(not(any(loom, shuttle)))]
+    fn key(&self, index: usize) -> Vec<u8> {
+        self.bytes_at(self.memory.load(self.shape.place(index)))
+    }
+}
+
+/// Entries of a top, from that of the block on which has the run of `key`: low keys, and numbers of
+/// blocks. At most as many as the memory has words.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn top_from<'m, M: Memory + ?Sized>(
+    memory: &'m M,
+    key: &[u8],
+) -> impl Iterator<Item = (Vec<u8>, u32)> + use<'m, M> {
+    let table = Table::new(memory, Shape::top);
+    (table.find(key)..table.count)
+        .map(move |index| (table.key(index), table.payload(index, 0) as u32))
+}
+
+/// A copy of the block in `memory`, with room for its entries alone: what [`find_slot_in_copy`]
+/// looks into.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn copy_block<M: Memory + ?Sized>(memory: &M) -> Vec<u64> {
+    let table = Table::new(memory, |_| Shape::BLOCK);
+    let shape = Shape::copied_block(table.count);
+    let mut image = TableImage { words: vec![0; shape.keys()], shape };
+    image.words[0] = table.count as u64 | (table.skip as u64) << 32;
+    for index in 0..table.count {
+        image.words[shape.code(index)] = memory.load(table.shape.code(index));
+        image.words[shape.place(index)] = image.append(&table.key(index));
+        let prefix = table.bytes_at(table.payload(index, descriptor::KEYS));
+        for word in 0..DESCRIPTOR_WORDS {
+            image.words[shape.payload(index) + word] = table.payload(index, word);
+        }
+        image.words[shape.payload(index) + descriptor::KEYS] = image.append(&prefix);
+    }
+    image.words
+}
+
+/// The slot that should hold `key`, as the copy of a block says.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn find_slot_in_copy<M: Memory + ?Sized>(memory: &M, key: &[u8]) -> u32 {
+    slot_of(&Table::new(memory, Shape::copied_block), key).slot
 }
 
 /// The number of the block that has the run of `key`, of the top in `memory`.
@@ -211,7 +272,12 @@ pub(crate) fn runs<M: Memory + ?Sized>(memory: &M) -> impl Iterator<Item = Place
 /// The slot that should hold `key`, and its run, as the block in `memory` says.
 #[inline]
 pub(crate) fn find_slot<M: Memory + ?Sized>(memory: &M, key: &[u8]) -> Place {
-    let table = Table::new(memory, |_| Shape::BLOCK);
+    slot_of(&Table::new(memory, |_| Shape::BLOCK), key)
+}
+
+#[inline]
+fn slot_of<M: Memory + ?Sized>(table: &Table<'_, M>, key: &[u8]) -> Place {
+    let memory = table.memory;
     let index = table.find(key);
     let leaves = table.payload(index, descriptor::LEAVES);
     let (base, count) = (leaves as u32, (leaves >> 32) as u32);

@@ -23,7 +23,7 @@ use rustix::{
     net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, listen},
 };
 
-use super::{Peer, Stream};
+use super::{Peer, Socket, Stream};
 use crate::error::{Error, Result};
 
 /// Only the host's user may connect: connecting to a socket needs the right to write its file.
@@ -93,7 +93,7 @@ impl Listener {
             }
             Error::io("accept a connection", error)
         })?;
-        let stream = Stream::new(socket)?;
+        let stream = Stream::new(Socket::Unix(socket))?;
         let peer = stream.peer()?;
         Ok((stream, peer))
     }

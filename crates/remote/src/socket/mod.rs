@@ -1,4 +1,4 @@
-//! Frames over a Unix socket, with descriptors beside them.
+//! Frames over a Unix socket, with descriptors beside them, and over TCP, without.
 //!
 //! Calls block. A [`Stream`] may be shared by threads: one receives while another sends, and frames
 //! of several senders do not mix. A stream that was cut off within a frame, in either direction, is
@@ -6,23 +6,26 @@
 //!
 //! Descriptors belong to the frame whose bytes they came with. The system delivers them with the
 //! first byte that they were sent with, but may glue bytes that came without any before it. So a
-//! read never asks for a byte beyond the frame that it is in: two calls for a short frame.
+//! read of a Unix socket never asks for a byte beyond the frame that it is in: two calls for a short
+//! frame. Over TCP, where nothing comes beside the bytes, a read takes what is there: one call for
+//! several short frames.
 
 mod listener;
+mod tcp;
 #[cfg(test)]
 mod tests;
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
-    net::Shutdown,
+    net::{Shutdown, TcpStream},
     os::{
-        fd::{BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
     path::Path,
     sync::{MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -30,11 +33,12 @@ use rustix::{
     io::{Errno, retry_on_intr},
     net::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+        SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
     },
 };
 
-pub(crate) use self::listener::Listener;
+use self::tcp::Ahead;
+pub(crate) use self::{listener::Listener, tcp::TcpPort};
 use crate::{
     error::{Error, Result},
     message::{
@@ -85,11 +89,82 @@ pub(crate) struct Received {
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    socket: UnixStream,
+    socket: Socket,
     /// Held while a frame is sent. True once one was cut off.
     sending: Mutex<bool>,
-    /// Held while a frame is received. True once one was cut off.
-    receiving: Mutex<bool>,
+    /// Held while a frame is received.
+    receiving: Mutex<Receiving>,
+}
+
+/// Where clients connect.
+#[derive(Debug)]
+pub(crate) enum Door {
+    /// A socket in the file system.
+    Unix(Listener),
+    /// A port.
+    Tcp(TcpPort),
+}
+
+impl Door {
+    /// Waits for a client.
+    ///
+    /// # Errors
+    ///
+    /// As [`Listener::accept`].
+    pub(crate) fn accept(&self) -> Result<Stream> {
+        match self {
+            Self::Unix(listener) => listener.accept().map(|(stream, _peer)| stream),
+            Self::Tcp(port) => port.accept(),
+        }
+    }
+
+    /// Wakes threads that wait in [`accept`](Self::accept), and refuses new connections from now
+    /// on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Listener::shutdown`].
+    pub(crate) fn shutdown(&self) -> Result<()> {
+        match self {
+            Self::Unix(listener) => listener.shutdown(),
+            Self::Tcp(port) => port.shutdown(),
+        }
+    }
+}
+
+/// What carries the bytes of a connection.
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(socket) => socket.as_fd(),
+            Self::Tcp(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// The state of the direction in which frames come.
+#[derive(Debug, Default)]
+struct Receiving {
+    /// True once a frame was cut off.
+    is_cut: bool,
+    /// Bytes that came with those of the frames before; none on a Unix socket.
+    ahead: Ahead,
+}
+
+/// What came of a frame so far.
+#[derive(Default)]
+struct Partial {
+    /// Bytes that came; the frame's buffer may be longer.
+    filled: usize,
+    fds: Vec<OwnedFd>,
+    /// When the first of them came, where there is a limit on the time of a frame.
+    began: Option<Instant>,
 }
 
 impl Stream {
@@ -101,7 +176,7 @@ impl Stream {
     pub(crate) fn connect(path: &Path) -> Result<Self> {
         loop {
             match UnixStream::connect(path) {
-                Ok(socket) => return Self::new(socket),
+                Ok(socket) => return Self::new(Socket::Unix(socket)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     return Err(Error::io(format!("connect to {}", path.display()), error));
@@ -110,11 +185,16 @@ impl Stream {
         }
     }
 
-    fn new(socket: UnixStream) -> Result<Self> {
+    fn new(socket: Socket) -> Result<Self> {
         #[cfg(target_vendor = "apple")]
         rustix::net::sockopt::set_socket_nosigpipe(&socket, true)
             .map_err(|error| Error::io("prepare a connection", error))?;
-        Ok(Self { socket, sending: Mutex::new(false), receiving: Mutex::new(false) })
+        Ok(Self { socket, sending: Mutex::new(false), receiving: Mutex::default() })
+    }
+
+    /// Returns true if the other side may be on another machine, so that no descriptors come.
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self.socket, Socket::Tcp(_))
     }
 
     /// The user at the other end.
@@ -155,18 +235,33 @@ impl Stream {
             let text = format!("{} descriptors: a frame carries at most {FDS_MAX}", fds.len());
             return Err(Error::InvalidArgument(text.into()));
         }
+        if !fds.is_empty() && self.is_tcp() {
+            return Err(Error::InvalidArgument("descriptors do not go over TCP".into()));
+        }
+        self.send_frames(frame, fds)
+    }
+
+    /// Sends whole frames, one after the other, and descriptors with the first byte. What `frames`
+    /// is made of is the caller's to know.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stream::send`].
+    pub(crate) fn send_frames(&self, frames: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
         let mut is_cut = lock(&self.sending);
         if *is_cut {
             return Err(Error::Closed);
         }
         let mut sent = 0;
-        while sent < frame.len() {
+        while sent < frames.len() {
             let with = if sent == 0 { fds } else { &[] };
-            match self.send_some(&frame[sent..], with) {
+            match self.send_some(&frames[sent..], with) {
                 Ok(bytes) => sent += bytes,
                 Err(error) => {
                     if sent > 0 {
-                        self.cut(&mut is_cut);
+                        *is_cut = true;
+                        // The error that led here is the one to report.
+                        let _ = self.shutdown();
                     }
                     return Err(error);
                 }
@@ -205,47 +300,80 @@ impl Stream {
     /// within a frame. Descriptors that came are closed then, and after any error but a time-out
     /// between two frames the connection is closed.
     pub(crate) fn receive(&self, frame: &mut Vec<u8>) -> Result<Received> {
+        self.receive_up_to(usize::MAX, frame)
+    }
+
+    /// [`Stream::receive`] that takes no frame of over `len_max` bytes: from a peer that is not
+    /// known yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stream::receive`]; [`Error::Invalid`] for a longer frame.
+    pub(crate) fn receive_up_to(&self, len_max: usize, frame: &mut Vec<u8>) -> Result<Received> {
         frame.clear();
-        let mut is_cut = lock(&self.receiving);
-        if *is_cut {
+        let mut receiving = lock(&self.receiving);
+        if receiving.is_cut {
             return Err(Error::Closed);
         }
-        let (mut filled, mut fds) = (0, Vec::new());
-        let result = self.receive_frame(frame, &mut filled, &mut fds);
-        frame.truncate(filled);
+        let mut partial = Partial::default();
+        let result = self.receive_frame(len_max, frame, &mut partial, &mut receiving.ahead);
+        frame.truncate(partial.filled);
         match result {
-            Ok(()) => Ok(Received { fds }),
-            Err(Error::TimedOut) if filled == 0 => Err(Error::TimedOut),
+            Ok(()) => Ok(Received { fds: partial.fds }),
+            Err(Error::TimedOut) if partial.filled == 0 => Err(Error::TimedOut),
             Err(error) => {
-                self.cut(&mut is_cut);
+                receiving.is_cut = true;
+                // The error that led here is the one to report.
+                let _ = self.shutdown();
                 Err(error)
             }
         }
     }
 
-    /// `filled` counts the bytes that came; `frame` may be longer.
+    /// Returns true if a whole frame has come already, so that receiving it would not wait.
+    pub(crate) fn holds_frame(&self) -> bool {
+        lock(&self.receiving).ahead.holds_frame()
+    }
+
     fn receive_frame(
         &self,
+        len_max: usize,
         frame: &mut Vec<u8>,
-        filled: &mut usize,
-        fds: &mut Vec<OwnedFd>,
+        partial: &mut Partial,
+        ahead: &mut Ahead,
     ) -> Result<()> {
         frame.resize(LENGTH_BYTES, 0);
-        self.fill(frame, filled, fds)?;
+        self.fill(frame, partial, ahead)?;
         let mut length = [0; LENGTH_BYTES];
         length.copy_from_slice(frame);
         let len = frame_len(length)?;
-        while *filled < len {
-            frame.resize(len.min(*filled + STEP_BYTES), 0);
-            self.fill(frame, filled, fds)?;
+        if len > len_max {
+            return Err(Error::invalid(format!("a frame of {len} bytes, over {len_max}")));
+        }
+        while partial.filled < len {
+            frame.resize(len.min(partial.filled + STEP_BYTES), 0);
+            self.fill(frame, partial, ahead)?;
         }
         Ok(())
     }
 
-    /// Receives all of `frame` after its first `filled` bytes.
-    fn fill(&self, frame: &mut [u8], filled: &mut usize, fds: &mut Vec<OwnedFd>) -> Result<()> {
-        while *filled < frame.len() {
-            *filled += self.receive_some(&mut frame[*filled..], *filled, fds)?;
+    /// Receives all of `frame` after what came of it.
+    fn fill(&self, frame: &mut [u8], partial: &mut Partial, ahead: &mut Ahead) -> Result<()> {
+        while partial.filled < frame.len() {
+            let filled = partial.filled;
+            let bytes = match &self.socket {
+                Socket::Unix(_) => {
+                    self.receive_some(&mut frame[filled..], filled, &mut partial.fds)?
+                }
+                Socket::Tcp(_) => {
+                    let mut read = |bytes: &mut [u8]| self.read_some(bytes, filled);
+                    ahead.take(&mut frame[filled..], &mut read)?
+                }
+            };
+            partial.filled += bytes;
+            if self.is_tcp() && partial.filled < frame.len() {
+                tcp::check_pace(&mut partial.began)?;
+            }
         }
         Ok(())
     }
@@ -262,21 +390,16 @@ impl Stream {
         let mut bytes = [IoSliceMut::new(bytes)];
         let received =
             retry_on_intr(|| recvmsg(&self.socket, &mut bytes, &mut control, RECEIVE_FLAGS));
-        let received = received.map_err(|error| match error {
-            Errno::AGAIN => Error::TimedOut,
-            Errno::CONNRESET if filled == 0 => Error::Closed,
-            other => Error::io("receive a frame", other),
-        })?;
+        let received = received.map_err(|error| receive_error(error, filled))?;
         take_fds(&mut control, received.flags.contains(ReturnFlags::CTRUNC), fds)?;
-        match (received.bytes, filled) {
-            (0, 0) => Err(Error::Closed),
-            (0, _) => {
-                let text = format!("the connection ended after {filled} bytes of a frame");
-                let source = io::Error::new(io::ErrorKind::UnexpectedEof, text);
-                Err(Error::io("receive a frame", source))
-            }
-            (bytes, _) => Ok(bytes),
-        }
+        check_received(received.bytes, filled)
+    }
+
+    /// [`Stream::receive_some`] where no descriptors come.
+    fn read_some(&self, bytes: &mut [u8], filled: usize) -> Result<usize> {
+        let received = retry_on_intr(|| recv(&self.socket, &mut *bytes, RecvFlags::empty()));
+        let (received, _) = received.map_err(|error| receive_error(error, filled))?;
+        check_received(received, filled)
     }
 
     /// Bounds how long one call of the system waits, in each direction; none means for ever. A
@@ -291,9 +414,15 @@ impl Stream {
         receive: Option<Duration>,
         send: Option<Duration>,
     ) -> Result<()> {
-        let set = self.socket.set_read_timeout(receive);
-        set.and_then(|()| self.socket.set_write_timeout(send))
-            .map_err(|error| Error::io("set a connection's timeouts", error))
+        let set = match &self.socket {
+            Socket::Unix(socket) => {
+                socket.set_read_timeout(receive).and_then(|()| socket.set_write_timeout(send))
+            }
+            Socket::Tcp(socket) => {
+                socket.set_read_timeout(receive).and_then(|()| socket.set_write_timeout(send))
+            }
+        };
+        set.map_err(|error| Error::io("set a connection's timeouts", error))
     }
 
     /// Ends the connection in both directions. Threads that wait in [`receive`](Self::receive) or
@@ -303,19 +432,38 @@ impl Stream {
     ///
     /// [`Error::Io`] if the system refuses. A connection that has ended already is none.
     pub(crate) fn shutdown(&self) -> Result<()> {
-        match self.socket.shutdown(Shutdown::Both) {
+        let ended = match &self.socket {
+            Socket::Unix(socket) => socket.shutdown(Shutdown::Both),
+            Socket::Tcp(socket) => socket.shutdown(Shutdown::Both),
+        };
+        match ended {
             Err(error) if error.kind() != io::ErrorKind::NotConnected => {
                 Err(Error::io("end a connection", error))
             }
             _ => Ok(()),
         }
     }
+}
 
-    /// Closes a connection of which one direction is out of step.
-    fn cut(&self, is_cut: &mut bool) {
-        *is_cut = true;
-        // The error that led here is the one to report.
-        let _ = self.shutdown();
+/// What it means that nothing more can be received of a frame of which `filled` bytes came.
+fn receive_error(error: Errno, filled: usize) -> Error {
+    match error {
+        Errno::AGAIN => Error::TimedOut,
+        Errno::CONNRESET if filled == 0 => Error::Closed,
+        other => Error::io("receive a frame", other),
+    }
+}
+
+/// Takes note of the end of a connection.
+fn check_received(bytes: usize, filled: usize) -> Result<usize> {
+    match (bytes, filled) {
+        (0, 0) => Err(Error::Closed),
+        (0, _) => {
+            let text = format!("the connection ended after {filled} bytes of a frame");
+            let source = io::Error::new(io::ErrorKind::UnexpectedEof, text);
+            Err(Error::io("receive a frame", source))
+        }
+        (bytes, _) => Ok(bytes),
     }
 }
 
@@ -347,7 +495,7 @@ fn take_fds(
     Ok(())
 }
 
-/// A thread that panicked in here left a flag that is right: it is set as soon as it is true.
-fn lock(is_cut: &Mutex<bool>) -> MutexGuard<'_, bool> {
-    is_cut.lock().unwrap_or_else(PoisonError::into_inner)
+/// A thread that panicked in here left a state that is right: it is set as soon as it is true.
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

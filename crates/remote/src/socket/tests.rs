@@ -27,14 +27,14 @@ const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
 /// A stream, and a peer that sends whatever a test wants.
 fn stream_and_peer() -> (Stream, UnixStream) {
     let (one, other) = UnixStream::pair().unwrap();
-    let stream = Stream::new(one).unwrap();
+    let stream = Stream::new(Socket::Unix(one)).unwrap();
     stream.set_timeouts(PATIENCE, PATIENCE).unwrap();
     (stream, other)
 }
 
 fn pair() -> (Stream, Stream) {
     let (one, other) = stream_and_peer();
-    let other = Stream::new(other).unwrap();
+    let other = Stream::new(Socket::Unix(other)).unwrap();
     other.set_timeouts(PATIENCE, PATIENCE).unwrap();
     (one, other)
 }

@@ -1,0 +1,206 @@
+//! Hosts over TCP that meet requests as no client sends them, and clients without manners.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    CacheBudget,
+    tests::{host, host_with_groups, key, open, value},
+};
+use crate::{
+    Error, Host,
+    message::{Answer, Frame, Guess, How, Reply, Request, format::feature},
+    route::directory::find_slot_in_copy,
+    socket::Stream,
+};
+
+/// A connection that says what a test wants.
+struct Raw {
+    stream: Stream,
+    frame: Vec<u8>,
+}
+
+impl Raw {
+    fn connect(host: &Host) -> Self {
+        let port = host.tcp_addresses()[0].port();
+        let stream = Stream::connect_tcp("127.0.0.1", port).unwrap();
+        let patience = Some(Duration::from_secs(30));
+        stream.set_timeouts(patience, patience).unwrap();
+        Self { stream, frame: Vec::new() }
+    }
+
+    fn ask(&mut self, request: &Request<'_>) -> Reply<'_> {
+        let mut out = Vec::new();
+        request.encode(1, &mut out).unwrap();
+        self.stream.send(&out, &[]).unwrap();
+        self.stream.receive(&mut self.frame).unwrap();
+        Reply::decode(&Frame::parse(&self.frame).unwrap()).unwrap()
+    }
+
+    fn greeted(host: &Host) -> Self {
+        let mut raw = Self::connect(host);
+        let features = feature::NO_DESCRIPTORS;
+        let hello = raw.ask(&Request::Hello { program: "raw", features, token: None });
+        assert_eq!(hello, Reply::Hello { features: 0 });
+        let opened = raw.ask(&Request::Open { keyspace: b"k" });
+        assert!(matches!(opened, Reply::Described { keyspace: 0, .. }), "{opened:?}");
+        raw
+    }
+
+    fn read(&mut self, guess: Guess, key: &[u8]) -> (How, Option<Vec<u8>>) {
+        match self.ask(&Request::Read { keyspace: 0, guess, key }) {
+            Reply::Read { answer: Answer { how, value }, .. } => (how, value.map(<[u8]>::to_vec)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn slot(&mut self, key: &[u8]) -> u32 {
+        match self.ask(&Request::Block { keyspace: 0, key }) {
+            Reply::Block { image, .. } => {
+                let (words, _) = image.as_chunks::<8>();
+                let image: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+                find_slot_in_copy(&image[..], key)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_host_follows_a_guess_for_a_few_links_only() {
+    let host = host();
+    let keyspace = open(&host, CacheBudget::Full);
+    let key = |n: u32| n.to_be_bytes();
+    (0..20_000).for_each(|n| keyspace.insert(key(n), value(&key(n))).unwrap());
+    let mut raw = Raw::greeted(&host);
+    let (near, far) = (raw.slot(&key(10_000)), raw.slot(&key(50)));
+    let found = Some(value(&key(10_000)));
+    assert_eq!(raw.read(Guess::Leaf(near), &key(10_000)), (How::Guessed, found.clone()));
+    // The list of leaves leads there, a few hundred links away.
+    assert_eq!(raw.read(Guess::Leaf(far), &key(10_000)), (How::Routed, found.clone()));
+    for guess in [Guess::None, Guess::Leaf(u32::MAX), Guess::Block(u32::MAX), Guess::Block(0)] {
+        let (how, value) = raw.read(guess, &key(10_000));
+        assert_eq!((how, value), (How::Routed, found.clone()), "{guess:?}");
+        assert_eq!(raw.read(guess, b"absent"), (How::Routed, None));
+    }
+    let slots = host.stats("k").unwrap().leaves as u32 + 64;
+    for slot in 0..slots {
+        assert_eq!(raw.read(Guess::Leaf(slot), &key(7)).1, Some(value(&key(7))), "{slot}");
+    }
+}
+
+#[test]
+fn the_top_comes_in_parts() {
+    let host = host_with_groups();
+    let mut raw = Raw::greeted(&host);
+    let mut top = |from: &[u8], limit| match raw.ask(&Request::Top { keyspace: 0, from, limit }) {
+        Reply::Top { blocks, more, epoch } => {
+            assert!(epoch > 0);
+            (blocks.iter().map(|(low, unit)| (low.to_vec(), *unit)).collect::<Vec<_>>(), more)
+        }
+        other => panic!("{other:?}"),
+    };
+    let (all, more) = top(b"", u32::MAX);
+    assert!(!more && all.is_sorted() && all[0].0.is_empty());
+    assert!(all.len() > 3, "{} blocks", all.len());
+    assert_eq!(top(b"", 1), (vec![all[0].clone()], true));
+    assert_eq!(top(&all[1].0, 9).0[0], all[1]);
+    assert_eq!(top(&[0xff; 20], 9), (vec![all.last().unwrap().clone()], false));
+    assert_eq!(top(b"", 0), (vec![], true));
+}
+
+/// What comes of bytes that a peer sends before it stalls: when the host closes the connection.
+fn closes_after(host: &Host, bytes: &[u8]) -> Duration {
+    let mut peer = TcpStream::connect(host.tcp_addresses()[0]).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let began = Instant::now();
+    let _ = peer.write_all(bytes);
+    let mut rest = Vec::new();
+    match peer.read_to_end(&mut rest) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("it stays open"),
+        _ => began.elapsed(),
+    }
+}
+
+#[test]
+fn clients_without_manners_are_closed_and_do_no_harm() {
+    let host = host();
+    let keyspace = open(&host, CacheBudget::Full);
+    keyspace.insert("a", "1").unwrap();
+    let mut hello = Vec::new();
+    let greeting = Request::Hello { program: "", features: feature::NO_DESCRIPTORS, token: None };
+    greeting.encode(1, &mut hello).unwrap();
+    let mut plain = Vec::new();
+    Request::Hello { program: "", features: 0, token: None }.encode(1, &mut plain).unwrap();
+    let mut get = Vec::new();
+    Request::Get { keyspace: 0, key: b"a", hint: None }.encode(1, &mut get).unwrap();
+    let soon = Duration::from_millis(900);
+    for bytes in [
+        // Garbage, lengths that no frame has, a frame that no greeting has, others first.
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[0; 16],
+        &[0xff; 16],
+        &[0, 0, 1, 0, 1],
+        &get,
+        &[&hello[..], &hello].concat(),
+        &[&hello[..], &[0xff; 16]].concat(),
+        &[&hello[..], &[5, 0, 0, 0, 99, 1, 0, 0, 0]].concat(),
+        &plain,
+    ] {
+        let after = closes_after(&host, bytes);
+        assert!(after < soon, "{bytes:?} after {after:?}");
+    }
+    // Halves of frames, and nothing at all.
+    for bytes in [&hello[..hello.len() / 2], &[], &[&hello[..], &get[..7]].concat()] {
+        let after = closes_after(&host, bytes);
+        assert!(after >= soon, "{bytes:?} after {after:?}");
+    }
+    // A byte now and then is no frame either.
+    let mut slow = TcpStream::connect(host.tcp_addresses()[0]).unwrap();
+    let began = Instant::now();
+    while slow.write_all(&[5]).is_ok() && began.elapsed() < Duration::from_secs(20) {
+        slow.write_all(&hello[..0]).unwrap();
+        thread::sleep(Duration::from_millis(300));
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "a slow client is kept");
+    // One that has greeted may be silent.
+    thread::sleep(Duration::from_millis(1_500));
+    let trips = keyspace.round_trips();
+    assert_eq!(keyspace.get("a").unwrap().unwrap(), b"1");
+    assert!(keyspace.round_trips() - trips <= 2);
+    let until = Instant::now() + Duration::from_secs(10);
+    while host.sessions() > 1 {
+        assert!(Instant::now() < until, "{} sessions are left", host.sessions());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn requests_that_come_together_are_answered_in_order() {
+    let host = host();
+    let keyspace = open(&host, CacheBudget::Full);
+    (0..300).for_each(|n| keyspace.insert(key(n), value(&key(n))).unwrap());
+    let mut raw = Raw::greeted(&host);
+    let mut out = Vec::new();
+    for n in 0..300u64 {
+        let key = key(n);
+        let request = Request::Read { keyspace: 0, guess: Guess::None, key: &key };
+        request.encode(n as u32 + 10, &mut out).unwrap();
+    }
+    Request::Goodbye.encode(1_000, &mut out).unwrap();
+    raw.stream.send_frames(&out, &[]).unwrap();
+    for n in 0..300u64 {
+        raw.stream.receive(&mut raw.frame).unwrap();
+        let frame = Frame::parse(&raw.frame).unwrap();
+        assert_eq!(frame.id, n as u32 + 10);
+        let expected = value(&key(n));
+        let reply = Reply::decode(&frame).unwrap();
+        let answer = Answer { how: How::Routed, value: Some(&expected) };
+        assert!(matches!(reply, Reply::Read { answer: found, .. } if found == answer), "{reply:?}");
+    }
+    assert!(matches!(raw.stream.receive(&mut raw.frame), Err(Error::Closed)));
+}
