@@ -19,8 +19,12 @@
 //! | `fabric` | pieces of a region, by whatever way it is reached | know of leaves |
 //! | `host` | building, changing and publishing | wait for a client |
 //! | `client` | reading | loop without a bound |
+//! | `binned` | an assembly of trained arrays with level bins | answer without a proof |
 #![deny(unsafe_code)]
 
+#[cfg(not(any(loom, shuttle)))]
+#[cfg_attr(not(test), expect(dead_code, unused_imports))]
+mod binned;
 mod client;
 #[cfg(not(any(loom, shuttle)))]
 mod clock;

@@ -5,7 +5,7 @@
 
 mod cut;
 mod directory;
-mod extents;
+pub(crate) mod extents;
 #[cfg(test)]
 pub(crate) mod heap;
 #[cfg(not(any(loom, shuttle)))]
