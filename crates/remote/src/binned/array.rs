@@ -23,8 +23,10 @@ pub(super) struct Array {
     pub(super) is_retired: bool,
     /// It lies in a gap of another array.
     pub(super) is_small: bool,
-    /// Trained keys that were removed from it and its small arrays since it was trained.
+    /// Trained keys that are removed from it, and those that were from its small arrays.
     pub(super) removed: u32,
+    /// Those that were removed when it was trained.
+    pub(super) kept: u32,
     /// Epochs of arrays that it has replaced, and that may wait yet.
     pub(super) ancestors: Vec<u64>,
 }
@@ -80,12 +82,15 @@ impl Array {
             records.slab.set_incarnation(line, incarnation_of_epoch(epoch));
             records.slab.store(line, 1, tag);
         }
+        let removed = draft.records.iter().filter(|record| record.token() == Token::Removed);
+        let kept = removed.count() as u32;
         let array = Self {
             descriptor,
             header,
             is_retired: false,
             is_small: false,
-            removed: 0,
+            removed: kept,
+            kept,
             ancestors: Vec::new(),
         };
         array.store_header(records, tag);

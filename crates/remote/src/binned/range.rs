@@ -17,6 +17,9 @@ use crate::{
 /// the same trip brings.
 const PAGE_RECORDS: usize = 64;
 
+/// Lines of wide records that are read for one page: 1 MiB, what a host's page has at most.
+const WIDE_LINES_MAX: usize = 16 << 10;
+
 /// A part of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RangePage {
@@ -86,13 +89,14 @@ impl<C: Caller> Client<C> {
     ) -> Result<Option<RangePage>> {
         let (low, high) = known.array.window(from);
         let last = (high + limit.min(PAGE_RECORDS)).min(known.array.records as usize);
-        let Some(window) = self.window(fabric, known, (low, last))? else { return Ok(None) };
+        let Some(mut window) = self.window(fabric, known, (low, last))? else { return Ok(None) };
         let found = if from.starts_with(&known.array.prefix) {
             self.seek(fabric, &window, from)?.map(|(found, _)| found)
         } else {
             window.beside(&known.array.prefix, from)
         };
         let Some(Found::Record(at) | Found::Gap(at)) = found else { return Ok(None) };
+        window.shorten(at, WIDE_LINES_MAX);
         let records = &window.records[at..];
         let Some(wide) = self.fetch(fabric, records, records.len())? else { return Ok(None) };
         let Some(trained) = Trained::new(&window, at, wide) else { return Ok(None) };

@@ -176,6 +176,18 @@ impl Window {
         is_proven.then_some(Found::Gap(below.checked_sub(1)?))
     }
 
+    /// Leaves records out at the end, so that the wide ones from record `at` on take `lines_max`
+    /// lines and one record more at most. Two records stay, for a page has one and ends before one.
+    pub(super) fn shorten(&mut self, at: usize, lines_max: usize) {
+        let mut lines = 0;
+        let mut fits = |record: &Record| {
+            lines += record.place().map_or(0, |place| place.lines as usize);
+            lines <= lines_max
+        };
+        let count = self.records[at..].iter().take_while(|record| fits(record)).count();
+        self.records.truncate(at + count.max(2));
+    }
+
     /// Returns true if the array ends with the window.
     pub(super) fn is_at_end(&self) -> bool {
         self.first + self.records.len() == self.end + 1

@@ -42,7 +42,7 @@ impl<S: Space> Host<S> {
                 && let Some(found) = bins::find(&self.records, root, key)
                 && found.found.is_some()
             {
-                return self.write_binned(verb, spot, root, found, key, value);
+                return self.write_binned(verb, (top, spot), (root, found), key, value);
             }
             if matches!(verb, Verb::Update | Verb::Remove) {
                 return Ok(false);
@@ -95,7 +95,7 @@ impl<S: Space> Host<S> {
                 let removed = self.records.without_value(&old);
                 self.store(spot, removed);
                 self.entries -= 1;
-                self.count_removed(top);
+                self.count_removed(top, true);
             }
             _ => {
                 let skip = self.arrays.get(&spot.array).map_or(0, |a| a.descriptor.prefix.len());
@@ -113,9 +113,8 @@ impl<S: Space> Host<S> {
     fn write_binned(
         &mut self,
         verb: Verb,
-        spot: Spot,
-        root: Slot,
-        found: bins::BinSpot,
+        (top, spot): (u64, Spot),
+        (root, found): (Slot, bins::BinSpot),
         key: &[u8],
         value: &[u8],
     ) -> Result<bool> {
@@ -125,6 +124,7 @@ impl<S: Space> Host<S> {
                 if bins::remove(&mut self.records, root, &found) {
                     let record = self.record(spot);
                     self.store(spot, record.with_link(Link::Empty));
+                    self.count_removed(top, false);
                 }
                 self.entries -= 1;
             }
@@ -209,10 +209,15 @@ impl<S: Space> Host<S> {
         epoch
     }
 
-    fn count_removed(&mut self, top: u64) {
+    /// Counts a removed record, or else a gap that became empty, and has the array trained anew if
+    /// little is left of it.
+    fn count_removed(&mut self, top: u64, is_record: bool) {
         let Some(array) = self.arrays.get_mut(&top) else { return };
-        array.removed += 1;
-        if array.removed > REMOVED_MIN.max(array.descriptor.records / 2) {
+        array.removed += u32::from(is_record);
+        let records = array.descriptor.records;
+        // What has nothing left is joined with the array after it.
+        let is_empty = array.removed >= records && array.descriptor.span.high.is_some();
+        if is_empty || array.removed - array.kept > REMOVED_MIN.max(records / 2) {
             self.due.insert(top);
         }
     }
