@@ -49,6 +49,30 @@ struct Known {
 
 const LEASE_MS: u64 = 100;
 
+/// Polls, and checks that nothing is freed that a live session may know, and all that none may.
+fn check_poll(
+    barrier: &mut Barrier<u64>,
+    sessions: &BTreeMap<u64, Known>,
+    waiting: &mut Vec<u64>,
+    now_ms: u64,
+) {
+    let freed = barrier.poll(now_ms);
+    let lives = |known: &&Known| {
+        let lagged = now_ms - known.same_since_ms >= LEASE_MS * 10;
+        known.until_ms > now_ms && !lagged
+    };
+    let oldest = sessions.values().filter(lives).map(|known| known.model).min();
+    for what in &freed {
+        assert!(oldest.is_none_or(|oldest| *what <= oldest), "freed early");
+    }
+    waiting.retain(|what| !freed.contains(what));
+    let live = sessions.values().filter(|known| known.until_ms > now_ms);
+    let oldest = live.map(|known| known.model).min();
+    let due = waiting.iter().find(|what| oldest.is_none_or(|oldest| **what <= oldest));
+    assert!(due.is_none(), "{due:?} waits for nobody");
+    assert_eq!(barrier.waiting().count(), waiting.len());
+}
+
 proptest! {
     #[test]
     fn what_a_live_session_may_know_waits_and_nothing_else_does(
@@ -108,23 +132,7 @@ proptest! {
                     barrier.retire(model, model);
                     waiting.push(model);
                 }
-                Step::Poll => {
-                    let freed = barrier.poll(now_ms);
-                    let lives = |known: &&Known| {
-                        let lagged = now_ms - known.same_since_ms >= LEASE_MS * 10;
-                        known.until_ms > now_ms && !lagged
-                    };
-                    let oldest = sessions.values().filter(lives).map(|known| known.model).min();
-                    for what in &freed {
-                        prop_assert!(oldest.is_none_or(|oldest| *what <= oldest), "freed early");
-                    }
-                    waiting.retain(|what| !freed.contains(what));
-                    let live = sessions.values().filter(|known| known.until_ms > now_ms);
-                    let oldest = live.map(|known| known.model).min();
-                    let due = waiting.iter().find(|what| oldest.is_none_or(|o| **what <= o));
-                    prop_assert!(due.is_none(), "{due:?} waits for nobody");
-                    prop_assert_eq!(barrier.waiting().count(), waiting.len());
-                }
+                Step::Poll => check_poll(&mut barrier, &sessions, &mut waiting, now_ms),
             }
         }
         prop_assert_eq!(barrier.poll(now_ms + LEASE_MS).len(), waiting.len());
@@ -159,7 +167,7 @@ fn memory_that_a_session_may_read_is_not_used_again() {
     for round in 0..2500_u64 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let chance = random >> 33;
-        if chance % 40 == 0 {
+        if chance.is_multiple_of(40) {
             let Reply::Joined { session, model, lease_ms } = host.handle(now_ms, &Request::Join)
             else {
                 panic!("no session")
@@ -170,7 +178,7 @@ fn memory_that_a_session_may_read_is_not_used_again() {
             };
             told.insert(session, (model, lesson, now_ms + lease_ms));
         }
-        if chance % 7 == 0
+        if chance.is_multiple_of(7)
             && let Some(session) = told.keys().nth(chance as usize % told.len().max(1)).copied()
         {
             let renews = host.handle(now_ms, &Request::Renew { session, model: told[&session].0 });
