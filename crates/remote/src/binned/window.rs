@@ -226,3 +226,39 @@ impl Wide {
         Some(Self { kind: head.kind, key, value, value_len: head.value_len })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records of the keys 10, 20 and so on, from record `first` on, of an array of four.
+    fn window(first: usize, count: usize) -> Window {
+        let record = |index: usize| match index {
+            0 => Record::default(),
+            _ => Record::inline(&(index as u64 * 10).to_be_bytes(), b"").unwrap(),
+        };
+        Window { first, records: (first..first + count).map(record).collect(), skip: 0, end: 4 }
+    }
+
+    #[test]
+    fn a_window_proves_what_it_has_on_both_sides() {
+        let found = |window: &Window, key: u64| {
+            let key = key.to_be_bytes();
+            window.resolve(&key, &window.seek(&key), &[])
+        };
+        let whole = window(0, 5);
+        assert_eq!(found(&whole, 5), Some(Found::Gap(0)));
+        assert_eq!(found(&whole, 20), Some(Found::Record(2)));
+        assert_eq!(found(&whole, 25), Some(Found::Gap(2)));
+        assert_eq!(found(&whole, 99), Some(Found::Gap(4)));
+        let middle = window(1, 2);
+        assert_eq!(found(&middle, 5), None);
+        assert_eq!(found(&middle, 10), Some(Found::Record(0)));
+        assert_eq!(found(&middle, 15), Some(Found::Gap(0)));
+        assert_eq!(found(&middle, 25), None);
+        assert_eq!(middle.beside(b"x", b"a"), None);
+        assert_eq!(middle.beside(b"x", b"y"), None);
+        assert_eq!(window(3, 2).beside(b"x", b"y"), Some(Found::Gap(1)));
+        assert_eq!(whole.beside(b"x", b"a"), Some(Found::Gap(0)));
+    }
+}

@@ -1,6 +1,7 @@
 //! Hosts and clients against sorted maps.
 
 mod barrier;
+mod between;
 mod counts;
 mod hostile;
 mod messages;
