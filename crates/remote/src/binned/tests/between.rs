@@ -36,18 +36,18 @@ fn key(n: u16, is_wide: bool) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn keys_that_stay_are_found_whatever_happens_meanwhile(
-        before in prop::collection::btree_set((0..900u16, any::<bool>()), 1..220),
-        inserts in prop::collection::btree_set((0..900u16, any::<bool>()), 0..60),
-        removes in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
-        sought in any::<prop::sample::Index>(), at in 0..5u32, trains: bool,
+        before in prop::collection::btree_set((0..900u16, any::<bool>()), 1..130),
+        inserts in prop::collection::btree_set((0..900u16, any::<bool>()), 0..90),
+        removes in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        sought in any::<prop::sample::Index>(), at in 0..4u32, trains: bool,
     ) {
         let trained: Map =
-            (0..300u64).map(|n| ((n << 16).to_be_bytes().to_vec(), vec![1])).collect();
-        let local = Local::new(&trained, Options::default());
+            (0..30u64).map(|n| ((n << 16).to_be_bytes().to_vec(), vec![1])).collect();
+        let local = Local::within(2 << 20, &trained, Options::default());
         let before: Vec<(u16, bool)> = before.into_iter().collect();
         let sought = before[sought.index(before.len())];
         let mut host = local.host.borrow_mut();

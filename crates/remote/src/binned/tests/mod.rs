@@ -37,7 +37,12 @@ pub(super) struct Local {
 
 impl Local {
     pub(super) fn new(map: &Map, options: Options) -> Self {
-        let space = Arc::new(HeapSpace::new(64 << 10, 12 << 20));
+        Self::within(12 << 20, map, options)
+    }
+
+    /// A host that has this many bytes.
+    pub(super) fn within(bytes: usize, map: &Map, options: Options) -> Self {
+        let space = Arc::new(HeapSpace::new(64 << 10, bytes));
         let entries = map.iter().map(|(key, value)| (key.clone(), value.clone()));
         let host = Host::build(Arc::clone(&space), options, entries).unwrap();
         let now_ms = Rc::new(Cell::new(1));
