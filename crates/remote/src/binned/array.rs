@@ -1,7 +1,7 @@
 //! Trained arrays: sorted records whose keys never change, and a line that predicts their places.
 //!
-//! Record 0 of an array is its *sentinel*. It has no key, lies before all others, and gives the keys
-//! below the first trained one a gap of their own.
+//! Record 0 of an array is its *sentinel*. It has no key, lies before all others, and gives the
+//! keys below the first trained one a gap of their own.
 
 use rhumb_model::{Segment, code::common_prefix_len, search::partition_point};
 

@@ -13,7 +13,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Lease times for which a session may renew its lease and acknowledge nothing.
+/// Lease times for which a session may renew its lease and acknowledge nothing: it has missed some
+/// twenty replies that brought what it lacks.
 const LAG_LEASES: u64 = 10;
 
 struct Session {

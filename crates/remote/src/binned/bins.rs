@@ -1,12 +1,13 @@
 //! Level bins: sorted records that have come into the gap after a trained record.
 //!
 //! A gap has a root bin of 8 records. When that is full, its records go into children of 16, up to
-//! 8, and the root keeps their lowest codes. Bins have these two levels at most: when they are full,
-//! or their codes are all alike, they become a small array (FineStore, sections 3.2 and 3.3.1).
+//! 8, and the root keeps a code for each. Bins have these two levels at most: when they are
+//! full, or their codes are all alike, they become a small array (FineStore, sections 3.2 and
+//! 3.3.1).
 //!
-//! 1. A child holds the keys whose codes are its own lowest code or more and below the next
-//!    child's; the first child also holds what is lower. What a child holds is changed by splits and
-//!    shifts alone, not by keys that come and go.
+//! 1. A child holds the keys whose codes are at or above its code in the root and below the next
+//!    child's; the first child also holds what is lower. Splits and shifts change these codes, and
+//!    keys that come and go do not. A child that is emptied ends, and its neighbour holds its keys.
 //! 2. A child that loses records other than by their removal gets another incarnation, which the
 //!    root's link names. So a reader that finds a child by its link finds all keys that the root
 //!    said are there.

@@ -20,9 +20,11 @@ use crate::{
     message::format::failure,
 };
 
-/// Wide records of one code that are fetched to tell them apart; the host compares more of them.
+/// Wide records of one code that are fetched to tell them apart: each may be long, and the host
+/// compares more of them where they lie.
 pub(super) const TIES_MAX: usize = 4;
-/// Looks at one window in which a wide record was replaced meanwhile.
+/// Looks at one window in which a wide record was replaced meanwhile: a third would cost as much as
+/// the call that follows.
 const LOOKS_MAX: u32 = 2;
 /// Replies with descriptors that make one model: 2^32 bytes of them.
 const LESSONS_MAX: u32 = 1 << 15;

@@ -1,8 +1,8 @@
 //! The bytes of an assembly of trained arrays: blocks of records, bins, headers and wide records.
 //!
 //! All memory is lines of 64 bytes, little-endian words of 8. Whatever is handed out as a piece of
-//! it begins on a line with a *guard* ([`crate::layout::format`]: latched, version, incarnation) and
-//! begins there for ever, so that a reader that comes late finds another incarnation and never
+//! it begins on a line with a *guard* ([`crate::layout::format`]: latched, version, incarnation)
+//! and begins there for ever, so that a reader that comes late finds another incarnation and never
 //! takes data for a guard.
 //!
 //! | piece | lines | words |

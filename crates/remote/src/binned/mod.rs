@@ -3,8 +3,8 @@
 //! The host keeps sorted records in *trained arrays*, whose keys never change and which one line
 //! each predicts within 32 places. What is inserted later goes into *level bins* in the gap after
 //! a record. A client keeps the lines. It reads the window of records that its line predicts, by
-//! itself, and proves from it that a key is there, or that it is not; what lies in bins it leaves to
-//! the host, with a *pipeline operation* that names the place which the client has found.
+//! itself, and proves from it that a key is there, or that it is not; what lies in bins it leaves
+//! to the host, with a *pipeline operation* that names the place which the client has found.
 //!
 //! | module | for | must never |
 //! | --- | --- | --- |
@@ -44,4 +44,5 @@ mod write;
 pub(crate) use client::{Answer, CacheBudget, Caller, Client, ClientCounts, Mode};
 pub(crate) use host::{Host, HostCounts, Options};
 pub(crate) use message::{Address, Operation, Outcome, Reply, Request, Value, Verb};
+pub(crate) use range::RangePage;
 pub(crate) use train::{Plan, Trained};

@@ -241,7 +241,8 @@ impl<S: Space> Slab<S> {
     }
 }
 
-/// The size of the pieces that are used for `lines`: four sizes between a power of two and the next.
+/// The size of the pieces that are used for `lines`: four sizes between a power of two and the
+/// next.
 pub(super) fn size_of(lines: u32) -> u32 {
     let step = (lines.max(1).next_power_of_two() / 8).max(1);
     lines.max(1).next_multiple_of(step)

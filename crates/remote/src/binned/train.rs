@@ -19,7 +19,8 @@ use super::{
 /// Keys of a probe's step forward: a third of the 1,400 that arrays have on average in the paper
 /// (FineStore, section 4.2), so that a run is found by some three trainings.
 const STEP: usize = 512;
-/// Keys of which the codes are made at first.
+/// Keys of which the codes are made at first: a run of random keys ends within them, as measured
+/// with 400,000, or a little later.
 const AHEAD: usize = 2048;
 
 /// A record of an array, by the array's epoch.
@@ -87,8 +88,8 @@ impl Plan {
     }
 }
 
-/// The first run of sorted keys, longest where several skips are possible: fewer keys may begin with
-/// more bytes that are alike, and then have codes that tell them apart.
+/// The first run of sorted keys, longest where several skips are possible: fewer keys may begin
+/// with more bytes that are alike, and then have codes that tell them apart.
 fn first_run(keys: &[&[u8]]) -> Run {
     let (Some(first), most) = (keys.first(), keys.len().min(ARRAY_RECORDS_MAX)) else {
         return Run { len: 0, skip: 0, segment: rhumb_model::lpa::train(&[]) };

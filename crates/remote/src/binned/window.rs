@@ -1,9 +1,9 @@
 //! Records as a client has read them, and what they prove about a key.
 //!
 //! Nothing is trusted: a piece counts only if its guard has the incarnation that what led to it
-//! names, and a block only if it bears the tag of the descriptor. The keys of an array never change,
-//! so that pieces of one read need not be of one moment: what the record at or below a key says is
-//! of the moment when its block was read.
+//! names, and a block only if it bears the tag of the descriptor. The keys of an array never
+//! change, so that pieces of one read need not be of one moment: what the record at or below a key
+//! says is of the moment when its block was read.
 
 use std::{cmp::Ordering as Order, ops::Range};
 

@@ -106,7 +106,8 @@ proptest! {
 
     #[test]
     fn damaged_regions_are_read_without_a_panic(
-        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>(), 0..3u8), 1..60),
+        damage in prop::collection::vec(
+            (any::<prop::sample::Index>(), any::<u64>(), 0..3usize), 1..60),
     ) {
         let (local, map) = grown();
         let live = local.host.borrow().space().all().len().min(16_384);
@@ -117,7 +118,8 @@ proptest! {
         for (at, value, kind) in damage {
             let word = &words[at.index(words.len())];
             let old = word.load(Ordering::Relaxed);
-            word.store([value, old ^ 1 << (value % 64), old.wrapping_add(value % 9)][kind as usize], Ordering::Relaxed);
+            let damaged = [value, old ^ 1 << (value % 64), old.wrapping_add(value % 9)];
+            word.store(damaged[kind], Ordering::Relaxed);
         }
         let fabric = MappedFabric::new(&[], &words);
         for mode in [Mode::Pipeline, Mode::AllAtClient] {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::binned::{Address, Trained, Verb};
+use crate::binned::{Address, RangePage, Trained, Verb};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -137,7 +137,8 @@ impl World {
         let expected: Vec<_> =
             expected.take(600).map(|(k, v)| pair(k, v, self.value_bytes_max)).collect();
         while found.len() < 600 {
-            let page = self.clients[client].range(&fabric, now_ms, &from, end, limit).unwrap();
+            let page: RangePage =
+                self.clients[client].range(&fabric, now_ms, &from, end, limit).unwrap();
             assert!(page.pairs.len() <= limit);
             found.extend(page.pairs);
             match page.next {
