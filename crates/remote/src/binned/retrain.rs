@@ -19,6 +19,10 @@ use crate::{error::Result, host::Space};
 /// An array that has fewer records than this after its training is joined with the next one: as
 /// many as a window has, so that such arrays are not much more than a read.
 const JOIN_RECORDS: usize = 64;
+/// Replaced arrays that stay readable in one place at most. A write looks for its key in each: with
+/// keys that come in order and a session that lags, 24 of them made a write take 35 us, and 4 of
+/// them or none 13 us.
+const ANCESTORS_MAX: usize = 4;
 
 impl<S: Space> Host<S> {
     /// Arrays that are to be trained anew.
@@ -204,6 +208,14 @@ impl<S: Space> Host<S> {
         Ok(())
     }
 
+    /// Has all blocks of a replaced array answer for nothing from now on.
+    fn end(&mut self, epoch: u64) {
+        let Some(array) = self.arrays.get(&epoch) else { return };
+        let (first, last) = (array.block(0), array.block(array.len()));
+        (first..=last).for_each(|block| self.records.slab.retire_block(block));
+        self.counts.blocks_ended += u64::from(last + 1 - first);
+    }
+
     fn swap(&mut self, plan: &Plan, placed: Vec<Array>) {
         self.model += 1;
         let mut ancestors = plan.tops.clone();
@@ -214,6 +226,11 @@ impl<S: Space> Host<S> {
             }
         }
         ancestors.retain(|epoch| self.arrays.contains_key(epoch));
+        // The youngest are those that most clients have.
+        ancestors.sort_unstable_by(|a, b| b.cmp(a));
+        for epoch in ancestors.split_off(ancestors.len().min(ANCESTORS_MAX)) {
+            self.end(epoch);
+        }
         for mut array in placed {
             array.ancestors.clone_from(&ancestors);
             let epoch = array.descriptor.epoch;
