@@ -98,6 +98,20 @@ fn a_client_whose_lease_has_ended_calls() {
     assert_eq!(client.counts().operations, 1);
 }
 
+/// Trains the first array anew, and then changes keys.
+fn train(local: &Local, change: &[(u64, &[u8])]) {
+    let mut host = local.host.borrow_mut();
+    let first = host.tops.values().next().copied();
+    host.due.extend(first);
+    let trained = host.begin_training().map(Plan::train).unwrap();
+    assert!(host.finish_training(trained).unwrap());
+    for (key, value) in change {
+        host.set(&key.to_be_bytes(), value, Default::default()).unwrap();
+    }
+    host.publish(1);
+    host.poll(1);
+}
+
 /// A client that has not learned of new arrays reads the old ones, which are right where nothing
 /// has changed.
 #[test]
@@ -105,18 +119,7 @@ fn a_stale_client_reads_what_has_not_changed() {
     let map: Map = (0..1000u64).map(|n| ((n << 20).to_be_bytes().to_vec(), vec![1; 3])).collect();
     let local = Local::new(&map, Options::default());
     let mut client = local.client(Mode::Pipeline, CacheBudget::Full);
-    let train = |change: &[(u64, &[u8])]| {
-        let mut host = local.host.borrow_mut();
-        let first = host.tops.values().next().copied();
-        host.due.extend(first);
-        let trained = host.begin_training().map(Plan::train).unwrap();
-        assert!(host.finish_training(trained).unwrap());
-        for (key, value) in change {
-            host.set(&key.to_be_bytes(), value, Default::default()).unwrap();
-        }
-        host.publish(1);
-        host.poll(1);
-    };
+    let train = |change: &[(u64, &[u8])]| train(&local, change);
     let mut get = |key: u64| {
         let before = client.counts().operations;
         let found = client.get(&local.fabric(), 1, &key.to_be_bytes()).unwrap();
@@ -139,4 +142,22 @@ fn a_stale_client_reads_what_has_not_changed() {
     local.host.borrow_mut().poll(1);
     assert_eq!(local.host.borrow().waiting(), (0, 0));
     assert_eq!(local.host.borrow().counts().arrays_freed, 2);
+}
+
+/// However many arrays have replaced the one that a client knows, its answers are right.
+#[test]
+fn a_very_stale_client_is_right() {
+    let map: Map = (0..1000u64).map(|n| ((n << 20).to_be_bytes().to_vec(), vec![1; 3])).collect();
+    let local = Local::new(&map, Options::default());
+    for rounds in 0..12 {
+        let mut client = local.client(Mode::AllAtClient, CacheBudget::Full);
+        (0..rounds).for_each(|_| train(&local, &[]));
+        let value = [2, rounds];
+        train(&local, &[(700 << 20, &value), (7 + (300 << 20), &value)]);
+        for key in [700 << 20, 7 + (300 << 20)] {
+            let found = client.get(&local.fabric(), 1, &u64::to_be_bytes(key)).unwrap();
+            assert_eq!(found, Answer::Found(value.to_vec()), "after {rounds}");
+        }
+        client.leave().unwrap();
+    }
 }
