@@ -43,8 +43,12 @@
 //! | `host` | building, changing and publishing | wait for a client |
 //! | `client` | reading | loop without a bound |
 //! | `two_stage` | another assembly: clients keep models of a table of unsorted leaves | |
+//! | `binned` | another assembly: trained arrays with level bins | answer without a proof |
 #![deny(unsafe_code)]
 
+#[cfg(not(any(loom, shuttle)))]
+#[cfg_attr(not(test), expect(dead_code, unused_imports))]
+mod binned;
 #[cfg(not(any(loom, shuttle)))]
 mod bounds;
 mod client;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Ranges of numbers that are handed out and given back. They are taken from the lowest place where
 /// they fit, so that a region that shrank is filled from its beginning.
 #[derive(Default)]
-pub(super) struct Extents {
+pub(crate) struct Extents {
     /// Free ranges by their first number, with their lengths; no two touch.
     free: BTreeMap<u32, u32>,
     /// Numbers that are free, in all.
@@ -15,7 +15,7 @@ pub(super) struct Extents {
 impl Extents {
     /// Takes `count` numbers side by side; `None` if there are none. Linear in the number of free
     /// ranges at worst.
-    pub(super) fn take(&mut self, count: u32) -> Option<u32> {
+    pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         let (&first, &len) = self.free.iter().find(|(_, len)| **len >= count)?;
         self.free.remove(&first);
         if len > count {
@@ -26,7 +26,7 @@ impl Extents {
     }
 
     /// Gives numbers back, or adds new ones.
-    pub(super) fn give(&mut self, first: u32, count: u32) {
+    pub(crate) fn give(&mut self, first: u32, count: u32) {
         if count == 0 {
             return;
         }
@@ -57,7 +57,7 @@ impl Extents {
     }
 
     /// Numbers that are free.
-    pub(super) fn free_count(&self) -> u64 {
+    pub(crate) fn free_count(&self) -> u64 {
         self.free_count
     }
 }

@@ -11,7 +11,7 @@ mod authority;
 mod care;
 mod cut;
 mod directory;
-mod extents;
+pub(crate) mod extents;
 #[cfg(test)]
 pub(crate) mod heap;
 #[cfg(not(any(loom, shuttle)))]

@@ -1,0 +1,169 @@
+//! Records as their host reads and writes them: inline, or wide with key and value elsewhere.
+
+use std::cmp::Ordering as Order;
+
+use rhumb_model::code::code_at;
+
+use super::{
+    layout::{
+        LINE_WORDS, Record, Slot, Token, WIDE_HEAD_WORDS, WIDE_LINES_MAX, WideHead, WideKind,
+        WidePlace,
+    },
+    message::Value,
+    slab::Slab,
+};
+use crate::{
+    error::{Error, Result},
+    host::Space,
+    layout::to_words,
+    message::format::KEY_BYTES_MAX,
+};
+
+/// The longest value that a record holds, unless its host is told otherwise. Longer ones are
+/// fetched by a call, which then costs little beside the value.
+pub(super) const VALUE_BYTES_MAX: usize = 16 << 10;
+
+/// A key that is looked for among records of one array or bin.
+#[derive(Clone, Copy)]
+pub(super) struct Needle<'k> {
+    pub(super) key: &'k [u8],
+    /// Its code, after the bytes that the records' codes skip: all their keys and this one begin
+    /// with these.
+    pub(super) code: u64,
+}
+
+impl<'k> Needle<'k> {
+    pub(super) fn new(key: &'k [u8], skip: usize) -> Self {
+        Self { key, code: code_at(key, skip) }
+    }
+}
+
+/// The memory of an assembly, as a place of records.
+pub(super) struct Records<S> {
+    pub(super) slab: Slab<S>,
+    value_bytes_max: usize,
+}
+
+impl<S: Space> Records<S> {
+    /// Records in an empty space, whose values are `value_bytes_max` bytes at most.
+    pub(super) fn new(space: S, value_bytes_max: usize) -> Self {
+        let most = (WIDE_LINES_MAX * LINE_WORDS - WIDE_HEAD_WORDS) * 8 - KEY_BYTES_MAX - 1;
+        Self { slab: Slab::new(space), value_bytes_max: value_bytes_max.min(most) }
+    }
+
+    /// A live record of a key and its value, where codes skip `skip` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`]; [`Error::InvalidArgument`] for a key or value that is too long.
+    pub(super) fn make(&mut self, key: &[u8], value: &[u8], skip: usize) -> Result<Record> {
+        if let Some(record) = Record::inline(key, value) {
+            return Ok(record);
+        }
+        let Ok(value_len) = u32::try_from(value.len()) else {
+            return Err(Error::InvalidArgument("a value of 4 GiB or more".into()));
+        };
+        let is_here = value.len() <= self.value_bytes_max;
+        let kind = if is_here { WideKind::Here } else { WideKind::Ask };
+        let head = WideHead { kind, key_len: key.len(), value_len: value_len as usize };
+        let lines = head.words().div_ceil(LINE_WORDS) as u32;
+        let slot = self.slab.take(lines)?;
+        self.slab.store(slot.line, 1, head.to_word());
+        self.store_bytes(slot.line, WIDE_HEAD_WORDS, key);
+        if is_here {
+            self.store_bytes(slot.line, head.value_word(), value);
+        }
+        Ok(Record::wide(code_at(key, skip), WidePlace { slot, lines }))
+    }
+
+    fn store_bytes(&self, line: u32, word: usize, bytes: &[u8]) {
+        for (word, chunk) in (word..).zip(bytes.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..chunk.len()].copy_from_slice(chunk);
+            self.slab.store(line, word, u64::from_le_bytes(padded));
+        }
+    }
+
+    /// Gives back what a record has elsewhere.
+    pub(super) fn release(&mut self, record: &Record) {
+        if let Some(WidePlace { slot, lines }) = record.place() {
+            self.slab.give(slot.line, lines);
+        }
+    }
+
+    /// The record of a removed key, which keeps its key and loses its value.
+    pub(super) fn without_value(&mut self, record: &Record) -> Record {
+        if let (Some(place), Some(head)) = (record.place(), self.head(record)) {
+            let line = place.slot.line;
+            self.slab.latch(line);
+            (head.value_word()..head.words()).for_each(|word| self.slab.store(line, word, 0));
+            let gone = WideHead { kind: WideKind::Gone, value_len: 0, ..head };
+            self.slab.store(line, 1, gone.to_word());
+        }
+        let value = if record.place().is_some() { record.value } else { 0 };
+        Record { value, ..record.with_token(Token::Removed) }
+    }
+
+    fn head(&self, record: &Record) -> Option<WideHead> {
+        let place = record.place()?;
+        let head = WideHead::of_word(self.slab.load(place.slot.line, 1))?;
+        (to_words(head.key_len) <= place.lines as usize * LINE_WORDS).then_some(head)
+    }
+
+    /// The order of a record's key against the needle's.
+    pub(super) fn compare(&self, record: &Record, needle: &Needle<'_>) -> Order {
+        let Some(place) = record.place() else { return record.key_bytes()[..].cmp(needle.key) };
+        record.code.cmp(&needle.code).then_with(|| {
+            let len = self.head(record).map_or(0, |head| head.key_len);
+            let key = self.slab.bytes(place.slot.line, WIDE_HEAD_WORDS, len);
+            key.map_or(Order::Equal, |key| key.compare(needle.key))
+        })
+    }
+
+    /// The whole key of a record.
+    pub(super) fn key(&self, record: &Record) -> Vec<u8> {
+        let Some(place) = record.place() else { return record.key_bytes().to_vec() };
+        let mut key = Vec::new();
+        let len = self.head(record).map_or(0, |head| head.key_len);
+        if let Some(bytes) = self.slab.bytes(place.slot.line, WIDE_HEAD_WORDS, len) {
+            bytes.append_to(&mut key);
+        }
+        key
+    }
+
+    /// The value of a live record.
+    pub(super) fn value(&self, record: &Record) -> Value {
+        let (Some(place), Some(head)) = (record.place(), self.head(record)) else {
+            let (bytes, len) = record.value_bytes();
+            return Value::Here(bytes[..len].to_vec());
+        };
+        if head.kind == WideKind::Ask {
+            return Value::Ask(head.value_len as u32);
+        }
+        let mut value = Vec::new();
+        let bytes = self.slab.bytes(place.slot.line, head.value_word(), head.value_len);
+        if let Some(bytes) = bytes {
+            bytes.append_to(&mut value);
+        }
+        Value::Here(value)
+    }
+
+    /// Takes pieces of these sizes, or none of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`].
+    pub(super) fn take_all<const N: usize>(&mut self, lines: [u32; N]) -> Result<[Slot; N]> {
+        let mut slots = [Slot::default(); N];
+        for index in 0..N {
+            match self.slab.take(lines[index]) {
+                Ok(slot) => slots[index] = slot,
+                Err(error) => {
+                    (0..index).for_each(|index| self.slab.give(slots[index].line, lines[index]));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(slots)
+    }
+}

@@ -1,0 +1,264 @@
+//! Records as a client has read them, and what they prove about a key.
+//!
+//! Nothing is trusted: a piece counts only if its guard has the incarnation that what led to it
+//! names, and a block only if it bears the tag of the descriptor. The keys of an array never
+//! change, so that pieces of one read need not be of one moment: what the record at or below a key
+//! says is of the moment when its block was read.
+
+use std::{cmp::Ordering as Order, ops::Range};
+
+use rhumb_model::code::code_at;
+
+use super::{
+    descriptor::Descriptor,
+    layout::{
+        BIN_HEAD_WORDS, BLOCK_HEAD_WORDS, BLOCK_LINES, BinShape, LINE_WORDS, RECORD_WORDS, Record,
+        WIDE_HEAD_WORDS, WideHead, WideKind, WidePlace, append_bytes, incarnation_of,
+        incarnation_of_epoch, record_place,
+    },
+};
+use crate::{
+    fabric::{Image, Place},
+    message::Part,
+};
+
+/// Bytes of a word.
+const WORD_BYTES: u64 = 8;
+/// Bytes of a line.
+const LINE_BYTES: u64 = LINE_WORDS as u64 * WORD_BYTES;
+
+/// The place of `words` words of the piece that begins at `line`, without its guard.
+pub(super) fn piece_of(line: u32, words: usize) -> Place {
+    let guard = u64::from(line) * LINE_BYTES;
+    let len = (words.max(2) as u32 - 1) * WORD_BYTES as u32;
+    Place { part: Part::Leaves, at: guard + WORD_BYTES, len, guard }
+}
+
+/// Records side by side.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// The number of the first one, where 0 is an array's sentinel.
+    pub(super) first: usize,
+    pub(super) records: Vec<Record>,
+    /// Bytes that codes skip.
+    pub(super) skip: usize,
+    /// Number of the last record that there is.
+    end: usize,
+}
+
+/// Where a key is among records, as far as codes say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sought {
+    /// Records of the window whose keys are below the key.
+    pub(super) below: usize,
+    /// Records of the window after those that have the key's code, of which the keys must be
+    /// compared.
+    pub(super) ties: Range<usize>,
+}
+
+/// Where a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It is the key of this record of the window.
+    Record(usize),
+    /// It is in the gap after this record of the window.
+    Gap(usize),
+}
+
+/// A wide record as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wide {
+    pub(super) kind: WideKind,
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    /// The value's own length, also where it was not read.
+    pub(super) value_len: usize,
+}
+
+impl Window {
+    /// What to read for some records of an array, first and last: a piece of each block.
+    pub(super) fn places(array: &Descriptor, first: usize, last: usize, out: &mut Vec<Place>) {
+        out.clear();
+        let (begin, end) = (record_place(first).0, record_place(last).0);
+        for block in begin..=end {
+            let words = match block == end {
+                true => record_place(last).1 + RECORD_WORDS,
+                false => BLOCK_LINES as usize * LINE_WORDS,
+            };
+            let block = array.base.saturating_add(block as u32);
+            out.push(piece_of(block.saturating_mul(BLOCK_LINES), words));
+        }
+    }
+
+    /// The records of which [`Window::places`] were read; `None` if they are not those of the array
+    /// that hashes to `tag`, or changed while they were read.
+    pub(super) fn of_array(
+        array: &Descriptor,
+        tag: u64,
+        (first, last): (usize, usize),
+        image: &Image,
+    ) -> Option<Self> {
+        let mut window = Self {
+            first,
+            records: Vec::with_capacity(last + 1 - first),
+            skip: array.prefix.len(),
+            end: array.records as usize,
+        };
+        let mut from = record_place(first).1;
+        for piece in 0..=record_place(last).0 - record_place(first).0 {
+            let (words, guard) = image.piece(piece)?;
+            let is_ours = incarnation_of(guard) == incarnation_of_epoch(array.epoch)
+                && words.first() == Some(&tag);
+            if !is_ours {
+                return None;
+            }
+            // The guard is not among the words.
+            let records = words.get(from - 1..)?.chunks_exact(RECORD_WORDS);
+            window.records.extend(records.map(Record::of_words));
+            from = BLOCK_HEAD_WORDS;
+        }
+        window.records.truncate(last + 1 - first);
+        (window.records.len() == last + 1 - first).then_some(window)
+    }
+
+    /// The records of a bin, of which the shape and what follows it were read.
+    pub(super) fn of_bin(shape: BinShape, words: &[u64]) -> Option<Self> {
+        let words = words.get(BIN_HEAD_WORDS - 1..)?.get(..shape.len * RECORD_WORDS)?;
+        let records: Vec<Record> = words.chunks_exact(RECORD_WORDS).map(Record::of_words).collect();
+        // They count from 1, as if there were a sentinel.
+        Some(Self { first: 1, end: shape.len, records, skip: shape.skip })
+    }
+
+    /// Where a key is, as far as codes say. The key begins with the bytes that codes skip.
+    pub(super) fn seek(&self, key: &[u8]) -> Sought {
+        let code = code_at(key, self.skip);
+        let sentinel = usize::from(self.first == 0);
+        let records = self.records.get(sentinel..).unwrap_or_default();
+        let below = records.partition_point(|record| record.code_after(self.skip) < code);
+        let ties = records[below..].partition_point(|record| record.code_after(self.skip) <= code);
+        let below = below + sentinel;
+        Sought { below, ties: below..below + ties }
+    }
+
+    /// The record of a key, with the keys of wide records among those that tie, in order.
+    pub(super) fn place_of(&self, key: &[u8], sought: &Sought, wide: &[Wide]) -> Option<usize> {
+        let mut wide = wide.iter();
+        sought.ties.clone().find(|at| match self.records[*at].place() {
+            None => self.records[*at].key_bytes()[..] == *key,
+            Some(_) => wide.next().is_some_and(|wide| wide.key == key),
+        })
+    }
+
+    /// Resolves where a key is, with the keys of wide records among those that tie, in order;
+    /// `None` if the window does not prove it.
+    pub(super) fn resolve(&self, key: &[u8], sought: &Sought, wide: &[Wide]) -> Option<Found> {
+        let mut wide = wide.iter();
+        let mut below = sought.below;
+        for at in sought.ties.clone() {
+            let record = self.records.get(at)?;
+            let order = match record.place() {
+                None => record.key_bytes()[..].cmp(key),
+                Some(_) => wide.next()?.key[..].cmp(key),
+            };
+            match order {
+                Order::Less => below = at + 1,
+                Order::Equal => return Some(Found::Record(at)),
+                Order::Greater => break,
+            }
+        }
+        self.gap(below)
+    }
+
+    /// The gap before which `below` records of the window lie, if the window has the record before
+    /// it and the one after it, or the array ends there.
+    pub(super) fn gap(&self, below: usize) -> Option<Found> {
+        let is_proven = below < self.records.len() || self.first + below == self.end + 1;
+        is_proven.then_some(Found::Gap(below.checked_sub(1)?))
+    }
+
+    /// Leaves records out at the end, so that the wide ones from record `at` on take `lines_max`
+    /// lines and one record more at most. Two records stay, for a page has one and ends before one.
+    pub(super) fn shorten(&mut self, at: usize, lines_max: usize) {
+        let mut lines = 0;
+        let mut fits = |record: &Record| {
+            lines += record.place().map_or(0, |place| place.lines as usize);
+            lines <= lines_max
+        };
+        let count = self.records[at..].iter().take_while(|record| fits(record)).count();
+        self.records.truncate(at + count.max(2));
+    }
+
+    /// Returns true if the array ends with the window.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.first + self.records.len() == self.end + 1
+    }
+
+    /// The gap of a key that does not begin as the array's keys do.
+    pub(super) fn beside(&self, prefix: &[u8], key: &[u8]) -> Option<Found> {
+        if key < prefix {
+            return (self.first == 0).then_some(Found::Gap(0));
+        }
+        self.is_at_end().then(|| self.records.len().checked_sub(1)).flatten().map(Found::Gap)
+    }
+}
+
+impl Wide {
+    /// What to read of a wide record.
+    pub(super) fn place(place: WidePlace) -> Place {
+        piece_of(place.slot.line, place.lines as usize * LINE_WORDS)
+    }
+
+    /// A wide record that was read; `None` if it is no longer there.
+    pub(super) fn of_piece(place: WidePlace, piece: Option<(&[u64], u64)>) -> Option<Self> {
+        let (words, guard) = piece?;
+        if incarnation_of(guard) != place.slot.incarnation {
+            return None;
+        }
+        let head = WideHead::of_word(*words.first()?)?;
+        if head.words() > words.len() + 1 {
+            return None;
+        }
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        append_bytes(words.get(WIDE_HEAD_WORDS - 1..)?, head.key_len, &mut key);
+        if head.kind == WideKind::Here {
+            append_bytes(words.get(head.value_word() - 1..)?, head.value_len, &mut value);
+        }
+        Some(Self { kind: head.kind, key, value, value_len: head.value_len })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records of the keys 10, 20 and so on, from record `first` on, of an array of four.
+    fn window(first: usize, count: usize) -> Window {
+        let record = |index: usize| match index {
+            0 => Record::default(),
+            _ => Record::inline(&(index as u64 * 10).to_be_bytes(), b"").unwrap(),
+        };
+        Window { first, records: (first..first + count).map(record).collect(), skip: 0, end: 4 }
+    }
+
+    #[test]
+    fn a_window_proves_what_it_has_on_both_sides() {
+        let found = |window: &Window, key: u64| {
+            let key = key.to_be_bytes();
+            window.resolve(&key, &window.seek(&key), &[])
+        };
+        let whole = window(0, 5);
+        assert_eq!(found(&whole, 5), Some(Found::Gap(0)));
+        assert_eq!(found(&whole, 20), Some(Found::Record(2)));
+        assert_eq!(found(&whole, 25), Some(Found::Gap(2)));
+        assert_eq!(found(&whole, 99), Some(Found::Gap(4)));
+        let middle = window(1, 2);
+        assert_eq!(found(&middle, 5), None);
+        assert_eq!(found(&middle, 10), Some(Found::Record(0)));
+        assert_eq!(found(&middle, 15), Some(Found::Gap(0)));
+        assert_eq!(found(&middle, 25), None);
+        assert_eq!(middle.beside(b"x", b"a"), None);
+        assert_eq!(middle.beside(b"x", b"y"), None);
+        assert_eq!(window(3, 2).beside(b"x", b"y"), Some(Found::Gap(1)));
+        assert_eq!(whole.beside(b"x", b"a"), Some(Found::Gap(0)));
+    }
+}
