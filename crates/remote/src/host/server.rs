@@ -35,13 +35,17 @@ const CLOCK_STEP: Duration = Duration::from_millis(20);
 /// The most connections, each of which has a thread of its own.
 const SESSIONS_MAX: usize = 4_096;
 
+/// The most connections over TCP: strangers that reach a port cannot keep out the clients of the
+/// machine.
+const TCP_SESSIONS_MAX: usize = if cfg!(test) { 40 } else { SESSIONS_MAX / 4 * 3 };
+
 /// How long a client may leave an answer unread before its connection ends.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a client on another machine may take for its first message, and for each part of one
 /// that has begun.
 const RECEIVE_TIMEOUT: Duration =
-    if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(10) };
+    if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(10) };
 
 /// The stack of a connection's thread, in bytes: requests recurse nowhere.
 const STACK_BYTES: usize = 256 << 10;
@@ -261,6 +265,12 @@ struct Sessions {
     is_closing: bool,
 }
 
+impl Sessions {
+    fn is_full_of_tcp(&self) -> bool {
+        self.live.values().filter(|stream| stream.is_tcp()).count() >= TCP_SESSIONS_MAX
+    }
+}
+
 impl Host {
     /// Settings of a host whose socket is at `path`. A socket that a dead host has left there is
     /// replaced.
@@ -413,7 +423,8 @@ impl Inner {
     fn begin(self: &Arc<Self>, stream: Arc<Stream>) {
         let id = {
             let mut sessions = self.sessions();
-            if sessions.is_closing || sessions.live.len() >= SESSIONS_MAX {
+            let is_full = sessions.live.len() >= SESSIONS_MAX;
+            if sessions.is_closing || is_full || stream.is_tcp() && sessions.is_full_of_tcp() {
                 return;
             }
             let id = sessions.next;
