@@ -298,5 +298,11 @@ fn readers_go_on_after_a_kill_and_read_nothing_old() {
         thread::sleep(Duration::from_millis(300));
         done.store(true, Ordering::SeqCst);
     });
+    let printed = shell.ok(&["remote", "scan", "data.sock", "db0"]);
+    assert_eq!(printed, format!("n\t{}\n", redis.load(Ordering::SeqCst)));
+    assert_eq!(
+        shell.ok(&["remote", "get", "data.sock", "db0", "n"]),
+        redis.load(Ordering::SeqCst).to_string()
+    );
     assert!(remote.load(Ordering::SeqCst) > 100);
 }

@@ -134,6 +134,10 @@ pub struct Config {
     /// Path of the Unix socket where those processes come to; beside the data, with `.sock`
     /// appended, if there is none.
     pub share_socket: Option<PathBuf>,
+    /// Address where processes on other machines come to. They present the password, if there is
+    /// one, as their token.
+    #[serde(deserialize_with = "quantity::address_if_any")]
+    pub share_listen: Option<SocketAddr>,
     /// Memory that each shared keyspace may take, in bytes, besides that of the engine. One that
     /// needs more is not read without asking. Called `share-memory` in a file.
     #[serde(rename = "share-memory", deserialize_with = "quantity::size")]
@@ -182,6 +186,7 @@ impl Default for Config {
             unix: None,
             share: Vec::new(),
             share_socket: None,
+            share_listen: None,
             share_memory_bytes: SHARE_MEMORY_BYTES,
             memory_bytes: 512 << 20,
             fsync: Fsync::default(),
@@ -284,7 +289,7 @@ impl Config {
             return Err(ConfigError(what.to_owned()));
         }
         let is_far = |address: &SocketAddr| !address.ip().is_loopback();
-        let clients = [Some(self.listen), self.tls_listen].into_iter().flatten();
+        let clients = [Some(self.listen), self.tls_listen, self.share_listen].into_iter().flatten();
         let open = !self.allow_open && !has_password;
         if let Some(address) = clients.into_iter().find(is_far).filter(|_| open) {
             return Err(ConfigError(format!(

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 
 use rhumb::{Keyspace, KeyspaceOptions};
-use rhumb_share::{Event as ShareEvent, Paused, ShareOptions, ShareStats, Shared, Source};
+use rhumb_share::{Event as ShareEvent, Host, Paused, ShareOptions, ShareStats, Shared, Source};
 
 use crate::{
     ServeError, config::ConfigError, db::DATABASES, encode::format::SYSTEM_KEYSPACE, log::Event,
@@ -53,7 +53,14 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
     }
     let path = config.share_socket();
     let (committed, watched) = (Arc::downgrade(server), Arc::downgrade(server));
-    let mut builder = Shared::listen(&path)
+    let mut host = Host::listen(&path).allow_open(config.allow_open);
+    if let Some(address) = config.share_listen {
+        host = host.listen_tcp(address);
+    }
+    if let Some(password) = server.password() {
+        host = host.token(&*password);
+    }
+    let mut builder = Shared::on(host)
         .commit_by(move |batch| commit(&committed, batch))
         .watch(move |name, event| tell(&watched, name, &event));
     for name in &config.share {
@@ -61,12 +68,15 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
         let options = ShareOptions::default().capacity_bytes(config.share_memory_bytes as u64);
         builder = builder.share(name, source, options);
     }
-    let shared = builder.start(&server.databases.engine);
     let refused = |error: rhumb_share::Error| ServeError::listen(path.display(), &error.into());
-    *server.shared.write() = Some(shared.map_err(refused)?);
-    let address = format!("unix:{}", path.display());
-    let fields = [("address", address.into()), ("keyspaces", config.share.join(" ").into())];
-    server.log.write(Event::Listening, "other processes can read keyspaces", &fields);
+    let shared = builder.start(&server.databases.engine).map_err(refused)?;
+    let unix = format!("unix:{}", path.display());
+    let tcp = shared.tcp_addresses().iter().map(|address| format!("tcp:{address}"));
+    for address in std::iter::once(unix).chain(tcp) {
+        let fields = [("address", address.into()), ("keyspaces", config.share.join(" ").into())];
+        server.log.write(Event::Listening, "other processes can read keyspaces", &fields);
+    }
+    *server.shared.write() = Some(shared);
     Ok(())
 }
 

@@ -177,3 +177,32 @@ fn other_keyspaces_are_written_to_by_other_processes() {
     // The other client goes on with the server that has come in the place of its own.
     assert_eq!(users.get("ada").unwrap().unwrap(), b"1852");
 }
+
+#[test]
+fn other_machines_come_over_tcp_with_the_password() {
+    let dir = tempfile::tempdir().unwrap();
+    let password = dir.path().join("password");
+    std::fs::write(&password, "sesame\n").unwrap();
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = Config {
+        share: vec!["db0".to_owned()],
+        share_listen: Some(free),
+        requirepass_file: Some(password),
+        ..config(&dir)
+    };
+    let server = Running::start(config).unwrap();
+    let mut client = Client::connect(server.address());
+    client.run("AUTH sesame");
+    client.run("SET greeting hello");
+    let address = format!("tcp:{free}");
+    let refused = Remote::builder(&address).token("open").connect().unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    let strings = Remote::builder(&address).token("sesame").connect().unwrap().strings(0).unwrap();
+    assert_eq!(strings.get("greeting").unwrap().unwrap(), b"hello");
+    client.run("SET greeting again EX 1000");
+    assert_eq!(strings.get("greeting").unwrap().unwrap(), b"again");
+    assert!(strings.expires_in("greeting").unwrap().is_some());
+    assert_eq!(strings.prefix("gr").count(), 1);
+    assert_eq!(strings.multi_get(&["greeting", "none"]).unwrap()[1], None);
+}

@@ -37,5 +37,5 @@ mod shared;
 
 pub use authority::Source;
 pub use follow::Event;
-pub use rhumb_remote::{Error, Paused, Result, ShareOptions, ShareStats};
+pub use rhumb_remote::{Error, Host, HostBuilder, Paused, Result, ShareOptions, ShareStats};
 pub use shared::{Shared, SharedBuilder};

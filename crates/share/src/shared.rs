@@ -3,13 +3,14 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    path::{Path, PathBuf},
+    net::SocketAddr,
+    path::Path,
     sync::Arc,
     thread::{self, JoinHandle},
 };
 
 use rhumb::{Batch, Database};
-use rhumb_remote::{Authority, Error, Host, Paused, Result, ShareOptions, ShareStats};
+use rhumb_remote::{Authority, Error, Host, HostBuilder, Paused, Result, ShareOptions, ShareStats};
 
 use crate::{
     authority::{Commit, Engine, Source},
@@ -24,7 +25,7 @@ const VALUE_BYTES_MEASURED: usize = 1_024;
 
 /// Settings of [`Shared`].
 pub struct SharedBuilder {
-    path: PathBuf,
+    host: HostBuilder,
     shares: BTreeMap<String, (Source, ShareOptions)>,
     commit: Commit,
     watch: Watch,
@@ -67,7 +68,7 @@ impl SharedBuilder {
             self.shares.iter().map(|(name, (source, _))| (name.clone(), source.clone())).collect();
         let engine = Engine { database: database.clone(), sources, commit: self.commit };
         let authority: Arc<dyn Authority> = Arc::new(engine);
-        let mut host = Host::listen(&self.path);
+        let mut host = self.host;
         for (name, (source, options)) in &self.shares {
             let options = match entry_bytes(source) {
                 Some(bytes) => options.or_entry_bytes(bytes),
@@ -104,7 +105,7 @@ fn entry_bytes(source: &Source) -> Option<usize> {
 impl fmt::Debug for SharedBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&String> = self.shares.keys().collect();
-        f.debug_struct("SharedBuilder").field("path", &self.path).field("shares", &names).finish()
+        f.debug_struct("SharedBuilder").field("host", &self.host).field("shares", &names).finish()
     }
 }
 
@@ -121,8 +122,14 @@ impl Shared {
     /// Settings of a host whose socket is at `path`. A socket that a dead host has left there is
     /// replaced.
     pub fn listen(path: impl AsRef<Path>) -> SharedBuilder {
+        Self::on(Host::listen(path))
+    }
+
+    /// Settings of a host that listens as `host` says.
+    #[must_use]
+    pub fn on(host: HostBuilder) -> SharedBuilder {
         SharedBuilder {
-            path: path.as_ref().to_owned(),
+            host,
             shares: BTreeMap::new(),
             commit: Arc::new(Batch::commit),
             watch: Arc::new(|_, _| {}),
@@ -137,6 +144,12 @@ impl Shared {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.host().path()
+    }
+
+    /// Where it listens for clients over TCP.
+    #[must_use]
+    pub fn tcp_addresses(&self) -> &[SocketAddr] {
+        self.host().tcp_addresses()
     }
 
     /// What a share holds; `None` if there is none of that name.

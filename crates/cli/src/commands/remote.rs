@@ -1,9 +1,11 @@
 //! `remote`: keyspaces that another process shares, read from its memory.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use clap::{Args, Subcommand};
-use rhumb_remote::{Address, Client, Error, Inspection, Keyspace, Walk};
+use rhumb_remote::{
+    Address, Client, Error, Inspection, Keyspace, Range, StringRange, Strings, Walk,
+};
 use serde_json::{Value as Json, json};
 
 use super::{
@@ -22,12 +24,14 @@ const EXAMPLES: &str = "\
 Examples:
   rhumb remote get unix:/run/rhumb.sock users ada
   rhumb remote scan /run/rhumb.sock users --prefix a --limit 5
+  rhumb remote get rhumb-data.sock db0 greeting   a string of Redis clients
+  rhumb remote get tcp:db.example:7000 users ada --token-file token.txt
   rhumb remote inspect /run/rhumb.sock users --walk
 
-URL is where a host listens: a path, unix:PATH, tcp:HOST:PORT or rdma:HOST:PORT; this version reaches
-hosts by Unix sockets. A host is a process that shares keyspaces (`rhumb_remote::Host`). Reads look
-into its memory and do not disturb it; writes are calls. Keys, values, output and exit codes are
-those of get, scan, put and del.";
+URL is where a host listens: a path, unix:PATH or tcp:HOST:PORT. A host is a process that shares
+keyspaces, such as `rhumb serve --share NAME`. Reads look into its memory and do not disturb it, but
+for those over TCP; writes are calls. db0 to db15 are the strings of Redis clients, which they alone
+write to. Keys, values, output and exit codes are those of get, scan, put and del.";
 
 /// Read and write keyspaces that another process shares
 #[derive(Debug, Args)]
@@ -68,23 +72,61 @@ struct Target {
     /// The keyspace, by the name that the host shares it under
     #[arg(value_name = "KEYSPACE")]
     keyspace: String,
+    /// File whose first line is the token that a host asks for over TCP
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// A keyspace, or the strings of a database of Redis clients.
+enum Opened {
+    Keyspace(Keyspace),
+    Strings(Strings),
 }
 
 impl Target {
+    /// Connects to the host and maps the keyspace, to be read as what its name says.
+    fn open(&self) -> Outcome<Opened> {
+        let number = self.keyspace.strip_prefix("db").and_then(|number| number.parse().ok());
+        let database = number.filter(|number: &u8| self.keyspace == format!("db{number}"));
+        let (client, keyspace) = self.connect()?;
+        Ok(match database {
+            Some(database) => Opened::Strings(client.strings(database)?),
+            None => Opened::Keyspace(keyspace),
+        })
+    }
+
     /// Connects to the host and maps the keyspace.
-    fn open(&self) -> Outcome<Keyspace> {
+    fn open_keyspace(&self) -> Outcome<Keyspace> {
+        Ok(self.connect()?.1)
+    }
+
+    fn token(&self) -> Outcome<Option<Vec<u8>>> {
+        let Some(path) = &self.token_file else { return Ok(None) };
+        let text = std::fs::read(path);
+        let text = text
+            .map_err(|error| Failure::failed(format!("cannot read {}: {error}", path.display())))?;
+        let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        Ok(Some(line.strip_suffix(b"\r").unwrap_or(line).to_vec()))
+    }
+
+    fn connect(&self) -> Outcome<(Client, Keyspace)> {
         let address = match Address::parse(&self.url) {
             Ok(address) => address,
             Err(error) => return Err(Failure::Usage(format!("URL: {error}"))),
         };
-        let client = Client::connect(&self.url).map_err(|error| unreached(&address, error))?;
-        client.keyspace(&self.keyspace).map_err(|error| match error {
+        let mut builder = Client::builder(&self.url);
+        if let Some(token) = self.token()? {
+            builder = builder.token(token);
+        }
+        let client = builder.connect().map_err(|error| unreached(&address, error))?;
+        let keyspace = client.keyspace(&self.keyspace).map_err(|error| match error {
             Error::Refused { code: NO_SUCH_KEYSPACE, .. } => Failure::failed(format!(
                 "the host at {address} shares no keyspace {:?}: name one that it shares",
                 self.keyspace
             )),
             error => error.into(),
-        })
+        })?;
+        Ok((client, keyspace))
     }
 }
 
@@ -97,9 +139,8 @@ fn unreached(address: &Address, error: Error) -> Failure {
     match kind {
         Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
             Failure::failed(format!(
-                "no host listens at {address}: start one, a program that calls \
-                 `rhumb_remote::Host::listen(PATH).share(NAME, ShareOptions::default()).start()` \
-                 and goes on, or name another path"
+                "no host listens at {address}: start one, `rhumb serve --share NAME` or a \
+                 program with `rhumb_remote::Host`, or name another path"
             ))
         }
         Some(io::ErrorKind::PermissionDenied) => Failure::failed(format!(
@@ -116,15 +157,47 @@ impl From<Error> for Failure {
     }
 }
 
-impl Lookup for Keyspace {
+impl Lookup for Opened {
     type Value = Vec<u8>;
 
     fn get(&self, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
-        Ok(Self::get(self, key)?)
+        Ok(match self {
+            Self::Keyspace(keyspace) => keyspace.get(key)?,
+            Self::Strings(strings) => strings.get(key)?,
+        })
     }
 
     fn multi_get(&self, keys: &[Vec<u8>]) -> Outcome<Vec<Option<Vec<u8>>>> {
-        Ok(Self::multi_get(self, keys)?)
+        Ok(match self {
+            Self::Keyspace(keyspace) => keyspace.multi_get(keys)?,
+            Self::Strings(strings) => strings.multi_get(keys)?,
+        })
+    }
+}
+
+/// A range of either.
+enum Entries {
+    Keyspace(Range),
+    Strings(StringRange),
+}
+
+impl Iterator for Entries {
+    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Keyspace(range) => range.next(),
+            Self::Strings(range) => range.next(),
+        }
+    }
+}
+
+impl DoubleEndedIterator for Entries {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Keyspace(range) => range.next_back(),
+            Self::Strings(range) => range.next_back(),
+        }
     }
 }
 
@@ -173,10 +246,19 @@ struct Scan {
 impl Scan {
     fn run(self, out: &mut Output) -> Outcome {
         self.listing.print(out, |selected| {
-            let keyspace = self.target.open()?;
-            Ok(match selected {
-                Selected::Prefix(prefix) => keyspace.prefix(prefix),
-                Selected::Range(from, to) => keyspace.range((from, to)),
+            Ok(match (self.target.open()?, selected) {
+                (Opened::Keyspace(keyspace), Selected::Prefix(prefix)) => {
+                    Entries::Keyspace(keyspace.prefix(prefix))
+                }
+                (Opened::Keyspace(keyspace), Selected::Range(from, to)) => {
+                    Entries::Keyspace(keyspace.range((from, to)))
+                }
+                (Opened::Strings(strings), Selected::Prefix(prefix)) => {
+                    Entries::Strings(strings.prefix(prefix))
+                }
+                (Opened::Strings(strings), Selected::Range(from, to)) => {
+                    Entries::Strings(strings.range((from, to)))
+                }
             })
         })
     }
@@ -203,7 +285,7 @@ struct Put {
 impl Put {
     fn run(self) -> Outcome {
         let (key, value) = self.entry.parse()?;
-        Ok(self.target.open()?.insert(key, value)?)
+        Ok(self.target.open_keyspace()?.insert(key, value)?)
     }
 }
 
@@ -226,7 +308,7 @@ struct Del {
 impl Del {
     fn run(self) -> Outcome {
         let key = self.key.parse()?;
-        let keyspace = self.target.open()?;
+        let keyspace = self.target.open_keyspace()?;
         loop {
             let Some(value) = keyspace.get(&key)? else { return Err(Failure::Absent) };
             // Two that remove it at the same time do not both find it.
@@ -261,7 +343,7 @@ struct Inspect {
 
 impl Inspect {
     fn run(self, out: &mut Output) -> Outcome {
-        let seen = self.target.open()?.inspect(self.walk)?;
+        let seen = self.target.open_keyspace()?.inspect(self.walk)?;
         if self.json {
             return out.json(&object(&self.target.keyspace, &seen));
         }

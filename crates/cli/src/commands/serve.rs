@@ -23,7 +23,8 @@ Examples:
   redis-cli -p 6380 range - + limit 10           and so do ordered commands
 
 A file of options is TOML: db, listen, tls-listen, tls-cert,
-tls-key, unix, share, share-socket, share-memory, memory, fsync, requirepass-file, metrics,
+tls-key, unix, share, share-socket, share-listen,
+share-memory, memory, fsync, requirepass-file, metrics,
 allow-open, metrics-open, threads, log-level, log-format, slow-command-ms,
 and a table [limits]. An option on the command line wins over the file.
 SIGTERM and SIGINT end the server once every client has its replies and the data are synced.";
@@ -58,6 +59,9 @@ pub(crate) struct Serve {
     /// appended]
     #[arg(long, value_name = "PATH")]
     share_socket: Option<PathBuf>,
+    /// Address where processes on other machines come to, with the password as their token
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    share_listen: Option<SocketAddr>,
     /// Memory that each shared keyspace may take besides [default: 64GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     share_memory: Option<usize>,
@@ -176,6 +180,7 @@ impl Serve {
             config.share = self.share;
         }
         config.share_socket = self.share_socket.or(config.share_socket);
+        config.share_listen = self.share_listen.or(config.share_listen);
         config.share_memory_bytes = self.share_memory.unwrap_or(config.share_memory_bytes);
         config.memory_bytes = self.memory.unwrap_or(config.memory_bytes);
         config.requirepass_file = self.requirepass_file.or(config.requirepass_file);
