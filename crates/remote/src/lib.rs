@@ -55,7 +55,6 @@ mod client;
 #[cfg(not(any(loom, shuttle)))]
 mod clock;
 pub mod error;
-#[cfg_attr(not(test), expect(dead_code, unused_imports))]
 mod fabric;
 mod host;
 mod layout;
@@ -71,7 +70,6 @@ mod route;
 #[cfg(all(unix, not(any(loom, shuttle))))]
 mod socket;
 #[cfg(not(any(loom, shuttle)))]
-#[cfg_attr(not(test), expect(dead_code, unused_imports))]
 mod two_stage;
 
 #[cfg(not(any(loom, shuttle)))]
@@ -82,6 +80,6 @@ pub use client::{
 pub use error::{Error, Result};
 #[cfg(not(any(loom, shuttle)))]
 pub use host::{
-    Authority, Change, Host, HostBuilder, Load, Pair, Paused, Publisher, Scan, ShareOptions,
-    ShareStats,
+    Authority, Change, Host, HostBuilder, Load, Pair, Paused, Preset, Publisher, Scan,
+    ShareOptions, ShareStats,
 };

@@ -44,8 +44,9 @@ impl ClientBuilder {
         self
     }
 
-    /// How much a client over TCP keeps of each keyspace's directory. Clients on a Unix socket read
-    /// the one in the region, which all of them share.
+    /// How much a client over TCP keeps of each keyspace's directory, and how much any client keeps
+    /// of the models of a keyspace with another preset than [`Preset::Rhumb`](crate::Preset::Rhumb).
+    /// Clients on a Unix socket read the directory in the region, which all of them share.
     pub fn cache(mut self, budget: CacheBudget) -> Self {
         self.budget = budget;
         self

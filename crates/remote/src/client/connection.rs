@@ -71,6 +71,8 @@ struct Link {
     stream: Option<Stream>,
     /// The process that connected.
     process: u32,
+    /// What is kept of models, where clients keep some.
+    budget: CacheBudget,
     /// The keyspaces that were opened in this connection, by their numbers.
     opened: Vec<Opened>,
     next_id: u32,
@@ -105,7 +107,7 @@ impl Client {
         budget: CacheBudget,
     ) -> Result<Self> {
         let way = match address {
-            Address::Unix(path) => Way::unix(path)?,
+            Address::Unix(path) => Way::unix(path, budget)?,
             Address::Tcp { host, port } => {
                 Way::Tcp { link: tcp::Link::connect(host, port, token)?, budget }
             }
@@ -250,8 +252,8 @@ impl Inner {
 }
 
 impl Way {
-    fn unix(path: PathBuf) -> Result<Self> {
-        let mut link = Link::default();
+    fn unix(path: PathBuf, budget: CacheBudget) -> Result<Self> {
+        let mut link = Link { budget, ..Link::default() };
         connect(&path, &mut link)?;
         Ok(Self::Unix { path, link: Mutex::new(link) })
     }
@@ -294,7 +296,8 @@ fn restore(path: &Path, link: &mut Link) -> Result<()> {
 fn connect(path: &Path, link: &mut Link) -> Result<()> {
     let stream = Stream::connect(path)?;
     stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
-    *link = Link { stream: Some(stream), process: std::process::id(), ..Link::default() };
+    let (process, budget) = (std::process::id(), link.budget);
+    *link = Link { stream: Some(stream), process, budget, ..Link::default() };
     let result = link.greet();
     if result.is_err() {
         link.lose();
@@ -331,7 +334,7 @@ impl Link {
             Reply::Opened { keyspace, control, leaves, lease_ms }
                 if keyspace as usize == self.opened.len() =>
             {
-                Mapped::new(keyspace, &control, &leaves, lease_ms, &mut self.fds)
+                Mapped::new(keyspace, &control, &leaves, lease_ms, self.budget, &mut self.fds)
             }
             Reply::Opened { .. } => {
                 Err(Error::invalid("a keyspace with another number than the next"))

@@ -108,7 +108,11 @@ impl Keyspace {
         let apart = || Error::Unsupported("a region is inspected on its own machine".into());
         let mapped = self.mapped().ok_or_else(apart)?;
         let (control, leaves) = mapped.words();
-        let region = Region { control, leaves, geometry: mapped.geometry() };
+        let Some(geometry) = mapped.geometry() else {
+            let what = "a region of another assembly than runs is not inspected";
+            return Err(Error::Unsupported(what.into()));
+        };
+        let region = Region { control, leaves, geometry };
         region.inspect(mapped.lease_ms(), clock::now_ms(), walk)
     }
 }

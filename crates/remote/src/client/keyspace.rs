@@ -13,11 +13,12 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    Outcome, Page, Reader,
+    CacheBudget, Outcome, Page, Reader,
     connection::{Inner as Client, unexpected},
     counts::{Counters, Counts},
     range::{Pair, Range},
     tcp::{Cache, Reads as TcpReads},
+    two_stage::Caches,
 };
 use crate::{
     bounds::prefix_bounds,
@@ -26,6 +27,7 @@ use crate::{
     layout::{Geometry, control},
     message::{Part, PartInfo, Reply, Request, format::failure},
     region::ReaderRegion,
+    two_stage,
 };
 
 /// Keys of a call for several values: as many as keep a message small.
@@ -93,10 +95,16 @@ pub(super) struct Mapped {
     pub(super) number: u32,
     control: ReaderRegion,
     leaves: ReaderRegion,
-    geometry: Geometry,
+    assembly: Assembly,
     lease_ms: u64,
     /// Set when the connection is lost.
     is_closed: AtomicBool,
+}
+
+/// How a region is made.
+enum Assembly {
+    Runs(Geometry),
+    TwoStage(Caches),
 }
 
 impl Mapped {
@@ -106,18 +114,23 @@ impl Mapped {
         control: &PartInfo,
         leaves: &PartInfo,
         lease_ms: u32,
+        budget: CacheBudget,
         fds: &mut VecDeque<OwnedFd>,
     ) -> Result<Self> {
         let control_region = ReaderRegion::new(control.capacity_bytes)?;
         let leaf_region = ReaderRegion::new(leaves.capacity_bytes)?;
         attach(&control_region, &control.segments, fds)?;
         attach(&leaf_region, &leaves.segments, fds)?;
-        let geometry = control::read_header(control_region.words())?;
+        let assembly = if two_stage::is_header(control_region.words()) {
+            Assembly::TwoStage(Caches::new(budget))
+        } else {
+            Assembly::Runs(control::read_header(control_region.words())?)
+        };
         Ok(Self {
             number,
             control: control_region,
             leaves: leaf_region,
-            geometry,
+            assembly,
             lease_ms: u64::from(lease_ms),
             is_closed: AtomicBool::new(false),
         })
@@ -142,9 +155,20 @@ impl Mapped {
         (self.control.words(), self.leaves.words())
     }
 
-    /// The sizes that all leaves have.
-    pub(super) fn geometry(&self) -> Geometry {
-        self.geometry
+    /// The sizes that all leaves have, in a region of runs.
+    pub(super) fn geometry(&self) -> Option<Geometry> {
+        match &self.assembly {
+            Assembly::Runs(geometry) => Some(*geometry),
+            Assembly::TwoStage(_) => None,
+        }
+    }
+
+    /// The caches of a region of the two-stage assembly.
+    pub(super) fn caches(&self) -> Option<&Caches> {
+        match &self.assembly {
+            Assembly::Runs(_) => None,
+            Assembly::TwoStage(caches) => Some(caches),
+        }
     }
 
     /// Milliseconds for which the region is read without a sign of its host.
@@ -157,15 +181,20 @@ impl Mapped {
         self.is_closed.store(true, Ordering::Release);
     }
 
-    /// A reader, if the host was there within its lease.
+    /// Returns true if the host was there within its lease.
     #[inline]
-    fn reader(&self) -> Option<Reader<'_>> {
+    pub(super) fn is_fresh(&self) -> bool {
         let beat = control::heartbeat(self.control.words());
         let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;
-        if !is_fresh || self.is_closed.load(Ordering::Acquire) {
-            return None;
-        }
-        Some(Reader::of(self.control.words(), self.leaves.words(), self.geometry))
+        is_fresh && !self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// A reader, if the host was there within its lease, of a region of runs.
+    #[inline]
+    fn reader(&self) -> Option<Reader<'_>> {
+        let Assembly::Runs(geometry) = self.assembly else { return None };
+        let (control, leaves) = self.words();
+        self.is_fresh().then(|| Reader::of(control, leaves, geometry))
     }
 }
 
@@ -278,13 +307,24 @@ impl Keyspace {
 
     #[cold]
     fn ask_get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        match self.apart() {
-            Some(apart) => apart.get_into(key, value),
-            None => self.call_get(key, value),
+        if let Some(apart) = self.apart() {
+            return apart.get_into(key, value);
+        }
+        match self.mapped() {
+            Some(mapped) if !self.reads.by_calls && mapped.caches().is_some() => {
+                let Some(caches) = mapped.caches() else { return self.call_get(key, value) };
+                self.two_stage_get(&mapped, caches, key, value)
+            }
+            _ => self.call_get(key, value),
         }
     }
 
-    fn call_get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+    /// Counts a read that needs the host.
+    pub(super) fn count_call(&self) {
+        self.inner.counters.call(1);
+    }
+
+    pub(super) fn call_get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.inner.counters.call(1);
         let found = self.client.call(
             &self.inner,
@@ -314,7 +354,11 @@ impl Keyspace {
         }
         let mut values = vec![None; keys.len()];
         let mut missed: Vec<usize> = Vec::new();
-        match self.reader(self.mapped().as_deref()) {
+        let mapped = self.mapped();
+        match self.reader(mapped.as_deref()) {
+            None if mapped.as_deref().is_some_and(|mapped| mapped.caches().is_some()) => {
+                return keys.iter().map(|key| self.get(key)).collect();
+            }
             None => missed.extend(0..keys.len()),
             Some(reader) => {
                 reader.multi_get(keys, |index, outcome, value| match outcome {
@@ -465,11 +509,14 @@ impl Keyspace {
     /// What reads and writes have cost so far, of this handle and its clones.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let cache_bytes = match &self.inner.source {
-            Source::Mapped(_) => 0,
-            Source::Apart(cache) => cache.bytes() as u64,
-        };
-        Counts { cache_bytes, ..self.inner.counters.counts() }
+        let counts = self.inner.counters.counts();
+        match &self.inner.source {
+            Source::Mapped(mapped) => match mapped.load().caches() {
+                Some(caches) => caches.add_to(counts),
+                None => counts,
+            },
+            Source::Apart(cache) => Counts { cache_bytes: cache.bytes() as u64, ..counts },
+        }
     }
 
     /// The most pairs that the first call of a scan asks for, and that any does. Over TCP, where
@@ -486,6 +533,18 @@ impl Keyspace {
         last: Option<&Page>,
     ) -> Option<Page> {
         let mapped = self.mapped();
+        if let Some(mapped) = mapped.as_deref()
+            && let Some(caches) = mapped.caches()
+        {
+            return match bound {
+                _ if reverse || self.reads.by_calls => None,
+                Bound::Unbounded => self.two_stage_page(mapped, caches, &[]),
+                Bound::Included(key) => self.two_stage_page(mapped, caches, key),
+                Bound::Excluded(key) => {
+                    self.two_stage_page(mapped, caches, &[key, &[0][..]].concat())
+                }
+            };
+        }
         let reader = self.reader(mapped.as_deref())?;
         let page =
             if reverse { reader.page_down(bound, last) } else { reader.page_up(bound, last) };

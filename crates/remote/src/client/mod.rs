@@ -32,6 +32,8 @@ mod strings;
 mod tcp;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+#[cfg(not(any(loom, shuttle)))]
+mod two_stage;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use address::Address;

@@ -66,6 +66,14 @@ pub(crate) struct Page {
     slot: Option<u32>,
 }
 
+#[cfg(not(any(loom, shuttle)))]
+impl Page {
+    /// A page of these pairs, after which the next begins.
+    pub(super) fn of(pairs: Vec<(Vec<u8>, Option<Vec<u8>>)>, next: Option<Vec<u8>>) -> Self {
+        Self { pairs, next, ..Self::default() }
+    }
+}
+
 /// A region as its readers see it.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'r> {

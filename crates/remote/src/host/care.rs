@@ -31,11 +31,16 @@ impl Bell {
     /// Wakes the thread if the table wants something.
     pub(super) fn ring_for(&self, table: &Table<Arc<HostRegion>>) {
         if wants(table) {
-            let mut state = self.state();
-            if !state.is_rung {
-                state.is_rung = true;
-                self.rung.notify_one();
-            }
+            self.ring();
+        }
+    }
+
+    /// Wakes the thread.
+    pub(super) fn ring(&self) {
+        let mut state = self.state();
+        if !state.is_rung {
+            state.is_rung = true;
+            self.rung.notify_one();
         }
     }
 

@@ -30,6 +30,8 @@ mod table;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 #[cfg(not(any(loom, shuttle)))]
+mod two_stage_store;
+#[cfg(not(any(loom, shuttle)))]
 mod volatile;
 
 use crate::{error::Result, primitive::AtomicU64};
@@ -41,7 +43,7 @@ pub use publisher::{Load, Paused, Publisher};
 #[cfg(not(any(loom, shuttle)))]
 pub use server::{Host, HostBuilder};
 #[cfg(not(any(loom, shuttle)))]
-pub use share::{ShareOptions, ShareStats};
+pub use share::{Preset, ShareOptions, ShareStats};
 pub(crate) use table::Table;
 #[cfg(all(test, loom))]
 pub(crate) use table::scrub;

@@ -165,6 +165,10 @@ impl<'h> Session<'h> {
                 let seq = opened.share.applied();
                 self.reply(id, &Reply::Swapped { swapped, seq })?;
             }
+            Request::Consult { keyspace, question } => {
+                let answer = self.opened(keyspace)?.share.consult(question)?;
+                self.reply(id, &Reply::Consulted(&answer))?;
+            }
             Request::Batch { ops } => self.batch(id, &ops)?,
             Request::Renew { .. } => {
                 // Changes whenever one of them does.
@@ -246,7 +250,11 @@ impl<'h> Session<'h> {
         };
         let keyspace = self.opened.len() as u32;
         if self.is_apart {
-            let (geometry, epoch) = (share.geometry(), share.epoch());
+            let Some(geometry) = share.geometry() else {
+                let text = "this keyspace's clients map it: they come by the Unix socket";
+                return Err(Refusal::Reply(failure::REFUSED, text.into()));
+            };
+            let epoch = share.epoch();
             let (leaf_bytes, room) = (geometry.leaf_bytes() as u32, geometry.room() as u32);
             self.opened.push(Opened { name, share, control: 0, leaves: 0 });
             self.reply(id, &Reply::Described { keyspace, leaf_bytes, room, epoch })?;

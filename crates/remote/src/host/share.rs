@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Authority, Publisher, Space, Table, care::Bell, volatile::Volatile};
+use super::{
+    Authority, Publisher, Space, Table, care::Bell, two_stage_store::TwoStageStore,
+    volatile::Volatile,
+};
 use crate::{
     client::Reader,
     error::{Error, Result},
@@ -24,15 +27,32 @@ const CONTROL_BYTES_MAX: u64 = 1 << 30;
 pub struct ShareOptions {
     capacity_bytes: u64,
     entry_bytes: Option<usize>,
+    preset: Preset,
+}
+
+/// How a shared keyspace is made: the default, or as a published system does it, to be measured
+/// against. `docs/papers.md` says what is of which paper.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Preset {
+    /// Runs of leaves that a line finds exactly: clients keep nothing.
+    #[default]
+    Rhumb,
+    /// XStore (OSDI 2020): clients keep two-stage models and tables of unsorted leaves. Volatile
+    /// keyspaces over a Unix socket only.
+    XStore,
 }
 
 /// The mean size of entries where nothing is known of them: a short key and a short record.
 const ENTRY_BYTES: usize = 100;
 
+/// What of an entry is its key, where only the sum is known: a short one.
+const KEY_BYTES: usize = 16;
+
 impl Default for ShareOptions {
     /// A budget of 64 GiB, and entries of 100 bytes.
     fn default() -> Self {
-        Self { capacity_bytes: 64 << 30, entry_bytes: None }
+        Self { capacity_bytes: 64 << 30, entry_bytes: None, preset: Preset::Rhumb }
     }
 }
 
@@ -50,6 +70,13 @@ impl ShareOptions {
     #[must_use]
     pub fn entry_bytes(mut self, bytes: usize) -> Self {
         self.entry_bytes = Some(bytes);
+        self
+    }
+
+    /// How the keyspace is made.
+    #[must_use]
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.preset = preset;
         self
     }
 
@@ -88,7 +115,8 @@ pub struct ShareStats {
 /// A keyspace of a host.
 pub(super) struct Share {
     region: Region,
-    geometry: Geometry,
+    /// The sizes of leaves, in a region of runs.
+    geometry: Option<Geometry>,
     source: Source,
 }
 
@@ -105,6 +133,8 @@ enum Source {
     Volatile(Arc<Volatile>),
     /// The region is a copy of a keyspace of a store.
     Published(Publisher, Arc<dyn Authority>),
+    /// The region is the store, in the two-stage assembly.
+    TwoStage(Arc<TwoStageStore>),
 }
 
 impl Region {
@@ -148,8 +178,13 @@ impl Share {
     /// An empty keyspace that lives in the region alone.
     pub(super) fn volatile(options: ShareOptions, bell: &Arc<Bell>) -> Result<Self> {
         let region = Region::new(options)?;
+        if options.preset == Preset::XStore {
+            let value_bytes = options.entry_bytes.unwrap_or(ENTRY_BYTES).saturating_sub(KEY_BYTES);
+            let store = TwoStageStore::new(region.clone(), value_bytes, Arc::clone(bell))?;
+            return Ok(Self { region, geometry: None, source: Source::TwoStage(Arc::new(store)) });
+        }
         let table = region.table(options)?;
-        let geometry = table.geometry();
+        let geometry = Some(table.geometry());
         let volatile = Arc::new(Volatile::new(region.clone(), table, Arc::clone(bell)));
         Ok(Self { region, geometry, source: Source::Volatile(volatile) })
     }
@@ -160,9 +195,13 @@ impl Share {
         authority: Arc<dyn Authority>,
         bell: &Arc<Bell>,
     ) -> Result<Self> {
+        if options.preset != Preset::Rhumb {
+            let what = "a keyspace of a store is shared with the preset Rhumb";
+            return Err(Error::InvalidArgument(what.into()));
+        }
         let region = Region::new(options)?;
         let table = region.table(options)?;
-        let geometry = table.geometry();
+        let geometry = Some(table.geometry());
         let publisher = Publisher::new(region.clone(), table, Arc::clone(bell));
         Ok(Self { region, geometry, source: Source::Published(publisher, authority) })
     }
@@ -173,7 +212,7 @@ impl Share {
     }
 
     /// The sizes that all leaves have.
-    pub(super) fn geometry(&self) -> Geometry {
+    pub(super) fn geometry(&self) -> Option<Geometry> {
         self.geometry
     }
 
@@ -182,7 +221,7 @@ impl Share {
     pub(super) fn reader(&self) -> Option<Reader<'_>> {
         let (control, leaves) = (self.region.control.words(), self.region.leaves.words());
         let is_live = control::heartbeat(control) != 0;
-        is_live.then(|| Reader::of(control, leaves, self.geometry))
+        self.geometry.filter(|_| is_live).map(|geometry| Reader::of(control, leaves, geometry))
     }
 
     /// The model epoch.
@@ -199,6 +238,7 @@ impl Share {
     pub(super) fn authority(&self) -> &dyn Authority {
         match &self.source {
             Source::Volatile(volatile) => &**volatile,
+            Source::TwoStage(store) => &**store,
             Source::Published(_, authority) => &**authority,
         }
     }
@@ -208,6 +248,7 @@ impl Share {
         match (&self.source, &other.source) {
             (Source::Volatile(one), Source::Volatile(other)) => Arc::ptr_eq(one, other),
             (Source::Published(_, one), Source::Published(_, other)) => Arc::ptr_eq(one, other),
+            (Source::TwoStage(one), Source::TwoStage(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -215,7 +256,7 @@ impl Share {
     /// Where the keyspace's changes are told, if the region is a copy.
     pub(super) fn publisher(&self) -> Option<&Publisher> {
         match &self.source {
-            Source::Volatile(_) => None,
+            Source::Volatile(_) | Source::TwoStage(_) => None,
             Source::Published(publisher, _) => Some(publisher),
         }
     }
@@ -229,7 +270,21 @@ impl Share {
     pub(super) fn stats(&self) -> ShareStats {
         match &self.source {
             Source::Volatile(volatile) => volatile.stats(),
+            Source::TwoStage(store) => store.stats(),
             Source::Published(publisher, _) => publisher.stats(),
+        }
+    }
+
+    /// Answers a client that keeps models.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the keyspace's clients keep none, and for bytes that are no
+    /// question.
+    pub(super) fn consult(&self, question: &[u8]) -> Result<Vec<u8>> {
+        match &self.source {
+            Source::TwoStage(store) => store.consult(question),
+            _ => Err(Error::InvalidArgument("clients of this keyspace keep no models".into())),
         }
     }
 
@@ -237,6 +292,7 @@ impl Share {
     pub(super) fn care(&self) {
         match &self.source {
             Source::Volatile(volatile) => volatile.care(),
+            Source::TwoStage(store) => store.care(),
             Source::Published(publisher, _) => publisher.care(),
         }
     }
@@ -244,7 +300,9 @@ impl Share {
     /// Says to readers that the host is there, or by a 0 that it has ended.
     pub(super) fn beat(&self, now_ms: u64) {
         match &self.source {
-            Source::Volatile(_) => control::set_heartbeat(self.region.control.words(), now_ms),
+            Source::Volatile(_) | Source::TwoStage(_) => {
+                control::set_heartbeat(self.region.control.words(), now_ms);
+            }
             Source::Published(publisher, _) => publisher.beat(now_ms),
         }
     }

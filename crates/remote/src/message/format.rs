@@ -83,6 +83,8 @@ pub(crate) mod request {
     pub(crate) const TOP: u8 = 0x12;
     /// Reads a block of the directory.
     pub(crate) const BLOCK: u8 = 0x13;
+    /// Asks the host of an assembly whose clients keep models.
+    pub(crate) const CONSULT: u8 = 0x20;
 }
 
 /// Kinds of replies.
@@ -117,6 +119,8 @@ pub(crate) mod reply {
     pub(crate) const TOP: u8 = 0x93;
     /// A block of the directory.
     pub(crate) const BLOCK: u8 = 0x94;
+    /// What the host of an assembly answers.
+    pub(crate) const CONSULTED: u8 = 0xa0;
 }
 
 /// Codes of failures: what a client does about one depends on its code alone.

@@ -70,6 +70,8 @@ pub(crate) enum Reply<'a> {
         /// The sequence number up to which writes are visible.
         seq: u64,
     },
+    /// What the host of an assembly answers, as the assembly defines it.
+    Consulted(&'a [u8]),
     /// The request failed.
     Failed {
         /// One of `format::failure`. One that the client does not know is a failure too.
@@ -191,6 +193,7 @@ impl<'a> Reply<'a> {
             Self::Done { .. } => kind::DONE,
             Self::Swapped { .. } => kind::SWAPPED,
             Self::Renewed { .. } => kind::RENEWED,
+            Self::Consulted(_) => kind::CONSULTED,
             Self::Failed { .. } => kind::FAILED,
             Self::Described { .. } => kind::DESCRIBED,
             Self::Read { .. } => kind::READ,
@@ -239,6 +242,7 @@ impl<'a> Reply<'a> {
                 out.extend_from_slice(&epoch.to_le_bytes());
                 out.extend_from_slice(&seq.to_le_bytes());
             }
+            Self::Consulted(answer) => put_bytes(answer, out),
             Self::Failed { code, text } => {
                 out.extend_from_slice(&code.to_le_bytes());
                 put_bytes(cut(text).as_bytes(), out);
@@ -336,6 +340,7 @@ impl<'a> Reply<'a> {
             kind::RENEWED => {
                 Self::Renewed { epoch: input.u64("a model epoch")?, seq: input.u64(seq)? }
             }
+            kind::CONSULTED => Self::Consulted(input.value()?),
             kind::FAILED => Self::Failed {
                 code: input.u16("a failure's code")?,
                 text: input.text(TEXT_BYTES_MAX, "a failure's text")?,

@@ -109,6 +109,13 @@ pub(crate) enum Request<'a> {
         /// How its gets went, since the connection began.
         gets: GetCounts,
     },
+    /// Asks the host of an assembly whose clients keep models. The reply is `Consulted`.
+    Consult {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// What the assembly defines.
+        question: &'a [u8],
+    },
     /// The client's last frame. It has no reply.
     Goodbye,
     /// Looks for a key in the leaf where it is expected, and elsewhere if it is not there. The
@@ -212,6 +219,7 @@ impl<'a> Request<'a> {
             Self::CompareAndSwap { .. } => kind::COMPARE_AND_SWAP,
             Self::Batch { .. } => kind::BATCH,
             Self::Renew { .. } => kind::RENEW,
+            Self::Consult { .. } => kind::CONSULT,
             Self::Goodbye => kind::GOODBYE,
             Self::Read { .. } => kind::READ,
             Self::ReadMany { .. } => kind::READ_MANY,
@@ -270,6 +278,10 @@ impl<'a> Request<'a> {
                 for count in [gets.one_read, gets.hop, gets.speculative, gets.retry, gets.call] {
                     put_varint(count, out);
                 }
+            }
+            Self::Consult { keyspace, question } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                put_bytes(question, out);
             }
             Self::Goodbye => {}
             _ => self.put_look(out)?,
@@ -367,6 +379,9 @@ impl<'a> Request<'a> {
             },
             kind::RENEW => {
                 Self::Renew { epoch: input.u64("a model epoch")?, gets: GetCounts::read(input)? }
+            }
+            kind::CONSULT => {
+                Self::Consult { keyspace: input.u32(keyspace)?, question: input.value()? }
             }
             kind::GOODBYE => Self::Goodbye,
             _ => return Self::read_look(kind, input),

@@ -135,6 +135,10 @@ fn golden_bytes_of_requests_that_write() {
             frame(7, &[b"\x05\0\0\0\x01k\x01\x02\x01\0\0\x03\0\0\0"]),
         ),
         (
+            Request::Consult { keyspace: 1, question: b"what" },
+            frame(0x20, &[b"\x01\0\0\0\x04what"]),
+        ),
+        (
             Request::CompareAndSwap {
                 keyspace,
                 key: b"k",
@@ -172,7 +176,7 @@ fn golden_bytes_of_replies() {
     let control = PartInfo { capacity_bytes: 1 << 24, segments: vec![] };
     let leaves = PartInfo { capacity_bytes: 1 << 32, segments: vec![2, 3] };
     let sizes = b"\x02\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0";
-    let golden: [(Reply<'_>, Vec<u8>); 11] = [
+    let golden: [(Reply<'_>, Vec<u8>); 12] = [
         (Reply::Hello { features: 1 }, frame(0x81, &[GREETING, b"\x01\0\0\0\0\0\0\0"])),
         (
             Reply::Opened { keyspace, control, leaves, lease_ms: 1000 },
@@ -199,6 +203,7 @@ fn golden_bytes_of_replies() {
             frame(0x86, &[b"\x02\x01a\x011\x01b\0\x01"]),
         ),
         (Reply::Done { seq: 258 }, frame(0x87, &[b"\x02\x01\0\0\0\0\0\0"])),
+        (Reply::Consulted(b"that"), frame(0xa0, &[b"\x04that"])),
         (Reply::Swapped { swapped: true, seq: 1 }, frame(0x88, &[b"\x01\x01\0\0\0\0\0\0\0"])),
         (
             Reply::Renewed { epoch: 1, seq: 2 },

@@ -163,15 +163,18 @@ impl<S: Space> Table<S> {
     }
 
     /// The space of the leaves.
+    #[cfg(test)]
     pub(crate) fn leaf_space(&self) -> &S {
         &self.leaves
     }
 
     /// The space of header, models, tables and records.
+    #[cfg(test)]
     pub(crate) fn control_space(&self) -> &S {
         &self.control
     }
 
+    #[cfg(test)]
     pub(crate) fn counts(&self) -> HostCounts {
         self.counts
     }
@@ -260,6 +263,36 @@ impl<S: Space> Table<S> {
             number = leaf.next;
         }
         found
+    }
+
+    /// The last pairs below `to`, or at it, in descending order: all of a leaf at least, and at
+    /// most `limit` and those of one leaf.
+    pub(crate) fn scan_down(&self, to: Bound<&[u8]>, limit: usize) -> Vec<(Vec<u8>, Value)> {
+        let mut found = Vec::new();
+        let is_below = |key: &[u8]| match to {
+            Bound::Unbounded => true,
+            Bound::Included(to) => key <= to,
+            Bound::Excluded(to) => key < to,
+        };
+        // A leaf whose low fence is excluded has no key of the range.
+        for number in self.tree.range::<[u8], _>((Bound::Unbounded, to)).rev().map(|leaf| *leaf.1) {
+            let leaf = self.head(number);
+            let mut pairs: Vec<_> = (0..leaf.count)
+                .map(|index| (self.key_of(&leaf, index), index))
+                .filter(|(key, _)| is_below(key))
+                .collect();
+            pairs.sort_unstable_by(|a, b| b.cmp(a));
+            found.extend(pairs.into_iter().map(|(key, index)| (key, self.value_of(&leaf, index))));
+            if found.len() >= limit {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Bytes of a leaf.
+    pub(crate) fn leaf_bytes(&self) -> usize {
+        self.options.sizes.leaf_words() * 8
     }
 
     /// Lets readers see the changes since the last call, of which `seq` is the last.

@@ -260,6 +260,11 @@ pub(super) fn write_header(region: &[AtomicU64], sizes: Sizes) {
     }
 }
 
+/// Returns true if a region begins as one of this kind.
+pub(crate) fn is_header(region: &[AtomicU64]) -> bool {
+    region.first().is_some_and(|word| u64::from_le(word.load(Ordering::Relaxed)) == MAGIC)
+}
+
 /// Checks the header's words.
 ///
 /// # Errors

@@ -42,9 +42,15 @@ mod train;
 mod write;
 
 pub(crate) use cache::CacheBudget;
-pub(crate) use client::{Client, ClientCounts, ClientOptions, Outcome};
-pub(crate) use host::{HostCounts, Options, Table, Value};
-pub(crate) use layout::Sizes;
-pub(crate) use message::{Answer, Fresh, Lookup};
+#[cfg(test)]
+pub(crate) use client::ClientCounts;
+pub(crate) use client::{Client, ClientOptions, Outcome};
+#[cfg(test)]
+pub(crate) use host::HostCounts;
+pub(crate) use host::{Options, Table, Value};
+pub(crate) use layout::{SLOTS, Sizes, is_header};
+#[cfg(test)]
+pub(crate) use message::Fresh;
+pub(crate) use message::{Answer, Lookup};
+#[cfg(test)]
 pub(crate) use scan::Scanned;
-pub(crate) use train::{Task, Trained};

@@ -33,6 +33,9 @@ pub enum CacheBudget {
     Full,
     /// At most this many bytes; 0 for nothing.
     Bytes(u64),
+    /// Of a keyspace of [`Preset::XStore`](crate::Preset::XStore), the models without their tables;
+    /// otherwise as `Top`.
+    Models,
     /// The top alone, which names the block of the directory that has a key: the host looks into
     /// that block for the leaf. One entry for each 64 to 128 runs.
     Top,
@@ -172,7 +175,7 @@ impl Cache {
                 let mean = kept.bytes / kept.blocks.len().max(1);
                 (kept.bytes + mean) as u64 > most
             }
-            CacheBudget::Full | CacheBudget::Top => false,
+            CacheBudget::Full | CacheBudget::Models | CacheBudget::Top => false,
         };
         let is_missed = expected.guess == Guess::None;
         if is_missed
@@ -191,8 +194,8 @@ impl Cache {
         }
         let has_top = now.guess != Guess::None;
         Some(match self.budget {
-            CacheBudget::Top if has_top => (Lack::TopEntry, refresh),
-            CacheBudget::Top => (Lack::Top, refresh),
+            CacheBudget::Models | CacheBudget::Top if has_top => (Lack::TopEntry, refresh),
+            CacheBudget::Models | CacheBudget::Top => (Lack::Top, refresh),
             _ => (Lack::Block, refresh),
         })
     }

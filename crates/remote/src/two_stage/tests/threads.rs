@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    super::{Task, Trained},
+    super::train::{Task, Trained},
     *,
 };
 use crate::primitive::Ordering;

@@ -1,0 +1,143 @@
+//! Reads of a keyspace whose region is of the two-stage assembly.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::{
+    CacheBudget, Counts, Page,
+    connection::unexpected,
+    keyspace::{Keyspace, Mapped},
+};
+use crate::{
+    error::{Error, Result},
+    fabric::MappedFabric,
+    message::{Reply, Request},
+    two_stage::{Answer, CacheBudget as Budget, Client, ClientOptions, Outcome},
+};
+
+/// Pairs of one part of a scan: what two round trips bring is worth them.
+const SCAN_PAIRS: usize = 128;
+
+/// The caches of a keyspace: one for each thread that has ever read at the same time as others.
+pub(super) struct Caches {
+    budget: CacheBudget,
+    idle: Mutex<Vec<Client>>,
+}
+
+impl Caches {
+    pub(super) fn new(budget: CacheBudget) -> Self {
+        Self { budget, idle: Mutex::default() }
+    }
+
+    /// A cache with all that the budget has room for.
+    fn fill(&self, fabric: &MappedFabric<'_>) -> Result<Client> {
+        let budget = match self.budget {
+            CacheBudget::Full => Budget::Full,
+            CacheBudget::Bytes(most) => Budget::Bytes(usize::try_from(most).unwrap_or(usize::MAX)),
+            CacheBudget::Models => Budget::Models,
+            CacheBudget::Top => Budget::Top,
+        };
+        let mut client = Client::open(fabric, ClientOptions { budget, speculates: true })?;
+        client.fill(fabric)?;
+        Ok(client)
+    }
+
+    fn take(&self) -> Option<Client> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn give(&self, client: Client) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+    }
+
+    /// Adds what those have done that no thread uses now, and the bytes that they keep: round
+    /// trips and bytes are those that reads would cost over a network.
+    pub(super) fn add_to(&self, mut counts: Counts) -> Counts {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        for client in &*idle {
+            let (done, reads) = (client.counts(), client.reads());
+            counts.reads += done.gets + done.scans;
+            counts.stale += done.stale;
+            counts.round_trips += reads.trips;
+            counts.bytes_received += reads.bytes;
+            counts.cache_bytes += client.cache_bytes() as u64;
+        }
+        counts
+    }
+}
+
+impl Keyspace {
+    /// [`Keyspace::get_into`] in a region of this assembly.
+    pub(super) fn two_stage_get(
+        &self,
+        mapped: &Mapped,
+        caches: &Caches,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        if !mapped.is_fresh() {
+            return self.call_get(key, value);
+        }
+        let (control, leaves) = mapped.words();
+        let fabric = MappedFabric::new(control, leaves);
+        let mut client = match caches.take() {
+            Some(client) => client,
+            None => caches.fill(&fabric)?,
+        };
+        let found = match client.get(&fabric, key, value)? {
+            Outcome::Found => Ok(true),
+            Outcome::Absent => Ok(false),
+            Outcome::Ask => self.call_get(key, value),
+            Outcome::Call => self.consult(&mut client, key, value),
+        };
+        caches.give(client);
+        found
+    }
+
+    /// Asks for what the cache could not find, and learns what it lacks.
+    fn consult(&self, client: &mut Client, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let mut question = Vec::new();
+        client.lookup(key).encode(&mut question);
+        self.count_call();
+        let (remote, inner) = self.parts();
+        let answer = remote.call(
+            inner,
+            true,
+            |keyspace| Request::Consult { keyspace, question: &question },
+            |reply| match reply {
+                Reply::Consulted(answer) => Answer::decode(answer)
+                    .map_err(|error| Error::invalid(format!("an answer to a lookup: {error}"))),
+                other => Err(unexpected(&other)),
+            },
+        )?;
+        if let Some(fresh) = answer.fresh {
+            client.learn(fresh);
+        }
+        let is_there = answer.value.is_some();
+        value.extend(answer.value.into_iter().flatten());
+        Ok(is_there)
+    }
+
+    /// A part of a scan upwards; `None` if the host must be asked.
+    pub(super) fn two_stage_page(
+        &self,
+        mapped: &Mapped,
+        caches: &Caches,
+        from: &[u8],
+    ) -> Option<Page> {
+        if !mapped.is_fresh() {
+            return None;
+        }
+        let (control, leaves) = mapped.words();
+        let fabric = MappedFabric::new(control, leaves);
+        let mut client = caches.take().or_else(|| caches.fill(&fabric).ok())?;
+        let scanned = client.scan(&fabric, from, SCAN_PAIRS);
+        caches.give(client);
+        let scanned = scanned.ok()?;
+        if scanned.pairs.is_empty() && scanned.rest.is_some() {
+            return None;
+        }
+        let is_part = scanned.pairs.len() == SCAN_PAIRS || scanned.rest.is_some();
+        let after = scanned.pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
+        Some(Page::of(scanned.pairs, after.filter(|_| is_part)))
+    }
+}

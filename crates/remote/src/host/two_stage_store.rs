@@ -1,0 +1,252 @@
+//! A volatile keyspace in the two-stage assembly: the table, the values that are too large for it,
+//! and the trainer.
+
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, RangeBounds},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{
+    Authority, Change, Pair, Scan,
+    care::Bell,
+    share::{Region, ShareStats},
+};
+use crate::{
+    error::{Error, Result},
+    region::HostRegion,
+    two_stage::{Lookup, Options, SLOTS, Sizes, Table, Value},
+};
+
+/// Keys a sub-model on average at which the models are expanded, as in the paper.
+const KEYS_PER_MODEL_MAX: u32 = 200;
+
+/// The longest value that the region publishes: one read has to bring it.
+const PUBLISHED_BYTES: u32 = 64 << 10;
+
+/// The longest value that may lie in a leaf's slots, which all are as large. Longer ones have a
+/// record, which takes a read more.
+const INLINE_BYTES_MAX: usize = 128;
+
+/// Pairs that a scan looks at beside those that it returns: some leaves of them.
+const SCAN_PAIRS: usize = 256;
+
+/// A keyspace that is in no store.
+pub(super) struct TwoStageStore {
+    region: Region,
+    state: Mutex<State>,
+    bell: Arc<Bell>,
+}
+
+/// What one thread at a time changes.
+struct State {
+    table: Table<Arc<HostRegion>>,
+    /// The values that are too large for the region.
+    large: BTreeMap<Vec<u8>, Vec<u8>>,
+    seq: u64,
+}
+
+impl TwoStageStore {
+    /// An empty keyspace, whose values have `value_bytes` on average.
+    pub(super) fn new(region: Region, value_bytes: usize, bell: Arc<Bell>) -> Result<Self> {
+        let inline = value_bytes.min(INLINE_BYTES_MAX).next_multiple_of(8).max(8) as u32;
+        let sizes = Sizes::new(inline, PUBLISHED_BYTES)?;
+        let options = Options { sizes, fill: SLOTS, keys_per_model_max: KEYS_PER_MODEL_MAX };
+        let (leaves, control) = (Arc::clone(&region.leaves), Arc::clone(&region.control));
+        let table = Table::build(options, leaves, control, [])?;
+        let state = State { table, large: BTreeMap::new(), seq: 0 };
+        Ok(Self { region, state: Mutex::new(state), bell })
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        self.state.lock().map_err(|_| Error::invalid("a write of this host's own did not end"))
+    }
+
+    /// What it holds.
+    pub(super) fn stats(&self) -> ShareStats {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let leaves = u64::from(state.table.leaf_count());
+        let stats = self.region.stats(None);
+        ShareStats {
+            entries: state.table.len(),
+            leaves,
+            runs: u64::from(state.table.model_count()),
+            leaf_bytes: state.table.leaf_bytes() as u64,
+            ..stats
+        }
+    }
+
+    /// Answers a get that a client's models could not do.
+    pub(super) fn consult(&self, question: &[u8]) -> Result<Vec<u8>> {
+        let lookup = Lookup::decode(question)
+            .map_err(|error| Error::invalid(format!("a lookup: {error}")))?;
+        let state = &mut *self.lock()?;
+        let answer = state.table.answer(&lookup, |key| state.large.get(key).cloned());
+        // A stale sub-model that it met is to be trained.
+        self.bell.ring();
+        let mut out = Vec::new();
+        answer.encode(&mut out);
+        Ok(out)
+    }
+
+    /// Trains what is stale, while writers go on.
+    pub(super) fn care(&self) {
+        loop {
+            let task = match self.lock().map(|mut state| state.table.next_task()) {
+                Ok(Ok(Some(task))) => task,
+                // Without memory for that, gets fall back to calls.
+                _ => return,
+            };
+            let trained = task.train();
+            let Ok(mut state) = self.lock() else { return };
+            if state.table.commit(trained).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Authority for TwoStageStore {
+    fn get(&self, _keyspace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.lock()?.get(key))
+    }
+
+    fn multi_get(&self, _keyspace: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        let state = self.lock()?;
+        Ok(keys.iter().map(|key| state.get(key)).collect())
+    }
+
+    fn scan(&self, _keyspace: &str, scan: &Scan<'_>) -> Result<(Vec<Pair>, bool)> {
+        let state = self.lock()?;
+        Ok(if scan.reverse { state.scan_down(scan) } else { state.scan_up(scan) })
+    }
+
+    fn commit(&self, changes: &[Change<'_>]) -> Result<()> {
+        let applied = self.lock()?.apply(changes);
+        self.bell.ring();
+        applied
+    }
+
+    fn compare_and_swap(&self, change: &Change<'_>, expected: Option<&[u8]>) -> Result<bool> {
+        let mut state = self.lock()?;
+        let swaps = state.get(change.key).as_deref() == expected;
+        if swaps {
+            state.apply(std::slice::from_ref(change))?;
+        }
+        drop(state);
+        self.bell.ring();
+        Ok(swaps)
+    }
+}
+
+/// The pairs of a scan so far.
+struct Part<'a> {
+    scan: Scan<'a>,
+    pairs: Vec<Pair>,
+    bytes: usize,
+}
+
+impl Part<'_> {
+    /// Adds a pair; returns true if the part is at its end, and if there may be more then.
+    fn push(&mut self, key: Vec<u8>, value: Vec<u8>) -> Option<bool> {
+        if !(self.scan.from, self.scan.to).contains(&key[..]) {
+            return Some(false);
+        }
+        self.bytes += key.len() + value.len();
+        let is_full = self.bytes > self.scan.bytes_max && !self.pairs.is_empty();
+        if self.pairs.len() >= self.scan.limit || is_full {
+            return Some(true);
+        }
+        self.pairs.push((key, value));
+        None
+    }
+}
+
+impl State {
+    /// The value of a key, also of one that is not published yet.
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.table.get(key).map(|value| self.value_of(key, value))
+    }
+
+    fn value_of(&self, key: &[u8], value: Value) -> Vec<u8> {
+        match value {
+            Value::Here(value) => value,
+            Value::Ask => self.large.get(key).cloned().unwrap_or_default(),
+        }
+    }
+
+    fn scan_up(&self, scan: &Scan<'_>) -> (Vec<Pair>, bool) {
+        let mut part = Part { scan: *scan, pairs: Vec::new(), bytes: 0 };
+        let mut from = match scan.from {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(key) => key.to_vec(),
+            // The first key that is above it.
+            Bound::Excluded(key) => [key, &[0]].concat(),
+        };
+        loop {
+            let found = self.table.scan(&from, SCAN_PAIRS);
+            let Some((last, _)) = found.last() else { return (part.pairs, false) };
+            from = [&last[..], &[0]].concat();
+            for (key, value) in found {
+                let value = self.value_of(&key, value);
+                if let Some(has_more) = part.push(key, value) {
+                    return (part.pairs, has_more);
+                }
+            }
+        }
+    }
+
+    fn scan_down(&self, scan: &Scan<'_>) -> (Vec<Pair>, bool) {
+        let mut part = Part { scan: *scan, pairs: Vec::new(), bytes: 0 };
+        let mut to = scan.to.map(<[u8]>::to_vec);
+        loop {
+            let found = self.table.scan_down(to.as_ref().map(Vec::as_slice), SCAN_PAIRS);
+            let Some((last, _)) = found.last() else { return (part.pairs, false) };
+            to = Bound::Excluded(last.clone());
+            for (key, value) in found {
+                let value = self.value_of(&key, value);
+                if let Some(has_more) = part.push(key, value) {
+                    return (part.pairs, has_more);
+                }
+            }
+        }
+    }
+
+    /// Makes changes as one and lets readers see them.
+    fn apply(&mut self, changes: &[Change<'_>]) -> Result<()> {
+        let mut undo: Vec<(&[u8], Option<Vec<u8>>)> = Vec::with_capacity(changes.len());
+        for change in changes {
+            let before = self.get(change.key);
+            if let Err(error) = self.put(change.key, change.value) {
+                for (key, value) in undo.iter().rev() {
+                    // There was room for it before.
+                    let _ = self.put(key, value.as_deref());
+                }
+                self.table.publish(self.seq);
+                return Err(error);
+            }
+            undo.push((change.key, before));
+        }
+        self.seq += 1;
+        self.table.publish(self.seq);
+        Ok(())
+    }
+
+    fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        match value {
+            Some(value) => {
+                self.table.set(key, value, None)?;
+                if value.len() > PUBLISHED_BYTES as usize {
+                    self.large.insert(key.to_vec(), value.to_vec());
+                } else {
+                    self.large.remove(key);
+                }
+            }
+            None => {
+                self.table.remove(key, None);
+                self.large.remove(key);
+            }
+        }
+        Ok(())
+    }
+}

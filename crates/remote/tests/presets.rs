@@ -1,0 +1,177 @@
+//! Keyspaces of every preset, through a host and its clients, against a sorted map.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
+
+use proptest::prelude::*;
+use rhumb_remote::{Client, Error, Host, Keyspace, Preset, ShareOptions};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const PRESETS: [Preset; 2] = [Preset::Rhumb, Preset::XStore];
+
+/// A host with an empty keyspace `k`; and its directory, to be kept.
+fn host(preset: Preset) -> (Host, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ShareOptions::default().capacity_bytes(64 << 20).entry_bytes(32).preset(preset);
+    let host = Host::listen(dir.path().join("socket")).share("k", options).start().unwrap();
+    (host, dir)
+}
+
+fn open(host: &Host) -> Keyspace {
+    Client::connect(host.path()).unwrap().keyspace("k").unwrap()
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        6 => (0u64..400).prop_map(|n| (n << 40).to_be_bytes().to_vec()),
+        2 => prop::collection::vec(prop::sample::select(vec![0u8, b'a', 0xff]), 0..7),
+        1 => (250usize..300).prop_map(|len| vec![b'l'; len]),
+    ]
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => prop::collection::vec(any::<u8>(), 0..24),
+        1 => (100usize..5_000).prop_map(|len| vec![7; len]),
+        1 => (60_000usize..70_000).prop_map(|len| vec![8; len]),
+    ]
+}
+
+fn check(keyspace: &Keyspace, map: &Map, probes: &[Vec<u8>]) {
+    for key in map.keys().chain(probes) {
+        assert_eq!(keyspace.get(key).unwrap().as_ref(), map.get(key), "{key:?}");
+    }
+    let values = keyspace.multi_get(probes).unwrap();
+    assert!(values.iter().zip(probes).all(|(value, key)| value.as_ref() == map.get(key)));
+    let values = keyspace.multi_get_atomic(probes).unwrap();
+    assert!(values.iter().zip(probes).all(|(value, key)| value.as_ref() == map.get(key)));
+    let pair = |pair: Result<(Vec<u8>, Vec<u8>), Error>| pair.unwrap();
+    let all = || map.iter().map(|(key, value)| (key.clone(), value.clone()));
+    assert!(keyspace.iter().map(pair).eq(all()));
+    assert!(keyspace.iter().rev().map(pair).eq(all().rev()));
+    for probe in probes.iter().take(5) {
+        let bounds = (Bound::Excluded(&probe[..]), Bound::Unbounded);
+        let after = map.range::<[u8], _>(bounds).map(|(key, _)| key);
+        assert!(keyspace.range::<&[u8]>(bounds).map(|p| pair(p).0).eq(after.cloned()));
+        let bounds = (Bound::Unbounded, Bound::Included(&probe[..]));
+        let before = map.range::<[u8], _>(bounds).map(|(key, _)| key).rev();
+        assert!(keyspace.range::<&[u8]>(bounds).rev().map(|p| pair(p).0).eq(before.cloned()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn a_keyspace_is_a_sorted_map(
+        changes in prop::collection::vec((key(), prop::option::weighted(0.8, value())), 1..400),
+        probes in prop::collection::vec(key(), 12),
+    ) {
+        for preset in PRESETS {
+            let (host, _dir) = host(preset);
+            let (writer, reader) = (open(&host), open(&host));
+            let mut map = Map::new();
+            for (n, (key, value)) in changes.iter().enumerate() {
+                match value {
+                    Some(value) if n % 3 == 0 => {
+                        let expected = map.get(key).map(Vec::as_slice);
+                        assert!(writer.compare_and_swap(key, expected, Some(value)).unwrap());
+                        assert!(!writer.compare_and_swap(key, Some(b"not that"), None).unwrap());
+                    }
+                    Some(value) => writer.insert(key, value).unwrap(),
+                    None => writer.remove(key).unwrap(),
+                }
+                match value {
+                    Some(value) => drop(map.insert(key.clone(), value.clone())),
+                    None => drop(map.remove(key)),
+                }
+                // A reader whose cache is as old as that.
+                if n % 16 == 0 {
+                    assert_eq!(reader.get(key).unwrap().as_ref(), map.get(key), "{preset:?}");
+                }
+            }
+            check(&writer, &map, &probes);
+            check(&reader, &map, &probes);
+        }
+    }
+}
+
+/// Gets that need no call, once what has changed was learned.
+#[test]
+fn what_does_not_change_is_read_without_calls() {
+    for preset in PRESETS {
+        let (host, _dir) = host(preset);
+        let keyspace = open(&host);
+        let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let mut batch = Vec::new();
+        for n in 0..20_000u64 {
+            batch.push(n);
+            keyspace.insert(key(n), n.to_le_bytes()).unwrap();
+        }
+        let read = || {
+            let before = keyspace.calls();
+            for n in 0..20_000u64 {
+                assert_eq!(keyspace.get(key(n)).unwrap().unwrap(), n.to_le_bytes());
+            }
+            keyspace.calls() - before
+        };
+        read();
+        let mut calls = read();
+        for _ in 0..50 {
+            if calls == 0 {
+                break;
+            }
+            calls = read();
+        }
+        assert_eq!(calls, 0, "{preset:?}");
+    }
+}
+
+/// Readers see what was acknowledged before they began, beside a writer that never stops.
+#[test]
+fn readers_see_what_was_acknowledged() {
+    const KEYS: u64 = 500;
+    for preset in PRESETS {
+        let (host, _dir) = host(preset);
+        let acknowledged: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+        let done = AtomicBool::new(false);
+        let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let reader = open(&host);
+        thread::scope(|scope| {
+            for seed in 0..3u64 {
+                let (reader, acknowledged, done) = (reader.clone(), &acknowledged, &done);
+                scope.spawn(move || {
+                    let mut n = seed;
+                    while !done.load(Ordering::SeqCst) {
+                        n = (n * 13 + 7) % KEYS;
+                        let least = acknowledged[n as usize].load(Ordering::SeqCst);
+                        let found = reader.get(key(n)).unwrap();
+                        let found = found.map_or(0, |value| {
+                            assert_eq!(value[..8], n.to_le_bytes(), "another key's");
+                            u64::from_le_bytes(value[8..16].try_into().unwrap())
+                        });
+                        assert!(found >= least, "{preset:?}: {found} after {least}");
+                    }
+                });
+            }
+            let writer = open(&host);
+            for version in 1..4_000u64 {
+                let n = version * 11 % KEYS;
+                let value = [n.to_le_bytes(), version.to_le_bytes()].concat();
+                writer
+                    .insert(key(n), [&value[..], &vec![1; (version % 200) as usize]].concat())
+                    .unwrap();
+                acknowledged[n as usize].store(version, Ordering::SeqCst);
+                // Others between them split leaves.
+                writer.insert([&key(n)[..], &version.to_be_bytes()].concat(), "beside").unwrap();
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+    }
+}
