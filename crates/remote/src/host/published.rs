@@ -27,13 +27,18 @@ fn region(capacity_bytes: u64) -> Region {
     Region { control: region(), leaves: region() }
 }
 
+/// The smallest leaves, so that keys and values of few bytes are too long for them.
+fn geometry() -> Geometry {
+    Geometry::new(512, 24).unwrap()
+}
+
 fn table(region: &Region) -> Table<Arc<HostRegion>> {
-    let geometry = Geometry::for_entries_of(12);
+    let geometry = geometry();
     let (leaves, control) = (Arc::clone(&region.leaves), Arc::clone(&region.control));
     Table::build(geometry, leaves, control, []).unwrap()
 }
 
-/// Short keys, and ones that are too long for leaves of 512 bytes, many of which begin alike.
+/// Short keys, and ones of which most are too long for leaves, many of which begin alike.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let text = prop::collection::vec(prop::sample::select(vec![0u8, b'a', 0xff]), 0..6);
     let long = (prop::sample::select(vec![0u8, b'a', 0xff]), 30usize..60, 0u8..4);
@@ -55,7 +60,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 /// for; so are absent keys that begin as long ones do.
 fn check_reader(region: &Region, map: &Map, keys: &[Vec<u8>]) {
     let reader = Reader::new(region.control.words(), region.leaves.words()).unwrap();
-    let geometry = Geometry::for_entries_of(12);
+    let geometry = geometry();
     let mut out = Vec::new();
     for key in keys.iter().chain(map.keys()) {
         out.clear();
