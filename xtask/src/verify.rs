@@ -1,5 +1,6 @@
 //! The suites that need a build of their own: models of the index under loom, whole maps under shuttle,
-//! and the index's tests under sanitizers. CONTRIBUTING.md says what each shows.
+//! and the index's tests under sanitizers. CONTRIBUTING.md says what each shows. Beside them, those
+//! in which planted bugs are to be caught.
 
 use std::{
     env,
@@ -40,6 +41,14 @@ pub(crate) enum Suite {
     Unit,
     /// The index's tests from outside.
     Index,
+    /// The remote tier's own tests: leaves, tables and what readers see of them.
+    Regions,
+    /// The remote tier's tests with hosts that are processes of their own.
+    Processes,
+    /// Shared keyspaces of a database.
+    Share,
+    /// What follows the writes of a keyspace.
+    Taps,
 }
 
 impl Suite {
@@ -58,6 +67,10 @@ impl Suite {
             Self::Addresses => "addresses",
             Self::Unit => "unit",
             Self::Index => "index",
+            Self::Regions => "regions",
+            Self::Processes => "processes",
+            Self::Share => "share",
+            Self::Taps => "taps",
         }
     }
 
@@ -68,28 +81,44 @@ impl Suite {
             Self::Threads => "--cfg alone --cfg sanitized -Zsanitizer=thread",
             Self::Addresses => "--cfg alone --cfg sanitized -Zsanitizer=address",
             Self::Unit | Self::Index => "--cfg alone",
+            Self::Regions | Self::Processes | Self::Share | Self::Taps => "",
         }
     }
 
     /// The package that it tests.
     fn package(self) -> &'static str {
-        if self == Self::Remote { "rhumb-remote" } else { "rhumb" }
+        match self {
+            Self::Remote | Self::Regions | Self::Processes => "rhumb-remote",
+            Self::Share => "rhumb-share",
+            _ => "rhumb",
+        }
+    }
+
+    /// Whether it is built as `cargo test` builds it.
+    fn is_plain(self) -> bool {
+        self.flags().is_empty()
     }
 
     /// Where it is built: what is built alike shares its dependencies.
     fn directory(self) -> &'static str {
-        if self == Self::Remote { Self::Models.name() } else { self.name() }
+        match self {
+            Self::Remote => Self::Models.name(),
+            _ if self.is_plain() => "plain",
+            _ => self.name(),
+        }
     }
 
     /// Its tests, in the package.
     fn tests(self) -> &'static [&'static str] {
         match self {
-            Self::Models | Self::Remote => &["--lib"],
+            Self::Models | Self::Remote | Self::Unit | Self::Regions => &["--lib"],
             Self::Schedules => &["--test", "schedules"],
             Self::Threads => &["--test", "index", "-Zbuild-std", "--target", TARGET],
             Self::Addresses => &["--test", "index", "--target", TARGET],
-            Self::Unit => &["--lib"],
             Self::Index => &["--test", "index"],
+            Self::Processes => &["--test", "processes"],
+            Self::Share => &["--test", "shared"],
+            Self::Taps => &["--test", "taps"],
         }
     }
 
@@ -101,7 +130,8 @@ impl Suite {
         if is_sanitized {
             command.arg("+nightly");
         }
-        command.args(["test", "--release", "--package", self.package()]).args(self.tests());
+        command.arg("test").args((!self.is_plain()).then_some("--release"));
+        command.args(["--package", self.package()]).args(self.tests());
         let all: &[&str] = match self {
             Self::Models => &["index::models", "dead_model"],
             Self::Remote => &["models::"],

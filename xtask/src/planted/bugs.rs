@@ -1,5 +1,7 @@
 //! The bugs: what is replaced by what, and which test must fail then.
 
+mod remote;
+
 use anyhow::bail;
 
 use crate::verify::Suite::{self, Addresses, Index, Models, Schedules, Unit};
@@ -46,7 +48,12 @@ const SCAN: &str = "crates/store/src/index/scan.rs";
 const SLOTS: &str = "crates/store/src/index/raw/slots.rs";
 
 /// All of them, those of a suite together.
-pub(super) const BUGS: [Bug; 41] = [
+pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
+    INDEX.iter().chain(&remote::BUGS)
+}
+
+/// Those of the index.
+static INDEX: [Bug; 41] = [
     Bug {
         name: "a lookup takes no second look at the header",
         file: BUCKET,

@@ -1,0 +1,267 @@
+//! Bugs of the remote tier, and of what the engine gives it.
+
+use super::Bug;
+use crate::verify::Suite::{Processes, Regions, Remote, Share, Taps};
+
+const ATOMIC: &str = "crates/remote/src/client/atomic.rs";
+const CACHE: &str = "crates/remote/src/two_stage/cache.rs";
+const CARE: &str = "crates/remote/src/host/table/care.rs";
+const DIRECTORY: &str = "crates/remote/src/host/directory.rs";
+const FOLLOW: &str = "crates/share/src/follow.rs";
+const KEYSPACE: &str = "crates/remote/src/client/keyspace.rs";
+const LEAF: &str = "crates/remote/src/leaf/mod.rs";
+const PLACE: &str = "crates/remote/src/two_stage/place.rs";
+const PUBLISHER: &str = "crates/remote/src/host/publisher.rs";
+const READER: &str = "crates/remote/src/client/reader.rs";
+const REBUILD: &str = "crates/remote/src/host/table/rebuild.rs";
+const SEARCH: &str = "crates/remote/src/two_stage/search.rs";
+const SPLIT: &str = "crates/remote/src/host/table/split.rs";
+const STRINGS: &str = "crates/remote/src/client/strings.rs";
+const SWAP: &str = "crates/store/src/db/swap.rs";
+const TABLE: &str = "crates/remote/src/host/table/mod.rs";
+const TAP: &str = "crates/store/src/db/tap.rs";
+const WRITE: &str = "crates/remote/src/leaf/write.rs";
+
+/// All of them, those of a suite together.
+pub(super) static BUGS: [Bug; 30] = [
+    Bug {
+        name: "a leaf is not looked at again after it was read",
+        file: LEAF,
+        sound: "    (state.load(Ordering::Relaxed) == before).then_some((seen, before))",
+        broken: "    Some((seen, before))",
+        suite: Remote,
+        test: "a_value_is_the_old_one_or_the_new_one",
+    },
+    Bug {
+        name: "the second look at a leaf's state is not fenced",
+        file: LEAF,
+        sound: "    fence(Ordering::Acquire);\n    (state.load",
+        broken: "    (state.load",
+        suite: Remote,
+        test: "a_value_is_the_old_one_or_the_new_one",
+    },
+    Bug {
+        name: "a latch is not fenced",
+        file: WRITE,
+        sound: "        // A reader that sees what is stored from here on sees the latch when it looks again.\n        fence(Ordering::Release);\n",
+        broken: "",
+        suite: Remote,
+        test: "a_value_is_the_old_one_or_the_new_one",
+    },
+    Bug {
+        name: "a leaf keeps its version when it changes",
+        file: WRITE,
+        sound: "        let state = (self.state() & !LATCHED).wrapping_add(VERSION_STEP);",
+        broken: "        let state = self.state() & !LATCHED;",
+        suite: Remote,
+        test: "a_value_is_the_old_one_or_the_new_one",
+    },
+    Bug {
+        name: "a leaf is latched after it was written",
+        file: TABLE,
+        sound: "        self.latch(at.slot);\n        let writer = self.writer(at.slot);\n        let has_room =\n            if found.is_some() { writer.update(index, entry) } else { writer.insert(index, entry) };\n",
+        broken: "        let writer = self.writer(at.slot);\n        let has_room =\n            if found.is_some() { writer.update(index, entry) } else { writer.insert(index, entry) };\n        self.latch(at.slot);\n        let writer = self.writer(at.slot);\n",
+        suite: Remote,
+        test: "a_value_is_the_old_one_or_the_new_one",
+    },
+    Bug {
+        name: "a leaf is unlatched before its group is published",
+        file: TABLE,
+        sound: "        if has_room {\n            writer.set_seq(seq);\n",
+        broken: "        if has_room {\n            writer.set_seq(seq);\n            writer.unlatch();\n",
+        suite: Remote,
+        test: "a_group_is_read_whole_at_one_moment",
+    },
+    Bug {
+        name: "the states of leaves are not compared",
+        file: READER,
+        sound: "words[0].load(Ordering::Relaxed) == *state)",
+        broken: "words[0].load(Ordering::Relaxed) | *state != 0)",
+        suite: Remote,
+        test: "a_group_is_read_whole_at_one_moment",
+    },
+    Bug {
+        name: "the states of leaves are compared without a fence",
+        file: READER,
+        sound: "        memory_fence(Ordering::Acquire);\n",
+        broken: "",
+        suite: Remote,
+        test: "a_group_is_read_whole_at_one_moment",
+    },
+    Bug {
+        name: "a leaf is retired without a change of its version",
+        file: TABLE,
+        sound: "        writer.latch();\n        writer.retire();\n        writer.unlatch();\n",
+        broken: "        writer.retire();\n",
+        suite: Remote,
+        test: "a_run_that_is_built_anew_loses_no_key",
+    },
+    Bug {
+        name: "a key above a leaf's high fence is taken for its own",
+        file: LEAF,
+        sound: "            if code > high {\n                return Some(Side::Right);\n            }\n",
+        broken: "",
+        suite: Regions,
+        test: "sides_are_those_of_the_fences",
+    },
+    Bug {
+        name: "a split leaf's sibling has no link to the next one",
+        file: SPLIT,
+        sound: "        right.set_links(next, at.slot);",
+        broken: "        right.set_links(NO_SLOT, at.slot);",
+        suite: Regions,
+        test: "host::tests::a_table_is_a_sorted_map",
+    },
+    Bug {
+        name: "a slot is given back before its leaf was retired",
+        file: REBUILD,
+        sound: "        slots.iter().for_each(|slot| self.retire(*slot));\n",
+        broken: "",
+        suite: Regions,
+        test: "host::tests::a_table_is_a_sorted_map",
+    },
+    Bug {
+        name: "the directory keeps the old place of a block",
+        file: DIRECTORY,
+        sound: "                word.store(u64::from(unit).to_le(), Ordering::Release);",
+        broken: "                let _ = (word, unit, Ordering::Release);",
+        suite: Regions,
+        test: "host::tests::a_table_is_a_sorted_map",
+    },
+    Bug {
+        name: "a renewal does not note which of its keys change",
+        file: CARE,
+        sound: "            keys.insert(key.to_vec());",
+        broken: "            let _ = (keys, key);",
+        suite: Regions,
+        test: "runs_are_built_anew_beside_their_writer",
+    },
+    Bug {
+        name: "what changed beside a renewal is not made again",
+        file: CARE,
+        sound: "self.change_again(&changes, seq)",
+        broken: "self.change_again(&changes[changes.len()..], seq)",
+        suite: Regions,
+        test: "runs_are_built_anew_beside_their_writer",
+    },
+    Bug {
+        name: "what stands for long keys is taken for an absent key",
+        file: READER,
+        sound: "            Some((_, record)) => Answer::Is(Outcome::Ask(record.value_len)),",
+        broken: "            Some((_, record)) if record.kind == KIND_LONG_KEYS => Answer::Is(Outcome::Absent),\n            Some((_, record)) => Answer::Is(Outcome::Ask(record.value_len)),",
+        suite: Regions,
+        test: "a_region_that_is_live_is_the_store",
+    },
+    Bug {
+        name: "what changes while a region is loaded is dropped",
+        file: PUBLISHER,
+        sound: "            (Phase::Loading, _) => keep(&mut state.kept),",
+        broken: "            (Phase::Loading, _) => drop(keep),",
+        suite: Regions,
+        test: "a_region_that_is_live_is_the_store",
+    },
+    Bug {
+        name: "a region is live after a load that a reset overtook",
+        file: PUBLISHER,
+        sound: "            if state.phase != Phase::Loading {\n                return Ok(false);",
+        broken: "            if state.phase == Phase::Closed {\n                return Ok(false);",
+        suite: Regions,
+        test: "a_region_that_is_live_is_the_store",
+    },
+    Bug {
+        name: "a suspended region keeps its heartbeat",
+        file: PUBLISHER,
+        sound: "        control::set_heartbeat(self.inner.region.control.words(), 0);\n        if state.phase != Phase::Closed {",
+        broken: "        if state.phase != Phase::Closed {",
+        suite: Regions,
+        test: "a_region_that_is_live_is_the_store",
+    },
+    Bug {
+        name: "what has expired is read as if it had not",
+        file: STRINGS,
+        sound: "        Ok(if expires_ms != 0 && expires_ms <= now_ms {",
+        broken: "        Ok(if expires_ms == u64::MAX && expires_ms <= now_ms {",
+        suite: Regions,
+        test: "entries_are_read_as_the_server_writes_them",
+    },
+    Bug {
+        name: "a split leaf keeps its incarnation",
+        file: PLACE,
+        sound: "        let incarnation = leaf.incarnation.wrapping_add(1) & 0xff_ffff;",
+        broken: "        let incarnation = leaf.incarnation;",
+        suite: Regions,
+        test: "inserts_cost_calls_until_models_are_trained",
+    },
+    Bug {
+        name: "the entry of a stale leaf stays valid",
+        file: CACHE,
+        sound: "            *entry &= !VALID;",
+        broken: "            *entry |= VALID;",
+        suite: Regions,
+        test: "inserts_cost_calls_until_models_are_trained",
+    },
+    Bug {
+        name: "a leaf is not looked at again after its records",
+        file: SEARCH,
+        sound: "            if !self.is_unchanged(fabric, leaves.iter().map(|at| &heads[*at]))? {\n                return Ok(Look::Again);\n            }\n",
+        broken: "",
+        suite: Regions,
+        test: "answers_were_right_while_they_were_made",
+    },
+    Bug {
+        name: "a slot's value is taken whatever key it has by then",
+        file: SEARCH,
+        sound: "        if word != rhumb_model::code::code_at(key, 0) {\n            return Ok(None);\n        }\n",
+        broken: "        let _ = word;\n",
+        suite: Regions,
+        test: "answers_were_right_while_they_were_made",
+    },
+    Bug {
+        name: "a lease has no end",
+        file: KEYSPACE,
+        sound: "        let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;",
+        broken: "        let is_fresh = beat != 0;",
+        suite: Processes,
+        test: "a_host_that_is_killed_is_not_read",
+    },
+    Bug {
+        name: "a reader does not look at the heartbeat",
+        file: KEYSPACE,
+        sound: "        let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;",
+        broken: "        let is_fresh = beat < u64::MAX;",
+        suite: Share,
+        test: "clients_read_what_is_there",
+    },
+    Bug {
+        name: "states are not compared in an atomic read",
+        file: ATOMIC,
+        sound: "            if is_whole && reader.are_unchanged(&states) {",
+        broken: "            if is_whole {",
+        suite: Share,
+        test: "batches_are_read_whole",
+    },
+    Bug {
+        name: "a share goes on after its keyspace was reset",
+        file: FOLLOW,
+        sound: "    fn reset(&self) {\n        self.0.reset();\n    }",
+        broken: "    fn reset(&self) {}",
+        suite: Share,
+        test: "clients_read_what_is_there",
+    },
+    Bug {
+        name: "a tap is not told that its keyspace was cleared",
+        file: TAP,
+        sound: "            registered.tap.reset();\n",
+        broken: "",
+        suite: Taps,
+        test: "a_tap_sees_every_change",
+    },
+    Bug {
+        name: "a swap does not look at its key again under the lock",
+        file: SWAP,
+        sound: "    Ok(if has_expected()? { Answer::Swapped } else { Answer::Kept })",
+        broken: "    drop(has_expected);\n    Ok(Answer::Swapped)",
+        suite: Taps,
+        test: "one_swap_of_several_at_a_time_succeeds",
+    },
+];
