@@ -115,9 +115,12 @@ impl RemoteOptions {
             ensure!(is_number, "--clients must be from 1 to {CLIENTS_MAX}");
         }
         let (xstore, finestore) = (Preset::Xstore, Preset::Finestore);
-        ensure!(self.preset != xstore, "the preset xstore is not built yet: there is rhumb");
-        ensure!(self.preset != finestore, "the preset finestore is not built yet: there is rhumb");
-        ensure!(self.fabric == Fabric::Shm, "the fabric tcp is not built yet: there is shm");
+        ensure!(
+            self.preset != finestore,
+            "the preset finestore is not built yet: there are others"
+        );
+        let is_apart = self.fabric == Fabric::Tcp;
+        ensure!(!is_apart || self.preset != xstore, "the preset xstore has no fabric tcp yet");
         Ok(())
     }
 
@@ -140,7 +143,8 @@ impl RemoteOptions {
         })?;
         ensure!(set.keys.len() >= KEYS_MIN, "fewer than {KEYS_MIN} keys");
         let records = set.keys.len() - set.keys.len() / KEYS_PER_INSERT;
-        Ok(Data { set, values: Values::new(self.value_size, 0, self.run.seed)?, records })
+        let values = Values::new(self.value_size, 0, self.run.seed)?;
+        Ok(Data { set, values, records, preset: self.preset, fabric: self.fabric })
     }
 }
 
@@ -153,6 +157,10 @@ pub struct Data {
     pub values: Values,
     /// Number of records that are loaded: the first of the set's order. The others are inserted.
     pub records: usize,
+    /// How the keyspace is found and laid out.
+    pub preset: Preset,
+    /// How clients reach the host.
+    pub fabric: Fabric,
 }
 
 impl Data {

@@ -5,12 +5,12 @@ use std::{ops::Bound, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result, bail, ensure};
 use rhumb::index::Index;
-use rhumb_remote::{Client, Host, Keyspace, ShareOptions};
+use rhumb_remote::{Client, Host, Keyspace, Preset, ShareOptions};
 use serde_json::{Value, json};
 
 use super::{
     batch::{Answers, Batch},
-    options::Data,
+    options::{self, Data, Fabric},
     subject::{Counters, Pair, Place, Server, Session, Subject, load},
     workload::Workload,
 };
@@ -62,8 +62,20 @@ fn socket(place: &Place<'_>) -> PathBuf {
     place.directory.join("rhumb.sock")
 }
 
+/// The file that says where the host listens for clients over TCP.
+fn port(place: &Place<'_>) -> PathBuf {
+    place.directory.join("rhumb.port")
+}
+
 fn open(place: &Place<'_>) -> Result<Keyspace> {
-    Ok(Client::connect(socket(place))?.keyspace(NAME)?)
+    let client = match place.data.fabric {
+        Fabric::Shm => Client::connect(socket(place))?,
+        Fabric::Tcp => {
+            let address = std::fs::read_to_string(port(place)).context("no host has begun")?;
+            Client::connect(format!("tcp:{address}"))?
+        }
+    };
+    Ok(client.keyspace(NAME)?)
 }
 
 impl Subject for Shared {
@@ -84,8 +96,17 @@ impl Subject for Shared {
     }
 
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Server>> {
-        let options = ShareOptions::default().entry_bytes(place.data.entry_bytes());
-        let host = Host::listen(socket(place)).share(NAME, options).start()?;
+        let preset = match place.data.preset {
+            options::Preset::Xstore => Preset::XStore,
+            options::Preset::Rhumb | options::Preset::Finestore => Preset::Rhumb,
+        };
+        let options = ShareOptions::default().entry_bytes(place.data.entry_bytes()).preset(preset);
+        let host = Host::listen(socket(place))
+            .listen_tcp(([127, 0, 0, 1], 0).into())
+            .share(NAME, options)
+            .start()?;
+        let address = host.tcp_addresses().first().context("it listens")?;
+        std::fs::write(port(place), address.to_string()).context("cannot say where")?;
         let mut session = OneSided::new(open(place)?);
         load(&mut session, place.data).context("cannot load the host")?;
         Ok(Box::new(Running { host, records: place.data.records }))
@@ -96,6 +117,9 @@ impl Subject for Shared {
         Ok(match self.way {
             Way::OneSided => Box::new(OneSided::new(keyspace)),
             Way::Calls => Box::new(OneSided::new(keyspace.by_calls())),
+            Way::Limit if place.data.fabric == Fabric::Tcp => {
+                bail!("--fabric tcp maps no memory: leave the subject limit out")
+            }
             Way::Limit => Box::new(Limit { keyspace, state: 1, steps: 0 }),
         })
     }
@@ -167,8 +191,14 @@ impl Session for OneSided {
     }
 
     fn counters(&self) -> Counters {
-        let used = &self.used;
-        Counters { calls: used.calls(), trips: used.round_trips(), reads: used.looks() }
+        let (used, counts) = (&self.used, self.used.counts());
+        // Looks at leaves, pieces of the region, or messages that name a leaf.
+        let apart = if counts.bytes_sent > 0 { counts.reads } else { counts.region_reads };
+        Counters { calls: used.calls(), trips: counts.round_trips, reads: used.looks() + apart }
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        self.used.counts().cache_bytes
     }
 
     fn count(&mut self, is_counting: bool) {

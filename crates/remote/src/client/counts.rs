@@ -12,8 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counts {
     /// Keys that were read, one by one or several at once, and parts of ranges.
     pub reads: u64,
-    /// Messages that the host was sent. Several keys may share one.
+    /// Messages that the host was sent. Several keys may share one. Of a keyspace whose clients
+    /// keep models, reads of the region that wait for the one before as well.
     pub round_trips: u64,
+    /// Pieces of the region that were read, of a keyspace whose clients keep models.
+    pub region_reads: u64,
     /// Reads that the host could not answer out of the leaf where the client expected the key: it
     /// found the leaf by itself, or asked the store. The key was answered in the same round trip.
     pub calls: u64,
@@ -23,9 +26,9 @@ pub struct Counts {
     pub directory_reads: u64,
     /// Bytes of messages to the host.
     pub bytes_sent: u64,
-    /// Bytes of messages from the host.
+    /// Bytes of messages from the host, and of pieces of the region.
     pub bytes_received: u64,
-    /// Bytes of the directory that are kept now.
+    /// Bytes of the directory, or of models, that are kept now.
     pub cache_bytes: u64,
 }
 
@@ -83,6 +86,7 @@ impl Counters {
             directory_reads: load(&self.directory_reads),
             bytes_sent: load(&self.bytes_sent),
             bytes_received: load(&self.bytes_received),
+            region_reads: 0,
             cache_bytes: 0,
         }
     }

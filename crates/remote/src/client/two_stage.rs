@@ -58,6 +58,7 @@ impl Caches {
             counts.reads += done.gets + done.scans;
             counts.stale += done.stale;
             counts.round_trips += reads.trips;
+            counts.region_reads += reads.reads;
             counts.bytes_received += reads.bytes;
             counts.cache_bytes += client.cache_bytes() as u64;
         }
