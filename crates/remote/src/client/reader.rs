@@ -309,7 +309,11 @@ impl<'r> Reader<'r> {
         let (key, takes) = match to {
             Bound::Unbounded => (None, false),
             Bound::Included(key) => (Some(self.geometry.short(key)), true),
-            Bound::Excluded(key) => (Some(self.geometry.short(key)), self.geometry.is_long(key)),
+            // What stands for longer keys than itself stands for some below this one; not so a
+            // fence, which may be as long.
+            Bound::Excluded(key) => {
+                (Some(self.geometry.short(key)), key.len() > self.geometry.key_bytes_max())
+            }
         };
         self.page(last.and_then(|page| page.slot), key, |leaf, head| {
             let Some(key) = key else {
