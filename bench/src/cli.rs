@@ -211,8 +211,8 @@ pub struct RemoteCommand {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub workload: Vec<String>,
     /// Subjects: rhumb, whose reads look into the host's memory; call, whose reads ask the host;
-    /// limit, which reads one dependent line of the same memory; index, an index in the client's own
-    /// memory [default: all]
+    /// limit, which reads one dependent line of the same memory; index, an index in the client's
+    /// own memory [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub subjects: Vec<String>,
     /// How to measure.

@@ -97,8 +97,8 @@ enum Suite {
     /// A store that other processes read; the workloads are those of `rhumb bench remote`
     ///
     /// Subjects: rhumb call limit index, as there; lmdb, with a read transaction for each get, and
-    /// lmdb-kept, with one for 256; redis over a Unix socket, and redis-pipe with 16 commands in the
-    /// pipe, if redis-server is found. Redis has no scans, and LMDB's part has no inserts.
+    /// lmdb-kept, with one for 256; redis over a Unix socket, and redis-pipe with 16 commands in
+    /// the pipe, if redis-server is found. Redis has no scans, and LMDB's part has no inserts.
     #[cfg(feature = "remote")]
     Remote {
         /// Workloads: get, multi_get, scan100, a, b, c, f, d, e, insert [default: all]

@@ -30,7 +30,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Nanoseconds of a tick in which Linux tells CPU time: there are a hundred a second.
 const TICK_NS: u64 = 10_000_000;
 
-/// Redis with so many commands in the pipe.
+/// Redis with this number of commands in the pipe.
 pub(crate) struct Redis {
     name: &'static str,
     depth: usize,

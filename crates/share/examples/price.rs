@@ -1,6 +1,7 @@
 //! What sharing a keyspace costs its writer: two databases, one of them shared, written to in turn.
 //!
-//! `cargo run --release -p rhumb-share --example price -- [KEYS] [ROUNDS] [random|update|sequential]`
+//! `cargo run --release -p rhumb-share --example price -- [KEYS] [ROUNDS]
+//! [random|update|sequential]`
 
 use std::{
     env,

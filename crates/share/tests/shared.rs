@@ -288,7 +288,7 @@ fn a_database_that_is_dropped_is_closed_with_its_shares() {
     assert_eq!(keyspace(&db, "users").get("ada").unwrap().unwrap(), b"1815");
 }
 
-/// A batch moves an amount between accounts; whoever looks at one moment finds that none is lost.
+/// A batch moves an amount between accounts; readers of one moment find that none is lost.
 #[test]
 fn batches_are_read_whole() {
     const ACCOUNTS: u64 = 40;

@@ -26,8 +26,8 @@ impl Keyspace {
     /// The values of several keys at one moment, in their order: of a batch that is written
     /// meanwhile, all is seen or nothing.
     ///
-    /// Looks at each leaf twice. Where leaves keep changing, or have not all the values, the host is
-    /// asked; so many keys and values have to fit a message then, which has 16 MiB.
+    /// Looks at each leaf twice. Where leaves keep changing, or have not all the values, the host
+    /// is asked; all keys and values have to fit a message of 16 MiB then.
     ///
     /// ```no_run
     /// # fn main() -> rhumb_remote::Result<()> {

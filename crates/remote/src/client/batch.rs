@@ -13,8 +13,8 @@ use crate::{
 };
 
 /// Operations on keyspaces of one host that happen together or not at all: readers see all of them
-/// in a keyspace or none ([`Keyspace::multi_get_atomic`]). Later operations win over earlier ones of
-/// the same key. Nothing happens before [`Batch::commit`].
+/// in a keyspace or none ([`Keyspace::multi_get_atomic`]). Later operations win over earlier ones
+/// of the same key. Nothing happens before [`Batch::commit`].
 ///
 /// ```no_run
 /// # fn main() -> rhumb_remote::Result<()> {

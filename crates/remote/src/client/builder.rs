@@ -45,8 +45,9 @@ impl ClientBuilder {
     }
 
     /// How much a client over TCP keeps of each keyspace's directory, and how much any client keeps
-    /// of the models of a keyspace with another preset than [`Preset::Rhumb`](crate::Preset::Rhumb).
-    /// Clients on a Unix socket read the directory in the region, which all of them share.
+    /// of the models of a keyspace with another preset than
+    /// [`Preset::Rhumb`](crate::Preset::Rhumb). Clients on a Unix socket read the directory in the
+    /// region, which all of them share.
     pub fn cache(mut self, budget: CacheBudget) -> Self {
         self.budget = budget;
         self

@@ -32,8 +32,8 @@ pub(super) const ATTEMPT_EVERY: Duration = Duration::from_millis(20);
 /// A client of one host. Cloning gives another handle of the same connection, which any number of
 /// threads may use. On a Unix socket calls go one after the other, and reads that need no call do
 /// not wait for them; over TCP every read and write is a message, and those of several threads are
-/// under way at once. A child that is forked from the process may use it too, if no other thread was calling then: it
-/// connects anew.
+/// under way at once. A child that is forked from the process may use it too, if no other thread
+/// was calling then: it connects anew.
 ///
 /// ```no_run
 /// # fn main() -> rhumb_remote::Result<()> {

@@ -37,7 +37,8 @@ impl Keyspace {
 
     /// Reads `steps` words of random cache lines among the mapped leaves. Which line is next
     /// depends on the word before, so that no two reads overlap: no read of a key that is not in
-    /// the processor's cache can be faster. Returns what `seed` has become, which is `seed` itself over TCP.
+    /// the processor's cache can be faster. Returns what `seed` has become, which is `seed` itself
+    /// over TCP.
     #[doc(hidden)]
     #[must_use]
     pub fn probe(&self, seed: u64, steps: u64) -> u64 {

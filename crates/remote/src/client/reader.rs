@@ -94,8 +94,8 @@ enum Observer<'r> {
     States(&'r States),
 }
 
-/// The states of leaves, by their slots: with all of them unchanged, what was read of the leaves was
-/// there at one moment.
+/// The states of leaves, by their slots: with all of them unchanged, what was read of the leaves
+/// was there at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct States(RefCell<Vec<(u32, u64)>>);
 

@@ -33,8 +33,8 @@ pub struct Scan<'a> {
     pub bytes_max: usize,
 }
 
-/// The store of which a host shares keyspaces: it takes the writes of clients, and answers them what
-/// they cannot read in the region themselves.
+/// The store of which a host shares keyspaces: it takes the writes of clients, and answers them
+/// what they cannot read in the region themselves.
 ///
 /// Threads of the host call it, each for one client; a call may take as long as it needs. Clients
 /// are told the text of an error. [`Error::refused`](crate::Error::refused) and

@@ -131,8 +131,8 @@ impl HostBuilder {
     ///
     /// [`Error::Io`] if another host listens there, or the system refuses the socket or the memory;
     /// [`Error::InvalidArgument`] if it would listen nowhere, or if other machines would reach it
-    /// without a token, which [`HostBuilder::allow_open`] allows; [`Error::Unsupported`] where there
-    /// is no memory that can be sealed (other systems than Linux).
+    /// without a token, which [`HostBuilder::allow_open`] allows; [`Error::Unsupported`] where
+    /// there is no memory that can be sealed (other systems than Linux).
     pub fn start(self) -> Result<Host> {
         self.access.check(&self.ports)?;
         if self.path.is_none() && self.ports.is_empty() {
@@ -190,8 +190,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 ///
 /// Clients of the machine map the memory of a keyspace and read it themselves; they ask the host
 /// for writes, and for what they cannot read. Clients over TCP tell the host in which leaf they
-/// expect a key, and the host looks there. Dropping a host ends all connections. In a child that is forked from
-/// its process, dropping it does nothing; the process goes on to be the host.
+/// expect a key, and the host looks there. Dropping a host ends all connections. In a child that is
+/// forked from its process, dropping it does nothing; the process goes on to be the host.
 ///
 /// ```no_run
 /// # fn main() -> rhumb_remote::Result<()> {

@@ -1,7 +1,8 @@
 //! What a client and a host say to each other: requests and replies, as bytes of frames.
 //!
-//! Pure bytes, no input and no output: `socket` carries frames. A decoded message borrows keys, values and names from its frame. `docs/wire.md` has the bytes in prose,
-//! [`mod@format`] the numbers.
+//! Pure bytes, no input and no output: `socket` carries frames. A decoded message borrows keys,
+//! values and names from its frame. `docs/wire.md` has the bytes in prose, [`mod@format`] the
+//! numbers.
 //!
 //! Invariants:
 //!

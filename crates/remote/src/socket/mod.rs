@@ -6,9 +6,9 @@
 //!
 //! Descriptors belong to the frame whose bytes they came with. The system delivers them with the
 //! first byte that they were sent with, but may glue bytes that came without any before it. So a
-//! read of a Unix socket never asks for a byte beyond the frame that it is in: two calls for a short
-//! frame. Over TCP, where nothing comes beside the bytes, a read takes what is there: one call for
-//! several short frames.
+//! read of a Unix socket never asks for a byte beyond the frame that it is in: two calls for a
+//! short frame. Over TCP, where nothing comes beside the bytes, a read takes what is there: one
+//! call for several short frames.
 
 mod listener;
 mod tcp;

@@ -41,7 +41,7 @@ pub(crate) struct Options {
 pub(crate) enum Value {
     /// All of it.
     Here(Vec<u8>),
-    /// It is too large for the region: whoever fills the region has it.
+    /// It is too large for the region: the store that fills the region has it.
     Ask,
 }
 

@@ -57,8 +57,8 @@ pub trait Tap: Send + Sync {
     fn publish(&self, seq: u64);
 
     /// What the keyspace holds is about to change in another way than by [`Tap::apply`]: it was
-    /// cleared or dropped, lost a partition, or took an ingestion. What was followed so far is worth
-    /// nothing; [`Followed::snapshot`] has what there is then.
+    /// cleared or dropped, lost a partition, or took an ingestion. What was followed so far is
+    /// worth nothing; [`Followed::snapshot`] has what there is then.
     fn reset(&self);
 }
 
