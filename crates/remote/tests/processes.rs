@@ -407,7 +407,7 @@ fn what_is_written_is_read_also_in_new_segments() {
         // The key that needed the new segment is in it, or beside what moved there.
         if now > before {
             assert!((0..=n).all(|n| keyspace.get(key(n)).unwrap().is_some()));
-            gets += u64::from(n) + 1;
+            gets += n + 1;
         }
         (before, n) = (now, n + 1);
     }
