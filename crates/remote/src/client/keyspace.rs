@@ -310,13 +310,12 @@ impl Keyspace {
         if let Some(apart) = self.apart() {
             return apart.get_into(key, value);
         }
-        match self.mapped() {
-            Some(mapped) if !self.reads.by_calls && mapped.caches().is_some() => {
-                let Some(caches) = mapped.caches() else { return self.call_get(key, value) };
-                self.two_stage_get(&mapped, caches, key, value)
-            }
-            _ => self.call_get(key, value),
+        if let Some(mapped) = self.mapped()
+            && let Some(caches) = mapped.caches().filter(|_| !self.reads.by_calls)
+        {
+            return self.two_stage_get(&mapped, caches, key, value);
         }
+        self.call_get(key, value)
     }
 
     /// Counts a read that needs the host.

@@ -16,6 +16,8 @@ pub(crate) mod extents;
 pub(crate) mod heap;
 #[cfg(not(any(loom, shuttle)))]
 mod look;
+#[cfg(not(any(loom, shuttle)))]
+mod part;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle, miri))))]
 mod published;
 #[cfg(not(any(loom, shuttle)))]

@@ -3,13 +3,14 @@
 
 use std::{
     collections::BTreeMap,
-    ops::{Bound, RangeBounds},
+    ops::{Bound, ControlFlow},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{
     Authority, Change, Pair, Scan,
     care::Bell,
+    part::Part,
     share::{Region, ShareStats},
 };
 use crate::{
@@ -139,29 +140,6 @@ impl Authority for TwoStageStore {
     }
 }
 
-/// The pairs of a scan so far.
-struct Part<'a> {
-    scan: Scan<'a>,
-    pairs: Vec<Pair>,
-    bytes: usize,
-}
-
-impl Part<'_> {
-    /// Adds a pair; returns true if the part is at its end, and if there may be more then.
-    fn push(&mut self, key: Vec<u8>, value: Vec<u8>) -> Option<bool> {
-        if !(self.scan.from, self.scan.to).contains(&key[..]) {
-            return Some(false);
-        }
-        self.bytes += key.len() + value.len();
-        let is_full = self.bytes > self.scan.bytes_max && !self.pairs.is_empty();
-        if self.pairs.len() >= self.scan.limit || is_full {
-            return Some(true);
-        }
-        self.pairs.push((key, value));
-        None
-    }
-}
-
 impl State {
     /// The value of a key, also of one that is not published yet.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -176,7 +154,7 @@ impl State {
     }
 
     fn scan_up(&self, scan: &Scan<'_>) -> (Vec<Pair>, bool) {
-        let mut part = Part { scan: *scan, pairs: Vec::new(), bytes: 0 };
+        let mut part = Part::new(scan);
         let mut from = match scan.from {
             Bound::Unbounded => Vec::new(),
             Bound::Included(key) => key.to_vec(),
@@ -189,7 +167,7 @@ impl State {
             from = [&last[..], &[0]].concat();
             for (key, value) in found {
                 let value = self.value_of(&key, value);
-                if let Some(has_more) = part.push(key, value) {
+                if let ControlFlow::Break(has_more) = part.push(&key, &value) {
                     return (part.pairs, has_more);
                 }
             }
@@ -197,7 +175,7 @@ impl State {
     }
 
     fn scan_down(&self, scan: &Scan<'_>) -> (Vec<Pair>, bool) {
-        let mut part = Part { scan: *scan, pairs: Vec::new(), bytes: 0 };
+        let mut part = Part::new(scan);
         let mut to = scan.to.map(<[u8]>::to_vec);
         loop {
             let found = self.table.scan_down(to.as_ref().map(Vec::as_slice), SCAN_PAIRS);
@@ -205,7 +183,7 @@ impl State {
             to = Bound::Excluded(last.clone());
             for (key, value) in found {
                 let value = self.value_of(&key, value);
-                if let Some(has_more) = part.push(key, value) {
+                if let ControlFlow::Break(has_more) = part.push(&key, &value) {
                     return (part.pairs, has_more);
                 }
             }

@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    ops::{Bound, ControlFlow, RangeBounds},
+    ops::{Bound, ControlFlow},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{
     Authority, Change, Pair, Scan, Table,
     care::{Bell, care_for},
+    part::Part,
     share::{Region, ShareStats},
 };
 use crate::{
@@ -67,30 +68,6 @@ impl Volatile {
     }
 }
 
-/// The pairs of a scan so far.
-struct Part<'a> {
-    scan: Scan<'a>,
-    pairs: Vec<Pair>,
-    bytes: usize,
-}
-
-impl Part<'_> {
-    /// Adds a pair; breaks if it is none of the scan's, which is at its end then, or if it has no
-    /// room, with true.
-    fn push(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<bool> {
-        if !(self.scan.from, self.scan.to).contains(key) {
-            return ControlFlow::Break(false);
-        }
-        self.bytes += key.len() + value.len();
-        let is_full = self.bytes > self.scan.bytes_max && !self.pairs.is_empty();
-        if self.pairs.len() >= self.scan.limit || is_full {
-            return ControlFlow::Break(true);
-        }
-        self.pairs.push((key.to_vec(), value.to_vec()));
-        ControlFlow::Continue(())
-    }
-}
-
 impl Authority for Volatile {
     fn get(&self, _keyspace: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.lock()?.get(key))
@@ -142,7 +119,7 @@ impl State {
     /// The pairs of a range, in ascending order or the other; and true if there may be more.
     fn scan(&self, scan: &Scan<'_>) -> Result<(Vec<Pair>, bool)> {
         let (reader, reverse) = (self.reader()?, scan.reverse);
-        let mut part = Part { scan: *scan, pairs: Vec::new(), bytes: 0 };
+        let mut part = Part::new(scan);
         let (mut at, mut page) = (if reverse { scan.to } else { scan.from }, None);
         let mut next;
         loop {
