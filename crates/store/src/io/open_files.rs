@@ -154,7 +154,7 @@ impl OpenFiles {
     }
 
     /// Takes the descriptors of up to `wanted` files that were not read since the clock last passed
-    /// them.
+    /// them. Reads that are going on keep theirs open until they end.
     fn close_idle(&self, wanted: u64) {
         let mut closed = Vec::new();
         let mut clock = self.clock.lock();
@@ -185,9 +185,13 @@ struct Place(Arc<OpenFiles>);
 
 impl Place {
     fn take(files: &Arc<OpenFiles>) -> Self {
-        if files.open.fetch_add(1, Ordering::Relaxed) >= files.max {
-            files.close_idle(1);
+        // What was open beyond the bound, because reads were using it, is closed as well: the number
+        // would otherwise stay where such reads have brought it.
+        let open = files.open();
+        if open >= files.max {
+            files.close_idle(open - files.max + 1);
         }
+        files.open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(files))
     }
 }
