@@ -80,8 +80,8 @@ const CODES: [(i32, &[&str]); 59] = [
     (64, &["remote", "get", "nowhere.sock", "k"]),
     (64, &["remote", "get", "tcp:localhost", "k", "a"]),
     (64, &["remote", "scan", "nowhere.sock", "k", "--from", "b", "--to", "a"]),
-    (64, &["bench", "remote", "--preset", "xstore"]),
-    (64, &["bench", "remote", "--fabric", "tcp"]),
+    (64, &["bench", "remote", "--preset", "cuckoo"]),
+    (64, &["bench", "remote", "--fabric", "telegraph"]),
 ];
 
 #[test]
