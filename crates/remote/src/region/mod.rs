@@ -119,7 +119,14 @@ impl HostRegion {
         let file = segment::create(bytes)?;
         let read_only = segment::reopen_read_only(file.as_fd())?;
         let words = growth.map(file.as_fd(), Access::ReadWrite)?;
-        let huge_bytes = collapse(words);
+        // Before the rest is found: a large page is zeroed once, where small ones would be zeroed
+        // and then copied. 7 ms for 64 MiB, not 80.
+        let mut huge_bytes = collapse(words);
+        segment::fill(file.as_fd(), bytes)?;
+        if huge_bytes < bytes {
+            // Some systems may want all of a range before they put it into a large page.
+            huge_bytes = collapse(words);
+        }
         touch(words);
         // No writable mapping can be made from here on. The one that exists needs no descriptor.
         segment::seal(file.as_fd())?;
@@ -180,7 +187,7 @@ fn collapse(words: &[AtomicU64]) -> u64 {
 }
 
 /// Has the page table refer to all of a new segment. After its pages are large this takes 0.3 ms
-/// for 64 MiB; before, 15 ms, and putting them into large pages takes 10 to 30 ms more.
+/// for 64 MiB; before, 15 ms.
 fn touch(words: &[AtomicU64]) {
     for word in words.iter().step_by(PAGE_BYTES / size_of::<AtomicU64>()) {
         word.store(0, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //!
 //! Knows files and nothing of where they are mapped.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::{
     fs::{
@@ -12,6 +12,7 @@ use rustix::{
     io::{Errno, retry_on_intr},
 };
 
+use super::{PAGE_BYTES, SEGMENT_BYTES_MIN};
 use crate::error::{Error, Result};
 
 /// What `/proc/PID/maps` and `/proc/PID/fd` call a segment.
@@ -34,17 +35,29 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// What `st_blocks` counts in (`man 3 stat`), whatever the file system's own blocks are.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Makes a file of zeroed memory, all of it found, which nobody but its owner may open, and only
-/// for reading.
+/// Makes a file of zeroed memory, which nobody but its owner may open, and only for reading. One
+/// small page is found for each large one that it can become: what the system asks for before it
+/// puts a range into a large page. [`fill`] finds the rest.
 pub(super) fn create(bytes: u64) -> Result<OwnedFd> {
     let file = create_empty().map_err(|e| Error::io("create a segment", e))?;
     ftruncate(&file, bytes)
         .map_err(|e| Error::io(format!("size a segment to {bytes} bytes"), e))?;
-    // A signal ends the search for memory, and what was found stays.
-    retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes))
-        .map_err(|e| Error::io(format!("find memory for a segment of {bytes} bytes"), e))?;
+    for at in (0..bytes).step_by(SEGMENT_BYTES_MIN as usize) {
+        find_memory(&file, at, PAGE_BYTES as u64)?;
+    }
     fchmod(&file, Mode::RUSR).map_err(|e| Error::io("make a segment's file read-only", e))?;
     Ok(file)
+}
+
+/// Finds the memory that a segment still lacks, in small pages.
+pub(super) fn fill(file: BorrowedFd<'_>, bytes: u64) -> Result<()> {
+    find_memory(file, 0, bytes)
+}
+
+fn find_memory(file: impl AsFd, at: u64, bytes: u64) -> Result<()> {
+    // A signal ends the search for memory, and what was found stays.
+    retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), at, bytes))
+        .map_err(|e| Error::io(format!("find {bytes} bytes of memory for a segment"), e))
 }
 
 fn create_empty() -> Result<OwnedFd, Errno> {

@@ -298,10 +298,15 @@ fn a_reader_refuses_what_is_not_a_segment() {
 }
 
 #[test]
-fn a_segment_has_all_its_memory_before_it_is_mapped() {
-    let file = segment::create(MIN).unwrap();
-    let stat = fstat(&file).unwrap();
-    assert_eq!((stat.st_size as u64, stat.st_blocks as u64 * 512), (MIN, MIN));
+fn a_segment_has_all_its_memory_before_readers_get_it() {
+    let file = segment::create(4 * MIN).unwrap();
+    segment::fill(file.as_fd(), 4 * MIN).unwrap();
+    let host = HostRegion::new(4 * MIN).unwrap();
+    host.grow(4 * MIN).unwrap();
+    for file in [file.as_fd(), host.segments()[0].file.as_fd()] {
+        let stat = fstat(file).unwrap();
+        assert_eq!((stat.st_size as u64, stat.st_blocks as u64 * 512), (4 * MIN, 4 * MIN));
+    }
 }
 
 /// Tries to map the file for writing, in a space of its own.

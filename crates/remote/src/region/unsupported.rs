@@ -77,6 +77,10 @@ pub(super) mod segment {
         Err(super::unsupported())
     }
 
+    pub(in super::super) fn fill(_file: BorrowedFd<'_>, _bytes: u64) -> Result<()> {
+        Err(super::unsupported())
+    }
+
     pub(in super::super) fn reopen_read_only(_file: BorrowedFd<'_>) -> Result<OwnedFd> {
         Err(super::unsupported())
     }
