@@ -95,6 +95,12 @@ impl Follower {
 struct Published(Publisher);
 
 impl Tap for Published {
+    fn prepare(&self, change: Change<'_>) {
+        if let Change::Insert { key, .. } | Change::Remove { key } = change {
+            self.0.prepare(key);
+        }
+    }
+
     fn apply(&self, change: Change<'_>) {
         match change {
             Change::Insert { key, value } => self.0.insert(key, value),

@@ -26,6 +26,8 @@ struct State {
     published: Map,
     seq: u64,
     resets: u32,
+    /// Changes that were prepared and not applied yet.
+    prepared: Vec<String>,
 }
 
 impl Copy {
@@ -49,8 +51,14 @@ impl Copy {
 }
 
 impl Tap for Copy {
+    fn prepare(&self, change: Change<'_>) {
+        self.state().prepared.push(format!("{change:?}"));
+    }
+
     fn apply(&self, change: Change<'_>) {
-        let map = &mut self.state().map;
+        let state = &mut *self.state();
+        assert_eq!(state.prepared.remove(0), format!("{change:?}"));
+        let map = &mut state.map;
         match change {
             Change::Insert { key, value } => drop(map.insert(key.to_vec(), value.to_vec())),
             Change::Remove { key } => drop(map.remove(key)),

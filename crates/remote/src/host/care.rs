@@ -67,14 +67,14 @@ pub(super) type WithTable<'a> =
 
 /// Does all that a table wants.
 pub(super) fn care_for(region: &Region, with: WithTable<'_>) {
-    let mut wants_memory = false;
-    with(&mut |table, _| wants_memory = table.wants_memory());
-    if wants_memory {
-        // A writer that needs more than the budget is told so.
-        let _ = Space::grow(&*region.leaves, 1);
-        with(&mut |table, _| table.absorb());
-    }
     loop {
+        let mut wants_memory = false;
+        with(&mut |table, _| wants_memory = table.wants_memory());
+        if wants_memory {
+            // A writer that needs more than the budget is told so.
+            let _ = Space::grow(&*region.leaves, 1);
+            with(&mut |table, _| table.absorb());
+        }
         let mut begun = None;
         with(&mut |table, _| begun = table.begin_renewal());
         let Some(mut renewal) = begun else { return };

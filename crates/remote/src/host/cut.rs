@@ -71,7 +71,7 @@ fn leaves(
         let fences = Fences::new(below, above.clone());
         let mut image = LeafImage::new(geometry, &fences, run.number);
         for (index, entry) in entries[begin..*end].iter().enumerate() {
-            if !image.push(entry) {
+            if !image.push(entry.by_ref()) {
                 return Err(begin + index);
             }
         }

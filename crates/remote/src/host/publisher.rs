@@ -214,6 +214,15 @@ impl Publisher {
         Paused { publisher: self.clone() }
     }
 
+    /// Tells that a change of a key is about to be written to the store's log, which may fail: the
+    /// memory that it touches arrives meanwhile. Need not be called, and changes nothing but time.
+    pub fn prepare(&self, key: &[u8]) {
+        let state = self.state();
+        if let (Phase::Live, Some(table)) = (state.phase, &state.table) {
+            table.prepare(key);
+        }
+    }
+
     /// Tells that a key has a value.
     pub fn insert(&self, key: &[u8], value: &[u8]) {
         self.change(

@@ -12,6 +12,13 @@ pub(crate) trait Memory {
     /// Number of words.
     fn words(&self) -> usize;
 
+    /// Copies the words from `first` on. Those outside of the memory are 0, as `out` is before.
+    fn copy_to(&self, first: usize, out: &mut [[u8; 8]]) {
+        for (index, bytes) in out.iter_mut().enumerate() {
+            *bytes = self.load(first + index).to_le_bytes();
+        }
+    }
+
     /// The byte string at `offset`, a multiple of 8, of `len` bytes; `None` if it reaches out of
     /// the memory or begins within a word.
     #[inline]
@@ -34,6 +41,15 @@ impl Memory for [AtomicU64] {
     #[inline]
     fn words(&self) -> usize {
         self.len()
+    }
+
+    #[inline]
+    fn copy_to(&self, first: usize, out: &mut [[u8; 8]]) {
+        // One check for all of them.
+        let words = self.get(first..).unwrap_or_default();
+        for (bytes, word) in out.iter_mut().zip(words) {
+            *bytes = u64::from_le(word.load(Ordering::Relaxed)).to_le_bytes();
+        }
     }
 }
 
@@ -66,13 +82,12 @@ impl<M: Memory + ?Sized> Bytes<'_, M> {
     /// Appends it to `out`.
     #[inline]
     pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
-        out.reserve(self.len);
-        let whole = self.len / 8;
-        for word in 0..whole {
-            out.extend_from_slice(&self.memory.load(self.word + word).to_le_bytes());
-        }
-        let rest = self.memory.load(self.word + whole).to_le_bytes();
-        out.extend_from_slice(&rest[..self.len % 8]);
+        let begin = out.len();
+        out.resize(begin + self.len, 0);
+        let (chunks, rest) = out[begin..].as_chunks_mut::<8>();
+        self.memory.copy_to(self.word, chunks);
+        let last = self.memory.load(self.word + chunks.len()).to_le_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
     }
 
     /// Returns true if it is `other`.

@@ -62,7 +62,7 @@ impl<'a> EntryRef<'a> {
 
     /// Bytes of its record in a leaf whose prefix is `prefix_len` long.
     #[inline]
-    pub(super) fn record_bytes(self, prefix_len: usize) -> usize {
+    pub(crate) fn record_bytes(self, prefix_len: usize) -> usize {
         record_bytes(self.key.len() - prefix_len, self.value.len())
     }
 }
@@ -171,7 +171,7 @@ impl LeafImage {
     }
 
     /// Adds the entry with the largest key so far; returns false if there is no room.
-    pub(crate) fn push(&mut self, entry: &Entry) -> bool {
+    pub(crate) fn push(&mut self, entry: EntryRef<'_>) -> bool {
         let bytes = entry.record_bytes(self.prefix_len);
         if self.count == self.geometry.room() || self.used + bytes > self.geometry.leaf_bytes() {
             return false;
@@ -181,10 +181,10 @@ impl LeafImage {
         self.words[offset / 8] = record_head(rest.len(), entry.kind, entry.value_len);
         self.used += RECORD_HEAD_BYTES;
         self.append(rest);
-        self.append(&entry.value);
+        self.append(entry.value);
         let index = self.count;
         self.words[HEAD_WORDS + index / 8] |=
-            u64::from(fingerprint(&entry.key)) << (8 * (index % 8));
+            u64::from(fingerprint(entry.key)) << (8 * (index % 8));
         self.words[self.geometry.offsets_word() + index / 4] |=
             (offset as u64) << (16 * (index % 4));
         self.count += 1;

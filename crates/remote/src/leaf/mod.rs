@@ -51,6 +51,10 @@ pub(crate) struct Needle<'k> {
     fingerprints: u64,
 }
 
+/// How far ranks are from what [`Leaf::expected_rank`] says: the standard deviation of the middle
+/// one of 64 keys without an order.
+const RANK_ERROR: usize = 4;
+
 /// A one in each byte of a word.
 const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
 /// The seven low bits of each byte of a word.
@@ -315,7 +319,27 @@ impl<'m, M: Memory + ?Sized> Leaf<'m, M> {
         None
     }
 
-    /// The number of entries below `key`.
+    /// The number of entries below `key`, which is between the fences, if the keys were spread
+    /// evenly between the codes of the fences.
+    #[inline]
+    pub(crate) fn expected_rank(&self, head: &Head, key: &[u8]) -> usize {
+        let low = self.memory.load(head::LOW_CODE);
+        let all = self.memory.load(head::HIGH_CODE).saturating_sub(low);
+        let below = code_at(key, head.prefix_len).saturating_sub(low).min(all);
+        // Rounded to the precision of such a number, which is far finer than a rank.
+        (below as f64 / all.max(1) as f64 * head.count as f64) as usize
+    }
+
+    /// The offsets, in bytes, of the records about rank `rank`: those that
+    /// [`Leaf::lower_bound`] is likely to look at. Not checked.
+    #[inline]
+    pub(crate) fn offsets_about(&self, head: &Head, rank: usize) -> impl Iterator<Item = usize> {
+        let ranks = rank.saturating_sub(RANK_ERROR)..(rank + RANK_ERROR + 1).min(head.count);
+        ranks.map(|index| self.offset(index))
+    }
+
+    /// The number of entries below `key`. Logarithmic in the distance from
+    /// [`Leaf::expected_rank`].
     pub(crate) fn lower_bound(&self, head: &Head, key: &[u8]) -> usize {
         use std::cmp::Ordering as Order;
         let begins = &key[..head.prefix_len.min(key.len())];
@@ -326,9 +350,27 @@ impl<'m, M: Memory + ?Sized> Leaf<'m, M> {
             Order::Equal => {}
         }
         let rest = &key[head.prefix_len.min(key.len())..];
-        rhumb_model::search::partition_point(0, head.count, |index| {
-            self.record(index).is_some_and(|record| record.key.compare(rest).is_lt())
-        })
+        let is_before = |index| {
+            self.record(index).is_some_and(|record: Record<'m, M>| record.key.compare(rest).is_lt())
+        };
+        let (mut low, mut high) = (0, head.count);
+        let (mut at, mut step) = (self.expected_rank(head, key), RANK_ERROR / 2);
+        while low < high {
+            at = at.clamp(low, high - 1);
+            if is_before(at) {
+                low = at + 1;
+                at = low + step;
+            } else {
+                high = at;
+                at = high.saturating_sub(step + 1);
+            }
+            step *= 2;
+            // Both ends are known to be near: the rest is halved.
+            if low > 0 && high < head.count {
+                break;
+            }
+        }
+        rhumb_model::search::partition_point(low, high, is_before)
     }
 
     /// The whole key of a record of this leaf, in place of what `out` holds.

@@ -192,7 +192,7 @@ fn large_values_are_asked_for() {
     assert_eq!((entry.kind, entry.value_len, entry.value.len()), (KIND_ASK, value.len(), 0));
     assert_eq!(Entry::new(geometry, b"k", &value[1..]).kind, KIND_INLINE);
     let mut image = LeafImage::new(geometry, &fences(None, None), 0);
-    assert!(image.push(&entry));
+    assert!(image.push(entry.by_ref()));
     let leaf = Leaf::new(image.words(), geometry);
     let record = leaf.record(0).unwrap();
     assert_eq!((record.kind, record.value_len, record.value.len()), (KIND_ASK, value.len(), 0));
@@ -210,7 +210,7 @@ fn a_change_is_noticed() {
     let set = Change::Set(b"k".into(), b"v".into());
     assert!(changed(&|| assert!(apply(&writer, geometry, &set))));
     let mut image = LeafImage::new(geometry, &fences(None, None), 0);
-    assert!(image.push(&Entry::new(geometry, b"secret", b"and its value")));
+    assert!(image.push(Entry::new(geometry, b"secret", b"and its value").by_ref()));
     assert!(changed(&|| {
         writer.begin(&image);
         writer.unlatch();

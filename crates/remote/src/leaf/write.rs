@@ -118,9 +118,15 @@ impl<'m> LeafWriter<'m> {
     }
 
     /// Replaces entry `index` of the leaf, which is latched, by one of the same key; returns false
-    /// and changes nothing if there is no room.
+    /// and changes nothing if there is no room. A record of as many words is put in its place, so
+    /// that values of one length never fill a leaf.
     pub(crate) fn update(&self, index: usize, entry: EntryRef<'_>) -> bool {
         let old = self.offset(index);
+        let prefix_len = self.leaf().head().prefix_len;
+        if self.record_bytes_at(old) == entry.record_bytes(prefix_len) {
+            self.write_record(old, entry, prefix_len);
+            return true;
+        }
         let Some(offset) = self.append(entry) else { return false };
         let (word, lane) = (self.geometry.offsets_word() + index / 4, 16 * (index % 4));
         let others = self.words.load(word) & !(0xffff << lane);
@@ -155,14 +161,19 @@ impl<'m> LeafWriter<'m> {
         if head.used + bytes > self.geometry.leaf_bytes() {
             return None;
         }
-        let rest = &entry.key[head.prefix_len..];
-        self.store(head.used / 8, record_head(rest.len(), entry.kind, entry.value_len));
-        let key_at = head.used + RECORD_HEAD_BYTES;
-        self.store_bytes(key_at, rest);
-        self.store_bytes(key_at + 8 * to_words(rest.len()), entry.value);
+        self.write_record(head.used, entry, head.prefix_len);
         let used = head.used + bytes;
         self.store(head::SHAPE, shape(used, head.prefix_len, head.flags | LIVE, head.run));
         Some(head.used)
+    }
+
+    /// Writes a record where there is room for it.
+    fn write_record(&self, offset: usize, entry: EntryRef<'_>, prefix_len: usize) {
+        let rest = &entry.key[prefix_len..];
+        self.store(offset / 8, record_head(rest.len(), entry.kind, entry.value_len));
+        let key_at = offset + RECORD_HEAD_BYTES;
+        self.store_bytes(key_at, rest);
+        self.store_bytes(key_at + 8 * to_words(rest.len()), entry.value);
     }
 
     fn store_bytes(&self, offset: usize, bytes: &[u8]) {
@@ -171,13 +182,18 @@ impl<'m> LeafWriter<'m> {
         }
     }
 
-    /// Zeroes a record that no entry refers to any more.
-    fn scrub(&self, offset: usize) {
+    /// Bytes of the record at an offset.
+    fn record_bytes_at(&self, offset: usize) -> usize {
         let record = self.words.load(offset / 8);
         let rest_len = usize::from(record as u16);
         let is_here = (record >> 16) as u8 == crate::layout::format::KIND_INLINE;
         let value_len = if is_here { (record >> 32) as usize } else { 0 };
-        for index in 0..super::image::record_bytes(rest_len, value_len) / 8 {
+        super::image::record_bytes(rest_len, value_len)
+    }
+
+    /// Zeroes a record that no entry refers to any more.
+    fn scrub(&self, offset: usize) {
+        for index in 0..self.record_bytes_at(offset) / 8 {
             self.store(offset / 8 + index, 0);
         }
     }

@@ -172,6 +172,7 @@ impl Core {
             return Err(Error::InvalidArgument("all numbers of writes are used up".into()));
         }
         let records = number_records(group, first_seq)?;
+        state.taps.prepare(records.iter().map(Encoded::bytes));
         self.log_records(state, records.iter().map(Encoded::bytes))?;
         let seq = first_seq + operations;
         // The numbers are used up even if the sync fails: the record may be replayed.

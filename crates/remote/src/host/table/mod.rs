@@ -26,6 +26,7 @@ use crate::{
         format::{FIRST, KIND_INLINE, KIND_LONG_KEYS, LAST, NO_SLOT},
     },
     leaf::{Entry, EntryRef, Fences, Leaf, LeafWriter, Needle, Side},
+    prefetch::prefetch,
     primitive::{AtomicU64, IS_MODEL},
     route::{Run, directory::Place},
 };
@@ -36,6 +37,12 @@ const SIBLING_SHARE: u32 = if IS_MODEL { 1 } else { 8 };
 const CHAIN_MAX: u32 = 4;
 /// The smallest run that is built anew because entries were removed: several leaves of them.
 const REMOVED_MIN: u32 = 128;
+
+/// Words of what processors fetch at once: 64 bytes on those that there are most of.
+const LINE_WORDS: usize = 8;
+/// Lines of a new record that are asked for ahead: two hold 16 bytes of key and 100 of value. The
+/// processor asks for the lines that follow by itself.
+const RECORD_LINES: usize = 2;
 
 /// What happened to a run since it was built.
 #[derive(Clone, Copy, Default)]
@@ -126,8 +133,15 @@ impl<S: Space> Table<S> {
         // More than one run can take, so that what ends a run is not the end of what was looked at.
         let ahead = 256 * self.geometry.room();
         let (mut waiting, mut low, mut previous) = (Vec::<Entry>::new(), None::<Vec<u8>>, NO_SLOT);
+        // Entries of `waiting` that leaves have. They go once they are as many as wait, so that no
+        // entry is moved more than once.
+        let mut taken = 0;
         loop {
-            while waiting.len() < ahead
+            if taken >= ahead {
+                drop(waiting.drain(..taken));
+                taken = 0;
+            }
+            while waiting.len() - taken < ahead
                 && let Some(entry) = entries.next()
             {
                 let entry = entry?;
@@ -136,8 +150,8 @@ impl<S: Space> Table<S> {
                     waiting.push(entry);
                 }
             }
-            let cut = self.cut(&waiting, low.as_deref(), None);
-            waiting.drain(..cut.taken);
+            let cut = self.cut(&waiting[taken..], low.as_deref(), None);
+            taken += cut.taken;
             low.clone_from(&cut.high);
             let (run, last) = self.place(cut, previous, NO_SLOT, 0)?;
             if previous != NO_SLOT {
@@ -146,7 +160,7 @@ impl<S: Space> Table<S> {
             previous = last;
             self.publish_leaves();
             self.directory.append(run)?;
-            if waiting.is_empty() {
+            if waiting.len() == taken {
                 break;
             }
         }
@@ -209,9 +223,33 @@ impl<S: Space> Table<S> {
         if has_room {
             writer.set_seq(seq);
         } else {
-            self.make_room(&at, index, found.is_some(), entry.to_entry(), seq)?;
+            self.make_room(&at, index, found.is_some(), entry, seq)?;
         }
         Ok(found.is_none())
+    }
+
+    /// Asks for the memory that a change of `key` is about to read and to write, so that it arrives
+    /// while its writer does something else.
+    pub(crate) fn prepare(&self, key: &[u8]) {
+        let needle = Needle::new(self.geometry.short(key));
+        let words = self.words(self.directory.place(needle.key).slot);
+        words[..self.geometry.rest() / 8].iter().step_by(LINE_WORDS).for_each(prefetch);
+        let leaf = Leaf::new(words, self.geometry);
+        let head = leaf.head();
+        if leaf.side(&head, needle.key) != Some(Side::Inside) {
+            return;
+        }
+        if let Some(offset) = leaf.likely_offset(&needle) {
+            // A key that is there, but for one in some: its record is written anew in its place.
+            let record = words.get(offset / 8..).unwrap_or_default();
+            record.iter().step_by(LINE_WORDS).take(RECORD_LINES).for_each(prefetch);
+            return;
+        }
+        let rank = leaf.expected_rank(&head, needle.key);
+        let offsets = leaf.offsets_about(&head, rank);
+        offsets.filter_map(|offset| words.get(offset / 8)).for_each(prefetch);
+        let end = words.get(head.used / 8..).unwrap_or_default();
+        end.iter().step_by(LINE_WORDS).take(RECORD_LINES).for_each(prefetch);
     }
 
     /// Removes a key; returns false if it is not there. Readers see it after [`Table::publish`].
@@ -294,9 +332,12 @@ impl<S: Space> Table<S> {
     }
 
     fn publish_leaves(&mut self) {
-        for slot in std::mem::take(&mut self.latched) {
+        let mut latched = std::mem::take(&mut self.latched);
+        for slot in latched.drain(..) {
             self.writer(slot).unlatch();
         }
+        // With its memory, for the next group.
+        self.latched = latched;
     }
 
     fn words(&self, slot: u32) -> &[AtomicU64] {

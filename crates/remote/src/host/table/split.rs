@@ -7,8 +7,58 @@ use crate::{
     error::{Error, Result},
     host::Space,
     layout::format::NO_SLOT,
-    leaf::{Entry, Fences, LeafImage},
+    leaf::{EntryRef, Fences, Leaf, LeafImage},
+    primitive::AtomicU64,
 };
+
+/// What a leaf holds, beside it: one piece of memory for all entries, as writers wait for it.
+struct Copy {
+    bytes: Vec<u8>,
+    records: Vec<CopiedRecord>,
+}
+
+/// An entry among the bytes of a [`Copy`].
+struct CopiedRecord {
+    key_at: usize,
+    value_at: usize,
+    end: usize,
+    kind: u8,
+    value_len: usize,
+}
+
+impl Copy {
+    fn of(leaf: Leaf<'_, [AtomicU64]>) -> Self {
+        let head = leaf.head();
+        // Each key lacks the prefix in the leaf.
+        let mut bytes = Vec::with_capacity(head.used + head.count * head.prefix_len);
+        let mut records = Vec::with_capacity(head.count);
+        for record in (0..head.count).filter_map(|index| leaf.record(index)) {
+            let key_at = bytes.len();
+            if let Some(prefix) = leaf.prefix(&head) {
+                prefix.append_to(&mut bytes);
+            }
+            record.key.append_to(&mut bytes);
+            let value_at = bytes.len();
+            record.value.append_to(&mut bytes);
+            let (kind, value_len, end) = (record.kind, record.value_len, bytes.len());
+            records.push(CopiedRecord { key_at, value_at, end, kind, value_len });
+        }
+        Self { bytes, records }
+    }
+
+    fn entries(&self) -> Vec<EntryRef<'_>> {
+        let entry = |record: &CopiedRecord| EntryRef {
+            key: &self.bytes[record.key_at..record.value_at],
+            kind: record.kind,
+            value_len: record.value_len,
+            value: &self.bytes[record.value_at..record.end],
+        };
+        // One more is put among them.
+        let mut entries = Vec::with_capacity(self.records.len() + 1);
+        entries.extend(self.records.iter().map(entry));
+        entries
+    }
+}
 
 impl<S: Space> Table<S> {
     /// Puts an entry into a leaf that has no room for it: in the place of entry `index`, or before
@@ -18,11 +68,11 @@ impl<S: Space> Table<S> {
         at: &At,
         index: usize,
         replaces: bool,
-        entry: Entry,
+        entry: EntryRef<'_>,
         seq: u64,
     ) -> Result<()> {
-        let mut entries = Vec::new();
-        self.entries_of(at.slot, &mut entries);
+        let copy = Copy::of(self.leaf(at.slot));
+        let mut entries = copy.entries();
         entries.splice(index..index + usize::from(replaces), [entry]);
         let fences = self.fences_of(at.slot);
         let leaf = self.leaf(at.slot);
@@ -36,9 +86,8 @@ impl<S: Space> Table<S> {
         }
         if self.siblings_of(at) >= CHAIN_MAX {
             // One more, and readers would not follow the chain to its end.
-            let entry = entries.swap_remove(index);
-            self.rebuild(self.directory.find(&entry.key), seq)?;
-            return self.put(entry.by_ref(), seq).map(drop);
+            self.rebuild(self.directory.find(entry.key), seq)?;
+            return self.put(entry, seq).map(drop);
         }
         let (mut left, mut right) = self.halves(&entries, index, &fences, run)?;
         let sibling = self.take_slots(1)?;
@@ -55,8 +104,7 @@ impl<S: Space> Table<S> {
         state.siblings += 1;
         if state.siblings * SIBLING_SHARE > leaves {
             // Without memory for that, the run is found by more links.
-            let key = entries.swap_remove(index).key;
-            let _ = self.renew(run, &key, seq);
+            let _ = self.renew(run, entry.key, seq);
         }
         Ok(())
     }
@@ -75,15 +123,15 @@ impl<S: Space> Table<S> {
     }
 
     /// A leaf of these entries, if they fit.
-    fn image(&self, entries: &[Entry], fences: &Fences, run: u32) -> Option<LeafImage> {
+    fn image(&self, entries: &[EntryRef<'_>], fences: &Fences, run: u32) -> Option<LeafImage> {
         let mut image = LeafImage::new(self.geometry, fences, run);
-        entries.iter().all(|entry| image.push(entry)).then_some(image)
+        entries.iter().all(|entry| image.push(*entry)).then_some(image)
     }
 
     /// Two leaves of entries that do not fit into one, of which entry `index` is new.
     fn halves(
         &self,
-        entries: &[Entry],
+        entries: &[EntryRef<'_>],
         index: usize,
         fences: &Fences,
         run: u32,
@@ -99,7 +147,7 @@ impl<S: Space> Table<S> {
         for place in places {
             let (lower, upper) = entries.split_at(place);
             let (Some(last), Some(first)) = (lower.last(), upper.first()) else { continue };
-            let fence = first.key[..separator_len(&last.key, &first.key)].to_vec();
+            let fence = first.key[..separator_len(last.key, first.key)].to_vec();
             let left = Fences::new(fences.low.clone(), Some(fence.clone()));
             let right = Fences::new(Some(fence), fences.high.clone());
             let (left, right) = (self.image(lower, &left, run), self.image(upper, &right, run));
