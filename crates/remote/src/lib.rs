@@ -47,7 +47,6 @@
 #![deny(unsafe_code)]
 
 #[cfg(not(any(loom, shuttle)))]
-#[cfg_attr(not(test), expect(dead_code, unused_imports))]
 mod binned;
 #[cfg(not(any(loom, shuttle)))]
 mod bounds;

@@ -13,7 +13,7 @@ use rhumb_remote::{Client, Error, Host, Keyspace, Preset, ShareOptions};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-const PRESETS: [Preset; 2] = [Preset::Rhumb, Preset::XStore];
+const PRESETS: [Preset; 3] = [Preset::Rhumb, Preset::XStore, Preset::FineStore];
 
 /// A host with an empty keyspace `k`; and its directory, to be kept.
 fn host(preset: Preset) -> (Host, tempfile::TempDir) {
@@ -109,9 +109,7 @@ fn what_does_not_change_is_read_without_calls() {
         let (host, _dir) = host(preset);
         let keyspace = open(&host);
         let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-        let mut batch = Vec::new();
         for n in 0..20_000u64 {
-            batch.push(n);
             keyspace.insert(key(n), n.to_le_bytes()).unwrap();
         }
         let read = || {
@@ -121,15 +119,18 @@ fn what_does_not_change_is_read_without_calls() {
             }
             keyspace.calls() - before
         };
+        // Arrays are trained anew once the searches in their bins cost more than that, so that a
+        // few keys stay there.
+        let most = if preset == Preset::FineStore { 200 } else { 0 };
         read();
         let mut calls = read();
         for _ in 0..50 {
-            if calls == 0 {
+            if calls <= most {
                 break;
             }
             calls = read();
         }
-        assert_eq!(calls, 0, "{preset:?}");
+        assert!(calls <= most, "{preset:?}: {calls} calls");
     }
 }
 

@@ -142,7 +142,8 @@ impl Course {
         Ok(json!({
             "units": units, "operations": operations, "timed_ns": timed.as_nanos() as u64,
             "cpu_ns": cpu, "calls": after.calls - before.calls,
-            "trips": after.trips - before.trips, "cache_bytes": session.cache_bytes(),
+            "trips": after.trips - before.trips, "bytes": after.bytes - before.bytes,
+            "cache_bytes": session.cache_bytes(),
             "latency": latency,
         }))
     }

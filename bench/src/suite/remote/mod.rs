@@ -307,6 +307,7 @@ struct Outcome {
     cpu_ns: f64,
     calls: f64,
     trips: f64,
+    bytes: f64,
     cache_bytes: f64,
     /// One-sided reads of an operation.
     reads: f64,
@@ -332,6 +333,7 @@ impl Outcome {
             cpu_ns: sum(runs, "cpu_ns"),
             calls: sum(runs, "calls"),
             trips: sum(runs, "trips"),
+            bytes: sum(runs, "bytes"),
             // Of one client: others have as much again.
             cache_bytes: runs.iter().map(|run| number(run, "cache_bytes")).fold(0.0, f64::max),
             reads: sum(counted, "reads") / sum(counted, "units").max(1.0),
@@ -350,6 +352,7 @@ impl Outcome {
             ("reads_per_op", self.reads),
             ("calls_per_op", self.calls / self.units),
             ("trips_per_op", self.trips / self.units),
+            ("bytes_per_op", self.bytes / self.units),
             ("client_ns_per_op", self.cpu_ns / self.units),
         ];
         counts.extend(server_ns.map(|ns| ("server_ns_per_op", ns as f64 / self.units)));

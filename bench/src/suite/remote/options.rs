@@ -114,13 +114,8 @@ impl RemoteOptions {
             let is_number = (1..=CLIENTS_MAX).contains(clients);
             ensure!(is_number, "--clients must be from 1 to {CLIENTS_MAX}");
         }
-        let (xstore, finestore) = (Preset::Xstore, Preset::Finestore);
-        ensure!(
-            self.preset != finestore,
-            "the preset finestore is not built yet: there are others"
-        );
-        let is_apart = self.fabric == Fabric::Tcp;
-        ensure!(!is_apart || self.preset != xstore, "the preset xstore has no fabric tcp yet");
+        let is_apart = self.fabric == Fabric::Tcp && self.preset != Preset::Rhumb;
+        ensure!(!is_apart, "only the preset rhumb has a fabric tcp yet");
         Ok(())
     }
 

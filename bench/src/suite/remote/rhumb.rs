@@ -98,7 +98,8 @@ impl Subject for Shared {
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Server>> {
         let preset = match place.data.preset {
             options::Preset::Xstore => Preset::XStore,
-            options::Preset::Rhumb | options::Preset::Finestore => Preset::Rhumb,
+            options::Preset::Finestore => Preset::FineStore,
+            options::Preset::Rhumb => Preset::Rhumb,
         };
         let options = ShareOptions::default().entry_bytes(place.data.entry_bytes()).preset(preset);
         let host = Host::listen(socket(place))
@@ -194,7 +195,12 @@ impl Session for OneSided {
         let (used, counts) = (&self.used, self.used.counts());
         // Looks at leaves, pieces of the region, or messages that name a leaf.
         let apart = if counts.bytes_sent > 0 { counts.reads } else { counts.region_reads };
-        Counters { calls: used.calls(), trips: counts.round_trips, reads: used.looks() + apart }
+        Counters {
+            calls: used.calls(),
+            trips: counts.round_trips,
+            reads: used.looks() + apart,
+            bytes: counts.bytes_sent + counts.bytes_received,
+        }
     }
 
     fn cache_bytes(&self) -> u64 {

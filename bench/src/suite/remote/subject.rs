@@ -80,6 +80,8 @@ pub struct Counters {
     pub trips: u64,
     /// One-sided reads: leaves that were looked at, where a session [counts](Session::count) them.
     pub reads: u64,
+    /// Bytes of messages and of one-sided reads, where these are counted always.
+    pub bytes: u64,
 }
 
 /// A key and its value.

@@ -27,6 +27,10 @@ pub(super) struct Array {
     pub(super) removed: u32,
     /// Those that were removed when it was trained.
     pub(super) kept: u32,
+    /// Searches in its gaps since then.
+    pub(super) asked: u32,
+    /// It is due for training because of these, with what its bins hold.
+    pub(super) is_asked: bool,
     /// Epochs of arrays that it has replaced, and that may wait yet.
     pub(super) ancestors: Vec<u64>,
 }
@@ -91,6 +95,8 @@ impl Array {
             is_small: false,
             removed: kept,
             kept,
+            asked: 0,
+            is_asked: false,
             ancestors: Vec::new(),
         };
         array.store_header(records, tag);

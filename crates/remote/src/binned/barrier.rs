@@ -87,6 +87,7 @@ impl<T> Barrier<T> {
     }
 
     /// Number of live sessions, as of the last call that was told the time.
+    #[cfg(test)]
     pub(super) fn session_count(&self) -> usize {
         self.sessions.len()
     }

@@ -17,7 +17,6 @@ use super::{
 use crate::{
     error::{Error, Result},
     fabric::{Fabric, Image, Place},
-    message::format::failure,
 };
 
 /// Wide records of one code that are fetched to tell them apart: each may be long, and the host
@@ -29,15 +28,15 @@ const LOOKS_MAX: u32 = 2;
 /// Replies with descriptors that make one model: 2^32 bytes of them.
 const LESSONS_MAX: u32 = 1 << 15;
 
-/// Which side does the work of an operation, for comparison: the paper's figure 21.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which side does the work of an operation, for comparison: the paper's figure 21. Without a
+/// session the host searches everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// The client searches trained arrays, and the host bins.
+    #[default]
     Pipeline,
     /// The client searches bins and small arrays too; writes are the host's all the same.
     AllAtClient,
-    /// The host searches everything.
-    AllAtServer,
 }
 
 /// How much of the model a client keeps.
@@ -72,6 +71,8 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientCounts {
     pub(crate) gets: u64,
+    /// Parts of ranges.
+    pub(crate) ranges: u64,
     /// Gets that the client answered by itself.
     pub(crate) one_sided: u64,
     /// Operations that were sent to the host.
@@ -110,7 +111,7 @@ struct Model {
 /// A client of one host.
 pub(crate) struct Client<C> {
     pub(super) caller: C,
-    pub(super) mode: Mode,
+    mode: Mode,
     model: Model,
     session: Option<u64>,
     /// Until when the session's lease lasts at least.
@@ -125,6 +126,12 @@ impl Model {
     fn find(&self, key: &[u8]) -> Option<Arc<Known>> {
         let (_, known) = self.arrays.range::<[u8], _>(up_to(key)).next_back()?;
         known.array.span.contains(key).then(|| Arc::clone(known))
+    }
+
+    /// Knows nothing of an epoch.
+    fn clear(&mut self, epoch: u64) {
+        (self.epoch, self.bytes) = (epoch, 0);
+        self.arrays.clear();
     }
 
     fn remove(&mut self, low: &[u8]) {
@@ -165,7 +172,7 @@ impl Model {
     }
 }
 
-impl<C: Caller> Client<C> {
+impl<C> Client<C> {
     /// A client without a session: it calls until [`Client::renew`].
     pub(crate) fn new(caller: C, mode: Mode, budget: CacheBudget) -> Self {
         let model = Model { arrays: BTreeMap::new(), budget, bytes: 0, epoch: 0 };
@@ -182,6 +189,32 @@ impl<C: Caller> Client<C> {
         }
     }
 
+    /// The same client with another way to its host.
+    pub(crate) fn with_caller<D>(self, caller: D) -> Client<D> {
+        let Self { mode, model, session, until_ms, lease_ms, image, places, counts, .. } = self;
+        Client { caller, mode, model, session, until_ms, lease_ms, image, places, counts }
+    }
+
+    /// Forgets the session and the model: the host may be another one.
+    pub(crate) fn forget(&mut self) {
+        (self.session, self.until_ms) = (None, 0);
+        self.model.clear(0);
+    }
+
+    /// Which side does the work.
+    pub(crate) fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
+    }
+
+    pub(super) fn walks(&self) -> bool {
+        self.mode == Mode::AllAtClient
+    }
+
+    /// Returns true if the session is to be renewed: it has none, or half of the lease is over.
+    pub(crate) fn wants_renewal(&self, now_ms: u64) -> bool {
+        self.session.is_none() || now_ms.saturating_add(self.lease_ms / 2) >= self.until_ms
+    }
+
     /// What was done so far.
     pub(crate) fn counts(&self) -> ClientCounts {
         self.counts
@@ -196,7 +229,9 @@ impl<C: Caller> Client<C> {
     pub(crate) fn cache_bytes(&self) -> usize {
         self.model.bytes
     }
+}
 
+impl<C: Caller> Client<C> {
     /// Renews the session and learns what has changed, or begins a session. To be called several
     /// times in each lease.
     ///
@@ -204,22 +239,25 @@ impl<C: Caller> Client<C> {
     ///
     /// Those of the connection; [`Error::Invalid`] for a reply that is none.
     pub(crate) fn renew(&mut self, now_ms: u64) -> Result<()> {
-        if self.mode == Mode::AllAtServer {
-            return Ok(());
-        }
         let Some(session) = self.session else { return self.join(now_ms) };
-        let request = Request::Renew { session, model: self.model.epoch };
-        match self.caller.call(&request)? {
+        match self.caller.call(&Request::Renew { session, model: self.model.epoch })? {
+            Reply::Unknown => self.join(now_ms),
+            renewed => self.follow(now_ms, renewed),
+        }
+    }
+
+    /// Learns what a renewal says of the model.
+    fn follow(&mut self, now_ms: u64, renewed: Reply) -> Result<()> {
+        match renewed {
             Reply::Renewed { model, lessons } if model >= self.model.epoch => {
-                self.until_ms = now_ms.saturating_add(self.lease_ms);
                 if lessons.is_empty() && model > self.model.epoch {
-                    return self.learn_all(model);
+                    self.learn_all(model)?;
                 }
                 lessons.into_iter().for_each(|lesson| self.learn(lesson));
                 self.model.epoch = model;
+                self.until_ms = now_ms.saturating_add(self.lease_ms);
                 Ok(())
             }
-            Reply::Unknown => self.join(now_ms),
             _ => Err(Error::invalid("a renewal that is answered by something else")),
         }
     }
@@ -229,6 +267,7 @@ impl<C: Caller> Client<C> {
     /// # Errors
     ///
     /// Those of the connection.
+    #[cfg(test)]
     pub(crate) fn leave(&mut self) -> Result<()> {
         self.until_ms = 0;
         let Some(session) = self.session.take() else { return Ok(()) };
@@ -241,6 +280,12 @@ impl<C: Caller> Client<C> {
             Reply::Joined { session, lease_ms, model } => {
                 self.counts.sessions += 1;
                 (self.session, self.lease_ms) = (Some(session), lease_ms);
+                if !self.model.arrays.is_empty() {
+                    // What was learned in an earlier session is right where nothing has changed.
+                    let renewal = Request::Renew { session, model: self.model.epoch };
+                    let renewed = self.caller.call(&renewal)?;
+                    return self.follow(now_ms, renewed);
+                }
                 self.learn_all(model)?;
                 self.until_ms = now_ms.saturating_add(lease_ms);
                 Ok(())
@@ -251,8 +296,7 @@ impl<C: Caller> Client<C> {
 
     /// Learns the model anew, as it is at an epoch or later.
     fn learn_all(&mut self, epoch: u64) -> Result<()> {
-        (self.model.epoch, self.model.bytes) = (epoch, 0);
-        self.model.arrays.clear();
+        self.model.clear(epoch);
         let mut from: Arc<[u8]> = Arc::from([]);
         for _ in 0..LESSONS_MAX {
             if self.model.budget != CacheBudget::Full {
@@ -278,16 +322,12 @@ impl<C: Caller> Client<C> {
 
     /// What is known of the array of a key, if it may be read.
     pub(super) fn known(&self, now_ms: u64, key: &[u8]) -> Option<Arc<Known>> {
-        if self.mode == Mode::AllAtServer || now_ms >= self.until_ms {
-            return None;
-        }
-        self.model.find(key)
+        if now_ms >= self.until_ms { None } else { self.model.find(key) }
     }
 
     /// The address to send where nothing is known.
     pub(super) fn no_address(&self, now_ms: u64) -> Address {
-        let wants = self.mode != Mode::AllAtServer && now_ms < self.until_ms;
-        let array = if wants { 0 } else { Address::UNTAUGHT };
+        let array = if now_ms < self.until_ms { 0 } else { Address::UNTAUGHT };
         Address { array, ..Address::default() }
     }
 
@@ -322,8 +362,7 @@ impl<C: Caller> Client<C> {
                 Look::Proven(answer) => Some(answer),
                 Look::Linked(link, at) => {
                     address = at;
-                    let walks = self.mode == Mode::AllAtClient;
-                    if walks { self.walk(fabric, link, key)? } else { None }
+                    if self.walks() { self.walk(fabric, link, key)? } else { None }
                 }
                 Look::Unproven => None,
             };
@@ -344,7 +383,7 @@ impl<C: Caller> Client<C> {
     ///
     /// # Errors
     ///
-    /// Those of the fabric and the connection; [`Error::Refused`] if the host has no room.
+    /// Those of the fabric and the connection, and what the host refuses.
     pub(crate) fn write(
         &mut self,
         fabric: &impl Fabric,
@@ -360,10 +399,6 @@ impl<C: Caller> Client<C> {
         let address = hint.unwrap_or_else(|| self.no_address(now_ms));
         match self.operate(Operation::new(verb, address, key, value))? {
             Outcome::Written { was_there } => Ok(was_there),
-            Outcome::Refused => {
-                let text = "the host has no room for the write".into();
-                Err(Error::Refused { code: failure::FULL, text })
-            }
             _ => Err(Error::invalid("a write that is answered by something else")),
         }
     }

@@ -35,6 +35,12 @@ const DEPTH_LIMIT: usize = 8;
 /// Changes of the model that sessions can learn one by one, where older ones learn the model anew:
 /// 1.5 s of retraining without a pause, at the 1.5 ms each of the paper's section 5.6.1.
 pub(super) const CHANGES_MAX: usize = 1024;
+/// Searches in the gaps of an array for which it is trained anew, if they are also enough for its
+/// records: fewer would train small arrays again and again while keys come.
+const ASKED_MIN: u32 = 64;
+/// Records of an array for each search in its gaps after which it is trained anew. A search costs
+/// the host some 3 us and the training of a record 0.2 us, so that both take the same time.
+const RECORDS_PER_ASK: u32 = 16;
 /// Bytes of descriptors in one reply: some 900, which a host copies in well under a millisecond.
 const LESSON_BYTES_MAX: usize = 128 << 10;
 
@@ -155,6 +161,7 @@ impl<S: Space> Host<S> {
     }
 
     /// The memory that readers see.
+    #[cfg(test)]
     pub(crate) fn space(&self) -> &S {
         self.records.slab.space()
     }
@@ -165,11 +172,13 @@ impl<S: Space> Host<S> {
     }
 
     /// What was done so far.
+    #[cfg(test)]
     pub(crate) fn counts(&self) -> HostCounts {
         self.counts
     }
 
     /// Bytes that are handed out, those of arrays that wait among them.
+    #[cfg(test)]
     pub(crate) fn live_bytes(&self) -> u64 {
         self.records.slab.live_bytes()
     }
@@ -180,9 +189,15 @@ impl<S: Space> Host<S> {
         (waiting().map(|what| what.arrays.len()).sum(), waiting().map(|what| what.bytes).sum())
     }
 
-    /// Sessions that live, as of the last call that was told the time.
+    /// Number of sessions that live, as of the last call that was told the time.
+    #[cfg(test)]
     pub(crate) fn session_count(&self) -> usize {
         self.barrier.session_count()
+    }
+
+    /// Number of arrays that are read, and how many of them are in no gap of another.
+    pub(crate) fn array_counts(&self) -> (usize, usize) {
+        (self.arrays.len() - self.waiting().0, self.tops.len())
     }
 
     /// The number of the last change that readers see.
@@ -194,6 +209,17 @@ impl<S: Space> Host<S> {
     pub(crate) fn publish(&mut self, seq: u64) {
         self.applied = seq;
         self.records.slab.publish();
+    }
+
+    /// Has the memory that changes since the last [`Host::publish`] gave back be used for undoing
+    /// them.
+    pub(crate) fn begin_undo(&mut self) {
+        self.records.slab.end_given();
+    }
+
+    /// Ends a session.
+    pub(crate) fn leave(&mut self, session: u64) {
+        self.barrier.leave(session);
     }
 
     /// Frees what no live session may know any more.
@@ -236,48 +262,78 @@ impl<S: Space> Host<S> {
     }
 
     /// Answers a request. Changes are seen after [`Host::publish`].
-    pub(crate) fn handle(&mut self, now_ms: u64, request: &Request) -> Reply {
-        match request {
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Host::set`], for a write.
+    pub(crate) fn handle(&mut self, now_ms: u64, request: &Request) -> Result<Reply> {
+        Ok(match request {
             Request::Join => {
                 let session = self.barrier.join(now_ms, self.model);
                 let lease_ms = self.barrier.lease_ms();
                 Reply::Joined { session, lease_ms, model: self.model }
             }
             Request::Renew { session, model } => {
-                if !self.barrier.renew(*session, now_ms, *model, self.model) {
-                    return Reply::Unknown;
+                match self.barrier.renew(*session, now_ms, *model, self.model) {
+                    true => {
+                        Reply::Renewed { model: self.model, lessons: self.lessons_since(*model) }
+                    }
+                    false => Reply::Unknown,
                 }
-                Reply::Renewed { model: self.model, lessons: self.lessons_since(*model) }
             }
             Request::Leave { session } => {
-                self.barrier.leave(*session);
+                self.leave(*session);
                 Reply::Unknown
             }
             Request::Learn { from } => Reply::Learned(self.lesson(from, None)),
-            Request::Operate(operation) => self.operate(operation),
-        }
+            Request::Operate(operation) => self.operate(operation)?,
+        })
     }
 
     /// Does a pipeline operation.
-    pub(crate) fn operate(&mut self, operation: &Operation) -> Reply {
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::set`].
+    pub(crate) fn operate(&mut self, operation: &Operation) -> Result<Reply> {
         self.counts.operations += 1;
         let Operation { verb, address, ref key, ref value, .. } = *operation;
         let outcome = match verb {
             Verb::Search => {
-                let spot = self.locate(address, key).map(|(_, spot)| spot);
-                let value = spot.and_then(|spot| self.value_at(spot, key));
+                let found = self.locate(address, key);
+                if let Some((top, _)) = found.filter(|(top, spot)| self.is_in_gap(*top, *spot)) {
+                    self.count_asked(top);
+                }
+                let value = found.and_then(|(_, spot)| self.value_at(spot, key));
                 value.map_or(Outcome::Absent, Outcome::Found)
             }
-            Verb::Range => self.range(operation),
+            Verb::Range => {
+                self.count_asked(address.array);
+                self.range(operation)
+            }
             Verb::Insert | Verb::Update | Verb::Put | Verb::Remove => {
-                match self.write(verb, address, key, value) {
-                    Ok(was_there) => Outcome::Written { was_there },
-                    Err(_) => Outcome::Refused,
-                }
+                Outcome::Written { was_there: self.write(verb, address, key, value)? }
             }
         };
         let lesson = self.lesson_for(address, key);
-        Reply::Done { outcome, lesson }
+        Ok(Reply::Done { outcome, lesson })
+    }
+
+    /// Counts a search in the gaps of an array, which no client could do itself, and has the array
+    /// trained anew once such searches have cost more than that will.
+    fn count_asked(&mut self, top: u64) {
+        let array = self.arrays.get_mut(&top).filter(|array| !array.is_retired && !array.is_small);
+        let Some(array) = array else { return };
+        array.asked += 1;
+        if array.asked > ASKED_MIN.max(array.descriptor.records / RECORDS_PER_ASK) {
+            (array.asked, array.is_asked) = (0, true);
+            self.due.insert(top);
+        }
+    }
+
+    /// Returns true if a key is to be looked for in what is linked to a gap of an array.
+    fn is_in_gap(&self, top: u64, spot: Spot) -> bool {
+        spot.array != top || !spot.is_record && self.record(spot).link() != Link::Empty
     }
 
     /// The array that answers for a key.

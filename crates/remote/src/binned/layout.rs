@@ -16,10 +16,55 @@
 //! A record is three words: the key's code; the value, or the place of a wide record; and a *tail*
 //! of token, form, length and link. Token and value are thus changed and read together, under one
 //! guard.
+//!
+//! All of that is the leaves' part of a region. Its control part has a header and nothing else.
 
 use rhumb_model::code::code_at;
+use xxhash_rust::xxh3::xxh3_64;
 
-use crate::layout::{format::INCARNATION_SHIFT, to_words};
+use crate::{
+    error::{Error, Result},
+    layout::{format::INCARNATION_SHIFT, to_words},
+    primitive::{AtomicU64, Ordering},
+};
+
+/// The first bytes of a control part.
+const MAGIC: u64 = u64::from_le_bytes(*b"rhumbbin");
+/// The version of all that is laid down here.
+const VERSION: u64 = 1;
+/// Words of the header: magic, version, and the checksum of both. Words 16 and 24 of a control part
+/// are those of [`crate::layout::format::control`].
+const HEADER_WORDS: usize = 3;
+
+fn control_header() -> [u64; HEADER_WORDS] {
+    let bytes = [MAGIC.to_le_bytes(), VERSION.to_le_bytes()].concat();
+    [MAGIC, VERSION, xxh3_64(&bytes)]
+}
+
+/// Writes the header of a control part that no client reads yet.
+pub(crate) fn write_header(region: &[AtomicU64]) {
+    for (word, value) in region.iter().zip(control_header()) {
+        word.store(value.to_le(), Ordering::Relaxed);
+    }
+}
+
+/// Returns true if a region begins as one of this kind.
+pub(crate) fn is_header(region: &[AtomicU64]) -> bool {
+    region.first().is_some_and(|word| u64::from_le(word.load(Ordering::Relaxed)) == MAGIC)
+}
+
+/// Checks the header of a region of this kind.
+///
+/// # Errors
+///
+/// [`Error::Invalid`] for one of another version, or a damaged one.
+pub(crate) fn check_header(region: &[AtomicU64]) -> Result<()> {
+    let found = region.iter().map(|word| u64::from_le(word.load(Ordering::Relaxed)));
+    if found.take(HEADER_WORDS).eq(control_header()) {
+        return Ok(());
+    }
+    Err(Error::invalid("a region of arrays of another version, or whose header is damaged"))
+}
 
 /// Words of a line.
 pub(super) const LINE_WORDS: usize = crate::layout::format::LINE_BYTES / 8;
@@ -372,6 +417,21 @@ mod tests {
         assert_eq!((record_place(0), record_place(43)), ((0, 2), (1, 5)));
         assert_eq!((blocks_of(0), blocks_of(41), blocks_of(42)), (1, 1, 2));
     }
+
+    #[test]
+    fn golden_header() {
+        let region: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(9)).collect();
+        write_header(&region);
+        let words: Vec<u64> = region.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        assert_eq!(words, [0x6e69_6262_6d75_6872, 1, HEADER_CHECKSUM, 9]);
+        assert!(is_header(&region) && check_header(&region).is_ok());
+        region[1].store(2, Ordering::Relaxed);
+        assert!(is_header(&region) && check_header(&region).is_err());
+        assert!(check_header(&region[..2]).is_err() && !is_header(&region[1..]));
+    }
+
+    /// The checksum of magic and version.
+    const HEADER_CHECKSUM: u64 = 12_268_073_736_480_310_709;
 
     #[test]
     fn golden_words() {

@@ -119,8 +119,6 @@ pub(crate) enum Outcome {
     },
     /// The array of a range's address answers no more.
     Moved,
-    /// There is no room for the write, or it is none that can be done.
-    Refused,
 }
 
 /// What a host answers.
@@ -279,7 +277,6 @@ impl Outcome {
                 put_high(next.as_deref(), out);
             }
             Self::Moved => out.push(4),
-            Self::Refused => out.push(5),
         }
     }
 
@@ -301,7 +298,6 @@ impl Outcome {
                 Self::Pairs { pairs, next: take_high(from)?.map(|next| next.to_vec()) }
             }
             4 => Self::Moved,
-            5 => Self::Refused,
             other => return Err(from.error("an outcome", other)),
         })
     }

@@ -41,8 +41,15 @@ mod walk;
 mod window;
 mod write;
 
-pub(crate) use client::{Answer, CacheBudget, Caller, Client, ClientCounts, Mode};
-pub(crate) use host::{Host, HostCounts, Options};
+#[cfg(test)]
+pub(crate) use client::ClientCounts;
+pub(crate) use client::{Answer, CacheBudget, Caller, Client, Mode};
+#[cfg(test)]
+pub(crate) use host::HostCounts;
+pub(crate) use host::{Host, Options};
+pub(crate) use layout::{check_header, is_header, write_header};
 pub(crate) use message::{Address, Operation, Outcome, Reply, Request, Value, Verb};
+#[cfg(test)]
 pub(crate) use range::RangePage;
-pub(crate) use train::{Plan, Trained};
+#[cfg(test)]
+pub(crate) use train::Plan;

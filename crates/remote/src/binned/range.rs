@@ -43,6 +43,7 @@ impl<C: Caller> Client<C> {
         limit: usize,
     ) -> Result<RangePage> {
         let limit = limit.clamp(1, PAIRS_MAX as usize);
+        self.counts.ranges += 1;
         if end.is_some_and(|end| end <= from) {
             return Ok(RangePage { pairs: Vec::new(), next: None });
         }

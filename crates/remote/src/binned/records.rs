@@ -84,6 +84,33 @@ impl<S: Space> Records<S> {
         }
     }
 
+    /// A live record in the place of one of the same key that is removed: in the piece that this
+    /// has elsewhere, if there is room for the value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Records::make`].
+    pub(super) fn make_again(
+        &mut self,
+        removed: &Record,
+        key: &[u8],
+        value: &[u8],
+        skip: usize,
+    ) -> Result<Record> {
+        let (Some(place), Some(head)) = (removed.place(), self.head(removed)) else {
+            return self.make(key, value, skip);
+        };
+        let head = WideHead { kind: WideKind::Here, value_len: value.len(), ..head };
+        let fits = head.words() <= place.lines as usize * LINE_WORDS;
+        if !fits || value.len() > self.value_bytes_max || removed.token() != Token::Removed {
+            return self.make(key, value, skip);
+        }
+        self.slab.latch(place.slot.line);
+        self.slab.store(place.slot.line, 1, head.to_word());
+        self.store_bytes(place.slot.line, head.value_word(), value);
+        Ok(removed.with_token(Token::Live))
+    }
+
     /// Gives back what a record has elsewhere.
     pub(super) fn release(&mut self, record: &Record) {
         if let Some(WidePlace { slot, lines }) = record.place() {

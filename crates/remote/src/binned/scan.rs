@@ -1,5 +1,7 @@
 //! Ranges at the host: all pairs in order, or only those that lie in the gaps of one array.
 
+use std::ops::{Bound, RangeBounds};
+
 use super::{
     array::Array,
     bins,
@@ -46,9 +48,69 @@ impl Page<'_> {
     }
 }
 
+/// Takes records in descending order; returns false at the end.
+type Take<'t> = &'t mut dyn FnMut(&Record) -> bool;
+
 impl<S: Space> Host<S> {
+    /// The last pairs, at most `limit`, of the keys up to a bound, in descending order.
+    pub(crate) fn pairs_down(&self, to: Bound<&[u8]>, limit: usize) -> Vec<Pair> {
+        let mut pairs = Vec::new();
+        for epoch in
+            self.tops.range::<[u8], _>((Bound::Unbounded, to)).rev().map(|(_, epoch)| epoch)
+        {
+            let Some(array) = self.arrays.get(epoch) else { continue };
+            let last = match to {
+                Bound::Included(key) | Bound::Excluded(key)
+                    if array.descriptor.span.contains(key) =>
+                {
+                    array.search(&self.records, key).unwrap_or_else(|before| before)
+                }
+                _ => array.len(),
+            };
+            let goes_on = self.visit_down(array, last, &mut |record| {
+                let key = self.records.key(record);
+                if !(Bound::Unbounded, to).contains(&key[..]) {
+                    return true;
+                }
+                if pairs.len() < limit {
+                    pairs.push((key, self.records.value(record)));
+                }
+                pairs.len() < limit
+            });
+            if !goes_on {
+                break;
+            }
+        }
+        pairs
+    }
+
+    /// Visits an array from the gap after a record on downwards.
+    fn visit_down(&self, array: &Array, last: usize, take: Take<'_>) -> bool {
+        let mut binned = Vec::new();
+        for index in (0..=last).rev() {
+            let record = array.record(&self.records, index);
+            let goes_on = match record.link() {
+                Link::Empty => true,
+                Link::Bin(root) => {
+                    binned.clear();
+                    bins::collect(&self.records, root, &mut binned);
+                    binned.iter().rev().all(&mut *take)
+                }
+                Link::Small(slot) => self
+                    .small(slot)
+                    .and_then(|small| self.arrays.get(&small))
+                    .is_none_or(|small| self.visit_down(small, small.len(), take)),
+            };
+            let is_wanted = index > 0 && record.token() == Token::Live;
+            if !goes_on || is_wanted && !take(&record) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Answers a range: with an address, only what lies in the gaps of its array.
-    pub(super) fn range(&self, operation: &Operation) -> Outcome {
+    pub(crate) fn range(&self, operation: &Operation) -> Outcome {
         let mut page = Page { operation, pairs: Vec::new(), bytes: 0, next: None };
         let address = operation.address;
         let named = self.arrays.get(&address.array);

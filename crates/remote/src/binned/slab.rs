@@ -51,11 +51,13 @@ impl<S: Space> Slab<S> {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn space(&self) -> &S {
         &self.space
     }
 
     /// Bytes of pieces that are handed out.
+    #[cfg(test)]
     pub(super) fn live_bytes(&self) -> u64 {
         self.live_lines * (LINE_WORDS as u64 * 8)
     }
@@ -192,6 +194,13 @@ impl<S: Space> Slab<S> {
                 self.open(line);
             }
         }
+        self.end_given();
+    }
+
+    /// Has pieces that were given back since the last [`Slab::publish`] be handed out again before
+    /// the next: what undoes a group needs no more memory than there was before the group. A reader
+    /// that has found one of them reads another incarnation.
+    pub(super) fn end_given(&mut self) {
         for (line, size) in std::mem::take(&mut self.given) {
             let next = (incarnation_of(self.load(line, 0)) + 1) & 0xff_ffff;
             self.end(line, size, next.max(1));

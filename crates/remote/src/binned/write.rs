@@ -1,5 +1,7 @@
 //! Writes at the host: into trained records, bins and small arrays, and what they make due.
 
+use std::sync::Arc;
+
 use super::{
     array::{Array, Draft, shared_len},
     bins::{self, Insert},
@@ -16,7 +18,7 @@ use crate::{
 
 /// Small arrays lie in one another this deep at most. The array is due for retraining from the
 /// second on; where nobody retrains it, the write that would need a fourth does.
-const SMALL_DEPTH_MAX: usize = 3;
+pub(super) const SMALL_DEPTH_MAX: usize = 3;
 /// Removed keys that make an array due for retraining, if they are also half of it.
 const REMOVED_MIN: u32 = 64;
 /// Times that one write makes room before it inserts.
@@ -60,7 +62,7 @@ impl<S: Space> Host<S> {
                         }
                         Ok(Insert::Full) => {
                             self.records.release(&record);
-                            self.make_small(top, spot, root, key)?;
+                            self.make_small(top, spot, root)?;
                         }
                         Err(error) => {
                             self.records.release(&record);
@@ -99,10 +101,13 @@ impl<S: Space> Host<S> {
             }
             _ => {
                 let skip = self.arrays.get(&spot.array).map_or(0, |a| a.descriptor.prefix.len());
-                let record = self.records.make(key, value, skip)?.with_link(old.link());
+                let record = self.records.make_again(&old, key, value, skip)?;
+                let record = record.with_link(old.link());
                 self.end_in_ancestors(top, key);
                 self.store(spot, record);
-                self.records.release(&old);
+                if record.place() != old.place() {
+                    self.records.release(&old);
+                }
                 self.entries += u64::from(!was_there);
             }
         }
@@ -163,19 +168,26 @@ impl<S: Space> Host<S> {
 
     /// Makes a small array of the full bins of a gap; or, where small arrays lie too deep already,
     /// trains the whole array anew.
-    fn make_small(&mut self, top: u64, spot: Spot, root: Slot, key: &[u8]) -> Result<()> {
+    fn make_small(&mut self, top: u64, spot: Spot, root: Slot) -> Result<()> {
         if spot.depth > 0 {
             self.due.insert(top);
         }
         if spot.depth >= SMALL_DEPTH_MAX {
             return self.train(top);
         }
+        self.retrain_bins(spot, root)
+    }
+
+    /// Makes a small array of the bins of a gap.
+    pub(super) fn retrain_bins(&mut self, spot: Spot, root: Slot) -> Result<()> {
         let Some(array) = self.arrays.get(&spot.array) else {
             return Err(Error::invalid("an array that is not there"));
         };
         let span = array.gap(&self.records, spot.index);
-        let skip = bins::skip(&self.records, root);
-        let small = self.small_of(root, span, key.get(..skip).unwrap_or_default())?;
+        // All keys of the gap begin as its lower end does.
+        let low = Arc::clone(&span.low);
+        let prefix = low.get(..bins::skip(&self.records, root)).unwrap_or_default();
+        let small = self.small_of(root, span, prefix)?;
         bins::give_back(&mut self.records, root);
         let owner = self.record(spot);
         self.store(spot, owner.with_link(Link::Small(small)));

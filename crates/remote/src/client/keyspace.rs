@@ -16,18 +16,19 @@ use super::{
     CacheBudget, Outcome, Page, Reader,
     connection::{Inner as Client, unexpected},
     counts::{Counters, Counts},
+    models::Models,
     range::{Pair, Range},
     tcp::{Cache, Reads as TcpReads},
-    two_stage::Caches,
 };
 use crate::{
+    binned::Mode,
     bounds::prefix_bounds,
     clock,
     error::{Error, Result},
+    fabric::MappedFabric,
     layout::{Geometry, control},
     message::{Part, PartInfo, Reply, Request, format::failure},
     region::ReaderRegion,
-    two_stage,
 };
 
 /// Keys of a call for several values: as many as keep a message small.
@@ -87,6 +88,8 @@ pub(super) struct Reads {
     pub(super) by_calls: bool,
     /// Where the leaves are counted that it looks at, if they are.
     pub(super) looks: Option<Arc<AtomicU64>>,
+    /// Which side searches level bins.
+    pub(super) mode: Mode,
 }
 
 /// A region that is mapped, of one connection.
@@ -104,7 +107,7 @@ pub(super) struct Mapped {
 /// How a region is made.
 enum Assembly {
     Runs(Geometry),
-    TwoStage(Caches),
+    Models(Models),
 }
 
 impl Mapped {
@@ -121,10 +124,9 @@ impl Mapped {
         let leaf_region = ReaderRegion::new(leaves.capacity_bytes)?;
         attach(&control_region, &control.segments, fds)?;
         attach(&leaf_region, &leaves.segments, fds)?;
-        let assembly = if two_stage::is_header(control_region.words()) {
-            Assembly::TwoStage(Caches::new(budget))
-        } else {
-            Assembly::Runs(control::read_header(control_region.words())?)
+        let assembly = match Models::of(control_region.words(), budget)? {
+            Some(models) => Assembly::Models(models),
+            None => Assembly::Runs(control::read_header(control_region.words())?),
         };
         Ok(Self {
             number,
@@ -159,16 +161,22 @@ impl Mapped {
     pub(super) fn geometry(&self) -> Option<Geometry> {
         match &self.assembly {
             Assembly::Runs(geometry) => Some(*geometry),
-            Assembly::TwoStage(_) => None,
+            Assembly::Models(_) => None,
         }
     }
 
-    /// The caches of a region of the two-stage assembly.
-    pub(super) fn caches(&self) -> Option<&Caches> {
+    /// What is kept of a keyspace whose clients keep models.
+    pub(super) fn models(&self) -> Option<&Models> {
         match &self.assembly {
             Assembly::Runs(_) => None,
-            Assembly::TwoStage(caches) => Some(caches),
+            Assembly::Models(models) => Some(models),
         }
+    }
+
+    /// The way to read it piece by piece, if the host was there within its lease.
+    pub(super) fn fabric(&self) -> Option<MappedFabric<'_>> {
+        let (control, leaves) = self.words();
+        self.is_fresh().then(|| MappedFabric::new(control, leaves))
     }
 
     /// Milliseconds for which the region is read without a sign of its host.
@@ -310,12 +318,7 @@ impl Keyspace {
         if let Some(apart) = self.apart() {
             return apart.get_into(key, value);
         }
-        if let Some(mapped) = self.mapped()
-            && let Some(caches) = mapped.caches().filter(|_| !self.reads.by_calls)
-        {
-            return self.two_stage_get(&mapped, caches, key, value);
-        }
-        self.call_get(key, value)
+        self.models_get(key, value).unwrap_or_else(|| self.call_get(key, value))
     }
 
     /// Counts a read that needs the host.
@@ -355,7 +358,7 @@ impl Keyspace {
         let mut missed: Vec<usize> = Vec::new();
         let mapped = self.mapped();
         match self.reader(mapped.as_deref()) {
-            None if mapped.as_deref().is_some_and(|mapped| mapped.caches().is_some()) => {
+            None if self.has_models() => {
                 return keys.iter().map(|key| self.get(key)).collect();
             }
             None => missed.extend(0..keys.len()),
@@ -449,6 +452,9 @@ impl Keyspace {
     /// [`Keyspace::get`].
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
+        if let Some(written) = self.models_write(key, Some(value)) {
+            return written;
+        }
         self.write(|keyspace| Request::Insert { keyspace, key, value, hint: None })
     }
 
@@ -459,6 +465,9 @@ impl Keyspace {
     /// As [`Keyspace::insert`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = key.as_ref();
+        if let Some(written) = self.models_write(key, None) {
+            return written;
+        }
         self.write(|keyspace| Request::Remove { keyspace, key, hint: None })
     }
 
@@ -510,8 +519,8 @@ impl Keyspace {
     pub fn counts(&self) -> Counts {
         let counts = self.inner.counters.counts();
         match &self.inner.source {
-            Source::Mapped(mapped) => match mapped.load().caches() {
-                Some(caches) => caches.add_to(counts),
+            Source::Mapped(mapped) => match mapped.load().models() {
+                Some(models) => models.add_to(counts),
                 None => counts,
             },
             Source::Apart(cache) => Counts { cache_bytes: cache.bytes() as u64, ..counts },
@@ -531,19 +540,10 @@ impl Keyspace {
         reverse: bool,
         last: Option<&Page>,
     ) -> Option<Page> {
-        let mapped = self.mapped();
-        if let Some(mapped) = mapped.as_deref()
-            && let Some(caches) = mapped.caches()
-        {
-            return match bound {
-                _ if reverse || self.reads.by_calls => None,
-                Bound::Unbounded => self.two_stage_page(mapped, caches, &[]),
-                Bound::Included(key) => self.two_stage_page(mapped, caches, key),
-                Bound::Excluded(key) => {
-                    self.two_stage_page(mapped, caches, &[key, &[0][..]].concat())
-                }
-            };
+        if self.has_models() {
+            return if reverse { None } else { self.models_page(bound) };
         }
+        let mapped = self.mapped();
         let reader = self.reader(mapped.as_deref())?;
         let page =
             if reverse { reader.page_down(bound, last) } else { reader.page_up(bound, last) };

@@ -10,6 +10,8 @@ mod atomic;
 #[cfg(not(any(loom, shuttle)))]
 mod batch;
 #[cfg(not(any(loom, shuttle)))]
+mod binned;
+#[cfg(not(any(loom, shuttle)))]
 mod builder;
 #[cfg(not(any(loom, shuttle)))]
 mod connection;
@@ -17,10 +19,14 @@ mod connection;
 mod counts;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle))))]
 mod hostile;
+#[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle))))]
+mod hostile_models;
 #[cfg(not(any(loom, shuttle)))]
 mod inspect;
 #[cfg(not(any(loom, shuttle)))]
 mod keyspace;
+#[cfg(not(any(loom, shuttle)))]
+mod models;
 #[cfg(not(any(loom, shuttle)))]
 mod probe;
 #[cfg(not(any(loom, shuttle)))]

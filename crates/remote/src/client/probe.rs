@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use super::keyspace::Keyspace;
-use crate::layout::format::HEAD_WORDS;
+use crate::{binned::Mode, layout::format::HEAD_WORDS};
 
 impl Keyspace {
     /// Another handle of the same keyspace, whose reads are all calls: what a client costs that
@@ -15,6 +15,16 @@ impl Keyspace {
     pub fn by_calls(&self) -> Self {
         let mut other = self.clone();
         other.reads.by_calls = true;
+        other
+    }
+
+    /// Another handle of the same keyspace, which searches level bins itself where there are some:
+    /// each takes another read, which costs the host nothing.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn searching_bins(&self) -> Self {
+        let mut other = self.clone();
+        other.reads.mode = Mode::AllAtClient;
         other
     }
 

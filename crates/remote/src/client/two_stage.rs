@@ -2,14 +2,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::{
-    CacheBudget, Counts, Page,
-    connection::unexpected,
-    keyspace::{Keyspace, Mapped},
-};
+use super::{CacheBudget, Counts, Page, connection::unexpected, keyspace::Keyspace};
 use crate::{
     error::{Error, Result},
-    fabric::MappedFabric,
+    fabric::Fabric,
     message::{Reply, Request},
     two_stage::{Answer, CacheBudget as Budget, Client, ClientOptions, Outcome},
 };
@@ -29,7 +25,7 @@ impl Caches {
     }
 
     /// A cache with all that the budget has room for.
-    fn fill(&self, fabric: &MappedFabric<'_>) -> Result<Client> {
+    fn fill(&self, fabric: &impl Fabric) -> Result<Client> {
         let budget = match self.budget {
             CacheBudget::Full => Budget::Full,
             CacheBudget::Bytes(most) => Budget::Bytes(usize::try_from(most).unwrap_or(usize::MAX)),
@@ -70,21 +66,16 @@ impl Keyspace {
     /// [`Keyspace::get_into`] in a region of this assembly.
     pub(super) fn two_stage_get(
         &self,
-        mapped: &Mapped,
+        fabric: &impl Fabric,
         caches: &Caches,
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<bool> {
-        if !mapped.is_fresh() {
-            return self.call_get(key, value);
-        }
-        let (control, leaves) = mapped.words();
-        let fabric = MappedFabric::new(control, leaves);
         let mut client = match caches.take() {
             Some(client) => client,
-            None => caches.fill(&fabric)?,
+            None => caches.fill(fabric)?,
         };
-        let found = match client.get(&fabric, key, value)? {
+        let found = match client.get(fabric, key, value)? {
             Outcome::Found => Ok(true),
             Outcome::Absent => Ok(false),
             Outcome::Ask => self.call_get(key, value),
@@ -121,17 +112,12 @@ impl Keyspace {
     /// A part of a scan upwards; `None` if the host must be asked.
     pub(super) fn two_stage_page(
         &self,
-        mapped: &Mapped,
+        fabric: &impl Fabric,
         caches: &Caches,
         from: &[u8],
     ) -> Option<Page> {
-        if !mapped.is_fresh() {
-            return None;
-        }
-        let (control, leaves) = mapped.words();
-        let fabric = MappedFabric::new(control, leaves);
-        let mut client = caches.take().or_else(|| caches.fill(&fabric).ok())?;
-        let scanned = client.scan(&fabric, from, SCAN_PAIRS);
+        let mut client = caches.take().or_else(|| caches.fill(fabric).ok())?;
+        let scanned = client.scan(fabric, from, SCAN_PAIRS);
         caches.give(client);
         let scanned = scanned.ok()?;
         if scanned.pairs.is_empty() && scanned.rest.is_some() {

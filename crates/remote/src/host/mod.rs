@@ -8,10 +8,14 @@ mod access;
 #[cfg(not(any(loom, shuttle)))]
 mod authority;
 #[cfg(not(any(loom, shuttle)))]
+mod binned_store;
+#[cfg(not(any(loom, shuttle)))]
 mod care;
 mod cut;
 mod directory;
 pub(crate) mod extents;
+#[cfg(not(any(loom, shuttle)))]
+mod group;
 #[cfg(test)]
 pub(crate) mod heap;
 #[cfg(not(any(loom, shuttle)))]

@@ -33,9 +33,21 @@ struct Opened {
     control: usize,
     /// Number of segments that were sent of the leaves.
     leaves: usize,
+    /// The sessions that the client has begun with the keyspace, if its clients keep descriptors.
+    joined: Vec<u64>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.share.end_sessions(&self.joined);
+    }
 }
 
 impl Opened {
+    fn new(name: String, share: Arc<Share>) -> Self {
+        Self { name, share, control: 0, leaves: 0, joined: Vec::new() }
+    }
+
     fn looker(&self) -> Looker<'_> {
         Looker::new(&self.share, &self.name)
     }
@@ -166,7 +178,7 @@ impl<'h> Session<'h> {
                 self.reply(id, &Reply::Swapped { swapped, seq })?;
             }
             Request::Consult { keyspace, question } => {
-                let answer = self.opened(keyspace)?.share.consult(question)?;
+                let answer = self.consult(keyspace, question)?;
                 self.reply(id, &Reply::Consulted(&answer))?;
             }
             Request::Batch { ops } => self.batch(id, &ops)?,
@@ -256,11 +268,11 @@ impl<'h> Session<'h> {
             };
             let epoch = share.epoch();
             let (leaf_bytes, room) = (geometry.leaf_bytes() as u32, geometry.room() as u32);
-            self.opened.push(Opened { name, share, control: 0, leaves: 0 });
+            self.opened.push(Opened::new(name, share));
             self.reply(id, &Reply::Described { keyspace, leaf_bytes, room, epoch })?;
             return Ok(());
         }
-        let mut opened = Opened { name, share: Arc::clone(&share), control: 0, leaves: 0 };
+        let mut opened = Opened::new(name, Arc::clone(&share));
         let control = fresh(share.control(), &mut opened.control, SEGMENTS_MAX);
         let leaves = fresh(share.leaves(), &mut opened.leaves, SEGMENTS_MAX - control.len());
         let reply = Reply::Opened {
@@ -275,6 +287,12 @@ impl<'h> Session<'h> {
         self.opened.push(opened);
         self.send(id, &reply, &fds)?;
         Ok(())
+    }
+
+    fn consult(&mut self, keyspace: u32, question: &[u8]) -> Result<Vec<u8>, Refusal> {
+        self.opened(keyspace)?;
+        let Opened { share, joined, .. } = &mut self.opened[keyspace as usize];
+        Ok(share.consult(question, joined)?)
     }
 
     fn opened(&self, keyspace: u32) -> Result<&Opened, Refusal> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Authority, Publisher, Space, Table, care::Bell, two_stage_store::TwoStageStore,
-    volatile::Volatile,
+    Authority, Publisher, Space, Table, binned_store::BinnedStore, care::Bell,
+    two_stage_store::TwoStageStore, volatile::Volatile,
 };
 use crate::{
     client::Reader,
@@ -41,6 +41,10 @@ pub enum Preset {
     /// XStore (OSDI 2020): clients keep two-stage models and tables of unsorted leaves. Volatile
     /// keyspaces over a Unix socket only.
     XStore,
+    /// FineStore, its distributed half: clients keep lines over trained arrays, search these
+    /// themselves, and leave to the host what lies in the level bins between their records.
+    /// Volatile keyspaces over a Unix socket only.
+    FineStore,
 }
 
 /// The mean size of entries where nothing is known of them: a short key and a short record.
@@ -108,6 +112,8 @@ pub struct ShareStats {
     pub huge_bytes: u64,
     /// True if clients may read the region; otherwise they ask the host for everything.
     pub is_live: bool,
+    /// Bytes of what was replaced and waits until the clients that may read it know of that.
+    pub waiting_bytes: u64,
     /// Number of times that the region had to be built anew, or could not be built.
     pub resets: u64,
 }
@@ -135,6 +141,8 @@ enum Source {
     Published(Publisher, Arc<dyn Authority>),
     /// The region is the store, in the two-stage assembly.
     TwoStage(Arc<TwoStageStore>),
+    /// The region is the store, in the assembly of trained arrays.
+    Binned(Arc<BinnedStore>),
 }
 
 impl Region {
@@ -182,6 +190,10 @@ impl Share {
             let value_bytes = options.entry_bytes.unwrap_or(ENTRY_BYTES).saturating_sub(KEY_BYTES);
             let store = TwoStageStore::new(region.clone(), value_bytes, Arc::clone(bell))?;
             return Ok(Self { region, geometry: None, source: Source::TwoStage(Arc::new(store)) });
+        }
+        if options.preset == Preset::FineStore {
+            let store = BinnedStore::new(region.clone(), Arc::clone(bell))?;
+            return Ok(Self { region, geometry: None, source: Source::Binned(Arc::new(store)) });
         }
         let table = region.table(options)?;
         let geometry = Some(table.geometry());
@@ -239,6 +251,7 @@ impl Share {
         match &self.source {
             Source::Volatile(volatile) => &**volatile,
             Source::TwoStage(store) => &**store,
+            Source::Binned(store) => &**store,
             Source::Published(_, authority) => &**authority,
         }
     }
@@ -249,6 +262,7 @@ impl Share {
             (Source::Volatile(one), Source::Volatile(other)) => Arc::ptr_eq(one, other),
             (Source::Published(_, one), Source::Published(_, other)) => Arc::ptr_eq(one, other),
             (Source::TwoStage(one), Source::TwoStage(other)) => Arc::ptr_eq(one, other),
+            (Source::Binned(one), Source::Binned(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -256,7 +270,7 @@ impl Share {
     /// Where the keyspace's changes are told, if the region is a copy.
     pub(super) fn publisher(&self) -> Option<&Publisher> {
         match &self.source {
-            Source::Volatile(_) | Source::TwoStage(_) => None,
+            Source::Volatile(_) | Source::TwoStage(_) | Source::Binned(_) => None,
             Source::Published(publisher, _) => Some(publisher),
         }
     }
@@ -271,20 +285,31 @@ impl Share {
         match &self.source {
             Source::Volatile(volatile) => volatile.stats(),
             Source::TwoStage(store) => store.stats(),
+            Source::Binned(store) => store.stats(),
             Source::Published(publisher, _) => publisher.stats(),
         }
     }
 
-    /// Answers a client that keeps models.
+    /// Answers a client that keeps models. `joined` has the sessions that its connection has begun
+    /// with the keyspace.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the keyspace's clients keep none, and for bytes that are no
-    /// question.
-    pub(super) fn consult(&self, question: &[u8]) -> Result<Vec<u8>> {
+    /// question; for a write, as its authority.
+    pub(super) fn consult(&self, question: &[u8], joined: &mut Vec<u64>) -> Result<Vec<u8>> {
         match &self.source {
             Source::TwoStage(store) => store.consult(question),
+            Source::Binned(store) => store.consult(question, joined),
             _ => Err(Error::InvalidArgument("clients of this keyspace keep no models".into())),
+        }
+    }
+
+    /// Ends the sessions that a connection has begun with the keyspace.
+    pub(super) fn end_sessions(&self, joined: &[u64]) {
+        match &self.source {
+            Source::Binned(store) if !joined.is_empty() => store.end(joined),
+            _ => {}
         }
     }
 
@@ -293,6 +318,7 @@ impl Share {
         match &self.source {
             Source::Volatile(volatile) => volatile.care(),
             Source::TwoStage(store) => store.care(),
+            Source::Binned(store) => store.care(),
             Source::Published(publisher, _) => publisher.care(),
         }
     }
@@ -302,6 +328,10 @@ impl Share {
         match &self.source {
             Source::Volatile(_) | Source::TwoStage(_) => {
                 control::set_heartbeat(self.region.control.words(), now_ms);
+            }
+            Source::Binned(store) => {
+                control::set_heartbeat(self.region.control.words(), now_ms);
+                store.beat();
             }
             Source::Published(publisher, _) => publisher.beat(now_ms),
         }

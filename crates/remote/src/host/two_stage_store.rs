@@ -10,6 +10,7 @@ use std::{
 use super::{
     Authority, Change, Pair, Scan,
     care::Bell,
+    group::{self, Changed},
     part::Part,
     share::{Region, ShareStats},
 };
@@ -123,29 +124,19 @@ impl Authority for TwoStageStore {
     }
 
     fn commit(&self, changes: &[Change<'_>]) -> Result<()> {
-        let applied = self.lock()?.apply(changes);
+        let applied = group::apply(&mut *self.lock()?, changes);
         self.bell.ring();
         applied
     }
 
     fn compare_and_swap(&self, change: &Change<'_>, expected: Option<&[u8]>) -> Result<bool> {
-        let mut state = self.lock()?;
-        let swaps = state.get(change.key).as_deref() == expected;
-        if swaps {
-            state.apply(std::slice::from_ref(change))?;
-        }
-        drop(state);
+        let swaps = group::swap(&mut *self.lock()?, change, expected);
         self.bell.ring();
-        Ok(swaps)
+        swaps
     }
 }
 
 impl State {
-    /// The value of a key, also of one that is not published yet.
-    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.table.get(key).map(|value| self.value_of(key, value))
-    }
-
     fn value_of(&self, key: &[u8], value: Value) -> Vec<u8> {
         match value {
             Value::Here(value) => value,
@@ -189,25 +180,11 @@ impl State {
             }
         }
     }
+}
 
-    /// Makes changes as one and lets readers see them.
-    fn apply(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        let mut undo: Vec<(&[u8], Option<Vec<u8>>)> = Vec::with_capacity(changes.len());
-        for change in changes {
-            let before = self.get(change.key);
-            if let Err(error) = self.put(change.key, change.value) {
-                for (key, value) in undo.iter().rev() {
-                    // There was room for it before.
-                    let _ = self.put(key, value.as_deref());
-                }
-                self.table.publish(self.seq);
-                return Err(error);
-            }
-            undo.push((change.key, before));
-        }
-        self.seq += 1;
-        self.table.publish(self.seq);
-        Ok(())
+impl Changed for State {
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.table.get(key).map(|value| self.value_of(key, value))
     }
 
     fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
@@ -226,5 +203,14 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    fn publish(&mut self, seq: u64) {
+        self.seq = seq;
+        self.table.publish(seq);
     }
 }

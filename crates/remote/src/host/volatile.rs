@@ -9,6 +9,7 @@ use std::{
 use super::{
     Authority, Change, Pair, Scan, Table,
     care::{Bell, care_for},
+    group::{self, Changed},
     part::Part,
     share::{Region, ShareStats},
 };
@@ -84,36 +85,22 @@ impl Authority for Volatile {
 
     fn commit(&self, changes: &[Change<'_>]) -> Result<()> {
         let mut state = self.lock()?;
-        let applied = state.apply(changes);
+        let applied = group::apply(&mut *state, changes);
         self.bell.ring_for(&state.table);
         applied
     }
 
     fn compare_and_swap(&self, change: &Change<'_>, expected: Option<&[u8]>) -> Result<bool> {
         let mut state = self.lock()?;
-        let swaps = state.get(change.key).as_deref() == expected;
-        if swaps {
-            state.apply(std::slice::from_ref(change))?;
-            self.bell.ring_for(&state.table);
-        }
-        Ok(swaps)
+        let swaps = group::swap(&mut *state, change, expected);
+        self.bell.ring_for(&state.table);
+        swaps
     }
 }
 
 impl State {
     fn reader(&self) -> Result<Reader<'_>> {
         Reader::new(self.table.control_space().words(), self.table.leaf_space().words())
-    }
-
-    /// The value of a key, also of one whose leaf is latched.
-    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        if self.table.geometry().is_long(key) {
-            return self.large.get(key).cloned();
-        }
-        self.table.get(key).map(|value| match value {
-            Some(value) => value,
-            None => self.large.get(key).cloned().unwrap_or_default(),
-        })
     }
 
     /// The pairs of a range, in ascending order or the other; and true if there may be more.
@@ -167,34 +154,17 @@ impl State {
         let bounds = prefix_bounds(self.table.geometry().short(key));
         self.large.range(bounds).next().is_some()
     }
+}
 
-    /// Makes changes as one and lets readers see them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::set`]; nothing was changed then.
-    fn apply(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        let mut undo = Vec::with_capacity(changes.len());
-        let mut failure = None;
-        for change in changes {
-            let before = self.get(change.key);
-            if let Err(error) = self.put(change.key, change.value) {
-                failure = Some(error);
-                break;
-            }
-            undo.push((change.key, before));
+impl Changed for State {
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        if self.table.geometry().is_long(key) {
+            return self.large.get(key).cloned();
         }
-        if let Some(error) = failure {
-            for (key, value) in undo.iter().rev() {
-                // There was room for it before.
-                let _ = self.put(key, value.as_deref());
-            }
-            self.table.publish(self.seq);
-            return Err(error);
-        }
-        self.seq += 1;
-        self.table.publish(self.seq);
-        Ok(())
+        self.table.get(key).map(|value| match value {
+            Some(value) => value,
+            None => self.large.get(key).cloned().unwrap_or_default(),
+        })
     }
 
     fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
@@ -218,6 +188,15 @@ impl State {
         }
         Ok(())
     }
+
+    fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    fn publish(&mut self, seq: u64) {
+        self.seq = seq;
+        self.table.publish(seq);
+    }
 }
 
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(miri)))]
@@ -226,6 +205,12 @@ mod tests {
     use crate::layout::{Geometry, control};
 
     type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    impl State {
+        fn apply(&mut self, changes: &[Change<'_>]) -> Result<()> {
+            group::apply(self, changes)
+        }
+    }
 
     fn volatile() -> Volatile {
         let region = || Arc::new(HostRegion::new(4 << 20).unwrap());

@@ -168,11 +168,13 @@ fn memory_that_a_session_may_read_is_not_used_again() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let chance = random >> 33;
         if chance.is_multiple_of(40) {
-            let Reply::Joined { session, model, lease_ms } = host.handle(now_ms, &Request::Join)
+            let Reply::Joined { session, model, lease_ms } =
+                host.handle(now_ms, &Request::Join).unwrap()
             else {
                 panic!("no session")
             };
-            let Reply::Learned(lesson) = host.handle(now_ms, &Request::Learn { from: vec![] })
+            let Reply::Learned(lesson) =
+                host.handle(now_ms, &Request::Learn { from: vec![] }).unwrap()
             else {
                 panic!("no lesson")
             };
@@ -181,11 +183,12 @@ fn memory_that_a_session_may_read_is_not_used_again() {
         if chance.is_multiple_of(7)
             && let Some(session) = told.keys().nth(chance as usize % told.len().max(1)).copied()
         {
-            let renews = host.handle(now_ms, &Request::Renew { session, model: told[&session].0 });
+            let renewal = Request::Renew { session, model: told[&session].0 };
+            let renews = host.handle(now_ms, &renewal).unwrap();
             match (renews, chance % 3) {
                 (Reply::Renewed { model, .. }, 0) => {
                     let Reply::Learned(lesson) =
-                        host.handle(now_ms, &Request::Learn { from: vec![] })
+                        host.handle(now_ms, &Request::Learn { from: vec![] }).unwrap()
                     else {
                         panic!("no lesson")
                     };
@@ -200,7 +203,7 @@ fn memory_that_a_session_may_read_is_not_used_again() {
         for n in 1..60 {
             let key = (key + chance % 997 + n * (1 + round % 5)).to_be_bytes();
             let operation = Operation::new(Verb::Put, Address::default(), &key, b"new");
-            host.operate(&operation);
+            host.operate(&operation).unwrap();
         }
         let plan = host.begin_training();
         if let Some(plan) = plan {

@@ -24,10 +24,14 @@ struct Measured {
 }
 
 /// Loads 40,000 keys, and then has a client do 20,000 operations, of which some are inserts.
-fn measure(mode: Mode, inserts_percent: usize) -> Measured {
+/// Without a mode, the client has no session.
+fn measure(mode: Option<Mode>, inserts_percent: usize) -> Measured {
     let map: Map = spread(40_000, 1).into_iter().map(|key| (key, b"value".to_vec())).collect();
     let local = Local::new(&map, Options::default());
-    let mut client = local.client(mode, CacheBudget::Full);
+    let mut client = match mode {
+        Some(mode) => local.client(mode, CacheBudget::Full),
+        None => Client::new(local.clone(), Mode::Pipeline, CacheBudget::Full),
+    };
     let keys: Vec<_> = map.keys().collect();
     for (index, new) in spread(20_000, 2).iter().enumerate() {
         let old = keys[index * 7919 % keys.len()];
@@ -46,7 +50,7 @@ fn measure(mode: Mode, inserts_percent: usize) -> Measured {
 #[test]
 fn a_get_is_one_trip_to_a_window() {
     for mode in [Mode::Pipeline, Mode::AllAtClient] {
-        let found = measure(mode, 0);
+        let found = measure(Some(mode), 0);
         assert_eq!((found.client.gets, found.client.one_sided), (20_000, 20_000));
         assert_eq!((found.reads.trips, found.host.operations), (20_000, 0));
         // 65 records, three for the proof, and what lies before them in their first block.
@@ -54,22 +58,22 @@ fn a_get_is_one_trip_to_a_window() {
         assert!(found.reads.reads < 20_000 * 3, "{:?}", found.reads);
         assert!(found.cache_bytes < 40_000, "{}", found.cache_bytes);
     }
-    let found = measure(Mode::AllAtServer, 0);
+    let found = measure(None, 0);
     assert_eq!((found.reads.trips, found.host.operations), (0, 20_000));
     assert_eq!((found.host.walked, found.cache_bytes), (20_000, 0));
 }
 
 #[test]
 fn what_is_in_bins_costs_the_host_or_the_client() {
-    let pipeline = measure(Mode::Pipeline, 10);
+    let pipeline = measure(Some(Mode::Pipeline), 10);
     // Each insert is an operation, and so is each get of what was inserted.
     assert_eq!(pipeline.host.operations, 4000);
     assert_eq!((pipeline.host.walked, pipeline.host.followed), (0, 0));
     assert_eq!(pipeline.reads.trips, 22_000);
-    let client = measure(Mode::AllAtClient, 10);
+    let client = measure(Some(Mode::AllAtClient), 10);
     assert_eq!((client.host.operations, client.client.one_sided), (2000, 20_000));
     assert!(client.reads.trips >= 24_000, "{:?}", client.reads);
-    let server = measure(Mode::AllAtServer, 10);
+    let server = measure(None, 10);
     assert_eq!((server.host.operations, server.host.walked), (22_000, 22_000));
 }
 

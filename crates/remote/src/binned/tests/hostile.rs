@@ -147,7 +147,7 @@ proptest! {
             let key = &all[key.index(all.len())];
             let verb = [Verb::Put, Verb::Remove, Verb::Insert, Verb::Search][verb];
             let was_there = map.contains_key(key);
-            let reply = host.operate(&Operation::new(verb, address, key, b"wrong"));
+            let reply = host.operate(&Operation::new(verb, address, key, b"wrong")).unwrap();
             let Reply::Done { outcome, .. } = reply else { panic!("no outcome") };
             match verb {
                 Verb::Search => {

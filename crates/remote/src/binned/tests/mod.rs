@@ -66,7 +66,7 @@ impl Caller for Local {
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
         let mut host = self.host.borrow_mut();
-        let reply = host.handle(self.now_ms.get(), &Request::decode(&bytes)?);
+        let reply = host.handle(self.now_ms.get(), &Request::decode(&bytes)?)?;
         if !self.holds.get() {
             let seq = host.applied() + 1;
             host.publish(seq);
