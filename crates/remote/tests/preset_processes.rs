@@ -5,6 +5,7 @@
 use std::{
     env,
     io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -15,6 +16,9 @@ use rhumb_remote::{Client, Host, Keyspace, Preset, ShareOptions};
 
 /// Says to a test that it is a child of another, and at which address its host is.
 const ADDRESS: &str = "RHUMB_PRESET_ADDRESS";
+
+/// Says to a host at which address it listens too.
+const TCP: &str = "RHUMB_PRESET_TCP";
 
 /// Says to a host which preset it shares.
 const PRESET: &str = "RHUMB_PRESET";
@@ -31,6 +35,21 @@ fn options(preset: Preset) -> ShareOptions {
 
 fn socket(dir: &Path) -> PathBuf {
     dir.join("rhumb.sock")
+}
+
+/// Starts a host as a process of its own, which listens on an address too.
+fn start_host(dir: &Path, address: SocketAddr, preset: &str) -> Child {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["child_host", "--exact", "--ignored", "--nocapture"]);
+    command.env(ADDRESS, socket(dir)).env(TCP, address.to_string()).env(PRESET, preset);
+    let mut host = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    wait_for(&mut host, "host is there");
+    host
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// Starts a test of this binary as a process of its own.
@@ -82,8 +101,10 @@ fn version(n: u64, found: &[u8]) -> u64 {
 #[ignore = "started by other tests: a host, until its input ends"]
 fn child_host() {
     let (Some(address), Ok(preset)) = (env::var_os(ADDRESS), env::var(PRESET)) else { return };
+    let Ok(tcp) = env::var(TCP) else { return };
     let preset = PRESETS.iter().find(|(name, _)| *name == preset).unwrap().1;
-    let host = Host::listen(PathBuf::from(address)).share("k", options(preset)).start().unwrap();
+    let host = Host::listen(PathBuf::from(address)).listen_tcp(tcp.parse().unwrap());
+    let host = host.share("k", options(preset)).start().unwrap();
     println!("\nhost is there");
     std::io::stdin().read_line(&mut String::new()).unwrap();
     drop(host);
@@ -119,10 +140,13 @@ fn child_reader() {
 fn readers_of_other_processes_beside_a_writer() {
     for (name, preset) in PRESETS {
         let dir = tempfile::tempdir().unwrap();
-        let host = Host::listen(socket(dir.path())).share("k", options(preset)).start().unwrap();
+        let host = Host::listen(socket(dir.path())).listen_tcp(free_address());
+        let host = host.share("k", options(preset)).start().unwrap();
+        let apart = PathBuf::from(format!("tcp:{}", host.tcp_addresses()[0]));
         let keyspace = open(host.path());
         (0..KEYS).for_each(|n| keyspace.insert(key(n), value(n, 0)).unwrap());
-        let mut readers = [0; 2].map(|_| start("child_reader", host.path(), name));
+        let ways = [&apart, host.path(), &apart, host.path()];
+        let mut readers = ways.map(|way| start("child_reader", way, name));
         readers.iter_mut().for_each(|reader| wait_for(reader, "reader is there"));
         for version in 1..=10 {
             for n in 0..KEYS {
@@ -134,13 +158,17 @@ fn readers_of_other_processes_beside_a_writer() {
                 }
             }
         }
-        let [killed, lives] = &mut readers;
-        killed.kill().unwrap();
-        killed.wait().unwrap();
-        wait_until("the end of a session", || host.sessions() == 2);
-        lives.stdin.take().unwrap().write_all(b"\n").unwrap();
-        wait_for(lives, "reader has ended");
-        assert!(lives.wait().unwrap().success());
+        let (killed, live) = readers.split_at_mut(2);
+        for killed in killed {
+            killed.kill().unwrap();
+            killed.wait().unwrap();
+        }
+        wait_until("the end of two sessions", || host.sessions() == 3);
+        for lives in live {
+            lives.stdin.take().unwrap().write_all(b"\n").unwrap();
+            wait_for(lives, "reader has ended");
+            assert!(lives.wait().unwrap().success());
+        }
         drop(keyspace);
         // No client is left that could read what was replaced.
         wait_until("the memory", || host.stats("k").unwrap().waiting_bytes == 0);
@@ -158,11 +186,11 @@ fn a_host_that_is_killed_is_not_read_and_its_successor_is() {
         |keyspace| keyspace.insert("b", "3"),
     ];
     for (name, _) in PRESETS {
-        for first in firsts {
-            let dir = tempfile::tempdir().unwrap();
-            let mut host = start("child_host", &socket(dir.path()), name);
-            wait_for(&mut host, "host is there");
-            let keyspace = open(&socket(dir.path()));
+        for (round, first) in firsts.into_iter().enumerate() {
+            let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+            let mut host = start_host(dir.path(), address, name);
+            let ways = [socket(dir.path()), format!("tcp:{address}").into()];
+            let keyspace = open(&ways[(round + usize::from(name == "xstore")) % 2]);
             for n in 0..300 {
                 keyspace.insert(key(n), value(n, 0)).unwrap();
             }
@@ -171,8 +199,7 @@ fn a_host_that_is_killed_is_not_read_and_its_successor_is() {
             host.kill().unwrap();
             host.wait().unwrap();
             // It waits until the lease of the one before has ended, and is empty.
-            let mut next = start("child_host", &socket(dir.path()), name);
-            wait_for(&mut next, "host is there");
+            let mut next = start_host(dir.path(), address, name);
             if let Err(error) = first(&keyspace) {
                 // A write may have been made, and is not made again.
                 assert!(matches!(error, rhumb_remote::Error::Closed), "{error}");

@@ -19,12 +19,18 @@ const PRESETS: [Preset; 3] = [Preset::Rhumb, Preset::XStore, Preset::FineStore];
 fn host(preset: Preset) -> (Host, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let options = ShareOptions::default().capacity_bytes(64 << 20).entry_bytes(32).preset(preset);
-    let host = Host::listen(dir.path().join("socket")).share("k", options).start().unwrap();
-    (host, dir)
+    let host = Host::listen(dir.path().join("socket")).listen_tcp(([127, 0, 0, 1], 0).into());
+    (host.share("k", options).start().unwrap(), dir)
 }
 
 fn open(host: &Host) -> Keyspace {
     Client::connect(host.path()).unwrap().keyspace("k").unwrap()
+}
+
+/// The same keyspace, whose reads are messages.
+fn open_apart(host: &Host) -> Keyspace {
+    let address = format!("tcp:{}", host.tcp_addresses()[0]);
+    Client::connect(address).unwrap().keyspace("k").unwrap()
 }
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -75,9 +81,10 @@ proptest! {
     ) {
         for preset in PRESETS {
             let (host, _dir) = host(preset);
-            let (writer, reader) = (open(&host), open(&host));
+            let (writers, reader) = ([open(&host), open_apart(&host)], open(&host));
             let mut map = Map::new();
             for (n, (key, value)) in changes.iter().enumerate() {
+                let writer = &writers[n / 7 % 2];
                 match value {
                     Some(value) if n % 3 == 0 => {
                         let expected = map.get(key).map(Vec::as_slice);
@@ -96,8 +103,10 @@ proptest! {
                     assert_eq!(reader.get(key).unwrap().as_ref(), map.get(key), "{preset:?}");
                 }
             }
-            check(&writer, &map, &probes);
-            check(&reader, &map, &probes);
+            let [near, apart] = &writers;
+            for keyspace in [near, apart, &reader] {
+                check(keyspace, &map, &probes);
+            }
         }
     }
 }
@@ -143,10 +152,11 @@ fn readers_see_what_was_acknowledged() {
         let acknowledged: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         let done = AtomicBool::new(false);
         let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-        let reader = open(&host);
+        let readers = [open(&host), open_apart(&host)];
         thread::scope(|scope| {
-            for seed in 0..3u64 {
-                let (reader, acknowledged, done) = (reader.clone(), &acknowledged, &done);
+            for seed in 0..4u64 {
+                let reader = readers[seed as usize % 2].clone();
+                let (acknowledged, done) = (&acknowledged, &done);
                 scope.spawn(move || {
                     let mut n = seed;
                     while !done.load(Ordering::SeqCst) {

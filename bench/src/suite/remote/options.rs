@@ -114,8 +114,6 @@ impl RemoteOptions {
             let is_number = (1..=CLIENTS_MAX).contains(clients);
             ensure!(is_number, "--clients must be from 1 to {CLIENTS_MAX}");
         }
-        let is_apart = self.fabric == Fabric::Tcp && self.preset != Preset::Rhumb;
-        ensure!(!is_apart, "only the preset rhumb has a fabric tcp yet");
         Ok(())
     }
 

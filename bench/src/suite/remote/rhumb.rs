@@ -194,7 +194,10 @@ impl Session for OneSided {
     fn counters(&self) -> Counters {
         let (used, counts) = (&self.used, self.used.counts());
         // Looks at leaves, pieces of the region, or messages that name a leaf.
-        let apart = if counts.bytes_sent > 0 { counts.reads } else { counts.region_reads };
+        let apart = match counts.region_reads {
+            0 if counts.bytes_sent > 0 => counts.reads,
+            pieces => pieces,
+        };
         Counters {
             calls: used.calls(),
             trips: counts.round_trips,

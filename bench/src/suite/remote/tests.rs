@@ -143,9 +143,7 @@ fn a_key_that_is_nobodys_and_one_that_is_lost_are_found_at_the_end() {
 fn what_cannot_be_measured_is_refused() {
     options(&[]).validate().expect("usual");
     for (args, what) in [
-        (&["--preset=finestore", "--fabric=tcp"][..], "fabric tcp yet"),
-        (&["--preset=xstore", "--fabric=tcp"], "fabric tcp yet"),
-        (&["--clients=0"], "--clients must be from 1"),
+        (&["--clients=0"][..], "--clients must be from 1"),
         (&["--threads=2"], "--clients says how many"),
         (&["--value-size=1"], "needs 8 bytes"),
         (&["--keys=3"], "--keys must be at least 100"),

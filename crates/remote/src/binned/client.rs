@@ -392,11 +392,13 @@ impl<C: Caller> Client<C> {
         key: &[u8],
         value: &[u8],
     ) -> Result<bool> {
-        let hint = match self.known(now_ms, key) {
-            Some(known) => self.hint(fabric, &known, key)?,
-            None => None,
+        let address = match self.known(now_ms, key) {
+            Some(_) if fabric.is_far() => {
+                Address { array: Address::UNTAUGHT, ..Address::default() }
+            }
+            Some(known) => self.hint(fabric, &known, key)?.unwrap_or_default(),
+            None => self.no_address(now_ms),
         };
-        let address = hint.unwrap_or_else(|| self.no_address(now_ms));
         match self.operate(Operation::new(verb, address, key, value))? {
             Outcome::Written { was_there } => Ok(was_there),
             _ => Err(Error::invalid("a write that is answered by something else")),

@@ -12,7 +12,7 @@ use std::{
 use super::{
     address::Address,
     keyspace::{Inner as KeyspaceInner, Keyspace, Mapped, Source},
-    tcp::{self, Cache, CacheBudget},
+    tcp::{self, Cache, CacheBudget, Pieces, Shape},
 };
 use crate::{
     error::{Error, Result},
@@ -142,8 +142,12 @@ impl Client {
             Way::Tcp { link, budget } => match self.inner.known(name) {
                 Some(inner) => inner,
                 None => {
-                    link.open(name)?;
-                    self.inner.remember(name, Source::Apart(Cache::new(*budget)))
+                    let opened = link.open(name)?;
+                    let source = match opened.shape {
+                        Shape::Runs(_) => Source::Apart(Cache::new(*budget)),
+                        Shape::Pieces(_) => Source::pieces(Pieces::new(&opened, *budget)?),
+                    };
+                    self.inner.remember(name, source)
                 }
             },
         };

@@ -13,7 +13,7 @@ pub struct Counts {
     /// Keys that were read, one by one or several at once, and parts of ranges.
     pub reads: u64,
     /// Messages that the host was sent. Several keys may share one. Of a keyspace whose clients
-    /// keep models, reads of the region that wait for the one before as well.
+    /// keep models, reads of mapped memory that wait for the one before as well.
     pub round_trips: u64,
     /// Pieces of the region that were read, of a keyspace whose clients keep models.
     pub region_reads: u64,

@@ -13,11 +13,17 @@ use crate::{
     Host, Preset, ShareOptions, clock,
     error::{Error, Result},
     layout::control,
-    message::{Frame, PartInfo, Reply, Request},
+    message::{
+        Frame, PartInfo, Reply, Request,
+        format::{HEAD_BYTES, LENGTH_BYTES, reply as kind},
+    },
     primitive::{AtomicU64, Ordering},
     region::{HostRegion, ReaderRegion},
-    socket::{Listener, Stream},
+    socket::{Listener, Stream, TcpPort},
 };
+
+/// Requests of one connection at most, before a client is taken to ask for ever.
+const REQUESTS_MAX: u64 = 20_000;
 
 /// The length of each part of a region.
 const BYTES: u64 = 2 << 20;
@@ -47,7 +53,8 @@ fn damage() -> impl Strategy<Value = Damage> {
 fn real(preset: Preset) -> (Host, tempfile::TempDir, Map) {
     let dir = tempfile::tempdir().unwrap();
     let options = ShareOptions::default().capacity_bytes(BYTES).entry_bytes(24).preset(preset);
-    let host = Host::listen(dir.path().join("real")).share("k", options).start().unwrap();
+    let host = Host::listen(dir.path().join("real")).listen_tcp(([127, 0, 0, 1], 0).into());
+    let host = host.share("k", options).start().unwrap();
     let keyspace = Client::connect(host.path()).unwrap().keyspace("k").unwrap();
     let mut map = Map::new();
     for n in 0..400_u64 {
@@ -120,6 +127,26 @@ fn relay(stream: &Stream, real: &Host, damage: &Damage) -> Result<()> {
             }
         }
     }
+}
+
+/// The same over TCP, where the client reads pieces of the region by messages.
+fn relay_apart(stream: &Stream, real: &Host, damage: &Damage) -> Result<()> {
+    let host = Stream::connect_tcp("127.0.0.1", real.tcp_addresses()[0].port())?;
+    let (mut request, mut answer) = (Vec::new(), Vec::new());
+    for _ in 0..REQUESTS_MAX {
+        stream.receive(&mut request)?;
+        host.send(&request, &[])?;
+        host.receive(&mut answer)?;
+        let is_damaged =
+            matches!(answer[LENGTH_BYTES], kind::PIECES | kind::CONSULTED | kind::SHOWN);
+        for (at, byte) in damage.bytes.iter().filter(|_| is_damaged) {
+            let body = &mut answer[HEAD_BYTES..];
+            let at = at.index(body.len());
+            body[at] = *byte;
+        }
+        stream.send(&answer, &[])?;
+    }
+    panic!("a client asks for ever");
 }
 
 /// A copy of a part of a real region.
@@ -202,6 +229,29 @@ proptest! {
                 }
                 drop(keyspace);
                 let _ = listener.shutdown();
+            });
+        }
+    }
+
+    #[test]
+    fn made_up_pieces_are_errors_or_take_time(damage in damage()) {
+        for preset in [Preset::XStore, Preset::FineStore] {
+            let (host, _dir, map) = real(preset);
+            let port = TcpPort::bind(([127, 0, 0, 1], 0).into()).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while let Ok(stream) = port.accept() {
+                        let _ = relay_apart(&stream, &host, &damage);
+                        let _ = stream.shutdown();
+                    }
+                });
+                let keyspace = Client::connect(format!("tcp:{}", port.address()));
+                let keyspace = keyspace.unwrap().keyspace("k");
+                if let Ok(keyspace) = &keyspace {
+                    read_all(keyspace, &map);
+                }
+                drop(keyspace);
+                let _ = port.shutdown();
             });
         }
     }

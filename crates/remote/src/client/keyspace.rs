@@ -18,7 +18,7 @@ use super::{
     counts::{Counters, Counts},
     models::Models,
     range::{Pair, Range},
-    tcp::{Cache, Reads as TcpReads},
+    tcp::{Cache, Pieces, Reads as TcpReads},
 };
 use crate::{
     binned::Mode,
@@ -73,11 +73,17 @@ pub(super) enum Source {
     Mapped(ArcSwap<Mapped>),
     /// With a host that is asked to look into leaves.
     Apart(Cache),
+    /// In a region that is read piece by piece, by models.
+    Pieces(ArcSwap<Pieces>),
 }
 
 impl Source {
     pub(super) fn mapped(mapped: Arc<Mapped>) -> Self {
         Self::Mapped(ArcSwap::new(mapped))
+    }
+
+    pub(super) fn pieces(pieces: Pieces) -> Self {
+        Self::Pieces(ArcSwap::from_pointee(pieces))
     }
 }
 
@@ -124,7 +130,7 @@ impl Mapped {
         let leaf_region = ReaderRegion::new(leaves.capacity_bytes)?;
         attach(&control_region, &control.segments, fds)?;
         attach(&leaf_region, &leaves.segments, fds)?;
-        let assembly = match Models::of(control_region.words(), budget)? {
+        let assembly = match Models::of(&control::first_words(control_region.words()), budget)? {
             Some(models) => Assembly::Models(models),
             None => Assembly::Runs(control::read_header(control_region.words())?),
         };
@@ -233,7 +239,15 @@ impl Inner {
     fn mapped(&self) -> Option<arc_swap::Guard<Arc<Mapped>>> {
         match &self.source {
             Source::Mapped(mapped) => Some(mapped.load()),
-            Source::Apart(_) => None,
+            Source::Apart(_) | Source::Pieces(_) => None,
+        }
+    }
+
+    /// What is read piece by piece.
+    pub(super) fn pieces(&self) -> Option<&ArcSwap<Pieces>> {
+        match &self.source {
+            Source::Pieces(pieces) => Some(pieces),
+            Source::Mapped(_) | Source::Apart(_) => None,
         }
     }
 
@@ -358,7 +372,8 @@ impl Keyspace {
         let mut missed: Vec<usize> = Vec::new();
         let mapped = self.mapped();
         match self.reader(mapped.as_deref()) {
-            None if self.has_models() => {
+            // Over TCP, where each read is a message too, one brings all values.
+            None if self.has_models() && self.client.tcp().is_none() => {
                 return keys.iter().map(|key| self.get(key)).collect();
             }
             None => missed.extend(0..keys.len()),
@@ -471,7 +486,7 @@ impl Keyspace {
         self.write(|keyspace| Request::Remove { keyspace, key, hint: None })
     }
 
-    fn write<'a>(&self, request: impl Fn(u32) -> Request<'a>) -> Result<()> {
+    pub(super) fn write<'a>(&self, request: impl Fn(u32) -> Request<'a>) -> Result<()> {
         self.client.call(&self.inner, false, request, |reply| match reply {
             Reply::Done { .. } => Ok(()),
             other => Err(unexpected(&other)),
@@ -520,7 +535,11 @@ impl Keyspace {
         let counts = self.inner.counters.counts();
         match &self.inner.source {
             Source::Mapped(mapped) => match mapped.load().models() {
-                Some(models) => models.add_to(counts),
+                Some(models) => models.add_to(counts, false),
+                None => counts,
+            },
+            Source::Pieces(pieces) => match pieces.load().models() {
+                Some(models) => models.add_to(counts, true),
                 None => counts,
             },
             Source::Apart(cache) => Counts { cache_bytes: cache.bytes() as u64, ..counts },

@@ -85,6 +85,26 @@ impl Keyspace {
         found
     }
 
+    /// Writes a key by a request that says where it is expected to belong, if a cache that no other
+    /// thread uses knows that without a read.
+    pub(super) fn two_stage_write(
+        &self,
+        caches: &Caches,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        let client = caches.take();
+        let hint = client.and_then(|mut client| {
+            let hint = client.hint(key);
+            caches.give(client);
+            hint
+        });
+        self.write(|keyspace| match value {
+            Some(value) => Request::Insert { keyspace, key, value, hint },
+            None => Request::Remove { keyspace, key, hint },
+        })
+    }
+
     /// Asks for what the cache could not find, and learns what it lacks.
     fn consult(&self, client: &mut Client, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let mut question = Vec::new();

@@ -8,23 +8,15 @@
 //! | module | for | must never |
 //! | --- | --- | --- |
 //! | `mapped` | a region in this process' memory | call |
+//!
+//! `client::tcp::pieces` is the other one: it asks a host for pieces by messages.
 
 mod mapped;
 
-use crate::{error::Result, message::Part};
+use crate::error::{Error, Result};
 
+pub(crate) use crate::message::Place;
 pub(crate) use mapped::MappedFabric;
-
-/// A piece of a region. Offsets and lengths are in bytes and multiples of 8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) part: Part,
-    /// Where it begins in the part.
-    pub(crate) at: u64,
-    pub(crate) len: u32,
-    /// Where its guard is in the part.
-    pub(crate) guard: u64,
-}
 
 /// Pieces that were read, in the order in which they were asked for. One image serves any number
 /// of reads, and counts them.
@@ -63,6 +55,12 @@ pub(crate) trait Fabric {
     ///
     /// Those of a connection, where there is one.
     fn read(&self, places: &[Place], image: &mut Image) -> Result<()>;
+
+    /// Returns true if a read takes as long as a call: then none is worth its while that only
+    /// saves a host some work.
+    fn is_far(&self) -> bool {
+        false
+    }
 }
 
 impl Image {
@@ -73,8 +71,42 @@ impl Image {
         Some((self.words.get(piece.begin..piece.end)?, piece.guard?))
     }
 
+    /// The guards of all pieces, and the bytes of those that could be read, side by side.
+    pub(crate) fn to_bytes(&self) -> (Vec<Option<u64>>, Vec<u8>) {
+        let guards = self.pieces.iter().map(|piece| piece.guard).collect();
+        (guards, self.words.iter().flat_map(|word| word.to_le_bytes()).collect())
+    }
+
+    /// Adds pieces out of what [`Image::to_bytes`] returned elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if they are not those of the places.
+    pub(crate) fn append(
+        &mut self,
+        places: &[Place],
+        guards: &[Option<u64>],
+        bytes: &[u8],
+    ) -> Result<()> {
+        let read = places.iter().zip(guards).filter(|(_, guard)| guard.is_some());
+        let len: u64 = read.map(|(place, _)| u64::from(place.len)).sum();
+        let are_whole = places.iter().all(|place| place.len.is_multiple_of(8));
+        if guards.len() != places.len() || len != bytes.len() as u64 || !are_whole {
+            return Err(Error::invalid("other pieces of a region than were asked for"));
+        }
+        let mut begin = self.words.len();
+        let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        self.words.extend(words);
+        for (place, guard) in places.iter().zip(guards) {
+            let words = if guard.is_some() { place.len as usize / 8 } else { 0 };
+            self.pieces.push(Piece { begin, end: begin + words, guard: *guard });
+            begin += words;
+        }
+        Ok(())
+    }
+
     /// Begins a read of these places.
-    fn begin(&mut self, places: &[Place]) {
+    pub(crate) fn begin(&mut self, places: &[Place]) {
         self.words.clear();
         self.pieces.clear();
         self.counts.trips += 1;

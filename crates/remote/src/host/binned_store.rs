@@ -401,6 +401,9 @@ mod tests {
         check(&store, &map);
         assert_eq!(store.lock().unwrap().seq(), seq);
         assert_eq!(store.lock().unwrap().large, Map::from([(b"large".to_vec(), large)]));
+        // Only values that the region does not hold are kept beside it.
+        store.commit(&[change(b"large", Some(b"small"))]).unwrap();
+        assert_eq!(store.lock().unwrap().large, Map::new());
     }
 
     fn ask(store: &BinnedStore, request: &Request, joined: &mut Vec<u64>) -> Result<Reply> {

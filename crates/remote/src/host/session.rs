@@ -6,8 +6,9 @@ use super::{Change, Scan, look::Looker, server::Inner, share::Share};
 use crate::{
     clock,
     error::{Error, Result},
+    fabric::Image,
     message::{
-        Answer, Frame, Guess, Op, Part, PartInfo, Reply, Request,
+        Answer, Frame, Guess, Hint, Op, Part, PartInfo, Place, Reply, Request,
         format::{GREETING_BYTES_MAX, ITEMS_MAX, SEGMENTS_MAX, failure, feature},
     },
     region::{HostRegion, Segment},
@@ -21,6 +22,10 @@ const SCAN_BYTES: usize = 256 << 10;
 /// Bytes of answers that are kept back while further requests are at hand: a call of the system for
 /// each 64 KiB does not matter.
 const KEPT_BYTES: usize = 64 << 10;
+
+/// The most bytes of pieces of a region in one answer: a table of models as large as clients keep
+/// one is a eighth of it.
+const PIECES_BYTES: u64 = 4 << 20;
 
 /// Said of an answer that a client must ask for in parts.
 const TOO_LARGE: &str = "the answer does not fit a message";
@@ -166,10 +171,12 @@ impl<'h> Session<'h> {
                 let pairs = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
                 self.reply(id, &Reply::Pairs { pairs, more })?;
             }
-            Request::Insert { keyspace, key, value, .. } => {
-                self.write(id, keyspace, key, Some(value))?;
+            Request::Insert { keyspace, key, value, hint } => {
+                self.write(id, keyspace, (key, Some(value)), hint)?;
             }
-            Request::Remove { keyspace, key, .. } => self.write(id, keyspace, key, None)?,
+            Request::Remove { keyspace, key, hint } => {
+                self.write(id, keyspace, (key, None), hint)?;
+            }
             Request::CompareAndSwap { keyspace, key, expected, new, .. } => {
                 let opened = self.opened(keyspace)?;
                 let change = Change { keyspace: &opened.name, key, value: new };
@@ -181,6 +188,7 @@ impl<'h> Session<'h> {
                 let answer = self.consult(keyspace, question)?;
                 self.reply(id, &Reply::Consulted(&answer))?;
             }
+            Request::Pieces { keyspace, places } => self.pieces(id, keyspace, &places)?,
             Request::Batch { ops } => self.batch(id, &ops)?,
             Request::Renew { .. } => {
                 // Changes whenever one of them does.
@@ -252,6 +260,18 @@ impl<'h> Session<'h> {
         Ok(())
     }
 
+    /// Reads pieces of a region.
+    fn pieces(&mut self, id: u32, keyspace: u32, places: &[Place]) -> Result<(), Refusal> {
+        let bytes: u64 = places.iter().map(|place| u64::from(place.len)).sum();
+        if bytes > PIECES_BYTES {
+            return Err(Refusal::Reply(failure::TOO_LARGE, TOO_LARGE.into()));
+        }
+        let mut image = Image::default();
+        self.opened(keyspace)?.share.read_pieces(places, &mut image)?;
+        let (guards, bytes) = image.to_bytes();
+        Ok(self.reply(id, &Reply::Pieces { guards, bytes: &bytes })?)
+    }
+
     fn open(&mut self, id: u32, name: &[u8]) -> Result<(), Refusal> {
         let name_and_share = std::str::from_utf8(name).ok();
         let name_and_share =
@@ -263,8 +283,10 @@ impl<'h> Session<'h> {
         let keyspace = self.opened.len() as u32;
         if self.is_apart {
             let Some(geometry) = share.geometry() else {
-                let text = "this keyspace's clients map it: they come by the Unix socket";
-                return Err(Refusal::Reply(failure::REFUSED, text.into()));
+                let header = share.header();
+                self.opened.push(Opened::new(name, share));
+                self.reply(id, &Reply::Shown { keyspace, header })?;
+                return Ok(());
             };
             let epoch = share.epoch();
             let (leaf_bytes, room) = (geometry.leaf_bytes() as u32, geometry.room() as u32);
@@ -306,11 +328,11 @@ impl<'h> Session<'h> {
         &mut self,
         id: u32,
         keyspace: u32,
-        key: &[u8],
-        value: Option<&[u8]>,
+        (key, value): (&[u8], Option<&[u8]>),
+        hint: Option<Hint>,
     ) -> Result<(), Refusal> {
         let opened = self.opened(keyspace)?;
-        opened.share.authority().commit(&[Change { keyspace: &opened.name, key, value }])?;
+        opened.share.write(Change { keyspace: &opened.name, key, value }, hint)?;
         let seq = opened.share.applied();
         Ok(self.reply(id, &Reply::Done { seq })?)
     }

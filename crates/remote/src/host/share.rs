@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use super::{
-    Authority, Publisher, Space, Table, binned_store::BinnedStore, care::Bell,
+    Authority, Change, Publisher, Space, Table, binned_store::BinnedStore, care::Bell,
     two_stage_store::TwoStageStore, volatile::Volatile,
 };
 use crate::{
     client::Reader,
     error::{Error, Result},
+    fabric::{Fabric, Image, MappedFabric, Place},
     layout::{Geometry, control},
+    message::{HEADER_WORDS, Hint},
     primitive::AtomicU64,
     region::{CAPACITY_BYTES_MAX, HostRegion, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN},
 };
@@ -39,11 +41,11 @@ pub enum Preset {
     #[default]
     Rhumb,
     /// XStore (OSDI 2020): clients keep two-stage models and tables of unsorted leaves. Volatile
-    /// keyspaces over a Unix socket only.
+    /// keyspaces only.
     XStore,
     /// FineStore, its distributed half: clients keep lines over trained arrays, search these
     /// themselves, and leave to the host what lies in the level bins between their records.
-    /// Volatile keyspaces over a Unix socket only.
+    /// Volatile keyspaces only.
     FineStore,
 }
 
@@ -275,6 +277,19 @@ impl Share {
         }
     }
 
+    /// Sets the value of a key, or removes it. The hint says where the client expects it to belong,
+    /// which some assemblies have a use for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Authority::commit`].
+    pub(super) fn write(&self, change: Change<'_>, hint: Option<Hint>) -> Result<()> {
+        match &self.source {
+            Source::TwoStage(store) => store.write(change, hint),
+            _ => self.authority().commit(&[change]),
+        }
+    }
+
     /// The number of the last write that can be read.
     pub(super) fn applied(&self) -> u64 {
         control::applied(self.region.control.words())
@@ -303,6 +318,24 @@ impl Share {
             Source::Binned(store) => store.consult(question, joined),
             _ => Err(Error::InvalidArgument("clients of this keyspace keep no models".into())),
         }
+    }
+
+    /// Reads pieces of the region for a client that cannot map it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the keyspace's clients keep no models, and name leaves.
+    pub(super) fn read_pieces(&self, places: &[Place], image: &mut Image) -> Result<()> {
+        if self.geometry.is_some() {
+            return Err(Error::InvalidArgument("clients of this keyspace keep no models".into()));
+        }
+        let (control, leaves) = (self.region.control.words(), self.region.leaves.words());
+        MappedFabric::new(control, leaves).read(places, image)
+    }
+
+    /// What the control part begins with.
+    pub(super) fn header(&self) -> [u64; HEADER_WORDS] {
+        control::first_words(self.region.control.words())
     }
 
     /// Ends the sessions that a connection has begun with the keyspace.

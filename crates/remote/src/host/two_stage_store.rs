@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    message::Hint,
     region::HostRegion,
     two_stage::{Lookup, Options, SLOTS, Sizes, Table, Value},
 };
@@ -89,6 +90,21 @@ impl TwoStageStore {
         let mut out = Vec::new();
         answer.encode(&mut out);
         Ok(out)
+    }
+
+    /// Sets the value of a key, or removes it. The hint saves the walk if it names the right leaf.
+    ///
+    /// # Errors
+    ///
+    /// As [`Authority::commit`].
+    pub(super) fn write(&self, change: Change<'_>, hint: Option<Hint>) -> Result<()> {
+        let mut state = self.lock()?;
+        let written = state.put_at(change.key, change.value, hint);
+        let seq = state.seq + u64::from(written.is_ok());
+        state.publish(seq);
+        drop(state);
+        self.bell.ring();
+        written
     }
 
     /// Trains what is stale, while writers go on.
@@ -180,6 +196,24 @@ impl State {
             }
         }
     }
+
+    fn put_at(&mut self, key: &[u8], value: Option<&[u8]>, hint: Option<Hint>) -> Result<()> {
+        match value {
+            Some(value) => {
+                self.table.set(key, value, hint)?;
+                if value.len() > PUBLISHED_BYTES as usize {
+                    self.large.insert(key.to_vec(), value.to_vec());
+                } else {
+                    self.large.remove(key);
+                }
+            }
+            None => {
+                self.table.remove(key, hint);
+                self.large.remove(key);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Changed for State {
@@ -188,21 +222,7 @@ impl Changed for State {
     }
 
     fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        match value {
-            Some(value) => {
-                self.table.set(key, value, None)?;
-                if value.len() > PUBLISHED_BYTES as usize {
-                    self.large.insert(key.to_vec(), value.to_vec());
-                } else {
-                    self.large.remove(key);
-                }
-            }
-            None => {
-                self.table.remove(key, None);
-                self.large.remove(key);
-            }
-        }
-        Ok(())
+        self.put_at(key, value, None)
     }
 
     fn seq(&self) -> u64 {
@@ -212,5 +232,45 @@ impl Changed for State {
     fn publish(&mut self, seq: u64) {
         self.seq = seq;
         self.table.publish(seq);
+    }
+}
+
+#[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(miri)))]
+mod tests {
+    use super::*;
+    use crate::{
+        fabric::MappedFabric,
+        layout::control,
+        two_stage::{CacheBudget, Client, ClientOptions},
+    };
+
+    /// Hints that are right save walks, and wrong ones change nothing.
+    #[test]
+    fn writes_go_where_hints_say_if_they_are_right() {
+        let region = || Arc::new(HostRegion::new(8 << 20).unwrap());
+        let region = Region { control: region(), leaves: region() };
+        let store = TwoStageStore::new(region.clone(), 8, Arc::default()).unwrap();
+        let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let write = |key: &[u8], value: Option<&[u8]>, hint| {
+            store.write(Change { keyspace: "", key, value }, hint).unwrap();
+        };
+        (0..3_000).for_each(|n| write(&key(n), Some(b"first"), None));
+        store.care();
+        let fabric = MappedFabric::new(region.control.words(), region.leaves.words());
+        let options = ClientOptions { budget: CacheBudget::Full, speculates: true };
+        let mut client = Client::open(&fabric, options).unwrap();
+        client.fill(&fabric).unwrap();
+        for n in 0..3_000 {
+            let hint = client.hint(&key(n)).expect("a table that is kept");
+            write(&key(n), (n % 3 != 0).then_some(b"second"), Some(hint));
+        }
+        let counts = store.lock().unwrap().table.counts();
+        assert!(counts.hints_right > 1_000, "{} of 3000 were right", counts.hints_right);
+        assert_eq!(counts.hints_right + counts.hints_wrong, 3_000);
+        for n in 0..3_000 {
+            let expected = (n % 3 != 0).then(|| b"second".to_vec());
+            assert_eq!(store.get("", &key(n)).unwrap(), expected);
+        }
+        assert_eq!(control::applied(region.control.words()), 6_000);
     }
 }

@@ -71,6 +71,13 @@ pub(crate) fn read_header(region: &[AtomicU64]) -> Result<Geometry> {
     Ok(geometry)
 }
 
+/// What a control region of any kind begins with; zeros where it ends before.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn first_words<const N: usize>(region: &[AtomicU64]) -> [u64; N] {
+    let word = |at| region.get(at).map_or(0, |word: &AtomicU64| word.load(Ordering::Relaxed));
+    std::array::from_fn(|at| u64::from_le(word(at)))
+}
+
 /// The units of the directory's top.
 #[inline]
 pub(crate) fn top(region: &[AtomicU64]) -> Option<Units> {

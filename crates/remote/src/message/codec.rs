@@ -9,7 +9,7 @@ use std::ops::Bound;
 use rhumb_model::codec::{DecodeError, Reader, put_varint};
 
 use super::{
-    Answer, Guess, Hint, How,
+    Answer, Guess, Hint, How, Part, Place,
     format::{FRAME_BYTES_MAX, HEAD_BYTES, ITEMS_MAX, KEY_BYTES_MAX, LENGTH_BYTES, SEGMENTS_MAX},
 };
 use crate::error::{Error, Result};
@@ -184,6 +184,18 @@ pub(super) fn put_answer(answer: &Answer<'_>, out: &mut Vec<u8>) {
     put_option(answer.value, out);
 }
 
+/// Appends the place of a piece.
+pub(super) fn put_piece(place: &Place, out: &mut Vec<u8>) {
+    out.push((place.part == Part::Leaves).into());
+    [place.at, place.len.into(), place.guard].iter().for_each(|number| put_varint(*number, out));
+}
+
+/// Appends the guard of a piece, if it could be read.
+pub(super) fn put_guard(guard: Option<u64>, out: &mut Vec<u8>) {
+    out.push(guard.is_some().into());
+    out.extend(guard.into_iter().flat_map(u64::to_le_bytes));
+}
+
 /// Appends the sizes of segments.
 pub(super) fn put_sizes(sizes: &[u64], out: &mut Vec<u8>) -> Result<()> {
     check_len("a number of segments", sizes.len(), SEGMENTS_MAX)?;
@@ -340,6 +352,24 @@ impl<'a> Input<'a> {
             other => return Err(self.refuse("how a key was found", other)),
         };
         Ok(Answer { how, value: self.option()? })
+    }
+
+    pub(super) fn piece(&mut self) -> Result<Place> {
+        let part = if self.flag("a part of a region")? { Part::Leaves } else { Part::Control };
+        Ok(Place {
+            part,
+            at: self.varint(u64::MAX, "where a piece begins")?,
+            len: self.varint(u32::MAX.into(), "a piece's length")? as u32,
+            guard: self.varint(u64::MAX, "where a guard is")?,
+        })
+    }
+
+    pub(super) fn guard(&mut self) -> Result<Option<u64>> {
+        if self.flag("if a piece could be read")? {
+            self.u64("a guard").map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     pub(super) fn sizes(&mut self) -> Result<Vec<u64>> {

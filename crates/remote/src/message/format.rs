@@ -85,6 +85,8 @@ pub(crate) mod request {
     pub(crate) const BLOCK: u8 = 0x13;
     /// Asks the host of an assembly whose clients keep models.
     pub(crate) const CONSULT: u8 = 0x20;
+    /// Reads pieces of a region.
+    pub(crate) const PIECES: u8 = 0x22;
 }
 
 /// Kinds of replies.
@@ -121,6 +123,10 @@ pub(crate) mod reply {
     pub(crate) const BLOCK: u8 = 0x94;
     /// What the host of an assembly answers.
     pub(crate) const CONSULTED: u8 = 0xa0;
+    /// Pieces of a region.
+    pub(crate) const PIECES: u8 = 0xa2;
+    /// A keyspace is open that the client reads piece by piece.
+    pub(crate) const SHOWN: u8 = 0xa3;
 }
 
 /// Codes of failures: what a client does about one depends on its code alone.

@@ -24,7 +24,7 @@ use self::{
 };
 pub(crate) use self::{
     codec::{Frame, frame_len},
-    reply::{Part, PartInfo, Reply},
+    reply::{HEADER_WORDS, Part, PartInfo, Reply},
     request::{Op, Request},
 };
 use crate::error::{Error, Result};
@@ -36,6 +36,17 @@ pub(crate) struct Hint {
     pub(crate) slot: u32,
     /// The incarnation that the leaf had.
     pub(crate) incarnation: u32,
+}
+
+/// A piece of a region. Offsets and lengths are in bytes and multiples of 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) part: Part,
+    /// Where it begins in the part.
+    pub(crate) at: u64,
+    pub(crate) len: u32,
+    /// Where its guard is in the part.
+    pub(crate) guard: u64,
 }
 
 /// Where a client that keeps a part of the directory expects a key. What the host finds there

@@ -3,7 +3,7 @@
 use super::{
     Answer, check_greeting,
     codec::{
-        Frame, Input, put_answer, put_bytes, put_count, put_frame, put_key, put_option,
+        Frame, Input, put_answer, put_bytes, put_count, put_frame, put_guard, put_key, put_option,
         put_optional_key, put_sizes,
     },
     format::{FRAME_BYTES_MAX, ITEMS_MAX, TEXT_BYTES_MAX, reply as kind},
@@ -72,6 +72,20 @@ pub(crate) enum Reply<'a> {
     },
     /// What the host of an assembly answers, as the assembly defines it.
     Consulted(&'a [u8]),
+    /// A keyspace is open whose clients keep models, and this one reads its region piece by piece.
+    Shown {
+        /// The keyspace's number in this connection.
+        keyspace: u32,
+        /// What the control part begins with, which says how it is made.
+        header: [u64; HEADER_WORDS],
+    },
+    /// Pieces of a region, in the order of the request.
+    Pieces {
+        /// The guard of each piece; none if it could not be read.
+        guards: Vec<Option<u64>>,
+        /// Those that could be read, side by side.
+        bytes: &'a [u8],
+    },
     /// The request failed.
     Failed {
         /// One of `format::failure`. One that the client does not know is a failure too.
@@ -125,6 +139,9 @@ pub(crate) enum Reply<'a> {
         image: &'a [u8],
     },
 }
+
+/// Words of a control part that say how a region is made.
+pub(crate) const HEADER_WORDS: usize = 4;
 
 /// The fewest bytes of an answer: how it was found, and if there is a value.
 const ANSWER_BYTES_MIN: usize = 1 + 1;
@@ -194,6 +211,8 @@ impl<'a> Reply<'a> {
             Self::Swapped { .. } => kind::SWAPPED,
             Self::Renewed { .. } => kind::RENEWED,
             Self::Consulted(_) => kind::CONSULTED,
+            Self::Shown { .. } => kind::SHOWN,
+            Self::Pieces { .. } => kind::PIECES,
             Self::Failed { .. } => kind::FAILED,
             Self::Described { .. } => kind::DESCRIBED,
             Self::Read { .. } => kind::READ,
@@ -284,6 +303,15 @@ impl<'a> Reply<'a> {
                 put_key(low, out)?;
                 put_optional_key(*high, out)?;
                 put_bytes(image, out);
+            }
+            Self::Shown { keyspace, header } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                header.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+            }
+            Self::Pieces { guards, bytes } => {
+                put_count(guards.len(), out)?;
+                guards.iter().for_each(|guard| put_guard(*guard, out));
+                put_bytes(bytes, out);
             }
             _ => {}
         }
@@ -381,6 +409,18 @@ impl<'a> Reply<'a> {
                 low: input.key()?,
                 high: input.optional_key()?,
                 image: input.bytes(FRAME_BYTES_MAX, "a block")?,
+            },
+            kind::SHOWN => {
+                let keyspace = input.u32("a keyspace's number")?;
+                let mut header = [0; HEADER_WORDS];
+                for word in &mut header {
+                    *word = input.u64("a word of a header")?;
+                }
+                Self::Shown { keyspace, header }
+            }
+            kind::PIECES => Self::Pieces {
+                guards: input.items(ITEMS_MAX, 1, "a number of pieces", Input::guard)?,
+                bytes: input.bytes(FRAME_BYTES_MAX, "pieces of a region")?,
             },
             other => return Err(input.refuse("a reply", format_args!("kind {other}"))),
         })

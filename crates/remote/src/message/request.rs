@@ -5,10 +5,10 @@ use std::ops::Bound;
 use rhumb_model::codec::put_varint;
 
 use super::{
-    Guess, Hint, check_greeting,
+    Guess, Hint, Place, check_greeting,
     codec::{
         Frame, Input, check_len, put_bound, put_bytes, put_count, put_frame, put_guess, put_hint,
-        put_key, put_option,
+        put_key, put_option, put_piece,
     },
     format::{ITEMS_MAX, NAME_BYTES_MAX, PROGRAM_BYTES_MAX, TOKEN_BYTES_MAX, request as kind},
     put_greeting,
@@ -116,6 +116,13 @@ pub(crate) enum Request<'a> {
         /// What the assembly defines.
         question: &'a [u8],
     },
+    /// Reads pieces of the region of a keyspace whose clients keep models. The reply is `Pieces`.
+    Pieces {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// At most [`ITEMS_MAX`] places.
+        places: Vec<Place>,
+    },
     /// The client's last frame. It has no reply.
     Goodbye,
     /// Looks for a key in the leaf where it is expected, and elsewhere if it is not there. The
@@ -192,6 +199,9 @@ pub(crate) struct GetCounts {
 /// The fewest bytes of a key with a guess: the guess's tag and an empty key's length.
 const WANTED_BYTES_MIN: usize = 1 + 1;
 
+/// The fewest bytes of a place: its part, where it begins, its length, and where its guard is.
+const PIECE_BYTES_MIN: usize = 1 + 1 + 1 + 1;
+
 /// The fewest bytes of an operation: its tag, keyspace and an empty key's length.
 const OP_BYTES_MIN: usize = 1 + 4 + 1;
 
@@ -220,6 +230,7 @@ impl<'a> Request<'a> {
             Self::Batch { .. } => kind::BATCH,
             Self::Renew { .. } => kind::RENEW,
             Self::Consult { .. } => kind::CONSULT,
+            Self::Pieces { .. } => kind::PIECES,
             Self::Goodbye => kind::GOODBYE,
             Self::Read { .. } => kind::READ,
             Self::ReadMany { .. } => kind::READ_MANY,
@@ -310,6 +321,11 @@ impl<'a> Request<'a> {
                 out.extend_from_slice(&limit.to_le_bytes());
             }
             Self::Block { keyspace, key } => put_place(keyspace, key, out)?,
+            Self::Pieces { keyspace, ref places } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                put_count(places.len(), out)?;
+                places.iter().for_each(|place| put_piece(place, out));
+            }
             _ => {}
         }
         Ok(())
@@ -410,6 +426,15 @@ impl<'a> Request<'a> {
                 limit: input.u32("a limit")?,
             },
             kind::BLOCK => Self::Block { keyspace: input.u32(keyspace)?, key: input.key()? },
+            kind::PIECES => Self::Pieces {
+                keyspace: input.u32(keyspace)?,
+                places: input.items(
+                    ITEMS_MAX,
+                    PIECE_BYTES_MIN,
+                    "a number of pieces",
+                    Input::piece,
+                )?,
+            },
             other => return Err(input.refuse("a request", format_args!("kind {other}"))),
         })
     }

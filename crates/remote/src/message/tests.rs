@@ -135,6 +135,16 @@ fn golden_bytes_of_requests_that_write() {
             frame(7, &[b"\x05\0\0\0\x01k\x01\x02\x01\0\0\x03\0\0\0"]),
         ),
         (
+            Request::Pieces {
+                keyspace: 1,
+                places: vec![
+                    Place { part: Part::Control, at: 8, len: 16, guard: 0 },
+                    Place { part: Part::Leaves, at: 300, len: 8, guard: 1 },
+                ],
+            },
+            frame(0x22, &[b"\x01\0\0\0\x02\0\x08\x10\0\x01\xac\x02\x08\x01"]),
+        ),
+        (
             Request::Consult { keyspace: 1, question: b"what" },
             frame(0x20, &[b"\x01\0\0\0\x04what"]),
         ),
@@ -176,7 +186,7 @@ fn golden_bytes_of_replies() {
     let control = PartInfo { capacity_bytes: 1 << 24, segments: vec![] };
     let leaves = PartInfo { capacity_bytes: 1 << 32, segments: vec![2, 3] };
     let sizes = b"\x02\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0";
-    let golden: [(Reply<'_>, Vec<u8>); 12] = [
+    let golden: [(Reply<'_>, Vec<u8>); 14] = [
         (Reply::Hello { features: 1 }, frame(0x81, &[GREETING, b"\x01\0\0\0\0\0\0\0"])),
         (
             Reply::Opened { keyspace, control, leaves, lease_ms: 1000 },
@@ -204,6 +214,21 @@ fn golden_bytes_of_replies() {
         ),
         (Reply::Done { seq: 258 }, frame(0x87, &[b"\x02\x01\0\0\0\0\0\0"])),
         (Reply::Consulted(b"that"), frame(0xa0, &[b"\x04that"])),
+        (
+            Reply::Pieces { guards: vec![Some(4), None], bytes: b"12345678" },
+            frame(0xa2, &[b"\x02\x01\x04\0\0\0\0\0\0\0\0\x0812345678"]),
+        ),
+        (
+            Reply::Shown { keyspace: 2, header: [1, 2, 3, 4] },
+            frame(
+                0xa3,
+                &[
+                    b"\x02\0\0\0",
+                    b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0",
+                    b"\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0",
+                ],
+            ),
+        ),
         (Reply::Swapped { swapped: true, seq: 1 }, frame(0x88, &[b"\x01\x01\0\0\0\0\0\0\0"])),
         (
             Reply::Renewed { epoch: 1, seq: 2 },

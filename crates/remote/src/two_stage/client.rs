@@ -253,7 +253,6 @@ impl Client {
     }
 
     /// Where a key is likely to be, for a write: known without a read, or not at all.
-    #[cfg_attr(not(test), expect(dead_code, reason = "writes go without hints so far"))]
     pub(crate) fn hint(&mut self, key: &[u8]) -> Option<Hint> {
         let top = self.top.as_ref()?;
         let spot = top.spot(top.code(key));

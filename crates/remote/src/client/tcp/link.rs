@@ -30,7 +30,7 @@ use crate::{
     error::{Error, Result},
     layout::Geometry,
     message::{
-        Frame, Op, Reply, Request,
+        Frame, HEADER_WORDS, Op, Reply, Request,
         format::{PROGRAM_BYTES_MAX, feature},
     },
     socket::Stream,
@@ -92,13 +92,22 @@ struct Waiter {
     wake: Arc<Condvar>,
 }
 
+/// How a keyspace is read over TCP.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::client) enum Shape {
+    /// By guesses of leaves, which all have these sizes.
+    Runs(Geometry),
+    /// Piece by piece. This is what the control part begins with.
+    Pieces([u64; HEADER_WORDS]),
+}
+
 /// A keyspace of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::client) struct Opened {
     /// Its number in the connection.
     pub(in crate::client) number: u32,
-    /// The sizes that all leaves have.
-    pub(in crate::client) geometry: Geometry,
+    /// How it is read.
+    pub(in crate::client) shape: Shape,
     /// Which of the link's connections it is in: the next host may know nothing of what this one
     /// said.
     pub(in crate::client) generation: u64,
@@ -125,16 +134,16 @@ impl Link {
         Ok(link)
     }
 
-    /// Opens a keyspace, to see that the host shares it.
+    /// How a keyspace was opened in the connection, which is done if it was not.
     ///
     /// # Errors
     ///
     /// As [`Client::keyspace`](crate::Client::keyspace).
-    pub(in crate::client) fn open(&self, name: &[u8]) -> Result<()> {
+    pub(in crate::client) fn open(&self, name: &[u8]) -> Result<Opened> {
         let open = || self.connection()?.open(name);
         match open() {
-            Err(error) if is_broken(&error) => open().map(drop),
-            opened => opened.map(drop),
+            Err(error) if is_broken(&error) => open(),
+            opened => opened,
         }
     }
 
@@ -259,13 +268,12 @@ impl Connection {
             Reply::Described { keyspace, leaf_bytes, room, .. }
                 if keyspace as usize == all.len() =>
             {
-                Geometry::new(leaf_bytes, room).map(|geometry| Opened {
-                    number: keyspace,
-                    geometry,
-                    generation: self.generation,
-                })
+                Geometry::new(leaf_bytes, room).map(|sizes| (keyspace, Shape::Runs(sizes)))
             }
-            Reply::Described { .. } => {
+            Reply::Shown { keyspace, header } if keyspace as usize == all.len() => {
+                Ok((keyspace, Shape::Pieces(header)))
+            }
+            Reply::Described { .. } | Reply::Shown { .. } => {
                 Err(Error::invalid("a keyspace with another number than the next"))
             }
             other => return Err(unexpected(&other)),
@@ -274,7 +282,8 @@ impl Connection {
             // The host counts this keyspace among those that are open.
             self.give_up(error);
         }
-        let opened = opened?;
+        let (number, shape) = opened?;
+        let opened = Opened { number, shape, generation: self.generation };
         all.push((name.to_vec(), opened));
         Ok(opened)
     }

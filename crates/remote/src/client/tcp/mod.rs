@@ -11,11 +11,13 @@
 //! | `link` | messages of several threads over one connection | hand an answer to another question |
 //! | `cache` | the directory's pieces, within a budget | be needed for a right answer |
 //! | `reads` | gets by way of the two | believe the host more than an answer |
+//! | `pieces` | regions of other assemblies, piece by piece | |
 
 mod cache;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64"))]
 mod hostile;
 mod link;
+mod pieces;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64"))]
 mod raw;
 mod reads;
@@ -26,4 +28,6 @@ pub(super) use cache::Cache;
 pub use cache::CacheBudget;
 pub(super) use link::Link;
 use link::Opened;
+pub(super) use link::Shape;
+pub(super) use pieces::{MessageFabric, Pieces};
 pub(super) use reads::Reads;

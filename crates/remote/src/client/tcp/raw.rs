@@ -12,8 +12,11 @@ use super::{
     tests::{host, host_with_groups, key, open, value},
 };
 use crate::{
-    Error, Host,
-    message::{Answer, Frame, Guess, How, Reply, Request, format::feature},
+    Error, Host, Preset, ShareOptions,
+    message::{
+        Answer, Frame, Guess, How, Part, Place, Reply, Request,
+        format::{failure, feature},
+    },
     route::directory::find_slot_in_copy,
     socket::Stream,
 };
@@ -229,4 +232,48 @@ fn strangers_keep_out_no_client_of_the_machine() {
     assert!(host.sessions() <= 40, "{} sessions", host.sessions());
     let keyspace = crate::Client::connect(host.path()).unwrap().keyspace("k").unwrap();
     keyspace.insert("a", "1").unwrap();
+}
+
+/// Pieces are read of a keyspace whose clients keep models, within its region and not without end.
+#[test]
+fn pieces_are_those_of_the_region() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ShareOptions::default().capacity_bytes(4 << 20);
+    let host = Host::listen(dir.path().join("socket")).listen_tcp(([127, 0, 0, 1], 0).into());
+    let host = host.share("runs", options).share("k", options.preset(Preset::FineStore));
+    let host = host.start().unwrap();
+    let mut raw = Raw::connect(&host);
+    let features = feature::NO_DESCRIPTORS;
+    raw.ask(&Request::Hello { program: "raw", features, token: None });
+    let Reply::Shown { keyspace: 0, header } = raw.ask(&Request::Open { keyspace: b"k" }) else {
+        panic!("a keyspace that is not shown")
+    };
+    let place = |at, len, guard| Place { part: Part::Control, at, len, guard };
+    let far = u64::MAX - 7;
+    let places = vec![
+        place(0, 32, 32),
+        place(4, 8, 32),
+        place(8, 7, 32),
+        place(far, 8, 32),
+        place(8, 8, far),
+        Place { part: Part::Leaves, ..place(1 << 40, 8, 0) },
+    ];
+    match raw.ask(&Request::Pieces { keyspace: 0, places }) {
+        Reply::Pieces { guards, bytes } => {
+            assert_eq!(guards, [Some(0), None, None, None, None, None]);
+            assert!(
+                bytes
+                    .chunks(8)
+                    .map(|word| word.to_vec())
+                    .eq(header.map(|w| w.to_le_bytes().to_vec()))
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    let many = vec![place(0, 1 << 20, 32); 5];
+    let refused = raw.ask(&Request::Pieces { keyspace: 0, places: many });
+    assert!(matches!(refused, Reply::Failed { code: failure::TOO_LARGE, .. }), "{refused:?}");
+    assert!(matches!(raw.ask(&Request::Open { keyspace: b"runs" }), Reply::Described { .. }));
+    let refused = raw.ask(&Request::Pieces { keyspace: 1, places: vec![place(0, 8, 32)] });
+    assert!(matches!(refused, Reply::Failed { code: failure::REFUSED, .. }), "{refused:?}");
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::{
     super::{connection::unexpected, keyspace::Inner as Keyspace},
-    Cache, Link, Opened,
+    Cache, Link, Opened, Shape,
     cache::{Expected, Lack},
 };
 use crate::{
@@ -41,7 +41,12 @@ impl<'k> Reads<'k> {
     }
 
     fn expect(&self, opened: &Opened, key: &[u8]) -> Expected {
-        self.cache.expect(opened.generation, opened.geometry.short(key))
+        let short = match opened.shape {
+            Shape::Runs(geometry) => geometry.short(key),
+            // The host finds it, whatever is said of leaves.
+            Shape::Pieces(_) => key,
+        };
+        self.cache.expect(opened.generation, short)
     }
 
     /// Appends the value of `key` to `value`; returns false if the key is not there.
