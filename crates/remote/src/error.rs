@@ -41,6 +41,20 @@ pub enum Error {
         /// What the host says about it, for people.
         text: String,
     },
+    /// The keys belong to another host than the one that was asked; nothing was written.
+    /// [`Cluster`](crate::Cluster) finds the right one by itself. It returns this, in
+    /// [`Error::Server`], if no host serves the keys for some seconds.
+    Moved {
+        /// The epoch of the host's routing table; 0 if it has none.
+        epoch: u64,
+    },
+    /// One of several hosts failed. Keys of others are not concerned.
+    Server {
+        /// Which host, and which keys it has.
+        server: Arc<str>,
+        /// What went wrong there.
+        source: Arc<Self>,
+    },
     /// The system lacks something that is needed, as the text says.
     Unsupported(Cow<'static, str>),
 }
@@ -88,6 +102,11 @@ impl fmt::Display for Error {
             }
             Self::Closed => f.write_str("the connection is closed"),
             Self::TimedOut => f.write_str("the other side did not answer in time"),
+            Self::Moved { epoch: 0 } => f.write_str("the host does not serve these keys"),
+            Self::Moved { epoch } => {
+                write!(f, "the host does not serve these keys, by its routing table {epoch}")
+            }
+            Self::Server { server, source } => write!(f, "{server}: {source}"),
             Self::Refused { code, text } => write!(f, "the host refuses (code {code}): {text}"),
         }
     }
@@ -106,6 +125,8 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(source.as_ref()),
+            // What failed there is in the text: here is why it did.
+            Self::Server { source, .. } => std::error::Error::source(source.as_ref()),
             _ => None,
         }
     }

@@ -27,11 +27,15 @@
 //! # }
 //! ```
 //!
+//! A keyspace that is too large for one host is divided by ranges of keys: a [`RoutingTable`] says
+//! which host has which keys, a [`Cluster`] is a client of all of them, and [`Served`] says how a
+//! range goes from one host to another.
+//!
 //! | module | for | must never |
 //! | --- | --- | --- |
 //! | `primitive` | the one door to atomics and threads | be gone around |
 //! | `clock` `prefetch` | the clock of leases; a hint to the processor | |
-//! | `bounds` | ranges of keys | |
+//! | `bounds` `ranges` | ranges of keys, and sets of them | |
 //! | [`error`] | what can go wrong | |
 //! | `layout` | the bytes of a region, as `docs/wire.md` says them | hold a pointer |
 //! | `message` | requests and replies, as bytes | panic or over-allocate for any bytes |
@@ -64,6 +68,8 @@ mod models;
 mod prefetch;
 pub(crate) mod primitive;
 #[cfg(not(any(loom, shuttle)))]
+mod ranges;
+#[cfg(not(any(loom, shuttle)))]
 mod region;
 mod route;
 #[cfg(all(unix, not(any(loom, shuttle))))]
@@ -73,12 +79,13 @@ mod two_stage;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use client::{
-    Address, Batch, CacheBudget, Client, ClientBuilder, Counts, Inspection, Keyspace, Range,
-    StringRange, Strings, Walk,
+    Address, Batch, CacheBudget, Client, ClientBuilder, Cluster, ClusterBatch, ClusterBuilder,
+    ClusterKeyspace, ClusterRange, Counts, Inspection, Keyspace, Range, RoutingTable, StringRange,
+    Strings, Walk,
 };
 pub use error::{Error, Result};
 #[cfg(not(any(loom, shuttle)))]
 pub use host::{
-    Authority, Change, Host, HostBuilder, Load, Pair, Paused, Preset, Publisher, Scan,
+    Authority, Change, Host, HostBuilder, Load, Pair, Paused, Preset, Publisher, Scan, Served,
     ShareOptions, ShareStats,
 };

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     Outcome, States,
-    keyspace::Keyspace,
+    keyspace::{Keyspace, Mapped},
     range::{Pair, is_inside},
 };
 use crate::error::{Error, Result};
@@ -57,7 +57,11 @@ impl Keyspace {
                 break;
             }
             if is_whole && reader.are_unchanged(&states) {
-                return Ok(values);
+                let serves = |mapped: &Mapped| keys.iter().all(|key| mapped.serves(key.as_ref()));
+                if mapped.as_deref().is_some_and(|mapped| serves(mapped)) {
+                    return Ok(values);
+                }
+                break;
             }
             thread::yield_now();
         }
@@ -134,7 +138,12 @@ impl Keyspace {
             }
             (at, page) = (Bound::Included(next), Some(found));
         }
-        if reader.are_unchanged(states) { Collected::Pairs(pairs) } else { Collected::Changed }
+        if !reader.are_unchanged(states) {
+            return Collected::Changed;
+        }
+        let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        let is_served = mapped.as_deref().is_some_and(|mapped| mapped.serves_range(bounds));
+        if is_served { Collected::Pairs(pairs) } else { Collected::Asks }
     }
 }
 

@@ -398,6 +398,7 @@ impl Link {
 pub(super) fn unexpected(reply: &Reply<'_>) -> Error {
     match reply {
         Reply::Failed { code, text } => Error::Refused { code: *code, text: (*text).to_owned() },
+        Reply::Moved { epoch } => Error::Moved { epoch: *epoch },
         _ => Error::invalid("an answer to another question"),
     }
 }

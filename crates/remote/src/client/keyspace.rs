@@ -18,6 +18,7 @@ use super::{
     counts::{Counters, Counts},
     models::Models,
     range::{Pair, Range},
+    served::Known,
     tcp::{Cache, Pieces, Reads as TcpReads},
 };
 use crate::{
@@ -106,6 +107,8 @@ pub(super) struct Mapped {
     leaves: ReaderRegion,
     assembly: Assembly,
     lease_ms: u64,
+    /// Which keys the host serves.
+    known: ArcSwap<Known>,
     /// Set when the connection is lost.
     is_closed: AtomicBool,
 }
@@ -140,6 +143,7 @@ impl Mapped {
             leaves: leaf_region,
             assembly,
             lease_ms: u64::from(lease_ms),
+            known: ArcSwap::default(),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -183,6 +187,12 @@ impl Mapped {
     pub(super) fn fabric(&self) -> Option<MappedFabric<'_>> {
         let (control, leaves) = self.words();
         self.is_fresh().then(|| MappedFabric::new(control, leaves))
+    }
+
+    /// Which keys the host serves, as far as this client knows.
+    #[inline]
+    pub(super) fn known(&self) -> &ArcSwap<Known> {
+        &self.known
     }
 
     /// Milliseconds for which the region is read without a sign of its host.
@@ -294,7 +304,10 @@ impl Keyspace {
         if self.reads.by_calls {
             return None;
         }
-        mapped?.reader().map(|reader| reader.counted_by(self.reads.looks.as_deref()))
+        let mapped = mapped?;
+        let reader = mapped.reader()?;
+        self.learn_ranges(mapped);
+        Some(reader.counted_by(self.reads.looks.as_deref()))
     }
 
     /// The value of `key`.
@@ -317,12 +330,16 @@ impl Keyspace {
     #[inline]
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
         let key = key.as_ref();
-        if let Some(reader) = self.reader(self.mapped().as_deref()) {
-            match reader.get(key, value) {
-                Outcome::Found => return Ok(true),
-                Outcome::Absent => return Ok(false),
-                Outcome::Ask(_) | Outcome::Busy => {}
+        if let Some(mapped) = self.mapped()
+            && let Some(reader) = self.reader(Some(&mapped))
+        {
+            let begin = value.len();
+            let outcome = reader.get(key, value);
+            let is_sure = matches!(outcome, Outcome::Found | Outcome::Absent);
+            if is_sure && mapped.serves(key) {
+                return Ok(outcome == Outcome::Found);
             }
+            value.truncate(begin);
         }
         self.ask_get(key, value)
     }
@@ -371,6 +388,9 @@ impl Keyspace {
         let mut values = vec![None; keys.len()];
         let mut missed: Vec<usize> = Vec::new();
         let mapped = self.mapped();
+        let is_served = |index: usize| {
+            mapped.as_deref().is_some_and(|mapped| mapped.serves(keys[index].as_ref()))
+        };
         match self.reader(mapped.as_deref()) {
             // Over TCP, where each read is a message too, one brings all values.
             None if self.has_models() && self.client.tcp().is_none() => {
@@ -379,9 +399,9 @@ impl Keyspace {
             None => missed.extend(0..keys.len()),
             Some(reader) => {
                 reader.multi_get(keys, |index, outcome, value| match outcome {
-                    Outcome::Found => values[index] = Some(value.to_vec()),
-                    Outcome::Absent => {}
-                    Outcome::Ask(_) | Outcome::Busy => missed.push(index),
+                    Outcome::Found if is_served(index) => values[index] = Some(value.to_vec()),
+                    Outcome::Absent if is_served(index) => {}
+                    _ => missed.push(index),
                 });
             }
         }
@@ -563,10 +583,11 @@ impl Keyspace {
             return if reverse { None } else { self.models_page(bound) };
         }
         let mapped = self.mapped();
-        let reader = self.reader(mapped.as_deref())?;
+        let mapped = mapped.as_deref()?;
+        let reader = self.reader(Some(mapped))?;
         let page =
             if reverse { reader.page_down(bound, last) } else { reader.page_up(bound, last) };
-        page.filter(|page| !page.has_long_keys)
+        mapped.clip(page.filter(|page| !page.has_long_keys)?, bound, reverse)
     }
 
     /// A part of the range, by a call; and true if there is more.

@@ -14,6 +14,8 @@ mod binned;
 #[cfg(not(any(loom, shuttle)))]
 mod builder;
 #[cfg(not(any(loom, shuttle)))]
+mod cluster;
+#[cfg(not(any(loom, shuttle)))]
 mod connection;
 #[cfg(not(any(loom, shuttle)))]
 mod counts;
@@ -33,6 +35,8 @@ mod probe;
 mod range;
 mod reader;
 #[cfg(not(any(loom, shuttle)))]
+mod served;
+#[cfg(not(any(loom, shuttle)))]
 mod strings;
 #[cfg(not(any(loom, shuttle)))]
 mod tcp;
@@ -47,6 +51,10 @@ pub use address::Address;
 pub use batch::Batch;
 #[cfg(not(any(loom, shuttle)))]
 pub use builder::ClientBuilder;
+#[cfg(not(any(loom, shuttle)))]
+pub use cluster::{
+    Cluster, ClusterBatch, ClusterBuilder, ClusterKeyspace, ClusterRange, RoutingTable,
+};
 #[cfg(not(any(loom, shuttle)))]
 pub use connection::Client;
 #[cfg(not(any(loom, shuttle)))]

@@ -2,11 +2,17 @@
 
 use std::{
     collections::VecDeque,
-    ops::{Bound, RangeBounds},
+    ops::{
+        Bound::{self, Unbounded},
+        RangeBounds,
+    },
 };
 
 use super::{Page, keyspace::Keyspace};
-use crate::error::{Error, Result};
+use crate::{
+    bounds::common,
+    error::{Error, Result},
+};
 
 /// By how much the calls of a range grow: a long one takes few of them.
 const CALL_GROWTH: u32 = 4;
@@ -86,6 +92,13 @@ impl Range {
         let (end, bound) =
             if reverse { (&mut self.back, &self.to) } else { (&mut self.front, &self.from) };
         let at = end.next.as_ref().unwrap_or(bound);
+        let (from, to) = if reverse { (&self.from, at) } else { (at, &self.to) };
+        let (above, below) = ((as_slice(from), Unbounded), (Unbounded, as_slice(to)));
+        if common(above, below).is_none() {
+            // A host need not serve what comes after the range.
+            end.is_at_end = true;
+            return Ok(());
+        }
         let page = self.keyspace.page(as_slice(at), reverse, end.page.as_ref());
         // A damaged leaf may say that the range goes on where it is.
         let page = page.filter(|page| {
@@ -101,7 +114,6 @@ impl Range {
             end.page = Some(page);
             return Ok(());
         }
-        let (from, to) = if reverse { (&self.from, at) } else { (at, &self.to) };
         let (limit, most) = self.call_pairs;
         let (pairs, more) =
             self.keyspace.call_scan(as_slice(from), as_slice(to), reverse, limit)?;

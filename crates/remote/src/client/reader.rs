@@ -72,6 +72,23 @@ impl Page {
     pub(super) fn of(pairs: Vec<(Vec<u8>, Option<Vec<u8>>)>, next: Option<Vec<u8>>) -> Self {
         Self { pairs, next, ..Self::default() }
     }
+
+    /// The part of the page that is within a range, which has its beginning: the next page begins
+    /// where that ends.
+    pub(super) fn within(mut self, range: &crate::ranges::KeyRange, reverse: bool) -> Self {
+        self.pairs.retain(|(key, _)| range.has(key));
+        let (end, is_beyond) = if reverse {
+            let low = Some(&range.low).filter(|low| !low.is_empty());
+            (low, self.next.as_ref().is_none_or(|next| *next <= range.low))
+        } else {
+            let high = range.high.as_ref();
+            (high, self.next.as_ref().is_none_or(|next| high.is_some_and(|high| next >= high)))
+        };
+        if let (Some(end), true) = (end, is_beyond) {
+            (self.next, self.slot) = (Some(end.clone()), None);
+        }
+        self
+    }
 }
 
 /// A region as its readers see it.

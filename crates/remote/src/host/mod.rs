@@ -27,6 +27,8 @@ mod published;
 #[cfg(not(any(loom, shuttle)))]
 mod publisher;
 #[cfg(not(any(loom, shuttle)))]
+mod served;
+#[cfg(not(any(loom, shuttle)))]
 mod server;
 #[cfg(not(any(loom, shuttle)))]
 mod session;
@@ -46,6 +48,8 @@ use crate::{error::Result, primitive::AtomicU64};
 pub use authority::{Authority, Change, Pair, Scan};
 #[cfg(not(any(loom, shuttle)))]
 pub use publisher::{Load, Paused, Publisher};
+#[cfg(not(any(loom, shuttle)))]
+pub use served::Served;
 #[cfg(not(any(loom, shuttle)))]
 pub use server::{Host, HostBuilder};
 #[cfg(not(any(loom, shuttle)))]

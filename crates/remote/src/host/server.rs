@@ -13,12 +13,15 @@ use super::{
     Authority, Publisher,
     access::Access,
     care::Bell,
+    served::{Gate, Moving, Served},
     session::Session,
     share::{Share, ShareOptions, ShareStats},
 };
 use crate::{
+    client::Keyspace,
     clock,
     error::{Error, Result},
+    ranges::KeyRange,
     socket::{Door, Listener, Stream, TcpPort},
 };
 
@@ -56,6 +59,7 @@ pub struct HostBuilder {
     ports: Vec<SocketAddr>,
     access: Access,
     shares: BTreeMap<String, (ShareOptions, Option<Arc<dyn Authority>>)>,
+    served: BTreeMap<String, Served>,
 }
 
 impl std::fmt::Debug for HostBuilder {
@@ -123,6 +127,13 @@ impl HostBuilder {
         self
     }
 
+    /// Has the host serve a part of a keyspace that it shares, beside other hosts with other parts.
+    #[must_use]
+    pub fn serve(mut self, name: impl Into<String>, served: Served) -> Self {
+        self.served.insert(name.into(), served);
+        self
+    }
+
     /// Makes the regions and listens. Where a host has died at this path, it waits for a second
     /// before that, the length of the lease, for which clients may go on to read what that host
     /// shared: so writes to the same data are to begin afterwards.
@@ -130,9 +141,10 @@ impl HostBuilder {
     /// # Errors
     ///
     /// [`Error::Io`] if another host listens there, or the system refuses the socket or the memory;
-    /// [`Error::InvalidArgument`] if it would listen nowhere, or if other machines would reach it
-    /// without a token, which [`HostBuilder::allow_open`] allows; [`Error::Unsupported`] where
-    /// there is no memory that can be sealed (other systems than Linux).
+    /// [`Error::InvalidArgument`] if it would listen nowhere, if other machines would reach it
+    /// without a token, which [`HostBuilder::allow_open`] allows, or if it would serve a part of
+    /// what it does not share; [`Error::Unsupported`] where there is no memory that can be sealed
+    /// (other systems than Linux).
     pub fn start(self) -> Result<Host> {
         self.access.check(&self.ports)?;
         if self.path.is_none() && self.ports.is_empty() {
@@ -162,8 +174,11 @@ impl HostBuilder {
             };
             shares.insert(name, Arc::new(share));
         }
-        let access = self.access;
-        let inner = Arc::new(Inner { shares, access, bell, registry: Arc::default() });
+        let (access, gate) = (self.access, Gate::default());
+        let inner = Arc::new(Inner { shares, gate, access, bell, registry: Arc::default() });
+        for (name, served) in self.served {
+            inner.known(&name)?.serve(served)?;
+        }
         inner.beat(clock::now_ms());
         let (path, process) = (self.path.unwrap_or_default(), std::process::id());
         let doors = doors.into_iter().map(|door| (Arc::new(door), None)).collect();
@@ -237,6 +252,7 @@ pub struct Host {
 #[derive(Debug)]
 pub(super) struct Inner {
     shares: BTreeMap<String, Arc<Share>>,
+    gate: Gate,
     access: Access,
     /// Wakes the thread that stands by for the tables.
     bell: Arc<Bell>,
@@ -281,8 +297,8 @@ impl Host {
     /// Settings of a host that listens nowhere yet.
     #[must_use]
     pub fn builder() -> HostBuilder {
-        let (ports, access, shares) = (Vec::new(), Access::default(), BTreeMap::new());
-        HostBuilder { path: None, ports, access, shares }
+        let (path, ports, access) = (None, Vec::new(), Access::default());
+        HostBuilder { path, ports, access, shares: BTreeMap::new(), served: BTreeMap::new() }
     }
 
     /// Where its Unix socket is; empty if it has none.
@@ -309,6 +325,52 @@ impl Host {
     #[must_use]
     pub fn publisher(&self, name: &str) -> Option<Publisher> {
         self.inner.shares.get(name)?.publisher().cloned()
+    }
+
+    /// Serves these keys of a keyspace from here on, and no others: their clients are told that
+    /// they have moved. Waits for writes that are under way, and for no client. Without a table the
+    /// host keeps the one that it has. How keys go to another host is said at [`Served`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if no keyspace is shared under that name, for one of another preset
+    /// than [`Preset::Rhumb`](crate::Preset::Rhumb), and for a table that is older than the one that
+    /// the host has.
+    pub fn serve(&self, name: &str, served: Served) -> Result<()> {
+        let share = self.inner.known(name)?;
+        let _no_writes = self.inner.gate.change();
+        share.serve(served)
+    }
+
+    /// Copies the pairs from `low` on, and before `high` if there is such an end, from another
+    /// host, in place of what this one has there; returns their number. This host does not serve
+    /// these keys yet, and nobody writes them at the other. Some hundred pairs at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if no keyspace is shared under that name, or if this host serves
+    /// one of the keys; those of reading from the other host, and of writing here. What was copied
+    /// before stays, and another try begins anew.
+    pub fn copy_from(
+        &self,
+        name: &str,
+        other: &Keyspace,
+        low: impl AsRef<[u8]>,
+        high: Option<&[u8]>,
+    ) -> Result<u64> {
+        let share = self.inner.known(name)?;
+        self.inner.moving(name, share).copy_from(other, &KeyRange::new(low, high))
+    }
+
+    /// Removes all keys that the host does not serve; returns their number. Some hundred keys at a
+    /// time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if no keyspace is shared under that name; those of writing here.
+    pub fn remove_unserved(&self, name: &str) -> Result<u64> {
+        let share = self.inner.known(name)?;
+        self.inner.moving(name, share).remove_unserved()
     }
 
     /// Number of connections.
@@ -367,6 +429,22 @@ impl Inner {
     /// The keyspace of a name.
     pub(super) fn share(&self, name: &str) -> Option<Arc<Share>> {
         self.shares.get(name).cloned()
+    }
+
+    /// The keyspace of a name, for those that must know it.
+    fn known(&self, name: &str) -> Result<&Share> {
+        let share = self.shares.get(name).map(|share| &**share);
+        share.ok_or_else(|| Error::InvalidArgument(format!("no share {name:?}").into()))
+    }
+
+    fn moving<'s>(&'s self, name: &'s str, share: &'s Share) -> Moving<'s> {
+        let (authority, serving) = (share.authority(), share.serving());
+        Moving { name, authority, serving, gate: &self.gate }
+    }
+
+    /// What keeps writes and changes of what is served apart.
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Returns true if a client over TCP that presents this may use the host.

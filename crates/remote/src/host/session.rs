@@ -120,6 +120,7 @@ impl<'h> Session<'h> {
             match self.answer(parsed.id, request) {
                 Ok(()) => {}
                 Err(Refusal::Reply(code, text)) => self.fail(parsed.id, code, &text)?,
+                Err(Refusal::Moved(epoch)) => self.reply(parsed.id, &Reply::Moved { epoch })?,
                 Err(Refusal::End(error)) => return Err(error),
             }
         }
@@ -151,11 +152,13 @@ impl<'h> Session<'h> {
             Request::Get { keyspace, key, .. } => {
                 let opened = self.opened(keyspace)?;
                 let value = opened.share.authority().get(&opened.name, key)?;
+                opened.share.serving().check(key)?;
                 self.reply(id, &Reply::Value(value.as_deref()))?;
             }
             Request::MultiGet { keyspace, keys } => {
                 let opened = self.opened(keyspace)?;
                 let values = opened.share.authority().multi_get(&opened.name, &keys)?;
+                opened.share.serving().check_all(keys)?;
                 let values = values.iter().map(Option::as_deref).collect();
                 self.reply(id, &Reply::Values(values))?;
             }
@@ -168,6 +171,7 @@ impl<'h> Session<'h> {
                 } else {
                     opened.share.authority().scan(&opened.name, &scan)?
                 };
+                opened.share.serving().check_range((from, to))?;
                 let pairs = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
                 self.reply(id, &Reply::Pairs { pairs, more })?;
             }
@@ -180,7 +184,10 @@ impl<'h> Session<'h> {
             Request::CompareAndSwap { keyspace, key, expected, new, .. } => {
                 let opened = self.opened(keyspace)?;
                 let change = Change { keyspace: &opened.name, key, value: new };
+                let write = self.host.gate().writes();
+                opened.share.serving().check_write(key)?;
                 let swapped = opened.share.authority().compare_and_swap(&change, expected)?;
+                drop(write);
                 let seq = opened.share.applied();
                 self.reply(id, &Reply::Swapped { swapped, seq })?;
             }
@@ -207,6 +214,12 @@ impl<'h> Session<'h> {
                 let blocks = blocks.iter().map(|(low, unit)| (&low[..], *unit)).collect();
                 self.reply(id, &Reply::Top { epoch, blocks, more })?;
             }
+            Request::Routing { keyspace, above } => {
+                let share = Arc::clone(&self.opened(keyspace)?.share);
+                // Read first: what is served is of that generation, or newer.
+                let generation = share.generation();
+                share.serving().describe(generation, above, |reply| self.reply(id, reply))?;
+            }
             Request::Block { keyspace, key } => {
                 let opened = self.opened(keyspace)?;
                 let epoch = opened.share.epoch();
@@ -226,6 +239,7 @@ impl<'h> Session<'h> {
         let opened = self.opened(keyspace)?;
         let epoch = opened.share.epoch();
         let (how, value) = opened.looker().read(guess, key, &mut values)?;
+        opened.share.serving().check(key)?;
         let value = value.map(|value| &values[value]);
         self.reply(id, &Reply::Read { epoch, answer: Answer { how, value } })?;
         self.keep(values);
@@ -250,6 +264,7 @@ impl<'h> Session<'h> {
         let opened = self.opened(keyspace)?;
         let epoch = opened.share.epoch();
         let found = opened.looker().read_many(wanted, &mut values)?;
+        opened.share.serving().check_all(wanted.iter().map(|(_, key)| *key))?;
         let answer = |(how, value): (_, Option<std::ops::Range<usize>>)| Answer {
             how,
             value: value.map(|value| &values[value]),
@@ -332,7 +347,10 @@ impl<'h> Session<'h> {
         hint: Option<Hint>,
     ) -> Result<(), Refusal> {
         let opened = self.opened(keyspace)?;
+        let write = self.host.gate().writes();
+        opened.share.serving().check_write(key)?;
         opened.share.write(Change { keyspace: &opened.name, key, value }, hint)?;
+        drop(write);
         let seq = opened.share.applied();
         Ok(self.reply(id, &Reply::Done { seq })?)
     }
@@ -355,6 +373,11 @@ impl<'h> Session<'h> {
         }
         let mut seq = 0;
         if let Some(share) = share {
+            let _write = self.host.gate().writes();
+            for op in ops {
+                let (Op::Insert { keyspace, key, .. } | Op::Remove { keyspace, key }) = *op;
+                self.opened(keyspace)?.share.serving().check_write(key)?;
+            }
             share.authority().commit(&changes)?;
             seq = share.applied();
         }
@@ -430,6 +453,8 @@ fn part(region: &HostRegion, segments: &[Segment]) -> PartInfo {
 enum Refusal {
     /// The client is told so, by a code and a text.
     Reply(u16, String),
+    /// Another host serves the keys, as a table of this epoch says.
+    Moved(u64),
     /// The connection ends.
     End(Error),
 }
@@ -441,6 +466,7 @@ impl From<Error> for Refusal {
             Error::InvalidArgument(_) => failure::REFUSED,
             Error::Refused { code, text } => return Self::Reply(*code, text.clone()),
             Error::Closed | Error::TimedOut => return Self::End(error),
+            Error::Moved { epoch } => return Self::Moved(*epoch),
             _ => failure::INTERNAL,
         };
         Self::Reply(code, error.to_string())

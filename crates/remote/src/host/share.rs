@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use super::{
-    Authority, Change, Publisher, Space, Table, binned_store::BinnedStore, care::Bell,
-    two_stage_store::TwoStageStore, volatile::Volatile,
+    Authority, Change, Publisher, Space, Table,
+    binned_store::BinnedStore,
+    care::Bell,
+    served::{Served, Serving},
+    two_stage_store::TwoStageStore,
+    volatile::Volatile,
 };
 use crate::{
     client::Reader,
@@ -126,6 +130,7 @@ pub(super) struct Share {
     /// The sizes of leaves, in a region of runs.
     geometry: Option<Geometry>,
     source: Source,
+    serving: Serving,
 }
 
 /// The two parts of a region.
@@ -185,22 +190,26 @@ impl Region {
 }
 
 impl Share {
+    fn new(region: Region, geometry: Option<Geometry>, source: Source) -> Self {
+        Self { region, geometry, source, serving: Serving::default() }
+    }
+
     /// An empty keyspace that lives in the region alone.
     pub(super) fn volatile(options: ShareOptions, bell: &Arc<Bell>) -> Result<Self> {
         let region = Region::new(options)?;
         if options.preset == Preset::XStore {
             let value_bytes = options.entry_bytes.unwrap_or(ENTRY_BYTES).saturating_sub(KEY_BYTES);
             let store = TwoStageStore::new(region.clone(), value_bytes, Arc::clone(bell))?;
-            return Ok(Self { region, geometry: None, source: Source::TwoStage(Arc::new(store)) });
+            return Ok(Self::new(region, None, Source::TwoStage(Arc::new(store))));
         }
         if options.preset == Preset::FineStore {
             let store = BinnedStore::new(region.clone(), Arc::clone(bell))?;
-            return Ok(Self { region, geometry: None, source: Source::Binned(Arc::new(store)) });
+            return Ok(Self::new(region, None, Source::Binned(Arc::new(store))));
         }
         let table = region.table(options)?;
         let geometry = Some(table.geometry());
         let volatile = Arc::new(Volatile::new(region.clone(), table, Arc::clone(bell)));
-        Ok(Self { region, geometry, source: Source::Volatile(volatile) })
+        Ok(Self::new(region, geometry, Source::Volatile(volatile)))
     }
 
     /// A keyspace of `authority`, of which the region knows nothing yet.
@@ -217,7 +226,7 @@ impl Share {
         let table = region.table(options)?;
         let geometry = Some(table.geometry());
         let publisher = Publisher::new(region.clone(), table, Arc::clone(bell));
-        Ok(Self { region, geometry, source: Source::Published(publisher, authority) })
+        Ok(Self::new(region, geometry, Source::Published(publisher, authority)))
     }
 
     /// The header and the directory.
@@ -344,6 +353,31 @@ impl Share {
             Source::Binned(store) if !joined.is_empty() => store.end(joined),
             _ => {}
         }
+    }
+
+    /// Which keys are served.
+    pub(super) fn serving(&self) -> &Serving {
+        &self.serving
+    }
+
+    /// Serves these keys from here on. No other thread does that, or writes for a client.
+    ///
+    /// # Errors
+    ///
+    /// As [`Serving::set`]; [`Error::InvalidArgument`] for a keyspace whose clients keep models.
+    pub(super) fn serve(&self, served: Served) -> Result<()> {
+        if self.geometry.is_none() {
+            let what = "a keyspace of this preset is served whole: the preset Rhumb may be divided";
+            return Err(Error::InvalidArgument(what.into()));
+        }
+        self.serving.set(served)?;
+        control::raise_generation(self.region.control.words());
+        Ok(())
+    }
+
+    /// Which generation of keys is served.
+    pub(super) fn generation(&self) -> u64 {
+        control::generation(self.region.control.words())
     }
 
     /// Does what its table wants, while writers go on.

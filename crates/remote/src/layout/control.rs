@@ -112,6 +112,28 @@ pub(crate) fn set_heartbeat(region: &[AtomicU64], now_ms: u64) {
     region[control::HEARTBEAT].store(now_ms.to_le(), Ordering::Release);
 }
 
+/// The generation of the keys that the host serves. A reader looks at it after it read: what it
+/// read was served by this generation then, or by a later one that is not there yet.
+#[cfg(not(any(loom, shuttle)))]
+#[inline]
+pub(crate) fn generation(region: &[AtomicU64]) -> u64 {
+    // What was read before is read before this.
+    fence(Ordering::Acquire);
+    let word = region.get(control::GENERATION);
+    word.map_or(0, |word| u64::from_le(word.load(Ordering::Relaxed)))
+}
+
+/// Begins another generation, after which no reader takes what it reads for keys that the host has
+/// ceased to serve. One thread at a time does.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn raise_generation(region: &[AtomicU64]) {
+    let word = &region[control::GENERATION];
+    let next = u64::from_le(word.load(Ordering::Relaxed)).wrapping_add(1).max(1);
+    word.store(next.to_le(), Ordering::Release);
+    // Seen by all before anything of the keys that are not served any more is changed.
+    fence(Ordering::SeqCst);
+}
+
 /// Says which write is the last that can be read.
 pub(crate) fn set_applied(region: &[AtomicU64], seq: u64) {
     region[control::APPLIED].store(seq.to_le(), Ordering::Release);

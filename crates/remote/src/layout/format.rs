@@ -120,6 +120,10 @@ pub(crate) mod control {
     /// When the host last said that it is there, in milliseconds of the system's monotonic clock; 0
     /// before it did, and after it has ended.
     pub(crate) const HEARTBEAT: usize = 24;
+    /// The generation of the keys that the host serves: 0 while those are all, raised by every
+    /// change of them. On the heartbeat's line, which readers look at anyway.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) const GENERATION: usize = 25;
     /// The model epoch: number of changes of the directory so far.
     pub(crate) const EPOCH: usize = 32;
 }

@@ -40,6 +40,10 @@ pub(crate) const TEXT_BYTES_MAX: usize = 1024;
 /// beside the frame, and perhaps one byte in it. This bounds what a frame expands to: 2.5 MiB.
 pub(crate) const ITEMS_MAX: usize = 1 << 16;
 
+/// The most bytes of a host's address in a routing table: a path has at most 108 on a Unix socket,
+/// and a name at most 253.
+pub(crate) const SERVER_BYTES_MAX: usize = 1024;
+
 /// The most segments that one message announces, and the most descriptors that come with a frame.
 /// Sixteen segments of 64 MiB are a gibibyte; further ones come in further messages.
 pub(crate) const SEGMENTS_MAX: usize = 16;
@@ -87,6 +91,8 @@ pub(crate) mod request {
     pub(crate) const CONSULT: u8 = 0x20;
     /// Reads pieces of a region.
     pub(crate) const PIECES: u8 = 0x22;
+    /// Asks which keys the host serves, and for the routing table.
+    pub(crate) const ROUTING: u8 = 0x28;
 }
 
 /// Kinds of replies.
@@ -127,6 +133,10 @@ pub(crate) mod reply {
     pub(crate) const PIECES: u8 = 0xa2;
     /// A keyspace is open that the client reads piece by piece.
     pub(crate) const SHOWN: u8 = 0xa3;
+    /// The keys belong to another host.
+    pub(crate) const MOVED: u8 = 0xa8;
+    /// Which keys the host serves, and the routing table.
+    pub(crate) const ROUTING: u8 = 0xa9;
 }
 
 /// Codes of failures: what a client does about one depends on its code alone.
@@ -145,7 +155,4 @@ pub(crate) mod failure {
     pub(crate) const CLOSING: u16 = 6;
     /// The host could not, through no fault of the request. A write may or may not have happened.
     pub(crate) const INTERNAL: u16 = 7;
-    /// The keys belong to another host. Nothing was written.
-    #[allow(dead_code, reason = "no host answers with it before keys are split among hosts")]
-    pub(crate) const MOVED: u16 = 8;
 }

@@ -24,7 +24,7 @@ use self::{
 };
 pub(crate) use self::{
     codec::{Frame, frame_len},
-    reply::{HEADER_WORDS, Part, PartInfo, Reply},
+    reply::{HEADER_WORDS, Part, PartInfo, Reply, Table},
     request::{Op, Request},
 };
 use crate::error::{Error, Result};

@@ -3,10 +3,10 @@
 use super::{
     Answer, check_greeting,
     codec::{
-        Frame, Input, put_answer, put_bytes, put_count, put_frame, put_guard, put_key, put_option,
-        put_optional_key, put_sizes,
+        Frame, Input, check_len, put_answer, put_bytes, put_count, put_frame, put_guard, put_key,
+        put_option, put_optional_key, put_sizes,
     },
-    format::{FRAME_BYTES_MAX, ITEMS_MAX, TEXT_BYTES_MAX, reply as kind},
+    format::{FRAME_BYTES_MAX, ITEMS_MAX, SERVER_BYTES_MAX, TEXT_BYTES_MAX, reply as kind},
     put_greeting,
 };
 use crate::error::Result;
@@ -138,6 +138,29 @@ pub(crate) enum Reply<'a> {
         /// The block, with room for its entries alone.
         image: &'a [u8],
     },
+    /// The keys belong to another host. Nothing was written.
+    Moved {
+        /// The epoch of the host's routing table; 0 if it has none.
+        epoch: u64,
+    },
+    /// Which keys the host serves.
+    Routing {
+        /// The generation of what follows, as in the region's header.
+        generation: u64,
+        /// Ranges in the order of their keys: the first key, and the end if there is one.
+        ranges: Vec<(&'a [u8], Option<&'a [u8]>)>,
+        /// The routing table, if it is as new as was asked for.
+        table: Option<Table<'a>>,
+    },
+}
+
+/// A routing table, as it comes from a host: nothing of it is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table<'a> {
+    /// From 1 on.
+    pub(crate) epoch: u64,
+    /// The first key of each range, and the address of its host.
+    pub(crate) ranges: Vec<(&'a [u8], &'a str)>,
 }
 
 /// Words of a control part that say how a region is made.
@@ -145,6 +168,10 @@ pub(crate) const HEADER_WORDS: usize = 4;
 
 /// The fewest bytes of an answer: how it was found, and if there is a value.
 const ANSWER_BYTES_MIN: usize = 1 + 1;
+/// The fewest bytes of a range: an empty key's length, and if there is an end.
+const RANGE_BYTES_MIN: usize = 1 + 1;
+/// The fewest bytes of a range of a table: the lengths of an empty key and an empty address.
+const ROUTE_BYTES_MIN: usize = 1 + 1;
 /// The fewest bytes of an entry of a top: an empty key's length, and a unit.
 const TOP_BYTES_MIN: usize = 1 + 4;
 
@@ -187,6 +214,30 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
+/// Appends a table, or the epoch 0 for none.
+fn put_table(table: Option<&Table<'_>>, out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(&table.map_or(0, |table| table.epoch).to_le_bytes());
+    let Some(table) = table else { return Ok(()) };
+    put_count(table.ranges.len(), out)?;
+    for (low, server) in &table.ranges {
+        put_key(low, out)?;
+        check_len("an address's length", server.len(), SERVER_BYTES_MAX)?;
+        put_bytes(server.as_bytes(), out);
+    }
+    Ok(())
+}
+
+fn read_table<'a>(input: &mut Input<'a>) -> Result<Option<Table<'a>>> {
+    let epoch = input.u64("a table's epoch")?;
+    if epoch == 0 {
+        return Ok(None);
+    }
+    let range =
+        |input: &mut Input<'a>| Ok((input.key()?, input.text(SERVER_BYTES_MAX, "an address")?));
+    let ranges = input.items(ITEMS_MAX, ROUTE_BYTES_MIN, "a number of ranges", range)?;
+    Ok(Some(Table { epoch, ranges }))
+}
+
 impl<'a> Reply<'a> {
     /// Appends the reply's frame; `id` is the request's. O(bytes). After an error `out` is as it
     /// was.
@@ -219,6 +270,8 @@ impl<'a> Reply<'a> {
             Self::ReadMany { .. } => kind::READ_MANY,
             Self::Top { .. } => kind::TOP,
             Self::Block { .. } => kind::BLOCK,
+            Self::Moved { .. } => kind::MOVED,
+            Self::Routing { .. } => kind::ROUTING,
         }
     }
 
@@ -312,6 +365,16 @@ impl<'a> Reply<'a> {
                 put_count(guards.len(), out)?;
                 guards.iter().for_each(|guard| put_guard(*guard, out));
                 put_bytes(bytes, out);
+            }
+            Self::Moved { epoch } => out.extend_from_slice(&epoch.to_le_bytes()),
+            Self::Routing { generation, ranges, table } => {
+                out.extend_from_slice(&generation.to_le_bytes());
+                put_count(ranges.len(), out)?;
+                for (low, high) in ranges {
+                    put_key(low, out)?;
+                    put_optional_key(*high, out)?;
+                }
+                put_table(table.as_ref(), out)?;
             }
             _ => {}
         }
@@ -422,6 +485,15 @@ impl<'a> Reply<'a> {
                 guards: input.items(ITEMS_MAX, 1, "a number of pieces", Input::guard)?,
                 bytes: input.bytes(FRAME_BYTES_MAX, "pieces of a region")?,
             },
+            kind::MOVED => Self::Moved { epoch: input.u64("a table's epoch")? },
+            kind::ROUTING => {
+                let range = |input: &mut Input<'a>| Ok((input.key()?, input.optional_key()?));
+                Self::Routing {
+                    generation: input.u64("a generation")?,
+                    ranges: input.items(ITEMS_MAX, RANGE_BYTES_MIN, "a number of ranges", range)?,
+                    table: read_table(input)?,
+                }
+            }
             other => return Err(input.refuse("a reply", format_args!("kind {other}"))),
         })
     }

@@ -158,6 +158,13 @@ pub(crate) enum Request<'a> {
         /// The key.
         key: &'a [u8],
     },
+    /// Asks which keys of a keyspace the host serves. The reply is `Routing`.
+    Routing {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The routing table comes along if its epoch is above this one.
+        above: u64,
+    },
 }
 
 /// One operation of a batch.
@@ -236,6 +243,7 @@ impl<'a> Request<'a> {
             Self::ReadMany { .. } => kind::READ_MANY,
             Self::Top { .. } => kind::TOP,
             Self::Block { .. } => kind::BLOCK,
+            Self::Routing { .. } => kind::ROUTING,
         }
     }
 
@@ -325,6 +333,10 @@ impl<'a> Request<'a> {
                 out.extend_from_slice(&keyspace.to_le_bytes());
                 put_count(places.len(), out)?;
                 places.iter().for_each(|place| put_piece(place, out));
+            }
+            Self::Routing { keyspace, above } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                out.extend_from_slice(&above.to_le_bytes());
             }
             _ => {}
         }
@@ -435,6 +447,9 @@ impl<'a> Request<'a> {
                     Input::piece,
                 )?,
             },
+            kind::ROUTING => {
+                Self::Routing { keyspace: input.u32(keyspace)?, above: input.u64("an epoch")? }
+            }
             other => return Err(input.refuse("a request", format_args!("kind {other}"))),
         })
     }

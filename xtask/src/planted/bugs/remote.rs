@@ -6,6 +6,7 @@ use crate::verify::Suite::{Processes, Regions, Remote, Share, Taps};
 const ATOMIC: &str = "crates/remote/src/client/atomic.rs";
 const CACHE: &str = "crates/remote/src/two_stage/cache.rs";
 const CARE: &str = "crates/remote/src/host/table/care.rs";
+const CLUSTER_RANGE: &str = "crates/remote/src/client/cluster/range.rs";
 const DIRECTORY: &str = "crates/remote/src/host/directory.rs";
 const FOLLOW: &str = "crates/share/src/follow.rs";
 const KEYSPACE: &str = "crates/remote/src/client/keyspace.rs";
@@ -15,6 +16,8 @@ const PUBLISHER: &str = "crates/remote/src/host/publisher.rs";
 const READER: &str = "crates/remote/src/client/reader.rs";
 const REBUILD: &str = "crates/remote/src/host/table/rebuild.rs";
 const SEARCH: &str = "crates/remote/src/two_stage/search.rs";
+const SERVED_BY_HOST: &str = "crates/remote/src/host/served.rs";
+const SERVED_TO_CLIENT: &str = "crates/remote/src/client/served.rs";
 const SPLIT: &str = "crates/remote/src/host/table/split.rs";
 const STRINGS: &str = "crates/remote/src/client/strings.rs";
 const SWAP: &str = "crates/store/src/db/swap.rs";
@@ -23,7 +26,7 @@ const TAP: &str = "crates/store/src/db/tap.rs";
 const WRITE: &str = "crates/remote/src/leaf/write.rs";
 
 /// All of them, those of a suite together.
-pub(super) static BUGS: [Bug; 29] = [
+pub(super) static BUGS: [Bug; 33] = [
     Bug {
         name: "a leaf is not looked at again after it was read",
         file: LEAF,
@@ -87,6 +90,38 @@ pub(super) static BUGS: [Bug; 29] = [
         broken: "        writer.retire();\n",
         suite: Remote,
         test: "a_run_that_is_built_anew_loses_no_key",
+    },
+    Bug {
+        name: "a scan goes on at the wrong next server",
+        file: CLUSTER_RANGE,
+        sound: "            (false, Bound::Included(key) | Bound::Excluded(key), _) => view.table.range_of(key),",
+        broken: "            (false, Bound::Included(key) | Bound::Excluded(key), _) => (view.table.range_of(key) + usize::from(end.next.is_some())).min(view.table.len() - 1),",
+        suite: Remote,
+        test: "scans_cross_all_borders_both_ways",
+    },
+    Bug {
+        name: "a reader does not look if its key has left the host",
+        file: SERVED_TO_CLIENT,
+        sound: "        generation == known.generation && is_served(&known.ranges)",
+        broken: "        generation != known.generation || is_served(&known.ranges)",
+        suite: Remote,
+        test: "a_client_of_one_host_never_answers_for_keys_of_another",
+    },
+    Bug {
+        name: "a host writes keys that it does not serve",
+        file: SERVED_BY_HOST,
+        sound: "        served.check(served.writes.of(key).is_some())",
+        broken: "        served.check(served.writes.of(key).is_some() || !key.is_empty())",
+        suite: Remote,
+        test: "a_client_of_one_host_never_answers_for_keys_of_another",
+    },
+    Bug {
+        name: "a range that was copied is mixed with what was there before",
+        file: SERVED_BY_HOST,
+        sound: "        self.remove(range)?;\n        let mut copied = 0;",
+        broken: "        let mut copied = 0;",
+        suite: Remote,
+        test: "what_moves_is_not_served_meanwhile",
     },
     Bug {
         name: "a key above a leaf's high fence is taken for its own",
