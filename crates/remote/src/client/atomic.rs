@@ -93,7 +93,7 @@ impl Keyspace {
         }
         let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX);
-        let (pairs, more) = self.call_scan(bounds.0, bounds.1, false, wanted)?;
+        let (pairs, more) = self.call_scan(bounds.0, bounds.1, false, wanted, true)?;
         if more && pairs.len() < limit {
             return Err(Error::too_large(TOO_LARGE));
         }

@@ -590,19 +590,21 @@ impl Keyspace {
         mapped.clip(page.filter(|page| !page.has_long_keys)?, bound, reverse)
     }
 
-    /// A part of the range, by a call; and true if there is more.
+    /// A part of the range, by a call, as it is at one moment if that is asked for; and true if
+    /// there is more.
     pub(super) fn call_scan(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         reverse: bool,
         limit: u32,
+        is_atomic: bool,
     ) -> Result<(VecDeque<Pair>, bool)> {
         self.inner.counters.call(1);
         self.client.call(
             &self.inner,
             true,
-            |keyspace| Request::Scan { keyspace, from, to, limit, reverse },
+            |keyspace| Request::Scan { keyspace, from, to, limit, reverse, is_atomic },
             |reply| match reply {
                 Reply::Pairs { pairs, more } => {
                     let owned = |(key, value): &(&[u8], &[u8])| (key.to_vec(), value.to_vec());

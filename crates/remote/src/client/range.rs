@@ -116,7 +116,7 @@ impl Range {
         }
         let (limit, most) = self.call_pairs;
         let (pairs, more) =
-            self.keyspace.call_scan(as_slice(from), as_slice(to), reverse, limit)?;
+            self.keyspace.call_scan(as_slice(from), as_slice(to), reverse, limit, false)?;
         self.call_pairs.0 = limit.saturating_mul(CALL_GROWTH).min(most);
         if !is_answer(&pairs, more, (from, to), reverse) {
             return Err(Error::invalid("an answer to another scan"));

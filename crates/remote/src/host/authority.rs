@@ -54,7 +54,8 @@ pub trait Authority: Send + Sync {
     /// As [`Authority::get`].
     fn multi_get(&self, keyspace: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>>;
 
-    /// The first pairs of a range in the order that is asked for; and true if there may be more.
+    /// The first pairs of a range at one moment, in the order that is asked for; and true if there
+    /// may be more.
     ///
     /// # Errors
     ///

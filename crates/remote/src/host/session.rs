@@ -162,11 +162,12 @@ impl<'h> Session<'h> {
                 let values = values.iter().map(Option::as_deref).collect();
                 self.reply(id, &Reply::Values(values))?;
             }
-            Request::Scan { keyspace, from, to, limit, reverse } => {
+            Request::Scan { keyspace, from, to, limit, reverse, is_atomic } => {
                 let limit = (limit as usize).min(ITEMS_MAX);
                 let opened = self.opened(keyspace)?;
                 let scan = Scan { from, to, reverse, limit, bytes_max: SCAN_BYTES };
-                let (pairs, more) = if self.is_apart {
+                // Leaves are read one after the other, and the store at one moment.
+                let (pairs, more) = if self.is_apart && !is_atomic {
                     opened.looker().scan(&scan)?
                 } else {
                     opened.share.authority().scan(&opened.name, &scan)?

@@ -248,6 +248,15 @@ impl<'a> Input<'a> {
         }
     }
 
+    /// How a scan is to be done: from its upper end downwards, and at one moment.
+    pub(super) fn scan_flags(&mut self) -> Result<[bool; 2]> {
+        let expected = "a scan's flags";
+        match self.u8(expected)? {
+            flags @ 0..=3 => Ok([flags & 1 != 0, flags & 2 != 0]),
+            other => Err(self.refuse(expected, other)),
+        }
+    }
+
     /// A varint of at most `max`, in its shortest form.
     pub(super) fn varint(&mut self, max: u64, expected: &'static str) -> Result<u64> {
         let start = self.0.offset();

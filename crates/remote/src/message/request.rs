@@ -62,6 +62,8 @@ pub(crate) enum Request<'a> {
         limit: u32,
         /// From the upper end downwards.
         reverse: bool,
+        /// The pairs are to be those of one moment.
+        is_atomic: bool,
     },
     /// Writes a value. The reply is `Done`.
     Insert {
@@ -270,12 +272,12 @@ impl<'a> Request<'a> {
                 put_count(keys.len(), out)?;
                 keys.iter().try_for_each(|key| put_key(key, out))?;
             }
-            Self::Scan { keyspace, from, to, limit, reverse } => {
+            Self::Scan { keyspace, from, to, limit, reverse, is_atomic } => {
                 out.extend_from_slice(&keyspace.to_le_bytes());
                 put_bound(from, out)?;
                 put_bound(to, out)?;
                 out.extend_from_slice(&limit.to_le_bytes());
-                out.push(reverse.into());
+                out.push(u8::from(reverse) | u8::from(is_atomic) << 1);
             }
             Self::Insert { keyspace, key, value, hint } => {
                 put_place(keyspace, key, out)?;
@@ -377,13 +379,11 @@ impl<'a> Request<'a> {
                 keyspace: input.u32(keyspace)?,
                 keys: input.items(ITEMS_MAX, 1, "a number of keys", Input::key)?,
             },
-            kind::SCAN => Self::Scan {
-                keyspace: input.u32(keyspace)?,
-                from: input.bound()?,
-                to: input.bound()?,
-                limit: input.u32("a limit")?,
-                reverse: input.flag("a direction")?,
-            },
+            kind::SCAN => {
+                let (keyspace, from, to) = (input.u32(keyspace)?, input.bound()?, input.bound()?);
+                let (limit, [reverse, is_atomic]) = (input.u32("a limit")?, input.scan_flags()?);
+                Self::Scan { keyspace, from, to, limit, reverse, is_atomic }
+            }
             kind::INSERT => Self::Insert {
                 keyspace: input.u32(keyspace)?,
                 key: input.key()?,

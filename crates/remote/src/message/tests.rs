@@ -103,6 +103,7 @@ fn golden_bytes_of_requests_that_read() {
                 to: Bound::Excluded(b"n"),
                 limit: 100,
                 reverse: true,
+                is_atomic: false,
             },
             frame(5, &[b"\x05\0\0\0\x01\x01a\x02\x01n\x64\0\0\0\x01"]),
         ),
@@ -113,8 +114,20 @@ fn golden_bytes_of_requests_that_read() {
                 to: Bound::Unbounded,
                 limit: 1,
                 reverse: false,
+                is_atomic: false,
             },
             frame(5, &[b"\x05\0\0\0\0\0\x01\0\0\0\0"]),
+        ),
+        (
+            Request::Scan {
+                keyspace,
+                from: Bound::Unbounded,
+                to: Bound::Unbounded,
+                limit: 1,
+                reverse: false,
+                is_atomic: true,
+            },
+            frame(5, &[b"\x05\0\0\0\0\0\x01\0\0\0\x02"]),
         ),
         (
             Request::Renew { epoch: 9, gets },
@@ -425,6 +438,7 @@ fn what_is_too_long_is_neither_encoded_nor_decoded() {
             to: Bound::Included(key),
             limit: 1,
             reverse: false,
+            is_atomic: false,
         },
         Request::Insert { keyspace, key: b"k", value: &long, hint: None },
         Request::Insert { keyspace, key: b"k", value: &long[1..], hint: None },
@@ -512,7 +526,8 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
                 4 => Request::MultiGet { keyspace, keys: keys.iter().map(Vec::as_slice).collect() },
                 5 => {
                     let to = other.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-                    Request::Scan { keyspace, from: Bound::Included(key), to, limit, reverse }
+                    let (from, is_atomic) = (Bound::Included(key), epoch % 2 == 0);
+                    Request::Scan { keyspace, from, to, limit, reverse, is_atomic }
                 }
                 6 => Request::Insert { keyspace, key, value: &value, hint },
                 7 => Request::Remove { keyspace, key, hint },
