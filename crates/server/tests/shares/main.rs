@@ -1,7 +1,14 @@
 //! What other processes read without asking is what Redis clients see.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod histories;
+#[path = "../../../remote/tests/proofs/history.rs"]
+mod history;
+#[path = "../../../store/tests/index/linearizability.rs"]
+#[allow(dead_code, reason = "calls of an index, which servers do not answer")]
+mod linearizability;
 
 use std::{thread, time::Duration};
 
