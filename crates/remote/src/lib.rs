@@ -65,6 +65,8 @@ mod leaf;
 mod message;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle, miri))))]
+mod points;
 mod prefetch;
 pub(crate) mod primitive;
 #[cfg(not(any(loom, shuttle)))]

@@ -15,7 +15,7 @@ use crate::{
         Bytes, Memory,
         format::{INCARNATION_SHIFT, LATCHED, VERSION_STEP},
     },
-    primitive::{AtomicU64, Ordering, fence},
+    primitive::{AtomicU64, Ordering, fence, point},
 };
 
 /// Lines of an area, which is given to pieces of one size: 64 KiB, so that the 25 sizes up to 2 KiB
@@ -212,9 +212,11 @@ impl<S: Space> Slab<S> {
         self.store(line, 0, self.load(line, 0) | LATCHED);
         // A reader that sees what is stored from here on sees the latch when it looks again.
         fence(Ordering::Release);
+        point();
     }
 
     fn open(&self, line: u32) {
+        point();
         let state = self.load(line, 0);
         // The version wraps within its own bits.
         let version = state.wrapping_add(VERSION_STEP) & ((1 << INCARNATION_SHIFT) - 1);
@@ -222,6 +224,7 @@ impl<S: Space> Slab<S> {
         if let Some(place) = self.space.words().get(line as usize * LINE_WORDS) {
             place.store(state.to_le(), Ordering::Release);
         }
+        point();
     }
 
     /// Zeroes a piece and gives it another incarnation.

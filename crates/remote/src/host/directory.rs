@@ -9,7 +9,7 @@ use crate::{
         control::{self, Units},
         format::{BLOCK_RUNS, UNIT_BYTES},
     },
-    primitive::Ordering,
+    primitive::{Ordering, point},
     route::{
         Run,
         directory::{
@@ -176,6 +176,7 @@ impl<S: Space> Directory<S> {
             let word = top_payload(self.blocks.len(), at.block);
             if let Some(word) = top.get(word) {
                 word.store(u64::from(unit).to_le(), Ordering::Release);
+                point();
             }
         } else if let Err(error) = self.publish_top() {
             let new = self.blocks.splice(at.block..at.block + count, old);

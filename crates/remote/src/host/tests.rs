@@ -1,5 +1,8 @@
 //! Tables against a sorted map, through what a reader sees.
 
+#[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
+mod deaths;
+
 use std::{collections::BTreeMap, ops::Bound};
 
 use proptest::prelude::*;

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    primitive::{AtomicU64, Ordering, fence},
+    primitive::{AtomicU64, Ordering, fence, point},
 };
 
 /// Words of a unit.
@@ -90,7 +90,9 @@ pub(crate) fn top(region: &[AtomicU64]) -> Option<Units> {
 /// Has readers find the top in other units, which are written.
 pub(crate) fn set_top(region: &[AtomicU64], units: Units) {
     let top = u64::from(units.first) | u64::from(units.count) << 32;
+    point();
     region[control::TOP].store(top.to_le(), Ordering::Release);
+    point();
 }
 
 /// The sequence number of the last write that can be read.
@@ -109,6 +111,7 @@ pub(crate) fn heartbeat(region: &[AtomicU64]) -> u64 {
 
 /// Says when the host was there, or by a 0 that it has ended.
 pub(crate) fn set_heartbeat(region: &[AtomicU64], now_ms: u64) {
+    point();
     region[control::HEARTBEAT].store(now_ms.to_le(), Ordering::Release);
 }
 
@@ -136,6 +139,7 @@ pub(crate) fn raise_generation(region: &[AtomicU64]) {
 
 /// Says which write is the last that can be read.
 pub(crate) fn set_applied(region: &[AtomicU64], seq: u64) {
+    point();
     region[control::APPLIED].store(seq.to_le(), Ordering::Release);
 }
 

@@ -16,7 +16,7 @@ use crate::{
         },
         to_words,
     },
-    primitive::{AtomicU64, Ordering, fence},
+    primitive::{AtomicU64, Ordering, fence, point},
 };
 
 /// A leaf that its host writes to.
@@ -55,12 +55,15 @@ impl<'m> LeafWriter<'m> {
         self.store(head::STATE, self.state() | LATCHED);
         // A reader that sees what is stored from here on sees the latch when it looks again.
         fence(Ordering::Release);
+        point();
     }
 
     /// Lets readers see what was done since [`LeafWriter::latch`].
     pub(crate) fn unlatch(&self) {
+        point();
         let state = (self.state() & !LATCHED).wrapping_add(VERSION_STEP);
         self.words[head::STATE].store(state.to_le(), Ordering::Release);
+        point();
     }
 
     /// Puts a new leaf into the slot, which is latched.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     layout::format::{LATCHED, VERSION_STEP},
-    primitive::{AtomicU64, Ordering, fence},
+    primitive::{AtomicU64, Ordering, fence, point},
 };
 
 /// Has readers of what the guard `words[0]` guards try again from here on.
@@ -20,12 +20,15 @@ pub(super) fn latch(words: &[AtomicU64]) {
     words[0].store((state | LATCHED).to_le(), Ordering::Relaxed);
     // A reader that sees what is stored from here on sees the latch when it looks again.
     fence(Ordering::Release);
+    point();
 }
 
 /// Lets readers see what was done since [`latch`].
 pub(super) fn unlatch(words: &[AtomicU64]) {
+    point();
     let state = u64::from_le(words[0].load(Ordering::Relaxed)) & !LATCHED;
     words[0].store(state.wrapping_add(VERSION_STEP).to_le(), Ordering::Release);
+    point();
 }
 
 /// Returns true between [`latch`] and [`unlatch`].
