@@ -13,6 +13,9 @@ fn main() -> io::Result<()> {
     for (target, _) in TARGETS {
         write(&Path::new(&root).join(target), &seeds(target))?;
     }
+    for (target, _) in rhumb_remote::fuzzing::TARGETS {
+        write(&Path::new(&root).join(target), &rhumb_remote::fuzzing::seeds(target))?;
+    }
     write(&Path::new(&root).join("model"), &models())?;
     write(&Path::new(&root).join("resp"), &commands(&[0]))?;
     write(&Path::new(&root).join("session"), &commands(&[]))

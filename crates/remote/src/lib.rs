@@ -48,6 +48,7 @@
 //! | `client` | reading | loop without a bound |
 //! | `two_stage` | another assembly: clients keep models of a table of unsorted leaves | |
 //! | `binned` | another assembly: trained arrays with level bins | answer without a proof |
+//! | `fuzzing` | entry points of the fuzz targets (feature `fuzzing`) | be part of a build that is used |
 #![deny(unsafe_code)]
 
 #[cfg(not(any(loom, shuttle)))]
@@ -59,6 +60,8 @@ mod client;
 mod clock;
 pub mod error;
 mod fabric;
+#[cfg(all(any(test, feature = "fuzzing"), not(any(loom, shuttle, miri))))]
+pub mod fuzzing;
 mod host;
 mod layout;
 mod leaf;

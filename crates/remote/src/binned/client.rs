@@ -267,7 +267,7 @@ impl<C: Caller> Client<C> {
     /// # Errors
     ///
     /// Those of the connection.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn leave(&mut self) -> Result<()> {
         self.until_ms = 0;
         let Some(session) = self.session.take() else { return Ok(()) };

@@ -16,7 +16,7 @@ mod directory;
 pub(crate) mod extents;
 #[cfg(not(any(loom, shuttle)))]
 mod group;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod heap;
 #[cfg(not(any(loom, shuttle)))]
 mod look;

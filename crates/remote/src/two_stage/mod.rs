@@ -54,3 +54,14 @@ pub(crate) use message::Fresh;
 pub(crate) use message::{Answer, Lookup};
 #[cfg(test)]
 pub(crate) use scan::Scanned;
+
+/// Where models and tables lie in a control part of `words` words whose table was just built: the
+/// place of the top model, and all that was made after the records. No answer depends on them.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn model_words<S: crate::host::Space>(
+    table: &Table<S>,
+    words: usize,
+) -> [std::ops::Range<usize>; 2] {
+    let first = layout::line_at(table.model_place()) as usize / 8;
+    [layout::TOP..layout::TOP + layout::TOP_WORDS, first..words]
+}

@@ -168,7 +168,7 @@ impl<S: Space> Table<S> {
     }
 
     /// The first line of the sub-models.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn model_place(&self) -> u32 {
         self.trainer.now.top.place
     }

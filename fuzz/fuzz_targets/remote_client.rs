@@ -1,0 +1,6 @@
+//! A client that is answered anything.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| rhumb_remote::fuzzing::client(data));
