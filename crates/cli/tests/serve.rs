@@ -187,6 +187,37 @@ fn found(server: &Server, client: usize, expected: u64) -> u64 {
     a
 }
 
+/// A process that has mapped what a server shared goes on to read it for a lease when that server
+/// is killed. No write is acknowledged before that, also by a server that shares nothing.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn what_a_killed_server_shared_is_not_read_after_a_write() {
+    for options in [&["--share", "db0"][..], &[]] {
+        let shell = Shell::new();
+        let mut server = Server::start(&shell, &["--share", "db0"]);
+        assert_eq!(exchange(&mut server.client(), "SET a 1", 5).as_deref(), Some("+OK\r\n"));
+        let client = rhumb_remote::Client::connect(shell.path("data.sock")).unwrap();
+        let strings = client.strings(0).unwrap();
+        loop {
+            let calls = strings.keyspace().calls();
+            assert_eq!(strings.get("a").unwrap().unwrap(), b"1");
+            if strings.keyspace().calls() == calls {
+                break;
+            }
+        }
+        server.process.kill().unwrap();
+        server.process.wait().unwrap();
+        let server = Server::start(&shell, options);
+        assert_eq!(exchange(&mut server.client(), "SET a 2", 5).as_deref(), Some("+OK\r\n"));
+        let (send, receive) = mpsc::channel();
+        std::thread::spawn(move || send.send(strings.get("a")));
+        // Where nothing is shared, it waits for a host that does not come. What is old would be
+        // there at once.
+        let found = receive.recv_timeout(Duration::from_millis(300));
+        assert!(!matches!(&found, Ok(Ok(Some(old))) if old == b"1"), "{options:?}: {found:?}");
+    }
+}
+
 #[test]
 fn nothing_acknowledged_is_lost_by_a_kill() {
     let kills = std::env::var("RHUMB_KILLS").ok().and_then(|kills| kills.parse().ok());

@@ -45,13 +45,18 @@ pub(crate) fn check_names(names: &[String]) -> Result<(), ConfigError> {
 }
 
 /// Shares what the settings name; nothing if they name nothing. After an unclean end it waits until
-/// no process reads what the server had shared before.
+/// no process reads what the server had shared before, also if nothing is shared any more.
 pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
     let config = &server.config;
+    let path = config.share_socket();
     if config.share.is_empty() {
+        // Left by a server that was killed. Where another program listens at it, there is nothing
+        // to wait for.
+        if path.exists() {
+            drop(Host::listen(&path).start());
+        }
         return Ok(());
     }
-    let path = config.share_socket();
     let (committed, watched) = (Arc::downgrade(server), Arc::downgrade(server));
     let mut host = Host::listen(&path).allow_open(config.allow_open);
     if let Some(address) = config.share_listen {
