@@ -45,6 +45,8 @@ pub(crate) enum Suite {
     Regions,
     /// The remote tier's tests with hosts that are processes of their own.
     Processes,
+    /// The remote tier's histories, readers and clients that end, in processes of their own.
+    Proofs,
     /// Shared keyspaces of a database.
     Share,
     /// What follows the writes of a keyspace.
@@ -69,6 +71,7 @@ impl Suite {
             Self::Index => "index",
             Self::Regions => "regions",
             Self::Processes => "processes",
+            Self::Proofs => "proofs",
             Self::Share => "share",
             Self::Taps => "taps",
         }
@@ -81,14 +84,14 @@ impl Suite {
             Self::Threads => "--cfg alone --cfg sanitized -Zsanitizer=thread",
             Self::Addresses => "--cfg alone --cfg sanitized -Zsanitizer=address",
             Self::Unit | Self::Index => "--cfg alone",
-            Self::Regions | Self::Processes | Self::Share | Self::Taps => "",
+            Self::Regions | Self::Processes | Self::Proofs | Self::Share | Self::Taps => "",
         }
     }
 
     /// The package that it tests.
     fn package(self) -> &'static str {
         match self {
-            Self::Remote | Self::Regions | Self::Processes => "rhumb-remote",
+            Self::Remote | Self::Regions | Self::Processes | Self::Proofs => "rhumb-remote",
             Self::Share => "rhumb-share",
             _ => "rhumb",
         }
@@ -117,6 +120,7 @@ impl Suite {
             Self::Addresses => &["--test", "index", "--target", TARGET],
             Self::Index => &["--test", "index"],
             Self::Processes => &["--test", "processes"],
+            Self::Proofs => &["--test", "proofs"],
             Self::Share => &["--test", "shared"],
             Self::Taps => &["--test", "taps"],
         }

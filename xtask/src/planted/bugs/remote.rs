@@ -1,9 +1,11 @@
 //! Bugs of the remote tier, and of what the engine gives it.
 
 use super::Bug;
-use crate::verify::Suite::{Processes, Regions, Remote, Share, Taps};
+use crate::verify::Suite::{Processes, Proofs, Regions, Remote, Share, Taps};
 
+const ARRAYS: &str = "crates/remote/src/binned/host.rs";
 const ATOMIC: &str = "crates/remote/src/client/atomic.rs";
+const BARRIER: &str = "crates/remote/src/binned/barrier.rs";
 const CACHE: &str = "crates/remote/src/two_stage/cache.rs";
 const CARE: &str = "crates/remote/src/host/table/care.rs";
 const CLUSTER_RANGE: &str = "crates/remote/src/client/cluster/range.rs";
@@ -18,15 +20,19 @@ const REBUILD: &str = "crates/remote/src/host/table/rebuild.rs";
 const SEARCH: &str = "crates/remote/src/two_stage/search.rs";
 const SERVED_BY_HOST: &str = "crates/remote/src/host/served.rs";
 const SERVED_TO_CLIENT: &str = "crates/remote/src/client/served.rs";
+const SERVER: &str = "crates/remote/src/host/server.rs";
+const SESSION: &str = "crates/remote/src/host/session.rs";
+const SLAB: &str = "crates/remote/src/binned/slab.rs";
 const SPLIT: &str = "crates/remote/src/host/table/split.rs";
 const STRINGS: &str = "crates/remote/src/client/strings.rs";
 const SWAP: &str = "crates/store/src/db/swap.rs";
 const TABLE: &str = "crates/remote/src/host/table/mod.rs";
 const TAP: &str = "crates/store/src/db/tap.rs";
+const WALK: &str = "crates/remote/src/binned/walk.rs";
 const WRITE: &str = "crates/remote/src/leaf/write.rs";
 
 /// All of them, those of a suite together.
-pub(super) static BUGS: [Bug; 33] = [
+pub(super) static BUGS: [Bug; 41] = [
     Bug {
         name: "a leaf is not looked at again after it was read",
         file: LEAF,
@@ -244,12 +250,76 @@ pub(super) static BUGS: [Bug; 33] = [
         test: "answers_were_right_while_they_were_made",
     },
     Bug {
+        name: "a bin is read whatever incarnation it has by then",
+        file: WALK,
+        sound: "incarnation_of(*guard) == slot.incarnation)",
+        broken: "incarnation_of(*guard) | slot.incarnation != 0)",
+        suite: Regions,
+        test: "keys_that_stay_are_found_whatever_happens_meanwhile",
+    },
+    Bug {
+        name: "a host takes the address that a client sends for right",
+        file: ARRAYS,
+        sound: "            let found = array.check(&self.records, index, key)?;\n",
+        broken: "            let found = Err::<usize, usize>(index.min(array.len()));\n",
+        suite: Regions,
+        test: "wrong_addresses_change_no_other_key",
+    },
+    Bug {
+        name: "a piece is used again before it has another incarnation",
+        file: SLAB,
+        sound: "            self.end(line, size, next.max(1));\n",
+        broken: "            let _ = next;\n",
+        suite: Regions,
+        test: "a_piece_that_comes_back_has_another_incarnation",
+    },
+    Bug {
+        name: "what was replaced is freed before all sessions know of it",
+        file: BARRIER,
+        sound: "take_while(|(model, _)| *model <= known)",
+        broken: "take_while(|(model, _)| *model <= known || known > 0)",
+        suite: Regions,
+        test: "what_a_live_session_may_know_waits_and_nothing_else_does",
+    },
+    Bug {
+        name: "a host begins before the lease of one that was killed is over",
+        file: SERVER,
+        sound: "                thread::sleep(LEASE + CLOCK_STEP);\n",
+        broken: "                thread::sleep(CLOCK_STEP);\n",
+        suite: Regions,
+        test: "hosts_die_between_any_two_steps",
+    },
+    Bug {
         name: "a lease has no end",
         file: KEYSPACE,
         sound: "        let is_fresh = clock::now_ms().abs_diff(beat) <= self.lease_ms;",
         broken: "        let is_fresh = beat != 0;",
         suite: Processes,
         test: "a_host_that_is_killed_is_not_read",
+    },
+    Bug {
+        name: "a write is acknowledged before it is made",
+        file: SESSION,
+        sound: "        opened.share.authority().commit(&[Change { keyspace: &opened.name, key, value }])?;\n        let seq = opened.share.applied();\n        Ok(self.reply(id, &Reply::Done { seq })?)",
+        broken: "        let (share, name, seq) = (Arc::clone(&opened.share), opened.name.clone(), 1);\n        self.reply(id, &Reply::Done { seq })?;\n        share.authority().commit(&[Change { keyspace: &name, key, value }])?;\n        Ok(())",
+        suite: Proofs,
+        test: "histories_of_clients_are_linearizable",
+    },
+    Bug {
+        name: "the changes of a batch are made one by one",
+        file: SESSION,
+        sound: "            share.authority().commit(&changes)?;\n",
+        broken: "            for change in &changes {\n                share.authority().commit(std::slice::from_ref(change))?;\n            }\n",
+        suite: Proofs,
+        test: "readers_beside_writers_of_a_volatile_keyspace",
+    },
+    Bug {
+        name: "what is to be of one moment is read leaf by leaf over TCP",
+        file: SESSION,
+        sound: "if self.is_apart && !is_atomic {",
+        broken: "if self.is_apart | is_atomic && self.is_apart {",
+        suite: Proofs,
+        test: "readers_beside_writers_of_a_volatile_keyspace",
     },
     Bug {
         name: "a reader does not look at the heartbeat",
