@@ -52,7 +52,7 @@ struct Forger<'a>(Option<Input<'a>>);
 impl Caller for Forger<'_> {
     fn call(&mut self, request: &Request) -> Result<Reply> {
         let mut host = SOUND.host.lock().unwrap_or_else(PoisonError::into_inner);
-        let reply = host.handle(1, request);
+        let reply = host.handle(1, request)?;
         drop(host);
         let Some(input) = &mut self.0 else { return Ok(reply) };
         let mut forge = |lesson| {

@@ -26,7 +26,8 @@ use crate::{
 /// Far longer than an answer takes: a host, or a client, that is silent for it hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The presets, which are the names of the keyspaces too.
-const PRESETS: [(&str, Preset); 2] = [("runs", Preset::Rhumb), ("two-stage", Preset::XStore)];
+const PRESETS: [(&str, Preset); 3] =
+    [("runs", Preset::Rhumb), ("two-stage", Preset::XStore), ("arrays", Preset::FineStore)];
 /// Bytes of answers that are read of a host: more are not needed to see that it goes on.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 

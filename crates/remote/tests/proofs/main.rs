@@ -24,7 +24,7 @@ use std::{
 use rhumb_remote::{Host, HostBuilder, Preset, ShareOptions};
 
 /// How keyspaces may be made.
-const PRESETS: [Preset; 2] = [Preset::Rhumb, Preset::XStore];
+const PRESETS: [Preset; 3] = [Preset::Rhumb, Preset::XStore, Preset::FineStore];
 
 /// Says to a child at which address its host is.
 const ADDRESS: &str = "RHUMB_PROOF_ADDRESS";

@@ -22,7 +22,7 @@ use crate::{Client, Error, Host, Keyspace, Preset, ShareOptions, points};
 /// Hosts of each preset that die unless the environment says otherwise.
 const DEATHS: u64 = 6;
 /// How keyspaces may be made.
-const PRESETS: [Preset; 2] = [Preset::Rhumb, Preset::XStore];
+const PRESETS: [Preset; 3] = [Preset::Rhumb, Preset::XStore, Preset::FineStore];
 /// Keys that every batch sets, to one version.
 const GROUP: u64 = 3;
 /// Moments among which that of a death is drawn: those of a few batches, splits among them.
