@@ -108,7 +108,7 @@ fn clients_end_at_any_moment() {
     for preset in PRESETS {
         let dir = tempfile::tempdir().unwrap();
         let host = volatile(dir.path(), preset).start().unwrap();
-        let (ways, is_over) = (ways(&host, preset), AtomicBool::new(false));
+        let (ways, is_over) = (ways(&host), AtomicBool::new(false));
         let client = Client::connect(host.path()).unwrap();
         let keyspace = client.keyspace("k").unwrap();
         (0..GROUPS).for_each(|group| write_group(&client, &keyspace, group, 1));

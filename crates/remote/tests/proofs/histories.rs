@@ -175,7 +175,7 @@ fn histories_of_clients_are_linearizable() {
     for preset in PRESETS {
         let dir = tempfile::tempdir().unwrap();
         let host = volatile(dir.path(), preset).start().unwrap();
-        let ways = ways(&host, preset);
+        let ways = ways(&host);
         let children = [&ways[0], &ways[0], &ways[ways.len() - 1]];
         let mut children =
             children.map(|way| Actor::new(child("histories::child_client", way).spawn().unwrap()));

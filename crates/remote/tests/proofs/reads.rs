@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rhumb_remote::{Client, Keyspace, Preset};
+use rhumb_remote::{Client, Keyspace};
 
 use crate::{
     PRESETS, address_of_child, child,
@@ -304,8 +304,7 @@ fn read_beside<T: Target + Send>(
 
 #[test]
 fn readers_beside_writers_of_a_volatile_keyspace() {
-    let kinds = PRESETS.map(|preset| (preset, false)).into_iter().chain([(Preset::Rhumb, true)]);
-    for (preset, is_tcp) in kinds {
+    for (preset, is_tcp) in PRESETS.iter().flat_map(|preset| [(*preset, false), (*preset, true)]) {
         let dir = tempfile::tempdir().unwrap();
         let host = volatile(dir.path(), preset).start().unwrap();
         let target = |_| {
@@ -314,7 +313,7 @@ fn readers_beside_writers_of_a_volatile_keyspace() {
             (client, keyspace)
         };
         let targets: Vec<_> = (0..WRITERS).map(target).collect();
-        let way = &ways(&host, preset)[usize::from(is_tcp)];
+        let way = &ways(&host)[usize::from(is_tcp)];
         let kind = if is_tcp { "over TCP" } else { "in memory" };
         read_beside(&format!("volatile, {preset:?}, {kind}"), way, targets, || {});
     }
