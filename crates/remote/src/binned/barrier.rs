@@ -58,8 +58,14 @@ impl<T> Barrier<T> {
     /// Renews a session's lease, with the epoch that it has, of which `current` is the last; false
     /// if there is no such session.
     pub(super) fn renew(&mut self, session: u64, now_ms: u64, model: u64, current: u64) -> bool {
-        self.expire(now_ms);
+        // The others are looked at by `poll`: what one client asks for does not take longer the
+        // more sessions there are.
+        let terms = self.terms();
         let Some(state) = self.sessions.get_mut(&session) else { return false };
+        if !state.lives(now_ms, terms) {
+            self.sessions.remove(&session);
+            return false;
+        }
         if model.min(current) > state.model {
             (state.model, state.lags_since_ms) = (model.min(current), None);
         }
@@ -86,7 +92,7 @@ impl<T> Barrier<T> {
         self.waiting.drain(..count).map(|(_, what)| what).collect()
     }
 
-    /// Number of live sessions, as of the last call that was told the time.
+    /// Number of live sessions, as of the last [`Barrier::poll`].
     #[cfg(test)]
     pub(super) fn session_count(&self) -> usize {
         self.sessions.len()
@@ -97,18 +103,28 @@ impl<T> Barrier<T> {
         self.waiting.iter().map(|(_, what)| what)
     }
 
-    fn expire(&mut self, now_ms: u64) {
+    /// The last epoch that something waits for, and for how long a session may lack it.
+    fn terms(&self) -> (u64, u64) {
         let waits_for = self.waiting.back().map_or(0, |(model, _)| *model);
-        let patience = self.lease_ms.saturating_mul(LAG_LEASES);
-        self.sessions.retain(|_, session| {
-            if session.model >= waits_for {
-                session.lags_since_ms = None;
-            }
-            let since = match session.model < waits_for {
-                true => *session.lags_since_ms.get_or_insert(now_ms),
-                false => now_ms,
-            };
-            now_ms < session.until_ms && now_ms.saturating_sub(since) < patience
-        });
+        (waits_for, self.lease_ms.saturating_mul(LAG_LEASES))
+    }
+
+    fn expire(&mut self, now_ms: u64) {
+        let terms = self.terms();
+        self.sessions.retain(|_, session| session.lives(now_ms, terms));
+    }
+}
+
+impl Session {
+    /// Returns true if its lease lasts, and it has not lacked an epoch for too long.
+    fn lives(&mut self, now_ms: u64, (waits_for, patience_ms): (u64, u64)) -> bool {
+        if self.model >= waits_for {
+            self.lags_since_ms = None;
+        }
+        let since = match self.model < waits_for {
+            true => *self.lags_since_ms.get_or_insert(now_ms),
+            false => now_ms,
+        };
+        now_ms < self.until_ms && now_ms.saturating_sub(since) < patience_ms
     }
 }

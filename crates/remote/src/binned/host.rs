@@ -189,7 +189,7 @@ impl<S: Space> Host<S> {
         (waiting().map(|what| what.arrays.len()).sum(), waiting().map(|what| what.bytes).sum())
     }
 
-    /// Number of sessions that live, as of the last call that was told the time.
+    /// Number of sessions that live, as of the last [`Host::poll`].
     #[cfg(test)]
     pub(crate) fn session_count(&self) -> usize {
         self.barrier.session_count()
