@@ -27,6 +27,9 @@
 //! # }
 //! ```
 //!
+//! Calls block their thread, or are futures: [`Keyspace::insert_async`] and the like return a
+//! [`Call`], which any executor runs, with a thousand under way at once and no thread for each.
+//!
 //! A keyspace that is too large for one host is divided by ranges of keys: a [`RoutingTable`] says
 //! which host has which keys, a [`Cluster`] is a client of all of them, and [`Served`] says how a
 //! range goes from one host to another.
@@ -84,9 +87,9 @@ mod two_stage;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use client::{
-    Address, Batch, CacheBudget, Client, ClientBuilder, Cluster, ClusterBatch, ClusterBuilder,
-    ClusterKeyspace, ClusterRange, Counts, Inspection, Keyspace, Range, RoutingTable, StringRange,
-    Strings, Walk,
+    Address, Batch, CacheBudget, Call, Client, ClientBuilder, Cluster, ClusterBatch,
+    ClusterBuilder, ClusterKeyspace, ClusterRange, Counts, Inspection, Keyspace, Range,
+    RoutingTable, StringRange, Strings, Walk,
 };
 pub use error::{Error, Result};
 #[cfg(not(any(loom, shuttle)))]

@@ -11,8 +11,11 @@ use std::{
     os::unix::process::CommandExt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
+    pin::pin,
     process::Command,
-    sync::Mutex,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Wake},
+    thread::{self, Thread},
 };
 
 use rhumb_remote::{Client, Host, Keyspace, ShareOptions};
@@ -20,6 +23,27 @@ use rhumb_remote::{Client, Host, Keyspace, ShareOptions};
 /// What a child answers with if it panics. Its answers are numbers of errors of the system: those
 /// are what the standard library passes on from a child.
 const PANICKED: i32 = 100;
+
+/// Wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Arc::new(Unpark(thread::current())).into();
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
 
 /// Runs `act` in a forked child, and returns its answer.
 fn in_fork(act: impl Fn() -> i32 + Send + Sync + 'static) -> i32 {
@@ -62,6 +86,8 @@ fn child(handles: &Mutex<Option<Handles>>) -> i32 {
     if sockets() == inherited {
         return 4;
     }
+    // Futures have threads and a connection of the child's own.
+    block_on(keyspace.insert_async("child", "2")).unwrap();
     if keyspace.get("child").unwrap().as_deref() != Some(b"2") || keyspace.iter().count() != 2 {
         return 3;
     }
@@ -76,7 +102,7 @@ fn a_forked_child_connects_anew_and_ends_nothing() {
     let options = ShareOptions::default().capacity_bytes(64 << 20);
     let host = Host::listen(&path).share("k", options).start().unwrap();
     let keyspace = Client::connect(&path).unwrap().keyspace("k").unwrap();
-    keyspace.insert("parent", "1").unwrap();
+    block_on(keyspace.insert_async("parent", "1")).unwrap();
     let handles = Box::leak(Box::new(Mutex::new(Some(Handles { host, keyspace }))));
     let shared: &Mutex<Option<Handles>> = handles;
     assert_eq!(in_fork(move || child(shared)), 0, "what `child` says");
@@ -87,7 +113,7 @@ fn a_forked_child_connects_anew_and_ends_nothing() {
     let calls = keyspace.calls();
     assert_eq!(keyspace.get("child").unwrap().unwrap(), b"2");
     assert_eq!(keyspace.calls(), calls, "the child ended the lease");
-    keyspace.insert("after", "3").unwrap();
+    block_on(keyspace.insert_async("after", "3")).unwrap();
     let other = Client::connect(&path).unwrap().keyspace("k").unwrap();
     assert_eq!(other.iter().count(), 3);
     drop(host);

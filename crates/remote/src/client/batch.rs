@@ -39,7 +39,7 @@ pub struct Batch {
 
 /// An operation, without a value if it removes the key.
 #[derive(Debug)]
-struct Operation {
+pub(super) struct Operation {
     /// Index of its keyspace.
     keyspace: usize,
     key: Vec<u8>,
@@ -48,12 +48,17 @@ struct Operation {
 
 impl Operation {
     /// The operation, with the numbers that keyspaces have in a connection.
-    fn op(&self, numbers: &[u32]) -> Op<'_> {
+    pub(super) fn op(&self, numbers: &[u32]) -> Op<'_> {
         let (keyspace, key) = (numbers[self.keyspace], &self.key[..]);
         match &self.value {
             Some(value) => Op::Insert { keyspace, key, value },
             None => Op::Remove { keyspace, key },
         }
+    }
+
+    /// Bytes of the key and the value.
+    pub(super) fn bytes(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Vec::len)
     }
 }
 
@@ -104,6 +109,20 @@ impl Batch {
         self.operations.is_empty()
     }
 
+    /// Refuses keyspaces of another client.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.has_strange {
+            let what = "a batch has keyspaces of several clients";
+            return Err(Error::InvalidArgument(what.into()));
+        }
+        Ok(())
+    }
+
+    /// The client, the keyspaces, and the operations with the keyspaces' indexes.
+    pub(super) fn into_parts(self) -> (Arc<Inner>, Vec<Arc<KeyspaceInner>>, Vec<Operation>) {
+        (self.client, self.keyspaces, self.operations)
+    }
+
     /// Does all operations, or none of them. When it returns, every read sees them, by whatever
     /// client. One call.
     ///
@@ -114,10 +133,7 @@ impl Batch {
     /// of several keyspaces as one, because one of them is volatile; otherwise as
     /// [`Keyspace::insert`].
     pub fn commit(self) -> Result<()> {
-        if self.has_strange {
-            let what = "a batch has keyspaces of several clients";
-            return Err(Error::InvalidArgument(what.into()));
-        }
+        self.check()?;
         if self.is_empty() {
             return Ok(());
         }

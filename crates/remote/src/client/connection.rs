@@ -11,6 +11,7 @@ use std::{
 
 use super::{
     address::Address,
+    calls::Calls,
     keyspace::{Inner as KeyspaceInner, Keyspace, Mapped, Source},
     tcp::{self, Cache, CacheBudget, Pieces, Shape},
 };
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// How long a call waits for its answer: a host that is stopped is given up after this.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a client waits for a host that has gone: a restart takes as long.
 pub(super) const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,6 +55,8 @@ pub struct Client {
 #[derive(Debug)]
 pub(super) struct Inner {
     way: Way,
+    /// What is under way without a thread that waits for it.
+    calls: Calls,
     /// By their names; weak, because a keyspace holds its client.
     keyspaces: Mutex<HashMap<Vec<u8>, Weak<KeyspaceInner>>>,
 }
@@ -106,6 +109,7 @@ impl Client {
         token: Option<Vec<u8>>,
         budget: CacheBudget,
     ) -> Result<Self> {
+        let calls = Calls::new(address.clone(), token.clone());
         let way = match address {
             Address::Unix(path) => Way::unix(path, budget)?,
             Address::Tcp { host, port } => {
@@ -116,7 +120,7 @@ impl Client {
                 return Err(Error::Unsupported(what.into()));
             }
         };
-        Ok(Self { inner: Arc::new(Inner { way, keyspaces: Mutex::default() }) })
+        Ok(Self { inner: Arc::new(Inner { way, calls, keyspaces: Mutex::default() }) })
     }
 
     /// Opens a keyspace that the host shares, and maps its region for reading if it can.
@@ -187,6 +191,11 @@ impl Inner {
         let inner = Arc::new(KeyspaceInner::new(name.to_vec(), source));
         keyspaces.insert(name.to_vec(), Arc::downgrade(&inner));
         inner
+    }
+
+    /// Calls as futures.
+    pub(super) fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// The way to a host over TCP.

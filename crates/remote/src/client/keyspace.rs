@@ -330,18 +330,25 @@ impl Keyspace {
     #[inline]
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
         let key = key.as_ref();
-        if let Some(mapped) = self.mapped()
-            && let Some(reader) = self.reader(Some(&mapped))
-        {
-            let begin = value.len();
-            let outcome = reader.get(key, value);
-            let is_sure = matches!(outcome, Outcome::Found | Outcome::Absent);
-            if is_sure && mapped.serves(key) {
-                return Ok(outcome == Outcome::Found);
-            }
-            value.truncate(begin);
+        match self.look(key, value) {
+            Some(is_found) => Ok(is_found),
+            None => self.ask_get(key, value),
         }
-        self.ask_get(key, value)
+    }
+
+    /// [`Keyspace::get_into`] by a look into mapped memory; `None` if the host must be asked.
+    #[inline]
+    pub(super) fn look(&self, key: &[u8], value: &mut Vec<u8>) -> Option<bool> {
+        let mapped = self.mapped()?;
+        let reader = self.reader(Some(&mapped))?;
+        let begin = value.len();
+        let outcome = reader.get(key, value);
+        let is_sure = matches!(outcome, Outcome::Found | Outcome::Absent);
+        if is_sure && mapped.serves(key) {
+            return Some(outcome == Outcome::Found);
+        }
+        value.truncate(begin);
+        None
     }
 
     #[cold]

@@ -14,6 +14,8 @@ mod binned;
 #[cfg(not(any(loom, shuttle)))]
 mod builder;
 #[cfg(not(any(loom, shuttle)))]
+mod calls;
+#[cfg(not(any(loom, shuttle)))]
 mod cluster;
 #[cfg(not(any(loom, shuttle)))]
 mod connection;
@@ -51,6 +53,8 @@ pub use address::Address;
 pub use batch::Batch;
 #[cfg(not(any(loom, shuttle)))]
 pub use builder::ClientBuilder;
+#[cfg(not(any(loom, shuttle)))]
+pub use calls::Call;
 #[cfg(not(any(loom, shuttle)))]
 pub use cluster::{
     Cluster, ClusterBatch, ClusterBuilder, ClusterKeyspace, ClusterRange, RoutingTable,
