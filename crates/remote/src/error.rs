@@ -80,8 +80,9 @@ impl Error {
         Self::Refused { code: failure::INTERNAL, text: text.into() }
     }
 
-    /// Reports that an answer is too large for what was asked.
-    pub(crate) fn too_large(text: &str) -> Self {
+    /// An error of an [`Authority`](crate::Authority) whose answer would be too large, with a text
+    /// for its client, which asks for less.
+    pub fn too_large(text: &str) -> Self {
         Self::Refused { code: failure::TOO_LARGE, text: text.to_owned() }
     }
 

@@ -94,6 +94,8 @@ pub use client::{
 pub use error::{Error, Result};
 #[cfg(not(any(loom, shuttle)))]
 pub use host::{
-    Authority, Change, Host, HostBuilder, Load, Pair, Paused, Preset, Publisher, Scan, Served,
-    ShareOptions, ShareStats,
+    Authority, Change, Host, HostBuilder, HostStats, Load, Pair, Paused, Preset, Publisher, Scan,
+    Served, ShareOptions, ShareStats,
 };
+#[cfg(not(any(loom, shuttle)))]
+pub use message::GetCounts;

@@ -40,6 +40,10 @@ impl fmt::Debug for Source {
     }
 }
 
+/// Keys that the engine is asked for at once: a large value that a client asks for again and again
+/// is in memory this often at most, and the reads of this many overlap.
+const KEYS_AT_ONCE: usize = 32;
+
 /// Commits a batch of a client.
 pub(crate) type Commit = Arc<dyn Fn(Batch) -> rhumb::Result<()> + Send + Sync>;
 
@@ -101,11 +105,22 @@ impl Authority for Engine {
         Ok(found.map(|value| value.to_vec()))
     }
 
-    fn multi_get(&self, keyspace: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        let keyspace = self.keyspace(keyspace)?;
-        let found = self.database.snapshot().multi_get(&keyspace, keys);
-        let found = found.map_err(|error| told(&error))?;
-        Ok(found.into_iter().map(|value| value.map(|value| value.to_vec())).collect())
+    fn multi_get(
+        &self,
+        keyspace: &str,
+        keys: &[&[u8]],
+        bytes_max: usize,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let (keyspace, snapshot) = (self.keyspace(keyspace)?, self.database.snapshot());
+        let (mut values, mut left) = (Vec::with_capacity(keys.len()), bytes_max);
+        for some in keys.chunks(KEYS_AT_ONCE) {
+            for value in snapshot.multi_get(&keyspace, some).map_err(|error| told(&error))? {
+                let rest = left.checked_sub(value.as_ref().map_or(0, |value| value.len()));
+                left = rest.ok_or_else(|| Error::too_large("the values do not fit a message"))?;
+                values.push(value.map(|value| value.to_vec()));
+            }
+        }
+        Ok(values)
     }
 
     fn scan(&self, keyspace: &str, scan: &Scan<'_>) -> Result<(Vec<Pair>, bool)> {

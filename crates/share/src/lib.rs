@@ -37,5 +37,7 @@ mod shared;
 
 pub use authority::Source;
 pub use follow::Event;
-pub use rhumb_remote::{Error, Host, HostBuilder, Paused, Result, ShareOptions, ShareStats};
+pub use rhumb_remote::{
+    Error, Host, HostBuilder, HostStats, Paused, Result, ShareOptions, ShareStats,
+};
 pub use shared::{Shared, SharedBuilder};

@@ -10,7 +10,9 @@ use std::{
 };
 
 use rhumb::{Batch, Database};
-use rhumb_remote::{Authority, Error, Host, HostBuilder, Paused, Result, ShareOptions, ShareStats};
+use rhumb_remote::{
+    Authority, Error, Host, HostBuilder, HostStats, Paused, Result, ShareOptions, ShareStats,
+};
 
 use crate::{
     authority::{Commit, Engine, Source},
@@ -162,6 +164,12 @@ impl Shared {
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.host().sessions()
+    }
+
+    /// What the host counts of its clients.
+    #[must_use]
+    pub fn host_stats(&self) -> HostStats {
+        self.host().host_stats()
     }
 
     /// Has clients ask for everything of a share until what is returned is dropped; the region is

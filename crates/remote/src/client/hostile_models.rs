@@ -240,7 +240,7 @@ proptest! {
             let port = TcpPort::bind(([127, 0, 0, 1], 0).into()).unwrap();
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    while let Ok(stream) = port.accept() {
+                    while let Ok((stream, _)) = port.accept() {
                         let _ = relay_apart(&stream, &host, &damage);
                         let _ = stream.shutdown();
                     }

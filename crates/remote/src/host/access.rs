@@ -1,19 +1,26 @@
-//! Which clients may use a host over TCP.
+//! Which clients may use a host.
 
 use std::{hint::black_box, net::SocketAddr};
+
+use rustix::process::geteuid;
 
 use crate::{
     error::{Error, Result},
     message::format::TOKEN_BYTES_MAX,
+    socket::Peer,
 };
 
-/// What a host asks clients over TCP for.
+/// What a host asks its clients for.
 #[derive(Default)]
 pub(super) struct Access {
     /// What they must present.
     pub(super) token: Option<Vec<u8>>,
     /// True if other machines may come without a token.
     pub(super) is_open: bool,
+    /// Users that may come by the Unix socket, besides the host's own.
+    pub(super) users: Vec<u32>,
+    /// Groups whose users may.
+    pub(super) groups: Vec<u32>,
 }
 
 impl Access {
@@ -56,6 +63,26 @@ impl Access {
     }
 }
 
+impl Access {
+    /// Returns true if other users than the host's may come by the Unix socket.
+    pub(super) fn has_guests(&self) -> bool {
+        !self.users.is_empty() || !self.groups.is_empty()
+    }
+
+    /// Says why a user may not come by the Unix socket; `None` if it may. Without guests the
+    /// socket's file lets the host's user in and nobody else.
+    pub(super) fn refuse(&self, peer: Peer) -> Option<String> {
+        let is_guest = self.users.contains(&peer.uid) || self.groups.contains(&peer.gid);
+        let is_in = !self.has_guests() || is_guest || peer.uid == geteuid().as_raw();
+        (!is_in).then(|| {
+            format!(
+                "user {} of group {} may not use this host (allow_users, allow_groups)",
+                peer.uid, peer.gid
+            )
+        })
+    }
+}
+
 impl std::fmt::Debug for Access {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The token is nobody's to read.
@@ -69,7 +96,7 @@ mod tests {
 
     #[test]
     fn only_the_token_is_the_token() {
-        let access = Access { token: Some(b"abab".to_vec()), is_open: false };
+        let access = Access { token: Some(b"abab".to_vec()), ..Access::default() };
         assert!(access.admits(Some(b"abab")));
         for presented in [&b""[..], b"a", b"ab", b"aba", b"ababa", b"abababab", b"abac", b"Abab"] {
             assert!(!access.admits(Some(presented)), "{presented:?}");
@@ -80,9 +107,35 @@ mod tests {
     }
 
     #[test]
+    fn guests_are_those_that_are_named() {
+        let own = geteuid().as_raw();
+        let access = |users: &[u32], groups: &[u32]| Access {
+            users: users.to_vec(),
+            groups: groups.to_vec(),
+            ..Access::default()
+        };
+        let (peer, mine) = (Peer { uid: own + 7, gid: 8 }, Peer { uid: own, gid: 9 });
+        for (users, groups, is_in) in [
+            (&[own + 7][..], &[][..], true),
+            (&[], &[8], true),
+            (&[own + 8], &[7], false),
+            (&[8], &[own + 7], false),
+        ] {
+            let access = access(users, groups);
+            assert_eq!(access.refuse(peer).is_none(), is_in, "{access:?}");
+            assert_eq!(access.refuse(mine), None);
+        }
+        let text = access(&[own + 8], &[]).refuse(peer).unwrap();
+        assert!(text.contains(&format!("user {} of group 8 may not", own + 7)), "{text}");
+        // Without guests the file's mode is what keeps others out.
+        assert!(!access(&[], &[]).has_guests() && access(&[], &[1]).has_guests());
+    }
+
+    #[test]
     fn other_machines_need_a_token_or_an_open_address() {
         let check = |token: Option<&[u8]>, is_open, address: &str| {
-            let access = Access { token: token.map(<[u8]>::to_vec), is_open };
+            let token = token.map(<[u8]>::to_vec);
+            let access = Access { token, is_open, ..Access::default() };
             access.check(&["127.0.0.1:0".parse().unwrap(), address.parse().unwrap()])
         };
         for loopback in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {

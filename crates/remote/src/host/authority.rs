@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -33,6 +33,21 @@ pub struct Scan<'a> {
     pub bytes_max: usize,
 }
 
+/// Collects values unless they have over `bytes_max` bytes together: one value more than that at
+/// most is in memory.
+pub(super) fn bounded(
+    values: impl Iterator<Item = Option<Vec<u8>>>,
+    bytes_max: usize,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let mut left = bytes_max;
+    let check = |value: Option<Vec<u8>>| {
+        let rest = left.checked_sub(value.as_ref().map_or(0, Vec::len));
+        left = rest.ok_or_else(|| Error::too_large("the values do not fit a message"))?;
+        Ok(value)
+    };
+    values.map(check).collect()
+}
+
 /// The store of which a host shares keyspaces: it takes the writes of clients, and answers them
 /// what they cannot read in the region themselves.
 ///
@@ -47,12 +62,19 @@ pub trait Authority: Send + Sync {
     /// Whatever keeps it from being read.
     fn get(&self, keyspace: &str, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// The values of several keys at one moment, in the order of the keys.
+    /// The values of several keys at one moment, in the order of the keys. A client may ask for one
+    /// large value again and again, so what is collected is to end once it is too much.
     ///
     /// # Errors
     ///
-    /// As [`Authority::get`].
-    fn multi_get(&self, keyspace: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>>;
+    /// As [`Authority::get`]; [`Error::too_large`](crate::Error::too_large) if the values have over
+    /// `bytes_max` bytes together.
+    fn multi_get(
+        &self,
+        keyspace: &str,
+        keys: &[&[u8]],
+        bytes_max: usize,
+    ) -> Result<Vec<Option<Vec<u8>>>>;
 
     /// The first pairs of a range at one moment, in the order that is asked for; and true if there
     /// may be more.

@@ -1,7 +1,8 @@
 //! The side that writes: building a region, changing it and publishing changes.
 //!
 //! One thread at a time writes. Nothing here waits for a reader, and nothing that a reader does is
-//! seen here.
+//! seen here. Connections are answered by a few threads (`pool.rs`), none of which waits for a
+//! client.
 
 #[cfg(not(any(loom, shuttle)))]
 mod access;
@@ -9,6 +10,8 @@ mod access;
 mod authority;
 #[cfg(not(any(loom, shuttle)))]
 mod binned_store;
+#[cfg(not(any(loom, shuttle)))]
+mod buffers;
 #[cfg(not(any(loom, shuttle)))]
 mod care;
 mod cut;
@@ -19,13 +22,19 @@ mod group;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod heap;
 #[cfg(not(any(loom, shuttle)))]
+mod limits;
+#[cfg(not(any(loom, shuttle)))]
 mod look;
 #[cfg(not(any(loom, shuttle)))]
 mod part;
+#[cfg(not(any(loom, shuttle)))]
+mod pool;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(any(loom, shuttle, miri))))]
 mod published;
 #[cfg(not(any(loom, shuttle)))]
 mod publisher;
+#[cfg(not(any(loom, shuttle)))]
+mod registry;
 #[cfg(not(any(loom, shuttle)))]
 mod served;
 #[cfg(not(any(loom, shuttle)))]
@@ -35,6 +44,8 @@ mod session;
 #[cfg(not(any(loom, shuttle)))]
 mod share;
 mod table;
+#[cfg(not(any(loom, shuttle)))]
+mod tally;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 #[cfg(not(any(loom, shuttle)))]
@@ -57,6 +68,8 @@ pub use share::{Preset, ShareOptions, ShareStats};
 pub(crate) use table::Table;
 #[cfg(all(test, loom))]
 pub(crate) use table::scrub;
+#[cfg(not(any(loom, shuttle)))]
+pub use tally::HostStats;
 
 /// Memory that grows at its end and that readers see.
 pub(crate) trait Space {

@@ -198,7 +198,7 @@ proptest! {
         let keys: Vec<Vec<u8>> = changes.iter().map(|(key, _)| key.clone()).collect();
         check_reader(&region, &map, &keys);
         let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let values = volatile.multi_get("", &slices).unwrap();
+        let values = volatile.multi_get("", &slices, usize::MAX).unwrap();
         for (key, value) in keys.iter().zip(values) {
             prop_assert_eq!(value.as_ref(), map.get(key));
             prop_assert_eq!(&volatile.get("", key).unwrap(), &value);

@@ -1,28 +1,34 @@
 //! A host: keyspaces that are shared, and the sockets at which clients ask for them.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
+
+use mio::Interest;
 
 use super::{
     Authority, Publisher,
     access::Access,
     care::Bell,
+    limits::{Limits, Origin},
+    pool::Pool,
+    registry::Registry,
     served::{Gate, Moving, Served},
     session::Session,
     share::{Share, ShareOptions, ShareStats},
+    tally::{HostStats, Tally},
 };
 use crate::{
     client::Keyspace,
     clock,
     error::{Error, Result},
     ranges::KeyRange,
-    socket::{Door, Listener, Stream, TcpPort},
+    socket::{Door, Listener, Other, Stream, TcpPort},
 };
 
 /// How long clients trust a region without a sign of its host. A host that dies is noticed after
@@ -35,29 +41,15 @@ const BEATS: u32 = 4;
 /// The clock of leases is coarse: it steps with the timer's interrupt, 100 times a second at least.
 const CLOCK_STEP: Duration = Duration::from_millis(20);
 
-/// The most connections, each of which has a thread of its own.
-const SESSIONS_MAX: usize = 4_096;
-
-/// The most connections over TCP: strangers that reach a port cannot keep out the clients of the
-/// machine.
-const TCP_SESSIONS_MAX: usize = if cfg!(test) { 40 } else { SESSIONS_MAX / 4 * 3 };
-
-/// How long a client may leave an answer unread before its connection ends.
-const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long a client on another machine may take for its first message, and for each part of one
-/// that has begun.
-const RECEIVE_TIMEOUT: Duration =
-    if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(10) };
-
-/// The stack of a connection's thread, in bytes: requests recurse nowhere.
+/// The stack of a thread that accepts connections or keeps the lease, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Settings of a [`Host`].
 pub struct HostBuilder {
     path: Option<PathBuf>,
     ports: Vec<SocketAddr>,
-    access: Access,
+    pub(super) access: Access,
+    pub(super) limits: Limits,
     shares: BTreeMap<String, (ShareOptions, Option<Arc<dyn Authority>>)>,
     served: BTreeMap<String, Served>,
 }
@@ -147,12 +139,15 @@ impl HostBuilder {
     /// (other systems than Linux).
     pub fn start(self) -> Result<Host> {
         self.access.check(&self.ports)?;
+        self.limits.check()?;
         if self.path.is_none() && self.ports.is_empty() {
             return Err(Error::InvalidArgument("a host that listens nowhere".into()));
         }
         let mut doors: Vec<Door> = Vec::new();
         if let Some(path) = &self.path {
-            let listener = Listener::bind(path)?;
+            let has_guests = self.access.has_guests();
+            let listener =
+                if has_guests { Listener::bind_open(path)? } else { Listener::bind(path)? };
             if listener.has_replaced() {
                 // Clients of the host that died read its region until its lease is over. They
                 // would miss what is written before that.
@@ -175,18 +170,23 @@ impl HostBuilder {
             shares.insert(name, Arc::new(share));
         }
         let (access, gate) = (self.access, Gate::default());
-        let inner = Arc::new(Inner { shares, gate, access, bell, registry: Arc::default() });
+        let registry = Arc::new(Registry::new(self.limits));
+        let inner = Arc::new(Inner { shares, gate, access, bell, registry });
         for (name, served) in self.served {
             inner.known(&name)?.serve(served)?;
         }
+        let (pool, poll) = Pool::new(inner.limits().kept_bytes)?;
         inner.beat(clock::now_ms());
         let (path, process) = (self.path.unwrap_or_default(), std::process::id());
         let doors = doors.into_iter().map(|door| (Arc::new(door), None)).collect();
-        let mut host = Host { inner, doors, helpers: Vec::new(), path, addresses, process };
+        let mut host = Host { inner, pool, doors, helpers: Vec::new(), path, addresses, process };
         // If there is no such thread, dropping `host` ends the others.
+        let pool = Arc::clone(&host.pool);
+        host.helpers.push(spawn("rhumb-watch", move || pool.watch(poll))?);
         for (door, thread) in &mut host.doors {
-            let (inner, door) = (Arc::clone(&host.inner), Arc::clone(door));
-            *thread = Some(spawn("rhumb-accept", move || inner.accept(&door))?);
+            let (inner, pool, door) =
+                (Arc::clone(&host.inner), Arc::clone(&host.pool), Arc::clone(door));
+            *thread = Some(spawn("rhumb-accept", move || inner.accept(&pool, &door))?);
         }
         let inner = Arc::clone(&host.inner);
         host.helpers.push(spawn("rhumb-lease", move || inner.keep_lease())?);
@@ -238,9 +238,11 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 #[derive(Debug)]
 pub struct Host {
     inner: Arc<Inner>,
+    /// Its connections, and the threads that answer them.
+    pool: Arc<Pool>,
     /// Where it listens, each with the thread that accepts connections there.
     doors: Vec<(Arc<Door>, Option<JoinHandle<()>>)>,
-    /// Those that keep the lease, and stand by for the tables.
+    /// Those that keep the lease, stand by for the tables, and watch the connections.
     helpers: Vec<JoinHandle<()>>,
     path: PathBuf,
     addresses: Vec<SocketAddr>,
@@ -259,34 +261,6 @@ pub(super) struct Inner {
     registry: Arc<Registry>,
 }
 
-/// The connections, which outlive what they speak of.
-#[derive(Debug, Default)]
-struct Registry {
-    sessions: Mutex<Sessions>,
-    ended: Condvar,
-}
-
-impl Registry {
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        // Each change of it is a single step.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The connections.
-#[derive(Debug, Default)]
-struct Sessions {
-    live: HashMap<u64, Arc<Stream>>,
-    next: u64,
-    is_closing: bool,
-}
-
-impl Sessions {
-    fn is_full_of_tcp(&self) -> bool {
-        self.live.values().filter(|stream| stream.is_tcp()).count() >= TCP_SESSIONS_MAX
-    }
-}
-
 impl Host {
     /// Settings of a host whose socket is at `path`. A socket that a dead host has left there is
     /// replaced.
@@ -298,7 +272,8 @@ impl Host {
     #[must_use]
     pub fn builder() -> HostBuilder {
         let (path, ports, access) = (None, Vec::new(), Access::default());
-        HostBuilder { path, ports, access, shares: BTreeMap::new(), served: BTreeMap::new() }
+        let (limits, shares, served) = (Limits::default(), BTreeMap::new(), BTreeMap::new());
+        HostBuilder { path, ports, access, limits, shares, served }
     }
 
     /// Where its Unix socket is; empty if it has none.
@@ -373,10 +348,22 @@ impl Host {
         self.inner.moving(name, share).remove_unserved()
     }
 
+    /// The threads that answer.
+    #[cfg(test)]
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// What it counts of its clients.
+    #[must_use]
+    pub fn host_stats(&self) -> HostStats {
+        self.inner.tally().stats(self.sessions())
+    }
+
     /// Number of connections.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        self.inner.sessions().live.len()
+        self.inner.registry.len()
     }
 }
 
@@ -386,18 +373,15 @@ impl Drop for Host {
             // In a forked child nothing of it may be ended: its threads are not here, and its
             // socket and its connections are the parent's.
             std::mem::forget(Arc::clone(&self.inner));
+            std::mem::forget(Arc::clone(&self.pool));
             std::mem::forget(std::mem::take(&mut self.doors));
             std::mem::forget(std::mem::take(&mut self.helpers));
             return;
         }
         // Clients stop reading before the writes that others may then make elsewhere.
         self.inner.beat(0);
-        let streams: Vec<Arc<Stream>> = {
-            let mut sessions = self.inner.sessions();
-            sessions.is_closing = true;
-            sessions.live.values().cloned().collect()
-        };
-        self.inner.registry.ended.notify_all();
+        let streams = self.inner.registry.close();
+        self.pool.close();
         self.inner.bell.end();
         let mut threads: Vec<JoinHandle<()>> = std::mem::take(&mut self.helpers);
         for (door, thread) in &mut self.doors {
@@ -414,12 +398,8 @@ impl Drop for Host {
             // A panic of it was reported when it happened.
             let _ = thread.join();
         }
-        let mut sessions = self.inner.sessions();
-        while !sessions.live.is_empty() {
-            sessions =
-                self.inner.registry.ended.wait(sessions).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(sessions);
+        self.inner.registry.join();
+        self.pool.join();
         // One of them may have said that the host is there, to a client that came last.
         self.inner.beat(0);
     }
@@ -452,13 +432,19 @@ impl Inner {
         self.access.admits(token)
     }
 
+    /// What is counted of clients.
+    pub(super) fn tally(&self) -> &Tally {
+        self.registry.tally()
+    }
+
+    /// What clients may take.
+    pub(super) fn limits(&self) -> &Limits {
+        self.registry.limits()
+    }
+
     /// How long clients may read without a sign of the host, in milliseconds.
     pub(super) fn lease_ms(&self) -> u32 {
         LEASE.as_millis() as u32
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.registry.sessions()
     }
 
     fn beat(&self, now_ms: u64) {
@@ -467,11 +453,11 @@ impl Inner {
 
     /// Says that the host is there until it ends.
     fn keep_lease(&self) {
-        let mut sessions = self.sessions();
-        while !sessions.is_closing {
+        loop {
             self.beat(clock::now_ms());
-            let waited = self.registry.ended.wait_timeout(sessions, LEASE / BEATS);
-            sessions = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if !self.registry.wait(LEASE / BEATS) {
+                break;
+            }
         }
         self.beat(0);
     }
@@ -483,62 +469,30 @@ impl Inner {
         }
     }
 
-    fn accept(self: &Arc<Self>, door: &Door) {
+    fn accept(self: &Arc<Self>, pool: &Pool, door: &Door) {
         loop {
             match door.accept() {
-                Ok(stream) => self.begin(Arc::new(stream)),
+                Ok((stream, other)) => self.begin(pool, Arc::new(stream), other),
                 Err(Error::Closed) => return,
                 // The process may open no more descriptors for now.
                 Err(_) => thread::sleep(LEASE / BEATS),
             }
-            if self.sessions().is_closing {
+            if self.registry.is_closing() {
                 return;
             }
         }
     }
 
-    /// Gives a connection a thread; closes it if there are too many.
-    fn begin(self: &Arc<Self>, stream: Arc<Stream>) {
-        let id = {
-            let mut sessions = self.sessions();
-            let is_full = sessions.live.len() >= SESSIONS_MAX;
-            if sessions.is_closing || is_full || stream.is_tcp() && sessions.is_full_of_tcp() {
-                return;
-            }
-            let id = sessions.next;
-            sessions.next += 1;
-            sessions.live.insert(id, Arc::clone(&stream));
-            id
+    /// Has the pool wait for what a client says, also if it may not come: it is told so then.
+    fn begin(self: &Arc<Self>, pool: &Pool, stream: Arc<Stream>, other: Other) {
+        let (origin, refusal) = match other {
+            Other::User(peer) => (Origin::User(peer.uid), self.access.refuse(peer)),
+            Other::Address(address) => (Origin::Address(address), None),
         };
-        let (host, registry) = (Arc::clone(self), Arc::clone(&self.registry));
-        let started = spawn("rhumb-session", move || {
-            let _end = End { registry, id };
-            // Dropped before that: once the last session has ended, nothing holds an authority.
-            let host = host;
-            let receive = stream.is_tcp().then_some(RECEIVE_TIMEOUT);
-            if stream.set_timeouts(receive, Some(SEND_TIMEOUT)).is_err() {
-                return;
-            }
-            // The client was told what it did wrong, or has gone.
-            let _ = Session::new(&host, &stream).run();
-            let _ = stream.shutdown();
-        });
-        if started.is_err() {
-            self.sessions().live.remove(&id);
+        let Some((place, refusal)) = self.registry.enter(&stream, origin, refusal) else { return };
+        if let Ok(session) = Session::new(Arc::clone(self), stream, place, refusal) {
+            pool.park(Box::new(session), Interest::READABLE);
         }
-    }
-}
-
-/// Takes a connection off the list, also if its thread panics.
-struct End {
-    registry: Arc<Registry>,
-    id: u64,
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.registry.sessions().live.remove(&self.id);
-        self.registry.ended.notify_all();
     }
 }
 

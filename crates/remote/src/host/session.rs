@@ -1,15 +1,24 @@
 //! One connection of a client: its requests, one after the other.
 
-use std::{os::fd::BorrowedFd, sync::Arc};
+use std::{
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use super::{Change, Scan, look::Looker, server::Inner, share::Share};
+use mio::Interest;
+
+use super::{
+    Change, Scan, buffers::Buffers, look::Looker, registry::Place, server::Inner, share::Share,
+    tally::Calls,
+};
 use crate::{
     clock,
     error::{Error, Result},
     fabric::Image,
     message::{
-        Answer, Frame, Guess, Hint, Op, Part, PartInfo, Place, Reply, Request,
-        format::{GREETING_BYTES_MAX, ITEMS_MAX, SEGMENTS_MAX, failure, feature},
+        Answer, Frame, Guess, Hint, Op, Part, PartInfo, Place as Piece, Reply, Request,
+        format::{FRAME_BYTES_MAX, GREETING_BYTES_MAX, ITEMS_MAX, SEGMENTS_MAX, failure, feature},
     },
     region::{HostRegion, Segment},
     socket::Stream,
@@ -27,17 +36,44 @@ const KEPT_BYTES: usize = 64 << 10;
 /// one is a eighth of it.
 const PIECES_BYTES: u64 = 4 << 20;
 
-/// Said of an answer that a client must ask for in parts.
-const TOO_LARGE: &str = "the answer does not fit a message";
+/// How long a worker lingers on a connection that it has answered, or whose client has not read
+/// enough yet. A client that calls in a loop does so within microseconds, and is answered without a
+/// detour by the queue of events; a worker is held for no longer than one tick of the system's
+/// timer, to which this is rounded up.
+const LINGER: Duration = Duration::from_millis(1);
+
+/// Times that a client is answered in a row while others wait for a worker: some tens of
+/// microseconds.
+const TURNS_MAX: u32 = 16;
+
+/// How long a client may take for its greeting, for each further part of a frame that has begun,
+/// and for reading a part of an answer.
+const PART_TIMEOUT: Duration =
+    if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(10) };
+
+/// How long a frame or an answer may take from its first byte to its last: the longest frame over a
+/// link of 5 Mbit/s. A client that sends or takes a byte now and then is closed after this.
+const FRAME_TIMEOUT: Duration =
+    if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(30) };
+
+/// What becomes of a connection that a worker has served.
+pub(super) enum Next {
+    /// It waits until its client does something.
+    Park(Interest),
+    /// Others have their turn first.
+    Again,
+    /// It has ended.
+    End,
+}
 
 /// A keyspace that a client has opened.
 struct Opened {
     name: String,
     share: Arc<Share>,
-    /// Number of segments that were sent of the control part.
-    control: usize,
-    /// Number of segments that were sent of the leaves.
-    leaves: usize,
+    /// What was sent of the control part.
+    control: Sent,
+    /// What was sent of the leaves.
+    leaves: Sent,
     /// The sessions that the client has begun with the keyspace, if its clients keep descriptors.
     joined: Vec<u64>,
 }
@@ -48,9 +84,17 @@ impl Drop for Opened {
     }
 }
 
+/// The segments of a part that a client has.
+#[derive(Clone, Copy, Default)]
+struct Sent {
+    segments: usize,
+    bytes: u64,
+}
+
 impl Opened {
     fn new(name: String, share: Arc<Share>) -> Self {
-        Self { name, share, control: 0, leaves: 0, joined: Vec::new() }
+        let (control, leaves) = (Sent::default(), Sent::default());
+        Self { name, share, control, leaves, joined: Vec::new() }
     }
 
     fn looker(&self) -> Looker<'_> {
@@ -59,70 +103,217 @@ impl Opened {
 }
 
 /// A connection.
-pub(super) struct Session<'h> {
-    host: &'h Inner,
-    stream: &'h Stream,
+pub(super) struct Session {
+    // Dropped before its place: once the last connection has left the list, nothing holds an
+    // authority.
+    host: Arc<Inner>,
     opened: Vec<Opened>,
+    stream: Arc<Stream>,
+    is_greeted: bool,
     /// True for a client that no descriptors reach.
     is_apart: bool,
-    /// Answers that were not sent yet.
-    out: Vec<u8>,
-    /// Values of the answer that is being made.
-    values: Vec<u8>,
+    /// True once nothing more is read: it ends when what there is to say is sent.
+    is_over: bool,
+    /// Why its client may not use the host, if it may not.
+    refusal: Option<String>,
+    /// What it was asked and is not counted yet.
+    calls: Calls,
+    buffers: Buffers,
+    /// Since when the client is amid a greeting, a frame or an answer.
+    amid_since: Option<Instant>,
+    /// When it is closed unless something happens before.
+    deadline: Option<Instant>,
+    place: Place,
 }
 
-impl<'h> Session<'h> {
-    pub(super) fn new(host: &'h Inner, stream: &'h Stream) -> Self {
-        let (opened, out, values) = (Vec::new(), Vec::new(), Vec::new());
-        Self { host, stream, opened, is_apart: false, out, values }
+impl Drop for Session {
+    fn drop(&mut self) {
+        // So that what was sent still arrives although the client has said more. One that has
+        // ended is none to end.
+        let _ = self.stream.shutdown();
+    }
+}
+
+impl Session {
+    /// A connection that has begun; one with a `refusal` tells it to its client.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub(super) fn new(
+        host: Arc<Inner>,
+        stream: Arc<Stream>,
+        place: Place,
+        refusal: Option<String>,
+    ) -> Result<Self> {
+        stream.set_timeouts(Some(LINGER), None)?;
+        let mut session = Self {
+            host,
+            opened: Vec::new(),
+            stream,
+            is_greeted: false,
+            is_apart: false,
+            is_over: false,
+            refusal,
+            calls: Calls::default(),
+            buffers: Buffers::default(),
+            amid_since: None,
+            deadline: None,
+            place,
+        };
+        session.set_deadline();
+        Ok(session)
     }
 
-    /// Answers requests until the client goes or breaks the rules.
-    pub(super) fn run(&mut self) -> Result<()> {
-        let served = self.serve();
-        // Answers that were kept back for one that did not follow.
-        self.flush(&[])?;
-        served
+    /// Which connection of the host it is.
+    pub(super) fn id(&self) -> usize {
+        self.place.id()
     }
 
-    fn serve(&mut self) -> Result<()> {
-        let (mut frame, mut is_greeted) = (Vec::new(), false);
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Takes note that it is closed because its client is too slow.
+    pub(super) fn set_overdue(&self) {
+        self.host.tally().count_overdue();
+    }
+
+    /// When it is to be closed, if it is parked until then.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Bytes that are kept for its client.
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.buffers.bytes()
+    }
+
+    /// Lends it a worker's buffers, if it has none.
+    pub(super) fn lend(&mut self, spare: &mut Buffers) {
+        if self.buffers.is_empty() {
+            std::mem::swap(&mut self.buffers, spare);
+        }
+    }
+
+    /// Gives its buffers to a worker, but for what they hold of it.
+    pub(super) fn give_back(&mut self, spare: &mut Buffers) {
+        self.buffers.shrink_into(spare);
+    }
+
+    /// Answers requests until none are at hand; with others that wait for a worker, a few of them.
+    pub(super) fn serve(&mut self, others_wait: impl Fn() -> bool) -> Next {
+        let mut turns = 0;
         loop {
-            let is_known = is_greeted || !self.stream.is_tcp();
+            let may_linger = !others_wait();
+            let patience = if may_linger { LINGER } else { Duration::ZERO };
+            if !self.buffers.output.is_empty() {
+                match self.buffers.output.send(&self.stream, patience) {
+                    Ok(true) => self.amid_since = None,
+                    Ok(false) => return self.park(Interest::WRITABLE),
+                    // The client has gone.
+                    Err(_) => return Next::End,
+                }
+            }
+            if self.is_over {
+                return Next::End;
+            }
+            if !may_linger && turns >= TURNS_MAX {
+                let has_more = self.buffers.input.holds_frame();
+                return if has_more { Next::Again } else { self.park(Interest::READABLE) };
+            }
+            turns += 1;
+            if self.answer_some() {
+                continue;
+            }
+            match self.stream.take_some(self.buffers.input.room(), may_linger) {
+                Ok(Some(bytes)) => self.buffers.input.add(bytes),
+                Ok(None) => return self.park(Interest::READABLE),
+                Err(_) => return Next::End,
+            }
+        }
+    }
+
+    fn park(&mut self, interest: Interest) -> Next {
+        self.set_deadline();
+        Next::Park(interest)
+    }
+
+    fn set_deadline(&mut self) {
+        self.deadline = None;
+        if !self.is_greeted || !self.buffers.is_empty() {
+            let now = Instant::now();
+            let since = *self.amid_since.get_or_insert(now);
+            self.deadline = Some((now + PART_TIMEOUT).min(since + FRAME_TIMEOUT));
+        }
+    }
+
+    /// Answers requests that have come, those whose answers go together; returns false if there
+    /// are none.
+    fn answer_some(&mut self) -> bool {
+        let (mut has_answered, mut began) = (false, None);
+        while !self.is_over && self.buffers.output.len() < KEPT_BYTES {
+            let is_known = self.is_greeted || !self.stream.is_tcp();
             let len_max = if is_known { usize::MAX } else { GREETING_BYTES_MAX };
-            match self.stream.receive_up_to(len_max, &mut frame) {
-                // Descriptors that come unasked are closed here.
-                Ok(received) => drop(received),
-                // A client may be silent between two requests.
-                Err(Error::TimedOut) if is_greeted && frame.is_empty() => continue,
-                Err(error) => return Err(error),
-            }
-            let parsed = Frame::parse(&frame)?;
-            let request = match Request::decode(&parsed) {
-                Ok(request) => request,
-                Err(error) => {
-                    self.fail(parsed.id, failure::BAD_REQUEST, &error.to_string())?;
-                    return Err(error);
+            match self.buffers.input.take_frame(len_max) {
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    began.get_or_insert_with(Instant::now);
+                    self.amid_since = None;
+                    self.handle(frame);
                 }
-            };
-            match (&request, is_greeted) {
-                (Request::Goodbye, _) => return Ok(()),
-                (Request::Hello { features, token, .. }, false) => {
-                    self.admit(parsed.id, *features, *token)?;
-                    is_greeted = true;
-                }
-                (Request::Hello { .. }, true) | (_, false) => {
-                    self.fail(parsed.id, failure::BAD_REQUEST, "a greeting is the first request")?;
-                    return Err(Error::invalid("a request out of order"));
-                }
-                _ => {}
+                // What follows cannot be told from what came before.
+                Err(_) => self.is_over = true,
             }
-            match self.answer(parsed.id, request) {
-                Ok(()) => {}
-                Err(Refusal::Reply(code, text)) => self.fail(parsed.id, code, &text)?,
-                Err(Refusal::Moved(epoch)) => self.reply(parsed.id, &Reply::Moved { epoch })?,
-                Err(Refusal::End(error)) => return Err(error),
+            has_answered = true;
+        }
+        if let Some(began) = began {
+            self.host.tally().add(&std::mem::take(&mut self.calls), began.elapsed());
+        }
+        has_answered
+    }
+
+    /// Answers the request of a frame. After what a client may not do, the connection is over.
+    fn handle(&mut self, frame: Range<usize>) {
+        let input = std::mem::take(&mut self.buffers.input);
+        let handled = self.handle_frame(input.frame(frame));
+        self.buffers.input = input;
+        if handled.is_err() {
+            self.is_over = true;
+        }
+    }
+
+    fn handle_frame(&mut self, frame: &[u8]) -> Result<()> {
+        let parsed = Frame::parse(frame)?;
+        let request = match Request::decode(&parsed) {
+            Ok(request) => request,
+            Err(error) => {
+                self.fail(parsed.id, failure::BAD_REQUEST, &error.to_string())?;
+                return Err(error);
             }
+        };
+        match (&request, self.is_greeted) {
+            (Request::Goodbye, _) => return Err(Error::Closed),
+            (Request::Hello { features, token, .. }, false) => {
+                self.admit(parsed.id, *features, *token)?;
+                if let Some(text) = self.refusal.take() {
+                    self.fail(parsed.id, failure::REFUSED, &text)?;
+                    return Err(Error::Refused { code: failure::REFUSED, text });
+                }
+                self.is_greeted = true;
+            }
+            (Request::Hello { .. }, true) | (_, false) => {
+                self.fail(parsed.id, failure::BAD_REQUEST, "a greeting is the first request")?;
+                return Err(Error::invalid("a request out of order"));
+            }
+            _ => {}
+        }
+        self.calls.add(&request);
+        match self.answer(parsed.id, request) {
+            Ok(()) => Ok(()),
+            Err(Refusal::Reply(code, text)) => self.fail(parsed.id, code, &text),
+            Err(Refusal::Moved(epoch)) => self.reply(parsed.id, &Reply::Moved { epoch }),
+            Err(Refusal::End(error)) => Err(error),
         }
     }
 
@@ -157,7 +348,8 @@ impl<'h> Session<'h> {
             }
             Request::MultiGet { keyspace, keys } => {
                 let opened = self.opened(keyspace)?;
-                let values = opened.share.authority().multi_get(&opened.name, &keys)?;
+                let authority = opened.share.authority();
+                let values = authority.multi_get(&opened.name, &keys, FRAME_BYTES_MAX)?;
                 opened.share.serving().check_all(keys)?;
                 let values = values.iter().map(Option::as_deref).collect();
                 self.reply(id, &Reply::Values(values))?;
@@ -198,7 +390,10 @@ impl<'h> Session<'h> {
             }
             Request::Pieces { keyspace, places } => self.pieces(id, keyspace, &places)?,
             Request::Batch { ops } => self.batch(id, &ops)?,
-            Request::Renew { .. } => {
+            Request::Renew { gets, .. } => {
+                for (keyspace, gets) in &gets {
+                    self.opened(*keyspace)?.share.gets().add(gets);
+                }
                 // Changes whenever one of them does.
                 let epochs = self.opened.iter().map(|opened| opened.share.epoch());
                 let epoch = epochs.fold(0, u64::wrapping_add);
@@ -235,7 +430,7 @@ impl<'h> Session<'h> {
     }
 
     fn read(&mut self, id: u32, keyspace: u32, guess: Guess, key: &[u8]) -> Result<(), Refusal> {
-        let mut values = std::mem::take(&mut self.values);
+        let mut values = std::mem::take(&mut self.buffers.values);
         values.clear();
         let opened = self.opened(keyspace)?;
         let epoch = opened.share.epoch();
@@ -243,15 +438,8 @@ impl<'h> Session<'h> {
         opened.share.serving().check(key)?;
         let value = value.map(|value| &values[value]);
         self.reply(id, &Reply::Read { epoch, answer: Answer { how, value } })?;
-        self.keep(values);
+        self.buffers.keep_values(values);
         Ok(())
-    }
-
-    /// Keeps a buffer for the next answer, unless it is larger than most need.
-    fn keep(&mut self, values: Vec<u8>) {
-        if values.capacity() <= SCAN_BYTES {
-            self.values = values;
-        }
     }
 
     fn read_many(
@@ -260,7 +448,7 @@ impl<'h> Session<'h> {
         keyspace: u32,
         wanted: &[(Guess, &[u8])],
     ) -> Result<(), Refusal> {
-        let mut values = std::mem::take(&mut self.values);
+        let mut values = std::mem::take(&mut self.buffers.values);
         values.clear();
         let opened = self.opened(keyspace)?;
         let epoch = opened.share.epoch();
@@ -272,12 +460,12 @@ impl<'h> Session<'h> {
         };
         let answers = found.into_iter().map(answer).collect();
         self.reply(id, &Reply::ReadMany { epoch, answers })?;
-        self.keep(values);
+        self.buffers.keep_values(values);
         Ok(())
     }
 
     /// Reads pieces of a region.
-    fn pieces(&mut self, id: u32, keyspace: u32, places: &[Place]) -> Result<(), Refusal> {
+    fn pieces(&mut self, id: u32, keyspace: u32, places: &[Piece]) -> Result<(), Refusal> {
         let bytes: u64 = places.iter().map(|place| u64::from(place.len)).sum();
         if bytes > PIECES_BYTES {
             return Err(Refusal::Reply(failure::TOO_LARGE, TOO_LARGE.into()));
@@ -296,6 +484,11 @@ impl<'h> Session<'h> {
             let text = format!("no keyspace {:?} is shared here", String::from_utf8_lossy(name));
             return Err(Refusal::Reply(failure::NO_SUCH_KEYSPACE, text));
         };
+        let most = self.host.limits().keyspaces;
+        if self.opened.len() >= most {
+            let text = format!("a connection opens at most {most} keyspaces (keyspaces_max)");
+            return Err(Refusal::Reply(failure::REFUSED, text));
+        }
         let keyspace = self.opened.len() as u32;
         if self.is_apart {
             let Some(geometry) = share.geometry() else {
@@ -319,12 +512,10 @@ impl<'h> Session<'h> {
             leaves: part(share.leaves(), &leaves),
             lease_ms: self.host.lease_ms(),
         };
-        let fds: Vec<BorrowedFd<'_>> = control.iter().chain(&leaves).map(Segment::fd).collect();
         // A client that opens a keyspace finds the host there.
         share.beat(clock::now_ms());
         self.opened.push(opened);
-        self.send(id, &reply, &fds)?;
-        Ok(())
+        Ok(self.buffers.output.push(id, &reply, [control, leaves].concat())?)
     }
 
     fn consult(&mut self, keyspace: u32, question: &[u8]) -> Result<Vec<u8>, Refusal> {
@@ -385,7 +576,7 @@ impl<'h> Session<'h> {
         Ok(self.reply(id, &Reply::Done { seq })?)
     }
 
-    /// Sends a reply, after the segments that the client does not have yet.
+    /// Replies, after the segments that the client does not have yet.
     fn reply(&mut self, id: u32, reply: &Reply<'_>) -> Result<()> {
         let mapped = if self.is_apart { 0 } else { self.opened.len() };
         for keyspace in 0..mapped {
@@ -393,7 +584,7 @@ impl<'h> Session<'h> {
                 self.announce(keyspace, which)?;
             }
         }
-        self.send(id, reply, &[])
+        self.buffers.output.push(id, reply, Vec::new())
     }
 
     fn announce(&mut self, keyspace: usize, which: Part) -> Result<()> {
@@ -403,43 +594,28 @@ impl<'h> Session<'h> {
                 Part::Control => (opened.share.control(), &mut opened.control),
                 Part::Leaves => (opened.share.leaves(), &mut opened.leaves),
             };
-            let segments = fresh(region, sent, SEGMENTS_MAX);
-            if segments.is_empty() {
+            // Most answers are made while no region grows.
+            if sent.bytes >= region.len_bytes() {
                 return Ok(());
             }
+            let segments = fresh(region, sent, SEGMENTS_MAX);
             let sizes = segments.iter().map(Segment::bytes).collect();
-            let fds: Vec<BorrowedFd<'_>> = segments.iter().map(Segment::fd).collect();
-            self.send(0, &Reply::Segments { keyspace: keyspace as u32, part: which, sizes }, &fds)?;
+            let reply = Reply::Segments { keyspace: keyspace as u32, part: which, sizes };
+            self.buffers.output.push(0, &reply, segments)?;
         }
     }
 
     fn fail(&mut self, id: u32, code: u16, text: &str) -> Result<()> {
-        self.send(id, &Reply::Failed { code, text }, &[])
-    }
-
-    fn send(&mut self, id: u32, reply: &Reply<'_>, fds: &[BorrowedFd<'_>]) -> Result<()> {
-        if reply.encode(id, &mut self.out).is_err() {
-            Reply::Failed { code: failure::TOO_LARGE, text: TOO_LARGE }
-                .encode(id, &mut self.out)?;
-        }
-        // The next answer goes with this one, if its request is at hand.
-        if self.out.len() < KEPT_BYTES && self.stream.holds_frame() {
-            return Ok(());
-        }
-        self.flush(fds)
-    }
-
-    fn flush(&mut self, fds: &[BorrowedFd<'_>]) -> Result<()> {
-        let sent = self.stream.send_frames(&self.out, fds);
-        self.out.clear();
-        sent
+        self.buffers.output.push(id, &Reply::Failed { code, text }, Vec::new())
     }
 }
 
 /// Segments that a client has not got yet, at most `most`; `sent` counts those that it has.
-fn fresh(region: &HostRegion, sent: &mut usize, most: usize) -> Vec<Segment> {
-    let segments: Vec<Segment> = region.segments().into_iter().skip(*sent).take(most).collect();
-    *sent += segments.len();
+fn fresh(region: &HostRegion, sent: &mut Sent, most: usize) -> Vec<Segment> {
+    let segments = region.segments().into_iter().skip(sent.segments).take(most);
+    let segments: Vec<Segment> = segments.collect();
+    sent.segments += segments.len();
+    sent.bytes += segments.iter().map(Segment::bytes).sum::<u64>();
     segments
 }
 

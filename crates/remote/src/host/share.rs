@@ -7,6 +7,7 @@ use super::{
     binned_store::BinnedStore,
     care::Bell,
     served::{Served, Serving},
+    tally::Gets,
     two_stage_store::TwoStageStore,
     volatile::Volatile,
 };
@@ -15,7 +16,7 @@ use crate::{
     error::{Error, Result},
     fabric::{Fabric, Image, MappedFabric, Place},
     layout::{Geometry, control},
-    message::{HEADER_WORDS, Hint},
+    message::{GetCounts, HEADER_WORDS, Hint},
     primitive::AtomicU64,
     region::{CAPACITY_BYTES_MAX, HostRegion, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN},
 };
@@ -122,6 +123,9 @@ pub struct ShareStats {
     pub waiting_bytes: u64,
     /// Number of times that the region had to be built anew, or could not be built.
     pub resets: u64,
+    /// How gets of clients went, as they reported it: seconds ago, and never what a client did
+    /// since its last report if it died.
+    pub gets: GetCounts,
 }
 
 /// A keyspace of a host.
@@ -131,6 +135,7 @@ pub(super) struct Share {
     geometry: Option<Geometry>,
     source: Source,
     serving: Serving,
+    gets: Gets,
 }
 
 /// The two parts of a region.
@@ -191,7 +196,8 @@ impl Region {
 
 impl Share {
     fn new(region: Region, geometry: Option<Geometry>, source: Source) -> Self {
-        Self { region, geometry, source, serving: Serving::default() }
+        let (serving, gets) = (Serving::default(), Gets::default());
+        Self { region, geometry, source, serving, gets }
     }
 
     /// An empty keyspace that lives in the region alone.
@@ -306,12 +312,18 @@ impl Share {
 
     /// What it holds.
     pub(super) fn stats(&self) -> ShareStats {
-        match &self.source {
+        let stats = match &self.source {
             Source::Volatile(volatile) => volatile.stats(),
             Source::TwoStage(store) => store.stats(),
             Source::Binned(store) => store.stats(),
             Source::Published(publisher, _) => publisher.stats(),
-        }
+        };
+        ShareStats { gets: self.gets.totals(), ..stats }
+    }
+
+    /// What clients report of their gets.
+    pub(super) fn gets(&self) -> &Gets {
+        &self.gets
     }
 
     /// Answers a client that keeps models. `joined` has the sessions that its connection has begun

@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     Authority, Change, Pair, Scan,
+    authority::bounded,
     care::Bell,
     group::{self, Changed},
     part::Part,
@@ -129,9 +130,14 @@ impl Authority for TwoStageStore {
         Ok(self.lock()?.get(key))
     }
 
-    fn multi_get(&self, _keyspace: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+    fn multi_get(
+        &self,
+        _keyspace: &str,
+        keys: &[&[u8]],
+        bytes_max: usize,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
         let state = self.lock()?;
-        Ok(keys.iter().map(|key| state.get(key)).collect())
+        bounded(keys.iter().map(|key| state.get(key)), bytes_max)
     }
 
     fn scan(&self, _keyspace: &str, scan: &Scan<'_>) -> Result<(Vec<Pair>, bool)> {

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     Authority, Change, Pair, Scan, Table,
+    authority::bounded,
     care::{Bell, care_for},
     group::{self, Changed},
     part::Part,
@@ -74,9 +75,14 @@ impl Authority for Volatile {
         Ok(self.lock()?.get(key))
     }
 
-    fn multi_get(&self, _keyspace: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+    fn multi_get(
+        &self,
+        _keyspace: &str,
+        keys: &[&[u8]],
+        bytes_max: usize,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
         let state = self.lock()?;
-        Ok(keys.iter().map(|key| state.get(key)).collect())
+        bounded(keys.iter().map(|key| state.get(key)), bytes_max)
     }
 
     fn scan(&self, _keyspace: &str, scan: &Scan<'_>) -> Result<(Vec<Pair>, bool)> {

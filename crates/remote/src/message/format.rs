@@ -44,6 +44,10 @@ pub(crate) const ITEMS_MAX: usize = 1 << 16;
 /// and a name at most 253.
 pub(crate) const SERVER_BYTES_MAX: usize = 1024;
 
+/// The most keyspaces of one renewal, as many as a connection opens by default. A decoded one takes
+/// 64 bytes.
+pub(crate) const RENEWED_MAX: usize = 256;
+
 /// The most segments that one message announces, and the most descriptors that come with a frame.
 /// Sixteen segments of 64 MiB are a gibibyte; further ones come in further messages.
 pub(crate) const SEGMENTS_MAX: usize = 16;

@@ -18,6 +18,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
+pub use self::request::GetCounts;
 use self::{
     codec::Input,
     format::{MAGIC, VERSION},

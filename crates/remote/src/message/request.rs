@@ -10,7 +10,9 @@ use super::{
         Frame, Input, check_len, put_bound, put_bytes, put_count, put_frame, put_guess, put_hint,
         put_key, put_option, put_piece,
     },
-    format::{ITEMS_MAX, NAME_BYTES_MAX, PROGRAM_BYTES_MAX, TOKEN_BYTES_MAX, request as kind},
+    format::{
+        ITEMS_MAX, NAME_BYTES_MAX, PROGRAM_BYTES_MAX, RENEWED_MAX, TOKEN_BYTES_MAX, request as kind,
+    },
     put_greeting,
 };
 use crate::error::Result;
@@ -108,8 +110,8 @@ pub(crate) enum Request<'a> {
     Renew {
         /// The model epoch up to which the client knows the directory.
         epoch: u64,
-        /// How its gets went, since the connection began.
-        gets: GetCounts,
+        /// How its gets went since the last renewal, with the keyspaces' numbers.
+        gets: Vec<(u32, GetCounts)>,
     },
     /// Asks the host of an assembly whose clients keep models. The reply is `Consulted`.
     Consult {
@@ -190,20 +192,28 @@ pub(crate) enum Op<'a> {
     },
 }
 
-/// Numbers of gets of a client, by what they took. Each get counts once.
+/// How gets of clients went, as they report it. Each get is one of the first five.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GetCounts {
+#[non_exhaustive]
+pub struct GetCounts {
     /// The predicted leaf proved the answer at once.
-    pub(crate) one_read: u64,
+    pub one_read: u64,
     /// A neighbour of the predicted leaf did.
-    pub(crate) hop: u64,
+    pub hop: u64,
     /// A leaf that a stale model named did, without the host's help.
-    pub(crate) speculative: u64,
+    pub speculative: u64,
     /// A leaf had to be read again because it was being written.
-    pub(crate) retry: u64,
-    /// The host was called.
-    pub(crate) call: u64,
+    pub retry: u64,
+    /// The host had to look beyond the leaf that the client named, or the client named none.
+    pub call: u64,
+    /// Leaves, or pieces of the region, that were read for these, by the client or the host.
+    pub reads: u64,
+    /// Bytes that these brought: of values, and of messages over TCP.
+    pub bytes: u64,
 }
+
+/// The fewest bytes of a keyspace's counts: its number, and seven counts.
+const COUNTS_BYTES_MIN: usize = 4 + 7;
 
 /// The fewest bytes of a key with a guess: the guess's tag and an empty key's length.
 const WANTED_BYTES_MIN: usize = 1 + 1;
@@ -294,10 +304,13 @@ impl<'a> Request<'a> {
                 put_count(ops.len(), out)?;
                 ops.iter().try_for_each(|op| op.put(out))?;
             }
-            Self::Renew { epoch, gets } => {
+            Self::Renew { epoch, ref gets } => {
                 out.extend_from_slice(&epoch.to_le_bytes());
-                for count in [gets.one_read, gets.hop, gets.speculative, gets.retry, gets.call] {
-                    put_varint(count, out);
+                check_len("a number of keyspaces", gets.len(), RENEWED_MAX)?;
+                put_count(gets.len(), out)?;
+                for (keyspace, gets) in gets {
+                    out.extend_from_slice(&keyspace.to_le_bytes());
+                    gets.each().into_iter().for_each(|count| put_varint(count, out));
                 }
             }
             Self::Consult { keyspace, question } => {
@@ -405,9 +418,15 @@ impl<'a> Request<'a> {
             kind::BATCH => Self::Batch {
                 ops: input.items(ITEMS_MAX, OP_BYTES_MIN, "a number of operations", Op::read)?,
             },
-            kind::RENEW => {
-                Self::Renew { epoch: input.u64("a model epoch")?, gets: GetCounts::read(input)? }
-            }
+            kind::RENEW => Self::Renew {
+                epoch: input.u64("a model epoch")?,
+                gets: input.items(
+                    RENEWED_MAX,
+                    COUNTS_BYTES_MIN,
+                    "a number of keyspaces",
+                    |input| Ok((input.u32(keyspace)?, GetCounts::read(input)?)),
+                )?,
+            },
             kind::CONSULT => {
                 Self::Consult { keyspace: input.u32(keyspace)?, question: input.value()? }
             }
@@ -487,14 +506,22 @@ impl<'a> Op<'a> {
 }
 
 impl GetCounts {
+    /// All counts, in the order of the message.
+    pub(crate) fn each(&self) -> [u64; 7] {
+        let Self { one_read, hop, speculative, retry, call, reads, bytes } = *self;
+        [one_read, hop, speculative, retry, call, reads, bytes]
+    }
+
+    /// The counts of [`GetCounts::each`].
+    pub(crate) fn of([one_read, hop, speculative, retry, call, reads, bytes]: [u64; 7]) -> Self {
+        Self { one_read, hop, speculative, retry, call, reads, bytes }
+    }
+
     fn read(input: &mut Input<'_>) -> Result<Self> {
-        let mut count = || input.varint(u64::MAX, "a number of gets");
-        Ok(Self {
-            one_read: count()?,
-            hop: count()?,
-            speculative: count()?,
-            retry: count()?,
-            call: count()?,
-        })
+        let mut counts = [0; 7];
+        for count in &mut counts {
+            *count = input.varint(u64::MAX, "a number of gets")?;
+        }
+        Ok(Self::of(counts))
     }
 }

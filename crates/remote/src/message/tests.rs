@@ -10,8 +10,8 @@ use super::request::GetCounts;
 use super::{
     format::{
         FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD_BYTES, ITEMS_MAX, KEY_BYTES_MAX, LENGTH_BYTES,
-        NAME_BYTES_MAX, PROGRAM_BYTES_MAX, SEGMENTS_MAX, TEXT_BYTES_MAX, TOKEN_BYTES_MAX, failure,
-        feature,
+        NAME_BYTES_MAX, PROGRAM_BYTES_MAX, RENEWED_MAX, SEGMENTS_MAX, TEXT_BYTES_MAX,
+        TOKEN_BYTES_MAX, failure, feature,
     },
     *,
 };
@@ -72,7 +72,7 @@ fn assert_golden(golden: &[(Request<'_>, Vec<u8>)]) {
 #[test]
 fn golden_bytes_of_requests_that_read() {
     let keyspace = 5;
-    let gets = GetCounts { one_read: 300, hop: 1, speculative: 2, retry: 3, call: 4 };
+    let gets = vec![(7, GetCounts::of([300, 1, 2, 3, 4, 5, 6]))];
     assert_golden(&[
         (
             Request::Hello { program: "ada", features: 0, token: None },
@@ -131,7 +131,7 @@ fn golden_bytes_of_requests_that_read() {
         ),
         (
             Request::Renew { epoch: 9, gets },
-            frame(10, &[b"\x09\0\0\0\0\0\0\0\xac\x02\x01\x02\x03\x04"]),
+            frame(10, &[b"\x09\0\0\0\0\0\0\0", b"\x01\x07\0\0\0\xac\x02\x01\x02\x03\x04\x05\x06"]),
         ),
         (Request::Goodbye, frame(11, &[])),
     ]);
@@ -388,11 +388,16 @@ fn another_version_is_named() {
 fn only_the_shortest_varint_is_taken() {
     // Two bytes for 1, three for 300, two for 0.
     assert_refused(&frame(3, &[b"\x05\0\0\0\x81\0k\0"]), "longer than it needs to be");
-    assert_refused(&frame(10, &[&[0; 8], b"\xac\x82\0\0\0\0\0"]), "longer than it needs to be");
+    assert_refused(
+        &frame(10, &[&[0; 8], b"\x01\0\0\0\0\xac\x82\0\0\0\0\0\0\0"]),
+        "longer than it needs to be",
+    );
     assert_refused(&frame(2, &[b"\x80\0"]), "longer than it needs to be");
-    let gets = GetCounts { one_read: u64::MAX, hop: 127, speculative: 128, retry: 0, call: 16384 };
+    let gets = vec![(1, GetCounts::of([u64::MAX, 127, 128, 0, 16384, 1, 2])); RENEWED_MAX];
     let request = Request::Renew { epoch: 0, gets };
     assert_eq!(decode(&encoded(&request)).unwrap(), request);
+    let gets = vec![(1, GetCounts::default()); RENEWED_MAX + 1];
+    assert!(Request::Renew { epoch: 0, gets }.encode(1, &mut Vec::new()).is_err());
 }
 
 #[test]
@@ -538,7 +543,10 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
                 9 => Request::Batch { ops: keys.iter().map(op).collect() },
                 10 => Request::Renew {
                     epoch,
-                    gets: GetCounts { one_read, hop, speculative, retry, call },
+                    gets: vec![(
+                        keyspace,
+                        GetCounts::of([one_read, hop, speculative, retry, call, 1, 2]),
+                    )],
                 },
                 11 => Request::Read { keyspace, guess: guess(limit), key },
                 12 => Request::ReadMany {

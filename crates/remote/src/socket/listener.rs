@@ -29,6 +29,9 @@ use crate::error::{Error, Result};
 /// Only the host's user may connect: connecting to a socket needs the right to write its file.
 const MODE: u32 = 0o600;
 
+/// Everybody may connect, and is asked who they are.
+const OPEN_MODE: u32 = 0o666;
+
 /// The most connections that wait to be accepted: the system's default bound (`somaxconn` was 128
 /// until Linux 5.4) and the standard library's. A client that finds it full waits.
 const BACKLOG: i32 = 128;
@@ -57,6 +60,20 @@ impl Listener {
     /// [`AddrInUse`](ErrorKind::AddrInUse); if something lies there that is not a socket, which is
     /// left alone; if the path is too long for a socket; and if the system refuses.
     pub(crate) fn bind(path: &Path) -> Result<Self> {
+        Self::bind_with(path, MODE)
+    }
+
+    /// [`Listener::bind`] for a host that asks who connects: the system lets everybody connect that
+    /// reaches `path`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Listener::bind`].
+    pub(crate) fn bind_open(path: &Path) -> Result<Self> {
+        Self::bind_with(path, OPEN_MODE)
+    }
+
+    fn bind_with(path: &Path, mode: u32) -> Result<Self> {
         let failed = |error: io::Error| Error::io(format!("listen on {}", path.display()), error);
         // The directory that the process works in may change before the file is removed.
         let file_path = std::path::absolute(path).map_err(failed)?;
@@ -68,7 +85,7 @@ impl Listener {
         let identity = identity(&fs::symlink_metadata(&file_path).map_err(failed)?);
         let file = SocketFile { path: file_path, identity, _lock: lock };
         // Nobody can connect before the call of `listen`.
-        fs::set_permissions(&file.path, Permissions::from_mode(MODE)).map_err(failed)?;
+        fs::set_permissions(&file.path, Permissions::from_mode(mode)).map_err(failed)?;
         listen(&socket, BACKLOG).map_err(|error| failed(error.into()))?;
         Ok(Self { socket: UnixListener::from(socket), _file: file, has_replaced })
     }

@@ -1,8 +1,9 @@
 //! Frames over a Unix socket, with descriptors beside them, and over TCP, without.
 //!
-//! Calls block. A [`Stream`] may be shared by threads: one receives while another sends, and frames
-//! of several senders do not mix. A stream that was cut off within a frame, in either direction, is
-//! closed, because nobody can tell where the next frame begins.
+//! Calls block, but for those of `parts.rs`, which a host uses. A [`Stream`] may be shared by
+//! threads: one receives while another sends, and frames of several senders do not mix. A stream
+//! that was cut off within a frame, in either direction, is closed, because nobody can tell where
+//! the next frame begins.
 //!
 //! Descriptors belong to the frame whose bytes they came with. The system delivers them with the
 //! first byte that they were sent with, but may glue bytes that came without any before it. So a
@@ -11,6 +12,7 @@
 //! call for several short frames.
 
 mod listener;
+mod parts;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -18,7 +20,7 @@ mod tests;
 use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
-    net::{Shutdown, TcpStream},
+    net::{IpAddr, Shutdown, TcpStream},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
@@ -79,6 +81,15 @@ pub(crate) struct Peer {
     pub(crate) gid: u32,
 }
 
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Other {
+    /// A user of this machine.
+    User(Peer),
+    /// An address, which may be another machine's.
+    Address(IpAddr),
+}
+
 /// What came beside a frame.
 #[derive(Debug)]
 pub(crate) struct Received {
@@ -106,15 +117,19 @@ pub(crate) enum Door {
 }
 
 impl Door {
-    /// Waits for a client.
+    /// Waits for a client; says from where it comes.
     ///
     /// # Errors
     ///
     /// As [`Listener::accept`].
-    pub(crate) fn accept(&self) -> Result<Stream> {
+    pub(crate) fn accept(&self) -> Result<(Stream, Other)> {
         match self {
-            Self::Unix(listener) => listener.accept().map(|(stream, _peer)| stream),
-            Self::Tcp(port) => port.accept(),
+            Self::Unix(listener) => {
+                listener.accept().map(|(stream, peer)| (stream, Other::User(peer)))
+            }
+            Self::Tcp(port) => {
+                port.accept().map(|(stream, address)| (stream, Other::Address(address)))
+            }
         }
     }
 
@@ -255,7 +270,7 @@ impl Stream {
         let mut sent = 0;
         while sent < frames.len() {
             let with = if sent == 0 { fds } else { &[] };
-            match self.send_some(&frames[sent..], with) {
+            match self.send_some(&frames[sent..], with, SEND_FLAGS) {
                 Ok(bytes) => sent += bytes,
                 Err(error) => {
                     if sent > 0 {
@@ -271,7 +286,7 @@ impl Stream {
     }
 
     /// Sends some first bytes of `bytes`, at least one, with all of `fds`.
-    fn send_some(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize> {
+    fn send_some(&self, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) -> Result<usize> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
@@ -279,7 +294,7 @@ impl Stream {
             debug_assert!(fits, "the space is for the most descriptors");
         }
         let bytes = [IoSlice::new(bytes)];
-        retry_on_intr(|| sendmsg(&self.socket, &bytes, &mut control, SEND_FLAGS)).map_err(|error| {
+        retry_on_intr(|| sendmsg(&self.socket, &bytes, &mut control, flags)).map_err(|error| {
             match error {
                 Errno::AGAIN => Error::TimedOut,
                 Errno::PIPE | Errno::CONNRESET => Error::Closed,
@@ -300,23 +315,13 @@ impl Stream {
     /// within a frame. Descriptors that came are closed then, and after any error but a time-out
     /// between two frames the connection is closed.
     pub(crate) fn receive(&self, frame: &mut Vec<u8>) -> Result<Received> {
-        self.receive_up_to(usize::MAX, frame)
-    }
-
-    /// [`Stream::receive`] that takes no frame of over `len_max` bytes: from a peer that is not
-    /// known yet.
-    ///
-    /// # Errors
-    ///
-    /// As [`Stream::receive`]; [`Error::Invalid`] for a longer frame.
-    pub(crate) fn receive_up_to(&self, len_max: usize, frame: &mut Vec<u8>) -> Result<Received> {
         frame.clear();
         let mut receiving = lock(&self.receiving);
         if receiving.is_cut {
             return Err(Error::Closed);
         }
         let mut partial = Partial::default();
-        let result = self.receive_frame(len_max, frame, &mut partial, &mut receiving.ahead);
+        let result = self.receive_frame(frame, &mut partial, &mut receiving.ahead);
         frame.truncate(partial.filled);
         match result {
             Ok(()) => Ok(Received { fds: partial.fds }),
@@ -330,14 +335,8 @@ impl Stream {
         }
     }
 
-    /// Returns true if a whole frame has come already, so that receiving it would not wait.
-    pub(crate) fn holds_frame(&self) -> bool {
-        lock(&self.receiving).ahead.holds_frame()
-    }
-
     fn receive_frame(
         &self,
-        len_max: usize,
         frame: &mut Vec<u8>,
         partial: &mut Partial,
         ahead: &mut Ahead,
@@ -347,9 +346,6 @@ impl Stream {
         let mut length = [0; LENGTH_BYTES];
         length.copy_from_slice(frame);
         let len = frame_len(length)?;
-        if len > len_max {
-            return Err(Error::invalid(format!("a frame of {len} bytes, over {len_max}")));
-        }
         while partial.filled < len {
             frame.resize(len.min(partial.filled + STEP_BYTES), 0);
             self.fill(frame, partial, ahead)?;
@@ -403,8 +399,7 @@ impl Stream {
     }
 
     /// Bounds how long one call of the system waits, in each direction; none means for ever. A
-    /// frame that comes or goes in several pieces may take this long for each, so a host closes
-    /// slow connections by [`shutdown`](Self::shutdown).
+    /// frame that comes or goes in several pieces may take this long for each.
     ///
     /// # Errors
     ///

@@ -2,17 +2,14 @@
 
 use std::{
     io::{self, ErrorKind},
-    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
     time::{Duration, Instant},
 };
 
 use rustix::{io::Errno, net::sockopt};
 
 use super::{Socket, Stream};
-use crate::{
-    error::{Error, Result},
-    message::{format::LENGTH_BYTES, frame_len},
-};
+use crate::error::{Error, Result};
 
 /// How long a client waits for one address of a host to answer: the system itself would wait for
 /// two minutes.
@@ -65,14 +62,6 @@ impl Ahead {
         out[..len].copy_from_slice(&self.bytes[self.begin..self.begin + len]);
         self.begin += len;
         Ok(len)
-    }
-
-    /// Returns true if the next frame is at hand.
-    pub(super) fn holds_frame(&self) -> bool {
-        let bytes = &self.bytes[self.begin..self.end];
-        let length = bytes.first_chunk::<LENGTH_BYTES>();
-        // What is no frame is refused at once as well.
-        length.is_some_and(|length| frame_len(*length).is_ok_and(|len| len <= bytes.len()))
     }
 }
 
@@ -145,20 +134,20 @@ impl TcpPort {
         self.address
     }
 
-    /// Waits for a client.
+    /// Waits for a client; says from which address it comes.
     ///
     /// # Errors
     ///
     /// As [`Listener::accept`](super::Listener::accept).
-    pub(crate) fn accept(&self) -> Result<Stream> {
-        let (socket, _) = self.socket.accept().map_err(|error| {
+    pub(crate) fn accept(&self) -> Result<(Stream, IpAddr)> {
+        let (socket, address) = self.socket.accept().map_err(|error| {
             // What the system answers for a socket that was shut down.
             if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) {
                 return Error::Closed;
             }
             Error::io("accept a connection", error)
         })?;
-        Stream::new_tcp(socket)
+        Ok((Stream::new_tcp(socket)?, address.ip().to_canonical()))
     }
 
     /// Wakes threads that wait in [`accept`](Self::accept), and refuses new connections from now

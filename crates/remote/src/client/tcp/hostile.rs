@@ -54,7 +54,7 @@ fn with_host<T>(
         let answer = &answer;
         scope.spawn(|| {
             // A client that lost a connection may come again.
-            while let Ok(stream) = port.accept() {
+            while let Ok((stream, _)) = port.accept() {
                 let _ = serve(&stream, answer);
                 let _ = stream.shutdown();
             }

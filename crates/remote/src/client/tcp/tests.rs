@@ -379,7 +379,7 @@ impl Authority for Store {
         Ok(self.map.lock().unwrap().get(key).cloned())
     }
 
-    fn multi_get(&self, _: &str, keys: &[&[u8]]) -> crate::Result<Vec<Option<Vec<u8>>>> {
+    fn multi_get(&self, _: &str, keys: &[&[u8]], _: usize) -> crate::Result<Vec<Option<Vec<u8>>>> {
         let map = self.map.lock().unwrap();
         Ok(keys.iter().map(|key| map.get(*key).cloned()).collect())
     }

@@ -1,0 +1,306 @@
+//! The threads that answer clients, and the connections that wait for one.
+//!
+//! A connection whose client says nothing is *parked*: one thread watches all of them by the
+//! system's queue of events, so that a silent client costs a descriptor and some hundred bytes.
+//! When bytes come, the connection goes to a worker, which answers all that is there and then
+//! lingers on it for a moment: a client that calls again and again is answered as by a thread of
+//! its own.
+//!
+//! Invariants:
+//!
+//! 1. A connection is in one place at a time: parked, ready, or with a worker.
+//! 2. A parked connection is registered with the queue of events and no other is, so no event is
+//!    for a connection that a worker has. Both change under the lock.
+//! 3. Where a connection is ready, a worker is awake or on its way, or there are as many as there
+//!    may be and the next that is free takes it.
+
+#[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(miri)))]
+mod tests;
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    os::fd::{AsFd, AsRawFd},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use mio::{Events, Interest, Poll, Registry, Token, Waker, unix::SourceFd};
+
+use super::{
+    buffers::Buffers,
+    session::{Next, Session},
+};
+use crate::error::{Error, Result};
+
+/// The workers that stay when there is nothing to do: one that lingers on a client need not keep
+/// the next one waiting for a thread to be made.
+const WORKERS_MIN: usize = 2;
+
+/// The most workers. Each may be in a commit that waits for the disk, so there are more than cores;
+/// a store commits those that wait together, and more of them than these gain nothing.
+const WORKERS_MAX: usize = if cfg!(test) { 8 } else { 128 };
+
+/// How long a worker beyond [`WORKERS_MIN`] waits for work before it ends: making another one takes
+/// some 50 us, which is nothing once a second.
+const WORKER_IDLE: Duration = Duration::from_secs(1);
+
+/// How long the thread that watches waits for an event: how late a time-out may be noticed.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Events that are taken at once. What is beyond them comes with the next call.
+const EVENTS: usize = 1_024;
+
+/// The stack of a worker, in bytes: requests recurse nowhere.
+const STACK_BYTES: usize = 256 << 10;
+
+/// What the thread that watches is woken by when the host ends.
+const END: Token = Token(usize::MAX);
+
+/// The workers and the connections that wait.
+pub(super) struct Pool {
+    state: Mutex<State>,
+    /// Wakes a worker.
+    work: Condvar,
+    /// Tells that a worker has ended.
+    ended: Condvar,
+    /// Where parked connections are registered.
+    registry: Registry,
+    waker: Waker,
+    /// Connections that wait for a worker while there can be no more of them.
+    pressing: AtomicU64,
+    /// The most bytes that are kept for clients of parked connections, all together.
+    kept_bytes_max: usize,
+}
+
+/// Where the connections are.
+#[derive(Default)]
+struct State {
+    parked: HashMap<usize, Box<Session>>,
+    /// When parked connections are closed, of those that are.
+    deadlines: BTreeSet<(Instant, usize)>,
+    ready: VecDeque<Box<Session>>,
+    /// Bytes that are kept for clients of parked connections.
+    kept_bytes: usize,
+    /// Number of workers.
+    workers: usize,
+    /// Number of workers that wait for work, or were woken and have not taken any yet.
+    idle: usize,
+    is_closing: bool,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+/// Takes note of a worker that ends by a panic.
+struct Worker<'p>(&'p Pool);
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.end_worker(&mut self.0.state());
+        }
+    }
+}
+
+impl Pool {
+    /// A pool without workers, and what [`Pool::watch`] waits with.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the system has no queue of events left.
+    pub(super) fn new(kept_bytes_max: usize) -> Result<(Arc<Self>, Poll)> {
+        let failed = |error| Error::io("make a queue of events", error);
+        let poll = Poll::new().map_err(failed)?;
+        let registry = poll.registry().try_clone().map_err(failed)?;
+        let waker = Waker::new(&registry, END).map_err(failed)?;
+        let pool = Self {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            ended: Condvar::new(),
+            registry,
+            waker,
+            pressing: AtomicU64::new(0),
+            kept_bytes_max,
+        };
+        Ok((Arc::new(pool), poll))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that panics is called while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches parked connections until the pool is closed.
+    pub(super) fn watch(self: &Arc<Self>, mut poll: Poll) {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            if let Err(error) = poll.poll(&mut events, Some(TICK)) {
+                events.clear();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    thread::sleep(TICK);
+                }
+            }
+            let mut overdue: Vec<Box<Session>> = Vec::new();
+            let mut state = self.state();
+            if state.is_closing {
+                return;
+            }
+            for event in &events {
+                if let Some(session) = self.unpark(&mut state, event.token().0) {
+                    state.ready.push_back(session);
+                }
+            }
+            let now = Instant::now();
+            while let Some(&(deadline, id)) = state.deadlines.first()
+                && deadline <= now
+            {
+                overdue.extend(self.unpark(&mut state, id));
+            }
+            self.wake(state);
+            overdue.iter().for_each(|session| session.set_overdue());
+        }
+    }
+
+    /// Takes a connection that is parked.
+    fn unpark(&self, state: &mut State, id: usize) -> Option<Box<Session>> {
+        let session = state.parked.remove(&id)?;
+        state.kept_bytes -= session.buffer_bytes();
+        if let Some(deadline) = session.deadline() {
+            state.deadlines.remove(&(deadline, id));
+        }
+        let fd = session.stream().as_fd().as_raw_fd();
+        // It fails for what is not registered.
+        let _ = self.registry.deregister(&mut SourceFd(&fd));
+        Some(session)
+    }
+
+    /// Sees to it that what is ready has a worker.
+    fn wake(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        (0..state.ready.len().min(state.idle)).for_each(|_| self.work.notify_one());
+        let missing = state.ready.len().saturating_sub(state.idle);
+        let more = missing.min(WORKERS_MAX.saturating_sub(state.workers));
+        // Those that the system refuses are asked for again at the next tick.
+        let started = (0..more).take_while(|_| self.start_worker().is_ok()).count();
+        state.workers += started;
+        self.pressing.store((missing - started) as u64, Ordering::Relaxed);
+    }
+
+    fn start_worker(self: &Arc<Self>) -> std::io::Result<()> {
+        let pool = Arc::clone(self);
+        let thread = thread::Builder::new().name("rhumb-worker".into()).stack_size(STACK_BYTES);
+        thread.spawn(move || pool.work()).map(drop)
+    }
+
+    /// Answers clients until there is nothing to do.
+    fn work(self: &Arc<Self>) {
+        let _worker = Worker(self);
+        let mut spare = Buffers::default();
+        while let Some(mut session) = self.next() {
+            session.lend(&mut spare);
+            let next = session.serve(|| self.pressing.load(Ordering::Relaxed) > 0);
+            session.give_back(&mut spare);
+            match next {
+                Next::End => drop(session),
+                Next::Park(interest) => self.park(session, interest),
+                Next::Again => self.queue(session),
+            }
+        }
+    }
+
+    /// Has a connection wait for its turn.
+    fn queue(self: &Arc<Self>, session: Box<Session>) {
+        let mut state = self.state();
+        if state.is_closing {
+            drop(state);
+            drop(session);
+        } else {
+            state.ready.push_back(session);
+            self.wake(state);
+        }
+    }
+
+    fn end_worker(&self, state: &mut State) {
+        state.workers -= 1;
+        self.ended.notify_all();
+    }
+
+    /// The next connection that is ready; `None` if this worker is to end.
+    fn next(&self) -> Option<Box<Session>> {
+        let mut state = self.state();
+        loop {
+            if state.is_closing {
+                self.end_worker(&mut state);
+                return None;
+            }
+            if let Some(session) = state.ready.pop_front() {
+                let left = self.pressing.load(Ordering::Relaxed).min(state.ready.len() as u64);
+                self.pressing.store(left, Ordering::Relaxed);
+                return Some(session);
+            }
+            state.idle += 1;
+            let waited = self.work.wait_timeout(state, WORKER_IDLE);
+            let (guard, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            state.idle -= 1;
+            if waited.timed_out() && state.ready.is_empty() && state.workers > WORKERS_MIN {
+                self.end_worker(&mut state);
+                return None;
+            }
+        }
+    }
+
+    /// Parks a connection until something happens to it. One that cannot be watched is closed, and
+    /// so are those that keep the most memory, if all together keep too much.
+    pub(super) fn park(&self, session: Box<Session>, interest: Interest) {
+        let (id, fd) = (session.id(), session.stream().as_fd().as_raw_fd());
+        let mut state = self.state();
+        let mut source = SourceFd(&fd);
+        if state.is_closing || self.registry.register(&mut source, Token(id), interest).is_err() {
+            drop(state);
+            drop(session);
+            return;
+        }
+        state.deadlines.extend(session.deadline().map(|deadline| (deadline, id)));
+        state.kept_bytes += session.buffer_bytes();
+        state.parked.insert(id, session);
+        let mut closed = Vec::new();
+        while state.kept_bytes > self.kept_bytes_max {
+            let most = state.parked.iter().max_by_key(|(_, session)| session.buffer_bytes());
+            let Some(most) = most.map(|(id, _)| *id) else { break };
+            closed.extend(self.unpark(&mut state, most));
+        }
+        // Not under the lock.
+        drop(state);
+        closed.iter().for_each(|session| session.set_overdue());
+    }
+
+    /// Ends all connections but those that a worker has, and lets no more come.
+    pub(super) fn close(&self) {
+        let (parked, ready) = {
+            let mut state = self.state();
+            state.is_closing = true;
+            state.deadlines.clear();
+            state.kept_bytes = 0;
+            (std::mem::take(&mut state.parked), std::mem::take(&mut state.ready))
+        };
+        self.work.notify_all();
+        // Without it the thread that watches ends a tick later.
+        let _ = self.waker.wake();
+        drop((parked, ready));
+    }
+
+    /// Waits until all workers have ended, after [`Pool::close`].
+    pub(super) fn join(&self) {
+        let mut state = self.state();
+        while state.workers > 0 {
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The host's way to use a connection: bytes as they come and as they go. No call waits for longer
+//! than it is told, so that a thread serves many connections.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::{Errno, retry_on_intr},
+    net::{RecvFlags, SendFlags, recv},
+};
+
+use super::{SEND_FLAGS, Stream};
+use crate::error::{Error, Result};
+
+impl Stream {
+    /// Takes bytes that came, at least one; `None` if there are none. If it `waits`, they have the
+    /// time to come that [`Stream::set_timeouts`] has set. Descriptors beside them are closed by
+    /// the system. `bytes` has room.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] if the other side has gone; [`Error::Io`].
+    pub(crate) fn take_some(&self, bytes: &mut [u8], waits: bool) -> Result<Option<usize>> {
+        let flags = if waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        match retry_on_intr(|| recv(&self.socket, &mut *bytes, flags)) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => Err(Error::Closed),
+            Ok((taken, _)) => Ok(Some(taken)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(error) => Err(Error::io("receive a frame", error)),
+        }
+    }
+
+    /// Sends some first bytes of `bytes`, at least one, with all of `fds`; `None` if the system
+    /// takes none now. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] if the other side has gone; [`Error::Io`].
+    pub(crate) fn put_some(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<Option<usize>> {
+        match self.send_some(bytes, fds, SEND_FLAGS | SendFlags::DONTWAIT) {
+            Err(Error::TimedOut) => Ok(None),
+            sent => sent.map(Some),
+        }
+    }
+
+    /// Returns true if something has come, or the connection has ended.
+    pub(crate) fn has_some(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&now)), Ok(1))
+    }
+
+    /// Waits until [`Stream::put_some`] finds room, or the time is over.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub(crate) fn wait_for_room(&self, time: Duration) -> Result<()> {
+        let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
+        match poll(&mut fds, Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::io("wait for a client", error)),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
