@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, sync::atomic::Ordering};
 
-use rhumb_share::ShareStats;
+use rhumb_share::{HostStats, ShareStats};
 
 use crate::{command::COMMANDS, json::json_text, server::Server, share};
 
@@ -43,7 +43,7 @@ pub(crate) fn prometheus(server: &Server) -> String {
 
 /// What is known of keyspaces that other processes read; nothing where none is shared.
 fn share_metrics(server: &Server) -> Vec<Metric> {
-    let (shares, sessions) = share::stats(server);
+    let (shares, host) = share::stats(server);
     if shares.is_empty() {
         return Vec::new();
     }
@@ -54,8 +54,20 @@ fn share_metrics(server: &Server) -> Vec<Metric> {
         Metric { name, kind, help, samples: shares.iter().map(sample).collect() }
     };
     let help = "1 if other processes read the keyspace without asking.";
-    vec![
-        one("rhumb_share_sessions", "gauge", "Connections of other processes.", sessions as f64),
+    let mut metrics = session_metrics(&host);
+    metrics.extend([
+        Metric {
+            name: "rhumb_share_gets_total",
+            kind: "counter",
+            help: "Gets of other processes, as they report them.",
+            samples: shares.iter().flat_map(outcomes).collect(),
+        },
+        each("rhumb_share_reads_total", "counter", "Leaves read for these gets.", |stats| {
+            stats.gets.reads
+        }),
+        each("rhumb_share_read_bytes_total", "counter", "Bytes that these brought.", |stats| {
+            stats.gets.bytes
+        }),
         each("rhumb_share_live", "gauge", help, |stats| stats.is_live.into()),
         each("rhumb_share_entries", "gauge", "Entries shared.", |stats| stats.entries),
         each("rhumb_share_leaves", "gauge", "Leaves in use.", |stats| stats.leaves),
@@ -74,6 +86,57 @@ fn share_metrics(server: &Server) -> Vec<Metric> {
             "counter",
             "Times that it had to be loaded anew.",
             |stats| stats.resets,
+        ),
+    ]);
+    metrics
+}
+
+/// How gets of a share went.
+fn outcomes((share, stats): &(String, ShareStats)) -> [(String, f64); 5] {
+    let (share, gets) = (json_text(share), stats.gets);
+    [
+        ("one_read", gets.one_read),
+        ("hop", gets.hop),
+        ("speculative", gets.speculative),
+        ("retry", gets.retry),
+        ("call", gets.call),
+    ]
+    .map(|(outcome, count)| (format!("{{share={share},outcome=\"{outcome}\"}}"), count as f64))
+}
+
+/// What is counted of other processes.
+fn session_metrics(host: &HostStats) -> Vec<Metric> {
+    let calls = host.calls.iter().filter(|(_, calls)| *calls > 0);
+    let calls = calls.map(|(kind, calls)| (format!("{{kind=\"{kind}\"}}"), *calls as f64));
+    let counter = |name, help, value| one(name, "counter", help, value);
+    let sessions = host.sessions as f64;
+    vec![
+        one("rhumb_share_sessions", "gauge", "Connections of other processes.", sessions),
+        counter(
+            "rhumb_share_sessions_total",
+            "Connections of other processes that there were.",
+            host.sessions_total as f64,
+        ),
+        counter(
+            "rhumb_share_sessions_refused_total",
+            "Connections past a limit, or of users that may not come.",
+            host.sessions_refused as f64,
+        ),
+        counter(
+            "rhumb_share_sessions_overdue_total",
+            "Connections closed because the other process was too slow.",
+            host.sessions_overdue as f64,
+        ),
+        Metric {
+            name: "rhumb_share_calls_total",
+            kind: "counter",
+            help: "Calls of other processes.",
+            samples: calls.collect(),
+        },
+        counter(
+            "rhumb_share_call_seconds_total",
+            "Time that answering calls took, waits of writes included.",
+            host.calls_ns as f64 / 1e9,
         ),
     ]
 }

@@ -4,7 +4,9 @@
 use std::sync::{Arc, Weak};
 
 use rhumb::{Keyspace, KeyspaceOptions};
-use rhumb_share::{Event as ShareEvent, Host, Paused, ShareOptions, ShareStats, Shared, Source};
+use rhumb_share::{
+    Event as ShareEvent, Host, HostStats, Paused, ShareOptions, ShareStats, Shared, Source,
+};
 
 use crate::{
     ServeError, config::ConfigError, db::DATABASES, encode::format::SYSTEM_KEYSPACE, log::Event,
@@ -140,11 +142,11 @@ pub(crate) fn pause(server: &Server, database: usize) -> Option<Paused> {
     server.shared.read().as_ref()?.pause(&name_of(database))
 }
 
-/// What is shared, by name, and the number of processes' connections.
-pub(crate) fn stats(server: &Server) -> (Vec<(String, ShareStats)>, usize) {
+/// What is shared, by name, and what is counted of other processes.
+pub(crate) fn stats(server: &Server) -> (Vec<(String, ShareStats)>, HostStats) {
     let shared = server.shared.read();
-    let Some(shared) = shared.as_ref() else { return (Vec::new(), 0) };
+    let Some(shared) = shared.as_ref() else { return (Vec::new(), HostStats::default()) };
     let names = server.config.share.iter();
     let stats = names.filter_map(|name| Some((name.clone(), shared.stats(name)?)));
-    (stats.collect(), shared.sessions())
+    (stats.collect(), shared.host_stats())
 }

@@ -66,6 +66,7 @@ pub(crate) fn status_json(server: &Server) -> String {
         ("errors", errors_json(server)),
         ("keyspaces", keyspaces_json(&stats)),
         ("shares", shares_json(server)),
+        ("share_calls", share_calls_json(server)),
     ])
 }
 
@@ -156,19 +157,37 @@ fn keyspaces_json(stats: &rhumb::Stats) -> String {
 
 /// What other processes read without asking.
 fn shares_json(server: &Server) -> String {
-    let (shares, sessions) = share::stats(server);
+    let (shares, host) = share::stats(server);
     array(shares.iter().map(|(name, stats)| {
+        let gets = &stats.gets;
+        let by_more = gets.hop + gets.speculative + gets.retry + gets.call;
         object([
             ("name", json_text(name)),
             ("live", stats.is_live.to_string()),
-            ("sessions", sessions.to_string()),
+            ("sessions", host.sessions.to_string()),
             ("entries", stats.entries.to_string()),
             ("leaf_bytes", (stats.leaves * stats.leaf_bytes).to_string()),
             ("mapped_bytes", stats.mapped_bytes.to_string()),
             ("large_page_bytes", stats.huge_bytes.to_string()),
             ("resets", stats.resets.to_string()),
+            ("gets", (gets.one_read + by_more).to_string()),
+            ("gets_by_more", by_more.to_string()),
         ])
     }))
+}
+
+/// What other processes called the server for, and the mean time of a call.
+fn share_calls_json(server: &Server) -> String {
+    let (_, host) = share::stats(server);
+    let all: u64 = host.calls.iter().map(|(_, calls)| calls).sum();
+    let by_kind = host.calls.iter().filter(|(_, calls)| *calls > 0);
+    let by_kind = by_kind.map(|(kind, calls)| format!("[{},{calls}]", json_text(kind)));
+    object([
+        ("by_kind", array(by_kind)),
+        ("mean_ns", (host.calls_ns / all.max(1)).to_string()),
+        ("refused", host.sessions_refused.to_string()),
+        ("overdue", host.sessions_overdue.to_string()),
+    ])
 }
 
 /// The last hour: the seconds of a step, and for each step its figures in the order in which the

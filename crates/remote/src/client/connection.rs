@@ -12,7 +12,9 @@ use std::{
 use super::{
     address::Address,
     calls::Calls,
+    counts::Counters,
     keyspace::{Inner as KeyspaceInner, Keyspace, Mapped, Source},
+    renewal::Schedule,
     tcp::{self, Cache, CacheBudget, Pieces, Shape},
 };
 use crate::{
@@ -54,41 +56,47 @@ pub struct Client {
 
 #[derive(Debug)]
 pub(super) struct Inner {
-    way: Way,
+    pub(super) way: Way,
     /// What is under way without a thread that waits for it.
     calls: Calls,
     /// By their names; weak, because a keyspace holds its client.
     keyspaces: Mutex<HashMap<Vec<u8>, Weak<KeyspaceInner>>>,
+    /// What was counted of keyspaces, which outlives their handles until it is reported.
+    counters: Mutex<HashMap<Vec<u8>, Arc<Counters>>>,
+    /// When that is.
+    pub(super) schedule: Schedule,
 }
 
 /// How the host is reached.
 #[derive(Debug)]
-enum Way {
+pub(super) enum Way {
     Unix { path: PathBuf, link: Mutex<Link> },
     Tcp { link: tcp::Link, budget: CacheBudget },
 }
 
 /// A connection, or none after it broke.
 #[derive(Debug, Default)]
-struct Link {
-    stream: Option<Stream>,
+pub(super) struct Link {
+    pub(super) stream: Option<Stream>,
     /// The process that connected.
-    process: u32,
+    pub(super) process: u32,
     /// What is kept of models, where clients keep some.
     budget: CacheBudget,
     /// The keyspaces that were opened in this connection, by their numbers.
-    opened: Vec<Opened>,
-    next_id: u32,
-    frame: Vec<u8>,
-    out: Vec<u8>,
-    fds: VecDeque<OwnedFd>,
+    pub(super) opened: Vec<Opened>,
+    pub(super) next_id: u32,
+    /// The id of a report whose answer has not been taken yet.
+    pub(super) renewal: Option<u32>,
+    pub(super) frame: Vec<u8>,
+    pub(super) out: Vec<u8>,
+    pub(super) fds: VecDeque<OwnedFd>,
 }
 
 /// A keyspace of a connection.
 #[derive(Debug)]
-struct Opened {
-    name: Vec<u8>,
-    mapped: Arc<Mapped>,
+pub(super) struct Opened {
+    pub(super) name: Vec<u8>,
+    pub(super) mapped: Arc<Mapped>,
 }
 
 impl Client {
@@ -120,7 +128,8 @@ impl Client {
                 return Err(Error::Unsupported(what.into()));
             }
         };
-        Ok(Self { inner: Arc::new(Inner { way, calls, keyspaces: Mutex::default() }) })
+        let (keyspaces, counters, schedule) = Default::default();
+        Ok(Self { inner: Arc::new(Inner { way, calls, keyspaces, counters, schedule }) })
     }
 
     /// Opens a keyspace that the host shares, and maps its region for reading if it can.
@@ -177,6 +186,12 @@ impl Inner {
         self.keyspaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What was counted of keyspaces.
+    pub(super) fn counters(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Arc<Counters>>> {
+        // Each change of it is a single step.
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn known(&self, name: &[u8]) -> Option<Arc<KeyspaceInner>> {
         self.keyspaces().get(name).and_then(Weak::upgrade)
     }
@@ -190,6 +205,7 @@ impl Inner {
         }
         let inner = Arc::new(KeyspaceInner::new(name.to_vec(), source));
         keyspaces.insert(name.to_vec(), Arc::downgrade(&inner));
+        self.counters().insert(name.to_vec(), Arc::clone(&inner.counters));
         inner
     }
 
@@ -215,6 +231,7 @@ impl Inner {
         request: impl Fn(u32) -> Request<'a>,
         read: impl FnOnce(Reply<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.report_if_due();
         let (path, link) = match &self.way {
             Way::Unix { path, link } => (path, link),
             Way::Tcp { link, .. } => {
@@ -332,8 +349,9 @@ impl Link {
     }
 
     /// Gives the connection up: what it mapped is not read any more.
-    fn lose(&mut self) {
+    pub(super) fn lose(&mut self) {
         self.stream = None;
+        self.renewal = None;
         self.opened.drain(..).for_each(|opened| opened.mapped.close());
     }
 
@@ -381,21 +399,12 @@ impl Link {
         stream.send(&self.out, &[])?;
         let until = Instant::now() + CALL_TIMEOUT;
         loop {
+            let Some(stream) = &self.stream else { return Err(Error::Closed) };
             self.fds = stream.receive(&mut self.frame)?.fds.into();
-            let frame = Frame::parse(&self.frame)?;
-            if frame.id == self.next_id {
+            if Frame::parse(&self.frame)?.id == self.next_id {
                 return Ok(());
             }
-            match Reply::decode(&frame)? {
-                // Each has some, so that a connection has no more of them than a region can hold.
-                Reply::Segments { keyspace, part, sizes } if frame.id == 0 && !sizes.is_empty() => {
-                    let opened = self.opened.get(keyspace as usize);
-                    let opened =
-                        opened.ok_or_else(|| Error::invalid("segments of no open keyspace"))?;
-                    opened.mapped.attach(part, &sizes, &mut self.fds)?;
-                }
-                other => return Err(unexpected(&other)),
-            }
+            self.take_unasked()?;
             if Instant::now() >= until {
                 return Err(Error::TimedOut);
             }

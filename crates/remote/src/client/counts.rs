@@ -1,12 +1,22 @@
 //! What a client counts of a keyspace.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    cell::Cell,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::Trouble;
+use crate::message::GetCounts;
 
 /// What reading and writing a keyspace has cost a client so far: of all handles of one connection
 /// together.
 ///
-/// Reads of a mapped region are not counted, because a counter that threads share would cost as
-/// much as the read: over a Unix socket `reads`, `bytes_sent` and what follows it stay 0.
+/// Reads of a mapped region are not among them: over a Unix socket `reads`, `bytes_sent` and what
+/// follows it stay 0. They are reported to the host, with few counts lost, where
+/// [`ShareStats::gets`](crate::ShareStats::gets) has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -32,9 +42,57 @@ pub struct Counts {
     pub cache_bytes: u64,
 }
 
+/// Lines of counters of mapped reads. Threads that read at once mostly have one each; of two that
+/// share one, a count may be lost now and then.
+const STRIPES: usize = 16;
+
+/// Gets after which a thread looks if a report is due: the clock costs as much as a few of them.
+const GETS_PER_LOOK: u64 = 64;
+
+/// Counters that one thread writes, in a cache line of their own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Stripe {
+    gets: AtomicU64,
+    bytes: AtomicU64,
+    hops: AtomicU64,
+    retries: AtomicU64,
+}
+
+thread_local! {
+    /// The stripe of this thread in all keyspaces, once it has one.
+    static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// The stripe of this thread.
+#[inline]
+fn stripe() -> usize {
+    let stripe = STRIPE.get();
+    if stripe < STRIPES { stripe } else { assign_stripe() }
+}
+
+#[cold]
+fn assign_stripe() -> usize {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let stripe = NEXT.fetch_add(1, Ordering::Relaxed) as usize % STRIPES;
+    STRIPE.set(stripe);
+    stripe
+}
+
+/// Adds without a locked instruction, which would cost as much as a read of the region.
+#[inline]
+fn add_own(counter: &AtomicU64, count: u64) -> u64 {
+    let sum = counter.load(Ordering::Relaxed) + count;
+    counter.store(sum, Ordering::Relaxed);
+    sum
+}
+
 /// The counters of a keyspace.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
+    mapped: [Stripe; STRIPES],
+    /// What the host was told of.
+    reported: Mutex<GetCounts>,
     reads: AtomicU64,
     round_trips: AtomicU64,
     calls: AtomicU64,
@@ -56,6 +114,46 @@ impl Counters {
     /// Counts a message and its answer.
     pub(super) fn round_trip(&self) {
         add(&self.round_trips, 1);
+    }
+
+    /// Counts gets in a region, and the bytes that they brought; returns true if it is time to look
+    /// if a report is due.
+    #[inline]
+    pub(super) fn mapped(&self, gets: u64, bytes: u64, trouble: &Trouble) -> bool {
+        let own = &self.mapped[stripe()];
+        let before = add_own(&own.gets, gets) - gets;
+        add_own(&own.bytes, bytes);
+        if trouble.has_retried.get() {
+            add(&own.retries, 1);
+        } else if trouble.has_hopped.get() {
+            add(&own.hops, 1);
+        }
+        before / GETS_PER_LOOK != (before + gets) / GETS_PER_LOOK
+    }
+
+    /// How gets of a client went that maps the region.
+    pub(super) fn mapped_gets(&self) -> GetCounts {
+        let sum = |counter: fn(&Stripe) -> &AtomicU64| -> u64 {
+            self.mapped.iter().map(|own| counter(own).load(Ordering::Relaxed)).sum()
+        };
+        let (gets, bytes) = (sum(|own| &own.gets), sum(|own| &own.bytes));
+        let (hop, retry) = (sum(|own| &own.hops), sum(|own| &own.retries));
+        let call = self.calls.load(Ordering::Relaxed);
+        let one_read = gets.saturating_sub(hop + retry);
+        GetCounts::of([one_read, hop, 0, retry, call, gets + hop + retry, bytes])
+    }
+
+    /// How gets of a client went that asks its host to look into leaves.
+    pub(super) fn gets(&self) -> GetCounts {
+        let counts = self.counts();
+        let one_read = counts.reads.saturating_sub(counts.calls);
+        let bytes = counts.bytes_sent + counts.bytes_received;
+        GetCounts::of([one_read, 0, 0, 0, counts.calls, counts.reads, bytes])
+    }
+
+    /// What the host was not told of, of `totals`; `None` if that is nothing. It counts as told.
+    pub(super) fn report(&self, totals: GetCounts) -> Option<GetCounts> {
+        since(totals, &mut self.reported.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn call(&self, keys: u64) {
@@ -90,4 +188,14 @@ impl Counters {
             cache_bytes: 0,
         }
     }
+}
+
+/// What was counted since the last report, if anything was.
+fn since(totals: GetCounts, reported: &mut GetCounts) -> Option<GetCounts> {
+    let (now, before) = (totals.each(), reported.each());
+    // Those of a region begin anew with its next connection.
+    let fresh = |at: usize| now[at].checked_sub(before[at]).unwrap_or(now[at]);
+    let fresh = GetCounts::of(std::array::from_fn(fresh));
+    *reported = totals;
+    (fresh != GetCounts::default()).then_some(fresh)
 }

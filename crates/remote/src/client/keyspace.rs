@@ -13,7 +13,7 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    CacheBudget, Outcome, Page, Reader,
+    CacheBudget, Outcome, Page, Reader, Trouble,
     connection::{Inner as Client, unexpected},
     counts::{Counters, Counts},
     models::Models,
@@ -64,7 +64,7 @@ pub struct Keyspace {
 pub(super) struct Inner {
     name: Vec<u8>,
     source: Source,
-    pub(super) counters: Counters,
+    pub(super) counters: Arc<Counters>,
 }
 
 /// Where reads find what they need.
@@ -238,7 +238,7 @@ fn attach(region: &ReaderRegion, sizes: &[u64], fds: &mut VecDeque<OwnedFd>) -> 
 
 impl Inner {
     pub(super) fn new(name: Vec<u8>, source: Source) -> Self {
-        Self { name, source, counters: Counters::default() }
+        Self { name, source, counters: Arc::default() }
     }
 
     pub(super) fn name(&self) -> &[u8] {
@@ -341,14 +341,23 @@ impl Keyspace {
     pub(super) fn look(&self, key: &[u8], value: &mut Vec<u8>) -> Option<bool> {
         let mapped = self.mapped()?;
         let reader = self.reader(Some(&mapped))?;
-        let begin = value.len();
-        let outcome = reader.get(key, value);
+        let (begin, trouble) = (value.len(), Trouble::default());
+        let outcome = reader.telling(&trouble).get(key, value);
         let is_sure = matches!(outcome, Outcome::Found | Outcome::Absent);
         if is_sure && mapped.serves(key) {
+            self.count_gets(1, value.len() - begin, &trouble);
             return Some(outcome == Outcome::Found);
         }
         value.truncate(begin);
         None
+    }
+
+    /// Counts gets of which the region brought so many bytes.
+    #[inline]
+    fn count_gets(&self, gets: usize, bytes: usize, trouble: &Trouble) {
+        if self.inner.counters.mapped(gets as u64, bytes as u64, trouble) {
+            self.client.report_if_due();
+        }
     }
 
     #[cold]
@@ -405,11 +414,16 @@ impl Keyspace {
             }
             None => missed.extend(0..keys.len()),
             Some(reader) => {
-                reader.multi_get(keys, |index, outcome, value| match outcome {
-                    Outcome::Found if is_served(index) => values[index] = Some(value.to_vec()),
+                let (mut bytes, trouble) = (0, Trouble::default());
+                reader.telling(&trouble).multi_get(keys, |index, outcome, value| match outcome {
+                    Outcome::Found if is_served(index) => {
+                        bytes += value.len();
+                        values[index] = Some(value.to_vec());
+                    }
                     Outcome::Absent if is_served(index) => {}
                     _ => missed.push(index),
                 });
+                self.count_gets(keys.len() - missed.len(), bytes, &trouble);
             }
         }
         for some in missed.chunks(CALL_KEYS) {

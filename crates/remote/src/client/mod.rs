@@ -37,6 +37,8 @@ mod probe;
 mod range;
 mod reader;
 #[cfg(not(any(loom, shuttle)))]
+mod renewal;
+#[cfg(not(any(loom, shuttle)))]
 mod served;
 #[cfg(not(any(loom, shuttle)))]
 mod strings;
@@ -69,6 +71,8 @@ pub use inspect::{Inspection, Walk};
 pub use keyspace::Keyspace;
 #[cfg(not(any(loom, shuttle)))]
 pub use range::Range;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use reader::Trouble;
 pub(crate) use reader::{Outcome, Page, Reader, States};
 #[cfg(not(any(loom, shuttle)))]
 pub use strings::{StringRange, Strings};

@@ -14,7 +14,7 @@ use crate::{
     binned::{self as arrays, Verb},
     error::{Error, Result},
     fabric::{Fabric, Image, MappedFabric, Place},
-    message::HEADER_WORDS,
+    message::{GetCounts, HEADER_WORDS},
     two_stage::is_header,
 };
 
@@ -41,6 +41,19 @@ impl Models {
             return Ok(Some(Self::Binned(binned::Caches::new(budget))));
         }
         Ok(None)
+    }
+
+    /// How gets went, of which so many were calls.
+    pub(super) fn get_counts(&self, calls: u64) -> GetCounts {
+        match self {
+            Self::TwoStage(caches) => caches.get_counts(),
+            Self::Binned(caches) => {
+                let counts = caches.add_to(Counts::default());
+                let one_read = counts.reads.saturating_sub(counts.stale + calls);
+                let (reads, bytes) = (counts.region_reads, counts.bytes_received);
+                GetCounts::of([one_read, 0, 0, counts.stale, calls, reads, bytes])
+            }
+        }
     }
 
     /// Adds what reads have cost, and the bytes that are kept. Where reads are messages, these are

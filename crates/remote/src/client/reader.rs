@@ -1,6 +1,9 @@
 //! Gets and scans by looking into a region.
 
-use std::{cell::RefCell, ops::Bound};
+use std::{
+    cell::{Cell, RefCell},
+    ops::Bound,
+};
 
 use crate::{
     error::Result,
@@ -109,6 +112,18 @@ enum Observer<'r> {
     Counter(&'r AtomicU64),
     /// The states in which leaves were found.
     States(&'r States),
+    /// What kept the first look from being the last.
+    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "nothing is counted there"))]
+    Trouble(&'r Trouble),
+}
+
+/// What kept a first look at the predicted leaf from answering for a key.
+#[derive(Debug, Default)]
+pub(crate) struct Trouble {
+    /// True if a neighbour was read.
+    pub(crate) has_hopped: Cell<bool>,
+    /// True if a leaf was read again because it changed meanwhile.
+    pub(crate) has_retried: Cell<bool>,
 }
 
 /// The states of leaves, by their slots: with all of them unchanged, what was read of the leaves
@@ -141,6 +156,17 @@ impl<'r> Reader<'r> {
     #[inline]
     pub(crate) fn counted_by(self, looks: Option<&'r AtomicU64>) -> Self {
         Self { observer: looks.map_or(self.observer, Observer::Counter), ..self }
+    }
+
+    /// The same that tells what keeps its first look from being the last, unless it is observed
+    /// otherwise.
+    #[cfg(not(any(loom, shuttle)))]
+    #[inline]
+    pub(crate) fn telling(self, trouble: &'r Trouble) -> Self {
+        match self.observer {
+            Observer::Nobody => Self { observer: Observer::Trouble(trouble), ..self },
+            _ => self,
+        }
     }
 
     /// The same that notes in which states it finds leaves. What was noted before is forgotten.
@@ -254,7 +280,12 @@ impl<'r> Reader<'r> {
             });
             match answer {
                 Some(Answer::Is(outcome)) => return Some(outcome),
-                Some(Answer::Go(to)) => slot = to,
+                Some(Answer::Go(to)) => {
+                    slot = to;
+                    if let Observer::Trouble(trouble) = self.observer {
+                        trouble.has_hopped.set(true);
+                    }
+                }
                 Some(Answer::Lost) => return None,
                 None => {
                     out.truncate(begin);
@@ -423,6 +454,9 @@ impl<'r> Reader<'r> {
                     states.0.borrow_mut().push((slot, state));
                 }
                 return Some(seen);
+            }
+            if let Observer::Trouble(trouble) = self.observer {
+                trouble.has_retried.set(true);
             }
             spin_loop();
         }

@@ -6,7 +6,7 @@ use super::{CacheBudget, Counts, Page, connection::unexpected, keyspace::Keyspac
 use crate::{
     error::{Error, Result},
     fabric::Fabric,
-    message::{Reply, Request},
+    message::{GetCounts, Reply, Request},
     two_stage::{Answer, CacheBudget as Budget, Client, ClientOptions, Outcome},
 };
 
@@ -43,6 +43,29 @@ impl Caches {
 
     fn give(&self, client: Client) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+    }
+
+    /// How gets went, of those that no thread uses now.
+    pub(super) fn get_counts(&self) -> GetCounts {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sums = [0; 7];
+        for client in &*idle {
+            let (done, reads) = (client.counts(), client.reads());
+            let call = done.fallbacks + done.asks;
+            let other = done.hops + done.speculative + done.retries + call;
+            let one_read = done.gets.saturating_sub(other);
+            let counts = [
+                one_read,
+                done.hops,
+                done.speculative,
+                done.retries,
+                call,
+                reads.reads,
+                reads.bytes,
+            ];
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        GetCounts::of(sums)
     }
 
     /// Adds what those have done that no thread uses now, and the bytes that they keep: round

@@ -175,7 +175,23 @@ fn other_keyspaces_are_written_to_by_other_processes() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
     }
+    // What a process did is known once it has ended, if not before.
+    let other = Remote::connect(config(&dir).share_socket()).unwrap();
+    let read = other.keyspace("users").unwrap();
+    (0..7).for_each(|_| assert_eq!(read.get("ada").unwrap().unwrap(), b"1852"));
+    drop((read, other));
+    wait_until(|| {
+        let metrics = http(&server, "/metrics").1;
+        let gets = metrics.lines().filter(|line| {
+            line.starts_with("rhumb_share_gets_total{") && line.contains("share=\"users\"")
+        });
+        let count = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+        metrics.contains("rhumb_share_calls_total{kind=\"write\"} ")
+            && metrics.contains("rhumb_share_read_bytes_total{share=\"users\"} ")
+            && gets.map(count).sum::<u64>() >= 7
+    });
     let status = http(&server, "/status.json").1;
+    assert!(status.contains("\"share_calls\":{\"by_kind\":[[\"open\","), "{status}");
     assert!(status.contains("\"shares\":[{\"name\":\"users\",\"live\":true,"), "{status}");
     server.stop().unwrap();
     let (_server, _client, remote) = start(&dir, &["users"]);

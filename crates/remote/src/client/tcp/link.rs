@@ -24,6 +24,7 @@ use std::{
 
 use super::super::{
     connection::{ATTEMPT_EVERY, RETURN_TIMEOUT, is_broken, is_gone, unexpected},
+    counts::Counters,
     keyspace::Inner as Keyspace,
 };
 use crate::{
@@ -31,7 +32,7 @@ use crate::{
     layout::Geometry,
     message::{
         Frame, HEADER_WORDS, Op, Reply, Request,
-        format::{PROGRAM_BYTES_MAX, feature},
+        format::{PROGRAM_BYTES_MAX, RENEWED_MAX, feature},
     },
     socket::Stream,
 };
@@ -89,7 +90,8 @@ struct Waiting {
 #[derive(Debug)]
 struct Waiter {
     id: u32,
-    wake: Arc<Condvar>,
+    /// None if nobody wants the answer.
+    wake: Option<Arc<Condvar>>,
 }
 
 /// How a keyspace is read over TCP.
@@ -186,6 +188,27 @@ impl Link {
         match Reply::decode(&Frame::parse(&frame)?)? {
             Reply::Failed { code, text } => Err(Error::Refused { code, text: text.to_owned() }),
             reply => read(reply),
+        }
+    }
+
+    /// Reports how gets went, without waiting for the answer.
+    pub(in crate::client) fn report(&self, counters_of: impl Fn(&[u8]) -> Option<Arc<Counters>>) {
+        // Where others are connecting or opening, there is another time.
+        let connection = self.state.try_lock().ok().and_then(|state| state.connection.clone());
+        let Some(connection) = connection.filter(|connection| connection.is_usable()) else {
+            return;
+        };
+        let mut gets = Vec::new();
+        let Ok(all) = connection.opened.try_lock() else { return };
+        for (name, opened) in all.iter().take(RENEWED_MAX) {
+            let counters = counters_of(name);
+            let fresh = counters.and_then(|counters| counters.report(counters.gets()));
+            gets.extend(fresh.map(|counts| (opened.number, counts)));
+        }
+        drop(all);
+        if !gets.is_empty() {
+            // If it does not arrive, the next call does not either.
+            let _ = connection.send(&Request::Renew { epoch: 0, gets }, None);
         }
     }
 
@@ -290,29 +313,31 @@ impl Connection {
 
     /// Sends a request and waits for its answer; returns the length of the one, and the other.
     fn exchange(&self, request: &Request<'_>) -> Result<(usize, Vec<u8>)> {
-        let (id, wake, sent) = self.send(request)?;
+        let wake = Arc::new(Condvar::new());
+        let (id, sent) = self.send(request, Some(&wake))?;
         Ok((sent, self.wait_for(id, &wake)?))
     }
 
-    fn send(&self, request: &Request<'_>) -> Result<(u32, Arc<Condvar>, usize)> {
+    /// Sends a request; returns its id and its length. `wake` is told when its answer has come,
+    /// which is thrown away if nobody wants it.
+    fn send(&self, request: &Request<'_>, wake: Option<&Arc<Condvar>>) -> Result<(u32, usize)> {
         let sending = &mut *lock(&self.sending);
         let id = sending.last_id.wrapping_add(1).max(1);
         sending.out.clear();
         request.encode(id, &mut sending.out)?;
         sending.last_id = id;
-        let wake = Arc::new(Condvar::new());
         {
             let mut waiting = lock(&self.waiting);
             if let Some(error) = &waiting.broken {
                 return Err(error.clone());
             }
-            waiting.queue.push_back(Waiter { id, wake: Arc::clone(&wake) });
+            waiting.queue.push_back(Waiter { id, wake: wake.cloned() });
         }
         if let Err(error) = self.stream.send(&sending.out, &[]) {
             self.give_up(&error);
             return Err(error);
         }
-        Ok((id, wake, sending.out.len()))
+        Ok((id, sending.out.len()))
     }
 
     /// Waits until the answer has come, and receives for those before in the meantime if no other
@@ -345,8 +370,8 @@ impl Connection {
             }
             if let Some(frame) = waiting.ready.remove(&id) {
                 // Another one receives from here on.
-                if let Some(next) = waiting.queue.front() {
-                    next.wake.notify_one();
+                if let Some(next) = waiting.queue.iter().find_map(|waiter| waiter.wake.as_ref()) {
+                    next.notify_one();
                 }
                 return Ok(frame);
             }
@@ -369,20 +394,21 @@ impl Waiting {
     /// [`Error::Invalid`] for one that is not its answer.
     fn hand_over(&mut self, frame: Vec<u8>) -> Result<()> {
         let id = Frame::parse(&frame)?.id;
-        match self.queue.front() {
-            Some(first) if first.id == id => first.wake.notify_one(),
+        if self.queue.front().is_none_or(|first| first.id != id) {
             // Those that wait are told so.
-            _ => return Err(Error::invalid("an answer to another question")),
+            return Err(Error::invalid("an answer to another question"));
         }
-        self.queue.pop_front();
-        self.ready.insert(id, frame);
+        if let Some(Waiter { wake: Some(wake), .. }) = self.queue.pop_front() {
+            self.ready.insert(id, frame);
+            wake.notify_one();
+        }
         Ok(())
     }
 
     /// Tells all that wait why there is no answer.
     fn end(&mut self, error: &Error) {
         self.broken.get_or_insert_with(|| error.clone());
-        self.queue.drain(..).for_each(|waiter| waiter.wake.notify_one());
+        self.queue.drain(..).filter_map(|waiter| waiter.wake).for_each(|wake| wake.notify_one());
     }
 }
 
