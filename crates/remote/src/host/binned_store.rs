@@ -353,7 +353,7 @@ mod tests {
         assert!(seen(store, false).into_iter().eq(pairs()));
         assert!(seen(store, true).into_iter().eq(pairs().rev()));
         let keys: Vec<&[u8]> = map.keys().map(Vec::as_slice).collect();
-        let values = store.multi_get("", &keys).unwrap();
+        let values = store.multi_get("", &keys, usize::MAX).unwrap();
         assert!(values.iter().map(Option::as_ref).eq(map.values().map(Some)));
     }
 

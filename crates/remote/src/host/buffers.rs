@@ -31,7 +31,7 @@ const STEP_BYTES: usize = 64 << 10;
 const KEPT_BYTES: usize = 256 << 10;
 
 /// Said of an answer that a client must ask for in parts.
-const TOO_LARGE: &str = "the answer does not fit a message";
+pub(super) const TOO_LARGE: &str = "the answer does not fit a message";
 
 /// The buffers of a connection. A connection that waits for its next request has none.
 #[derive(Default)]

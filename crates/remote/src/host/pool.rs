@@ -1,18 +1,19 @@
 //! The threads that answer clients, and the connections that wait for one.
 //!
-//! A connection whose client says nothing is *parked*: one thread watches all of them by the
-//! system's queue of events, so that a silent client costs a descriptor and some hundred bytes.
-//! When bytes come, the connection goes to a worker, which answers all that is there and then
-//! lingers on it for a moment: a client that calls again and again is answered as by a thread of
-//! its own.
+//! A connection whose client says nothing is *parked*: one worker at a time, the *leader*, watches
+//! all of them by the system's queue of events, so that a silent client costs a descriptor and some
+//! hundred bytes. When bytes come, the leader itself answers the first client, after it has woken
+//! others to answer the rest and to lead: so a call wakes one thread, as if its client had one of
+//! its own. A worker answers all that is there and then lingers on the connection for a moment: a
+//! client that calls again and again is answered without the queue of events.
 //!
 //! Invariants:
 //!
 //! 1. A connection is in one place at a time: parked, ready, or with a worker.
 //! 2. A parked connection is registered with the queue of events and no other is, so no event is
 //!    for a connection that a worker has. Both change under the lock.
-//! 3. Where a connection is ready, a worker is awake or on its way, or there are as many as there
-//!    may be and the next that is free takes it.
+//! 3. Where a connection is ready, or nobody leads, a worker is awake or on its way, or there are
+//!    as many as there may be and the next that is free does it.
 
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(miri)))]
 mod tests;
@@ -36,9 +37,9 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// The workers that stay when there is nothing to do: one that lingers on a client need not keep
-/// the next one waiting for a thread to be made.
-const WORKERS_MIN: usize = 2;
+/// The workers that stay when there is nothing to do: one leads, and some may linger on clients
+/// before the next one has to wait for a thread to be made.
+const WORKERS_MIN: usize = 4;
 
 /// The most workers. Each may be in a commit that waits for the disk, so there are more than cores;
 /// a store commits those that wait together, and more of them than these gain nothing.
@@ -48,7 +49,7 @@ const WORKERS_MAX: usize = if cfg!(test) { 8 } else { 128 };
 /// some 50 us, which is nothing once a second.
 const WORKER_IDLE: Duration = Duration::from_secs(1);
 
-/// How long the thread that watches waits for an event: how late a time-out may be noticed.
+/// How long the leader waits for an event: how late a time-out may be noticed.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Events that are taken at once. What is beyond them comes with the next call.
@@ -57,7 +58,7 @@ const EVENTS: usize = 1_024;
 /// The stack of a worker, in bytes: requests recurse nowhere.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What the thread that watches is woken by when the host ends.
+/// What the leader is woken by when the host ends.
 const END: Token = Token(usize::MAX);
 
 /// The workers and the connections that wait.
@@ -70,7 +71,8 @@ pub(super) struct Pool {
     /// Where parked connections are registered.
     registry: Registry,
     waker: Waker,
-    /// Connections that wait for a worker while there can be no more of them.
+    /// Connections that wait for a worker, and 1 more if nobody leads, while there can be no more
+    /// workers. While it is not 0, workers linger on no connection.
     pressing: AtomicU64,
     /// The most bytes that are kept for clients of parked connections, all together.
     kept_bytes_max: usize,
@@ -85,11 +87,19 @@ struct State {
     ready: VecDeque<Box<Session>>,
     /// Bytes that are kept for clients of parked connections.
     kept_bytes: usize,
+    /// What the leader waits with, while nobody leads.
+    lead: Option<Lead>,
     /// Number of workers.
     workers: usize,
     /// Number of workers that wait for work, or were woken and have not taken any yet.
     idle: usize,
     is_closing: bool,
+}
+
+/// What the leader waits with.
+struct Lead {
+    poll: Poll,
+    events: Events,
 }
 
 impl std::fmt::Debug for Pool {
@@ -99,29 +109,35 @@ impl std::fmt::Debug for Pool {
 }
 
 /// Takes note of a worker that ends by a panic.
-struct Worker<'p>(&'p Pool);
+struct Worker<'p>(&'p Arc<Pool>);
 
 impl Drop for Worker<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.end_worker(&mut self.0.state());
+            let mut state = self.0.state();
+            self.0.end_worker(&mut state);
+            // What it was about to do is another's.
+            self.0.wake(state);
         }
     }
 }
 
 impl Pool {
-    /// A pool without workers, and what [`Pool::watch`] waits with.
+    /// A pool whose workers wait for connections.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the system has no queue of events left.
-    pub(super) fn new(kept_bytes_max: usize) -> Result<(Arc<Self>, Poll)> {
+    /// [`Error::Io`] if the system has no queue of events left, or no thread.
+    pub(super) fn start(kept_bytes_max: usize) -> Result<Arc<Self>> {
         let failed = |error| Error::io("make a queue of events", error);
         let poll = Poll::new().map_err(failed)?;
         let registry = poll.registry().try_clone().map_err(failed)?;
         let waker = Waker::new(&registry, END).map_err(failed)?;
         let pool = Self {
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                lead: Some(Lead { poll, events: Events::with_capacity(EVENTS) }),
+                ..State::default()
+            }),
             work: Condvar::new(),
             ended: Condvar::new(),
             registry,
@@ -129,7 +145,10 @@ impl Pool {
             pressing: AtomicU64::new(0),
             kept_bytes_max,
         };
-        Ok((Arc::new(pool), poll))
+        let pool = Arc::new(pool);
+        pool.start_worker().map_err(|error| Error::io("start a thread", error))?;
+        pool.state().workers += 1;
+        Ok(pool)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -137,22 +156,18 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches parked connections until the pool is closed.
-    pub(super) fn watch(self: &Arc<Self>, mut poll: Poll) {
-        let mut events = Events::with_capacity(EVENTS);
-        loop {
-            if let Err(error) = poll.poll(&mut events, Some(TICK)) {
-                events.clear();
-                if error.kind() != std::io::ErrorKind::Interrupted {
-                    thread::sleep(TICK);
-                }
+    /// Waits until something happens to parked connections, and has those be ready; returns what it
+    /// waited with, and the connections whose time is over.
+    fn watch(&self, mut lead: Lead) -> (MutexGuard<'_, State>, Vec<Box<Session>>) {
+        if let Err(error) = lead.poll.poll(&mut lead.events, Some(TICK)) {
+            lead.events.clear();
+            if error.kind() != std::io::ErrorKind::Interrupted {
+                thread::sleep(TICK);
             }
-            let mut overdue: Vec<Box<Session>> = Vec::new();
-            let mut state = self.state();
-            if state.is_closing {
-                return;
-            }
-            for event in &events {
+        }
+        let (mut state, mut overdue) = (self.state(), Vec::new());
+        if !state.is_closing {
+            for event in &lead.events {
                 if let Some(session) = self.unpark(&mut state, event.token().0) {
                     state.ready.push_back(session);
                 }
@@ -163,9 +178,9 @@ impl Pool {
             {
                 overdue.extend(self.unpark(&mut state, id));
             }
-            self.wake(state);
-            overdue.iter().for_each(|session| session.set_overdue());
         }
+        state.lead = Some(lead);
+        (state, overdue)
     }
 
     /// Takes a connection that is parked.
@@ -181,12 +196,13 @@ impl Pool {
         Some(session)
     }
 
-    /// Sees to it that what is ready has a worker.
+    /// Sees to it that what is ready has a worker, and that somebody leads.
     fn wake(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        (0..state.ready.len().min(state.idle)).for_each(|_| self.work.notify_one());
-        let missing = state.ready.len().saturating_sub(state.idle);
+        let wanted = state.ready.len() + usize::from(state.lead.is_some());
+        (0..wanted.min(state.idle)).for_each(|_| self.work.notify_one());
+        let missing = wanted.saturating_sub(state.idle);
         let more = missing.min(WORKERS_MAX.saturating_sub(state.workers));
-        // Those that the system refuses are asked for again at the next tick.
+        // Those that the system refuses are asked for again the next time.
         let started = (0..more).take_while(|_| self.start_worker().is_ok()).count();
         state.workers += started;
         self.pressing.store((missing - started) as u64, Ordering::Relaxed);
@@ -232,7 +248,7 @@ impl Pool {
     }
 
     /// The next connection that is ready; `None` if this worker is to end.
-    fn next(&self) -> Option<Box<Session>> {
+    fn next(self: &Arc<Self>) -> Option<Box<Session>> {
         let mut state = self.state();
         loop {
             if state.is_closing {
@@ -240,16 +256,30 @@ impl Pool {
                 return None;
             }
             if let Some(session) = state.ready.pop_front() {
-                let left = self.pressing.load(Ordering::Relaxed).min(state.ready.len() as u64);
-                self.pressing.store(left, Ordering::Relaxed);
+                self.wake(state);
                 return Some(session);
+            }
+            if let Some(lead) = state.lead.take() {
+                self.pressing.store(0, Ordering::Relaxed);
+                drop(state);
+                let overdue;
+                (state, overdue) = self.watch(lead);
+                if !overdue.is_empty() {
+                    // Not under the lock. Their clients were too slow.
+                    drop(state);
+                    overdue.iter().for_each(|session| session.set_overdue());
+                    drop(overdue);
+                    state = self.state();
+                }
+                continue;
             }
             state.idle += 1;
             let waited = self.work.wait_timeout(state, WORKER_IDLE);
             let (guard, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             state = guard;
             state.idle -= 1;
-            if waited.timed_out() && state.ready.is_empty() && state.workers > WORKERS_MIN {
+            let is_needless = state.ready.is_empty() && state.lead.is_none();
+            if waited.timed_out() && is_needless && state.workers > WORKERS_MIN {
                 self.end_worker(&mut state);
                 return None;
             }
@@ -291,7 +321,7 @@ impl Pool {
             (std::mem::take(&mut state.parked), std::mem::take(&mut state.ready))
         };
         self.work.notify_all();
-        // Without it the thread that watches ends a tick later.
+        // Without it the leader ends a tick later.
         let _ = self.waker.wake();
         drop((parked, ready));
     }

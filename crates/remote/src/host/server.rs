@@ -175,14 +175,12 @@ impl HostBuilder {
         for (name, served) in self.served {
             inner.known(&name)?.serve(served)?;
         }
-        let (pool, poll) = Pool::new(inner.limits().kept_bytes)?;
+        let pool = Pool::start(inner.limits().kept_bytes)?;
         inner.beat(clock::now_ms());
         let (path, process) = (self.path.unwrap_or_default(), std::process::id());
         let doors = doors.into_iter().map(|door| (Arc::new(door), None)).collect();
         let mut host = Host { inner, pool, doors, helpers: Vec::new(), path, addresses, process };
         // If there is no such thread, dropping `host` ends the others.
-        let pool = Arc::clone(&host.pool);
-        host.helpers.push(spawn("rhumb-watch", move || pool.watch(poll))?);
         for (door, thread) in &mut host.doors {
             let (inner, pool, door) =
                 (Arc::clone(&host.inner), Arc::clone(&host.pool), Arc::clone(door));
@@ -242,7 +240,7 @@ pub struct Host {
     pool: Arc<Pool>,
     /// Where it listens, each with the thread that accepts connections there.
     doors: Vec<(Arc<Door>, Option<JoinHandle<()>>)>,
-    /// Those that keep the lease, stand by for the tables, and watch the connections.
+    /// Those that keep the lease, and stand by for the tables.
     helpers: Vec<JoinHandle<()>>,
     path: PathBuf,
     addresses: Vec<SocketAddr>,

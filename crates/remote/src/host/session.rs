@@ -9,7 +9,12 @@ use std::{
 use mio::Interest;
 
 use super::{
-    Change, Scan, buffers::Buffers, look::Looker, registry::Place, server::Inner, share::Share,
+    Change, Scan,
+    buffers::{Buffers, TOO_LARGE},
+    look::Looker,
+    registry::Place,
+    server::Inner,
+    share::Share,
     tally::Calls,
 };
 use crate::{
