@@ -96,7 +96,7 @@ impl Authority for Store {
         Ok(self.map().get(key).cloned())
     }
 
-    fn multi_get(&self, _keyspace: &str, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+    fn multi_get(&self, _keyspace: &str, keys: &[&[u8]], _: usize) -> Result<Vec<Option<Vec<u8>>>> {
         let map = self.map();
         Ok(keys.iter().map(|key| map.get(*key).cloned()).collect())
     }
