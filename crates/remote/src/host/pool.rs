@@ -158,14 +158,14 @@ impl Pool {
 
     /// Waits until something happens to parked connections, and has those be ready; returns what it
     /// waited with, and the connections whose time is over.
-    fn watch(&self, mut lead: Lead) -> (MutexGuard<'_, State>, Vec<Box<Session>>) {
+    fn watch(&self, mut lead: Lead) -> (MutexGuard<'_, State>, VecDeque<Box<Session>>) {
         if let Err(error) = lead.poll.poll(&mut lead.events, Some(TICK)) {
             lead.events.clear();
             if error.kind() != std::io::ErrorKind::Interrupted {
                 thread::sleep(TICK);
             }
         }
-        let (mut state, mut overdue) = (self.state(), Vec::new());
+        let (mut state, mut overdue) = (self.state(), VecDeque::new());
         if !state.is_closing {
             for event in &lead.events {
                 if let Some(session) = self.unpark(&mut state, event.token().0) {
