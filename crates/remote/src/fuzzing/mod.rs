@@ -69,14 +69,19 @@ impl<'a> Input<'a> {
     }
 
     /// Damages words by what is left of the input: for each, how (1 byte), which (3 bytes) and by
-    /// what (8 bytes).
+    /// what (8 bytes). Most are words that are in use: most of a region is not.
     fn damage(&mut self, words: &[AtomicU64]) {
+        let is_used = |word: &&AtomicU64| word.load(Ordering::Relaxed) != 0;
+        let used: Vec<&AtomicU64> = words.iter().filter(is_used).collect();
         for _ in 0..DAMAGES_MAX {
             if self.is_empty() || words.is_empty() {
                 return;
             }
             let (how, at, by) = (self.number(1), self.number(3) as usize, self.number(8));
-            let word = &words[at % words.len()];
+            let word = match used.get(at % used.len().max(1)) {
+                Some(used) if how < 200 => used,
+                _ => &words[at % words.len()],
+            };
             let old = word.load(Ordering::Relaxed);
             let new = match how % 5 {
                 0 => by,
