@@ -157,6 +157,8 @@ impl Known {
 
 /// Reads one key, or all of the group at one moment, until it is over.
 fn read(keyspace: &Keyspace, known: &Known) {
+    // What it finds wrong ends the test.
+    let _over = Over(&known.is_over);
     for round in 0u64.. {
         if known.is_over.load(Ordering::SeqCst) {
             return;
@@ -212,16 +214,25 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The host dies at a moment, and another takes its place.
-    fn kill(&self, host: &mut Process, moment: u64) {
+    /// The host dies at a moment, or while nothing is written, and another takes its place.
+    fn kill(&self, host: &mut Process, moment: Option<u64>) {
         let client = Client::connect(&self.socket).unwrap();
-        host.end_at("kill", moment);
-        write(&client, self.known, &AtomicBool::new(false));
+        match moment {
+            Some(moment) => {
+                host.end_at("kill", moment);
+                write(&client, self.known, &AtomicBool::new(false));
+            }
+            // No leaf is latched, so that clients read all of it until its lease is over.
+            None => {
+                self.go_on(&client);
+                host.child.kill().unwrap();
+            }
+        }
         assert!(!host.child.wait().unwrap().success());
         self.known.acknowledged.store(0, Ordering::SeqCst);
         self.known.killed.fetch_add(1, Ordering::SeqCst);
         *host = Process::start(&self.socket, self.preset);
-        self.go_on(&client);
+        self.go_on(&Client::connect(&self.socket).unwrap());
     }
 
     /// What is written to the present host is read by all.
@@ -232,6 +243,7 @@ impl Place<'_> {
             let writer = scope.spawn(|| write(client, known, &enough));
             let reads = known.reads.load(Ordering::SeqCst);
             while !writer.is_finished()
+                && !known.is_over.load(Ordering::SeqCst)
                 && (known.acknowledged.load(Ordering::SeqCst) <= begun
                     || known.reads.load(Ordering::SeqCst) < reads + 10)
             {
@@ -283,9 +295,11 @@ fn hosts_die_between_any_two_steps() {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let moment = 1 + (random >> 33) % MOMENTS;
                 // A host that dies costs a lease; the short form has fewer of those.
-                let kills = if deaths > DEATHS { death % 2 == 0 } else { death % DEATHS == 1 };
-                if kills {
-                    place.kill(&mut host, moment);
+                let is_short = deaths <= DEATHS;
+                let kills = if is_short { death % DEATHS == 1 } else { death % 2 == 0 };
+                let rests = if is_short { death == 4 && preset == 0 } else { death % 8 == 1 };
+                if kills || rests {
+                    place.kill(&mut host, (!rests).then_some(moment));
                 } else {
                     let is_long = death % LONG_STOPS == LONG_STOPS - 1;
                     let stops = if is_long { LONG_STOP } else { Duration::from_millis(20) };
