@@ -82,10 +82,14 @@ pub(super) fn run(queue: &Arc<Queue>) {
                 }
             };
             current.put(queue, &slot);
-            if current.out.len() >= SENT_BYTES || slots.is_empty() {
+            if current.out.len() >= SENT_BYTES {
                 current.flush();
             }
             sending = Some(current);
+        }
+        // The last of them may have been forgotten.
+        if let Some(sending) = &mut sending {
+            sending.flush();
         }
     }
     if let Some(sending) = sending {
