@@ -275,13 +275,16 @@ fn a_client_that_reads_late_gets_all_its_answers_and_descriptors() {
     peer.insert(b"large", &value);
     let get = encoded(5, &Request::Get { keyspace: 0, key: b"large", hint: None });
     let open = encoded(6, &Request::Open { keyspace: b"other" });
-    peer.say(&[&get[..], &open, &get, &open, &get].concat());
+    let small = encoded(7, &Request::Get { keyspace: 0, key: b"absent", hint: None });
+    // Answers that go together: the descriptors are not beside the first of their bytes.
+    peer.say(&[&get[..], &small, &open, &small, &open, &get, &open, &get].concat());
     // It takes what the socket holds at once, and then has a worker come back.
     wait_for_few_workers(&host);
-    for has_fds in [false, true, false, true, false] {
+    for has_fds in [false, false, true, false, true, false, true, false] {
         match peer.hear() {
             (5, Reply::Value(found)) => assert!(!has_fds && found == Some(&value)),
             (6, Reply::Opened { .. }) => assert!(has_fds),
+            (7, Reply::Value(None)) => assert!(!has_fds),
             other => panic!("{other:?}"),
         }
         assert_eq!(peer.fds.len(), if has_fds { 2 } else { 0 });
