@@ -255,6 +255,35 @@ fn a_budget_that_is_spent_suspends_a_region_until_it_is_loaded_again() {
 }
 
 #[test]
+fn a_load_ends_between_two_groups_of_changes() {
+    let region = region(2 << 20);
+    let publisher = Publisher::new(region.clone(), table(&region), Arc::default());
+    let load = publisher.begin_load().unwrap();
+    publisher.insert(b"a", b"new");
+    thread::scope(|scope| {
+        let loaded = scope.spawn(|| load.finish([Ok(("a", "old"))]));
+        // The store's readers do not see the change yet, so nor do clients, however long it takes.
+        thread::sleep(Duration::from_millis(30));
+        assert!(!publisher.stats().is_live);
+        publisher.publish(1);
+        assert!(loaded.join().unwrap().unwrap());
+    });
+    let map = Map::from([(b"a".to_vec(), b"new".to_vec())]);
+    check_reader(&region, &map, &[]);
+    // Nor does a load wait for a store that has ended in the middle of a group.
+    publisher.reset();
+    let load = publisher.begin_load().unwrap();
+    publisher.insert(b"a", b"newer");
+    thread::scope(|scope| {
+        let none: [Result<Pair, Error>; 0] = [];
+        let loaded = scope.spawn(|| load.finish(none));
+        thread::sleep(Duration::from_millis(10));
+        publisher.beat(0);
+        assert!(!loaded.join().unwrap().unwrap());
+    });
+}
+
+#[test]
 fn a_thread_that_waits_is_told_of_a_reset_and_of_the_end() {
     let region = region(2 << 20);
     let publisher = Publisher::new(region.clone(), table(&region), Arc::default());

@@ -66,6 +66,10 @@ struct State {
     kept: Kept,
     /// The last change that the store's readers see.
     seq: u64,
+    /// True from the first change of a group until the store's readers see it.
+    is_pending: bool,
+    /// True while a load waits for the end of a group.
+    is_awaited: bool,
     resets: u64,
     /// Number of those that keep it suspended.
     pauses: u32,
@@ -133,6 +137,8 @@ impl Publisher {
             table: Some(table),
             kept: Kept::default(),
             seq: 0,
+            is_pending: false,
+            is_awaited: false,
             resets: 0,
             pauses: 0,
         };
@@ -258,6 +264,7 @@ impl Publisher {
         keep: impl FnOnce(&mut Kept),
     ) {
         let state = &mut *self.state();
+        state.is_pending = true;
         let seq = state.seq + 1;
         match (state.phase, &mut state.table) {
             (Phase::Live, Some(table)) => {
@@ -275,7 +282,10 @@ impl Publisher {
     /// ascend.
     pub fn publish(&self, seq: u64) {
         let state = &mut *self.state();
-        state.seq = seq;
+        (state.seq, state.is_pending) = (seq, false);
+        if std::mem::take(&mut state.is_awaited) {
+            self.inner.changed.notify_all();
+        }
         if let (Phase::Live, Some(table)) = (state.phase, &mut state.table) {
             table.publish(seq);
             self.inner.bell.ring_for(table);
@@ -348,7 +358,8 @@ pub struct Load<'p> {
 impl Load<'_> {
     /// Puts pairs into the region, sorted by key and no two of the same key, in place of what was
     /// there, and what changed since [`Publisher::begin_load`] after them; has clients read it
-    /// then. Returns false if the publisher was reset meanwhile. Linear.
+    /// then, between two groups of changes: it waits for [`Publisher::publish`] of what was told.
+    /// Returns false if the publisher was reset meanwhile. Linear.
     ///
     /// # Errors
     ///
@@ -367,6 +378,15 @@ impl Load<'_> {
         table.load(pairs.into_iter().map(entry))?;
         for round in 0..=ROUNDS_MAX {
             let mut state = self.publisher.state();
+            // What was kept of a group that the store's readers do not see yet would be seen here
+            // first.
+            while state.is_pending && state.phase == Phase::Loading {
+                state.is_awaited = true;
+                state = match self.publisher.inner.changed.wait(state) {
+                    Ok(state) => state,
+                    Err(_) => return Ok(false),
+                };
+            }
             if state.phase != Phase::Loading {
                 return Ok(false);
             }
