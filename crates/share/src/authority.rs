@@ -80,6 +80,11 @@ impl Engine {
         }
     }
 
+    /// A snapshot that no earlier answer is ahead of.
+    fn snapshot(&self) -> Result<Snapshot> {
+        self.database.snapshot_after_commits().map_err(|error| told(&error))
+    }
+
     fn pairs(
         snapshot: &Snapshot,
         keyspace: &Keyspace,
@@ -111,7 +116,7 @@ impl Authority for Engine {
         keys: &[&[u8]],
         bytes_max: usize,
     ) -> Result<Vec<Option<Vec<u8>>>> {
-        let (keyspace, snapshot) = (self.keyspace(keyspace)?, self.database.snapshot());
+        let (keyspace, snapshot) = (self.keyspace(keyspace)?, self.snapshot()?);
         let (mut values, mut left) = (Vec::with_capacity(keys.len()), bytes_max);
         for some in keys.chunks(KEYS_AT_ONCE) {
             for value in snapshot.multi_get(&keyspace, some).map_err(|error| told(&error))? {
@@ -125,7 +130,7 @@ impl Authority for Engine {
 
     fn scan(&self, keyspace: &str, scan: &Scan<'_>) -> Result<(Vec<Pair>, bool)> {
         let keyspace = self.keyspace(keyspace)?;
-        Self::pairs(&self.database.snapshot(), &keyspace, scan).map_err(|error| told(&error))
+        Self::pairs(&self.snapshot()?, &keyspace, scan).map_err(|error| told(&error))
     }
 
     fn commit(&self, changes: &[Change<'_>]) -> Result<()> {

@@ -254,6 +254,30 @@ impl Database {
         Snapshot::new(Arc::clone(&self.handle))
     }
 
+    /// [`Database::snapshot`] with every write that any read has found by now. A plain snapshot may
+    /// lack one that is being committed, whose value a [`Keyspace::get`] finds already. Waits for
+    /// the group of writes that is being committed.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = rhumb::Database::builder(dir.path()).open()?;
+    /// let users = db.keyspace("users", rhumb::KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// assert_eq!(db.snapshot_after_commits()?.iter(&users).count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub fn snapshot_after_commits(&self) -> Result<Snapshot> {
+        self.core().check_process()?;
+        let _state = self.core().lock_write();
+        Ok(self.snapshot())
+    }
+
     /// Makes everything acknowledged so far survive what `mode` says.
     ///
     /// # Errors

@@ -105,7 +105,8 @@ impl Core {
 
     /// Sees to it that a queued batch is committed, and takes its result.
     pub(crate) fn finish(&self, pending: &Pending) -> Result<()> {
-        if let Some(result) = pending.result.lock().take() {
+        // It stays there: what was taken away would look like a batch that was given none.
+        if let Some(result) = pending.result.lock().clone() {
             return result;
         }
         // What was queued before a fork is committed by the parent.
@@ -118,7 +119,7 @@ impl Core {
         self.run_inline();
         // A batch is in the queue until it is done, and whatever takes it from there gives it a
         // result.
-        let result = pending.result.lock().take();
+        let result = pending.result.lock().clone();
         result.unwrap_or_else(|| {
             let lost = Error::Internal("a batch is neither queued nor done".into());
             self.stop(&lost);
@@ -185,8 +186,10 @@ impl Core {
         let mut next = first_seq;
         for (mut encoded, pending) in records.into_iter().zip(group) {
             let record = state.records.take(&mut encoded);
-            next = insert_record(&memtable, &record, next);
+            // Before the memtable, which is read by gets at once: what shows a tap's copy to others
+            // refuses to from here on, so that nobody finds the old value after the new one.
             state.taps.apply(&record);
+            next = insert_record(&memtable, &record, next);
             // The one that allocated the bytes frees them.
             *pending.record.lock() = Some(encoded);
         }
@@ -431,4 +434,28 @@ pub(crate) fn insert_record(memtable: &Memtable, record: &Record, mut seq: SeqNo
     }
     memtable.finish_record(record, batch.ops());
     seq
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Database, KeyspaceOptions, types::Kind};
+
+    #[test]
+    fn an_owner_that_has_its_result_before_all_have_theirs_stops_no_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::builder(dir.path()).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let (core, tree) = (db.core(), keyspace.tree_to_write(b"a").unwrap());
+        let record = Encoded::of(&core.memory.records, tree, Kind::Value, b"a", &[b"1"]).unwrap();
+        let pending = core.submit(record, 1, PersistMode::Buffer);
+        let taken = Taken { core, queued: std::mem::take(&mut *core.queue.lock()) };
+        let result = core.commit_group(&mut core.lock_write(), &taken.queued);
+        *pending.result.lock() = Some(result);
+        // The owner does not wait for the thread that has committed its batch.
+        core.finish(&pending).unwrap();
+        drop(taken);
+        keyspace.insert("b", "2").unwrap();
+        assert_eq!(keyspace.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    }
 }
