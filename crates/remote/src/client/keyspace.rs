@@ -352,7 +352,7 @@ impl Keyspace {
         None
     }
 
-    /// Counts gets of which the region brought so many bytes.
+    /// Counts gets, and the bytes that the region brought them.
     #[inline]
     fn count_gets(&self, gets: usize, bytes: usize, trouble: &Trouble) {
         if self.inner.counters.mapped(gets as u64, bytes as u64, trouble) {

@@ -43,7 +43,7 @@ impl Models {
         Ok(None)
     }
 
-    /// How gets went, of which so many were calls.
+    /// How gets went, with the number of those that were calls.
     pub(super) fn get_counts(&self, calls: u64) -> GetCounts {
         match self {
             Self::TwoStage(caches) => caches.get_counts(),

@@ -99,8 +99,8 @@ pub fn host(data: &[u8]) {
     }
 }
 
-/// Answers a client by the input, and with a refusal after its end: greetings as it should, and opens
-/// with a region of nothing.
+/// Answers a client by the input, and with a refusal after its end: greetings as it should, and
+/// opens with a region of nothing.
 fn answer(stream: &Stream, input: &mut Input<'_>) -> Result<()> {
     const BYTES: u64 = 2 << 20;
     let (mut frame, mut out) = (Vec::new(), Vec::new());

@@ -1,5 +1,6 @@
 //! Messages of both directions, those of all assemblies among them. The first byte says whose they
-//! are, the rest is one. What decodes has one encoding, and takes memory in proportion to its bytes.
+//! are, the rest is one. What decodes has one encoding, and takes memory in proportion to its
+//! bytes.
 
 use super::Input;
 use crate::{

@@ -185,8 +185,8 @@ struct Place(Arc<OpenFiles>);
 
 impl Place {
     fn take(files: &Arc<OpenFiles>) -> Self {
-        // What was open beyond the bound, because reads were using it, is closed as well: the number
-        // would otherwise stay where such reads have brought it.
+        // What was open beyond the bound, because reads were using it, is closed as well: the
+        // number would otherwise stay where such reads have brought it.
         let open = files.open();
         if open >= files.max {
             files.close_idle(open - files.max + 1);

@@ -37,8 +37,8 @@ const SPAN_LEAVES: u32 = if IS_MODEL { 1 } else { 128 };
 const MANY_BYTES: u64 = 8 << 20;
 
 /// Free memory that a region has at least, beyond an eighth of it: what the fastest writer takes
-/// while a segment of the largest size is made, which takes 60 ms where the system has no large page
-/// at hand.
+/// while a segment of the largest size is made, which takes 60 ms where the system has no large
+/// page at hand.
 const AHEAD_BYTES: u64 = 32 << 20;
 
 /// The most runs that they are divided into.
