@@ -96,7 +96,8 @@ pub enum BenchCommand {
     /// own, and so is each of --clients; --keys are 1,000,000 unless they are named. Each line says
     /// beside its rate what an operation costs: time, one-sided reads (of leaves), calls, round
     /// trips, CPU time of client and host. An operation is a key in multi_get and an entry in
-    /// scan100.
+    /// scan100. With --servers several hosts divide the keys, and each line has the share of the
+    /// operations that each of them got.
     #[cfg(unix)]
     Remote(RemoteCommand),
     /// Look up, scan and insert 64-bit keys in the in-memory index
@@ -212,7 +213,7 @@ pub struct RemoteCommand {
     pub workload: Vec<String>,
     /// Subjects: rhumb, whose reads look into the host's memory; call, whose reads ask the host;
     /// limit, which reads one dependent line of the same memory; index, an index in the client's
-    /// own memory [default: all]
+    /// own memory [default: all; the first two with several --servers]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub subjects: Vec<String>,
     /// How to measure.
@@ -309,18 +310,7 @@ pub fn run(command: BenchCommand) -> Result<()> {
             memory::run(&options)
         }
         #[cfg(unix)]
-        BenchCommand::Remote(RemoteCommand { workload, subjects, options }) => {
-            usage(options.validate())?;
-            let workloads = usage(remote::choose_workloads(&workload))?;
-            let known: [&dyn remote::subject::Subject; 4] = [
-                &remote::rhumb::RHUMB,
-                &remote::rhumb::CALL,
-                &remote::rhumb::LIMIT,
-                &remote::rhumb::InProcess,
-            ];
-            let subjects = usage(remote::choose(&subjects, &known))?;
-            remote::run(&subjects, &workloads, &options)
-        }
+        BenchCommand::Remote(command) => run_remote(command),
         BenchCommand::Index(IndexCommand { preset, workload, poison, options }) => {
             usage(options.validate())?;
             let names: Vec<_> = preset.iter().map(|name| rhumb_index::subject_name(name)).collect();
@@ -331,4 +321,23 @@ pub fn run(command: BenchCommand) -> Result<()> {
             index::run(&chosen, &workloads, &options)
         }
     }
+}
+
+#[cfg(unix)]
+fn run_remote(command: RemoteCommand) -> Result<()> {
+    let RemoteCommand { workload, mut subjects, options } = command;
+    usage(options.validate())?;
+    if options.servers > 1 && subjects.is_empty() {
+        // The limit is of one host's memory, and an index in the client's has no host.
+        subjects = vec!["rhumb".to_owned(), "call".to_owned()];
+    }
+    let workloads = usage(remote::choose_workloads(&workload))?;
+    let known: [&dyn remote::subject::Subject; 4] = [
+        &remote::rhumb::RHUMB,
+        &remote::rhumb::CALL,
+        &remote::rhumb::LIMIT,
+        &remote::rhumb::InProcess,
+    ];
+    let subjects = usage(remote::choose(&subjects, &known))?;
+    remote::run(&subjects, &workloads, &options)
 }

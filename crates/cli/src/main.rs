@@ -55,7 +55,8 @@ Exit codes:
 docs/shell.md has the formats of input and output, sizes, and all of this in full.";
 
 fn main() -> ExitCode {
-    let command_line = match CommandLine::try_parse() {
+    let words = std::env::args_os().collect();
+    let command_line = match CommandLine::try_parse_from(commands::with_place_of_url(words)) {
         Ok(command_line) => command_line,
         Err(error) => return end_of_parsing(&error),
     };

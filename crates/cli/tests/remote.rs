@@ -119,7 +119,7 @@ fn what_cannot_be_done_says_what_to_do() {
 #[test]
 fn every_command_has_examples() {
     let shell = Shell::new();
-    for command in ["get", "scan", "put", "del", "inspect"] {
+    for command in ["get", "scan", "put", "del", "inspect", "table", "bench"] {
         let help = shell.ok(&["remote", command, "--help"]);
         assert!(help.contains("Examples:") && help.contains("<URL> <KEYSPACE>"), "{help}");
     }
@@ -156,4 +156,34 @@ fn a_benchmark_reads_from_other_processes_and_verifies() {
     assert!(verified.clone().all(|line| line["missing"] == 0 && line["wrong"] == 0));
     // The limit has no answers.
     assert_eq!(verified.count(), 3);
+}
+
+#[test]
+fn a_benchmark_of_several_hosts_says_what_each_got() {
+    let shell = Shell::new();
+    let args = ["bench", "remote", "--keys", "3000", "--seconds", "0.02", "--repeat", "1"];
+    let more = ["--servers", "3", "--workload", "get,scan100,a", "--distribution", "zipf"];
+    let args = [&args[..], &more, &["--verify", "--json"]].concat();
+    let lines: Vec<Json> =
+        shell.ok(&args).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let hosts: Vec<_> = lines.iter().filter(|line| line["host"] == "rhumb").collect();
+    let entries = hosts.iter().map(|line| line["entries"].as_u64().unwrap());
+    assert!(hosts.len() == 3 && entries.clone().all(|entries| entries > 700), "{hosts:?}");
+    assert_eq!(entries.sum::<u64>(), 2_500);
+    for workload in ["get", "scan100", "a"] {
+        for subject in ["rhumb", "call"] {
+            let is_it = |line: &&Json| line["subject"] == subject && line["workload"] == workload;
+            let line = lines.iter().find(|line| is_it(line) && line.get("ratio").is_none());
+            let line = line.unwrap();
+            let share = |host| line[format!("share_of_host_{host}")].as_f64().unwrap();
+            assert!((1..=3).all(|host| share(host) > 0.2), "{line}");
+            assert!((share(1) + share(2) + share(3) - 1.0).abs() < 0.01, "{line}");
+            assert!(line["share_of_host_4"].is_null() && line["servers"].is_null(), "{line}");
+            let calls = line["calls_per_op"].as_f64().unwrap();
+            assert!(if subject == "rhumb" { calls < 0.001 } else { calls > 0.001 }, "{line}");
+        }
+    }
+    let verified = lines.iter().filter(|line| line["verified"] == true);
+    assert!(verified.clone().all(|line| line["missing"] == 0 && line["wrong"] == 0));
+    assert_eq!(verified.count(), 2);
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     log::{LogFormat, LogLevel},
-    quantity, share,
+    part, quantity, share,
 };
 
 /// When what was written is forced to the disk.
@@ -138,6 +138,11 @@ pub struct Config {
     /// one, as their token.
     #[serde(deserialize_with = "quantity::address_if_any")]
     pub share_listen: Option<SocketAddr>,
+    /// File of a routing table: this server is one of several that divide the keys of what they
+    /// share. Databases of Redis clients are shared whole all the same.
+    pub share_table: Option<PathBuf>,
+    /// The address by which the table names this server; where it listens, if nothing is said.
+    pub share_address: Option<String>,
     /// Memory that each shared keyspace may take, in bytes, besides that of the engine. One that
     /// needs more is not read without asking. Called `share-memory` in a file.
     #[serde(rename = "share-memory", deserialize_with = "quantity::size")]
@@ -187,6 +192,8 @@ impl Default for Config {
             share: Vec::new(),
             share_socket: None,
             share_listen: None,
+            share_table: None,
+            share_address: None,
             share_memory_bytes: SHARE_MEMORY_BYTES,
             memory_bytes: 512 << 20,
             fsync: Fsync::default(),
@@ -298,6 +305,7 @@ impl Config {
             )));
         }
         share::check_names(&self.share)?;
+        part::check(self)?;
         let open = !self.allow_open && !self.metrics_open;
         if let Some(address) = self.metrics.filter(is_far).filter(|_| open) {
             return Err(ConfigError(format!(

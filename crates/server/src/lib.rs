@@ -11,7 +11,7 @@
 //! | `command` | what each command does |
 //! | `turn`, `txn`, `db`, `locks`, `watch`, `count`, `segments` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
-//! | `share` | keyspaces that other processes read without asking |
+//! | `share`, `part` | keyspaces that other processes read without asking, and which of their keys |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
 //! | `resp` | the protocol |
 #![forbid(unsafe_code)]
@@ -39,6 +39,7 @@ mod log;
 mod metrics;
 mod models;
 mod notify;
+mod part;
 mod quantity;
 mod random;
 pub mod resp;

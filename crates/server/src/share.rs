@@ -10,7 +10,7 @@ use rhumb_share::{
 
 use crate::{
     ServeError, config::ConfigError, db::DATABASES, encode::format::SYSTEM_KEYSPACE, log::Event,
-    server::Server,
+    part::Part, server::Server,
 };
 
 /// Said to other processes that would write to a database of Redis clients: they know nothing of
@@ -25,6 +25,12 @@ fn database_of(name: &str) -> Option<usize> {
 /// The name under which a database is shared.
 fn name_of(database: usize) -> String {
     format!("db{database}")
+}
+
+/// Returns true if several servers may have a part of the keyspace each. Redis clients follow no
+/// table: what they write to a database is of the server that they wrote it to.
+pub(crate) fn is_divisible(name: &str) -> bool {
+    database_of(name).is_none()
 }
 
 /// Refuses names that stand for nothing, or for what only the server may write to.
@@ -67,6 +73,12 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
     if let Some(password) = server.password() {
         host = host.token(&*password);
     }
+    let part = Part::of(config)?;
+    if let Some(part) = &part {
+        for name in config.share.iter().filter(|name| is_divisible(name)) {
+            host = host.serve(name, part.served());
+        }
+    }
     let mut builder = Shared::on(host)
         .commit_by(move |batch| commit(&committed, batch))
         .watch(move |name, event| tell(&watched, name, &event));
@@ -80,7 +92,9 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
     let unix = format!("unix:{}", path.display());
     let tcp = shared.tcp_addresses().iter().map(|address| format!("tcp:{address}"));
     for address in std::iter::once(unix).chain(tcp) {
-        let fields = [("address", address.into()), ("keyspaces", config.share.join(" ").into())];
+        let mut fields =
+            vec![("address", address.into()), ("keyspaces", config.share.join(" ").into())];
+        fields.extend(part.iter().map(|part| ("part", part.to_string().into())));
         server.log.write(Event::Listening, "other processes can read keyspaces", &fields);
     }
     *server.shared.write() = Some(shared);

@@ -38,6 +38,7 @@ mod shared;
 pub use authority::Source;
 pub use follow::Event;
 pub use rhumb_remote::{
-    Error, Host, HostBuilder, HostStats, Paused, Result, ShareOptions, ShareStats,
+    Address, Error, Host, HostBuilder, HostStats, Paused, Result, RoutingTable, Served,
+    ShareOptions, ShareStats,
 };
 pub use shared::{Shared, SharedBuilder};

@@ -149,18 +149,23 @@ impl Course {
     }
 }
 
-/// Performs some batches and counts one-sided reads.
+/// Performs some batches, and counts one-sided reads and the operations of each host; those of a
+/// scan that goes on at the next one are of the first.
 fn count(
     session: &mut dyn Session,
     chooser: &mut Chooser<'_>,
     (workload, distribution): (Workload, Distribution),
     rng: &mut Rng,
 ) -> Result<Value> {
-    session.count(true);
+    session.count(true)?;
     let (before, mut units) = (session.counters().reads, 0);
+    let mut of_hosts = vec![0_u64; session.hosts()];
     for _ in 0..COUNTED_BATCHES {
         chooser.choose(workload, distribution, rng);
         let (batch, answers) = chooser.batch();
+        for operation in &batch.operations {
+            of_hosts[session.host_of(batch.key(operation))] += 1;
+        }
         session.perform(batch, answers)?;
         units += chooser.units();
         if session.answers() {
@@ -168,8 +173,8 @@ fn count(
         }
     }
     let reads = session.counters().reads - before;
-    session.count(false);
-    Ok(json!({ "units": units, "reads": reads }))
+    session.count(false)?;
+    Ok(json!({ "units": units, "reads": reads, "of_hosts": of_hosts }))
 }
 
 /// Removes what was inserted, so that every run begins with the same records.

@@ -6,11 +6,16 @@
 //! before the clock starts and check the answers after it has stopped: all answers are checked, and
 //! none of that is measured.
 //!
+//! With `--servers` the keys are divided among several such processes, and clients have a routing
+//! table of them: the share of the operations that each got is counted too.
+//!
 //! What each operation costs is counted beside the time: one-sided reads, calls, round trips, CPU
 //! time of client and host. On few cores these decide more than rates do.
 
 pub mod batch;
 mod client;
+#[cfg(feature = "rhumb")]
+mod divided;
 pub mod options;
 mod process;
 #[cfg(feature = "rhumb")]
@@ -28,6 +33,7 @@ use serde_json::{Map, Value, json};
 
 use self::{
     client::{Client, cpu_ns},
+    options::SERVERS_MAX,
     process::{End, Process, Role, listen},
     subject::{Place, Subject},
     workload::Workload,
@@ -134,9 +140,10 @@ fn play(
     let end = if matches!(role, Role::Keeper { .. }) { End::InOrder } else { End::AtOnce };
     let requests = listen(end);
     let data = options.data()?;
-    let place = Place { directory, options, data: &data };
+    let server = if let Role::Keeper { server, .. } = role { server } else { 0 };
+    let place = Place { directory, options, data: &data, server };
     match role {
-        Role::Keeper { name } => {
+        Role::Keeper { name, .. } => {
             let subject = subjects.iter().find(|subject| subject.keeper() == Some(&name));
             let server = subject.with_context(|| format!("no keeper {name}"))?.start(&place)?;
             let (text, object) = server.describe();
@@ -161,6 +168,7 @@ fn environment_line(subjects: &[&dyn Subject], options: &RemoteOptions) -> Value
         "seed": options.run.seed,
         "quick": options.run.quick,
         "clients": options.clients,
+        "servers": options.servers,
         "distribution": options.distribution.map(options::Distribution::name),
         "threads_are": "client processes",
         "subjects": subjects,
@@ -182,7 +190,8 @@ struct Suite<'a> {
 
 /// The processes of a run.
 struct Team {
-    keepers: BTreeMap<&'static str, Process>,
+    /// The processes of each keeper.
+    keepers: BTreeMap<&'static str, Vec<Process>>,
     clients: Vec<Process>,
 }
 
@@ -195,12 +204,17 @@ impl Team {
         self.clients.iter_mut().map(Process::receive).collect()
     }
 
-    /// CPU time of a subject's keeper so far, in nanoseconds.
+    /// CPU time of a subject's keepers so far, in nanoseconds.
     fn keeper_ns(&mut self, subject: &dyn Subject) -> Result<Option<u64>> {
-        let Some(keeper) = subject.keeper().and_then(|name| self.keepers.get_mut(name)) else {
+        let Some(keepers) = subject.keeper().and_then(|name| self.keepers.get_mut(name)) else {
             return Ok(None);
         };
-        Ok(keeper.ask(&json!({}))?["cpu_ns"].as_u64())
+        let mut sum = Some(0);
+        for keeper in keepers {
+            let ns = keeper.ask(&json!({}))?["cpu_ns"].as_u64();
+            sum = sum.zip(ns).map(|(sum, ns)| sum + ns);
+        }
+        Ok(sum)
     }
 }
 
@@ -232,15 +246,22 @@ impl Suite<'_> {
     /// Starts keepers, which load the data, and clients.
     fn gather(&mut self, clients: usize, directory: &Path) -> Result<Team> {
         let mut team = Team { keepers: BTreeMap::new(), clients: Vec::new() };
-        for name in self.subjects.iter().filter_map(|subject| subject.keeper()) {
+        for subject in self.subjects {
+            let Some(name) = subject.keeper() else { continue };
             if !team.keepers.contains_key(name) {
                 self.progress.task(format!("{name} load"));
-                let role = Role::Keeper { name: name.to_owned() };
-                let mut keeper = Process::start(role, directory)?;
-                let described = keeper.receive()?;
-                let text = described["text"].as_str().unwrap_or_default().to_owned();
-                self.report.conclude(text, described["object"].clone());
-                team.keepers.insert(name, keeper);
+                let start = |server| {
+                    let role = Role::Keeper { name: name.to_owned(), server };
+                    Process::start(role, directory)
+                };
+                let mut keepers: Vec<Process> =
+                    (0..subject.servers(self.options)).map(start).collect::<Result<_>>()?;
+                for keeper in &mut keepers {
+                    let described = keeper.receive()?;
+                    let text = described["text"].as_str().unwrap_or_default().to_owned();
+                    self.report.conclude(text, described["object"].clone());
+                }
+                team.keepers.insert(name, keepers);
             }
         }
         self.progress.task("starting clients");
@@ -311,6 +332,8 @@ struct Outcome {
     cache_bytes: f64,
     /// One-sided reads of an operation.
     reads: f64,
+    /// The share of the operations that each of several hosts got.
+    shares: Vec<f64>,
     latency: Histogram<u64>,
 }
 
@@ -337,6 +360,7 @@ impl Outcome {
             // Of one client: others have as much again.
             cache_bytes: runs.iter().map(|run| number(run, "cache_bytes")).fold(0.0, f64::max),
             reads: sum(counted, "reads") / sum(counted, "units").max(1.0),
+            shares: shares(counted),
             latency,
         })
     }
@@ -357,6 +381,33 @@ impl Outcome {
         ];
         counts.extend(server_ns.map(|ns| ("server_ns_per_op", ns as f64 / self.units)));
         counts.push(("cache_bytes_per_key", self.cache_bytes / keys.max(1) as f64));
+        counts.extend(SHARES.into_iter().zip(self.shares.iter().copied()));
         counts
     }
+}
+
+/// The names of the shares of hosts, in their order.
+const SHARES: [&str; SERVERS_MAX] = [
+    "share_of_host_1",
+    "share_of_host_2",
+    "share_of_host_3",
+    "share_of_host_4",
+    "share_of_host_5",
+    "share_of_host_6",
+    "share_of_host_7",
+    "share_of_host_8",
+];
+
+/// The share of the counted operations that each host got; none if there is one host.
+fn shares(counted: &[Value]) -> Vec<f64> {
+    let mut sums = Vec::new();
+    for answer in counted {
+        let of_hosts = answer["of_hosts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        sums.resize(of_hosts.len().max(sums.len()), 0.0);
+        for (sum, count) in sums.iter_mut().zip(of_hosts) {
+            *sum += count.as_f64().unwrap_or(0.0);
+        }
+    }
+    let all: f64 = sums.iter().sum();
+    if sums.len() < 2 { Vec::new() } else { sums.iter().map(|sum| sum / all.max(1.0)).collect() }
 }

@@ -26,6 +26,9 @@ const KEYS_MIN: usize = 100;
 /// The most reading processes.
 const CLIENTS_MAX: usize = 256;
 
+/// The most host processes: more than divide the keys in the papers.
+pub const SERVERS_MAX: usize = 8;
+
 /// How a shared keyspace is found and laid out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
@@ -95,6 +98,9 @@ pub struct RemoteOptions {
     /// Reading processes, of one thread each; with a list, each run is made with each number
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1")]
     pub clients: Vec<usize>,
+    /// Host processes that divide the keys
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub servers: usize,
     /// Read everything once more at the end, and hold it against what was written
     #[arg(long)]
     pub verify: bool,
@@ -110,6 +116,8 @@ impl RemoteOptions {
         ensure!(self.run.threads == [1], "--threads: --clients says how many processes read");
         ensure!(self.keys() >= KEYS_MIN, "--keys must be at least {KEYS_MIN}");
         Values::new(self.value_size, 0, self.run.seed)?;
+        let is_number = (1..=SERVERS_MAX).contains(&self.servers);
+        ensure!(is_number, "--servers must be from 1 to {SERVERS_MAX}");
         for clients in &self.clients {
             let is_number = (1..=CLIENTS_MAX).contains(clients);
             ensure!(is_number, "--clients must be from 1 to {CLIENTS_MAX}");
@@ -137,7 +145,8 @@ impl RemoteOptions {
         ensure!(set.keys.len() >= KEYS_MIN, "fewer than {KEYS_MIN} keys");
         let records = set.keys.len() - set.keys.len() / KEYS_PER_INSERT;
         let values = Values::new(self.value_size, 0, self.run.seed)?;
-        Ok(Data { set, values, records, preset: self.preset, fabric: self.fabric })
+        let (preset, fabric, servers) = (self.preset, self.fabric, self.servers);
+        Ok(Data { set, values, records, preset, fabric, servers })
     }
 }
 
@@ -154,6 +163,8 @@ pub struct Data {
     pub preset: Preset,
     /// How clients reach the host.
     pub fabric: Fabric,
+    /// Number of host processes that divide the keys.
+    pub servers: usize,
 }
 
 impl Data {

@@ -26,6 +26,8 @@ pub(super) enum Role {
     Keeper {
         /// The keeper's name.
         name: String,
+        /// Which of several it is that divide the keys.
+        server: usize,
     },
     /// It reads and writes.
     Client {
@@ -52,7 +54,7 @@ impl Role {
         let mut part = || parts.next().with_context(|| format!("{TASK} is {task:?}"));
         let (kind, first, second, directory) = (part()?, part()?, part()?, part()?);
         let role = match kind {
-            "keeper" => Self::Keeper { name: first.to_owned() },
+            "keeper" => Self::Keeper { name: first.to_owned(), server: second.parse()? },
             "client" => Self::Client { number: first.parse()?, clients: second.parse()? },
             _ => bail!("{TASK} is {task:?}"),
         };
@@ -62,7 +64,7 @@ impl Role {
     fn task(&self, directory: &Path) -> String {
         let directory = directory.display();
         match self {
-            Self::Keeper { name } => format!("keeper {name} - {directory}"),
+            Self::Keeper { name, server } => format!("keeper {name} {server} {directory}"),
             Self::Client { number, clients } => format!("client {number} {clients} {directory}"),
         }
     }

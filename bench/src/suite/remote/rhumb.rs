@@ -5,19 +5,20 @@ use std::{ops::Bound, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result, bail, ensure};
 use rhumb::index::Index;
-use rhumb_remote::{Client, Host, Keyspace, Preset, ShareOptions};
+use rhumb_remote::{Client, Counts, Host, Keyspace, Preset, ShareOptions};
 use serde_json::{Value, json};
 
 use super::{
     batch::{Answers, Batch},
-    options::{self, Data, Fabric},
-    subject::{Counters, Pair, Place, Server, Session, Subject, load},
+    divided::{self, Divided},
+    options::{self, Data, Fabric, RemoteOptions},
+    subject::{Counters, Pair, Place, Server, Session, Subject, load_some},
     workload::Workload,
 };
 use crate::random::mix;
 
 /// The name of the keeper, and of the keyspace that it shares.
-const NAME: &str = "rhumb";
+pub(super) const NAME: &str = "rhumb";
 
 /// How a subject reads what the host shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,21 +58,23 @@ pub const LIMIT: Shared = Shared {
 #[derive(Debug)]
 pub struct InProcess;
 
-/// Where the host of a run listens.
-fn socket(place: &Place<'_>) -> PathBuf {
-    place.directory.join("rhumb.sock")
+/// Where a host of a run listens.
+pub(super) fn socket(place: &Place<'_>, server: usize) -> PathBuf {
+    place.directory.join(format!("rhumb-{server}.sock"))
 }
 
-/// The file that says where the host listens for clients over TCP.
-fn port(place: &Place<'_>) -> PathBuf {
-    place.directory.join("rhumb.port")
+/// The file that says where a host listens for clients over TCP.
+pub(super) fn port(place: &Place<'_>, server: usize) -> PathBuf {
+    place.directory.join(format!("rhumb-{server}.port"))
 }
 
-fn open(place: &Place<'_>) -> Result<Keyspace> {
+/// What one host has of the keyspace.
+fn open(place: &Place<'_>, server: usize) -> Result<Keyspace> {
     let client = match place.data.fabric {
-        Fabric::Shm => Client::connect(socket(place))?,
+        Fabric::Shm => Client::connect(socket(place, server))?,
         Fabric::Tcp => {
-            let address = std::fs::read_to_string(port(place)).context("no host has begun")?;
+            let address =
+                std::fs::read_to_string(port(place, server)).context("no host has begun")?;
             Client::connect(format!("tcp:{address}"))?
         }
     };
@@ -91,6 +94,10 @@ impl Subject for Shared {
         Some(NAME)
     }
 
+    fn servers(&self, options: &RemoteOptions) -> usize {
+        options.servers
+    }
+
     fn performs(&self, workload: Workload) -> bool {
         self.way != Way::Limit || workload.is_gets()
     }
@@ -102,19 +109,30 @@ impl Subject for Shared {
             options::Preset::Rhumb => Preset::Rhumb,
         };
         let options = ShareOptions::default().entry_bytes(place.data.entry_bytes()).preset(preset);
-        let host = Host::listen(socket(place))
+        let (data, server) = (place.data, place.server);
+        let mut host = Host::listen(socket(place, server))
             .listen_tcp(([127, 0, 0, 1], 0).into())
-            .share(NAME, options)
-            .start()?;
+            .share(NAME, options);
+        if let Some(served) = divided::served(data, server) {
+            host = host.serve(NAME, served);
+        }
+        let host = host.start()?;
         let address = host.tcp_addresses().first().context("it listens")?;
-        std::fs::write(port(place), address.to_string()).context("cannot say where")?;
-        let mut session = OneSided::new(open(place)?);
-        load(&mut session, place.data).context("cannot load the host")?;
-        Ok(Box::new(Running { host, records: place.data.records }))
+        std::fs::write(port(place, server), address.to_string()).context("cannot say where")?;
+        let mut session = OneSided::new(open(place, server)?);
+        let is_own = |key: &[u8]| divided::has(data, server, key);
+        let records = load_some(&mut session, data, is_own).context("cannot load the host")?;
+        Ok(Box::new(Running { host, server, servers: data.servers, records }))
     }
 
     fn connect(&self, place: &Place<'_>) -> Result<Box<dyn Session>> {
-        let keyspace = open(place)?;
+        if place.data.servers > 1 {
+            if self.way == Way::Limit {
+                bail!("--servers: the limit is of one host's memory: leave the subject limit out");
+            }
+            return Ok(Box::new(Divided::new(place, self.way == Way::Calls)?));
+        }
+        let keyspace = open(place, 0)?;
         Ok(match self.way {
             Way::OneSided => Box::new(OneSided::new(keyspace)),
             Way::Calls => Box::new(OneSided::new(keyspace.by_calls())),
@@ -128,6 +146,8 @@ impl Subject for Shared {
 
 struct Running {
     host: Host,
+    server: usize,
+    servers: usize,
     records: usize,
 }
 
@@ -135,8 +155,12 @@ impl Server for Running {
     fn describe(&self) -> (String, Value) {
         let stats = self.host.stats(NAME).unwrap_or_default();
         let per_key = |bytes: u64| bytes as f64 / self.records.max(1) as f64;
+        let host = match self.servers {
+            1 => String::new(),
+            servers => format!(", host {} of {servers}", self.server + 1),
+        };
         let text = format!(
-            "rhumb: {} entries in {} leaves of {} bytes and {} runs; {} MiB mapped ({:.1} bytes a \
+            "rhumb{host}: {} entries in {} leaves of {} bytes and {} runs; {} MiB mapped ({:.1} bytes a \
              key), {} MiB of it in large pages",
             stats.entries,
             stats.leaves,
@@ -147,11 +171,20 @@ impl Server for Running {
             stats.huge_bytes >> 20,
         );
         let object = json!({
-            "host": NAME, "suite": "remote", "entries": stats.entries, "leaves": stats.leaves,
+            "host": NAME, "server": self.server, "suite": "remote", "entries": stats.entries, "leaves": stats.leaves,
             "leaf_bytes": stats.leaf_bytes, "runs": stats.runs,
             "mapped_bytes": stats.mapped_bytes, "huge_bytes": stats.huge_bytes,
         });
         (text, object)
+    }
+}
+
+/// One-sided reads that are no looks at mapped leaves: pieces of the region, or messages that name
+/// a leaf.
+pub(super) fn apart(counts: &Counts) -> u64 {
+    match counts.region_reads {
+        0 if counts.bytes_sent > 0 => counts.reads,
+        pieces => pieces,
     }
 }
 
@@ -193,11 +226,7 @@ impl Session for OneSided {
 
     fn counters(&self) -> Counters {
         let (used, counts) = (&self.used, self.used.counts());
-        // Looks at leaves, pieces of the region, or messages that name a leaf.
-        let apart = match counts.region_reads {
-            0 if counts.bytes_sent > 0 => counts.reads,
-            pieces => pieces,
-        };
+        let apart = apart(&counts);
         Counters {
             calls: used.calls(),
             trips: counts.round_trips,
@@ -210,8 +239,9 @@ impl Session for OneSided {
         self.used.counts().cache_bytes
     }
 
-    fn count(&mut self, is_counting: bool) {
+    fn count(&mut self, is_counting: bool) -> Result<()> {
         self.used = if is_counting { self.keyspace.counted() } else { self.keyspace.clone() };
+        Ok(())
     }
 }
 

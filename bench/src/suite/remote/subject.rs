@@ -29,8 +29,10 @@ pub struct Place<'a> {
     pub directory: &'a Path,
     /// How to measure.
     pub options: &'a RemoteOptions,
-    /// What the keeper loads.
+    /// What the keepers load.
     pub data: &'a Data,
+    /// In a keeper's process, which of the servers that divide the keys it is.
+    pub server: usize,
 }
 
 /// A way to read and write.
@@ -43,6 +45,11 @@ pub trait Subject: Sync {
 
     /// The name of its keeper; `None` if each client has its own data in its own memory.
     fn keeper(&self) -> Option<&'static str>;
+
+    /// Number of processes of its keeper, which divide the keys.
+    fn servers(&self, _options: &RemoteOptions) -> usize {
+        1
+    }
 
     /// Returns true if it can run a workload.
     fn performs(&self, workload: Workload) -> bool;
@@ -125,7 +132,22 @@ pub trait Session {
     }
 
     /// Counts one-sided reads from here on, or not any more. Counting may cost time.
-    fn count(&mut self, _is_counting: bool) {}
+    ///
+    /// # Errors
+    /// As the subject.
+    fn count(&mut self, _is_counting: bool) -> Result<()> {
+        Ok(())
+    }
+
+    /// Number of hosts that divide the keys.
+    fn hosts(&self) -> usize {
+        1
+    }
+
+    /// Which of the hosts has a key.
+    fn host_of(&self, _key: &[u8]) -> usize {
+        0
+    }
 
     /// Bytes that this client keeps to find keys, besides what all share.
     fn cache_bytes(&self) -> u64 {
@@ -196,14 +218,29 @@ pub fn perform_all<S: Session + ?Sized>(
 /// # Errors
 /// As the session.
 pub fn load(session: &mut dyn Session, data: &Data) -> Result<()> {
-    let mut value = Vec::new();
+    load_some(session, data, |_| true).map(|_| ())
+}
+
+/// [`load`] of the records with some keys; returns their number.
+///
+/// # Errors
+/// As the session.
+pub fn load_some(
+    session: &mut dyn Session,
+    data: &Data,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> Result<usize> {
+    let (mut value, mut loaded) = (Vec::new(), 0);
     for index in 0..data.records {
         if index.is_multiple_of(CHECK_EVERY) {
             check_abandoned()?;
         }
         let key = data.key(index);
-        data.values.fill(key, 0, &mut value);
-        session.insert(key, &value)?;
+        if is_wanted(key) {
+            data.values.fill(key, 0, &mut value);
+            session.insert(key, &value)?;
+            loaded += 1;
+        }
     }
-    Ok(())
+    Ok(loaded)
 }

@@ -145,6 +145,7 @@ fn what_cannot_be_measured_is_refused() {
     for (args, what) in [
         (&["--clients=0"][..], "--clients must be from 1"),
         (&["--threads=2"], "--clients says how many"),
+        (&["--servers=9"], "--servers must be from 1 to 8"),
         (&["--value-size=1"], "needs 8 bytes"),
         (&["--keys=3"], "--keys must be at least 100"),
     ] {

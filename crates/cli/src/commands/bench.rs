@@ -17,6 +17,7 @@ Examples:
   rhumb bench models --data npm-names --quick
   rhumb bench ycsb --workload a,c --seconds 10 --json
   rhumb bench remote --workload get,multi_get --keys 1000000 --clients 1,2 --verify
+  rhumb bench remote --servers 3 --workload get,scan100 --distribution zipf
   rhumb bench index --workload lookup,mixed50 --keys 10000000 --threads 1,2 --verify
   rhumb bench index --workload insert --data hard --sample 1 --plot inserts.svg
 

@@ -17,6 +17,8 @@ mod serve;
 
 use clap::Subcommand;
 
+pub(crate) use self::remote::with_place_of_url;
+
 use crate::{failure::Outcome, output::Output};
 
 /// Every command.

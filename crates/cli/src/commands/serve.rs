@@ -19,12 +19,13 @@ Examples:
   rhumb serve --fsync always --memory 4G         no acknowledged write is lost in a power cut
   rhumb serve --config rhumb.toml                the same options from a file
   rhumb serve --share db0                        other processes read db0 without asking
+  rhumb serve --share users --share-table FILE   one of several servers that divide the keys
   redis-cli -p 6380 set greeting hello           any Redis client works
   redis-cli -p 6380 range - + limit 10           and so do ordered commands
 
 A file of options is TOML: db, listen, tls-listen, tls-cert,
 tls-key, unix, share, share-socket, share-listen,
-share-memory, memory, fsync, requirepass-file, metrics,
+share-table, share-address, share-memory, memory, fsync, requirepass-file, metrics,
 allow-open, metrics-open, threads, log-level, log-format, slow-command-ms,
 and a table [limits]. An option on the command line wins over the file.
 SIGTERM and SIGINT end the server once every client has its replies and the data are synced.";
@@ -62,6 +63,13 @@ pub(crate) struct Serve {
     /// Address where processes on other machines come to, with the password as their token
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     share_listen: Option<SocketAddr>,
+    /// File that says which of several servers has which keys of what they share: this one has its
+    /// part, and other processes are sent to the others for all other keys
+    #[arg(long, value_name = "FILE")]
+    share_table: Option<PathBuf>,
+    /// Which server of the table this one is [default: the one whose address it listens at]
+    #[arg(long, value_name = "URL")]
+    share_address: Option<String>,
     /// Memory that each shared keyspace may take besides [default: 64GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     share_memory: Option<usize>,
@@ -181,6 +189,8 @@ impl Serve {
         }
         config.share_socket = self.share_socket.or(config.share_socket);
         config.share_listen = self.share_listen.or(config.share_listen);
+        config.share_table = self.share_table.or(config.share_table);
+        config.share_address = self.share_address.or(config.share_address);
         config.share_memory_bytes = self.share_memory.unwrap_or(config.share_memory_bytes);
         config.memory_bytes = self.memory.unwrap_or(config.memory_bytes);
         config.requirepass_file = self.requirepass_file.or(config.requirepass_file);
@@ -230,6 +240,9 @@ fn banner(out: &mut Output, config: &Config, ready: &Ready) -> Outcome {
     if let Some(name) = config.share.first() {
         let socket = config.share_socket();
         out.line(format!("shares      {}", config.share.join(", ")))?;
+        if let Some(table) = &config.share_table {
+            out.line(format!("            its part by {}", table.display()))?;
+        }
         out.line(format!("            rhumb remote scan unix:{} {name}", socket.display()))?;
     }
     if let Some(address) = ready.metrics {

@@ -13,7 +13,7 @@ use super::{
     super::{Address, Counts, Keyspace, range::Pair},
     Attempts, RoutingTable,
     range::ClusterRange,
-    servers::{Servers, View},
+    servers::{Reads, Servers, View},
 };
 use crate::{
     bounds::prefix_bounds,
@@ -39,6 +39,7 @@ pub struct ClusterKeyspace {
 struct Inner {
     servers: Arc<Servers>,
     name: Vec<u8>,
+    reads: Reads,
     view: ArcSwap<View>,
 }
 
@@ -47,8 +48,12 @@ type Group = (usize, Vec<usize>);
 
 impl ClusterKeyspace {
     pub(super) fn new(servers: Arc<Servers>, name: &[u8], table: &RoutingTable) -> Self {
-        let view = ArcSwap::from_pointee(View::new(&servers, table, None));
-        Self { inner: Arc::new(Inner { servers, name: name.to_vec(), view }) }
+        Self::reading(servers, name.to_vec(), table, Reads::default())
+    }
+
+    fn reading(servers: Arc<Servers>, name: Vec<u8>, table: &RoutingTable, reads: Reads) -> Self {
+        let view = ArcSwap::from_pointee(View::new(&servers, table, reads, None));
+        Self { inner: Arc::new(Inner { servers, name, reads, view }) }
     }
 
     /// The table that is followed now.
@@ -64,7 +69,7 @@ impl ClusterKeyspace {
             if view.table.epoch() >= table.epoch() {
                 return Arc::clone(view);
             }
-            Arc::new(View::new(&self.inner.servers, table, Some(view)))
+            Arc::new(View::new(&self.inner.servers, table, self.inner.reads, Some(view)))
         });
     }
 
@@ -352,6 +357,44 @@ impl ClusterKeyspace {
     ) -> Result<bool> {
         let key = key.as_ref();
         self.ask(key, |keyspace| keyspace.compare_and_swap(key, expected, new))
+    }
+}
+
+/// Handles for those that measure, as one host's have them.
+impl ClusterKeyspace {
+    /// Another keyspace over the same connections, which reads in another way.
+    fn with_reads(&self, change: impl FnOnce(&mut Reads)) -> Self {
+        let (servers, name) = (Arc::clone(&self.inner.servers), self.inner.name.clone());
+        let mut reads = self.inner.reads;
+        change(&mut reads);
+        Self::reading(servers, name, &self.table(), reads)
+    }
+
+    /// [`Keyspace::by_calls`] of every host.
+    #[must_use]
+    pub fn by_calls(&self) -> Self {
+        self.with_reads(|reads| reads.by_calls = true)
+    }
+
+    /// [`Keyspace::counted`] of every host.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn counted(&self) -> Self {
+        self.with_reads(|reads| reads.counted = true)
+    }
+
+    /// [`Keyspace::looks`] of all hosts together.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.view().opened().map(|(_, keyspace)| keyspace.looks()).sum()
+    }
+
+    /// [`Keyspace::calls`] of all hosts together.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.view().opened().map(|(_, keyspace)| keyspace.calls()).sum()
     }
 }
 

@@ -95,15 +95,30 @@ pub(super) struct View {
     servers: Vec<Arc<Handle>>,
 }
 
+/// How the handles of hosts read, for those that measure.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reads {
+    /// By calls alone.
+    pub(super) by_calls: bool,
+    /// The leaves that are looked at are counted.
+    pub(super) counted: bool,
+}
+
 /// A keyspace of one host.
 struct Handle {
     server: Arc<Server>,
+    reads: Reads,
     keyspace: OnceLock<Keyspace>,
 }
 
 impl View {
     /// The hosts of a table. Those of `before` are kept, with their caches.
-    pub(super) fn new(servers: &Servers, table: &RoutingTable, before: Option<&Self>) -> Self {
+    pub(super) fn new(
+        servers: &Servers,
+        table: &RoutingTable,
+        reads: Reads,
+        before: Option<&Self>,
+    ) -> Self {
         let known: HashMap<&Address, &Arc<Handle>> = before
             .iter()
             .flat_map(|before| &before.servers)
@@ -111,7 +126,10 @@ impl View {
             .collect();
         let handle = |address: &Address| match known.get(address) {
             Some(handle) => Arc::clone(handle),
-            None => Arc::new(Handle { server: servers.server(address), keyspace: OnceLock::new() }),
+            None => {
+                let server = servers.server(address);
+                Arc::new(Handle { server, reads, keyspace: OnceLock::new() })
+            }
         };
         Self { table: table.clone(), servers: table.servers().iter().map(handle).collect() }
     }
@@ -206,7 +224,13 @@ impl Handle {
 
     #[cold]
     fn open(&self, name: &[u8]) -> Result<&Keyspace> {
-        let keyspace = self.server.client()?.keyspace(name)?;
+        let mut keyspace = self.server.client()?.keyspace(name)?;
+        if self.reads.by_calls {
+            keyspace = keyspace.by_calls();
+        }
+        if self.reads.counted {
+            keyspace = keyspace.counted();
+        }
         // Another thread may have been faster: both are handles of the same one.
         Ok(self.keyspace.get_or_init(|| keyspace))
     }

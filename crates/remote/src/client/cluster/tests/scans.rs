@@ -82,3 +82,27 @@ fn a_scan_takes_one_read_more_for_each_host() {
     assert_eq!(trips() - before, 4, "each has a directory of its own by now");
     assert_eq!(keyspace.counts().len(), 4);
 }
+
+#[test]
+fn a_scan_of_mapped_memory_looks_at_one_leaf_more_for_each_host() {
+    // Every other host is reached over TCP, where nothing is looked at.
+    let owners = [("", 0), ("2", 2), ("4", 4)];
+    let hosts = Hosts::start(5, owners.map(|(low, owner)| (low.into(), owner)).to_vec());
+    let keyspace = hosts.keyspace();
+    for n in 0..6 {
+        keyspace.insert(n.to_string(), "v").unwrap();
+    }
+    let counted = keyspace.counted();
+    let mut looks = 0;
+    for (to, leaves) in [("2", 1), ("3", 2), ("4", 2), ("5", 3)] {
+        assert_eq!(counted.range("0"..to).count(), to.parse().unwrap());
+        looks += leaves;
+        assert_eq!(counted.looks(), looks, "up to {to}");
+    }
+    // A scan that has enough does not go on at the next host.
+    assert_eq!(counted.range("0"..).take(2).count(), 2);
+    assert_eq!((counted.looks(), counted.calls(), keyspace.looks()), (looks + 1, 0, 0));
+    let called = keyspace.by_calls();
+    assert_eq!(called.iter().count(), 6);
+    assert_eq!((called.calls(), called.looks()), (3, 0));
+}
