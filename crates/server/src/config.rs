@@ -129,7 +129,8 @@ pub struct Config {
     /// Path of a Unix socket to listen on as well.
     pub unix: Option<PathBuf>,
     /// Keyspaces that other processes of the machine read without asking. `db0` to `db15` are the
-    /// strings of the databases of Redis clients.
+    /// strings of the databases of Redis clients. With `,preset=xstore` or `,preset=finestore` after
+    /// its name, a share is made as a published system does it.
     pub share: Vec<String>,
     /// Path of the Unix socket where those processes come to; beside the data, with `.sock`
     /// appended, if there is none.
@@ -246,6 +247,11 @@ impl Config {
             }
             None => error.message().to_owned(),
         })
+    }
+
+    /// The names of shared keyspaces.
+    pub fn share_names(&self) -> impl Iterator<Item = &str> {
+        share::names(&self.share)
     }
 
     /// Where the processes come to that read shared keyspaces.
@@ -390,10 +396,17 @@ mod tests {
         assert_eq!((config.share.len(), config.share_memory_bytes), (2, 1 << 30));
         assert_eq!(config.share_socket(), PathBuf::from("s"));
         assert!(config.check(false).is_ok());
-        for name in ["", "server", "db0.keys", "db16", "db01", "db7.work"] {
+        for name in ["", "server", "db0.keys", "db16", "db01", "db7.work", ",preset=xstore"] {
             let config = Config { share: vec![name.into()], ..Config::default() };
             assert!(config.check(false).is_err(), "{name}");
         }
+        let shares = ["db0,preset=finestore", "users,preset=xstore", "a,b"].map(str::to_owned);
+        let config = Config { share: shares.into(), ..Config::default() };
+        assert!(config.check(false).is_ok());
+        assert!(config.share_names().eq(["db0", "users", "a,b"]));
+        let config = Config { share: vec!["users,preset=none".into()], ..Config::default() };
+        let refused = config.check(false).unwrap_err().to_string();
+        assert!(refused.contains("\"none\" is no preset: there are rhumb, xstore"), "{refused}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use rhumb::{Keyspace, KeyspaceOptions};
 use rhumb_share::{
-    Event as ShareEvent, Host, HostStats, Paused, ShareOptions, ShareStats, Shared, Source,
+    Event as ShareEvent, Host, HostStats, Paused, Preset, ShareOptions, ShareStats, Shared, Source,
 };
 
 use crate::{
@@ -27,15 +27,35 @@ fn name_of(database: usize) -> String {
     format!("db{database}")
 }
 
-/// Returns true if several servers may have a part of the keyspace each. Redis clients follow no
+/// Returns true if several servers may have a part of the share each. Redis clients follow no
 /// table: what they write to a database is of the server that they wrote it to.
-pub(crate) fn is_divisible(name: &str) -> bool {
-    database_of(name).is_none()
+pub(crate) fn is_divisible(share: &str) -> bool {
+    named(share).is_ok_and(|(name, _)| database_of(name).is_none())
+}
+
+/// What follows the name of a share that says how it is made.
+const PRESET: &str = ",preset=";
+
+/// The name of a share, and how it is made: `NAME`, or `NAME,preset=PRESET`.
+pub(crate) fn named(share: &str) -> Result<(&str, Preset), ConfigError> {
+    let Some((name, preset)) = share.split_once(PRESET) else {
+        return Ok((share, Preset::default()));
+    };
+    let preset = preset.parse().map_err(|error: rhumb_share::Error| {
+        ConfigError(format!("the share {share:?} cannot be made: {error}"))
+    })?;
+    Ok((name, preset))
+}
+
+/// The names of shares that were checked.
+pub(crate) fn names(shares: &[String]) -> impl Iterator<Item = &str> {
+    shares.iter().filter_map(|share| Some(named(share).ok()?.0))
 }
 
 /// Refuses names that stand for nothing, or for what only the server may write to.
-pub(crate) fn check_names(names: &[String]) -> Result<(), ConfigError> {
-    for name in names {
+pub(crate) fn check_names(shares: &[String]) -> Result<(), ConfigError> {
+    for share in shares {
+        let (name, _) = named(share)?;
         let is_own = name == SYSTEM_KEYSPACE
             || name
                 .strip_prefix("db")
@@ -75,16 +95,19 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
     }
     let part = Part::of(config)?;
     if let Some(part) = &part {
-        for name in config.share.iter().filter(|name| is_divisible(name)) {
+        for share in config.share.iter().filter(|share| is_divisible(share)) {
+            let (name, _) = named(share).map_err(ServeError::Config)?;
             host = host.serve(name, part.served());
         }
     }
     let mut builder = Shared::on(host)
         .commit_by(move |batch| commit(&committed, batch))
         .watch(move |name, event| tell(&watched, name, &event));
-    for name in &config.share {
+    for share in &config.share {
+        let (name, preset) = named(share).map_err(ServeError::Config)?;
         let source = source(server, name)?;
         let options = ShareOptions::default().capacity_bytes(config.share_memory_bytes as u64);
+        let options = options.preset(preset);
         builder = builder.share(name, source, options);
     }
     let refused = |error: rhumb_share::Error| ServeError::listen(path.display(), &error.into());
@@ -160,7 +183,7 @@ pub(crate) fn pause(server: &Server, database: usize) -> Option<Paused> {
 pub(crate) fn stats(server: &Server) -> (Vec<(String, ShareStats)>, HostStats) {
     let shared = server.shared.read();
     let Some(shared) = shared.as_ref() else { return (Vec::new(), HostStats::default()) };
-    let names = server.config.share.iter();
-    let stats = names.filter_map(|name| Some((name.clone(), shared.stats(name)?)));
+    let stats = names(&server.config.share);
+    let stats = stats.filter_map(|name| Some((name.to_owned(), shared.stats(name)?)));
     (stats.collect(), shared.host_stats())
 }

@@ -24,6 +24,10 @@
 //! # }
 //! ```
 //!
+//! A share may be made as a published system does it ([`Preset`], [`ShareOptions::preset`]), to be
+//! measured against: what clients write goes through the engine all the same, and what they read is
+//! as true.
+//!
 //! | module | for | must never |
 //! | --- | --- | --- |
 //! | `authority` | what clients ask of the engine | write past the engine |
@@ -38,7 +42,7 @@ mod shared;
 pub use authority::Source;
 pub use follow::Event;
 pub use rhumb_remote::{
-    Address, Error, Host, HostBuilder, HostStats, Paused, Result, RoutingTable, Served,
+    Address, Error, Host, HostBuilder, HostStats, Paused, Preset, Result, RoutingTable, Served,
     ShareOptions, ShareStats,
 };
 pub use shared::{Shared, SharedBuilder};

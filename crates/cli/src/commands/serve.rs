@@ -53,7 +53,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
     /// Keyspace that other processes of this machine read without asking; may be repeated. db0 to
-    /// db15 are the strings of Redis clients
+    /// db15 are the strings of Redis clients. NAME,preset=xstore and NAME,preset=finestore share it
+    /// as these systems do
     #[arg(long, value_name = "NAME")]
     share: Vec<String>,
     /// Unix socket where those processes come to [default: the directory of the data with .sock
@@ -237,7 +238,7 @@ fn banner(out: &mut Output, config: &Config, ready: &Ready) -> Outcome {
     if let Some(path) = &config.unix {
         out.line(format!("also on     {}", path.display()))?;
     }
-    if let Some(name) = config.share.first() {
+    if let Some(name) = config.share_names().next() {
         let socket = config.share_socket();
         out.line(format!("shares      {}", config.share.join(", ")))?;
         if let Some(table) = &config.share_table {

@@ -78,6 +78,12 @@ impl<T> Barrier<T> {
         self.sessions.remove(&session);
     }
 
+    /// Ends all sessions, and forgets what waits for them.
+    pub(super) fn clear(&mut self) {
+        self.sessions.clear();
+        self.waiting.clear();
+    }
+
     /// Has something wait that is replaced since an epoch, which is none before the last one's.
     pub(super) fn retire(&mut self, model: u64, what: T) {
         self.waiting.push_back((model, what));

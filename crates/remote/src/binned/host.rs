@@ -25,8 +25,6 @@ use super::{
     layout::{HEADER_LINES, Link, Record, Slot, Token, header},
     message::{Address, Operation, Outcome, Reply, Request, Value, Verb},
     records::{Records, VALUE_BYTES_MAX},
-    train::{From, Plan, Planned},
-    write::check_key,
 };
 use crate::{error::Result, host::Space};
 
@@ -146,17 +144,7 @@ impl<S: Space> Host<S> {
             applied: 0,
             counts: HostCounts::default(),
         };
-        let mut records = Vec::new();
-        for (key, value) in entries {
-            check_key(&key)?;
-            let record = host.records.make(&key, &value, 0)?;
-            records.push(Planned { key, from: From::New(record) });
-        }
-        host.entries = records.len() as u64;
-        let (tops, smalls, dropped) = (Vec::new(), Vec::new(), Vec::new());
-        let plan = Plan { tops, smalls, span: Span::all(), below: None, records, dropped };
-        host.install(plan.train())?;
-        host.publish(0);
+        host.fill(entries.into_iter().map(Ok))?;
         Ok(host)
     }
 
@@ -436,7 +424,7 @@ impl<S: Space> Host<S> {
     }
 
     /// The array of a key, unless the address names it.
-    fn lesson_for(&self, address: Address, key: &[u8]) -> Option<Lesson> {
+    pub(crate) fn lesson_for(&self, address: Address, key: &[u8]) -> Option<Lesson> {
         let array = &self.arrays.get(&self.top(key)?)?.descriptor;
         let wants = address.array != array.epoch && address.array != Address::UNTAUGHT;
         wants.then(|| Lesson { model: self.model, arrays: vec![array.clone()] })

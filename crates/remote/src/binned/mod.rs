@@ -17,7 +17,7 @@
 //! | `bins` | level bins at the host | have more than two levels |
 //! | `train` | from sorted keys to runs with lines | need a host |
 //! | `barrier` | what waits until sessions know of a change | wait |
-//! | `host` `write` `retrain` `scan` | the map that the host keeps | wait for a reader |
+//! | `host` `load` `write` `retrain` `scan` | the map that the host keeps | wait for a reader |
 //! | `window` | records as a client has read them | answer without a proof |
 //! | `client` `walk` `range` | gets, writes and ranges by a client | loop without a bound |
 
@@ -28,6 +28,7 @@ mod client;
 mod descriptor;
 mod host;
 mod layout;
+mod load;
 mod message;
 mod range;
 mod records;

@@ -24,10 +24,22 @@ const AREA_LINES: u32 = 1024;
 /// Blocks of an area.
 const AREA_BLOCKS: u32 = AREA_LINES / BLOCK_LINES;
 
+/// What an area is for, once it is for something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Use {
+    #[default]
+    None,
+    Blocks,
+    /// Pieces of this many lines.
+    Pieces(u32),
+}
+
 /// A space, cut into pieces.
 pub(super) struct Slab<S> {
     space: S,
     areas: Extents,
+    /// What each area is for. A piece of more than an area is said at its first.
+    uses: Vec<Use>,
     blocks: Extents,
     /// Lines at which free pieces begin, by their size. The oldest is taken first, which makes
     /// incarnations rise evenly.
@@ -43,6 +55,7 @@ impl<S: Space> Slab<S> {
         Self {
             space,
             areas: Extents::default(),
+            uses: Vec::new(),
             blocks: Extents::default(),
             free: BTreeMap::new(),
             latched: Vec::new(),
@@ -104,10 +117,8 @@ impl<S: Space> Slab<S> {
                 break line;
             }
             let count = size.div_ceil(AREA_LINES);
-            let begin = self.take_areas(count)? * AREA_LINES;
-            let pieces = count * AREA_LINES / size;
-            let lines = (0..pieces).map(|piece| begin + piece * size);
-            self.free.entry(size).or_default().extend(lines);
+            let first = self.take_areas(count, Use::Pieces(size))?;
+            self.free.entry(size).or_default().extend(pieces_of(first, size));
         };
         self.live_lines += u64::from(size);
         self.latch(line);
@@ -135,7 +146,7 @@ impl<S: Space> Slab<S> {
                 break first;
             }
             let areas = count.div_ceil(AREA_BLOCKS);
-            let first = self.take_areas(areas)?;
+            let first = self.take_areas(areas, Use::Blocks)?;
             self.blocks.give(first * AREA_BLOCKS, areas * AREA_BLOCKS);
         };
         self.live_lines += u64::from(count * BLOCK_LINES);
@@ -235,9 +246,43 @@ impl<S: Space> Slab<S> {
         self.open(line);
     }
 
-    fn take_areas(&mut self, count: u32) -> Result<u32> {
+    /// Ends all that was ever handed out, and has its memory be handed out again. A reader that has
+    /// found any of it reads another incarnation. Linear in the memory.
+    pub(super) fn end_all(&mut self) {
+        self.latched.clear();
+        self.given.clear();
+        self.free.clear();
+        (self.blocks, self.live_lines) = (Extents::default(), 0);
+        for (area, what) in (0..).zip(std::mem::take(&mut self.uses)) {
+            match what {
+                Use::None => {}
+                Use::Blocks => {
+                    let first = area * AREA_BLOCKS;
+                    for block in first..first + AREA_BLOCKS {
+                        self.end(block * BLOCK_LINES, BLOCK_LINES, 0);
+                    }
+                    self.blocks.give(first, AREA_BLOCKS);
+                }
+                Use::Pieces(size) => {
+                    for line in pieces_of(area, size) {
+                        let next = (incarnation_of(self.load(line, 0)) + 1) & 0xff_ffff;
+                        self.end(line, size, next.max(1));
+                        self.free.entry(size).or_default().push_back(line);
+                    }
+                }
+            }
+            self.uses.push(what);
+        }
+    }
+
+    /// Takes areas side by side, for one use for ever.
+    fn take_areas(&mut self, count: u32, what: Use) -> Result<u32> {
         loop {
             if let Some(first) = self.areas.take(count) {
+                let end = (first + count) as usize;
+                self.uses.resize(self.uses.len().max(end), Use::None);
+                let of_one = if what == Use::Blocks { count as usize } else { 1 };
+                self.uses[first as usize..][..of_one].fill(what);
                 return Ok(first);
             }
             let of = |space: &S| (space.words().len() / LINE_WORDS) as u64 / u64::from(AREA_LINES);
@@ -251,6 +296,13 @@ impl<S: Space> Slab<S> {
             self.areas.give(before as u32, (after - before) as u32);
         }
     }
+}
+
+/// The lines at which the pieces of this size begin that lie in one area, or in as many as one
+/// piece takes.
+fn pieces_of(area: u32, size: u32) -> impl Iterator<Item = u32> {
+    let pieces = size.div_ceil(AREA_LINES) * AREA_LINES / size;
+    (0..pieces).map(move |piece| area * AREA_LINES + piece * size)
 }
 
 /// The size of the pieces that are used for `lines`: four sizes between a power of two and the
@@ -286,6 +338,57 @@ mod tests {
         let mut others = (0..1024 / 7).map(|_| slab.take(7).unwrap());
         let again = others.find(|slot| slot.line == first.line).unwrap();
         assert_ne!(again, first);
+    }
+
+    /// All memory comes back in the sizes that it had, whatever it was used for, and nothing that
+    /// was found in it before is there.
+    #[test]
+    fn what_ended_at_once_is_handed_out_again() {
+        let mut slab = Slab::new(HeapSpace::new(64 << 10, 1 << 20));
+        let sizes = [1, 2, 7, 40, 1500];
+        let mut before = Vec::new();
+        for round in 0..5 {
+            let mut slots: Vec<(u32, Slot)> = Vec::new();
+            let mut blocks = Vec::new();
+            for lines in sizes {
+                slots.extend((0..20).filter_map(|_| Some((lines, slab.take(lines).ok()?))));
+                blocks.extend(slab.take_blocks(30));
+            }
+            for (lines, slot) in &slots {
+                assert!(slab.is_current(*slot));
+                (1..*lines as usize * LINE_WORDS).for_each(|word| {
+                    assert_eq!(slab.load(slot.line, word), 0);
+                    slab.store(slot.line, word, u64::MAX);
+                });
+            }
+            for first in &blocks {
+                (*first..first + 30).for_each(|block| {
+                    slab.set_incarnation(block * BLOCK_LINES, 77);
+                    slab.store(block * BLOCK_LINES, 1, 88);
+                });
+            }
+            if round % 2 == 0 {
+                slab.publish();
+            }
+            if let Some(last) = slots.pop() {
+                slab.give(last.1.line, last.0);
+            }
+            let taken: Vec<_> = slots.iter().map(|(lines, slot)| (*lines, slot.line)).collect();
+            if round > 0 {
+                assert_eq!(taken, before, "of the same memory");
+            }
+            before = taken;
+            slab.end_all();
+            assert!(slots.iter().all(|(_, slot)| !slab.is_current(*slot)));
+            for first in &blocks {
+                (*first..first + 30).for_each(|block| {
+                    assert_eq!(incarnation_of(slab.load(block * BLOCK_LINES, 0)), 0);
+                    assert_eq!(slab.load(block * BLOCK_LINES, 0) & LATCHED, 0);
+                    assert_eq!(slab.load(block * BLOCK_LINES, 1), 0);
+                });
+            }
+            assert_eq!(slab.live_bytes(), 0);
+        }
     }
 
     #[test]

@@ -30,14 +30,14 @@ const PUBLISHED_BYTES: usize = 16 << 10;
 
 /// The longest value that comes with the answer to a pipeline operation, which also has a
 /// descriptor. A longer one takes another call, which costs it little.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+pub(super) const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Pairs that a scan looks at beside those that it returns: some milliseconds' work at most.
 const SCAN_PAIRS: usize = 256;
 
 /// Trainings between two looks at what waits for sessions: a tenth of a second's, at the 1.5 ms
 /// each of the paper's section 5.6.1.
-const TRAININGS_MAX: usize = 64;
+pub(super) const TRAININGS_MAX: usize = 64;
 
 /// Sessions of one connection: as many as a process has threads that read at once. The oldest ends
 /// when another one begins, so that no client makes the host keep more.
@@ -58,6 +58,53 @@ struct State {
     large: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+/// A host of no keys in a region, with its header.
+///
+/// # Errors
+///
+/// [`Error::Full`].
+pub(super) fn arrays_in(region: &Region, options: Options) -> Result<Host<Arc<HostRegion>>> {
+    Space::grow(&*region.control, 1)?;
+    write_header(region.control.words());
+    let options = Options { value_bytes_max: PUBLISHED_BYTES, ..options };
+    Host::build(Arc::clone(&region.leaves), options, [])
+}
+
+/// Adds what a host holds.
+pub(super) fn add_to(host: &Host<Arc<HostRegion>>, stats: &mut ShareStats) {
+    let (arrays, tops) = host.array_counts();
+    (stats.entries, stats.leaves, stats.runs) = (host.len(), arrays as u64, tops as u64);
+    stats.waiting_bytes = host.waiting().1;
+}
+
+/// Answers what a client asks of its session and of the model. `joined` has the sessions that its
+/// connection has begun: those of others are none of this client's.
+///
+/// # Errors
+///
+/// As [`Host::handle`].
+pub(super) fn handle(
+    host: &mut Host<Arc<HostRegion>>,
+    request: &Request,
+    joined: &mut Vec<u64>,
+) -> Result<Reply> {
+    let reply = match request {
+        Request::Renew { session, .. } | Request::Leave { session }
+            if !joined.contains(session) =>
+        {
+            Reply::Unknown
+        }
+        other => host.handle(clock::now_ms(), other)?,
+    };
+    if let Reply::Joined { session, .. } = &reply {
+        if joined.len() >= SESSIONS_MAX {
+            host.leave(joined.remove(0));
+        }
+        joined.push(*session);
+    }
+    Ok(reply)
+}
+
 impl BinnedStore {
     /// An empty keyspace.
     pub(super) fn new(region: Region, bell: Arc<Bell>) -> Result<Self> {
@@ -65,10 +112,7 @@ impl BinnedStore {
     }
 
     fn with(region: Region, bell: Arc<Bell>, options: Options) -> Result<Self> {
-        Space::grow(&*region.control, 1)?;
-        write_header(region.control.words());
-        let options = Options { value_bytes_max: PUBLISHED_BYTES, ..options };
-        let host = Host::build(Arc::clone(&region.leaves), options, [])?;
+        let host = arrays_in(&region, options)?;
         let control = Arc::clone(&region.control);
         let state = State { host, control, large: BTreeMap::new() };
         Ok(Self { region, state: Mutex::new(state), bell })
@@ -81,14 +125,9 @@ impl BinnedStore {
     /// What it holds.
     pub(super) fn stats(&self) -> ShareStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (arrays, tops) = state.host.array_counts();
-        ShareStats {
-            entries: state.host.len(),
-            leaves: arrays as u64,
-            runs: tops as u64,
-            waiting_bytes: state.host.waiting().1,
-            ..self.region.stats(None)
-        }
+        let mut stats = self.region.stats();
+        add_to(&state.host, &mut stats);
+        stats
     }
 
     /// Answers a client that keeps descriptors. `joined` has the sessions that its connection has
@@ -104,20 +143,8 @@ impl BinnedStore {
         let mut state = self.lock()?;
         let reply = match &request {
             Request::Operate(operation) => state.operate(operation),
-            // Those of other connections are none of this client's.
-            Request::Renew { session, .. } | Request::Leave { session }
-                if !joined.contains(session) =>
-            {
-                Ok(Reply::Unknown)
-            }
-            other => state.host.handle(clock::now_ms(), other),
+            other => handle(&mut state.host, other, joined),
         };
-        if let Ok(Reply::Joined { session, .. }) = &reply {
-            if joined.len() >= SESSIONS_MAX {
-                state.host.leave(joined.remove(0));
-            }
-            joined.push(*session);
-        }
         self.ring_for(&state);
         drop(state);
         let mut answer = Vec::new();

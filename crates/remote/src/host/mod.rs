@@ -14,6 +14,8 @@ mod binned_store;
 mod buffers;
 #[cfg(not(any(loom, shuttle)))]
 mod care;
+#[cfg(not(any(loom, shuttle)))]
+mod consult;
 mod cut;
 mod directory;
 pub(crate) mod extents;
@@ -34,7 +36,11 @@ mod published;
 #[cfg(not(any(loom, shuttle)))]
 mod publisher;
 #[cfg(not(any(loom, shuttle)))]
+mod publisher_care;
+#[cfg(not(any(loom, shuttle)))]
 mod registry;
+#[cfg(not(any(loom, shuttle)))]
+mod replica;
 #[cfg(not(any(loom, shuttle)))]
 mod served;
 #[cfg(not(any(loom, shuttle)))]

@@ -11,14 +11,23 @@ use std::{
 use proptest::prelude::*;
 
 use super::{
-    Authority, Change, Load, Pair, Publisher, Scan, Table, share::Region, volatile::Volatile,
+    Authority, Change, Load, Pair, Preset, Publisher, Scan, Table,
+    replica::{AnyReplica, Arrays},
+    share::Region,
+    two_stage_store::table_in,
+    volatile::Volatile,
 };
 use crate::{
+    binned,
     client::{Outcome, Reader},
     error::Error,
     layout::{Geometry, control},
     region::HostRegion,
 };
+
+mod copies;
+
+use copies::{Copy, PRESETS};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -36,6 +45,18 @@ fn table(region: &Region) -> Table<Arc<HostRegion>> {
     let geometry = geometry();
     let (leaves, control) = (Arc::clone(&region.leaves), Arc::clone(&region.control));
     Table::build(geometry, leaves, control, []).unwrap()
+}
+
+fn replica(region: &Region, preset: Preset) -> AnyReplica {
+    match preset {
+        Preset::Rhumb => AnyReplica::Runs(Box::new(table(region))),
+        Preset::XStore => AnyReplica::TwoStage(Box::new(table_in(region, 8).unwrap())),
+        Preset::FineStore => {
+            // No lease ends while a test is kept waiting.
+            let options = binned::Options { lease_ms: u64::MAX, ..binned::Options::default() };
+            AnyReplica::Binned(Box::new(Arrays::new(region, options).unwrap()))
+        }
+    }
 }
 
 /// Short keys, and ones of which most are too long for leaves, many of which begin alike.
@@ -135,9 +156,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_region_that_is_live_is_the_store(steps in prop::collection::vec(step(), 1..200)) {
-        let region = region(16 << 20);
-        let publisher = Publisher::new(region.clone(), table(&region), Arc::default());
+    fn a_region_that_is_live_is_the_store(
+        steps in prop::collection::vec(step(), 1..200),
+        preset in prop::sample::select(PRESETS.to_vec()),
+    ) {
+        let copy = Copy::new(preset, 16 << 20);
+        let publisher = copy.publisher.clone();
         let (mut map, mut seq) = (Map::new(), 0);
         let mut load: Option<(Load<'_>, Map)> = None;
         let keys: Vec<Vec<u8>> = steps.iter().filter_map(|step| match step {
@@ -159,14 +183,18 @@ proptest! {
                 Step::GiveUpLoad => drop(load.take()),
                 _ => {
                     take(step, &mut map, &publisher);
+                    copy.set_map(&map);
                     seq += 1;
                     publisher.publish(seq);
                 }
             }
+            if seq.is_multiple_of(7) {
+                publisher.care();
+            }
             let is_live = publisher.stats().is_live;
-            prop_assert_eq!(control::heartbeat(region.control.words()) != 0, is_live);
+            prop_assert_eq!(control::heartbeat(copy.region.control.words()) != 0, is_live);
             if is_live {
-                check_reader(&region, &map, &keys);
+                copy.check(&map, &keys);
                 let begun = publisher.begin_load();
                 prop_assert!(begun.is_none());
             }
@@ -231,33 +259,84 @@ fn check_scan(volatile: &Volatile, map: &Map, scan: &Scan<'_>) {
 
 #[test]
 fn a_budget_that_is_spent_suspends_a_region_until_it_is_loaded_again() {
-    let region = region(2 << 20);
-    let publisher = Publisher::new(region.clone(), table(&region), Arc::default());
-    let key = |n: u32| n.to_be_bytes();
-    let load = publisher.begin_load().unwrap();
-    let too_many = (0..200_000).map(|n| Ok((key(n), [7; 12])));
-    assert!(matches!(load.finish(too_many), Err(Error::Full { .. })));
-    let none: [Result<Pair, Error>; 0] = [];
-    assert!(publisher.begin_load().unwrap().finish(none).unwrap());
-    let mut n = 0;
-    while publisher.stats().is_live {
-        publisher.insert(&key(n), &[7; 12]);
-        n += 1;
-        publisher.publish(u64::from(n));
+    for preset in PRESETS {
+        // The least that trained arrays and their bins take is more.
+        let bytes = if preset == Preset::FineStore { 4 << 20 } else { 2 << 20 };
+        let copy = Copy::new(preset, bytes);
+        let publisher = &copy.publisher;
+        // Keys of eight bytes in no order.
+        let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let sorted = |count: u64, value: &[u8]| -> Map {
+            (0..count).map(|n| (key(n).to_vec(), value.to_vec())).collect()
+        };
+        let loaded = if preset == Preset::FineStore { 100_000 } else { 15_000 };
+        let load = publisher.begin_load().unwrap();
+        assert!(load.finish(sorted(loaded, &[6; 8]).into_iter().map(Ok)).unwrap());
+        let mut n = loaded;
+        while control::heartbeat(copy.region.control.words()) != 0 {
+            publisher.insert(&key(n), &[7; 8]);
+            n += 1;
+            publisher.publish(n);
+            if n.is_multiple_of(1_000) {
+                publisher.care();
+            }
+        }
+        assert!(n > loaded + 1_000, "{preset:?} is suspended after {n} entries");
+        assert!(publisher.wait_for_reset());
+        for _ in 0..2 {
+            let load = publisher.begin_load().unwrap();
+            let too_many = sorted(200_000, &[7; 8]).into_iter().map(Ok);
+            assert!(matches!(load.finish(too_many), Err(Error::Full { .. })), "{preset:?}");
+        }
+        let load = publisher.begin_load().unwrap();
+        assert!(load.finish(sorted(1_000, &[8; 8]).into_iter().map(Ok)).unwrap());
+        let map = sorted(1_000, &[8; 8]);
+        copy.set_map(&map);
+        copy.check(&map, &(0..n).step_by(7).map(|n| key(n).to_vec()).collect::<Vec<_>>());
     }
-    assert!(n > 20_000, "suspended after {n} entries");
-    assert!(publisher.wait_for_reset());
-    let load = publisher.begin_load().unwrap();
-    let few = (0..1_000).map(|n| Ok((key(n), [8; 12])));
-    assert!(load.finish(few).unwrap());
-    let map: Map = (0..1_000).map(|n| (key(n).to_vec(), vec![8; 12])).collect();
-    check_reader(&region, &map, &(0..n).map(|n| key(n).to_vec()).collect::<Vec<_>>());
+}
+
+/// However often a region is loaded, by however much of another kind, it takes no more memory than
+/// it did.
+#[test]
+fn loads_use_the_memory_of_the_loads_before() {
+    for preset in PRESETS {
+        let copy = Copy::new(preset, 64 << 20);
+        let (publisher, mut bytes) = (&copy.publisher, 0);
+        for round in 0..12_u64 {
+            let load = publisher.begin_load().unwrap();
+            let key = |n: u64| match round % 3 {
+                0 => n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec(),
+                1 => format!("a longer key, with a number at its end: {n:08}").into_bytes(),
+                _ => format!("{n:03}").into_bytes(),
+            };
+            let len = |n: u64| (n * 7 % 90) as usize;
+            let map: Map = (0..6_000).map(|n| (key(n), vec![round as u8; len(n)])).collect();
+            copy.set_map(&map);
+            assert!(load.finish(map.clone().into_iter().map(Ok)).unwrap());
+            for n in 6_000..7_500 {
+                publisher.insert(&key(n), &vec![1; len(n)]);
+                publisher.publish(n);
+            }
+            publisher.care();
+            if round == 5 {
+                bytes = publisher.stats().mapped_bytes;
+            }
+            publisher.reset();
+        }
+        assert_eq!(publisher.stats().mapped_bytes, bytes, "{preset:?}");
+        assert_eq!(publisher.stats().resets, 12);
+    }
 }
 
 #[test]
 fn a_load_ends_between_two_groups_of_changes() {
-    let region = region(2 << 20);
-    let publisher = Publisher::new(region.clone(), table(&region), Arc::default());
+    PRESETS.into_iter().for_each(load_amid_a_group);
+}
+
+fn load_amid_a_group(preset: Preset) {
+    let copy = Copy::new(preset, 4 << 20);
+    let publisher = &copy.publisher;
     let load = publisher.begin_load().unwrap();
     publisher.insert(b"a", b"new");
     thread::scope(|scope| {
@@ -269,7 +348,8 @@ fn a_load_ends_between_two_groups_of_changes() {
         assert!(loaded.join().unwrap().unwrap());
     });
     let map = Map::from([(b"a".to_vec(), b"new".to_vec())]);
-    check_reader(&region, &map, &[]);
+    copy.set_map(&map);
+    copy.check(&map, &[]);
     // Nor does a load wait for a store that has ended in the middle of a group.
     publisher.reset();
     let load = publisher.begin_load().unwrap();
@@ -285,8 +365,8 @@ fn a_load_ends_between_two_groups_of_changes() {
 
 #[test]
 fn a_thread_that_waits_is_told_of_a_reset_and_of_the_end() {
-    let region = region(2 << 20);
-    let publisher = Publisher::new(region.clone(), table(&region), Arc::default());
+    let copy = Copy::new(Preset::Rhumb, 2 << 20);
+    let publisher = &copy.publisher;
     thread::scope(|scope| {
         let loads = scope.spawn(|| {
             let mut loads = 0;
@@ -310,5 +390,5 @@ fn a_thread_that_waits_is_told_of_a_reset_and_of_the_end() {
         assert_eq!(loads.join().unwrap(), 4);
     });
     publisher.beat(7);
-    assert_eq!(control::heartbeat(region.control.words()), 0);
+    assert_eq!(control::heartbeat(copy.region.control.words()), 0);
 }

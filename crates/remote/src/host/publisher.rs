@@ -1,7 +1,7 @@
 //! A region that is a copy of a keyspace of a store.
 //!
-//! The store tells every change before its own readers see it, and when they do. In between, the
-//! leaves of the change are latched. Whatever keeps the copy from being true, such as a budget that
+//! The store tells every change before its own readers see it, and when they do. In between, what
+//! the change touches is latched, in whichever assembly ([`super::replica`]). Whatever keeps the copy from being true, such as a budget that
 //! is spent, *suspends* it: clients ask the store from then on, and no write fails for it. A thread
 //! of the embedding program builds the copy anew: what changes while it does is kept, and applied
 //! before clients read the region again.
@@ -9,22 +9,20 @@
 use std::{
     collections::BTreeMap,
     ops::Bound,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError},
     time::Duration,
 };
 
 use super::{
-    Table,
-    care::{Bell, care_for},
-    share::{Region, ShareStats},
+    care::Bell,
+    replica::{AnyReplica, Lent, Replica},
+    share::{Preset, Region, ShareStats},
 };
 use crate::{
     bounds::{Bounds, as_slices},
     clock,
     error::Result,
     layout::control,
-    leaf::Entry,
-    region::HostRegion,
 };
 
 /// The most entries of a range that are removed one by one while writers wait, which takes some
@@ -52,17 +50,18 @@ pub struct Publisher {
 
 struct Inner {
     region: Region,
+    preset: Preset,
     state: Mutex<State>,
     changed: Condvar,
     bell: Arc<Bell>,
-    /// Held by a load and by what is done for a table while writers go on. Taken before `state`.
+    /// Held by a load and by what is done for a replica while writers go on. Taken before `state`.
     building: Mutex<()>,
 }
 
 struct State {
     phase: Phase,
     /// Taken by a load.
-    table: Option<Table<Arc<HostRegion>>>,
+    replica: Option<AnyReplica>,
     kept: Kept,
     /// The last change that the store's readers see.
     seq: u64,
@@ -112,29 +111,39 @@ impl Kept {
     }
 
     /// Makes the changes, of which `seq` is the number of the last.
-    fn apply(&self, table: &mut Table<Arc<HostRegion>>, seq: u64) -> Result<()> {
+    fn apply(&self, replica: &mut dyn Replica, seq: u64) -> Result<()> {
         for range in &self.ranges {
             let (Bound::Included(from), to) = as_slices(range) else { continue };
             let to = if let Bound::Excluded(to) = to { Some(to) } else { None };
-            table.remove_range(from, to, usize::MAX, seq);
+            replica.remove_range(from, to, usize::MAX, seq)?;
         }
         for (key, value) in &self.keys {
             match value {
-                Some(value) => table.set(key, value, seq)?,
-                None => drop(table.remove(key, seq)),
+                Some(value) => replica.set(key, value, seq)?,
+                None => replica.remove(key, seq)?,
             }
         }
-        table.publish(seq);
+        replica.publish(seq);
         Ok(())
     }
 }
 
+/// At which change a replica is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// The number of the last change that the store's readers see.
+    pub(super) seq: u64,
+    /// True if the replica has changes that they do not see yet.
+    pub(super) is_pending: bool,
+}
+
 impl Publisher {
-    /// A publisher that is suspended, of an empty table of the region.
-    pub(super) fn new(region: Region, table: Table<Arc<HostRegion>>, bell: Arc<Bell>) -> Self {
+    /// A publisher that is suspended, of an empty replica in the region.
+    pub(super) fn new(region: Region, replica: AnyReplica, bell: Arc<Bell>) -> Self {
+        let preset = replica.preset();
         let state = State {
             phase: Phase::Suspended,
-            table: Some(table),
+            replica: Some(replica),
             kept: Kept::default(),
             seq: 0,
             is_pending: false,
@@ -144,7 +153,21 @@ impl Publisher {
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let building = Mutex::default();
-        Self { inner: Arc::new(Inner { region, state, changed, bell, building }) }
+        Self { inner: Arc::new(Inner { region, preset, state, changed, bell, building }) }
+    }
+
+    /// How the region is made.
+    pub(super) fn preset(&self) -> Preset {
+        self.inner.preset
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.inner.region
+    }
+
+    /// Wakes the thread that stands by.
+    pub(super) fn ring(&self) {
+        self.inner.bell.ring();
     }
 
     fn building(&self) -> MutexGuard<'_, ()> {
@@ -152,18 +175,26 @@ impl Publisher {
         self.inner.building.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what the table wants, while writers go on.
-    pub(super) fn care(&self) {
-        let _one = self.building();
-        care_for(&self.inner.region, &|act| {
-            let state = &mut *self.state();
-            let (Phase::Live, Some(table)) = (state.phase, &mut state.table) else { return false };
-            act(table, state.seq);
-            if table.is_lost() {
-                self.suspend(state);
-            }
-            true
-        });
+    /// Has no load go on until what is returned is dropped; `None` if one goes on.
+    pub(super) fn keep_built(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.inner.building.try_lock() {
+            Ok(building) => Some(building),
+            Err(TryLockError::Poisoned(building)) => Some(building.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Has `act` do something with the replica while its writer waits, if clients read it; returns
+    /// none otherwise.
+    pub(super) fn with_live<T>(&self, act: impl FnOnce(&mut AnyReplica, Moment) -> T) -> Option<T> {
+        let state = &mut *self.state();
+        let moment = Moment { seq: state.seq, is_pending: state.is_pending };
+        let (Phase::Live, Some(replica)) = (state.phase, &mut state.replica) else { return None };
+        let done = act(replica, moment);
+        if replica.is_lost() {
+            self.suspend(state);
+        }
+        Some(done)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -180,7 +211,8 @@ impl Publisher {
     #[must_use]
     pub fn stats(&self) -> ShareStats {
         let state = self.state();
-        let stats = self.inner.region.stats(state.table.as_ref());
+        let mut stats = self.inner.region.stats();
+        state.replica.iter().for_each(|replica| replica.add_to(&mut stats));
         ShareStats { is_live: state.phase == Phase::Live, resets: state.resets, ..stats }
     }
 
@@ -193,6 +225,11 @@ impl Publisher {
         }
         let now_ms = if state.phase == Phase::Live { now_ms } else { 0 };
         control::set_heartbeat(self.inner.region.control.words(), now_ms);
+        drop(state);
+        if self.inner.preset == Preset::FineStore {
+            // To look for what waited for sessions whose lease has ended.
+            self.inner.bell.ring();
+        }
     }
 
     /// Has clients ask the store from here on.
@@ -224,15 +261,15 @@ impl Publisher {
     /// memory that it touches arrives meanwhile. Need not be called, and changes nothing but time.
     pub fn prepare(&self, key: &[u8]) {
         let state = self.state();
-        if let (Phase::Live, Some(table)) = (state.phase, &state.table) {
-            table.prepare(key);
+        if let (Phase::Live, Some(replica)) = (state.phase, &state.replica) {
+            replica.prepare(key);
         }
     }
 
     /// Tells that a key has a value.
     pub fn insert(&self, key: &[u8], value: &[u8]) {
         self.change(
-            |table, seq| table.set(key, value, seq).is_ok(),
+            |replica, seq| replica.set(key, value, seq).is_ok(),
             |kept| drop(kept.keys.insert(key.to_vec(), Some(value.to_vec()))),
         );
     }
@@ -240,10 +277,7 @@ impl Publisher {
     /// Tells that a key is not there.
     pub fn remove(&self, key: &[u8]) {
         self.change(
-            |table, seq| {
-                table.remove(key, seq);
-                true
-            },
+            |replica, seq| replica.remove(key, seq).is_ok(),
             |kept| drop(kept.keys.insert(key.to_vec(), None)),
         );
     }
@@ -251,24 +285,24 @@ impl Publisher {
     /// Tells that no key is there from `from` on, and before `to` if there is such an end.
     pub fn remove_range(&self, from: &[u8], to: Option<&[u8]>) {
         self.change(
-            |table, seq| table.remove_range(from, to, REMOVED_MAX, seq),
+            |replica, seq| matches!(replica.remove_range(from, to, REMOVED_MAX, seq), Ok(true)),
             |kept| kept.remove_range(from, to),
         );
     }
 
-    /// Makes a change in the table, or keeps it for a load. A table that cannot take it is
+    /// Makes a change in the replica, or keeps it for a load. A replica that cannot take it is
     /// suspended.
     fn change(
         &self,
-        apply: impl FnOnce(&mut Table<Arc<HostRegion>>, u64) -> bool,
+        apply: impl FnOnce(&mut dyn Replica, u64) -> bool,
         keep: impl FnOnce(&mut Kept),
     ) {
         let state = &mut *self.state();
         state.is_pending = true;
         let seq = state.seq + 1;
-        match (state.phase, &mut state.table) {
-            (Phase::Live, Some(table)) => {
-                let is_applied = apply(table, seq);
+        match (state.phase, &mut state.replica) {
+            (Phase::Live, Some(replica)) => {
+                let is_applied = apply(&mut **replica, seq);
                 if !is_applied {
                     self.suspend(state);
                 }
@@ -286,9 +320,11 @@ impl Publisher {
         if std::mem::take(&mut state.is_awaited) {
             self.inner.changed.notify_all();
         }
-        if let (Phase::Live, Some(table)) = (state.phase, &mut state.table) {
-            table.publish(seq);
-            self.inner.bell.ring_for(table);
+        if let (Phase::Live, Some(replica)) = (state.phase, &mut state.replica) {
+            replica.publish(seq);
+            if replica.wants_care() {
+                self.inner.bell.ring();
+            }
         }
     }
 
@@ -326,9 +362,9 @@ impl Publisher {
         if state.phase != Phase::Suspended || state.pauses > 0 {
             return None;
         }
-        let table = state.table.take()?;
+        let replica = state.replica.take()?;
         state.phase = Phase::Loading;
-        Some(Load { publisher: self, table: Some(table) })
+        Some(Load { publisher: self, replica: Some(replica) })
     }
 }
 
@@ -352,7 +388,7 @@ impl Drop for Paused {
 pub struct Load<'p> {
     publisher: &'p Publisher,
     /// Taken when the region is live.
-    table: Option<Table<Arc<HostRegion>>>,
+    replica: Option<AnyReplica>,
 }
 
 impl Load<'_> {
@@ -370,12 +406,8 @@ impl Load<'_> {
         pairs: impl IntoIterator<Item = Result<(K, V)>>,
     ) -> Result<bool> {
         let _one = self.publisher.building();
-        let Some(table) = &mut self.table else { return Ok(false) };
-        let geometry = table.geometry();
-        let entry = |pair: Result<(K, V)>| {
-            pair.map(|(key, value)| Entry::new(geometry, key.as_ref(), value.as_ref()))
-        };
-        table.load(pairs.into_iter().map(entry))?;
+        let Some(replica) = &mut self.replica else { return Ok(false) };
+        replica.load(&mut Lent::new(pairs.into_iter()))?;
         for round in 0..=ROUNDS_MAX {
             let mut state = self.publisher.state();
             // What was kept of a group that the store's readers do not see yet would be seen here
@@ -393,14 +425,16 @@ impl Load<'_> {
             let (kept, seq) = (std::mem::take(&mut state.kept), state.seq);
             if kept.len() > KEPT_MAX && round < ROUNDS_MAX {
                 drop(state);
-                kept.apply(table, seq)?;
+                kept.apply(&mut **replica, seq)?;
                 continue;
             }
-            kept.apply(table, seq)?;
-            state.table = self.table.take();
+            kept.apply(&mut **replica, seq)?;
+            state.replica = self.replica.take();
             state.phase = Phase::Live;
             let control = self.publisher.inner.region.control.words();
             control::set_heartbeat(control, clock::now_ms());
+            // What has come with the load may want something.
+            self.publisher.ring();
             return Ok(true);
         }
         Ok(false)
@@ -409,9 +443,9 @@ impl Load<'_> {
 
 impl Drop for Load<'_> {
     fn drop(&mut self) {
-        let Some(table) = self.table.take() else { return };
+        let Some(replica) = self.replica.take() else { return };
         let mut state = self.publisher.state();
-        state.table = Some(table);
+        state.replica = Some(replica);
         if state.phase == Phase::Loading {
             state.phase = Phase::Suspended;
         }
@@ -423,11 +457,5 @@ impl Drop for Load<'_> {
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Publisher").finish_non_exhaustive()
-    }
-}
-
-impl<S> std::fmt::Debug for Table<S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Table").finish_non_exhaustive()
     }
 }

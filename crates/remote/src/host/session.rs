@@ -525,8 +525,8 @@ impl Session {
 
     fn consult(&mut self, keyspace: u32, question: &[u8]) -> Result<Vec<u8>, Refusal> {
         self.opened(keyspace)?;
-        let Opened { share, joined, .. } = &mut self.opened[keyspace as usize];
-        Ok(share.consult(question, joined)?)
+        let Opened { name, share, joined, .. } = &mut self.opened[keyspace as usize];
+        Ok(share.consult(name, question, joined)?)
     }
 
     fn opened(&self, keyspace: u32) -> Result<&Opened, Refusal> {

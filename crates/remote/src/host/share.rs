@@ -1,17 +1,20 @@
 //! A keyspace that a host shares: its region, and what decides what is in it.
 
-use std::sync::Arc;
+use std::{str::FromStr, sync::Arc};
 
 use super::{
     Authority, Change, Publisher, Space, Table,
     binned_store::BinnedStore,
     care::Bell,
+    consult::Consultant,
+    replica::{AnyReplica, Arrays},
     served::{Served, Serving},
     tally::Gets,
-    two_stage_store::TwoStageStore,
+    two_stage_store::{TwoStageStore, table_in},
     volatile::Volatile,
 };
 use crate::{
+    binned,
     client::Reader,
     error::{Error, Result},
     fabric::{Fabric, Image, MappedFabric, Place},
@@ -45,13 +48,47 @@ pub enum Preset {
     /// Runs of leaves that a line finds exactly: clients keep nothing.
     #[default]
     Rhumb,
-    /// XStore (OSDI 2020): clients keep two-stage models and tables of unsorted leaves. Volatile
-    /// keyspaces only.
+    /// XStore (OSDI 2020): clients keep two-stage models and tables of unsorted leaves.
     XStore,
     /// FineStore, its distributed half: clients keep lines over trained arrays, search these
     /// themselves, and leave to the host what lies in the level bins between their records.
-    /// Volatile keyspaces only.
     FineStore,
+}
+
+impl Preset {
+    /// All presets.
+    pub const ALL: [Self; 3] = [Self::Rhumb, Self::XStore, Self::FineStore];
+
+    /// Its name in settings: `rhumb`, `xstore` or `finestore`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rhumb => "rhumb",
+            Self::XStore => "xstore",
+            Self::FineStore => "finestore",
+        }
+    }
+}
+
+impl FromStr for Preset {
+    type Err = Error;
+
+    /// The preset of a name.
+    ///
+    /// ```
+    /// assert_eq!("xstore".parse::<rhumb_remote::Preset>()?, rhumb_remote::Preset::XStore);
+    /// # Ok::<(), rhumb_remote::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for any other name.
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|preset| preset.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::InvalidArgument(format!("{name:?} is no preset: there are {names}").into())
+        })
+    }
 }
 
 /// The mean size of entries where nothing is known of them: a short key and a short record.
@@ -89,6 +126,11 @@ impl ShareOptions {
     pub fn preset(mut self, preset: Preset) -> Self {
         self.preset = preset;
         self
+    }
+
+    /// The mean size of values, as far as that is known.
+    fn value_bytes(&self) -> usize {
+        self.entry_bytes.unwrap_or(ENTRY_BYTES).saturating_sub(KEY_BYTES)
     }
 
     /// As [`ShareOptions::entry_bytes`], if that was not called.
@@ -174,23 +216,29 @@ impl Region {
         Ok(table)
     }
 
-    /// What a table in the region holds, if it is at hand.
-    pub(super) fn stats(&self, table: Option<&Table<Arc<HostRegion>>>) -> ShareStats {
+    /// An empty copy of a keyspace of a store.
+    fn replica(&self, options: ShareOptions) -> Result<AnyReplica> {
+        Ok(match options.preset {
+            Preset::Rhumb => AnyReplica::Runs(Box::new(self.table(options)?)),
+            Preset::XStore => {
+                AnyReplica::TwoStage(Box::new(table_in(self, options.value_bytes())?))
+            }
+            Preset::FineStore => {
+                AnyReplica::Binned(Box::new(Arrays::new(self, binned::Options::default())?))
+            }
+        })
+    }
+
+    /// The memory of the region, and what all assemblies say alike.
+    pub(super) fn stats(&self) -> ShareStats {
         let regions = [self.control.stats(), self.leaves.stats()];
-        let mut stats = ShareStats {
+        ShareStats {
             applied: control::applied(self.control.words()),
             mapped_bytes: regions.iter().map(|region| region.bytes).sum(),
             huge_bytes: regions.iter().map(|region| region.huge_bytes).sum(),
             is_live: true,
             ..ShareStats::default()
-        };
-        if let Some(table) = table {
-            stats.entries = table.len();
-            stats.leaves = table.leaf_count();
-            stats.runs = table.run_count() as u64;
-            stats.leaf_bytes = table.geometry().leaf_bytes() as u64;
         }
-        stats
     }
 }
 
@@ -204,7 +252,7 @@ impl Share {
     pub(super) fn volatile(options: ShareOptions, bell: &Arc<Bell>) -> Result<Self> {
         let region = Region::new(options)?;
         if options.preset == Preset::XStore {
-            let value_bytes = options.entry_bytes.unwrap_or(ENTRY_BYTES).saturating_sub(KEY_BYTES);
+            let value_bytes = options.value_bytes();
             let store = TwoStageStore::new(region.clone(), value_bytes, Arc::clone(bell))?;
             return Ok(Self::new(region, None, Source::TwoStage(Arc::new(store))));
         }
@@ -224,14 +272,13 @@ impl Share {
         authority: Arc<dyn Authority>,
         bell: &Arc<Bell>,
     ) -> Result<Self> {
-        if options.preset != Preset::Rhumb {
-            let what = "a keyspace of a store is shared with the preset Rhumb";
-            return Err(Error::InvalidArgument(what.into()));
-        }
         let region = Region::new(options)?;
-        let table = region.table(options)?;
-        let geometry = Some(table.geometry());
-        let publisher = Publisher::new(region.clone(), table, Arc::clone(bell));
+        let replica = region.replica(options)?;
+        let geometry = match &replica {
+            AnyReplica::Runs(table) => Some(table.geometry()),
+            AnyReplica::TwoStage(_) | AnyReplica::Binned(_) => None,
+        };
+        let publisher = Publisher::new(region.clone(), replica, Arc::clone(bell));
         Ok(Self::new(region, geometry, Source::Published(publisher, authority)))
     }
 
@@ -326,18 +373,28 @@ impl Share {
         &self.gets
     }
 
-    /// Answers a client that keeps models. `joined` has the sessions that its connection has begun
+    /// Answers a client that keeps models of the keyspace, which it knows by a name. `joined` has the sessions that its connection has begun
     /// with the keyspace.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the keyspace's clients keep none, and for bytes that are no
     /// question; for a write, as its authority.
-    pub(super) fn consult(&self, question: &[u8], joined: &mut Vec<u64>) -> Result<Vec<u8>> {
+    pub(super) fn consult(
+        &self,
+        name: &str,
+        question: &[u8],
+        joined: &mut Vec<u64>,
+    ) -> Result<Vec<u8>> {
         match &self.source {
             Source::TwoStage(store) => store.consult(question),
             Source::Binned(store) => store.consult(question, joined),
-            _ => Err(Error::InvalidArgument("clients of this keyspace keep no models".into())),
+            Source::Published(publisher, authority) => {
+                Consultant::new(publisher, &**authority, name).answer(question, joined)
+            }
+            Source::Volatile(_) => {
+                Err(Error::InvalidArgument("clients of this keyspace keep no models".into()))
+            }
         }
     }
 
@@ -351,6 +408,11 @@ impl Share {
             return Err(Error::InvalidArgument("clients of this keyspace keep no models".into()));
         }
         let (control, leaves) = (self.region.control.words(), self.region.leaves.words());
+        let is_copy = matches!(self.source, Source::Published(..));
+        if is_copy && control::heartbeat(control) == 0 {
+            // It answers for nothing now, and no piece can be read.
+            return MappedFabric::new(&[], &[]).read(places, image);
+        }
         MappedFabric::new(control, leaves).read(places, image)
     }
 
@@ -363,6 +425,9 @@ impl Share {
     pub(super) fn end_sessions(&self, joined: &[u64]) {
         match &self.source {
             Source::Binned(store) if !joined.is_empty() => store.end(joined),
+            Source::Published(publisher, _) if !joined.is_empty() => {
+                Consultant::end(publisher, joined);
+            }
             _ => {}
         }
     }

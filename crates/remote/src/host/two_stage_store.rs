@@ -13,6 +13,7 @@ use super::{
     care::Bell,
     group::{self, Changed},
     part::Part,
+    replica::Replica,
     share::{Region, ShareStats},
 };
 use crate::{
@@ -50,14 +51,23 @@ struct State {
     seq: u64,
 }
 
+/// An empty table in a region, of values that have `value_bytes` on average.
+///
+/// # Errors
+///
+/// [`Error::Full`].
+pub(super) fn table_in(region: &Region, value_bytes: usize) -> Result<Table<Arc<HostRegion>>> {
+    let inline = value_bytes.min(INLINE_BYTES_MAX).next_multiple_of(8).max(8) as u32;
+    let sizes = Sizes::new(inline, PUBLISHED_BYTES)?;
+    let options = Options { sizes, fill: SLOTS, keys_per_model_max: KEYS_PER_MODEL_MAX };
+    let (leaves, control) = (Arc::clone(&region.leaves), Arc::clone(&region.control));
+    Table::build(options, leaves, control, [])
+}
+
 impl TwoStageStore {
     /// An empty keyspace, whose values have `value_bytes` on average.
     pub(super) fn new(region: Region, value_bytes: usize, bell: Arc<Bell>) -> Result<Self> {
-        let inline = value_bytes.min(INLINE_BYTES_MAX).next_multiple_of(8).max(8) as u32;
-        let sizes = Sizes::new(inline, PUBLISHED_BYTES)?;
-        let options = Options { sizes, fill: SLOTS, keys_per_model_max: KEYS_PER_MODEL_MAX };
-        let (leaves, control) = (Arc::clone(&region.leaves), Arc::clone(&region.control));
-        let table = Table::build(options, leaves, control, [])?;
+        let table = table_in(&region, value_bytes)?;
         let state = State { table, large: BTreeMap::new(), seq: 0 };
         Ok(Self { region, state: Mutex::new(state), bell })
     }
@@ -69,15 +79,9 @@ impl TwoStageStore {
     /// What it holds.
     pub(super) fn stats(&self) -> ShareStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let leaves = u64::from(state.table.leaf_count());
-        let stats = self.region.stats(None);
-        ShareStats {
-            entries: state.table.len(),
-            leaves,
-            runs: u64::from(state.table.model_count()),
-            leaf_bytes: state.table.leaf_bytes() as u64,
-            ..stats
-        }
+        let mut stats = self.region.stats();
+        state.table.add_to(&mut stats);
+        stats
     }
 
     /// Answers a get that a client's models could not do.

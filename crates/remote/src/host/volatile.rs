@@ -12,6 +12,7 @@ use super::{
     care::{Bell, care_for},
     group::{self, Changed},
     part::Part,
+    replica::Replica,
     share::{Region, ShareStats},
 };
 use crate::{
@@ -56,7 +57,9 @@ impl Volatile {
     /// What it holds.
     pub(super) fn stats(&self) -> ShareStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.region.stats(Some(&state.table))
+        let mut stats = self.region.stats();
+        Replica::add_to(&state.table, &mut stats);
+        stats
     }
 
     /// Waits until no other thread writes.

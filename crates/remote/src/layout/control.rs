@@ -137,6 +137,16 @@ pub(crate) fn raise_generation(region: &[AtomicU64]) {
     fence(Ordering::SeqCst);
 }
 
+/// Counts a load of the whole region, before anything of it is changed. One thread at a time does.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn raise_loads(region: &[AtomicU64]) {
+    let word = &region[control::LOADS];
+    let next = u64::from_le(word.load(Ordering::Relaxed)).wrapping_add(1);
+    word.store(next.to_le(), Ordering::Release);
+    // A reader that sees anything of what follows sees the new number afterwards.
+    fence(Ordering::SeqCst);
+}
+
 /// Says which write is the last that can be read.
 pub(crate) fn set_applied(region: &[AtomicU64], seq: u64) {
     point();

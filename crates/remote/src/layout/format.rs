@@ -124,6 +124,10 @@ pub(crate) mod control {
     /// change of them. On the heartbeat's line, which readers look at anyway.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) const GENERATION: usize = 25;
+    /// Number of times that all of the region was built anew, in a region whose clients keep
+    /// models.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) const LOADS: usize = 26;
     /// The model epoch: number of changes of the directory so far.
     pub(crate) const EPOCH: usize = 32;
 }

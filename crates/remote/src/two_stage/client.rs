@@ -97,6 +97,8 @@ pub(crate) struct Client {
     pub(super) counts: ClientCounts,
     /// The last call was for want of a good model.
     wants_model: bool,
+    /// How often the table was loaded, as of the beginning of the last scan.
+    pub(super) loads: Option<u64>,
 }
 
 /// Where a key should be.
@@ -151,6 +153,7 @@ impl Client {
             image,
             counts: ClientCounts::default(),
             wants_model: false,
+            loads: None,
         };
         client.read_top(fabric)?;
         Ok(client)

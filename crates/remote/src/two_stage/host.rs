@@ -2,7 +2,8 @@
 //!
 //! The map of separators to leaves is the host's own; readers see leaves, records, models and
 //! tables. Changes are made in groups: what a group changes stays latched until
-//! [`Table::publish`]. Leaves are never freed, and only a split moves keys between leaves.
+//! [`Table::publish`]. Leaves are never freed, and only a split moves keys between leaves, until the
+//! table is loaded anew (`load`).
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -81,7 +82,7 @@ pub(crate) struct Table<S> {
     latched: Vec<u32>,
     /// Records that the group wrote.
     pub(super) staged: HashSet<u32>,
-    entries: u64,
+    pub(super) entries: u64,
     pub(super) counts: HostCounts,
 }
 
@@ -114,42 +115,18 @@ impl<S: Space> Table<S> {
             entries: 0,
             counts: HostCounts::default(),
         };
-        table.fill(pairs)?;
+        table.fill(pairs.into_iter().map(Ok))?;
         table.publish(0);
         table.train_first()?;
         Ok(table)
     }
 
-    /// Writes the leaves of sorted pairs.
-    fn fill(&mut self, pairs: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<()> {
-        let fill = self.options.fill.clamp(1, SLOTS);
-        let mut pairs = pairs.into_iter().peekable();
-        let mut low = None::<Vec<u8>>;
-        loop {
-            let mut some: Vec<(Vec<u8>, Stored)> = Vec::with_capacity(fill);
-            while some.len() < fill
-                && let Some((key, value)) = pairs.next()
-            {
-                check_key(&key)?;
-                some.push((key, Stored::Bytes(value)));
-            }
-            let high = pairs.peek().zip(some.last());
-            let high = high.map(|((next, _), (last, _))| super::place::border(last, next));
-            let fences = Fences { low: low.clone(), high: high.clone() };
-            let number = self.reserve_leaf()?;
-            let next = if high.is_some() { number + 1 } else { super::layout::NO_LEAF };
-            let mut staging = Staging::default();
-            let parts = self.parts(&some, fences, (number, 0), &mut staging)?;
-            self.leaf_count += 1;
-            self.write_parts(number, next, 0, &parts);
-            self.settle(staging);
-            self.tree.insert(low.unwrap_or_default(), number);
-            self.entries += some.len() as u64;
-            low = high;
-            if low.is_none() {
-                return Ok(());
-            }
-        }
+    /// Holds no pair and no leaf. What leaves refer to was freed.
+    pub(super) fn begin_again(&mut self) {
+        self.latched.clear();
+        self.staged.clear();
+        self.tree.clear();
+        (self.leaf_count, self.entries) = (0, 0);
     }
 
     /// Number of pairs.
@@ -298,6 +275,11 @@ impl<S: Space> Table<S> {
     /// Lets readers see the changes since the last call, of which `seq` is the last.
     pub(crate) fn publish(&mut self, seq: u64) {
         control::set_applied(self.control.words(), seq);
+        self.unlatch_all();
+    }
+
+    /// Lets readers see what was changed since the last call.
+    pub(super) fn unlatch_all(&mut self) {
         // Records first: a leaf that can be read refers to records that can.
         for place in std::mem::take(&mut self.staged) {
             unlatch(self.lines(place, 1));
@@ -455,7 +437,8 @@ impl<S: Space> Table<S> {
     }
 }
 
-fn check_key(key: &[u8]) -> Result<()> {
+/// Refuses a key that messages do not carry.
+pub(super) fn check_key(key: &[u8]) -> Result<()> {
     if key.len() <= KEY_BYTES_MAX {
         return Ok(());
     }

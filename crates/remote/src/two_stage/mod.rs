@@ -12,7 +12,7 @@
 //! | `leaf` | heads and records that were read | trust a length |
 //! | `write` | leaves and records in shared memory | write to what is not latched and can be read |
 //! | `slab` | free lines of the control part | change a piece's size |
-//! | `host` `place` | the map, and where its pairs lie | wait for a reader |
+//! | `host` `place` `load` | the map, and where its pairs lie | wait for a reader |
 //! | `model` `table` | from a key to leaves | be needed for a right answer |
 //! | `train` | models and tables, in step with the leaves | hold a table's lock while it fits |
 //! | `message` | what a fallback call carries | panic or over-allocate for any bytes |
@@ -29,6 +29,7 @@ mod client;
 mod host;
 mod layout;
 mod leaf;
+mod load;
 mod message;
 mod model;
 mod place;

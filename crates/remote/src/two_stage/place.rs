@@ -75,12 +75,13 @@ impl<S: Space> Table<S> {
         let sibling = self.reserve_leaf()?;
         // The old leaf answers for less than before: clients notice by its incarnation.
         let incarnation = leaf.incarnation.wrapping_add(1) & 0xff_ffff;
-        let right = self.parts(&upper, right, (sibling, 0), staging)?;
+        let born = self.next_incarnation(sibling);
+        let right = self.parts(&upper, right, (sibling, born), staging)?;
         let left = self.parts(&pairs, left, (leaf.number, incarnation), staging)?;
         staging.dropped.extend(record);
         self.leaf_count += 1;
         self.latch(leaf.number);
-        self.write_parts(sibling, leaf.next, 0, &right);
+        self.write_parts(sibling, leaf.next, born, &right);
         self.write_parts(leaf.number, sibling, incarnation, &left);
         self.counts.splits += 1;
         self.trainer.note_split(&fences, &between);

@@ -2,17 +2,20 @@
 //!
 //! A scan is not atomic. Its first leaf is proven by its fences; from there on, each leaf is the
 //! one that the leaf before links to, since leaves are never freed and a split only adds one to the
-//! right of another.
+//! right of another. Where the whole table was loaded anew meanwhile, that says nothing: the number
+//! of loads is read before the first leaf and after all others.
 
 use super::{
     client::{Client, Outcome},
-    layout::{NO_LEAF, append_bytes, head, kind},
+    layout::{HEADER_GUARD, NO_LEAF, append_bytes, head, kind},
     leaf::{HashPointer, Head, ValuePointer},
 };
 use crate::{
     error::Result,
     fabric::{Fabric, Place},
+    layout::format::control::LOADS,
     leaf::Side,
+    message::Part,
 };
 
 /// Leaves that one read brings: 16 pairs each, for scans of up to 512 in leaves half full.
@@ -60,6 +63,7 @@ impl Client {
         self.counts.scans += 1;
         let mut scanned = Scanned::default();
         let (mut at, mut tries) = (None::<(u32, usize)>, 0);
+        self.loads = None;
         while scanned.pairs.len() < limit && tries < TRIES_MAX {
             let Some((number, count)) = at else {
                 at = self.first_leaf(fabric, from)?;
@@ -89,11 +93,12 @@ impl Client {
         Ok(scanned)
     }
 
-    /// The leaf that a key is in, and how many of its pairs are at or after it, by a lookup.
+    /// The leaf that a key is in, and how many of its pairs are at or after it, by a lookup. Notes
+    /// how often the table was loaded.
     fn first_leaf(&mut self, fabric: &impl Fabric, key: &[u8]) -> Result<Option<(u32, usize)>> {
         let Some(route) = self.route(fabric, key)? else { return Ok(None) };
         let numbers: Vec<u32> = route.entries.iter().map(|entry| entry.number).collect();
-        let found = self.heads(fabric, &numbers)?;
+        let found = self.heads_after_loads(fabric, &numbers)?;
         for ((leaf, entry), head) in (route.leaves.first..).zip(&route.entries).zip(&found) {
             let is_stale = head.as_ref().is_some_and(|head| head.incarnation != entry.incarnation);
             if is_stale {
@@ -123,6 +128,29 @@ impl Client {
             leaf.count / 2
         };
         Ok(Some((leaf.number, count)))
+    }
+
+    /// The heads of leaves, as [`Client::heads`] reads them, after the number of loads.
+    fn heads_after_loads(
+        &mut self,
+        fabric: &impl Fabric,
+        numbers: &[u32],
+    ) -> Result<Vec<Option<Head>>> {
+        let heads = numbers.iter().map(|number| self.leaf_place(*number, 0, head::WORDS));
+        let places: Vec<Place> = std::iter::once(loads_place()).chain(heads).collect();
+        self.read(fabric, &places)?;
+        self.counts.leaves += numbers.len() as u64;
+        self.loads = self.loads_in(0);
+        let parse = |(piece, number): (usize, &u32)| {
+            let (words, guard) = self.image.piece(piece)?;
+            Head::parse(*number, words, guard)
+        };
+        Ok((1..).zip(numbers).map(parse).collect())
+    }
+
+    /// The number of loads in a piece of the last read.
+    fn loads_in(&self, piece: usize) -> Option<u64> {
+        self.image.piece(piece)?.0.first().copied()
     }
 
     /// Leaf `number` and those that should follow it, until they hold `wanted` pairs beyond those
@@ -178,9 +206,13 @@ impl Client {
         scanned: &mut Scanned,
     ) -> Result<Option<u32>> {
         let words = self.sizes.leaf_words();
-        let places: Vec<Place> =
+        let mut places: Vec<Place> =
             numbers.iter().map(|number| self.leaf_place(*number, 0, words)).collect();
+        places.push(loads_place());
         self.read(fabric, &places)?;
+        if self.loads.is_none() || self.loads_in(numbers.len()) != self.loads {
+            return Ok(None);
+        }
         let mut next = None;
         let mut leaves = Vec::new();
         for (piece, number) in numbers.iter().enumerate() {
@@ -319,6 +351,12 @@ impl Client {
         }
         Ok(leaves.len())
     }
+}
+
+/// Where the number of loads is.
+fn loads_place() -> Place {
+    let guard = HEADER_GUARD as u64 * 8;
+    Place { part: Part::Control, at: LOADS as u64 * 8, len: 8, guard }
 }
 
 /// Returns true if a record's key is the one whose slot led to it.

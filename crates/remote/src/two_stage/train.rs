@@ -89,6 +89,17 @@ pub(super) struct Trainer {
 }
 
 impl Trainer {
+    /// Frees the memory of a training that clients are not told of any more. A reader that is in
+    /// there sees what is there next, and leaves disprove it.
+    fn give_back(&mut self, old: Generation) {
+        if old.top.models > 0 {
+            self.slab.give(old.top.place, old.descriptor_lines());
+        }
+        for (place, lines) in old.tables.into_iter().flatten() {
+            self.slab.give(place, lines);
+        }
+    }
+
     /// Queues the sub-models that a leaf was of before it was split.
     pub(super) fn note_split(&mut self, fences: &Fences, between: &[u8]) {
         for generation in [Some(&mut self.now), self.next.as_mut()].into_iter().flatten() {
@@ -194,6 +205,13 @@ impl<S: Space> Table<S> {
         Ok(true)
     }
 
+    /// Returns true if there is a task for a trainer thread.
+    pub(crate) fn has_task(&self) -> bool {
+        let has_some = |it: &Generation| it.begun < it.top.models || !it.queue.is_empty();
+        has_some(&self.trainer.now)
+            || self.trainer.next.as_ref().map_or(self.models_wanted().is_some(), has_some)
+    }
+
     /// The next task of a trainer thread, which trains it without the table and commits it.
     ///
     /// # Errors
@@ -257,6 +275,13 @@ impl<S: Space> Table<S> {
         Ok(())
     }
 
+    /// What a client's cache lacks that could not do a get.
+    pub(crate) fn fresh_for(&mut self, lookup: &Lookup<'_>) -> Option<Fresh> {
+        self.counts.lookups += 1;
+        let has_top = lookup.epoch == self.trainer.now.top.epoch;
+        (lookup.wants_model || !has_top).then(|| self.fresh(lookup.key, has_top))
+    }
+
     /// Answers a get that a client could not do, with what its cache lacks. `large` has the values
     /// that the region has not.
     pub(crate) fn answer(
@@ -264,15 +289,12 @@ impl<S: Space> Table<S> {
         lookup: &Lookup<'_>,
         large: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
     ) -> Answer {
-        self.counts.lookups += 1;
         let value = match self.get(lookup.key) {
             Some(Value::Here(value)) => Some(value),
             Some(Value::Ask) => large(lookup.key),
             None => None,
         };
-        let has_top = lookup.epoch == self.trainer.now.top.epoch;
-        let fresh = (lookup.wants_model || !has_top).then(|| self.fresh(lookup.key, has_top));
-        Answer { value, fresh }
+        Answer { value, fresh: self.fresh_for(lookup) }
     }
 
     /// The sub-model of a key. Queues it if it is stale.
@@ -370,14 +392,19 @@ impl<S: Space> Table<S> {
         store(&words[1..], next.top.to_words());
         unlatch(words);
         let now = std::mem::replace(&mut self.trainer.now, next);
-        let Some(old) = self.trainer.before.replace(now) else { return };
-        // A reader that is in there sees what is there next, and leaves disprove it.
-        if old.top.models > 0 {
-            self.trainer.slab.give(old.top.place, old.descriptor_lines());
-        }
-        for (place, lines) in old.tables.into_iter().flatten() {
-            self.trainer.slab.give(place, lines);
-        }
+        let old = self.trainer.before.replace(now);
+        old.into_iter().for_each(|old| self.trainer.give_back(old));
+    }
+
+    /// Gives up what is being trained, of leaves that are no more. The models that clients have
+    /// stay until others are trained.
+    pub(super) fn forget_trainings(&mut self) {
+        let next = self.trainer.next.take();
+        next.into_iter().for_each(|next| self.trainer.give_back(next));
+        let now = &mut self.trainer.now;
+        now.queue.clear();
+        now.queued.clear();
+        now.begun = now.top.models;
     }
 
     fn descriptor_words(&self, top: &Top, index: u32) -> &[AtomicU64] {

@@ -1,16 +1,18 @@
-//! Histories of a few keys of a volatile keyspace, by clients in several processes, each checked
-//! for linearizability. Neighbours of these keys come and go meanwhile.
+//! Histories of a few keys, by clients in several processes, each checked for linearizability: of
+//! volatile keyspaces, and of a store of which a region is a copy that is loaded anew now and then.
+//! Neighbours of these keys come and go meanwhile.
 //!
 //! `RHUMB_REMOTE_HISTORIES=n` says how many there are of each preset, `RHUMB_SEED=n` which is the
 //! first.
 
-use std::{collections::BTreeMap, thread};
+use std::{collections::BTreeMap, thread, time::Duration};
 
-use rhumb_remote::{Client, Keyspace};
+use rhumb_remote::{Client, Host, Keyspace};
 
 use crate::{
     PRESETS, address_of_child, child,
     history::{Actor, Call, KEYS, Random, Record, act, check, from_env, now, number, value},
+    store::Store,
     volatile, ways,
 };
 
@@ -170,43 +172,65 @@ fn child_client() {
 
 #[test]
 fn histories_of_clients_are_linearizable() {
-    let count = from_env("RHUMB_REMOTE_HISTORIES").unwrap_or(HISTORIES);
-    let first = from_env("RHUMB_SEED").unwrap_or(0);
     for preset in PRESETS {
         let dir = tempfile::tempdir().unwrap();
         let host = volatile(dir.path(), preset).start().unwrap();
-        let ways = ways(&host);
-        let children = [&ways[0], &ways[0], &ways[ways.len() - 1]];
-        let mut children =
-            children.map(|way| Actor::new(child("histories::child_client", way).spawn().unwrap()));
-        let clients = [Client::connect(&ways[0]).unwrap(), Client::connect(&ways[0]).unwrap()];
-        let (own, mut checked) = (clients[0].keyspace("k").unwrap(), 0);
-        for seed in first..first + count {
-            // The reads of the last history have seen what this one begins with.
-            let initial: Vec<_> = (0..KEYS).map(|which| own.get(key(which)).unwrap()).collect();
-            let initial = std::array::from_fn(|which| initial[which].as_deref().map(number));
-            let mut records = thread::scope(|scope| {
-                let threads: Vec<_> = (0..)
-                    .zip(&clients)
-                    .map(|(id, client)| scope.spawn(move || participate(client, seed, id)))
-                    .collect();
-                for (id, child) in (2..).zip(&mut children) {
-                    child.begin(seed * CLIENTS + id);
-                }
-                let mut records: Vec<Record> = children.iter_mut().map(Actor::record).collect();
-                records.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
-                records
-            });
-            let mut last = Record::new();
-            for which in 0..KEYS {
-                let called = now();
-                let found = own.get(key(which)).unwrap();
-                last.note(which, called, Participant::get(found));
-            }
-            records.push(last);
-            checked += check(&format!("{preset:?}, RHUMB_SEED={seed}"), &records, initial);
-        }
-        println!("{preset:?}: {count} histories, {checked} operations");
-        children.into_iter().for_each(Actor::end);
+        check_histories(&format!("{preset:?}"), &host, || {});
     }
+}
+
+#[test]
+fn histories_of_clients_of_a_store_are_linearizable() {
+    for preset in PRESETS {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, host, loader) = Store::share(dir.path(), preset);
+        check_histories(&format!("a store, {preset:?}"), &host, || store.reset());
+        drop(host);
+        loader.join().unwrap();
+    }
+}
+
+/// Checks histories of clients of a host, which `disturb` is called beside.
+fn check_histories(what: &str, host: &Host, disturb: impl Fn() + Sync) {
+    let count = from_env("RHUMB_REMOTE_HISTORIES").unwrap_or(HISTORIES);
+    let first = from_env("RHUMB_SEED").unwrap_or(0);
+    let ways = ways(host);
+    let children = [&ways[0], &ways[0], &ways[ways.len() - 1]];
+    let mut children =
+        children.map(|way| Actor::new(child("histories::child_client", way).spawn().unwrap()));
+    let clients = [Client::connect(&ways[0]).unwrap(), Client::connect(&ways[0]).unwrap()];
+    let (own, mut checked) = (clients[0].keyspace("k").unwrap(), 0);
+    for seed in first..first + count {
+        // The reads of the last history have seen what this one begins with.
+        let initial: Vec<_> = (0..KEYS).map(|which| own.get(key(which)).unwrap()).collect();
+        let initial = std::array::from_fn(|which| initial[which].as_deref().map(number));
+        let mut records = thread::scope(|scope| {
+            let threads: Vec<_> = (0..)
+                .zip(&clients)
+                .map(|(id, client)| scope.spawn(move || participate(client, seed, id)))
+                .collect();
+            for (id, child) in (2..).zip(&mut children) {
+                child.begin(seed * CLIENTS + id);
+            }
+            if seed.is_multiple_of(2) {
+                (0..3).for_each(|_| {
+                    thread::sleep(Duration::from_millis(3));
+                    disturb();
+                });
+            }
+            let mut records: Vec<Record> = children.iter_mut().map(Actor::record).collect();
+            records.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
+            records
+        });
+        let mut last = Record::new();
+        for which in 0..KEYS {
+            let called = now();
+            let found = own.get(key(which)).unwrap();
+            last.note(which, called, Participant::get(found));
+        }
+        records.push(last);
+        checked += check(&format!("{what}, RHUMB_SEED={seed}"), &records, initial);
+    }
+    println!("{what}: {count} histories, {checked} operations");
+    children.into_iter().for_each(Actor::end);
 }

@@ -321,16 +321,20 @@ fn readers_beside_writers_of_a_volatile_keyspace() {
 
 #[test]
 fn readers_beside_writers_of_a_store() {
-    let dir = tempfile::tempdir().unwrap();
-    let (store, host, loader) = Store::share(dir.path());
-    let targets = (0..WRITERS).map(|_| Arc::clone(&store)).collect();
-    // It is live for a second, and then loaded anew.
-    let live = AtomicU64::new(0);
-    read_beside("a store's copy", host.path(), targets, || {
-        if host.stats("k").unwrap().is_live && live.fetch_add(1, Ordering::Relaxed) % 10 == 1 {
-            store.reset();
-        }
-    });
-    drop(host);
-    loader.join().unwrap();
+    for (preset, is_tcp) in PRESETS.iter().flat_map(|preset| [(*preset, false), (*preset, true)]) {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, host, loader) = Store::share(dir.path(), preset);
+        let targets = (0..WRITERS).map(|_| Arc::clone(&store)).collect();
+        let way = &ways(&host)[usize::from(is_tcp)];
+        let kind = if is_tcp { "over TCP" } else { "in memory" };
+        // It is live for a second, and then loaded anew.
+        let live = AtomicU64::new(0);
+        read_beside(&format!("a store's copy, {preset:?}, {kind}"), way, targets, || {
+            if host.stats("k").unwrap().is_live && live.fetch_add(1, Ordering::Relaxed) % 10 == 1 {
+                store.reset();
+            }
+        });
+        drop(host);
+        loader.join().unwrap();
+    }
 }

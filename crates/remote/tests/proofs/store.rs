@@ -26,14 +26,14 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// A host that shares an empty store, and the thread that loads its region, which ends with the
-    /// host.
-    pub(crate) fn share(dir: &Path) -> (Arc<Self>, Host, JoinHandle<()>) {
+    /// A host that shares an empty store as a preset does, and the thread that loads its region,
+    /// which ends with the host.
+    pub(crate) fn share(dir: &Path, preset: Preset) -> (Arc<Self>, Host, JoinHandle<()>) {
         let store = Arc::new(Self::default());
         let authority: Arc<dyn Authority> = Arc::clone(&store) as _;
-        let host =
-            Host::listen(dir.join("socket")).share_of("k", options(Preset::Rhumb), authority);
-        let host = host.start().unwrap();
+        let port = "127.0.0.1:0".parse().unwrap();
+        let host = Host::listen(dir.join("socket")).listen_tcp(port);
+        let host = host.share_of("k", options(preset), authority).start().unwrap();
         assert!(store.publisher.set(host.publisher("k").unwrap()).is_ok());
         let loader = {
             let store = Arc::clone(&store);

@@ -2,7 +2,8 @@
 //! same time, each checked for linearizability. Neighbours of these keys come and go meanwhile, and
 //! now and then the database is emptied, so that the region is loaded anew.
 //!
-//! `RHUMB_REMOTE_HISTORIES=n` says how many there are, `RHUMB_SEED=n` which is the first.
+//! `RHUMB_REMOTE_HISTORIES=n` says how many there are of each preset, `RHUMB_SEED=n` which is the
+//! first.
 
 use std::{
     env,
@@ -12,7 +13,7 @@ use std::{
 
 use rhumb_remote::{Client as Remote, Strings};
 
-use super::{start, wait_until_live};
+use super::{PRESETS, of, start, wait_until_live};
 use crate::{
     common::{Client, Value},
     history::{Actor, Call, KEYS, Random, Record, act, check, from_env, now, number, value},
@@ -185,10 +186,14 @@ impl Writer<'_> {
 
 #[test]
 fn histories_of_redis_clients_and_readers_are_linearizable() {
+    PRESETS.into_iter().for_each(check_histories);
+}
+
+fn check_histories(preset: &str) {
     let count = from_env("RHUMB_REMOTE_HISTORIES").unwrap_or(HISTORIES);
     let first = from_env("RHUMB_SEED").unwrap_or(0);
     let dir = tempfile::tempdir().unwrap();
-    let (server, mut client, remote) = start(&dir, &["db0"]);
+    let (server, mut client, remote) = start(&dir, &[&of("db0", preset)]);
     let socket = super::config(&dir).share_socket();
     let mut readers = [0, 1].map(|_| {
         let mut command = Command::new(env::current_exe().unwrap());
@@ -234,8 +239,8 @@ fn histories_of_redis_clients_and_readers_are_linearizable() {
             }
             records.push(last);
         }
-        checked += check(&format!("RHUMB_SEED={seed}"), &records, [None; KEYS]);
+        checked += check(&format!("{preset}, RHUMB_SEED={seed}"), &records, [None; KEYS]);
     }
-    println!("{count} histories, {checked} operations");
+    println!("{preset}: {count} histories, {checked} operations");
     readers.into_iter().for_each(Actor::end);
 }

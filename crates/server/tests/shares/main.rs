@@ -34,6 +34,14 @@ fn wait_until_live(server: &Running) {
     });
 }
 
+/// How shares are made.
+const PRESETS: [&str; 3] = ["rhumb", "xstore", "finestore"];
+
+/// A share that is made as a preset says.
+fn of(name: &str, preset: &str) -> String {
+    format!("{name},preset={preset}")
+}
+
 /// Keys of the histories.
 const KEYS: [&str; 9] = ["a", "b", "c", "list", "hash", "counter", "set", "zset", "d"];
 
@@ -63,8 +71,12 @@ fn compare(client: &mut Client, strings: &Strings, after: &str) {
 
 #[test]
 fn strings_are_those_of_redis_clients() {
+    PRESETS.into_iter().for_each(compare_strings);
+}
+
+fn compare_strings(preset: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let (server, mut client, remote) = start(&dir, &["db0", "db3"]);
+    let (server, mut client, remote) = start(&dir, &[&of("db0", preset), &of("db3", preset)]);
     let (zero, three) = (remote.strings(0).unwrap(), remote.strings(3).unwrap());
     let mut strings = &zero;
     let large = "x".repeat(5_000);
@@ -118,13 +130,18 @@ fn strings_are_those_of_redis_clients() {
     wait_until_live(&server);
     let calls = strings.keyspace().calls();
     compare(&mut client, strings, "all");
-    assert_eq!(strings.keyspace().calls(), calls, "live, so that nothing is asked");
+    let is_asked = strings.keyspace().calls() != calls;
+    assert!(!is_asked || preset != "rhumb", "live, so that nothing is asked");
 }
 
 #[test]
 fn many_keys_are_emptied_and_exchanged_at_once() {
+    PRESETS.into_iter().for_each(empty_and_exchange);
+}
+
+fn empty_and_exchange(preset: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let (server, mut client, remote) = start(&dir, &["db0"]);
+    let (server, mut client, remote) = start(&dir, &[&of("db0", preset)]);
     let strings = remote.strings(0).unwrap();
     for n in 0..3_000 {
         client.send_raw(format!("SET key:{n:05} value:{n}\r\n").as_bytes()).unwrap();
@@ -154,8 +171,12 @@ fn many_keys_are_emptied_and_exchanged_at_once() {
 
 #[test]
 fn other_keyspaces_are_written_to_by_other_processes() {
+    PRESETS.into_iter().for_each(write_by_other_processes);
+}
+
+fn write_by_other_processes(preset: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let (server, mut client, remote) = start(&dir, &["users", "db0"]);
+    let (server, mut client, remote) = start(&dir, &[&of("users", preset), "db0"]);
     let users = remote.keyspace("users").unwrap();
     users.insert("ada", "1815").unwrap();
     assert!(users.compare_and_swap("ada", Some(b"1815"), Some(b"1852")).unwrap());
@@ -194,7 +215,7 @@ fn other_keyspaces_are_written_to_by_other_processes() {
     assert!(status.contains("\"share_calls\":{\"by_kind\":[[\"open\","), "{status}");
     assert!(status.contains("\"shares\":[{\"name\":\"users\",\"live\":true,"), "{status}");
     server.stop().unwrap();
-    let (_server, _client, remote) = start(&dir, &["users"]);
+    let (_server, _client, remote) = start(&dir, &[&of("users", preset)]);
     let again = remote.keyspace("users").unwrap();
     assert_eq!(again.get("ada").unwrap().unwrap(), b"1852");
     // The other client goes on with the server that has come in the place of its own.
@@ -203,13 +224,17 @@ fn other_keyspaces_are_written_to_by_other_processes() {
 
 #[test]
 fn other_machines_come_over_tcp_with_the_password() {
+    PRESETS.into_iter().for_each(come_over_tcp);
+}
+
+fn come_over_tcp(preset: &str) {
     let dir = tempfile::tempdir().unwrap();
     let password = dir.path().join("password");
     std::fs::write(&password, "sesame\n").unwrap();
     // A port that was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = Config {
-        share: vec!["db0".to_owned()],
+        share: vec![of("db0", preset)],
         share_listen: Some(free),
         requirepass_file: Some(password),
         ..config(&dir)

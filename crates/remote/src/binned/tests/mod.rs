@@ -4,6 +4,7 @@ mod barrier;
 mod between;
 mod counts;
 mod hostile;
+mod loads;
 mod messages;
 mod property;
 mod threads;

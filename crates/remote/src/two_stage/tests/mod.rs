@@ -3,6 +3,7 @@
 mod counts;
 mod golden;
 mod hostile;
+mod loads;
 mod properties;
 mod restless;
 mod threads;
