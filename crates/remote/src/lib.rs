@@ -7,8 +7,9 @@
 //!
 //! A client on another machine cannot map anything. It keeps a copy of what predicts leaves, tells
 //! the host over TCP in which leaf it expects a key, and the host looks into that leaf alone: one
-//! round trip, and no walk from a root. [`CacheBudget`] says how much of the copy it keeps. Nothing
-//! on this way is encrypted yet; a token keeps strangers out, and a tunnel keeps listeners out.
+//! round trip, and no walk from a root. [`CacheBudget`] says how much of the copy it keeps. A token
+//! keeps strangers out. TLS keeps listeners out ([`Address::Tls`], [`HostBuilder::listen_tls`]; the
+//! feature `tls`, which compiles C); without it nothing on this way is encrypted.
 //!
 //! ```no_run
 //! # fn main() -> rhumb_remote::Result<()> {
@@ -42,7 +43,7 @@
 //! | [`error`] | what can go wrong | |
 //! | `layout` | the bytes of a region, as `docs/wire.md` says them | hold a pointer |
 //! | `message` | requests and replies, as bytes | panic or over-allocate for any bytes |
-//! | `socket` | frames over a Unix socket, with descriptors, and over TCP | leak a descriptor |
+//! | `socket` | frames over a Unix socket, with descriptors, and over TCP, with TLS | leak a descriptor |
 //! | `region` | sealed memory, mapped by a host and by readers | hand out more than atomics |
 //! | `leaf` | one leaf: read by clients, written by the host | trust a length |
 //! | `route` | from a key to the leaf that should hold it | be needed for a right answer |

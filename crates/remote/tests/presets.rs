@@ -33,6 +33,18 @@ fn open_apart(host: &Host) -> Keyspace {
     Client::connect(address).unwrap().keyspace("k").unwrap()
 }
 
+#[test]
+fn leaves_of_every_preset_have_a_size() {
+    for preset in PRESETS {
+        let (host, _dir) = host(preset);
+        let keyspace = open(&host);
+        (0..2_000u32).for_each(|n| keyspace.insert(n.to_be_bytes(), [7; 24]).unwrap());
+        let stats = host.stats("k").unwrap();
+        let bytes = stats.leaves * stats.leaf_bytes;
+        assert!((2_000 * 24..=stats.mapped_bytes).contains(&bytes), "{preset:?}: {stats:?}");
+    }
+}
+
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => (0u64..400).prop_map(|n| (n << 40).to_be_bytes().to_vec()),

@@ -148,10 +148,16 @@ impl Shared {
         self.host().path()
     }
 
-    /// Where it listens for clients over TCP.
+    /// Where it listens for clients over TCP, but for those that speak TLS.
     #[must_use]
     pub fn tcp_addresses(&self) -> &[SocketAddr] {
         self.host().tcp_addresses()
+    }
+
+    /// Where it listens for clients that speak TLS.
+    #[must_use]
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        self.host().tls_addresses()
     }
 
     /// What a share holds; `None` if there is none of that name.

@@ -166,7 +166,6 @@ impl<S: Space> Host<S> {
     }
 
     /// Bytes that are handed out, those of arrays that wait among them.
-    #[cfg(test)]
     pub(crate) fn live_bytes(&self) -> u64 {
         self.records.slab.live_bytes()
     }

@@ -70,7 +70,6 @@ impl<S: Space> Slab<S> {
     }
 
     /// Bytes of pieces that are handed out.
-    #[cfg(test)]
     pub(super) fn live_bytes(&self) -> u64 {
         self.live_lines * (LINE_WORDS as u64 * 8)
     }

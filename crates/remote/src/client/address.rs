@@ -30,6 +30,14 @@ pub enum Address {
         /// The port.
         port: u16,
     },
+    /// A port of a machine at which a host speaks TLS: `tcps:host:port`. The host's certificate is
+    /// for this name or IP address. Needs the feature `tls`.
+    Tls {
+        /// A name or an IP address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
     /// A port at which queue pairs are agreed on: `rdma:host:port`.
     Rdma {
         /// A name or an IP address.
@@ -40,6 +48,12 @@ pub enum Address {
 }
 
 impl Address {
+    /// Returns true if a host at this address is reached over TCP, encrypted or not.
+    #[must_use]
+    pub fn is_tcp(&self) -> bool {
+        matches!(self, Self::Tcp { .. } | Self::Tls { .. })
+    }
+
     /// Reads an address. Text without a scheme is a path, and so is a path that is not UTF-8.
     ///
     /// # Errors
@@ -58,15 +72,18 @@ impl Address {
             "unix" if rest.is_empty() => Err(wrong("an address without a path".into())),
             "unix" if rest.contains('\0') => Err(wrong("a path with a NUL byte".into())),
             "unix" => Ok(Self::Unix(rest.into())),
-            "tcp" => host_and_port(rest)
-                .map(|(host, port)| Self::Tcp { host, port })
-                .map_err(|what| wrong(what.replace("SCHEME", "tcp"))),
-            "rdma" => host_and_port(rest)
-                .map(|(host, port)| Self::Rdma { host, port })
-                .map_err(|what| wrong(what.replace("SCHEME", "rdma"))),
+            "tcp" | "tcps" | "rdma" => {
+                let (host, port) =
+                    host_and_port(rest).map_err(|what| wrong(what.replace("SCHEME", scheme)))?;
+                Ok(match scheme {
+                    "tcp" => Self::Tcp { host, port },
+                    "tcps" => Self::Tls { host, port },
+                    _ => Self::Rdma { host, port },
+                })
+            }
             other => Err(wrong(format!(
-                "no scheme {other:?}: there are unix:PATH, tcp:HOST:PORT and rdma:HOST:PORT, and a \
-                 path that has a colon is written ./PATH"
+                "no scheme {other:?}: there are unix:PATH, tcp:HOST:PORT, tcps:HOST:PORT and \
+                 rdma:HOST:PORT, and a path that has a colon is written ./PATH"
             ))),
         }
     }
@@ -110,6 +127,7 @@ impl fmt::Display for Address {
         let (scheme, host, port) = match self {
             Self::Unix(path) => return write!(f, "unix:{}", path.display()),
             Self::Tcp { host, port } => ("tcp", host, port),
+            Self::Tls { host, port } => ("tcps", host, port),
             Self::Rdma { host, port } => ("rdma", host, port),
         };
         if host.contains(':') {
@@ -139,6 +157,8 @@ mod tests {
             ("tcp:localhost:7000", tcp("localhost", 7000)),
             ("tcp://10.0.0.1:1", tcp("10.0.0.1", 1)),
             ("tcp:[::1]:65535", tcp("::1", 65535)),
+            ("tcps:db.example:7", Address::Tls { host: "db.example".into(), port: 7 }),
+            ("tcps://[::1]:7", Address::Tls { host: "::1".into(), port: 7 }),
             ("rdma:h:7", Address::Rdma { host: "h".into(), port: 7 }),
         ] {
             let parsed: Address = text.parse().unwrap();
@@ -155,6 +175,7 @@ mod tests {
             ("unix:a\0b", "NUL"),
             ("tcp:", "no port: an address is tcp:HOST:PORT"),
             ("tcp:localhost", "no port"),
+            ("tcps:localhost", "no port: an address is tcps:HOST:PORT"),
             ("tcp::7000", "no host"),
             ("tcp:[]:7000", "brackets"),
             ("tcp:::1:7000", "brackets, tcp:[::1]:PORT"),

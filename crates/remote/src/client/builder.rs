@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Client, address::Address, tcp::CacheBudget};
+use super::{Client, address::Address, target::Credentials, tcp::CacheBudget};
 use crate::error::Result;
 
 /// Settings of a [`Client`].
@@ -24,7 +24,7 @@ use crate::error::Result;
 #[must_use = "a client is connected by `connect`"]
 pub struct ClientBuilder {
     pub(super) address: PathBuf,
-    pub(super) token: Option<Vec<u8>>,
+    pub(super) credentials: Credentials,
     pub(super) budget: CacheBudget,
 }
 
@@ -32,7 +32,8 @@ impl Client {
     /// Settings of a client of the host at an [`Address`].
     pub fn builder(address: impl AsRef<Path>) -> ClientBuilder {
         let address = address.as_ref().to_owned();
-        ClientBuilder { address, token: None, budget: CacheBudget::default() }
+        let (credentials, budget) = Default::default();
+        ClientBuilder { address, credentials, budget }
     }
 }
 
@@ -40,7 +41,16 @@ impl ClientBuilder {
     /// What a client over TCP presents to its host: at most 256 bytes. A host on a Unix socket is
     /// sent none.
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
-        self.token = Some(token.into());
+        self.credentials.token = Some(token.into());
+        self
+    }
+
+    /// A file with the certificates of authorities, PEM, that a client over TLS ([`Address::Tls`])
+    /// trusts to say who a host is: its own authority's, as a rule, or a host's certificate itself.
+    /// There may be several files. Without any it trusts nobody; what the system trusts does not
+    /// count.
+    pub fn root_certificates(mut self, path: impl AsRef<Path>) -> Self {
+        self.credentials.roots.push(path.as_ref().to_owned());
         self
     }
 
@@ -60,7 +70,7 @@ impl ClientBuilder {
     /// As [`Client::connect`].
     pub fn connect(self) -> Result<Client> {
         let address = Address::parse(&self.address)?;
-        Client::connect_to(address, self.token, self.budget)
+        Client::connect_to(address, &self.credentials, self.budget)
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     counts::Counters,
     keyspace::{Inner as KeyspaceInner, Keyspace, Mapped, Source},
     renewal::Schedule,
+    target::{Credentials, Target},
     tcp::{self, Cache, CacheBudget, Pieces, Shape},
 };
 use crate::{
@@ -101,32 +102,30 @@ pub(super) struct Opened {
 
 impl Client {
     /// Connects to the host at an [`Address`]: a path, or text such as `unix:/run/rhumb.sock` or
-    /// `tcp:db.example:7000`. [`Client::builder`] takes a token and the budget of a cache as well.
+    /// `tcp:db.example:7000`. [`Client::builder`] takes a token, whom to trust over TLS and the
+    /// budget of a cache as well.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if it is no address; [`Error::Io`] if no host listens there, or
-    /// this user may not connect; [`Error::Refused`] if the host asks for another token;
-    /// [`Error::Unsupported`] for a host of another version, and for `rdma:`.
+    /// this user may not connect; [`Error::Refused`] if the host asks for another token, or for
+    /// TLS; [`Error::Invalid`] if a host over TLS does not prove who it is;
+    /// [`Error::Unsupported`] for a host of another version, for `rdma:`, and for `tcps:` in a
+    /// build without the feature `tls`.
     pub fn connect(address: impl AsRef<Path>) -> Result<Self> {
         Self::builder(address).connect()
     }
 
     pub(super) fn connect_to(
         address: Address,
-        token: Option<Vec<u8>>,
+        credentials: &Credentials,
         budget: CacheBudget,
     ) -> Result<Self> {
-        let calls = Calls::new(address.clone(), token.clone());
+        let target = Target::new(address.clone(), credentials)?;
+        let calls = Calls::new(target.clone());
         let way = match address {
             Address::Unix(path) => Way::unix(path, budget)?,
-            Address::Tcp { host, port } => {
-                Way::Tcp { link: tcp::Link::connect(host, port, token)?, budget }
-            }
-            other @ Address::Rdma { .. } => {
-                let what = format!("{other}: this version reaches hosts by Unix sockets and TCP");
-                return Err(Error::Unsupported(what.into()));
-            }
+            _ => Way::Tcp { link: tcp::Link::connect(target)?, budget },
         };
         let (keyspaces, counters, schedule) = Default::default();
         Ok(Self { inner: Arc::new(Inner { way, calls, keyspaces, counters, schedule }) })

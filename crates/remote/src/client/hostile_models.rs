@@ -237,7 +237,7 @@ proptest! {
     fn made_up_pieces_are_errors_or_take_time(damage in damage()) {
         for preset in [Preset::XStore, Preset::FineStore] {
             let (host, _dir, map) = real(preset);
-            let port = TcpPort::bind(([127, 0, 0, 1], 0).into()).unwrap();
+            let port = TcpPort::bind(([127, 0, 0, 1], 0).into(), None).unwrap();
             thread::scope(|scope| {
                 scope.spawn(|| {
                     while let Ok((stream, _)) = port.accept() {

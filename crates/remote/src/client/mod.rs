@@ -43,6 +43,8 @@ mod served;
 #[cfg(not(any(loom, shuttle)))]
 mod strings;
 #[cfg(not(any(loom, shuttle)))]
+mod target;
+#[cfg(not(any(loom, shuttle)))]
 mod tcp;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

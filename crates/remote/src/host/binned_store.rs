@@ -75,6 +75,8 @@ pub(super) fn add_to(host: &Host<Arc<HostRegion>>, stats: &mut ShareStats) {
     let (arrays, tops) = host.array_counts();
     (stats.entries, stats.leaves, stats.runs) = (host.len(), arrays as u64, tops as u64);
     stats.waiting_bytes = host.waiting().1;
+    let live_bytes = host.live_bytes().saturating_sub(stats.waiting_bytes);
+    stats.leaf_bytes = live_bytes.checked_div(stats.leaves).unwrap_or(0);
 }
 
 /// Answers what a client asks of its session and of the model. `joined` has the sessions that its

@@ -200,32 +200,21 @@ impl Output {
         Ok(())
     }
 
-    /// Sends what there is; returns false if the client has to read some of it first. Waits for
-    /// that for at most `patience`.
+    /// Sends what there is, and what waits in the stream; returns false if the client has to read
+    /// some of it first. Waits for that for at most `patience`.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`] if the client has gone; [`Error::Io`].
     pub(super) fn send(&mut self, stream: &Stream, patience: Duration) -> Result<bool> {
         let mut until = None;
-        while self.sent < self.bytes.len() {
-            let (end, fds) = self.next_piece();
-            match stream.put_some(&self.bytes[self.sent..end], &fds)? {
-                Some(sent) => {
-                    if !fds.is_empty() {
-                        self.beside.pop_front();
-                    }
-                    self.sent += sent;
-                }
-                None => {
-                    let now = Instant::now();
-                    let until = *until.get_or_insert(now + patience);
-                    if now >= until {
-                        return Ok(false);
-                    }
-                    stream.wait_for_room(until - now)?;
-                }
+        while !self.send_some(stream)? {
+            let now = Instant::now();
+            let until = *until.get_or_insert(now + patience);
+            if now >= until {
+                return Ok(false);
             }
+            stream.wait_for_room(until - now)?;
         }
         self.bytes.clear();
         self.sent = 0;
@@ -233,6 +222,21 @@ impl Output {
             self.bytes = Vec::new();
         }
         Ok(true)
+    }
+
+    /// Sends what the system takes at once; returns true if that is all.
+    fn send_some(&mut self, stream: &Stream) -> Result<bool> {
+        while self.sent < self.bytes.len() {
+            let (end, fds) = self.next_piece();
+            let Some(sent) = stream.put_some(&self.bytes[self.sent..end], &fds)? else {
+                return Ok(false);
+            };
+            if !fds.is_empty() {
+                self.beside.pop_front();
+            }
+            self.sent += sent;
+        }
+        stream.flush_some()
     }
 
     /// Gives the memory of what was sent back, once it is half of all.

@@ -15,6 +15,8 @@
 //! 3. Where a connection is ready, or nobody leads, a worker is awake or on its way, or there are
 //!    as many as there may be and the next that is free does it.
 
+#[cfg(all(test, feature = "tls", target_os = "linux", target_pointer_width = "64", not(miri)))]
+mod encrypted;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64", not(miri)))]
 mod tests;
 

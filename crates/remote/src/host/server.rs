@@ -28,7 +28,7 @@ use crate::{
     clock,
     error::{Error, Result},
     ranges::KeyRange,
-    socket::{Door, Listener, Other, Stream, TcpPort},
+    socket::{Door, Identity, Listener, Other, Stream, TcpPort},
 };
 
 /// How long clients trust a region without a sign of its host. A host that dies is noticed after
@@ -48,6 +48,9 @@ const STACK_BYTES: usize = 256 << 10;
 pub struct HostBuilder {
     path: Option<PathBuf>,
     ports: Vec<SocketAddr>,
+    tls_ports: Vec<SocketAddr>,
+    /// The files of the certificates and of the key.
+    identity: Option<(PathBuf, PathBuf)>,
     pub(super) access: Access,
     pub(super) limits: Limits,
     shares: BTreeMap<String, (ShareOptions, Option<Arc<dyn Authority>>)>,
@@ -58,7 +61,8 @@ impl std::fmt::Debug for HostBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&String> = self.shares.keys().collect();
         let mut debug = f.debug_struct("HostBuilder");
-        debug.field("path", &self.path).field("ports", &self.ports).field("shares", &names);
+        debug.field("path", &self.path).field("ports", &self.ports);
+        debug.field("tls_ports", &self.tls_ports).field("shares", &names);
         debug.finish_non_exhaustive()
     }
 }
@@ -76,22 +80,46 @@ impl HostBuilder {
     /// addresses.
     ///
     /// What goes over the network is not encrypted: a token can be read on the way, and so can
-    /// values. Between machines that others can listen to, have a tunnel carry it (WireGuard, SSH);
-    /// TLS comes with a later version.
+    /// values. Between machines that others can listen to, use [`HostBuilder::listen_tls`], or have
+    /// a tunnel carry it (WireGuard, SSH).
     #[must_use]
     pub fn listen_tcp(mut self, address: SocketAddr) -> Self {
         self.ports.push(address);
         self
     }
 
-    /// What clients over TCP must present: 1 to 256 bytes. Those of the Unix socket need none.
+    /// As [`HostBuilder::listen_tcp`], for clients that speak TLS: [`Address::Tls`]. It needs
+    /// [`HostBuilder::identity`], and a build with the feature `tls`. Clients present the token all
+    /// the same. [`Host::tls_addresses`] says where it listens.
+    ///
+    /// A handshake takes some hundred microseconds of a worker, which does not wait for the client
+    /// meanwhile. A silent client costs some kilobytes instead of some hundred bytes.
+    ///
+    /// [`Address::Tls`]: crate::Address::Tls
+    #[must_use]
+    pub fn listen_tls(mut self, address: SocketAddr) -> Self {
+        self.tls_ports.push(address);
+        self
+    }
+
+    /// The files of the host's certificate, with those that lead to the authority after it, and of
+    /// its private key, both PEM. They are read when the host starts.
+    #[must_use]
+    pub fn identity(mut self, chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
+        self.identity = Some((chain.as_ref().to_owned(), key.as_ref().to_owned()));
+        self
+    }
+
+    /// What clients over TCP, encrypted or not, must present: 1 to 256 bytes. Those of the Unix
+    /// socket need none.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
         self.access.token = Some(token.into());
         self
     }
 
-    /// Lets everybody in who reaches an address of [`HostBuilder::listen_tcp`], though it is not
+    /// Lets everybody in who reaches an address of [`HostBuilder::listen_tcp`] or
+    /// [`HostBuilder::listen_tls`], though it is not
     /// one of this machine alone and no token is set.
     #[must_use]
     pub fn allow_open(mut self, allows: bool) -> Self {
@@ -134,15 +162,18 @@ impl HostBuilder {
     ///
     /// [`Error::Io`] if another host listens there, or the system refuses the socket or the memory;
     /// [`Error::InvalidArgument`] if it would listen nowhere, if other machines would reach it
-    /// without a token, which [`HostBuilder::allow_open`] allows, or if it would serve a part of
-    /// what it does not share; [`Error::Unsupported`] where there is no memory that can be sealed
-    /// (other systems than Linux).
+    /// without a token, which [`HostBuilder::allow_open`] allows, if it would serve a part of what
+    /// it does not share, or if the files of its certificate cannot be used;
+    /// [`Error::Unsupported`] where there is no memory that can be sealed (other systems than
+    /// Linux), and for TLS in a build without it.
     pub fn start(self) -> Result<Host> {
-        self.access.check(&self.ports)?;
+        let ports = [&self.ports[..], &self.tls_ports].concat();
+        self.access.check(&ports)?;
         self.limits.check()?;
-        if self.path.is_none() && self.ports.is_empty() {
+        if self.path.is_none() && ports.is_empty() {
             return Err(Error::InvalidArgument("a host that listens nowhere".into()));
         }
+        let identity = self.load_identity()?;
         let mut doors: Vec<Door> = Vec::new();
         if let Some(path) = &self.path {
             let has_guests = self.access.has_guests();
@@ -155,12 +186,8 @@ impl HostBuilder {
             }
             doors.push(Door::Unix(listener));
         }
-        let mut addresses = Vec::with_capacity(self.ports.len());
-        for address in self.ports {
-            let port = TcpPort::bind(address)?;
-            addresses.push(port.address());
-            doors.push(Door::Tcp(port));
-        }
+        let addresses = open_ports(self.ports, None, &mut doors)?;
+        let tls_addresses = open_ports(self.tls_ports, identity, &mut doors)?;
         let (mut shares, bell) = (BTreeMap::new(), Arc::new(Bell::default()));
         for (name, (options, authority)) in self.shares {
             let share = match authority {
@@ -179,7 +206,9 @@ impl HostBuilder {
         inner.beat(clock::now_ms());
         let (path, process) = (self.path.unwrap_or_default(), std::process::id());
         let doors = doors.into_iter().map(|door| (Arc::new(door), None)).collect();
-        let mut host = Host { inner, pool, doors, helpers: Vec::new(), path, addresses, process };
+        let helpers = Vec::new();
+        let mut host =
+            Host { inner, pool, doors, helpers, path, addresses, tls_addresses, process };
         // If there is no such thread, dropping `host` ends the others.
         for (door, thread) in &mut host.doors {
             let (inner, pool, door) =
@@ -192,6 +221,33 @@ impl HostBuilder {
         host.helpers.push(spawn("rhumb-care", move || inner.care())?);
         Ok(host)
     }
+
+    /// What the host shows to clients over TLS, if there are to be some.
+    fn load_identity(&self) -> Result<Option<Identity>> {
+        match &self.identity {
+            _ if self.tls_ports.is_empty() => Ok(None),
+            Some((chain, key)) => Identity::load(chain, key).map(Some),
+            None => {
+                let text = "a host over TLS has the files of a certificate and its key (identity)";
+                Err(Error::InvalidArgument(text.into()))
+            }
+        }
+    }
+}
+
+/// Listens on addresses; returns them with the ports that were free.
+fn open_ports(
+    ports: Vec<SocketAddr>,
+    identity: Option<Identity>,
+    doors: &mut Vec<Door>,
+) -> Result<Vec<SocketAddr>> {
+    let mut addresses = Vec::with_capacity(ports.len());
+    for address in ports {
+        let port = TcpPort::bind(address, identity.clone())?;
+        addresses.push(port.address());
+        doors.push(Door::Tcp(port));
+    }
+    Ok(addresses)
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
@@ -244,6 +300,7 @@ pub struct Host {
     helpers: Vec<JoinHandle<()>>,
     path: PathBuf,
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
     /// The process that started it.
     process: u32,
 }
@@ -271,7 +328,8 @@ impl Host {
     pub fn builder() -> HostBuilder {
         let (path, ports, access) = (None, Vec::new(), Access::default());
         let (limits, shares, served) = (Limits::default(), BTreeMap::new(), BTreeMap::new());
-        HostBuilder { path, ports, access, limits, shares, served }
+        let (tls_ports, identity) = (Vec::new(), None);
+        HostBuilder { path, ports, tls_ports, identity, access, limits, shares, served }
     }
 
     /// Where its Unix socket is; empty if it has none.
@@ -280,10 +338,16 @@ impl Host {
         &self.path
     }
 
-    /// Where it listens for clients over TCP.
+    /// Where it listens for clients over TCP, but for those that speak TLS.
     #[must_use]
     pub fn tcp_addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where it listens for clients that speak TLS.
+    #[must_use]
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
     }
 
     /// What a shared keyspace holds; `None` if there is none of that name. Waits for a write that
@@ -452,7 +516,9 @@ impl Inner {
     /// Says that the host is there until it ends.
     fn keep_lease(&self) {
         loop {
-            self.beat(clock::now_ms());
+            let now_ms = clock::now_ms();
+            self.tally().count_beat(now_ms, self.lease_ms());
+            self.beat(now_ms);
             if !self.registry.wait(LEASE / BEATS) {
                 break;
             }

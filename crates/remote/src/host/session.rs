@@ -51,9 +51,9 @@ const LINGER: Duration = Duration::from_millis(1);
 /// microseconds.
 const TURNS_MAX: u32 = 16;
 
-/// How long a client may take for its greeting, for each further part of a frame that has begun,
-/// and for reading a part of an answer.
-const PART_TIMEOUT: Duration =
+/// How long a client may take for its greeting, for each part of a handshake, for each further part
+/// of a frame that has begun, and for reading a part of an answer.
+pub(super) const PART_TIMEOUT: Duration =
     if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(10) };
 
 /// How long a frame or an answer may take from its first byte to its last: the longest frame over a
@@ -191,7 +191,7 @@ impl Session {
 
     /// Bytes that are kept for its client.
     pub(super) fn buffer_bytes(&self) -> usize {
-        self.buffers.bytes()
+        self.buffers.bytes() + self.stream.kept_bytes()
     }
 
     /// Lends it a worker's buffers, if it has none.
@@ -212,9 +212,12 @@ impl Session {
         loop {
             let may_linger = !others_wait();
             let patience = if may_linger { LINGER } else { Duration::ZERO };
-            if !self.buffers.output.is_empty() {
+            let answers = !self.buffers.output.is_empty();
+            // A handshake's part is no answer: all of it has the time of one frame.
+            if answers || self.stream.has_unsent() {
                 match self.buffers.output.send(&self.stream, patience) {
-                    Ok(true) => self.amid_since = None,
+                    Ok(true) if answers => self.amid_since = None,
+                    Ok(true) => {}
                     Ok(false) => return self.park(Interest::WRITABLE),
                     // The client has gone.
                     Err(_) => return Next::End,
@@ -224,7 +227,7 @@ impl Session {
                 return Next::End;
             }
             if !may_linger && turns >= TURNS_MAX {
-                let has_more = self.buffers.input.holds_frame();
+                let has_more = self.buffers.input.holds_frame() || self.stream.has_plain();
                 return if has_more { Next::Again } else { self.park(Interest::READABLE) };
             }
             turns += 1;
@@ -245,12 +248,14 @@ impl Session {
     }
 
     fn set_deadline(&mut self) {
-        self.deadline = None;
-        if !self.is_greeted || !self.buffers.is_empty() {
-            let now = Instant::now();
-            let since = *self.amid_since.get_or_insert(now);
-            self.deadline = Some((now + PART_TIMEOUT).min(since + FRAME_TIMEOUT));
+        let is_amid = self.stream.kept_bytes() > 0 || !self.buffers.is_empty();
+        if self.is_greeted && !is_amid {
+            (self.deadline, self.amid_since) = (None, None);
+            return;
         }
+        let now = Instant::now();
+        let since = *self.amid_since.get_or_insert(now);
+        self.deadline = Some((now + PART_TIMEOUT).min(since + FRAME_TIMEOUT));
     }
 
     /// Answers requests that have come, those whose answers go together; returns false if there

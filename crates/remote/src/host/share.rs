@@ -153,7 +153,8 @@ pub struct ShareStats {
     pub runs: u64,
     /// Sequence number of the last write that can be read.
     pub applied: u64,
-    /// Bytes of one leaf.
+    /// Bytes of one leaf; of a trained array ([`Preset::FineStore`]) and what belongs to it, the
+    /// mean.
     pub leaf_bytes: u64,
     /// Bytes of memory that clients map, of leaves and directory.
     pub mapped_bytes: u64,

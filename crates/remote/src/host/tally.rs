@@ -92,6 +92,9 @@ pub(super) struct Tally {
     sessions: AtomicU64,
     refused: AtomicU64,
     overdue: AtomicU64,
+    leases_lost: AtomicU64,
+    /// When the host last said that it is there; 0 if it never did.
+    beat_ms: AtomicU64,
 }
 
 impl Tally {
@@ -116,6 +119,14 @@ impl Tally {
         self.overdue.fetch_add(1, Relaxed);
     }
 
+    /// Takes note of a time at which the host says that it is there, for the next `lease_ms`
+    /// milliseconds.
+    pub(super) fn count_beat(&self, now_ms: u64, lease_ms: u32) {
+        let before = self.beat_ms.swap(now_ms, Relaxed);
+        let is_late = before > 0 && now_ms.saturating_sub(before) > lease_ms.into();
+        self.leases_lost.fetch_add(is_late.into(), Relaxed);
+    }
+
     /// The figures, with the number of connections that there are.
     pub(super) fn stats(&self, sessions: usize) -> HostStats {
         HostStats {
@@ -123,6 +134,7 @@ impl Tally {
             sessions_total: self.sessions.load(Relaxed),
             sessions_refused: self.refused.load(Relaxed),
             sessions_overdue: self.overdue.load(Relaxed),
+            leases_lost: self.leases_lost.load(Relaxed),
             calls: std::array::from_fn(|kind| (KINDS[kind], self.calls[kind].load(Relaxed))),
             calls_ns: self.calls_ns.load(Relaxed),
         }
@@ -142,6 +154,9 @@ pub struct HostStats {
     /// Of these, connections that were closed because the client stopped amid a message, or was
     /// kept too much for.
     pub sessions_overdue: u64,
+    /// Times that the host was held up for longer than its lease, so that clients which read its
+    /// memory asked it meanwhile.
+    pub leases_lost: u64,
     /// Calls by what they ask for.
     pub calls: [(&'static str, u64); 14],
     /// Nanoseconds that answering all calls took together, waits of writes for a disk included.
@@ -151,6 +166,17 @@ pub struct HostStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_is_lost_when_a_beat_is_late() {
+        let tally = Tally::default();
+        let lost = || tally.stats(0).leases_lost;
+        for (now_ms, expected) in [(50_000, 0), (51_000, 0), (52_001, 1), (52_100, 1), (99_000, 2)]
+        {
+            tally.count_beat(now_ms, 1_000);
+            assert_eq!(lost(), expected, "{now_ms}");
+        }
+    }
 
     #[test]
     fn what_nobody_can_have_read_is_not_added() {

@@ -10,12 +10,20 @@
 //! read of a Unix socket never asks for a byte beyond the frame that it is in: two calls for a
 //! short frame. Over TCP, where nothing comes beside the bytes, a read takes what is there: one
 //! call for several short frames.
+//!
+//! Over TCP the bytes may be encrypted (`tls.rs`, `sealed.rs`).
 
 mod listener;
 mod parts;
+mod sealed;
 mod tcp;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
+mod tls;
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -39,8 +47,12 @@ use rustix::{
     },
 };
 
-use self::tcp::Ahead;
-pub(crate) use self::{listener::Listener, tcp::TcpPort};
+pub(crate) use self::{
+    listener::Listener,
+    tcp::TcpPort,
+    tls::{Identity, Roots},
+};
+use self::{tcp::Ahead, tls::Tls};
 use crate::{
     error::{Error, Result},
     message::{
@@ -101,6 +113,8 @@ pub(crate) struct Received {
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,
+    /// What the bytes on the socket mean, where they are encrypted.
+    tls: Option<Box<Tls>>,
     /// Held while a frame is sent. True once one was cut off.
     sending: Mutex<bool>,
     /// Held while a frame is received.
@@ -204,7 +218,7 @@ impl Stream {
         #[cfg(target_vendor = "apple")]
         rustix::net::sockopt::set_socket_nosigpipe(&socket, true)
             .map_err(|error| Error::io("prepare a connection", error))?;
-        Ok(Self { socket, sending: Mutex::new(false), receiving: Mutex::default() })
+        Ok(Self { socket, tls: None, sending: Mutex::new(false), receiving: Mutex::default() })
     }
 
     /// Returns true if the other side may be on another machine, so that no descriptors come.
@@ -266,6 +280,15 @@ impl Stream {
         let mut is_cut = lock(&self.sending);
         if *is_cut {
             return Err(Error::Closed);
+        }
+        if let Some(tls) = &self.tls {
+            let sent = self.send_sealed(tls, frames);
+            if sent.is_err() {
+                // What was encrypted and not sent is missed by what comes after it.
+                *is_cut = true;
+                let _ = self.shutdown();
+            }
+            return sent;
         }
         let mut sent = 0;
         while sent < frames.len() {
@@ -393,9 +416,15 @@ impl Stream {
 
     /// [`Stream::receive_some`] where no descriptors come.
     fn read_some(&self, bytes: &mut [u8], filled: usize) -> Result<usize> {
-        let received = retry_on_intr(|| recv(&self.socket, &mut *bytes, RecvFlags::empty()));
-        let (received, _) = received.map_err(|error| receive_error(error, filled))?;
-        check_received(received, filled)
+        let read = |bytes: &mut [u8]| {
+            let received = retry_on_intr(|| recv(&self.socket, &mut *bytes, RecvFlags::empty()));
+            let (received, _) = received.map_err(|error| receive_error(error, filled))?;
+            check_received(received, filled)
+        };
+        match &self.tls {
+            None => read(bytes),
+            Some(tls) => self.read_sealed(tls, bytes, read),
+        }
     }
 
     /// Bounds how long one call of the system waits, in each direction; none means for ever. A
@@ -427,6 +456,7 @@ impl Stream {
     ///
     /// [`Error::Io`] if the system refuses. A connection that has ended already is none.
     pub(crate) fn shutdown(&self) -> Result<()> {
+        self.say_goodbye();
         let ended = match &self.socket {
             Socket::Unix(socket) => socket.shutdown(Shutdown::Both),
             Socket::Tcp(socket) => socket.shutdown(Shutdown::Both),

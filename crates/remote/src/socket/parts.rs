@@ -16,14 +16,24 @@ use super::{SEND_FLAGS, Stream};
 use crate::error::{Error, Result};
 
 impl Stream {
-    /// Takes bytes that came, at least one; `None` if there are none. If it `waits`, they have the
-    /// time to come that [`Stream::set_timeouts`] has set. Descriptors beside them are closed by
-    /// the system. `bytes` has room.
+    /// Takes bytes that came; `None` if there are none. If it `waits`, they have the time to come
+    /// that [`Stream::set_timeouts`] has set. Descriptors beside them are closed by the system.
+    /// There may be 0 bytes where they are encrypted, because not all that comes is part of a
+    /// frame. `bytes` has room.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`] if the other side has gone; [`Error::Io`].
+    /// [`Error::Closed`] if the other side has gone; [`Error::Invalid`] for what is not encrypted
+    /// as it must be; [`Error::Io`].
     pub(crate) fn take_some(&self, bytes: &mut [u8], waits: bool) -> Result<Option<usize>> {
+        match &self.tls {
+            None => self.take_raw(bytes, waits),
+            Some(tls) => self.take_sealed(tls, bytes, waits),
+        }
+    }
+
+    /// Takes bytes of the system, at least one.
+    pub(super) fn take_raw(&self, bytes: &mut [u8], waits: bool) -> Result<Option<usize>> {
         let flags = if waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         match retry_on_intr(|| recv(&self.socket, &mut *bytes, flags)) {
             Ok((0, _)) | Err(Errno::CONNRESET) => Err(Error::Closed),
@@ -33,13 +43,17 @@ impl Stream {
         }
     }
 
-    /// Sends some first bytes of `bytes`, at least one, with all of `fds`; `None` if the system
-    /// takes none now. Does not wait.
+    /// Takes some first bytes of `bytes`, at least one, with all of `fds`, to send them; `None` if
+    /// the system takes none now. Does not wait. Where bytes are encrypted, what was taken is sent
+    /// once [`Stream::flush_some`] has said so.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`] if the other side has gone; [`Error::Io`].
     pub(crate) fn put_some(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<Option<usize>> {
+        if let Some(tls) = &self.tls {
+            return self.put_sealed(tls, bytes);
+        }
         match self.send_some(bytes, fds, SEND_FLAGS | SendFlags::DONTWAIT) {
             Err(Error::TimedOut) => Ok(None),
             sent => sent.map(Some),

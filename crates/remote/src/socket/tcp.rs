@@ -8,7 +8,7 @@ use std::{
 
 use rustix::{io::Errno, net::sockopt};
 
-use super::{Socket, Stream};
+use super::{Identity, Socket, Stream};
 use crate::error::{Error, Result};
 
 /// How long a client waits for one address of a host to answer: the system itself would wait for
@@ -30,7 +30,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 /// Bytes that a connection reads ahead: some hundreds of short requests, each of which would take a
 /// call of the system otherwise.
-const AHEAD_BYTES: usize = 16 << 10;
+pub(super) const AHEAD_BYTES: usize = 16 << 10;
 
 /// Bytes that came with those of earlier frames.
 #[derive(Debug, Default)]
@@ -114,19 +114,22 @@ fn prepare(socket: &TcpStream) -> io::Result<()> {
 pub(crate) struct TcpPort {
     socket: TcpListener,
     address: SocketAddr,
+    /// How those that connect are spoken to, where that is encrypted.
+    identity: Option<Identity>,
 }
 
 impl TcpPort {
-    /// Listens on an address; the port 0 stands for any that is free.
+    /// Listens on an address, for clients that speak TLS if there is an identity; the port 0 stands
+    /// for any that is free.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] if another program listens there, or it is no address of this machine.
-    pub(crate) fn bind(address: SocketAddr) -> Result<Self> {
+    pub(crate) fn bind(address: SocketAddr, identity: Option<Identity>) -> Result<Self> {
         let failed = |error| Error::io(format!("listen on {address}"), error);
         let socket = TcpListener::bind(address).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
-        Ok(Self { socket, address })
+        Ok(Self { socket, address, identity })
     }
 
     /// Where it listens.
@@ -147,7 +150,11 @@ impl TcpPort {
             }
             Error::io("accept a connection", error)
         })?;
-        Ok((Stream::new_tcp(socket)?, address.ip().to_canonical()))
+        let mut stream = Stream::new_tcp(socket)?;
+        if let Some(identity) = &self.identity {
+            stream = stream.with_identity(identity)?;
+        }
+        Ok((stream, address.ip().to_canonical()))
     }
 
     /// Wakes threads that wait in [`accept`](Self::accept), and refuses new connections from now

@@ -9,9 +9,8 @@ use std::{
 };
 
 use super::{
-    super::{
-        Address,
-        connection::{ATTEMPT_EVERY, CALL_TIMEOUT, RETURN_TIMEOUT, is_broken, is_gone, unexpected},
+    super::connection::{
+        ATTEMPT_EVERY, CALL_TIMEOUT, RETURN_TIMEOUT, is_broken, is_gone, unexpected,
     },
     lock,
     queue::{Queue, Slot, spawn},
@@ -112,15 +111,9 @@ fn connect(queue: &Arc<Queue>) -> Result<Sending> {
 }
 
 fn try_connect(queue: &Arc<Queue>) -> Result<Sending> {
-    let stream = match &queue.address {
-        Address::Unix(path) => Stream::connect(path)?,
-        Address::Tcp { host, port } => Stream::connect_tcp(host, *port)?,
-        other @ Address::Rdma { .. } => {
-            return Err(Error::Unsupported(format!("{other}: no calls go there").into()));
-        }
-    };
+    let stream = queue.target.connect()?;
     stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
-    greet(&stream, queue.token.as_deref())?;
+    greet(&stream, queue.target.token())?;
     stream.set_timeouts(Some(TICK), Some(CALL_TIMEOUT))?;
     let waiting = Waiting { by_id: HashMap::new(), heard: Instant::now(), broken: None };
     let line = Arc::new(Line { stream, waiting: Mutex::new(waiting) });

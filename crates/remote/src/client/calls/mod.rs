@@ -26,9 +26,10 @@ use std::{
 
 use self::queue::{Ask, Job, Queue, Slot};
 use super::{
-    Address, Batch,
+    Batch,
     connection::{Inner as Client, unexpected},
     keyspace::Keyspace,
+    target::Target,
 };
 use crate::{
     error::{Error, Result},
@@ -50,14 +51,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What a client keeps for its asynchronous calls.
 pub(super) struct Calls {
-    address: Address,
-    token: Option<Vec<u8>>,
+    target: Target,
     queue: Mutex<Option<Arc<Queue>>>,
 }
 
 impl Calls {
-    pub(super) fn new(address: Address, token: Option<Vec<u8>>) -> Self {
-        Self { address, token, queue: Mutex::default() }
+    pub(super) fn new(target: Target) -> Self {
+        Self { target, queue: Mutex::default() }
     }
 
     /// The queue of this process, whose threads run.
@@ -68,7 +68,7 @@ impl Calls {
         }
         // The parent's threads and its connection are not here to be ended.
         std::mem::forget(queue.take());
-        let started = Queue::start(self.address.clone(), self.token.clone())?;
+        let started = Queue::start(self.target.clone())?;
         Ok(Arc::clone(queue.insert(started)))
     }
 }
@@ -85,8 +85,7 @@ impl Drop for Calls {
 
 impl fmt::Debug for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The token is nobody's to read.
-        f.debug_struct("Calls").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Calls").field("target", &self.target).finish_non_exhaustive()
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    super::{Address, batch::Operation, keyspace::Inner as Keyspace},
+    super::{batch::Operation, keyspace::Inner as Keyspace, target::Target},
     CALLS_MAX, REQUEST_BYTES_MAX, line, lock,
 };
 use crate::{
@@ -152,8 +152,7 @@ impl Slot {
 
 /// What futures have queued.
 pub(super) struct Queue {
-    pub(super) address: Address,
-    pub(super) token: Option<Vec<u8>>,
+    pub(super) target: Target,
     process: u32,
     state: Mutex<State>,
     /// The thread that sends waits here.
@@ -195,14 +194,14 @@ fn wake(waker: Option<Waker>) {
 
 impl Queue {
     /// An empty queue, of which nothing is sent yet.
-    pub(super) fn new(address: Address, token: Option<Vec<u8>>) -> Self {
+    pub(super) fn new(target: Target) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self { address, token, process: std::process::id(), state, changed }
+        Self { target, process: std::process::id(), state, changed }
     }
 
     /// An empty queue with a thread that sends what comes.
-    pub(super) fn start(address: Address, token: Option<Vec<u8>>) -> Result<Arc<Self>> {
-        let queue = Arc::new(Self::new(address, token));
+    pub(super) fn start(target: Target) -> Result<Arc<Self>> {
+        let queue = Arc::new(Self::new(target));
         let of_thread = Arc::clone(&queue);
         spawn("rhumb-call-send", move || line::run(&of_thread))?;
         Ok(queue)

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::*;
-use crate::{Client, Host, ShareOptions};
+use crate::{Address, Client, Host, ShareOptions, client::target::Credentials};
 
 /// Wakes a thread.
 struct Unpark(Thread);
@@ -188,7 +188,7 @@ impl Wake for Counted {
 
 /// A queue of which nothing is sent.
 fn unsent() -> Queue {
-    Queue::new(Address::Unix("none".into()), None)
+    Queue::new(Target::new(Address::Unix("none".into()), &Credentials::default()).unwrap())
 }
 
 fn job(is_read: bool) -> Job {

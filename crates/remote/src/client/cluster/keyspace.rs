@@ -209,7 +209,7 @@ impl ClusterKeyspace {
             let mut here = Vec::new();
             for (index, group) in groups.iter().enumerate() {
                 // This thread asks as well.
-                let is_mapped = !matches!(view.server(group.0).address, Address::Tcp { .. });
+                let is_mapped = !view.server(group.0).address.is_tcp();
                 let started = (!is_mapped && index + 1 < groups.len()).then(|| {
                     let builder = thread::Builder::new().name("rhumb-multi-get".into());
                     builder.spawn_scoped(scope, || ask(group))

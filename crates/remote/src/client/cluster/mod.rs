@@ -33,7 +33,7 @@ pub use range::ClusterRange;
 use servers::Servers;
 pub use table::RoutingTable;
 
-use super::{Address, CacheBudget};
+use super::{Address, CacheBudget, target::Credentials};
 use crate::error::{Error, Result};
 
 /// How long an operation waits for keys that no host serves: a range of some thousand pairs moves
@@ -106,7 +106,7 @@ pub struct Cluster {
 #[derive(Clone)]
 #[must_use = "a cluster is made by `open` or `ask`"]
 pub struct ClusterBuilder {
-    token: Option<Vec<u8>>,
+    credentials: Credentials,
     budget: CacheBudget,
     patience: Duration,
 }
@@ -121,7 +121,14 @@ impl std::fmt::Debug for ClusterBuilder {
 impl ClusterBuilder {
     /// What the client presents to hosts over TCP, which is the same to all of them.
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
-        self.token = Some(token.into());
+        self.credentials.token = Some(token.into());
+        self
+    }
+
+    /// As [`ClientBuilder::root_certificates`](crate::ClientBuilder::root_certificates), for all
+    /// hosts. A table may name hosts that are reached without TLS all the same.
+    pub fn root_certificates(mut self, path: impl AsRef<Path>) -> Self {
+        self.credentials.roots.push(path.as_ref().to_owned());
         self
     }
 
@@ -140,7 +147,7 @@ impl ClusterBuilder {
     }
 
     fn servers(self) -> Arc<Servers> {
-        Arc::new(Servers::new(self.token, self.budget, self.patience))
+        Arc::new(Servers::new(self.credentials, self.budget, self.patience))
     }
 
     /// The hosts of a table. Connects to none yet.
@@ -175,8 +182,8 @@ impl Cluster {
 
     /// Settings for hosts that ask for a token, and of the clients' caches.
     pub fn builder() -> ClusterBuilder {
-        let (token, budget) = (None, CacheBudget::default());
-        ClusterBuilder { token, budget, patience: PATIENCE }
+        let (credentials, budget) = Default::default();
+        ClusterBuilder { credentials, budget, patience: PATIENCE }
     }
 
     /// A keyspace that the hosts share. It begins with the cluster's table, and follows the hosts'

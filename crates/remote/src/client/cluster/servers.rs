@@ -10,14 +10,14 @@ use std::{
 };
 
 use super::{
-    super::{Address, CacheBudget, Client, Keyspace},
+    super::{Address, CacheBudget, Client, Keyspace, target::Credentials},
     RoutingTable,
 };
 use crate::error::{Error, Result};
 
 /// All hosts that keyspaces of a cluster use, each with one connection.
 pub(super) struct Servers {
-    token: Option<Vec<u8>>,
+    credentials: Credentials,
     budget: CacheBudget,
     patience: Duration,
     /// Weak, so that a host that no table names any more is forgotten.
@@ -27,7 +27,7 @@ pub(super) struct Servers {
 /// A host.
 pub(super) struct Server {
     pub(super) address: Address,
-    token: Option<Vec<u8>>,
+    credentials: Credentials,
     budget: CacheBudget,
     client: Mutex<Option<Client>>,
     /// True after it could not be reached, until it could.
@@ -40,8 +40,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Servers {
-    pub(super) fn new(token: Option<Vec<u8>>, budget: CacheBudget, patience: Duration) -> Self {
-        Self { token, budget, patience, known: Mutex::default() }
+    pub(super) fn new(credentials: Credentials, budget: CacheBudget, patience: Duration) -> Self {
+        Self { credentials, budget, patience, known: Mutex::default() }
     }
 
     /// How long an operation waits for keys that no host serves.
@@ -58,7 +58,7 @@ impl Servers {
         known.retain(|_, server| server.strong_count() > 0);
         let server = Arc::new(Server {
             address: address.clone(),
-            token: self.token.clone(),
+            credentials: self.credentials.clone(),
             budget: self.budget,
             client: Mutex::default(),
             is_down: AtomicBool::new(false),
@@ -75,8 +75,8 @@ impl Server {
         if let Some(client) = &*client {
             return Ok(client.clone());
         }
-        let (address, token) = (self.address.clone(), self.token.clone());
-        Ok(client.insert(Client::connect_to(address, token, self.budget)?).clone())
+        let connected = Client::connect_to(self.address.clone(), &self.credentials, self.budget)?;
+        Ok(client.insert(connected).clone())
     }
 
     /// Notes if the host could be reached, as the result of a call says.

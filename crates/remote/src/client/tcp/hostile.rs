@@ -49,7 +49,7 @@ fn with_host<T>(
     answer: impl Fn(u32, &Request<'_>) -> Vec<u8> + Sync,
     act: impl FnOnce(Keyspace) -> T,
 ) -> T {
-    let port = TcpPort::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = TcpPort::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
     thread::scope(|scope| {
         let answer = &answer;
         scope.spawn(|| {

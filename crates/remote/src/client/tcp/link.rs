@@ -26,6 +26,7 @@ use super::super::{
     connection::{ATTEMPT_EVERY, RETURN_TIMEOUT, is_broken, is_gone, unexpected},
     counts::Counters,
     keyspace::Inner as Keyspace,
+    target::Target,
 };
 use crate::{
     error::{Error, Result},
@@ -42,9 +43,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The way to a host: a connection, and how to make the next one.
 pub(in crate::client) struct Link {
-    host: String,
-    port: u16,
-    token: Option<Vec<u8>>,
+    target: Target,
     state: Mutex<State>,
 }
 
@@ -126,12 +125,8 @@ impl Link {
     /// # Errors
     ///
     /// As [`Client::connect`](crate::Client::connect).
-    pub(in crate::client) fn connect(
-        host: String,
-        port: u16,
-        token: Option<Vec<u8>>,
-    ) -> Result<Self> {
-        let link = Self { host, port, token, state: Mutex::default() };
+    pub(in crate::client) fn connect(target: Target) -> Result<Self> {
+        let link = Self { target, state: Mutex::default() };
         link.renew(&mut lock(&link.state))?;
         Ok(link)
     }
@@ -243,7 +238,7 @@ impl Link {
     }
 
     fn renew(&self, state: &mut State) -> Result<Arc<Connection>> {
-        let stream = Stream::connect_tcp(&self.host, self.port)?;
+        let stream = self.target.connect()?;
         stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
         state.generation += 1;
         let connection = Connection {
@@ -254,7 +249,7 @@ impl Link {
             waiting: Mutex::default(),
             opened: Mutex::default(),
         };
-        connection.greet(self.token.as_deref())?;
+        connection.greet(self.target.token())?;
         let connection = Arc::new(connection);
         state.connection = Some(Arc::clone(&connection));
         Ok(connection)
@@ -414,8 +409,6 @@ impl Waiting {
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The token is nobody's to read.
-        let mut debug = f.debug_struct("Link");
-        debug.field("host", &self.host).field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("Link").field("target", &self.target).finish_non_exhaustive()
     }
 }
