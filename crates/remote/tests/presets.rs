@@ -27,6 +27,28 @@ fn open(host: &Host) -> Keyspace {
     Client::connect(host.path()).unwrap().keyspace("k").unwrap()
 }
 
+/// What is there is counted, as far as a client can see it.
+#[test]
+fn keyspaces_are_inspected() {
+    for preset in PRESETS {
+        let (host, _dir) = host(preset);
+        let keyspace = open(&host);
+        for n in 0..500u64 {
+            keyspace.insert((n << 40).to_be_bytes(), [7; 8]).unwrap();
+        }
+        let (seen, stats) = (keyspace.inspect(true).unwrap(), host.stats("k").unwrap());
+        assert_eq!((seen.preset, seen.applied), (preset, stats.applied));
+        assert_eq!(seen.mapped_bytes(), stats.mapped_bytes);
+        assert!(seen.heartbeat_age_ms.is_some() && seen.leaf_room > 8);
+        assert_eq!(seen.walk.is_none(), preset == Preset::FineStore);
+        let Some(walk) = seen.walk else { continue };
+        assert_eq!((walk.entries, walk.asked, walk.unread), (500, 0, 0), "{preset:?}");
+        assert_eq!((walk.leaves, seen.leaf_bytes), (stats.leaves, stats.leaf_bytes));
+        assert!((0.2..1.0).contains(&walk.fill(seen.leaf_bytes)), "{preset:?}: {walk:?}");
+        assert_eq!(keyspace.inspect(false).unwrap().walk, None);
+    }
+}
+
 /// The same keyspace, whose reads are messages.
 fn open_apart(host: &Host) -> Keyspace {
     let address = format!("tcp:{}", host.tcp_addresses()[0]);

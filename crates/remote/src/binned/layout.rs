@@ -72,11 +72,11 @@ pub(super) const LINE_WORDS: usize = crate::layout::format::LINE_BYTES / 8;
 pub(super) const RECORD_WORDS: usize = 3;
 /// Lines of a block of an array: 1 KiB. A window of 65 records lies in two or three, which are the
 /// pieces of a read, and a write disturbs the readers of 42 records and no more.
-pub(super) const BLOCK_LINES: u32 = 16;
+pub(crate) const BLOCK_LINES: u32 = 16;
 /// Words of a block before its records: guard and tag.
 pub(super) const BLOCK_HEAD_WORDS: usize = 2;
 /// Records of a block: as many as fit.
-pub(super) const BLOCK_RECORDS: usize =
+pub(crate) const BLOCK_RECORDS: usize =
     (BLOCK_LINES as usize * LINE_WORDS - BLOCK_HEAD_WORDS) / RECORD_WORDS;
 
 /// Lines of an array's header.

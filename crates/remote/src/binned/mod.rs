@@ -48,7 +48,7 @@ pub(crate) use client::{Answer, CacheBudget, Caller, Client, Mode};
 #[cfg(test)]
 pub(crate) use host::HostCounts;
 pub(crate) use host::{Host, Options};
-pub(crate) use layout::{check_header, is_header, write_header};
+pub(crate) use layout::{BLOCK_LINES, BLOCK_RECORDS, check_header, is_header, write_header};
 pub(crate) use message::{Address, Operation, Outcome, Reply, Request, Value, Verb};
 #[cfg(test)]
 pub(crate) use range::RangePage;

@@ -212,10 +212,15 @@ impl<S: Space> Slab<S> {
     /// that has found one of them reads another incarnation.
     pub(super) fn end_given(&mut self) {
         for (line, size) in std::mem::take(&mut self.given) {
-            let next = (incarnation_of(self.load(line, 0)) + 1) & 0xff_ffff;
-            self.end(line, size, next.max(1));
-            self.free.entry(size).or_default().push_back(line);
+            self.use_again(line, size);
         }
+    }
+
+    /// Ends a piece, and has it be handed out again.
+    fn use_again(&mut self, line: u32, size: u32) {
+        let next = (incarnation_of(self.load(line, 0)) + 1) & 0xff_ffff;
+        self.end(line, size, next.max(1));
+        self.free.entry(size).or_default().push_back(line);
     }
 
     fn close(&self, line: u32) {
@@ -263,11 +268,7 @@ impl<S: Space> Slab<S> {
                     self.blocks.give(first, AREA_BLOCKS);
                 }
                 Use::Pieces(size) => {
-                    for line in pieces_of(area, size) {
-                        let next = (incarnation_of(self.load(line, 0)) + 1) & 0xff_ffff;
-                        self.end(line, size, next.max(1));
-                        self.free.entry(size).or_default().push_back(line);
-                    }
+                    pieces_of(area, size).for_each(|line| self.use_again(line, size));
                 }
             }
             self.uses.push(what);

@@ -3,18 +3,22 @@
 //! Nothing that is read is trusted: every loop is bounded by the size of the memory, and numbers
 //! that cannot be right only make wrong sums.
 
-use super::keyspace::Keyspace;
+use super::keyspace::{Keyspace, Mapped};
 use crate::{
+    binned::{BLOCK_LINES, BLOCK_RECORDS},
     clock,
     error::{Error, Result},
+    fabric::MappedFabric,
+    host::Preset,
     layout::{
         Geometry,
         control::{self, UNIT_WORDS, Units},
-        format::{KIND_ASK, LAST, LIVE, UNIT_BYTES},
+        format::{KIND_ASK, LAST, LINE_BYTES, LIVE, UNIT_BYTES},
     },
     leaf::{Leaf, read},
     primitive::{AtomicU64, spin_loop},
     route::directory::{Place, blocks, runs},
+    two_stage,
 };
 
 /// Looks at one leaf that changes meanwhile, before it is passed over: as many as a get has.
@@ -25,17 +29,21 @@ const LOOKS_MAX: u32 = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Number of runs of leaves, each of which one line describes.
+    /// How the keyspace is made.
+    pub preset: Preset,
+    /// Number of runs of leaves, each of which one line describes; of sub-models in the preset
+    /// XStore; 0 in the preset FineStore, whose arrays the host alone knows.
     pub runs: u64,
-    /// Number of leaves that lines find. Siblings come on top of these.
+    /// Number of leaves that lines find. Siblings come on top of these. In the preset XStore all
+    /// leaves; 0 in the preset FineStore.
     pub leaves: u64,
     /// Number of blocks that the directory keeps its runs in.
     pub blocks: u64,
     /// Bytes of the directory: its blocks, and the top that finds them.
     pub directory_bytes: u64,
-    /// Bytes of one leaf.
+    /// Bytes of one leaf, or of one block of an array.
     pub leaf_bytes: u64,
-    /// Number of entries that a leaf has room for.
+    /// Number of entries that a leaf, or a block, has room for.
     pub leaf_room: u64,
     /// Bytes that are mapped of the control part: the header and the directory.
     pub control_bytes: u64,
@@ -47,7 +55,7 @@ pub struct Inspection {
     pub heartbeat_age_ms: Option<u64>,
     /// Milliseconds for which the region is read without such a sign.
     pub lease_ms: u64,
-    /// What is in the leaves, if they were walked.
+    /// What is in the leaves, if they were walked: those of the preset FineStore are not.
     pub walk: Option<Walk>,
 }
 
@@ -108,13 +116,45 @@ impl Keyspace {
         let apart = || Error::Unsupported("a region is inspected on its own machine".into());
         let mapped = self.mapped().ok_or_else(apart)?;
         let (control, leaves) = mapped.words();
-        let Some(geometry) = mapped.geometry() else {
-            let what = "a region of another assembly than runs is not inspected";
-            return Err(Error::Unsupported(what.into()));
-        };
+        let Some(geometry) = mapped.geometry() else { return inspect_models(&mapped, walk) };
         let region = Region { control, leaves, geometry };
         region.inspect(mapped.lease_ms(), clock::now_ms(), walk)
     }
+}
+
+/// Describes a keyspace whose clients keep models.
+fn inspect_models(mapped: &Mapped, walk: bool) -> Result<Inspection> {
+    let (control, leaves) = mapped.words();
+    let beat = control::heartbeat(control);
+    let mut seen = Inspection {
+        preset: mapped.models().map_or(Preset::FineStore, |models| models.preset()),
+        runs: 0,
+        leaves: 0,
+        blocks: 0,
+        directory_bytes: 0,
+        leaf_bytes: u64::from(BLOCK_LINES) * LINE_BYTES as u64,
+        leaf_room: BLOCK_RECORDS as u64,
+        control_bytes: control.len() as u64 * 8,
+        leaves_bytes: leaves.len() as u64 * 8,
+        applied: control::applied(control),
+        heartbeat_age_ms: (beat != 0).then(|| clock::now_ms().saturating_sub(beat)),
+        lease_ms: mapped.lease_ms(),
+        walk: None,
+    };
+    if seen.preset == Preset::XStore {
+        let shape = two_stage::inspect(&MappedFabric::new(control, leaves), leaves.len(), walk)?;
+        (seen.runs, seen.leaves) = (shape.sub_models, shape.leaves);
+        (seen.leaf_bytes, seen.leaf_room) = (shape.leaf_bytes, shape.leaf_room);
+        seen.walk = walk.then(|| Walk {
+            leaves: shape.leaves - shape.unread,
+            entries: shape.pairs,
+            asked: shape.asked,
+            used_bytes: shape.used_bytes,
+            unread: shape.unread,
+            ..Walk::default()
+        });
+    }
+    Ok(seen)
 }
 
 /// A region that is mapped.
@@ -141,6 +181,7 @@ impl<'r> Region<'r> {
         let beat = control::heartbeat(self.control);
         let bytes = |words: &[AtomicU64]| words.len() as u64 * 8;
         let mut seen = Inspection {
+            preset: Preset::Rhumb,
             runs: 0,
             leaves: 0,
             blocks: 0,

@@ -14,6 +14,7 @@ use crate::{
     binned::{self as arrays, Verb},
     error::{Error, Result},
     fabric::{Fabric, Image, MappedFabric, Place},
+    host::Preset,
     message::{GetCounts, HEADER_WORDS},
     two_stage::is_header,
 };
@@ -41,6 +42,14 @@ impl Models {
             return Ok(Some(Self::Binned(binned::Caches::new(budget))));
         }
         Ok(None)
+    }
+
+    /// How the keyspace is made.
+    pub(super) fn preset(&self) -> Preset {
+        match self {
+            Self::TwoStage(_) => Preset::XStore,
+            Self::Binned(_) => Preset::FineStore,
+        }
     }
 
     /// How gets went, with the number of those that were calls.

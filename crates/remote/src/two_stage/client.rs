@@ -222,6 +222,11 @@ impl Client {
         Ok(())
     }
 
+    /// Number of sub-models, as the region says; 0 if it could not be read.
+    pub(super) fn sub_models(&self) -> u32 {
+        self.top.as_ref().map_or(0, |top| top.models)
+    }
+
     /// What the client did.
     pub(crate) fn counts(&self) -> ClientCounts {
         self.counts

@@ -17,7 +17,7 @@
 //! | `train` | models and tables, in step with the leaves | hold a table's lock while it fits |
 //! | `message` | what a fallback call carries | panic or over-allocate for any bytes |
 //! | `cache` | what a client keeps | exceed its budget |
-//! | `client` `search` `scan` | gets and scans | loop without a bound |
+//! | `client` `search` `scan` `inspect` | gets, scans, and what is there | loop without a bound |
 //!
 //! Beyond the paper's leaf (a header of 8 bytes, then keys, then values), a leaf has a guard, since
 //! there is no transactional memory to make reads atomic, and two fences, which prove that a key
@@ -27,6 +27,7 @@
 mod cache;
 mod client;
 mod host;
+mod inspect;
 mod layout;
 mod leaf;
 mod load;
@@ -49,6 +50,7 @@ pub(crate) use client::{Client, ClientOptions, Outcome};
 #[cfg(test)]
 pub(crate) use host::HostCounts;
 pub(crate) use host::{Options, Table, Value};
+pub(crate) use inspect::inspect;
 pub(crate) use layout::{SLOTS, Sizes, is_header};
 #[cfg(test)]
 pub(crate) use message::Fresh;

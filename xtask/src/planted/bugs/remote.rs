@@ -4,11 +4,13 @@ use super::Bug;
 use crate::verify::Suite::{Processes, Proofs, Regions, Remote, Share, Taps};
 
 const ARRAYS: &str = "crates/remote/src/binned/host.rs";
+const ARRAYS_LOAD: &str = "crates/remote/src/binned/load.rs";
 const ATOMIC: &str = "crates/remote/src/client/atomic.rs";
 const BARRIER: &str = "crates/remote/src/binned/barrier.rs";
 const CACHE: &str = "crates/remote/src/two_stage/cache.rs";
 const CARE: &str = "crates/remote/src/host/table/care.rs";
 const CLUSTER_RANGE: &str = "crates/remote/src/client/cluster/range.rs";
+const CONSULT: &str = "crates/remote/src/host/consult.rs";
 const DIRECTORY: &str = "crates/remote/src/host/directory.rs";
 const FOLLOW: &str = "crates/share/src/follow.rs";
 const GROUP: &str = "crates/remote/src/host/group.rs";
@@ -16,6 +18,7 @@ const KEYSPACE: &str = "crates/remote/src/client/keyspace.rs";
 const LEAF: &str = "crates/remote/src/leaf/mod.rs";
 const PLACE: &str = "crates/remote/src/two_stage/place.rs";
 const PUBLISHER: &str = "crates/remote/src/host/publisher.rs";
+const PUBLISHER_CARE: &str = "crates/remote/src/host/publisher_care.rs";
 const READER: &str = "crates/remote/src/client/reader.rs";
 const REBUILD: &str = "crates/remote/src/host/table/rebuild.rs";
 const SEARCH: &str = "crates/remote/src/two_stage/search.rs";
@@ -29,11 +32,12 @@ const STRINGS: &str = "crates/remote/src/client/strings.rs";
 const SWAP: &str = "crates/store/src/db/swap.rs";
 const TABLE: &str = "crates/remote/src/host/table/mod.rs";
 const TAP: &str = "crates/store/src/db/tap.rs";
+const TWO_STAGE_LOAD: &str = "crates/remote/src/two_stage/load.rs";
 const WALK: &str = "crates/remote/src/binned/walk.rs";
 const WRITE: &str = "crates/remote/src/leaf/write.rs";
 
 /// All of them, those of a suite together.
-pub(super) static BUGS: [Bug; 41] = [
+pub(super) static BUGS: [Bug; 47] = [
     Bug {
         name: "a leaf is not looked at again after it was read",
         file: LEAF,
@@ -269,10 +273,58 @@ pub(super) static BUGS: [Bug; 41] = [
     Bug {
         name: "a piece is used again before it has another incarnation",
         file: SLAB,
-        sound: "            self.end(line, size, next.max(1));\n",
+        sound: "        self.end(line, size, next.max(1));\n",
         broken: "            let _ = next;\n",
         suite: Regions,
         test: "a_piece_that_comes_back_has_another_incarnation",
+    },
+    Bug {
+        name: "a copy shows what its store does not show yet",
+        file: PUBLISHER,
+        sound: "                let is_applied = apply(&mut **replica, seq);\n",
+        broken: "                let is_applied = apply(&mut **replica, seq);\n                replica.publish(state.seq);\n",
+        suite: Regions,
+        test: "readers_beside_loads_and_writes",
+    },
+    Bug {
+        name: "a copy goes live without what changed beside its load",
+        file: PUBLISHER,
+        sound: "let (kept, seq) = (std::mem::take(&mut state.kept), state.seq);",
+        broken: "let (kept, seq) = (Kept::default(), state.seq);",
+        suite: Regions,
+        test: "a_region_that_is_live_is_the_store",
+    },
+    Bug {
+        name: "a copy's bins are searched amid a group of changes",
+        file: CONSULT,
+        sound: "let reply = (!is_pending).then(|| host.operate(operation));",
+        broken: "let _ = is_pending;\n                let reply = Some(host.operate(operation));",
+        suite: Regions,
+        test: "readers_beside_loads_and_writes",
+    },
+    Bug {
+        name: "training shows a group of changes before its time",
+        file: PUBLISHER_CARE,
+        sound: "            if !moment.is_pending {\n",
+        broken: "            {\n",
+        suite: Regions,
+        test: "readers_beside_loads_and_writes",
+    },
+    Bug {
+        name: "arrays that are loaded anew have epochs of before",
+        file: ARRAYS_LOAD,
+        sound: "        self.model += 1;\n",
+        broken: "        self.model += 1;\n        self.next_epoch = 1;\n",
+        suite: Regions,
+        test: "what_stays_is_found_whatever_is_loaded",
+    },
+    Bug {
+        name: "a scan does not notice that all was loaded anew",
+        file: TWO_STAGE_LOAD,
+        sound: "        control::raise_loads(self.control.words());\n",
+        broken: "        let _ = control::raise_loads;\n",
+        suite: Regions,
+        test: "a_scan_passes_over_nothing_that_stays",
     },
     Bug {
         name: "what was replaced is freed before all sessions know of it",

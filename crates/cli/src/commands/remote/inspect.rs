@@ -1,7 +1,7 @@
 //! `remote inspect`: how a keyspace lies in the memory of its host, or of each of several.
 
 use clap::Args;
-use rhumb_remote::{Address, Inspection, RoutingTable, Walk};
+use rhumb_remote::{Address, Inspection, Preset, RoutingTable, Walk};
 use serde_json::{Value as Json, json};
 
 use super::target::Target;
@@ -122,6 +122,7 @@ fn ranges(table: &RoutingTable, of: Option<&Address>) -> Json {
 fn object(keyspace: &str, seen: &Inspection) -> Json {
     let mut object = json!({
         "keyspace": keyspace,
+        "preset": seen.preset.name(),
         "runs": seen.runs,
         "leaves": seen.leaves,
         "blocks": seen.blocks,
@@ -169,25 +170,29 @@ fn lines(seen: &Inspection) -> Vec<(&'static str, String)> {
                 bytes(seen.control_bytes)
             ),
         ),
-        (
-            "directory",
-            format!(
+    ];
+    let size = format!(
+        "{} each with room for {}",
+        bytes(seen.leaf_bytes),
+        counted(seen.leaf_room, "entry")
+    );
+    match seen.preset {
+        Preset::XStore => {
+            lines.push(("models", counted(seen.runs, "sub-model")));
+            lines.push(("leaves", format!("{}, {size}", grouped(seen.leaves))));
+        }
+        Preset::FineStore => lines.push(("blocks", size)),
+        _ => {
+            let directory = format!(
                 "{} in {}, {}",
                 counted(seen.runs, "run"),
                 counted(seen.blocks, "block"),
                 bytes(seen.directory_bytes)
-            ),
-        ),
-        (
-            "leaves",
-            format!(
-                "{} found by lines, {} each with room for {}",
-                grouped(seen.leaves),
-                bytes(seen.leaf_bytes),
-                counted(seen.leaf_room, "entry")
-            ),
-        ),
-    ];
+            );
+            lines.push(("directory", directory));
+            lines.push(("leaves", format!("{} found by lines, {size}", grouped(seen.leaves))));
+        }
+    }
     lines.extend(seen.walk.iter().flat_map(|walk| walk_lines(walk, seen.leaf_bytes)));
     lines
 }
