@@ -47,6 +47,7 @@
 //! | `region` | sealed memory, mapped by a host and by readers | hand out more than atomics |
 //! | `leaf` | one leaf: read by clients, written by the host | trust a length |
 //! | `route` | from a key to the leaf that should hold it | be needed for a right answer |
+//! | `memory` | a region by itself, for those that measure | be used by a keyspace |
 //! | `fabric` | pieces of a region, by whatever way it is reached | know of leaves |
 //! | `host` | building, changing and publishing | wait for a client |
 //! | `client` | reading | loop without a bound |
@@ -69,6 +70,9 @@ pub mod fuzzing;
 mod host;
 mod layout;
 mod leaf;
+#[cfg(not(any(loom, shuttle)))]
+#[doc(hidden)]
+pub mod memory;
 mod message;
 #[cfg(all(test, loom))]
 mod models;
@@ -95,8 +99,8 @@ pub use client::{
 pub use error::{Error, Result};
 #[cfg(not(any(loom, shuttle)))]
 pub use host::{
-    Authority, Change, Host, HostBuilder, HostStats, Load, Pair, Paused, Preset, Publisher, Scan,
-    Served, ShareOptions, ShareStats,
+    Authority, Change, Host, HostBuilder, HostStats, Load, ModelStats, Pair, Paused, Preset,
+    Publisher, Scan, Served, ShareOptions, ShareStats,
 };
 #[cfg(not(any(loom, shuttle)))]
 pub use message::GetCounts;

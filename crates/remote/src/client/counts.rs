@@ -32,6 +32,11 @@ pub struct Counts {
     pub calls: u64,
     /// Calls among these because a leaf that the client expected a key in had moved.
     pub stale: u64,
+    /// Leaves that reads looked at, of a keyspace of [`Preset::XStore`](crate::Preset::XStore).
+    pub leaves: u64,
+    /// Reads that were answered by a leaf which had changed since its model was trained, or by that
+    /// leaf's sibling; of the same preset.
+    pub speculative: u64,
     /// Messages among the round trips that brought pieces of the directory.
     pub directory_reads: u64,
     /// Bytes of messages to the host.
@@ -185,6 +190,8 @@ impl Counters {
             bytes_sent: load(&self.bytes_sent),
             bytes_received: load(&self.bytes_received),
             region_reads: 0,
+            leaves: 0,
+            speculative: 0,
             cache_bytes: 0,
         }
     }

@@ -97,6 +97,10 @@ pub(super) struct Reads {
     pub(super) looks: Option<Arc<AtomicU64>>,
     /// Which side searches level bins.
     pub(super) mode: Mode,
+    /// True if a stale model has it ask the host at once.
+    pub(super) is_timid: bool,
+    /// True if its writes do not say where the key is expected.
+    pub(super) is_silent: bool,
 }
 
 /// A region that is mapped, of one connection.

@@ -28,6 +28,27 @@ impl Keyspace {
         other
     }
 
+    /// Another handle of the same keyspace, of [`Preset::XStore`](crate::Preset::XStore), which
+    /// asks the host where a leaf has changed since its model was trained, and does not look there
+    /// or at the leaf's sibling first.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_speculation(&self) -> Self {
+        let mut other = self.clone();
+        other.reads.is_timid = true;
+        other
+    }
+
+    /// Another handle of the same keyspace, of [`Preset::XStore`](crate::Preset::XStore), whose
+    /// writes do not say in which leaf the key is expected: the host walks.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_hints(&self) -> Self {
+        let mut other = self.clone();
+        other.reads.is_silent = true;
+        other
+    }
+
     /// Another handle of the same keyspace, which counts the leaves that it looks at. The counter
     /// is its own and its clones'.
     #[doc(hidden)]
@@ -71,7 +92,7 @@ impl Keyspace {
 
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64"))]
 mod tests {
-    use crate::{Client, Host, ShareOptions};
+    use crate::{Client, Host, Preset, ShareOptions};
 
     #[test]
     fn handles_count_by_themselves_what_they_read() {
@@ -100,6 +121,46 @@ mod tests {
         assert_eq!((called.calls(), called.round_trips()), (102, 103));
         assert_eq!(keyspace.get([7]).unwrap().unwrap(), [7; 16]);
         assert_eq!(keyspace.calls(), 102);
+    }
+
+    #[test]
+    fn models_are_used_as_a_handle_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ShareOptions::default().preset(Preset::XStore).keys_per_model(50);
+        let host = Host::listen(dir.path().join("s")).share("k", options).trainers(2);
+        let host = host.start().unwrap();
+        let keyspace = Client::connect(host.path()).unwrap().keyspace("k").unwrap();
+        let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let stats = || host.stats("k").unwrap().models;
+        let write = |keyspace: &crate::Keyspace, range: std::ops::Range<u64>| {
+            range.for_each(|n| keyspace.insert(key(n), n.to_be_bytes()).unwrap());
+        };
+        write(&keyspace, 0..2_000);
+        while stats().waiting > 0 {
+            std::thread::yield_now();
+        }
+        let trained = stats();
+        assert!(trained.trained >= 32 && trained.training_ns > 0, "{trained:?}");
+        let (silent, timid) = (keyspace.without_hints(), keyspace.without_speculation());
+        // Which has the models read.
+        assert_eq!(keyspace.get(key(1)).unwrap().unwrap(), 1_u64.to_be_bytes());
+        write(&silent, 0..500);
+        assert_eq!((stats().hints_right, stats().hints_wrong), (trained.hints_right, 0));
+        write(&keyspace, 0..500);
+        assert!(stats().hints_right > stats().hints_wrong, "{:?}", stats());
+        // Models that are stale: one in four leaves was split since they were read.
+        write(&silent, 2_000..2_500);
+        let calls = |keyspace: &crate::Keyspace| {
+            let before = keyspace.counts();
+            for n in 0..2_500 {
+                assert_eq!(keyspace.get(key(n)).unwrap().unwrap(), n.to_be_bytes());
+            }
+            let counts = keyspace.counts();
+            (counts.calls - before.calls, counts.speculative - before.speculative)
+        };
+        let (others, speculative) = calls(&timid);
+        assert!(others > 0 && speculative == 0, "{others} calls, {speculative} speculative");
+        assert!(keyspace.counts().leaves >= 2_500);
     }
 
     #[test]

@@ -76,6 +76,8 @@ impl Caches {
             let (done, reads) = (client.counts(), client.reads());
             counts.reads += done.gets + done.scans;
             counts.stale += done.stale;
+            counts.leaves += done.leaves;
+            counts.speculative += done.speculative;
             counts.round_trips += reads.trips;
             counts.region_reads += reads.reads;
             counts.bytes_received += reads.bytes;
@@ -98,6 +100,7 @@ impl Keyspace {
             Some(client) => client,
             None => caches.fill(fabric)?,
         };
+        client.speculate(!self.reads.is_timid);
         let found = match client.get(fabric, key, value)? {
             Outcome::Found => Ok(true),
             Outcome::Absent => Ok(false),
@@ -116,7 +119,7 @@ impl Keyspace {
         key: &[u8],
         value: Option<&[u8]>,
     ) -> Result<()> {
-        let client = caches.take();
+        let client = if self.reads.is_silent { None } else { caches.take() };
         let hint = client.and_then(|mut client| {
             let hint = client.hint(key);
             caches.give(client);

@@ -1,4 +1,4 @@
-//! The thread that stands by for the tables of a host: it does what would keep writers waiting.
+//! The threads that stand by for the tables of a host: they do what would keep writers waiting.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::region::HostRegion;
 
-/// Wakes the thread.
+/// Wakes the threads.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
     state: Mutex<BellState>,
@@ -18,7 +18,10 @@ pub(super) struct Bell {
 
 #[derive(Debug, Default)]
 struct BellState {
-    is_rung: bool,
+    /// How often it was rung.
+    rings: u64,
+    /// Threads that have begun to wait since they were last woken.
+    sleepers: usize,
     has_ended: bool,
 }
 
@@ -28,34 +31,41 @@ impl Bell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the thread if the table wants something.
+    /// Wakes the threads if the table wants something.
     pub(super) fn ring_for(&self, table: &Table<Arc<HostRegion>>) {
         if wants(table) {
             self.ring();
         }
     }
 
-    /// Wakes the thread.
+    /// Wakes the threads.
     pub(super) fn ring(&self) {
         let mut state = self.state();
-        if !state.is_rung {
-            state.is_rung = true;
-            self.rung.notify_one();
+        state.rings += 1;
+        // Most rings come while the threads are at work, and ask the system for nothing.
+        if state.sleepers > 0 {
+            state.sleepers = 0;
+            self.rung.notify_all();
         }
     }
 
-    /// Ends the thread.
+    /// Ends the threads.
     pub(super) fn end(&self) {
         self.state().has_ended = true;
-        self.rung.notify_one();
+        self.rung.notify_all();
     }
 
-    /// Waits until it is rung; returns false if the thread is to end.
-    pub(super) fn wait(&self) -> bool {
-        let is_quiet = |state: &mut BellState| !state.is_rung && !state.has_ended;
-        let mut state =
+    /// Waits until it is rung once more than `heard`, which is the number of rings then; returns
+    /// false if the thread is to end.
+    pub(super) fn wait(&self, heard: &mut u64) -> bool {
+        let is_quiet = |state: &mut BellState| {
+            let is_quiet = state.rings == *heard && !state.has_ended;
+            state.sleepers += usize::from(is_quiet);
+            is_quiet
+        };
+        let state =
             self.rung.wait_while(self.state(), is_quiet).unwrap_or_else(PoisonError::into_inner);
-        state.is_rung = false;
+        *heard = state.rings;
         !state.has_ended
     }
 }

@@ -70,7 +70,7 @@ pub use served::Served;
 #[cfg(not(any(loom, shuttle)))]
 pub use server::{Host, HostBuilder};
 #[cfg(not(any(loom, shuttle)))]
-pub use share::{Preset, ShareOptions, ShareStats};
+pub use share::{ModelStats, Preset, ShareOptions, ShareStats};
 pub(crate) use table::Table;
 #[cfg(all(test, loom))]
 pub(crate) use table::scrub;

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::{
     Authority, Change, Load, Pair, Preset, Publisher, Scan, Table,
     replica::{AnyReplica, Arrays},
-    share::Region,
+    share::{Region, ShareOptions},
     two_stage_store::table_in,
     volatile::Volatile,
 };
@@ -48,9 +48,10 @@ fn table(region: &Region) -> Table<Arc<HostRegion>> {
 }
 
 fn replica(region: &Region, preset: Preset) -> AnyReplica {
+    let tuning = ShareOptions::default().entry_bytes(24).tuning();
     match preset {
         Preset::Rhumb => AnyReplica::Runs(Box::new(table(region))),
-        Preset::XStore => AnyReplica::TwoStage(Box::new(table_in(region, 8).unwrap())),
+        Preset::XStore => AnyReplica::TwoStage(Box::new(table_in(region, tuning).unwrap())),
         Preset::FineStore => {
             // No lease ends while a test is kept waiting.
             let options = binned::Options { lease_ms: u64::MAX, ..binned::Options::default() };

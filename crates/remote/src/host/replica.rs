@@ -7,6 +7,7 @@ use super::{
     binned_store::{self, arrays_in},
     share::{Preset, Region, ShareStats},
     table::wants,
+    two_stage_store::model_stats,
 };
 use crate::{
     binned::{self, Address},
@@ -272,6 +273,7 @@ impl Replica for two_stage::Table<Arc<HostRegion>> {
         (stats.entries, stats.leaves) = (self.len(), u64::from(self.leaf_count()));
         stats.runs = u64::from(self.model_count());
         stats.leaf_bytes = self.leaf_bytes() as u64;
+        stats.models = model_stats(self);
     }
 }
 

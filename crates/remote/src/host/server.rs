@@ -41,6 +41,9 @@ const BEATS: u32 = 4;
 /// The clock of leases is coarse: it steps with the timer's interrupt, 100 times a second at least.
 const CLOCK_STEP: Duration = Duration::from_millis(20);
 
+/// The most threads that train models: more would wait for each other.
+const TRAINERS_MAX: usize = 64;
+
 /// The stack of a thread that accepts connections or keeps the lease, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -55,6 +58,7 @@ pub struct HostBuilder {
     pub(super) limits: Limits,
     shares: BTreeMap<String, (ShareOptions, Option<Arc<dyn Authority>>)>,
     served: BTreeMap<String, Served>,
+    trainers: usize,
 }
 
 impl std::fmt::Debug for HostBuilder {
@@ -154,6 +158,16 @@ impl HostBuilder {
         self
     }
 
+    /// How many threads train the models that clients keep, of volatile keyspaces of
+    /// [`Preset::XStore`](crate::Preset::XStore): 1, unless this is called; at most 64. With more
+    /// of them, models are stale for a shorter time where keys are inserted fast. One of them does
+    /// what keyspaces of other presets want, too.
+    #[must_use]
+    pub fn trainers(mut self, count: usize) -> Self {
+        self.trainers = count.clamp(1, TRAINERS_MAX);
+        self
+    }
+
     /// Makes the regions and listens. Where a host has died at this path, it waits for a second
     /// before that, the length of the lease, for which clients may go on to read what that host
     /// shared: so writes to the same data are to begin afterwards.
@@ -219,6 +233,10 @@ impl HostBuilder {
         host.helpers.push(spawn("rhumb-lease", move || inner.keep_lease())?);
         let inner = Arc::clone(&host.inner);
         host.helpers.push(spawn("rhumb-care", move || inner.care())?);
+        for _ in 1..self.trainers {
+            let inner = Arc::clone(&host.inner);
+            host.helpers.push(spawn("rhumb-train", move || inner.train())?);
+        }
         Ok(host)
     }
 
@@ -311,7 +329,7 @@ pub(super) struct Inner {
     shares: BTreeMap<String, Arc<Share>>,
     gate: Gate,
     access: Access,
-    /// Wakes the thread that stands by for the tables.
+    /// Wakes the threads that stand by for the tables.
     bell: Arc<Bell>,
     registry: Arc<Registry>,
 }
@@ -328,8 +346,8 @@ impl Host {
     pub fn builder() -> HostBuilder {
         let (path, ports, access) = (None, Vec::new(), Access::default());
         let (limits, shares, served) = (Limits::default(), BTreeMap::new(), BTreeMap::new());
-        let (tls_ports, identity) = (Vec::new(), None);
-        HostBuilder { path, ports, tls_ports, identity, access, limits, shares, served }
+        let (tls_ports, identity, trainers) = (Vec::new(), None, 1);
+        HostBuilder { path, ports, tls_ports, identity, access, limits, shares, served, trainers }
     }
 
     /// Where its Unix socket is; empty if it has none.
@@ -528,8 +546,17 @@ impl Inner {
 
     /// Does what tables want until the host ends.
     fn care(&self) {
-        while self.bell.wait() {
+        let mut heard = 0;
+        while self.bell.wait(&mut heard) {
             self.shares.values().for_each(|share| share.care());
+        }
+    }
+
+    /// Trains models beside [`Inner::care`] until the host ends.
+    fn train(&self) {
+        let mut heard = 0;
+        while self.bell.wait(&mut heard) {
+            self.shares.values().for_each(|share| share.train());
         }
     }
 

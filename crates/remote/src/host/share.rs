@@ -10,7 +10,7 @@ use super::{
     replica::{AnyReplica, Arrays},
     served::{Served, Serving},
     tally::Gets,
-    two_stage_store::{TwoStageStore, table_in},
+    two_stage_store::{Tuning, TwoStageStore, table_in},
     volatile::Volatile,
 };
 use crate::{
@@ -38,6 +38,8 @@ pub struct ShareOptions {
     capacity_bytes: u64,
     entry_bytes: Option<usize>,
     preset: Preset,
+    keys_per_model: u32,
+    inline_bytes: Option<usize>,
 }
 
 /// How a shared keyspace is made: the default, or as a published system does it, to be measured
@@ -94,13 +96,22 @@ impl FromStr for Preset {
 /// The mean size of entries where nothing is known of them: a short key and a short record.
 const ENTRY_BYTES: usize = 100;
 
+/// Keys a model on average at which models are expanded, as in the paper on `XStore`.
+const KEYS_PER_MODEL: u32 = 200;
+
 /// What of an entry is its key, where only the sum is known: a short one.
 const KEY_BYTES: usize = 16;
 
 impl Default for ShareOptions {
     /// A budget of 64 GiB, and entries of 100 bytes.
     fn default() -> Self {
-        Self { capacity_bytes: 64 << 30, entry_bytes: None, preset: Preset::Rhumb }
+        Self {
+            capacity_bytes: 64 << 30,
+            entry_bytes: None,
+            preset: Preset::Rhumb,
+            keys_per_model: KEYS_PER_MODEL,
+            inline_bytes: None,
+        }
     }
 }
 
@@ -128,9 +139,32 @@ impl ShareOptions {
         self
     }
 
-    /// The mean size of values, as far as that is known.
-    fn value_bytes(&self) -> usize {
-        self.entry_bytes.unwrap_or(ENTRY_BYTES).saturating_sub(KEY_BYTES)
+    /// Keys of a model on average at which a keyspace of [`Preset::XStore`] gets twice as many
+    /// models: 200, unless this is called; 0 is 1. With fewer keys a model, a get reads fewer
+    /// leaves, and clients keep more.
+    #[must_use]
+    pub fn keys_per_model(mut self, keys: u32) -> Self {
+        self.keys_per_model = keys.max(1);
+        self
+    }
+
+    /// The longest value that lies in a leaf of a keyspace of [`Preset::XStore`], in bytes: at most
+    /// 1,024, rounded up to a multiple of 8. A longer one is elsewhere, which costs a get another
+    /// read; all leaves have room for sixteen of this length. Unless this is called, it is the mean
+    /// length of values, and at most 128.
+    #[must_use]
+    pub fn inline_bytes(mut self, bytes: usize) -> Self {
+        self.inline_bytes = Some(bytes);
+        self
+    }
+
+    /// The mean size of values, as far as that is known, and what is said of models.
+    pub(super) fn tuning(&self) -> Tuning {
+        Tuning {
+            value_bytes: self.entry_bytes.unwrap_or(ENTRY_BYTES).saturating_sub(KEY_BYTES),
+            inline_bytes: self.inline_bytes,
+            keys_per_model: self.keys_per_model,
+        }
     }
 
     /// As [`ShareOptions::entry_bytes`], if that was not called.
@@ -169,6 +203,37 @@ pub struct ShareStats {
     /// How gets of clients went, as they reported it: seconds ago, and never what a client did
     /// since its last report if it died.
     pub gets: GetCounts,
+    /// What models have cost that clients keep, of [`Preset::XStore`].
+    pub models: ModelStats,
+}
+
+/// What a host did for the models that clients of a keyspace keep, of [`Preset::XStore`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ModelStats {
+    /// Models that are to be trained, or are trained now.
+    pub waiting: u64,
+    /// Models that were trained, those of complete trainings included.
+    pub trained: u64,
+    /// Time that copying leaves and training on them took, in nanoseconds, of all threads together.
+    /// What a thread waits for a writer is not counted.
+    pub training_ns: u64,
+    /// Keys that models were trained on.
+    pub trained_keys: u64,
+    /// Sum of the places by which predictions of these keys were wrong. A leaf has 16 places.
+    pub trained_errors: u64,
+    /// Leaves that were split.
+    pub splits: u64,
+    /// Complete trainings with twice the models, and those with half of them.
+    pub expansions: u64,
+    /// See [`ModelStats::expansions`].
+    pub shrinks: u64,
+    /// Gets that clients' models could not do.
+    pub lookups: u64,
+    /// Writes whose client said in which leaf the key belongs, and was right.
+    pub hints_right: u64,
+    /// Writes whose client said a wrong leaf.
+    pub hints_wrong: u64,
 }
 
 /// A keyspace of a host.
@@ -221,9 +286,7 @@ impl Region {
     fn replica(&self, options: ShareOptions) -> Result<AnyReplica> {
         Ok(match options.preset {
             Preset::Rhumb => AnyReplica::Runs(Box::new(self.table(options)?)),
-            Preset::XStore => {
-                AnyReplica::TwoStage(Box::new(table_in(self, options.value_bytes())?))
-            }
+            Preset::XStore => AnyReplica::TwoStage(Box::new(table_in(self, options.tuning())?)),
             Preset::FineStore => {
                 AnyReplica::Binned(Box::new(Arrays::new(self, binned::Options::default())?))
             }
@@ -253,8 +316,7 @@ impl Share {
     pub(super) fn volatile(options: ShareOptions, bell: &Arc<Bell>) -> Result<Self> {
         let region = Region::new(options)?;
         if options.preset == Preset::XStore {
-            let value_bytes = options.value_bytes();
-            let store = TwoStageStore::new(region.clone(), value_bytes, Arc::clone(bell))?;
+            let store = TwoStageStore::new(region.clone(), options.tuning(), Arc::clone(bell))?;
             return Ok(Self::new(region, None, Source::TwoStage(Arc::new(store))));
         }
         if options.preset == Preset::FineStore {
@@ -465,6 +527,13 @@ impl Share {
             Source::TwoStage(store) => store.care(),
             Source::Binned(store) => store.care(),
             Source::Published(publisher, _) => publisher.care(),
+        }
+    }
+
+    /// Trains models, if clients keep some that several threads may train.
+    pub(super) fn train(&self) {
+        if let Source::TwoStage(store) = &self.source {
+            store.care();
         }
     }
 

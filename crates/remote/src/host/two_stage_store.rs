@@ -14,7 +14,7 @@ use super::{
     group::{self, Changed},
     part::Part,
     replica::Replica,
-    share::{Region, ShareStats},
+    share::{ModelStats, Region, ShareStats},
 };
 use crate::{
     error::{Error, Result},
@@ -23,18 +23,29 @@ use crate::{
     two_stage::{Lookup, Options, SLOTS, Sizes, Table, Value},
 };
 
-/// Keys a sub-model on average at which the models are expanded, as in the paper.
-const KEYS_PER_MODEL_MAX: u32 = 200;
-
 /// The longest value that the region publishes: one read has to bring it.
 const PUBLISHED_BYTES: u32 = 64 << 10;
 
-/// The longest value that may lie in a leaf's slots, which all are as large. Longer ones have a
-/// record, which takes a read more.
-const INLINE_BYTES_MAX: usize = 128;
+/// The longest value that lies in a leaf's slots unless the user says otherwise: all are as large.
+/// Longer ones have a record, which takes a read more.
+const INLINE_BYTES: usize = 128;
+
+/// The longest value that may lie in a leaf's slots.
+const INLINE_BYTES_MAX: usize = 1024;
 
 /// Pairs that a scan looks at beside those that it returns: some leaves of them.
 const SCAN_PAIRS: usize = 256;
+
+/// What a user may say of a keyspace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tuning {
+    /// The mean length of values.
+    pub(super) value_bytes: usize,
+    /// The longest value that lies in a leaf, if that is said.
+    pub(super) inline_bytes: Option<usize>,
+    /// Keys a sub-model on average at which the models are expanded.
+    pub(super) keys_per_model: u32,
+}
 
 /// A keyspace that is in no store.
 pub(super) struct TwoStageStore {
@@ -51,23 +62,42 @@ struct State {
     seq: u64,
 }
 
-/// An empty table in a region, of values that have `value_bytes` on average.
+/// An empty table in a region.
 ///
 /// # Errors
 ///
 /// [`Error::Full`].
-pub(super) fn table_in(region: &Region, value_bytes: usize) -> Result<Table<Arc<HostRegion>>> {
-    let inline = value_bytes.min(INLINE_BYTES_MAX).next_multiple_of(8).max(8) as u32;
-    let sizes = Sizes::new(inline, PUBLISHED_BYTES)?;
-    let options = Options { sizes, fill: SLOTS, keys_per_model_max: KEYS_PER_MODEL_MAX };
+pub(super) fn table_in(region: &Region, tuning: Tuning) -> Result<Table<Arc<HostRegion>>> {
+    let usual = tuning.value_bytes.clamp(8, INLINE_BYTES);
+    let inline = tuning.inline_bytes.unwrap_or(usual).min(INLINE_BYTES_MAX);
+    let sizes = Sizes::new(inline.next_multiple_of(8) as u32, PUBLISHED_BYTES)?;
+    let options = Options { sizes, fill: SLOTS, keys_per_model_max: tuning.keys_per_model };
     let (leaves, control) = (Arc::clone(&region.leaves), Arc::clone(&region.control));
     Table::build(options, leaves, control, [])
 }
 
+/// What the models of a table have cost.
+pub(super) fn model_stats(table: &Table<Arc<HostRegion>>) -> ModelStats {
+    let counts = table.counts();
+    ModelStats {
+        waiting: table.models_waiting(),
+        trained: counts.trained,
+        training_ns: counts.training_ns,
+        trained_keys: counts.trained_keys,
+        trained_errors: counts.trained_errors,
+        splits: counts.splits,
+        expansions: counts.expansions,
+        shrinks: counts.shrinks,
+        lookups: counts.lookups,
+        hints_right: counts.hints_right,
+        hints_wrong: counts.hints_wrong,
+    }
+}
+
 impl TwoStageStore {
-    /// An empty keyspace, whose values have `value_bytes` on average.
-    pub(super) fn new(region: Region, value_bytes: usize, bell: Arc<Bell>) -> Result<Self> {
-        let table = table_in(&region, value_bytes)?;
+    /// An empty keyspace.
+    pub(super) fn new(region: Region, tuning: Tuning, bell: Arc<Bell>) -> Result<Self> {
+        let table = table_in(&region, tuning)?;
         let state = State { table, large: BTreeMap::new(), seq: 0 };
         Ok(Self { region, state: Mutex::new(state), bell })
     }
@@ -112,7 +142,7 @@ impl TwoStageStore {
         written
     }
 
-    /// Trains what is stale, while writers go on.
+    /// Trains what is stale, while writers go on. Several threads may do that at once.
     pub(super) fn care(&self) {
         loop {
             let task = match self.lock().map(|mut state| state.table.next_task()) {
@@ -259,7 +289,8 @@ mod tests {
     fn writes_go_where_hints_say_if_they_are_right() {
         let region = || Arc::new(HostRegion::new(8 << 20).unwrap());
         let region = Region { control: region(), leaves: region() };
-        let store = TwoStageStore::new(region.clone(), 8, Arc::default()).unwrap();
+        let tuning = Tuning { value_bytes: 8, inline_bytes: None, keys_per_model: 200 };
+        let store = TwoStageStore::new(region.clone(), tuning, Arc::default()).unwrap();
         let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         let write = |key: &[u8], value: Option<&[u8]>, hint| {
             store.write(Change { keyspace: "", key, value }, hint).unwrap();

@@ -227,6 +227,11 @@ impl Client {
         self.top.as_ref().map_or(0, |top| top.models)
     }
 
+    /// Speculates from here on, or not any more.
+    pub(crate) fn speculate(&mut self, speculates: bool) {
+        self.options.speculates = speculates;
+    }
+
     /// What the client did.
     pub(crate) fn counts(&self) -> ClientCounts {
         self.counts

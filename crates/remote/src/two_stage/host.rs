@@ -65,6 +65,8 @@ pub(crate) struct HostCounts {
     /// Trained keys, and the sum of the places by which their predictions were wrong.
     pub(crate) trained_keys: u64,
     pub(crate) trained_errors: u64,
+    /// Time that copying leaves and training on them took, in nanoseconds.
+    pub(crate) training_ns: u64,
 }
 
 /// An ordered map in two spaces.
@@ -151,7 +153,7 @@ impl<S: Space> Table<S> {
         &self.control
     }
 
-    #[cfg(test)]
+    /// What it did.
     pub(crate) fn counts(&self) -> HostCounts {
         self.counts
     }

@@ -9,6 +9,7 @@ use std::{
     collections::{HashSet, VecDeque},
     ops::Bound,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use rhumb_model::code::common_prefix_len;
@@ -121,6 +122,8 @@ pub(crate) struct Task {
     top: Arc<Top>,
     index: u32,
     leaves: Vec<Sample>,
+    /// What copying them took.
+    spent: Duration,
 }
 
 /// One leaf of a task.
@@ -141,11 +144,14 @@ pub(crate) struct Trained {
     entries: Vec<Entry>,
     keys: u64,
     errors: u64,
+    /// What copying its leaves took, and training.
+    spent: Duration,
 }
 
 impl Task {
     /// Trains the sub-model. Pure: needs neither the table nor its lock.
     pub(crate) fn train(&self) -> Trained {
+        let begun = Instant::now();
         let (mut keys, mut borders) = (Vec::new(), Vec::new());
         let codes = self.top.codes_of(self.index);
         for (leaf, sample) in (0..).zip(&self.leaves) {
@@ -168,6 +174,7 @@ impl Task {
             entries: self.leaves.iter().map(|sample| sample.entry).collect(),
             keys: keys.len() as u64,
             errors,
+            spent: self.spent + begun.elapsed(),
         }
     }
 }
@@ -176,6 +183,18 @@ impl<S: Space> Table<S> {
     /// Number of sub-models.
     pub(crate) fn model_count(&self) -> u32 {
         self.trainer.now.top.models
+    }
+
+    /// Number of sub-models that are to be trained, or are trained now.
+    pub(crate) fn models_waiting(&self) -> u64 {
+        let (now, next) = (Some(&self.trainer.now), self.trainer.next.as_ref());
+        let waiting = |generation: &Generation| {
+            let rest = u64::from(generation.top.models - generation.begun);
+            rest + generation.queue.len() as u64 + generation.under_way as u64
+        };
+        let begun: u64 = [now, next].into_iter().flatten().map(waiting).sum();
+        let wanted = self.models_wanted().filter(|_| next.is_none());
+        begun + wanted.map_or(0, u64::from)
     }
 
     /// The first line of the sub-models.
@@ -271,6 +290,7 @@ impl<S: Space> Table<S> {
         self.counts.trained += 1;
         self.counts.trained_keys += trained.keys;
         self.counts.trained_errors += trained.errors;
+        self.counts.training_ns += trained.spent.as_nanos() as u64;
         self.finish_generation();
         Ok(())
     }
@@ -414,6 +434,7 @@ impl<S: Space> Table<S> {
 
     /// Copies what a sub-model is trained on: every leaf that may hold one of its keys.
     fn task(&self, top: Arc<Top>, index: u32) -> Task {
+        let begun = Instant::now();
         let mut leaves = Vec::new();
         if let Some(codes) = top.codes_of(index) {
             let (first, end) = (*codes.start(), *codes.end());
@@ -433,7 +454,7 @@ impl<S: Space> Table<S> {
             let last = self.tree.values().next_back();
             leaves.extend(last.map(|number| self.leaf_sample(&top, &self.head(*number))));
         }
-        Task { top, index, leaves }
+        Task { top, index, leaves, spent: begun.elapsed() }
     }
 
     fn leaf_sample(&self, top: &Top, leaf: &Head) -> Sample {
