@@ -27,7 +27,7 @@ use crate::{
 };
 
 #[cfg(unix)]
-use crate::suite::remote;
+use crate::suite::{papers, remote};
 
 /// How many writers `rhumb bench training` has, one number after another.
 const WRITERS: [usize; 5] = [1, 2, 4, 8, 16];
@@ -100,6 +100,13 @@ pub enum BenchCommand {
     /// operations that each of them got.
     #[cfg(unix)]
     Remote(RemoteCommand),
+    /// Measure the figures of the papers that the presets of shared keyspaces are of
+    ///
+    /// Each figure says what its paper claims, and counts on this machine what decides that: reads,
+    /// bytes and round trips of an operation, CPU time of client and host. Hosts and clients are
+    /// threads of one process; --keys are 1,000,000 unless they are named, of 8 bytes.
+    #[cfg(unix)]
+    Papers(PapersCommand),
     /// Look up, scan and insert 64-bit keys in the in-memory index
     ///
     /// Workloads: lookup lookup_zipf batch64 scan100 mixed95 mixed50 insert dynamic, and by name
@@ -213,12 +220,28 @@ pub struct RemoteCommand {
     pub workload: Vec<String>,
     /// Subjects: rhumb, whose reads look into the host's memory; call, whose reads ask the host;
     /// limit, which reads one dependent line of the same memory; index, an index in the client's
-    /// own memory [default: all; the first two with several --servers]
+    /// own memory; and if they are named walk, walk-cached and walk-whole, which walk a tree in
+    /// another host's memory and keep none of its inner nodes, those of the top four levels, or
+    /// all (keys of up to 16 bytes) [default: rhumb, call, limit, index; the first two with several
+    /// --servers]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub subjects: Vec<String>,
     /// How to measure.
     #[command(flatten)]
     pub options: remote::RemoteOptions,
+}
+
+/// What `rhumb bench papers` takes.
+#[cfg(unix)]
+#[derive(Args, Debug)]
+pub struct PapersCommand {
+    /// Figures, such as xstore-2; a name that there is not is answered with all of them
+    /// [default: all]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub figure: Vec<String>,
+    /// How to measure.
+    #[command(flatten)]
+    pub options: papers::PapersOptions,
 }
 
 /// What `rhumb bench index` takes.
@@ -311,6 +334,11 @@ pub fn run(command: BenchCommand) -> Result<()> {
         }
         #[cfg(unix)]
         BenchCommand::Remote(command) => run_remote(command),
+        #[cfg(unix)]
+        BenchCommand::Papers(PapersCommand { figure, options }) => {
+            usage(options.validate())?;
+            papers::run(&usage(papers::choose(&figure))?, &options)
+        }
         BenchCommand::Index(IndexCommand { preset, workload, poison, options }) => {
             usage(options.validate())?;
             let names: Vec<_> = preset.iter().map(|name| rhumb_index::subject_name(name)).collect();
@@ -332,12 +360,17 @@ fn run_remote(command: RemoteCommand) -> Result<()> {
         subjects = vec!["rhumb".to_owned(), "call".to_owned()];
     }
     let workloads = usage(remote::choose_workloads(&workload))?;
-    let known: [&dyn remote::subject::Subject; 4] = [
+    let known: [&dyn remote::subject::Subject; 7] = [
         &remote::rhumb::RHUMB,
         &remote::rhumb::CALL,
         &remote::rhumb::LIMIT,
         &remote::rhumb::InProcess,
+        &remote::walk::WALK,
+        &remote::walk::WALK_CACHED,
+        &remote::walk::WALK_WHOLE,
     ];
-    let subjects = usage(remote::choose(&subjects, &known))?;
-    remote::run(&subjects, &workloads, &options)
+    // Trees have keys of up to 16 bytes, and their subjects run if they are named.
+    let usual = known.len() - remote::walk::COUNT;
+    let known = &known[..if subjects.is_empty() { usual } else { known.len() }];
+    remote::run(&usage(remote::choose(&subjects, known))?, &workloads, &options)
 }

@@ -329,7 +329,7 @@ fn middle(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Four significant digits and no fraction where the number is large.
-fn rounded(value: f64) -> f64 {
+pub(crate) fn rounded(value: f64) -> f64 {
     let fraction_digits = if value.abs() >= 1000.0 { 0 } else { 3 };
     let factor = 10f64.powi(fraction_digits);
     (value * factor).round() / factor
@@ -345,7 +345,7 @@ fn quantity(value: f64, unit: &str) -> String {
 }
 
 /// A number with three digits, or all of those before the point.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         size if size >= 100.0 => format!("{value:.0}"),
@@ -365,7 +365,7 @@ fn duration(ns: u64) -> String {
 }
 
 /// Writes `rows` with each column as wide as its widest cell; figures are set to the right.
-fn align(rows: &[impl AsRef<[String]>], out: &mut String) {
+pub(crate) fn align(rows: &[impl AsRef<[String]>], out: &mut String) {
     let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.as_ref().get(column));

@@ -20,6 +20,8 @@ pub mod index;
 pub mod memory;
 #[cfg(feature = "rhumb")]
 pub mod models;
+#[cfg(all(feature = "rhumb", unix))]
+pub mod papers;
 pub mod queue;
 #[cfg(feature = "rhumb")]
 pub mod readafterdelete;

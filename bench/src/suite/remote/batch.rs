@@ -107,6 +107,13 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Adds another one.
+    pub fn add(&mut self, other: Self) {
+        self.checked += other.checked;
+        self.missing += other.missing;
+        self.wrong += other.wrong;
+    }
+
     /// Answers that were not the truth.
     #[must_use]
     pub fn faults(&self) -> u64 {

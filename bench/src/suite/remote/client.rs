@@ -22,8 +22,18 @@ const COUNTED_BATCHES: usize = 16;
 const VERIFIED_AT_ONCE: usize = 1_000;
 
 /// CPU time of this process, in nanoseconds.
-pub(super) fn cpu_ns() -> u64 {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
+pub(in crate::suite) fn cpu_ns() -> u64 {
+    nanoseconds(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of this thread, in nanoseconds.
+#[cfg(feature = "rhumb")]
+pub(in crate::suite) fn thread_cpu_ns() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
@@ -80,7 +90,8 @@ impl<'a> Client<'a> {
         let mut rng = Rng::stream(self.options.run.seed ^ seed, self.number as u64);
         let answered = match request["do"].as_str() {
             Some("run") => {
-                let course = Course { workload, distribution, time: self.options.run.time() };
+                let time = self.options.run.time();
+                let course = Course { workload, distribution, time, cpu_ns };
                 course.run(session, chooser, &mut rng)
             }
             Some("count") => count(session, chooser, (workload, distribution), &mut rng),
@@ -96,16 +107,18 @@ impl<'a> Client<'a> {
 }
 
 /// A timed run.
-struct Course {
-    workload: Workload,
-    distribution: Distribution,
-    time: Duration,
+pub(in crate::suite) struct Course {
+    pub(in crate::suite) workload: Workload,
+    pub(in crate::suite) distribution: Distribution,
+    pub(in crate::suite) time: Duration,
+    /// CPU time of the client so far, in nanoseconds.
+    pub(in crate::suite) cpu_ns: fn() -> u64,
 }
 
 impl Course {
     /// Performs batches until the time is over, or nothing is left to insert. The clocks run while
     /// a subject has a batch, and not while it is chosen and checked.
-    fn run(
+    pub(in crate::suite) fn run(
         &self,
         session: &mut dyn Session,
         chooser: &mut Chooser<'_>,
@@ -122,10 +135,10 @@ impl Course {
                 break;
             }
             operations += batch.operations.len() as u64;
-            let (cpu_before, start) = (cpu_ns(), Instant::now());
+            let (cpu_before, start) = ((self.cpu_ns)(), Instant::now());
             session.perform(batch, answers)?;
             timed += start.elapsed();
-            cpu += cpu_ns() - cpu_before;
+            cpu += (self.cpu_ns)() - cpu_before;
             units += chooser.units();
             for ns in chooser.latency_ns() {
                 latency.saturating_record(*ns);
@@ -151,7 +164,7 @@ impl Course {
 
 /// Performs some batches, and counts one-sided reads and the operations of each host; those of a
 /// scan that goes on at the next one are of the first.
-fn count(
+pub(in crate::suite) fn count(
     session: &mut dyn Session,
     chooser: &mut Chooser<'_>,
     (workload, distribution): (Workload, Distribution),
@@ -178,7 +191,10 @@ fn count(
 }
 
 /// Removes what was inserted, so that every run begins with the same records.
-fn clean(session: &mut dyn Session, chooser: &mut Chooser<'_>) -> Result<Value> {
+pub(in crate::suite) fn clean(
+    session: &mut dyn Session,
+    chooser: &mut Chooser<'_>,
+) -> Result<Value> {
     let inserted = chooser.take_inserted();
     for key in &inserted {
         session.remove(key)?;

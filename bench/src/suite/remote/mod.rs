@@ -13,7 +13,7 @@
 //! time of client and host. On few cores these decide more than rates do.
 
 pub mod batch;
-mod client;
+pub(in crate::suite) mod client;
 #[cfg(feature = "rhumb")]
 mod divided;
 pub mod options;
@@ -23,6 +23,8 @@ pub mod rhumb;
 pub mod subject;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "rhumb")]
+pub mod walk;
 pub mod workload;
 
 use std::{collections::BTreeMap, path::Path};
@@ -320,7 +322,7 @@ struct Turn {
 }
 
 /// What all clients together did in a run.
-struct Outcome {
+pub(in crate::suite) struct Outcome {
     /// Operations a second, in the workload's unit.
     rate: f64,
     units: f64,
@@ -338,7 +340,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of(runs: &[Value], counted: &[Value]) -> Result<Self> {
+    pub(in crate::suite) fn of(runs: &[Value], counted: &[Value]) -> Result<Self> {
         let number = |answer: &Value, name: &str| answer[name].as_f64().unwrap_or(0.0);
         let sum = |answers: &[Value], name: &str| -> f64 {
             answers.iter().map(|answer| number(answer, name)).sum()
@@ -365,12 +367,16 @@ impl Outcome {
         })
     }
 
-    fn sample(&self, workload: Workload) -> Sample {
+    pub(in crate::suite) fn sample(&self, workload: Workload) -> Sample {
         Sample { value: self.rate, unit: workload.unit(), latency: latency(&self.latency) }
     }
 
     /// What one operation cost, and bytes that a client keeps for each key.
-    fn counts(&self, server_ns: Option<u64>, keys: usize) -> Vec<(&'static str, f64)> {
+    pub(in crate::suite) fn counts(
+        &self,
+        server_ns: Option<u64>,
+        keys: usize,
+    ) -> Vec<(&'static str, f64)> {
         let mut counts = vec![
             ("ns_per_op", self.timed_ns / self.units),
             ("reads_per_op", self.reads),

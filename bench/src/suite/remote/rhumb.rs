@@ -189,14 +189,14 @@ pub(super) fn apart(counts: &Counts) -> u64 {
 }
 
 /// A keyspace that is shared; its handle reads by looks or by calls.
-struct OneSided {
+pub(in crate::suite) struct OneSided {
     keyspace: Keyspace,
     /// The handle while reads are not counted, or one that counts them.
     used: Keyspace,
 }
 
 impl OneSided {
-    fn new(keyspace: Keyspace) -> Self {
+    pub(in crate::suite) fn new(keyspace: Keyspace) -> Self {
         Self { used: keyspace.clone(), keyspace }
     }
 }
