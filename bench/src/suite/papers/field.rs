@@ -2,12 +2,15 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::{Arc, RwLock},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
-use rhumb_remote::{Client, ClientBuilder, Host, HostBuilder, Keyspace, ModelStats, ShareOptions};
+use rhumb_remote::{
+    Client, ClientBuilder, Host, HostBuilder, Keyspace, ModelStats, ShareOptions, ShareStats,
+};
 
 use super::{PapersOptions, results::Counts};
 use crate::{
@@ -32,7 +35,7 @@ use crate::{
 pub(super) const NAME: &str = "records";
 
 /// Records of one batch while a host is loaded: a call takes as long as some dozens of inserts.
-const LOADED_AT_ONCE: usize = 1_000;
+pub(super) const LOADED_AT_ONCE: usize = 1_000;
 
 /// Gets after which a client has all that it keeps, at least.
 const WARM_UP_GETS: u64 = 8_192;
@@ -133,9 +136,19 @@ impl Kept {
         Ok(OneSided::new(self.keyspace(self.builder())?.by_calls()))
     }
 
+    /// What it holds.
+    pub(super) fn stats(&self) -> ShareStats {
+        self.host.stats(NAME).unwrap_or_default()
+    }
+
+    /// Has the host hold a lock while it trains arrays.
+    pub(super) fn train_alone(&self, lock: &Arc<RwLock<()>>) -> Result<()> {
+        Ok(self.host.train_alone(NAME, Arc::clone(lock))?)
+    }
+
     /// What its models have cost.
     pub(super) fn models(&self) -> ModelStats {
-        self.host.stats(NAME).unwrap_or_default().models
+        self.stats().models
     }
 
     /// Waits until no model is to be trained.

@@ -8,6 +8,8 @@
 //! every answer is held against what was written.
 
 mod field;
+mod finestore;
+mod logging;
 mod memory;
 pub mod options;
 mod results;
@@ -56,6 +58,15 @@ pub const FIGURES: &[Figure] = &[
     memory::FIGURE_15D,
     memory::FIGURE_16A,
     memory::FIGURE_HINTS,
+    logging::FIGURE_13A,
+    logging::TABLE_3,
+    finestore::FIGURE_14,
+    finestore::FIGURE_15,
+    finestore::FIGURE_17,
+    finestore::FIGURE_18,
+    finestore::FIGURE_19,
+    finestore::FIGURE_20,
+    finestore::FIGURE_21,
 ];
 
 /// Chooses figures by their names; all if none is named.

@@ -137,6 +137,55 @@ fn models_follow_inserts() {
 }
 
 #[test]
+fn each_kind_of_operation_costs_what_it_must() {
+    let mix = Outcome::of("xstore-13a", &[]);
+    // Every operation is a call, of which 41 of 100 are gets and 2 are scans.
+    assert_eq!(mix.count("call nutanix uniform", "trips_per_op"), 1.0);
+    let reads = mix.count("call nutanix uniform", "calls_per_op");
+    assert!((0.3..0.55).contains(&reads), "{reads}");
+    let writes = mix.count("rhumb nutanix uniform", "trips_per_op");
+    assert!((0.45..0.7).contains(&writes), "{writes}");
+    let ratios = Outcome::of("finestore-18", &[]);
+    assert_eq!(ratios.len(), 3 * 5);
+    assert_eq!(ratios.count("call updates100 uniform", "calls_per_op"), 0.0);
+    assert_eq!(ratios.count("call updates100 uniform", "trips_per_op"), 1.0);
+    let logged = Outcome::of("xstore-table-3", &[]);
+    assert_eq!(logged.len(), 3 * 6);
+    assert_eq!(logged.count("volatile a zipf", "throughput_of_volatile"), 1.0);
+    assert_eq!(logged.count("log and sync c zipf", "trips_per_op"), 0.0);
+}
+
+#[test]
+fn pipeline_operations_are_between_both_ends() {
+    let outcome = Outcome::of("finestore-21", &[]);
+    // What was trained is one trip to a window, or a call.
+    for way in ["pipeline", "client"] {
+        let calls = outcome.count(&format!("{way} c uniform"), "calls_per_op");
+        assert!(calls < 0.2, "{way}: {calls}");
+    }
+    assert_eq!(outcome.count("server c uniform", "calls_per_op"), 1.0);
+    assert_eq!(outcome.count("server insert uniform", "trips_per_op"), 1.0);
+    assert_eq!(Outcome::of("finestore-17", &[]).len(), 3 * 6);
+    assert_eq!(Outcome::of("finestore-19", &[]).len(), 3);
+}
+
+#[test]
+fn training_and_memory_are_counted() {
+    let training = Outcome::of("finestore-14", &[]);
+    for name in ["xstore", "finestore"] {
+        assert!(training.count(name, "keys_per_training") >= 1.0);
+    }
+    let memory = Outcome::of("finestore-15", &["--data=uniform"]);
+    for name in ["rhumb uniform", "xstore uniform", "finestore uniform"] {
+        assert!(memory.count(name, "region_bytes_per_key") > 16.0);
+    }
+    assert!(memory.count("finestore uniform", "cache_bytes_per_key") > 0.0);
+    let beside = Outcome::of("finestore-20", &[]);
+    assert_eq!(beside.count("barrier", "waits_per_1000_gets"), 0.0);
+    assert_eq!(beside.count("read lock", "inserts"), 1_000.0);
+}
+
+#[test]
 fn figures_are_chosen_by_name() {
     assert_eq!(choose(&[]).expect("all").len(), FIGURES.len());
     let chosen = choose(&["xstore-2".to_owned()]).expect("known");

@@ -161,10 +161,9 @@ impl<'a> Chooser<'a> {
         self.batch.keys.clear();
         self.batch.values.clear();
         self.answers.clear();
-        let (share, usual, other) = workload.mix();
-        let size = if usual == Kind::Scan { SCAN_BATCH } else { BATCH };
+        let size = if workload.mix()[0].1 == Kind::Scan { SCAN_BATCH } else { BATCH };
         while self.batch.operations.len() < size {
-            let kind = if rng.below(100) < share { usual } else { other };
+            let kind = workload.kind_of(rng.below(100));
             let record = match kind {
                 Kind::Insert => match self.next_insert() {
                     Some(record) => record,

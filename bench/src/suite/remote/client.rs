@@ -128,7 +128,8 @@ impl Course {
         let begun = Instant::now();
         let mut latency = histogram()?;
         let (mut units, mut operations, mut timed, mut cpu) = (0, 0, Duration::ZERO, 0);
-        while begun.elapsed() < self.time {
+        // At least a batch, however late this thread has its turn.
+        while operations == 0 || begun.elapsed() < self.time {
             chooser.choose(self.workload, self.distribution, rng);
             let (batch, answers) = chooser.batch();
             if batch.operations.is_empty() {

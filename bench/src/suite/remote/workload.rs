@@ -34,6 +34,14 @@ pub enum Workload {
     E,
     /// Inserts of keys that are not there.
     Insert,
+    /// 57% updates, 41% reads, 2% scans of 1 to 100 entries: the mix that Nutanix reported.
+    Nutanix,
+    /// 75% reads, 25% updates.
+    Updates25,
+    /// 25% reads, 75% updates.
+    Updates75,
+    /// Updates.
+    Updates100,
 }
 
 /// What one operation does.
@@ -66,6 +74,10 @@ impl Workload {
         Self::Insert,
     ];
 
+    /// Those that run only if they are named.
+    pub const NAMED_ONLY: [Self; 4] =
+        [Self::Nutanix, Self::Updates25, Self::Updates75, Self::Updates100];
+
     /// The name on the command line and in results.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -80,13 +92,18 @@ impl Workload {
             Self::E => "e",
             Self::F => "f",
             Self::Insert => "insert",
+            Self::Nutanix => "nutanix",
+            Self::Updates25 => "updates25",
+            Self::Updates75 => "updates75",
+            Self::Updates100 => "updates100",
         }
     }
 
     /// The workload of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|workload| workload.name().eq_ignore_ascii_case(name))
+        let mut known = Self::ALL.into_iter().chain(Self::NAMED_ONLY);
+        known.find(|workload| workload.name().eq_ignore_ascii_case(name))
     }
 
     /// The unit of its rate: an operation of `multi_get` is a key, one of `scan100` an entry.
@@ -98,19 +115,34 @@ impl Workload {
         }
     }
 
-    /// The more frequent operation with its share in percent, and the other.
+    /// Its operations with their shares in percent, whose sum is 100; the usual one first.
     #[must_use]
-    pub fn mix(self) -> (u64, Kind, Kind) {
+    pub fn mix(self) -> &'static [(u64, Kind)] {
         match self {
-            Self::Get | Self::MultiGet | Self::C => (100, Kind::Read, Kind::Read),
-            Self::Scan100 => (100, Kind::Scan, Kind::Scan),
-            Self::A => (50, Kind::Read, Kind::Update),
-            Self::B => (95, Kind::Read, Kind::Update),
-            Self::D => (95, Kind::Read, Kind::Insert),
-            Self::E => (95, Kind::Scan, Kind::Insert),
-            Self::F => (50, Kind::Read, Kind::ReadModifyWrite),
-            Self::Insert => (100, Kind::Insert, Kind::Insert),
+            Self::Get | Self::MultiGet | Self::C => &[(100, Kind::Read)],
+            Self::Scan100 => &[(100, Kind::Scan)],
+            Self::A => &[(50, Kind::Read), (50, Kind::Update)],
+            Self::B => &[(95, Kind::Read), (5, Kind::Update)],
+            Self::D => &[(95, Kind::Read), (5, Kind::Insert)],
+            Self::E => &[(95, Kind::Scan), (5, Kind::Insert)],
+            Self::F => &[(50, Kind::Read), (50, Kind::ReadModifyWrite)],
+            Self::Insert => &[(100, Kind::Insert)],
+            Self::Nutanix => &[(57, Kind::Update), (41, Kind::Read), (2, Kind::Scan)],
+            Self::Updates25 => &[(75, Kind::Read), (25, Kind::Update)],
+            Self::Updates75 => &[(75, Kind::Update), (25, Kind::Read)],
+            Self::Updates100 => &[(100, Kind::Update)],
         }
+    }
+
+    /// The operation that a draw from 0 to 99 stands for.
+    #[must_use]
+    pub fn kind_of(self, draw: u64) -> Kind {
+        let mut end = 0;
+        let drawn = self.mix().iter().find(|(share, _)| {
+            end += share;
+            draw < end
+        });
+        drawn.unwrap_or(&self.mix()[0]).1
     }
 
     /// Which keys are asked for if the options do not say.
@@ -118,6 +150,9 @@ impl Workload {
     pub fn usual_distribution(self) -> Distribution {
         match self {
             Self::Get | Self::MultiGet | Self::Scan100 | Self::Insert => Distribution::Uniform,
+            Self::Nutanix | Self::Updates25 | Self::Updates75 | Self::Updates100 => {
+                Distribution::Uniform
+            }
             Self::D => Distribution::Latest,
             Self::A | Self::B | Self::C | Self::E | Self::F => Distribution::Zipf,
         }
@@ -137,7 +172,10 @@ impl Workload {
 pub fn choose(names: &[String]) -> Result<Vec<Workload>> {
     let mut chosen = Vec::new();
     for name in names {
-        let known = || Workload::ALL.map(Workload::name).join(", ");
+        let known = || {
+            let all = Workload::ALL.into_iter().chain(Workload::NAMED_ONLY);
+            all.map(Workload::name).collect::<Vec<_>>().join(", ")
+        };
         let workload = Workload::named(name);
         chosen
             .push(workload.with_context(|| format!("no workload {name}: there are {}", known()))?);

@@ -75,6 +75,11 @@ pub(super) struct Run {
 }
 
 impl Plan {
+    /// Number of records.
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+
     /// Trains lines. Linear in the keys, but for those that no line predicts.
     pub(crate) fn train(self) -> Trained {
         let keys: Vec<&[u8]> = self.records.iter().map(|record| &*record.key).collect();

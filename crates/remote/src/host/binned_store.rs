@@ -4,7 +4,8 @@
 use std::{
     collections::BTreeMap,
     ops::{Bound, ControlFlow},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
     care::Bell,
     group::{self, Changed},
     part::Part,
-    share::{Region, ShareStats},
+    share::{ModelStats, Region, ShareStats},
 };
 use crate::{
     binned::{
@@ -48,6 +49,8 @@ pub(super) struct BinnedStore {
     region: Region,
     state: Mutex<State>,
     bell: Arc<Bell>,
+    /// Held by this store while it trains, if those that measure have set it.
+    alone: OnceLock<Arc<RwLock<()>>>,
 }
 
 /// What one thread at a time changes.
@@ -56,6 +59,17 @@ struct State {
     control: Arc<HostRegion>,
     /// The values that are too large for the region.
     large: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What model retraining took.
+    training: Training,
+}
+
+/// What model retraining took.
+#[derive(Debug, Default)]
+struct Training {
+    count: u64,
+    keys: u64,
+    /// Without waits for the state.
+    time: Duration,
 }
 
 /// A host of no keys in a region, with its header.
@@ -116,8 +130,8 @@ impl BinnedStore {
     fn with(region: Region, bell: Arc<Bell>, options: Options) -> Result<Self> {
         let host = arrays_in(&region, options)?;
         let control = Arc::clone(&region.control);
-        let state = State { host, control, large: BTreeMap::new() };
-        Ok(Self { region, state: Mutex::new(state), bell })
+        let state = State { host, control, large: BTreeMap::new(), training: Training::default() };
+        Ok(Self { region, state: Mutex::new(state), bell, alone: OnceLock::new() })
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
@@ -129,6 +143,7 @@ impl BinnedStore {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats = self.region.stats();
         add_to(&state.host, &mut stats);
+        stats.models = state.model_stats();
         stats
     }
 
@@ -172,16 +187,26 @@ impl BinnedStore {
     /// Trains what is due, while writers go on, and frees what no session may know any more.
     pub(super) fn care(&self) {
         for _ in 0..TRAININGS_MAX {
+            let alone = self.alone.get();
+            let _alone = alone.map(|lock| lock.write().unwrap_or_else(PoisonError::into_inner));
             let Ok(mut state) = self.lock() else { return };
+            let begun = Instant::now();
             let Some(plan) = state.host.begin_training() else { break };
             let seq = state.seq();
             state.publish(seq);
             drop(state);
+            let keys = plan.len() as u64;
             let trained = plan.train();
+            let mut time = begun.elapsed();
             let Ok(mut state) = self.lock() else { return };
+            let begun = Instant::now();
             let finished = state.host.finish_training(trained);
             let seq = state.seq();
             state.publish(seq);
+            time += begun.elapsed();
+            let training = &mut state.training;
+            (training.count, training.keys) = (training.count + 1, training.keys + keys);
+            training.time += time;
             if finished.is_err() {
                 // Without memory for that, searches in gaps stay calls.
                 break;
@@ -192,6 +217,13 @@ impl BinnedStore {
         let seq = state.seq();
         state.publish(seq);
         self.ring_for(&state);
+    }
+
+    /// Holds a lock while it trains from here on: what a store costs its clients that has no
+    /// barrier, where they hold the lock for reading while they read. For those that measure; the
+    /// first lock stays.
+    pub(super) fn train_alone(&self, lock: Arc<RwLock<()>>) {
+        self.alone.get_or_init(|| lock);
     }
 
     /// Looks, some time soon, for what waited for sessions whose lease has ended.
@@ -236,6 +268,16 @@ impl Authority for BinnedStore {
 }
 
 impl State {
+    fn model_stats(&self) -> ModelStats {
+        ModelStats {
+            waiting: self.host.due_count() as u64,
+            trained: self.training.count,
+            training_ns: self.training.time.as_nanos() as u64,
+            trained_keys: self.training.keys,
+            ..ModelStats::default()
+        }
+    }
+
     fn value_of(&self, key: &[u8], value: Value) -> Vec<u8> {
         match value {
             Value::Here(value) => value,

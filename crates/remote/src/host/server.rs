@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, RwLock},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -426,6 +426,18 @@ impl Host {
     pub fn remove_unserved(&self, name: &str) -> Result<u64> {
         let share = self.inner.known(name)?;
         self.inner.moving(name, share).remove_unserved()
+    }
+
+    /// Holds a lock while arrays of a volatile keyspace of the preset FineStore are trained, from
+    /// here on: clients that hold it for reading while they read wait for that. What the barrier
+    /// saves them is measured so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if no such keyspace is shared under that name.
+    #[doc(hidden)]
+    pub fn train_alone(&self, name: &str, lock: Arc<RwLock<()>>) -> Result<()> {
+        self.inner.known(name)?.train_alone(lock)
     }
 
     /// The threads that answer.

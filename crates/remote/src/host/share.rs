@@ -1,6 +1,9 @@
 //! A keyspace that a host shares: its region, and what decides what is in it.
 
-use std::{str::FromStr, sync::Arc};
+use std::{
+    str::FromStr,
+    sync::{Arc, RwLock},
+};
 
 use super::{
     Authority, Change, Publisher, Space, Table,
@@ -203,11 +206,12 @@ pub struct ShareStats {
     /// How gets of clients went, as they reported it: seconds ago, and never what a client did
     /// since its last report if it died.
     pub gets: GetCounts,
-    /// What models have cost that clients keep, of [`Preset::XStore`].
+    /// What models have cost that clients keep, of [`Preset::XStore`] and [`Preset::FineStore`].
     pub models: ModelStats,
 }
 
-/// What a host did for the models that clients of a keyspace keep, of [`Preset::XStore`].
+/// What a host did for the models that clients of a keyspace keep, of [`Preset::XStore`]. Of
+/// [`Preset::FineStore`], whose models are the lines of arrays, it has the first four numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelStats {
@@ -493,6 +497,19 @@ impl Share {
             }
             _ => {}
         }
+    }
+
+    /// [`Host::train_alone`](super::Host::train_alone).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for a keyspace that trains no arrays.
+    pub(super) fn train_alone(&self, lock: Arc<RwLock<()>>) -> Result<()> {
+        let Source::Binned(store) = &self.source else {
+            return Err(Error::InvalidArgument("a keyspace that trains no arrays".into()));
+        };
+        store.train_alone(lock);
+        Ok(())
     }
 
     /// Which keys are served.
