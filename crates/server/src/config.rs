@@ -86,6 +86,23 @@ pub struct Limits {
     pub handshake_seconds: u64,
     /// Seconds that a command may take to come in, or a reply to be taken.
     pub stall_seconds: u64,
+    /// Connections, at a time, of other processes to what is shared, from 1 to a million. At most
+    /// three quarters of them are over TCP.
+    #[serde(deserialize_with = "quantity::clients")]
+    pub share_sessions: usize,
+    /// Of these, connections of one user over the Unix socket; all, if nothing is said.
+    #[serde(deserialize_with = "quantity::clients_if_any")]
+    pub share_sessions_per_user: Option<usize>,
+    /// Of these, connections of one address over TCP; a quarter, if nothing is said.
+    #[serde(deserialize_with = "quantity::clients_if_any")]
+    pub share_sessions_per_address: Option<usize>,
+    /// Keyspaces that such a connection may open, each as often as it does.
+    #[serde(deserialize_with = "quantity::clients")]
+    pub share_keyspaces: usize,
+    /// Bytes of what such processes have sent in part or not read yet, of all together; past it the
+    /// one that has the most is closed.
+    #[serde(deserialize_with = "quantity::size")]
+    pub share_buffers_bytes: usize,
 }
 
 impl Default for Limits {
@@ -101,6 +118,11 @@ impl Default for Limits {
             idle_seconds: 0,
             handshake_seconds: 10,
             stall_seconds: 60,
+            share_sessions: 10_000,
+            share_sessions_per_user: None,
+            share_sessions_per_address: None,
+            share_keyspaces: 256,
+            share_buffers_bytes: 256 << 20,
         }
     }
 }
@@ -144,6 +166,16 @@ pub struct Config {
     pub share_table: Option<PathBuf>,
     /// The address by which the table names this server; where it listens, if nothing is said.
     pub share_address: Option<String>,
+    /// Address where they come to by TLS, with the certificate of `tls_cert`; needs the feature
+    /// `tls`.
+    #[serde(deserialize_with = "quantity::address_if_any")]
+    pub share_tls_listen: Option<SocketAddr>,
+    /// Users, by their numbers, that may come to the Unix socket besides the server's own. With
+    /// them, or with groups, everybody may connect to it and is asked who they are.
+    pub share_allow_users: Vec<u32>,
+    /// Groups, by their numbers: users whose process has one of them as its effective group may
+    /// come as well.
+    pub share_allow_groups: Vec<u32>,
     /// Memory that each shared keyspace may take, in bytes, besides that of the engine. One that
     /// needs more is not read without asking. Called `share-memory` in a file.
     #[serde(rename = "share-memory", deserialize_with = "quantity::size")]
@@ -195,6 +227,9 @@ impl Default for Config {
             share_listen: None,
             share_table: None,
             share_address: None,
+            share_tls_listen: None,
+            share_allow_users: Vec::new(),
+            share_allow_groups: Vec::new(),
             share_memory_bytes: SHARE_MEMORY_BYTES,
             memory_bytes: 512 << 20,
             fsync: Fsync::default(),
@@ -254,6 +289,12 @@ impl Config {
         share::names(&self.share)
     }
 
+    /// The most connections at a time: of clients, and of the processes that read what is shared.
+    pub(crate) fn connections(&self) -> usize {
+        let shared = if self.share.is_empty() { 0 } else { self.limits.share_sessions };
+        self.limits.clients.saturating_add(shared)
+    }
+
     /// Where the processes come to that read shared keyspaces.
     #[must_use]
     pub fn share_socket(&self) -> PathBuf {
@@ -286,9 +327,20 @@ impl Config {
 
     /// Refuses numbers that make no sense.
     pub(crate) fn check_ranges(&self) -> Result<(), ConfigError> {
-        let clients = self.limits.clients as u64;
+        let limits = &self.limits;
+        let counts = [
+            ("clients", Some(limits.clients)),
+            ("connections to shares", Some(limits.share_sessions)),
+            ("connections of a user", limits.share_sessions_per_user),
+            ("connections of an address", limits.share_sessions_per_address),
+            ("keyspaces of a connection", Some(limits.share_keyspaces)),
+        ];
+        let check = |(what, count): (&str, Option<usize>)| match count {
+            Some(count) => quantity::check_count(what, count as u64, &quantity::CLIENTS),
+            None => Ok(()),
+        };
         quantity::check_memory(self.memory_bytes)
-            .and_then(|()| quantity::check_count("clients", clients, &quantity::CLIENTS))
+            .and_then(|()| counts.into_iter().try_for_each(check))
             .and_then(|()| {
                 quantity::check_count("threads", self.threads as u64, &quantity::THREADS)
             })
@@ -297,12 +349,14 @@ impl Config {
 
     /// Refuses what must not be served.
     pub(crate) fn check(&self, has_password: bool) -> Result<(), ConfigError> {
-        if self.tls_listen.is_some() && !cfg!(feature = "tls") {
+        let tls = [self.tls_listen, self.share_tls_listen].into_iter().flatten();
+        if tls.count() > 0 && !cfg!(feature = "tls") {
             let what = "this build has no TLS: it is made with --features tls";
             return Err(ConfigError(what.to_owned()));
         }
         let is_far = |address: &SocketAddr| !address.ip().is_loopback();
-        let clients = [Some(self.listen), self.tls_listen, self.share_listen].into_iter().flatten();
+        let shares = [self.share_listen, self.share_tls_listen];
+        let clients = [Some(self.listen), self.tls_listen].into_iter().chain(shares).flatten();
         let open = !self.allow_open && !has_password;
         if let Some(address) = clients.into_iter().find(is_far).filter(|_| open) {
             return Err(ConfigError(format!(
@@ -377,6 +431,9 @@ mod tests {
             ("\nthreads = 3000", "line 2: 3000 threads: it may be from 0 to 1024"),
             ("[limits]\nclients = 0", "line 2: 0 clients: it may be from 1 to 1000000"),
             ("[limits]\nbulk-bytes = \"0\"", "line 2: a limit of 0 bytes"),
+            ("[limits]\nshare-sessions = 0", "line 2: 0 clients"),
+            ("[limits]\nshare-sessions-per-user = 0", "line 2: 0 clients"),
+            ("share-allow-users = [\"root\"]", "line 1: "),
             ("listen = \"localhost\"", "line 1: \"localhost\" is no address with a port"),
             ("memory = \"1G\"\nmemory-bytes = 1", "line 1: duplicate field"),
         ] {
@@ -410,11 +467,45 @@ mod tests {
     }
 
     #[test]
+    fn shares_have_limits_of_their_own() {
+        let text = "share = [\"db0\"]\nshare-allow-users = [7, 8]\nshare-allow-groups = [9]\n[limits]\n\
+                    clients = 5\nshare-sessions = 20\nshare-sessions-per-user = 3\n\
+                    share-buffers-bytes = \"1MiB\"";
+        let config = Config::from_toml(text).unwrap();
+        let limits = &config.limits;
+        assert_eq!((config.share_allow_users.len(), config.share_allow_groups[0]), (2, 9));
+        assert_eq!((limits.share_sessions, limits.share_sessions_per_user), (20, Some(3)));
+        assert_eq!((limits.share_buffers_bytes, limits.share_keyspaces), (1 << 20, 256));
+        assert_eq!(limits.share_sessions_per_address, None);
+        // Each connection takes a descriptor, and none does where nothing is shared.
+        assert_eq!(config.connections(), 25);
+        assert_eq!(Config { share: Vec::new(), ..config }.connections(), 5);
+    }
+
+    #[test]
+    fn tls_is_for_builds_that_have_it() {
+        let listen = Some(([127, 0, 0, 1], 1).into());
+        for config in [
+            Config { tls_listen: listen, ..Config::default() },
+            Config { share_tls_listen: listen, ..Config::default() },
+        ] {
+            let checked = config.check(false);
+            assert_eq!(checked.is_ok(), cfg!(feature = "tls"), "{checked:?}");
+        }
+        let far = Config { share_tls_listen: Some(([0, 0, 0, 0], 1).into()), ..Config::default() };
+        assert!(far.check(false).is_err());
+    }
+
+    #[test]
     fn numbers_without_sense_are_refused() {
         let default = Config::default;
         assert!(default().check_ranges().is_ok());
         let no_clients = Limits { clients: 0, ..Limits::default() };
+        let no_sessions = Limits { share_sessions: 0, ..Limits::default() };
+        let no_users = Limits { share_sessions_per_user: Some(0), ..Limits::default() };
         for config in [
+            Config { limits: no_sessions, ..default() },
+            Config { limits: no_users, ..default() },
             Config { memory_bytes: 64, ..default() },
             Config { threads: 3000, ..default() },
             Config { limits: no_clients, ..default() },

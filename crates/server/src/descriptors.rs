@@ -1,4 +1,5 @@
-//! Divides the descriptors of the process between the clients' sockets and the engine's files.
+//! Divides the descriptors of the process between the sockets of clients, and of processes that
+//! read what is shared, and the engine's files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -8,8 +9,9 @@ const OTHERS: u64 = 64;
 /// Descriptors that the engine can use: tables of 64 MiB in 65,536 files are 4 TiB.
 const ENGINE_FILES: u64 = 1 << 16;
 
-/// Raises the limit of descriptors, as far as the system allows, to what `clients` and the engine
-/// can use. Returns what the engine may have: what the clients leave, but at least half.
+/// Raises the limit of descriptors, as far as the system allows, to what the engine and `clients`
+/// connections of either kind can use. Returns what the engine may have: what the clients leave,
+/// but at least half.
 pub(crate) fn divide(clients: usize) -> u64 {
     let clients = clients as u64;
     let now = getrlimit(Resource::Nofile);

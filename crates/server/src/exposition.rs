@@ -82,6 +82,12 @@ fn share_metrics(server: &Server) -> Vec<Metric> {
             stats.huge_bytes
         }),
         each(
+            "rhumb_share_waiting_bytes",
+            "gauge",
+            "Bytes replaced that wait until those that may read them know of it.",
+            |stats| stats.waiting_bytes,
+        ),
+        each(
             "rhumb_share_resets_total",
             "counter",
             "Times that it had to be loaded anew.",
@@ -126,6 +132,11 @@ fn session_metrics(host: &HostStats) -> Vec<Metric> {
             "rhumb_share_sessions_overdue_total",
             "Connections closed because the other process was too slow.",
             host.sessions_overdue as f64,
+        ),
+        counter(
+            "rhumb_share_leases_lost_total",
+            "Times that the server was late to say that it lives, so that others asked.",
+            host.leases_lost as f64,
         ),
         Metric {
             name: "rhumb_share_calls_total",

@@ -108,11 +108,12 @@ fn found(config: &Config, table: &RoutingTable, path: &Path) -> Result<Address, 
         }
     }
     let socket = Address::Unix(config.share_socket());
-    let port = config.share_listen.map(|address| format!(" and tcp:{address}"));
+    let tcp = config.share_listen.map(|address| format!(" and tcp:{address}"));
+    let tls = config.share_tls_listen.map(|address| format!(" and tcps:{address}"));
+    let ports = [tcp, tls].into_iter().flatten().collect::<String>();
     Err(ConfigError(format!(
-        "this server listens at {socket}{}, and {} has {}: say with --share-address which of them \
+        "this server listens at {socket}{ports}, and {} has {}: say with --share-address which of them \
          it is",
-        port.unwrap_or_default(),
         path.display(),
         list(table.servers())
     )))
@@ -130,12 +131,14 @@ fn is_own(config: &Config, server: &Address) -> bool {
             let own = config.share_socket();
             *path == own || resolved(path).is_some_and(|path| Some(path) == resolved(&own))
         }
-        Address::Tcp { host, port } => {
+        Address::Tcp { host, port } | Address::Tls { host, port } => {
             let is_here = |own: SocketAddr| {
                 let known = || (host.as_str(), *port).to_socket_addrs();
                 own.port() == *port && known().is_ok_and(|mut known| known.any(|a| a == own))
             };
-            config.share_listen.is_some_and(is_here)
+            let is_tls = matches!(server, Address::Tls { .. });
+            let own = if is_tls { config.share_tls_listen } else { config.share_listen };
+            own.is_some_and(is_here)
         }
         _ => false,
     }

@@ -154,6 +154,12 @@ pub(crate) fn clients<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usiz
     deserializer.deserialize_any(Quantity(read, "a number"))
 }
 
+pub(crate) fn clients_if_any<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<usize>, D::Error> {
+    clients(deserializer).map(Some)
+}
+
 pub(crate) fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     let read = |text: &str| count("threads", text, &THREADS);
     deserializer.deserialize_any(Quantity(read, "a number"))

@@ -82,7 +82,7 @@ impl Server {
         let engine = Database::builder(&config.data)
             .memory_budget_bytes(config.memory_bytes)
             .memtable_bytes((config.memory_bytes / 8).clamp(1 << 20, 64 << 20))
-            .open_files_max(descriptors::divide(config.limits.clients))
+            .open_files_max(descriptors::divide(config.connections()))
             .open()?;
         let health = Arc::new(Health::new(Arc::clone(&log)));
         let databases = Databases::open(engine, config.fsync, health)?;

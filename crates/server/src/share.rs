@@ -1,11 +1,15 @@
 //! Keyspaces that other processes of the machine read without asking: of the names that clients of
 //! Redis know, the databases' strings, and any other keyspace of the engine.
 
-use std::sync::{Arc, Weak};
+use std::{
+    path::Path,
+    sync::{Arc, Weak},
+};
 
 use rhumb::{Keyspace, KeyspaceOptions};
 use rhumb_share::{
-    Event as ShareEvent, Host, HostStats, Paused, Preset, ShareOptions, ShareStats, Shared, Source,
+    Event as ShareEvent, Host, HostBuilder, HostStats, Paused, Preset, ShareOptions, ShareStats,
+    Shared, Source,
 };
 
 use crate::{
@@ -86,13 +90,7 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
         return Ok(());
     }
     let (committed, watched) = (Arc::downgrade(server), Arc::downgrade(server));
-    let mut host = Host::listen(&path).allow_open(config.allow_open);
-    if let Some(address) = config.share_listen {
-        host = host.listen_tcp(address);
-    }
-    if let Some(password) = server.password() {
-        host = host.token(&*password);
-    }
+    let mut host = host(server, &path)?;
     let part = Part::of(config)?;
     if let Some(part) = &part {
         for share in config.share.iter().filter(|share| is_divisible(share)) {
@@ -110,11 +108,15 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
         let options = options.preset(preset);
         builder = builder.share(name, source, options);
     }
-    let refused = |error: rhumb_share::Error| ServeError::listen(path.display(), &error.into());
+    let refused = |error: rhumb_share::Error| match error {
+        rhumb_share::Error::InvalidArgument(what) => ConfigError(what.into_owned()).into(),
+        error => ServeError::listen(path.display(), &error.into()),
+    };
     let shared = builder.start(&server.databases.engine).map_err(refused)?;
     let unix = format!("unix:{}", path.display());
     let tcp = shared.tcp_addresses().iter().map(|address| format!("tcp:{address}"));
-    for address in std::iter::once(unix).chain(tcp) {
+    let tls = shared.tls_addresses().iter().map(|address| format!("tcps:{address}"));
+    for address in std::iter::once(unix).chain(tcp).chain(tls) {
         let mut fields =
             vec![("address", address.into()), ("keyspaces", config.share.join(" ").into())];
         fields.extend(part.iter().map(|part| ("part", part.to_string().into())));
@@ -122,6 +124,37 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
     }
     *server.shared.write() = Some(shared);
     Ok(())
+}
+
+/// Where other processes come to, which of them, and what they may take.
+fn host(server: &Server, path: &Path) -> Result<HostBuilder, ConfigError> {
+    let (config, limits) = (&server.config, &server.config.limits);
+    let mut host = Host::listen(path)
+        .allow_open(config.allow_open)
+        .allow_users(config.share_allow_users.iter().copied())
+        .allow_groups(config.share_allow_groups.iter().copied())
+        .sessions_max(limits.share_sessions)
+        .keyspaces_max(limits.share_keyspaces)
+        .kept_bytes_max(limits.share_buffers_bytes);
+    if let Some(sessions) = limits.share_sessions_per_user {
+        host = host.sessions_per_user(sessions);
+    }
+    if let Some(sessions) = limits.share_sessions_per_address {
+        host = host.sessions_per_address(sessions);
+    }
+    if let Some(address) = config.share_listen {
+        host = host.listen_tcp(address);
+    }
+    if let Some(address) = config.share_tls_listen {
+        let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) else {
+            return Err(ConfigError("TLS needs both --tls-cert and --tls-key".to_owned()));
+        };
+        host = host.listen_tls(address).identity(cert, key);
+    }
+    if let Some(password) = server.password() {
+        host = host.token(&*password);
+    }
+    Ok(host)
 }
 
 fn source(server: &Arc<Server>, name: &str) -> Result<Source, ServeError> {

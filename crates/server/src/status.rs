@@ -169,6 +169,7 @@ fn shares_json(server: &Server) -> String {
             ("leaf_bytes", (stats.leaves * stats.leaf_bytes).to_string()),
             ("mapped_bytes", stats.mapped_bytes.to_string()),
             ("large_page_bytes", stats.huge_bytes.to_string()),
+            ("waiting_bytes", stats.waiting_bytes.to_string()),
             ("resets", stats.resets.to_string()),
             ("gets", (gets.one_read + by_more).to_string()),
             ("gets_by_more", by_more.to_string()),
@@ -187,6 +188,7 @@ fn share_calls_json(server: &Server) -> String {
         ("mean_ns", (host.calls_ns / all.max(1)).to_string()),
         ("refused", host.sessions_refused.to_string()),
         ("overdue", host.sessions_overdue.to_string()),
+        ("leases_lost", host.leases_lost.to_string()),
     ])
 }
 

@@ -98,6 +98,44 @@ fn clients_speak_through_tls() {
 }
 
 #[test]
+fn other_machines_read_what_is_shared_through_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((cert, key)) = certificate(dir.path(), "server") else { return };
+    let password = dir.path().join("password");
+    std::fs::write(&password, "sesame\n").unwrap();
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = Config {
+        share: vec!["db0".to_owned(), "users".to_owned()],
+        share_tls_listen: Some(free),
+        tls_cert: Some(cert.clone()),
+        tls_key: Some(key),
+        requirepass_file: Some(password),
+        ..config(&dir)
+    };
+    let bare = Config { tls_key: None, ..config.clone() };
+    assert!(matches!(Running::start(bare), Err(ServeError::Config(_))));
+    let exchanged = Config { tls_key: Some(cert.clone()), ..config.clone() };
+    assert!(matches!(Running::start(exchanged), Err(ServeError::Config(_))));
+    let server = Running::start(config).unwrap();
+    let mut client = Client::connect(server.address());
+    client.run("AUTH sesame");
+    client.run("SET greeting hello");
+    let address = format!("tcps:localhost:{}", free.port());
+    let builder = || rhumb_remote::Client::builder(&address).root_certificates(&cert);
+    assert!(builder().token("open").connect().is_err());
+    let remote = builder().token("sesame").connect().unwrap();
+    assert_eq!(remote.strings(0).unwrap().get("greeting").unwrap().unwrap(), b"hello");
+    let users = remote.keyspace("users").unwrap();
+    let large = vec![7; 5 << 20];
+    users.insert("ada", &large).unwrap();
+    assert!(users.get("ada").unwrap() == Some(large));
+    // Who speaks without it is told.
+    let plain = rhumb_remote::Client::connect(format!("tcp:{free}")).unwrap_err();
+    assert!(plain.to_string().contains("tcps:"), "{plain}");
+}
+
+#[test]
 fn who_does_not_speak_tls_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let Some(files) = certificate(dir.path(), "server") else { return };

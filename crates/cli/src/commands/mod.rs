@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Compact(maintenance::Compact),
     Checkpoint(maintenance::Checkpoint),
     Drop(maintenance::Drop),
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     Remote(remote::Remote),
     Bench(bench::Bench),
 }

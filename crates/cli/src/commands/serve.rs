@@ -24,8 +24,9 @@ Examples:
   redis-cli -p 6380 range - + limit 10           and so do ordered commands
 
 A file of options is TOML: db, listen, tls-listen, tls-cert,
-tls-key, unix, share, share-socket, share-listen,
-share-table, share-address, share-memory, memory, fsync, requirepass-file, metrics,
+tls-key, unix, share, share-socket, share-listen, share-tls-listen,
+share-allow-users, share-allow-groups, share-table, share-address,
+share-memory, memory, fsync, requirepass-file, metrics,
 allow-open, metrics-open, threads, log-level, log-format, slow-command-ms,
 and a table [limits]. An option on the command line wins over the file.
 SIGTERM and SIGINT end the server once every client has its replies and the data are synced.";
@@ -71,6 +72,16 @@ pub(crate) struct Serve {
     /// Which server of the table this one is [default: the one whose address it listens at]
     #[arg(long, value_name = "URL")]
     share_address: Option<String>,
+    /// Address where they come to by TLS, with the certificate of --tls-cert
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    share_tls_listen: Option<SocketAddr>,
+    /// Number of a user that may come to the Unix socket of shares besides the server's own; may be
+    /// repeated
+    #[arg(long, value_name = "UID")]
+    share_allow_user: Vec<u32>,
+    /// Number of a group whose users may come to it; may be repeated
+    #[arg(long, value_name = "GID")]
+    share_allow_group: Vec<u32>,
     /// Memory that each shared keyspace may take besides [default: 64GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     share_memory: Option<usize>,
@@ -192,6 +203,13 @@ impl Serve {
         config.share_listen = self.share_listen.or(config.share_listen);
         config.share_table = self.share_table.or(config.share_table);
         config.share_address = self.share_address.or(config.share_address);
+        config.share_tls_listen = self.share_tls_listen.or(config.share_tls_listen);
+        if !self.share_allow_user.is_empty() {
+            config.share_allow_users = self.share_allow_user;
+        }
+        if !self.share_allow_group.is_empty() {
+            config.share_allow_groups = self.share_allow_group;
+        }
         config.share_memory_bytes = self.share_memory.unwrap_or(config.share_memory_bytes);
         config.memory_bytes = self.memory.unwrap_or(config.memory_bytes);
         config.requirepass_file = self.requirepass_file.or(config.requirepass_file);

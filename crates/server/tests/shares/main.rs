@@ -190,12 +190,14 @@ fn write_by_other_processes(preset: &str) {
     let metrics = http(&server, "/metrics").1;
     for line in [
         "rhumb_share_sessions 1",
+        "rhumb_share_waiting_bytes{share=\"db0\"} 0",
         "rhumb_share_live{share=\"db0\"} 1",
         "rhumb_share_entries{share=\"users\"} 1",
         "rhumb_share_entries{share=\"db0\"} 1",
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
     }
+    assert!(metrics.contains("\nrhumb_share_leases_lost_total "), "{metrics}");
     // What a process did is known once it has ended, if not before.
     let other = Remote::connect(config(&dir).share_socket()).unwrap();
     let read = other.keyspace("users").unwrap();
@@ -220,6 +222,30 @@ fn write_by_other_processes(preset: &str) {
     assert_eq!(again.get("ada").unwrap().unwrap(), b"1852");
     // The other client goes on with the server that has come in the place of its own.
     assert_eq!(users.get("ada").unwrap().unwrap(), b"1852");
+}
+
+#[test]
+fn what_other_processes_may_take_is_limited() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = rhumb_server::Limits {
+        share_sessions: 40,
+        share_sessions_per_user: Some(2),
+        share_keyspaces: 1,
+        ..rhumb_server::Limits::default()
+    };
+    let share = vec!["db0".to_owned(), "users".to_owned()];
+    let config = Config { share, share_allow_users: vec![1 << 30], limits, ..config(&dir) };
+    let socket = config.share_socket();
+    let _server = Running::start(config).unwrap();
+    // Others may connect, and are asked who they are.
+    let mode = std::os::unix::fs::PermissionsExt::mode(&socket.metadata().unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o666);
+    let (one, _two) = (Remote::connect(&socket).unwrap(), Remote::connect(&socket).unwrap());
+    let refused = Remote::connect(&socket).unwrap_err();
+    assert!(refused.to_string().contains("sessions_per_user"), "{refused}");
+    let _users = one.keyspace("users").unwrap();
+    let refused = one.keyspace("db0").unwrap_err();
+    assert!(refused.to_string().contains("keyspaces_max"), "{refused}");
 }
 
 #[test]

@@ -27,10 +27,12 @@ Examples:
   rhumb remote scan /run/rhumb.sock users --prefix a --limit 5
   rhumb remote get rhumb-data.sock db0 greeting   a string of Redis clients
   rhumb remote get tcp:db.example:7000 users ada --token-file token.txt
+  rhumb remote get tcps:db.example:7001 users ada --cacert authority.pem
   rhumb remote inspect /run/rhumb.sock users --walk
   rhumb remote scan users --table users.table    several hosts, each with some of the keys
 
-URL is where a host listens: a path, unix:PATH or tcp:HOST:PORT. A host is a process that shares
+URL is where a host listens: a path, unix:PATH, tcp:HOST:PORT, or tcps:HOST:PORT for TLS (in builds
+with the feature `tls`). A host is a process that shares
 keyspaces, such as `rhumb serve --share NAME`. Reads look into its memory and do not disturb it, but
 for those over TCP; writes are calls. db0 to db15 are the strings of Redis clients, which they alone
 write to. Keys, values, output and exit codes are those of get, scan, put and del.

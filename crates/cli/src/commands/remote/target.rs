@@ -39,7 +39,8 @@ fn has_prefix(word: &OsString, prefix: &str) -> bool {
 /// Where the entries are.
 #[derive(Debug, Args)]
 pub(super) struct Target {
-    /// Where a host listens: a path, unix:PATH, tcp:HOST:PORT. Left out with --table
+    /// Where a host listens: a path, unix:PATH, tcp:HOST:PORT, tcps:HOST:PORT. Left out with
+    /// --table
     #[arg(value_name = "URL")]
     url: OsString,
     /// The keyspace, by the name that it is shared under
@@ -51,6 +52,10 @@ pub(super) struct Target {
     /// File whose first line is the token that hosts ask for over TCP
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// File with the certificate, PEM, of an authority that says who a host over TLS is; may be
+    /// repeated
+    #[arg(long, value_name = "FILE")]
+    cacert: Vec<PathBuf>,
 }
 
 /// A keyspace, of one host or of several.
@@ -105,7 +110,9 @@ impl Target {
     }
 
     fn cluster(&self) -> Outcome<ClusterBuilder> {
-        let builder = Cluster::builder();
+        let roots = self.cacert.iter();
+        let builder =
+            roots.fold(Cluster::builder(), |builder, path| builder.root_certificates(path));
         Ok(match self.token()? {
             Some(token) => builder.token(token),
             None => builder,
@@ -147,6 +154,9 @@ impl Target {
         let mut builder = Client::builder(&url);
         if let Some(token) = self.token()? {
             builder = builder.token(token);
+        }
+        for path in &self.cacert {
+            builder = builder.root_certificates(path);
         }
         let client = builder.connect().map_err(|error| unreached(&address, error))?;
         let keyspace = client.keyspace(&self.keyspace).map_err(|error| match error {
