@@ -151,8 +151,8 @@ pub struct Config {
     /// Path of a Unix socket to listen on as well.
     pub unix: Option<PathBuf>,
     /// Keyspaces that other processes of the machine read without asking. `db0` to `db15` are the
-    /// strings of the databases of Redis clients. With `,preset=xstore` or `,preset=finestore` after
-    /// its name, a share is made as a published system does it.
+    /// strings of the databases of Redis clients. With `,preset=xstore` or `,preset=finestore`
+    /// after its name, a share is made as a published system does it.
     pub share: Vec<String>,
     /// Path of the Unix socket where those processes come to; beside the data, with `.sock`
     /// appended, if there is none.

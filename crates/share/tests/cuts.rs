@@ -1,7 +1,7 @@
 //! Power cuts of a database that is shared, on a simulated disk: what clients read after reopening
 //! is what the database holds, and nothing that they have ever read is lost where writers had their
-//! changes synced; in every preset. `RHUMB_SHARE_CUTS=n` says how many cuts there are, `RHUMB_SEED=n` which history
-//! is the first.
+//! changes synced; in every preset. `RHUMB_SHARE_CUTS=n` says how many cuts there are,
+//! `RHUMB_SEED=n` which history is the first.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, thread, time::Duration};

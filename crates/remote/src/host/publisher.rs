@@ -1,10 +1,10 @@
 //! A region that is a copy of a keyspace of a store.
 //!
 //! The store tells every change before its own readers see it, and when they do. In between, what
-//! the change touches is latched, in whichever assembly ([`super::replica`]). Whatever keeps the copy from being true, such as a budget that
-//! is spent, *suspends* it: clients ask the store from then on, and no write fails for it. A thread
-//! of the embedding program builds the copy anew: what changes while it does is kept, and applied
-//! before clients read the region again.
+//! the change touches is latched, in whichever assembly ([`super::replica`]). Whatever keeps the
+//! copy from being true, such as a budget that is spent, *suspends* it: clients ask the store from
+//! then on, and no write fails for it. A thread of the embedding program builds the copy anew: what
+//! changes while it does is kept, and applied before clients read the region again.
 
 use std::{
     collections::BTreeMap,

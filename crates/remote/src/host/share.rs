@@ -440,8 +440,8 @@ impl Share {
         &self.gets
     }
 
-    /// Answers a client that keeps models of the keyspace, which it knows by a name. `joined` has the sessions that its connection has begun
-    /// with the keyspace.
+    /// Answers a client that keeps models of the keyspace, which it knows by a name. `joined` has
+    /// the sessions that its connection has begun with the keyspace.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! The host's side: an ordered map in shared memory, of which this is the only writer.
 //!
 //! The map of separators to leaves is the host's own; readers see leaves, records, models and
-//! tables. Changes are made in groups: what a group changes stays latched until
-//! [`Table::publish`]. Leaves are never freed, and only a split moves keys between leaves, until the
-//! table is loaded anew (`load`).
+//! tables. Changes are made in groups: what a group changes stays latched until [`Table::publish`].
+//! Leaves are never freed, and only a split moves keys between leaves, until the table is loaded
+//! anew (`load`).
 
 use std::{
     collections::{BTreeMap, HashSet},
