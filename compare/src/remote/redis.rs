@@ -70,8 +70,7 @@ impl Subject for Redis {
     }
 
     fn performs(&self, workload: Workload) -> bool {
-        let (_, usual, other) = workload.mix();
-        ![usual, other].contains(&Kind::Scan)
+        workload.mix().iter().all(|(_, kind)| *kind != Kind::Scan)
     }
 
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Server>> {
