@@ -5,17 +5,22 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use super::keyspace::Keyspace;
+use super::keyspace::{Keyspace, Reads};
 use crate::{binned::Mode, layout::format::HEAD_WORDS};
 
 impl Keyspace {
+    /// Another handle of the same keyspace, which reads otherwise.
+    fn reading(&self, change: impl FnOnce(&mut Reads)) -> Self {
+        let mut other = self.clone();
+        change(&mut other.reads);
+        other
+    }
+
     /// Another handle of the same keyspace, whose reads are all calls: what a client costs that
     /// cannot read its host's memory.
     #[must_use]
     pub fn by_calls(&self) -> Self {
-        let mut other = self.clone();
-        other.reads.by_calls = true;
-        other
+        self.reading(|reads| reads.by_calls = true)
     }
 
     /// Another handle of the same keyspace, which searches level bins itself where there are some:
@@ -23,9 +28,7 @@ impl Keyspace {
     #[doc(hidden)]
     #[must_use]
     pub fn searching_bins(&self) -> Self {
-        let mut other = self.clone();
-        other.reads.mode = Mode::AllAtClient;
-        other
+        self.reading(|reads| reads.mode = Mode::AllAtClient)
     }
 
     /// Another handle of the same keyspace, of [`Preset::XStore`](crate::Preset::XStore), which
@@ -34,9 +37,7 @@ impl Keyspace {
     #[doc(hidden)]
     #[must_use]
     pub fn without_speculation(&self) -> Self {
-        let mut other = self.clone();
-        other.reads.is_timid = true;
-        other
+        self.reading(|reads| reads.is_timid = true)
     }
 
     /// Another handle of the same keyspace, of [`Preset::XStore`](crate::Preset::XStore), whose
@@ -44,9 +45,7 @@ impl Keyspace {
     #[doc(hidden)]
     #[must_use]
     pub fn without_hints(&self) -> Self {
-        let mut other = self.clone();
-        other.reads.is_silent = true;
-        other
+        self.reading(|reads| reads.is_silent = true)
     }
 
     /// Another handle of the same keyspace, which counts the leaves that it looks at. The counter
@@ -54,9 +53,7 @@ impl Keyspace {
     #[doc(hidden)]
     #[must_use]
     pub fn counted(&self) -> Self {
-        let mut other = self.clone();
-        other.reads.looks = Some(Arc::new(AtomicU64::new(0)));
-        other
+        self.reading(|reads| reads.looks = Some(Arc::new(AtomicU64::new(0))))
     }
 
     /// The leaves that a [counted](Self::counted) handle has looked at; 0 for others.

@@ -203,7 +203,7 @@ impl Tree {
         let (border, mut right) = node.split(layout, sibling);
         let into = if key < border { &mut node } else { &mut right };
         into.insert(layout, into.below(layout, key, false), key, slot);
-        // The new node first: whoever sees the border finds what is beyond it.
+        // The new node first: a reader that sees the border finds what is beyond it.
         self.write(&right, sibling);
         self.write(&node, number);
         let slot = [u64::from(sibling)];
