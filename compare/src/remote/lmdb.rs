@@ -10,7 +10,7 @@ use rhumb_bench::{
     subject::{self as engine, Compression, Engine, Store, Tuning, WriteGroup},
     suite::remote::{
         batch::{Answers, Batch},
-        subject::{Pair, Place, Server, Session, Subject, perform_all},
+        subject::{OnPair, OnValue, Place, Server, Session, Subject, perform_all},
         workload::{Kind, Workload},
     },
 };
@@ -156,24 +156,22 @@ impl Session for Reader {
         })
     }
 
-    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+    fn multi_get(&mut self, keys: &[&[u8]], on_value: OnValue<'_>) -> Result<()> {
         let mut session = self.begin()?;
-        let mut values = vec![None; keys.len()];
         session.multi_get(keys, &mut |index, value| {
-            values[index] = value.map(<[u8]>::to_vec);
+            on_value(index, value);
             Ok(())
-        })?;
-        Ok(values)
+        })
     }
 
-    fn scan(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>> {
+    fn scan(&mut self, from: &[u8], limit: usize, on_pair: OnPair<'_>) -> Result<()> {
         let mut session = self.begin()?;
-        let mut pairs = Vec::new();
+        let mut count = 0;
         session.scan(from, &mut |key, value| {
-            pairs.push((key.to_vec(), value.to_vec()));
-            Ok(pairs.len() < limit)
-        })?;
-        Ok(pairs)
+            on_pair(key, value);
+            count += 1;
+            Ok(count < limit)
+        })
     }
 
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rhumb_bench::suite::remote::{
     batch::{Answers, Batch},
-    subject::{Counters, Pair, Place, Server, Session, Subject, perform_all},
+    subject::{Counters, OnPair, OnValue, Place, Server, Session, Subject, perform_all},
     workload::{KEYS_AT_ONCE, Kind, Workload},
 };
 use serde_json::{Value, json};
@@ -240,7 +240,7 @@ impl Session for Client {
         self.connection.value(value)
     }
 
-    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+    fn multi_get(&mut self, keys: &[&[u8]], on_value: OnValue<'_>) -> Result<()> {
         self.counters.calls += keys.len() as u64;
         self.counters.trips += 1;
         let words: Vec<&[u8]> = [&b"MGET"[..]].into_iter().chain(keys.iter().copied()).collect();
@@ -250,14 +250,16 @@ impl Session for Client {
             bail!("no array in reply to MGET")
         };
         ensure!(count == keys.len(), "{count} values in reply to {} keys", keys.len());
-        let value = |_| {
-            let mut value = Vec::new();
-            Ok(self.connection.value(&mut value)?.then_some(value))
-        };
-        (0..count).map(value).collect()
+        let mut value = Vec::new();
+        for index in 0..count {
+            value.clear();
+            let is_there = self.connection.value(&mut value)?;
+            on_value(index, is_there.then_some(&value));
+        }
+        Ok(())
     }
 
-    fn scan(&mut self, _from: &[u8], _limit: usize) -> Result<Vec<Pair>> {
+    fn scan(&mut self, _from: &[u8], _limit: usize, _on_pair: OnPair<'_>) -> Result<()> {
         bail!("redis has no order of keys")
     }
 

@@ -105,6 +105,30 @@ fn check(keyspace: &Keyspace, map: &Map, probes: &[Vec<u8>]) {
     }
 }
 
+/// Takes pairs from both ends in the order that bits say, `limit` of them at most.
+fn check_both_ends(keyspace: &Keyspace, map: &Map, (from, to): (&[u8], &[u8]), bits: u64) {
+    let limit = bits as usize % 97;
+    let bounds = (Bound::Excluded(from.min(to)), Bound::Included(to.max(from)));
+    let mut expected = map.range::<[u8], _>(bounds);
+    let mut range = keyspace.range::<&[u8]>(bounds).limit(limit);
+    for n in 0.. {
+        let reverse = bits.rotate_left(n) & 1 == 1;
+        let right = if n as usize == limit {
+            None
+        } else if reverse {
+            expected.next_back()
+        } else {
+            expected.next()
+        };
+        let pair = if reverse { range.next_back_ref() } else { range.next_ref() };
+        let pair = pair.transpose().unwrap();
+        assert_eq!(pair, right.map(|(key, value)| (&key[..], &value[..])), "pair {n}");
+        if pair.is_none() {
+            return;
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
@@ -112,6 +136,7 @@ proptest! {
     fn a_keyspace_is_a_sorted_map(
         changes in prop::collection::vec((key(), prop::option::weighted(0.8, value())), 1..400),
         probes in prop::collection::vec(key(), 12),
+        bits: [u64; 6],
     ) {
         for preset in PRESETS {
             let (host, _dir) = host(preset);
@@ -140,6 +165,9 @@ proptest! {
             let [near, apart] = &writers;
             for keyspace in [near, apart, &reader] {
                 check(keyspace, &map, &probes);
+                for (ends, bits) in probes.chunks(2).zip(bits) {
+                    check_both_ends(keyspace, &map, (&ends[0], &ends[1]), bits);
+                }
             }
         }
     }

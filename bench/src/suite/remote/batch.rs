@@ -65,17 +65,22 @@ impl Batch {
     }
 }
 
+/// Where a byte string begins and ends among others.
+pub type Span = (usize, usize);
+
 /// What a subject returned for a batch.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// The values of reads, one after the other.
+    /// The keys and values that were read, one after the other.
     pub bytes: Vec<u8>,
     /// Where the value of each read ends; `None` if the key was not there.
     pub ends: Vec<Option<usize>>,
     /// The values of reads of several keys.
-    pub values: Vec<Option<Vec<u8>>>,
-    /// The entries of each scan.
-    pub scans: Vec<Vec<Pair>>,
+    pub values: Vec<Option<Span>>,
+    /// The entries of scans: keys and values.
+    pub pairs: Vec<(Span, Span)>,
+    /// Where the entries of each scan end.
+    pub scans: Vec<usize>,
     /// Nanoseconds that some operations took.
     pub latency_ns: Vec<u64>,
 }
@@ -90,6 +95,7 @@ impl Answers {
         self.bytes.clear();
         self.ends.clear();
         self.values.clear();
+        self.pairs.clear();
         self.scans.clear();
         self.latency_ns.clear();
     }
@@ -217,7 +223,7 @@ impl<'a> Chooser<'a> {
     #[must_use]
     pub fn units(&self) -> u64 {
         if self.batch.workload == Workload::Scan100 {
-            return self.answers.scans.iter().map(|pairs| pairs.len() as u64).sum();
+            return self.answers.pairs.len() as u64;
         }
         self.batch.operations.len() as u64
     }
@@ -273,14 +279,15 @@ impl<'a> Chooser<'a> {
     pub fn check(&mut self) {
         let answers = std::mem::take(&mut self.answers);
         let batch = std::mem::take(&mut self.batch);
-        let (mut begin, mut ends, mut scans) = (0, answers.ends.iter(), answers.scans.iter());
-        let mut values = answers.values.iter();
+        let bytes = |span: Span| &answers.bytes[span.0..span.1];
+        let (mut begin, mut ends) = (0, answers.ends.iter());
+        let (mut values, mut first, mut scans) = (answers.values.iter(), 0, answers.scans.iter());
         for operation in &batch.operations {
             let key = batch.key(operation);
             match operation.kind {
                 Kind::Read if batch.workload == Workload::MultiGet => {
-                    let value = values.next().and_then(Option::as_deref);
-                    self.check_value(operation, key, value);
+                    let value = values.next().copied().flatten();
+                    self.check_value(operation, key, value.map(bytes));
                 }
                 Kind::Read | Kind::ReadModifyWrite => {
                     let end = ends.next().copied().flatten();
@@ -288,8 +295,12 @@ impl<'a> Chooser<'a> {
                     begin = end.unwrap_or(begin);
                 }
                 Kind::Scan => {
-                    let pairs = scans.next().map_or(&[][..], Vec::as_slice);
-                    self.check_scan(key, pairs, operation.entries as usize);
+                    let end = scans.next().copied().unwrap_or(first);
+                    let pairs = answers.pairs[first..end].iter();
+                    let pairs: Vec<_> =
+                        pairs.map(|(key, value)| (bytes(*key), bytes(*value))).collect();
+                    self.check_scan(key, &pairs, operation.entries as usize);
+                    first = end;
                 }
                 Kind::Update | Kind::Insert => {}
             }
@@ -316,8 +327,8 @@ impl<'a> Chooser<'a> {
     }
 
     /// Holds a scan's entries against its start: the first is there, and all ascend.
-    fn check_scan(&mut self, from: &[u8], pairs: &[Pair], limit: usize) {
-        let starts = pairs.first().is_some_and(|(key, _)| key == from);
+    fn check_scan(&mut self, from: &[u8], pairs: &[(&[u8], &[u8])], limit: usize) {
+        let starts = pairs.first().is_some_and(|(key, _)| *key == from);
         let ascends = pairs.is_sorted_by(|(a, _), (b, _)| a < b);
         self.tally.missing += u64::from(!starts);
         self.tally.wrong += u64::from(!ascends || pairs.len() > limit);

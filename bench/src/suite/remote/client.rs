@@ -206,7 +206,7 @@ pub(in crate::suite) fn clean(
 /// Reads everything once more.
 fn verify(session: &mut dyn Session, chooser: &mut Chooser<'_>) -> Result<Value> {
     if session.answers_scans() {
-        chooser.check_all(|from| session.scan(from, VERIFIED_AT_ONCE))?;
+        chooser.check_all(|from| session.pairs(from, VERIFIED_AT_ONCE))?;
     }
     Ok(json!({}))
 }

@@ -11,7 +11,7 @@ use rhumb_remote::{Address, Cluster, ClusterKeyspace, RoutingTable, Served};
 use super::{
     options::{Data, Fabric},
     rhumb::{NAME, apart, port, socket},
-    subject::{Counters, Pair, Place, Session},
+    subject::{Counters, OnPair, OnValue, Place, Session},
 };
 
 /// The first key of a host's range; the first host's is empty.
@@ -89,13 +89,19 @@ impl Session for Divided {
         Ok(self.used.get_into(key, value)?)
     }
 
-    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        Ok(self.used.multi_get(keys)?)
+    fn multi_get(&mut self, keys: &[&[u8]], on_value: OnValue<'_>) -> Result<()> {
+        let values = self.used.multi_get(keys)?;
+        values.iter().enumerate().for_each(|(index, value)| on_value(index, value.as_deref()));
+        Ok(())
     }
 
-    fn scan(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>> {
+    fn scan(&mut self, from: &[u8], limit: usize, on_pair: OnPair<'_>) -> Result<()> {
         let range = self.used.range::<&[u8]>((Bound::Included(from), Bound::Unbounded));
-        Ok(range.take(limit).collect::<rhumb_remote::Result<_>>()?)
+        for pair in range.limit(limit) {
+            let (key, value) = pair?;
+            on_pair(&key, &value);
+        }
+        Ok(())
     }
 
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -12,7 +12,7 @@ use super::{
     batch::{Answers, Batch},
     divided::{self, Divided},
     options::{self, Data, Fabric, RemoteOptions},
-    subject::{Counters, Pair, Place, Server, Session, Subject, load_some},
+    subject::{Counters, OnPair, OnValue, Place, Server, Session, Subject, load_some},
     workload::Workload,
 };
 use crate::random::mix;
@@ -207,13 +207,24 @@ impl Session for OneSided {
         Ok(self.used.get_into(key, value)?)
     }
 
-    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        Ok(self.used.multi_get(keys)?)
+    fn multi_get(&mut self, keys: &[&[u8]], on_value: OnValue<'_>) -> Result<()> {
+        Ok(self.used.multi_get_with(keys, on_value)?)
     }
 
-    fn scan(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>> {
+    fn scan(&mut self, from: &[u8], limit: usize, on_pair: OnPair<'_>) -> Result<()> {
         let range = self.used.range::<&[u8]>((Bound::Included(from), Bound::Unbounded));
-        Ok(range.take(limit).collect::<rhumb_remote::Result<_>>()?)
+        let mut range = range.limit(limit);
+        while let Some(pair) = range.next_ref() {
+            let (key, value) = pair?;
+            on_pair(key, value);
+        }
+        Ok(())
+    }
+
+    fn insert_all(&mut self, entries: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut batch = self.used.batch();
+        entries.iter().for_each(|(key, value)| batch.insert(&self.used, key, value));
+        Ok(batch.commit()?)
     }
 
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -257,11 +268,11 @@ impl Session for Limit {
         bail!("the limit finds no keys")
     }
 
-    fn multi_get(&mut self, _keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+    fn multi_get(&mut self, _keys: &[&[u8]], _on_value: OnValue<'_>) -> Result<()> {
         bail!("the limit finds no keys")
     }
 
-    fn scan(&mut self, _from: &[u8], _limit: usize) -> Result<Vec<Pair>> {
+    fn scan(&mut self, _from: &[u8], _limit: usize, _on_pair: OnPair<'_>) -> Result<()> {
         bail!("the limit finds no keys")
     }
 
@@ -348,17 +359,22 @@ impl Session for Indexed {
         Ok(found.is_some())
     }
 
-    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+    fn multi_get(&mut self, keys: &[&[u8]], on_value: OnValue<'_>) -> Result<()> {
         self.answers.clear();
         self.index.get_many(keys, &mut self.answers);
-        Ok(self.answers.drain(..).map(|value| value.map(|value| value.to_vec())).collect())
+        self.answers
+            .iter()
+            .enumerate()
+            .for_each(|(index, value)| on_value(index, value.as_deref()));
+        Ok(())
     }
 
-    fn scan(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>> {
+    fn scan(&mut self, from: &[u8], limit: usize, on_pair: OnPair<'_>) -> Result<()> {
         self.pairs.clear();
         let range = (Bound::Included(from), Bound::Unbounded);
         self.index.range::<(Bound<&[u8]>, Bound<&[u8]>)>(range).read_into(limit, &mut self.pairs);
-        Ok(self.pairs.drain(..).map(|(key, value)| (key, value.to_vec())).collect())
+        self.pairs.iter().for_each(|(key, value)| on_pair(key, value));
+        Ok(())
     }
 
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {

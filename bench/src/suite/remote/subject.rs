@@ -9,7 +9,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::{
-    batch::{Answers, Batch},
+    batch::{Answers, Batch, Span},
     options::{Data, RemoteOptions},
     process::check_abandoned,
     workload::{KEYS_AT_ONCE, Kind, Workload},
@@ -19,8 +19,9 @@ use super::{
 /// running one get into the next, and takes as long as a tenth of a get.
 const SAMPLE_EVERY: usize = 16;
 
-/// Records that are loaded between two looks at whether the run goes on: a tenth of a second's.
-const CHECK_EVERY: usize = 1024;
+/// Records that are loaded at once, between two looks at whether the run goes on: enough that a
+/// message's round trip is a small part of their time, and a small message.
+const LOAD_ENTRIES: usize = 256;
 
 /// Where a run takes place.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +95,12 @@ pub struct Counters {
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
+/// What is done with the value of the key with this index, or without one.
+pub type OnValue<'f> = &'f mut dyn FnMut(usize, Option<&[u8]>);
+
+/// What is done with a key and its value.
+pub type OnPair<'f> = &'f mut dyn FnMut(&[u8], &[u8]);
+
 /// One client's way to a subject.
 pub trait Session {
     /// Appends the value of `key` to `value`; returns false if it is not there.
@@ -102,23 +109,41 @@ pub trait Session {
     /// As the subject.
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    /// The values of several keys, in their order.
+    /// Calls `on_value` for each of several keys, in any order, with its index and value.
     ///
     /// # Errors
     /// As the subject.
-    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>>;
+    fn multi_get(&mut self, keys: &[&[u8]], on_value: OnValue<'_>) -> Result<()>;
 
-    /// The first `limit` entries from `from` on.
+    /// Calls `on_pair` for the first `limit` entries from `from` on.
     ///
     /// # Errors
     /// As the subject.
-    fn scan(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>>;
+    fn scan(&mut self, from: &[u8], limit: usize, on_pair: OnPair<'_>) -> Result<()>;
+
+    /// The entries of a scan.
+    ///
+    /// # Errors
+    /// As the subject.
+    fn pairs(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>> {
+        let mut pairs = Vec::new();
+        self.scan(from, limit, &mut |key, value| pairs.push((key.to_vec(), value.to_vec())))?;
+        Ok(pairs)
+    }
 
     /// Writes an entry.
     ///
     /// # Errors
     /// As the subject.
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Writes several entries, whose keys differ, as fast as the subject can.
+    ///
+    /// # Errors
+    /// As the subject.
+    fn insert_all(&mut self, entries: &[(&[u8], &[u8])]) -> Result<()> {
+        entries.iter().try_for_each(|(key, value)| self.insert(key, value))
+    }
 
     /// Removes a key.
     ///
@@ -187,7 +212,12 @@ pub fn perform_all<S: Session + ?Sized>(
         for some in batch.operations.chunks(KEYS_AT_ONCE) {
             let keys: Vec<&[u8]> = some.iter().map(|operation| batch.key(operation)).collect();
             let start = Instant::now();
-            answers.values.extend(session.multi_get(&keys)?);
+            let begin = answers.values.len();
+            answers.values.resize(begin + keys.len(), None);
+            let (bytes, values) = (&mut answers.bytes, &mut answers.values[begin..]);
+            session.multi_get(&keys, &mut |index, value| {
+                values[index] = value.map(|value| append(bytes, value));
+            })?;
             answers.time(start);
         }
         return Ok(());
@@ -201,7 +231,13 @@ pub fn perform_all<S: Session + ?Sized>(
         }
         match operation.kind {
             Kind::Read => {}
-            Kind::Scan => answers.scans.push(session.scan(key, operation.entries as usize)?),
+            Kind::Scan => {
+                let (bytes, pairs) = (&mut answers.bytes, &mut answers.pairs);
+                session.scan(key, operation.entries as usize, &mut |key, value| {
+                    pairs.push((append(bytes, key), append(bytes, value)));
+                })?;
+                answers.scans.push(pairs.len());
+            }
             Kind::Update | Kind::ReadModifyWrite | Kind::Insert => {
                 session.insert(key, batch.value(operation))?;
             }
@@ -211,6 +247,13 @@ pub fn perform_all<S: Session + ?Sized>(
         }
     }
     Ok(())
+}
+
+/// Appends to `bytes`, and says where.
+fn append(bytes: &mut Vec<u8>, more: &[u8]) -> Span {
+    let begin = bytes.len();
+    bytes.extend_from_slice(more);
+    (begin, bytes.len())
 }
 
 /// Writes all records by a session, in random order: how most keepers are loaded.
@@ -230,17 +273,16 @@ pub fn load_some(
     data: &Data,
     is_wanted: impl Fn(&[u8]) -> bool,
 ) -> Result<usize> {
-    let (mut value, mut loaded) = (Vec::new(), 0);
-    for index in 0..data.records {
-        if index.is_multiple_of(CHECK_EVERY) {
-            check_abandoned()?;
-        }
-        let key = data.key(index);
-        if is_wanted(key) {
-            data.values.fill(key, 0, &mut value);
-            session.insert(key, &value)?;
-            loaded += 1;
-        }
+    let (mut values, mut loaded) = (Vec::new(), 0);
+    for begin in (0..data.records).step_by(LOAD_ENTRIES) {
+        check_abandoned()?;
+        let keys = (begin..data.records.min(begin + LOAD_ENTRIES)).map(|index| data.key(index));
+        let keys: Vec<&[u8]> = keys.filter(|key| is_wanted(key)).collect();
+        values.resize_with(keys.len().max(values.len()), Vec::new);
+        keys.iter().zip(&mut values).for_each(|(key, value)| data.values.fill(key, 0, value));
+        let entries: Vec<_> = keys.iter().copied().zip(values.iter().map(Vec::as_slice)).collect();
+        session.insert_all(&entries)?;
+        loaded += entries.len();
     }
     Ok(loaded)
 }

@@ -7,7 +7,7 @@ use clap::{Args, FromArgMatches};
 use super::{
     batch::Chooser,
     options::{Data, RemoteOptions},
-    subject::{Pair, Session, load},
+    subject::{OnPair, OnValue, Session, load},
     workload::{self, Workload},
 };
 use crate::random::Rng;
@@ -39,13 +39,17 @@ impl Session for MapSession {
         Ok(found.is_some())
     }
 
-    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        Ok(keys.iter().map(|key| self.map.get(*key).cloned()).collect())
+    fn multi_get(&mut self, keys: &[&[u8]], on_value: OnValue<'_>) -> Result<()> {
+        for (index, key) in keys.iter().enumerate() {
+            on_value(index, self.map.get(*key).map(Vec::as_slice));
+        }
+        Ok(())
     }
 
-    fn scan(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>> {
+    fn scan(&mut self, from: &[u8], limit: usize, on_pair: OnPair<'_>) -> Result<()> {
         let pairs = self.map.range(from.to_vec()..).take(limit);
-        Ok(pairs.map(|(key, value)| (key.clone(), value.clone())).collect())
+        pairs.for_each(|(key, value)| on_pair(key, value));
+        Ok(())
     }
 
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -109,7 +113,7 @@ fn perform(fault: Option<Fault>) -> (u64, u64) {
         }
     }
     for chooser in &mut clients {
-        chooser.check_all(|from| session.scan(from, 70)).expect("sound");
+        chooser.check_all(|from| session.pairs(from, 70)).expect("sound");
     }
     let sum = |of: fn(&super::batch::Tally) -> u64| clients.iter().map(|c| of(&c.tally)).sum();
     (sum(|tally| tally.checked), sum(super::batch::Tally::faults))
@@ -135,7 +139,7 @@ fn a_key_that_is_nobodys_and_one_that_is_lost_are_found_at_the_end() {
     let reserved = data.key(data.records);
     data.values.fill(reserved, 0, &mut value);
     session.map.insert(reserved.to_vec(), value);
-    chooser.check_all(|from| session.scan(from, 100)).expect("sound");
+    chooser.check_all(|from| session.pairs(from, 100)).expect("sound");
     assert_eq!((chooser.tally.missing, chooser.tally.wrong), (1, 1));
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Outcome, States,
+    Outcome, Page, Pairs, States,
     keyspace::{Keyspace, Mapped},
     range::{Pair, is_inside},
 };
@@ -93,11 +93,15 @@ impl Keyspace {
         }
         let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX);
-        let (pairs, more) = self.call_scan(bounds.0, bounds.1, false, wanted, true)?;
+        let mut pairs = Pairs::default();
+        let more = self.call_scan(bounds.0, bounds.1, false, wanted, true, &mut pairs)?;
         if more && pairs.len() < limit {
             return Err(Error::too_large(TOO_LARGE));
         }
-        Ok(pairs.into())
+        let owned =
+            |(key, value): (&[u8], Option<&[u8]>)| (key.to_vec(), value.map(<[u8]>::to_vec));
+        let owned = pairs.iter().map(owned).map(|(key, value)| (key, value.unwrap_or_default()));
+        Ok(owned.collect())
     }
 
     fn collect(
@@ -110,24 +114,28 @@ impl Keyspace {
         let mapped = self.mapped();
         let Some(reader) = self.reader(mapped.as_deref()) else { return Collected::Asks };
         let noting = reader.noting(states);
-        let (mut pairs, mut page) = (Vec::<Pair>::new(), None);
+        let (mut pairs, mut page) = (Vec::<Pair>::new(), Page::default());
         let mut at = from.clone();
         'pages: loop {
             let from = at.as_ref().map(Vec::as_slice);
-            let Some(mut found) = noting.page_up(from, page.as_ref()) else {
+            let left = limit - pairs.len();
+            if left == 0 {
+                break;
+            }
+            if !noting.page_up(from, left, &mut page) {
                 return Collected::Changed;
-            };
-            if found.has_long_keys {
+            }
+            if page.has_long_keys {
                 return Collected::Asks;
             }
-            for (key, value) in found.pairs.drain(..) {
-                if pairs.len() >= limit || !is_inside(&key, &Bound::Unbounded, to) {
+            for (key, value) in page.pairs.iter() {
+                if !is_inside(key, &Bound::Unbounded, to) {
                     break 'pages;
                 }
                 let Some(value) = value else { return Collected::Asks };
-                pairs.push((key, value));
+                pairs.push((key.to_vec(), value.to_vec()));
             }
-            let Some(next) = found.next.take() else { break };
+            let Some(next) = page.next.take() else { break };
             // A damaged leaf may say that the range goes on where it is.
             let advances = match &at {
                 Bound::Unbounded => true,
@@ -136,7 +144,7 @@ impl Keyspace {
             if !advances {
                 return Collected::Asks;
             }
-            (at, page) = (Bound::Included(next), Some(found));
+            at = Bound::Included(next);
         }
         if !reader.are_unchanged(states) {
             return Collected::Changed;

@@ -65,16 +65,23 @@ impl Operation {
 impl Client {
     /// An empty batch.
     pub fn batch(&self) -> Batch {
-        Batch {
-            client: Arc::clone(self.inner()),
-            keyspaces: Vec::new(),
-            operations: Vec::new(),
-            has_strange: false,
-        }
+        Batch::new(self.inner())
+    }
+}
+
+impl Keyspace {
+    /// An empty batch of this keyspace's client: of operations on this keyspace, and on others.
+    pub fn batch(&self) -> Batch {
+        Batch::new(self.parts().0)
     }
 }
 
 impl Batch {
+    fn new(client: &Arc<Inner>) -> Self {
+        let client = Arc::clone(client);
+        Self { client, keyspaces: Vec::new(), operations: Vec::new(), has_strange: false }
+    }
+
     /// Sets the value of a key.
     pub fn insert(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         self.push(keyspace, key.as_ref(), Some(value.as_ref()));

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::{CacheBudget, Counts, Page, connection::unexpected, keyspace::Keyspace};
+use super::{CacheBudget, Counts, Page, Pairs, connection::unexpected, keyspace::Keyspace};
 use crate::{
     binned::{Answer, CacheBudget as Budget, Caller, Client, Mode, Reply, Request, Value, Verb},
     clock,
@@ -162,10 +162,14 @@ impl Keyspace {
             client.range(fabric, now_ms, from, None, RANGE_PAIRS)
         };
         let page = self.with_client(caches, range).ok()?;
-        let pair = |(key, value)| match value {
-            Value::Here(value) => (key, Some(value)),
-            Value::Ask(_) => (key, None),
-        };
-        Some(Page::of(page.pairs.into_iter().map(pair).collect(), page.next))
+        let mut pairs = Pairs::default();
+        for (key, value) in &page.pairs {
+            let here = match value {
+                Value::Here(value) => Some(&value[..]),
+                Value::Ask(_) => None,
+            };
+            pairs.push(key, here);
+        }
+        Some(Page::of(pairs, page.next))
     }
 }

@@ -13,11 +13,11 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    CacheBudget, Outcome, Page, Reader, Trouble,
+    CacheBudget, Outcome, Page, Pairs, Reader, Trouble,
     connection::{Inner as Client, unexpected},
     counts::{Counters, Counts},
     models::Models,
-    range::{Pair, Range},
+    range::Range,
     served::Known,
     tcp::{Cache, Pieces, Reads as TcpReads},
 };
@@ -401,11 +401,40 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut values = vec![None; keys.len()];
+        self.multi_get_with(keys, |index, value| values[index] = value.map(<[u8]>::to_vec))?;
+        Ok(values)
+    }
+
+    /// Calls `each` once for every key, with its index and its value. The order is that of the
+    /// keys, but for those that the host is asked for, which come last. Otherwise as
+    /// [`Keyspace::multi_get`], without an allocation for each value.
+    ///
+    /// ```no_run
+    /// # fn main() -> rhumb_remote::Result<()> {
+    /// # let users = rhumb_remote::Client::connect("rhumb-data.sock")?.keyspace("users")?;
+    /// let mut bytes = 0;
+    /// users.multi_get_with(&["user:1", "user:2"], |_, value| {
+    ///     bytes += value.map_or(0, <[u8]>::len);
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`]. `each` has then been called for some of the keys.
+    pub fn multi_get_with<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        mut each: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
         if let Some(apart) = self.apart() {
             let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-            return apart.multi_get(&keys);
+            let values = apart.multi_get(&keys)?;
+            values.iter().enumerate().for_each(|(index, value)| each(index, value.as_deref()));
+            return Ok(());
         }
-        let mut values = vec![None; keys.len()];
         let mut missed: Vec<usize> = Vec::new();
         let mapped = self.mapped();
         let is_served = |index: usize| {
@@ -414,7 +443,12 @@ impl Keyspace {
         match self.reader(mapped.as_deref()) {
             // Over TCP, where each read is a message too, one brings all values.
             None if self.has_models() && self.client.tcp().is_none() => {
-                return keys.iter().map(|key| self.get(key)).collect();
+                let mut value = Vec::new();
+                for (index, key) in keys.iter().enumerate() {
+                    value.clear();
+                    let is_there = self.get_into(key, &mut value)?;
+                    each(index, is_there.then_some(&value));
+                }
             }
             None => missed.extend(0..keys.len()),
             Some(reader) => {
@@ -422,9 +456,9 @@ impl Keyspace {
                 reader.telling(&trouble).multi_get(keys, |index, outcome, value| match outcome {
                     Outcome::Found if is_served(index) => {
                         bytes += value.len();
-                        values[index] = Some(value.to_vec());
+                        each(index, Some(value));
                     }
-                    Outcome::Absent if is_served(index) => {}
+                    Outcome::Absent if is_served(index) => each(index, None),
                     _ => missed.push(index),
                 });
                 self.count_gets(keys.len() - missed.len(), bytes, &trouble);
@@ -433,10 +467,10 @@ impl Keyspace {
         for some in missed.chunks(CALL_KEYS) {
             let wanted: Vec<&[u8]> = some.iter().map(|index| keys[*index].as_ref()).collect();
             for (index, value) in some.iter().zip(self.call_multi_get(&wanted)?) {
-                values[*index] = value;
+                each(*index, value.as_deref());
             }
         }
-        Ok(values)
+        Ok(())
     }
 
     fn call_multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
@@ -492,7 +526,7 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.iter().short().next().transpose()
+        self.iter().limit(1).next().transpose()
     }
 
     /// The largest key with its value.
@@ -501,7 +535,7 @@ impl Keyspace {
     ///
     /// As [`Keyspace::get`].
     pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.iter().short().next_back().transpose()
+        self.iter().limit(1).next_back().transpose()
     }
 
     /// Sets the value of `key`. When it returns, every read sees the write, by whatever client.
@@ -597,26 +631,35 @@ impl Keyspace {
         if self.client.tcp().is_some() { TCP_CALL_PAIRS } else { (CALL_PAIRS, CALL_PAIRS) }
     }
 
-    /// A part of the range, by looking into the region; `None` if the host must be asked.
+    /// Reads a part of the range by looking into the region: `limit` pairs at most, in place of the
+    /// part before. False if the host must be asked.
     pub(super) fn page(
         &self,
         bound: Bound<&[u8]>,
         reverse: bool,
-        last: Option<&Page>,
-    ) -> Option<Page> {
+        limit: usize,
+        page: &mut Page,
+    ) -> bool {
         if self.has_models() {
-            return if reverse { None } else { self.models_page(bound) };
+            let found = if reverse { None } else { self.models_page(bound) };
+            return found.is_some_and(|found| {
+                *page = found;
+                true
+            });
         }
         let mapped = self.mapped();
-        let mapped = mapped.as_deref()?;
-        let reader = self.reader(Some(mapped))?;
-        let page =
-            if reverse { reader.page_down(bound, last) } else { reader.page_up(bound, last) };
-        mapped.clip(page.filter(|page| !page.has_long_keys)?, bound, reverse)
+        let Some(mapped) = mapped.as_deref() else { return false };
+        let Some(reader) = self.reader(Some(mapped)) else { return false };
+        let is_read = if reverse {
+            reader.page_down(bound, limit, page)
+        } else {
+            reader.page_up(bound, limit, page)
+        };
+        is_read && !page.has_long_keys && mapped.clip(page, bound, reverse)
     }
 
-    /// A part of the range, by a call, as it is at one moment if that is asked for; and true if
-    /// there is more.
+    /// Reads a part of the range by a call, as it is at one moment if that is asked for; returns
+    /// true if there is more.
     pub(super) fn call_scan(
         &self,
         from: Bound<&[u8]>,
@@ -624,7 +667,8 @@ impl Keyspace {
         reverse: bool,
         limit: u32,
         is_atomic: bool,
-    ) -> Result<(VecDeque<Pair>, bool)> {
+        into: &mut Pairs,
+    ) -> Result<bool> {
         self.inner.counters.call(1);
         self.client.call(
             &self.inner,
@@ -632,8 +676,9 @@ impl Keyspace {
             |keyspace| Request::Scan { keyspace, from, to, limit, reverse, is_atomic },
             |reply| match reply {
                 Reply::Pairs { pairs, more } => {
-                    let owned = |(key, value): &(&[u8], &[u8])| (key.to_vec(), value.to_vec());
-                    Ok((pairs.iter().map(owned).collect(), more))
+                    into.clear();
+                    pairs.iter().for_each(|(key, value)| into.push(key, Some(value)));
+                    Ok(more)
                 }
                 other => Err(unexpected(&other)),
             },

@@ -31,6 +31,7 @@ mod inspect;
 mod keyspace;
 #[cfg(not(any(loom, shuttle)))]
 mod models;
+mod page;
 #[cfg(not(any(loom, shuttle)))]
 mod probe;
 #[cfg(not(any(loom, shuttle)))]
@@ -71,11 +72,12 @@ pub use counts::Counts;
 pub use inspect::{Inspection, Walk};
 #[cfg(not(any(loom, shuttle)))]
 pub use keyspace::Keyspace;
+pub(crate) use page::{Page, Pairs};
 #[cfg(not(any(loom, shuttle)))]
 pub use range::Range;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use reader::Trouble;
-pub(crate) use reader::{Outcome, Page, Reader, States};
+pub(crate) use reader::{Outcome, Reader, States};
 #[cfg(not(any(loom, shuttle)))]
 pub use strings::{StringRange, Strings};
 #[cfg(not(any(loom, shuttle)))]

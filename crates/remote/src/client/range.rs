@@ -1,14 +1,11 @@
 //! Ranges from both ends, a leaf at a time.
 
-use std::{
-    collections::VecDeque,
-    ops::{
-        Bound::{self, Unbounded},
-        RangeBounds,
-    },
+use std::ops::{
+    Bound::{self, Unbounded},
+    RangeBounds,
 };
 
-use super::{Page, keyspace::Keyspace};
+use super::{Page, Pairs, keyspace::Keyspace};
 use crate::{
     bounds::common,
     error::{Error, Result},
@@ -22,7 +19,22 @@ pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
 /// The keys of a range with their values, ascending; descending from its other end.
 ///
-/// Each item may fail by itself; after an error the iterator ends.
+/// Each item may fail by itself; after an error the iterator ends. A range whose length is known is
+/// read faster with [`Range::limit`]. [`Range::next_ref`] lends each pair, where the iterator
+/// allocates a key and a value:
+///
+/// ```no_run
+/// # fn main() -> rhumb_remote::Result<()> {
+/// # let users = rhumb_remote::Client::connect("rhumb-data.sock")?.keyspace("users")?;
+/// let mut range = users.range("user:1000"..).limit(100);
+/// let mut bytes = 0;
+/// while let Some(pair) = range.next_ref() {
+///     let (key, value) = pair?;
+///     bytes += key.len() + value.len();
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Range {
     keyspace: Keyspace,
@@ -32,109 +44,207 @@ pub struct Range {
     back: End,
     /// Pairs that the next call asks for, and the most that one does.
     call_pairs: (u32, u32),
+    /// Pairs that may still be returned.
+    left: usize,
+    /// A value that the host was asked for.
+    asked: Vec<u8>,
+    /// True if the back was the end that was used last.
+    is_at_back: bool,
     ended: bool,
 }
 
 /// One end of a range.
 #[derive(Debug, Default)]
 struct End {
-    /// What was read and not returned.
-    ready: VecDeque<(Vec<u8>, Option<Vec<u8>>)>,
+    page: Page,
+    /// Pairs of the page that were returned, or passed over. The range's bound follows once that
+    /// matters.
+    taken: usize,
     /// Where the next page begins, if one was read.
     next: Option<Bound<Vec<u8>>>,
-    page: Option<Page>,
     is_at_end: bool,
+}
+
+impl End {
+    /// Moves the bound of the range to the last pair that was taken.
+    fn settle(&mut self, bound: &mut Bound<Vec<u8>>) {
+        if let Some((key, _)) = self.taken.checked_sub(1).and_then(|last| self.page.pairs.get(last))
+        {
+            *bound = Bound::Excluded(key.to_vec());
+        }
+    }
+
+    /// Forgets what was read and is outside of the range, which ends there.
+    fn clip(&mut self, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) {
+        let mut inside = self.taken;
+        while self.page.pairs.get(inside).is_some_and(|(key, _)| is_inside(key, from, to)) {
+            inside += 1;
+        }
+        if inside < self.page.pairs.len() {
+            self.page.pairs.truncate(inside);
+            self.is_at_end = true;
+        }
+    }
 }
 
 impl Range {
     pub(super) fn new(keyspace: Keyspace, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
-        let (front, back) = (End::default(), End::default());
         let call_pairs = keyspace.call_pairs();
-        Self { keyspace, from, to, front, back, call_pairs, ended: false }
-    }
-
-    /// The same of which one pair is wanted.
-    pub(super) fn short(mut self) -> Self {
-        self.call_pairs.0 = 1;
-        self
-    }
-
-    fn step(&mut self, reverse: bool) -> Result<Option<Pair>> {
-        loop {
-            let end = if reverse { &mut self.back } else { &mut self.front };
-            if let Some((key, value)) = end.ready.pop_front() {
-                if !is_inside(&key, &self.from, &self.to) {
-                    return Ok(None);
-                }
-                let bound = Bound::Excluded(key.clone());
-                if reverse {
-                    self.to = bound
-                } else {
-                    self.from = bound
-                }
-                let Some(value) =
-                    value.map_or_else(|| self.keyspace.get(&key), |value| Ok(Some(value)))?
-                else {
-                    // Removed since its leaf was read.
-                    continue;
-                };
-                return Ok(Some((key, value)));
-            }
-            if end.is_at_end {
-                return Ok(None);
-            }
-            self.read(reverse)?;
+        Self {
+            keyspace,
+            from,
+            to,
+            front: End::default(),
+            back: End::default(),
+            call_pairs,
+            left: usize::MAX,
+            asked: Vec::new(),
+            is_at_back: false,
+            ended: false,
         }
     }
 
-    /// Reads the next part at one end.
+    /// The range's first pairs, or its last ones: `pairs` of them at most, from both ends together.
+    /// No more is read than that, where an unlimited range reads whole leaves.
+    #[must_use]
+    pub fn limit(self, pairs: usize) -> Self {
+        Self { left: self.left.min(pairs), ..self }
+    }
+
+    /// The next pair, from the front, without an allocation where the host need not be asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`]. The range ends after an error.
+    pub fn next_ref(&mut self) -> Option<Result<(&[u8], &[u8])>> {
+        self.lend(false)
+    }
+
+    /// The next pair from the back. Otherwise as [`Range::next_ref`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Range::next_ref`].
+    pub fn next_back_ref(&mut self) -> Option<Result<(&[u8], &[u8])>> {
+        self.lend(true)
+    }
+
+    #[inline]
+    fn lend(&mut self, reverse: bool) -> Option<Result<(&[u8], &[u8])>> {
+        if self.ended {
+            return None;
+        }
+        match self.step(reverse) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.ended = true;
+                return None;
+            }
+            Err(error) => {
+                self.ended = true;
+                return Some(Err(error));
+            }
+        }
+        let end = if reverse { &self.back } else { &self.front };
+        let (key, value) = end.page.pairs.get(end.taken - 1)?;
+        Some(Ok((key, value.unwrap_or(&self.asked))))
+    }
+
+    /// Takes the next pair; false if there is none.
+    #[inline]
+    fn step(&mut self, reverse: bool) -> Result<bool> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        if reverse != self.is_at_back {
+            self.turn();
+        }
+        loop {
+            let end = if reverse { &mut self.back } else { &mut self.front };
+            let Some((key, value)) = end.page.pairs.get(end.taken) else {
+                if end.is_at_end {
+                    return Ok(false);
+                }
+                self.read(reverse)?;
+                continue;
+            };
+            end.taken += 1;
+            let is_there = value.is_some() || {
+                self.asked.clear();
+                self.keyspace.get_into(key, &mut self.asked)?
+            };
+            // Otherwise removed since its leaf was read.
+            if is_there {
+                self.left -= 1;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Goes on at the other end, which may have read what this one has returned.
+    #[cold]
+    fn turn(&mut self) {
+        self.is_at_back = !self.is_at_back;
+        if self.is_at_back {
+            self.front.settle(&mut self.from);
+            self.back.clip(&self.from, &self.to);
+        } else {
+            self.back.settle(&mut self.to);
+            self.front.clip(&self.from, &self.to);
+        }
+    }
+
+    /// Reads the next part at one end, of whose last part everything was taken.
     fn read(&mut self, reverse: bool) -> Result<()> {
-        let (end, bound) =
-            if reverse { (&mut self.back, &self.to) } else { (&mut self.front, &self.from) };
-        let at = end.next.as_ref().unwrap_or(bound);
+        let end = if reverse {
+            self.back.settle(&mut self.to);
+            &mut self.back
+        } else {
+            self.front.settle(&mut self.from);
+            &mut self.front
+        };
+        end.taken = 0;
+        let next = end.next.take();
+        let at = next.as_ref().unwrap_or(if reverse { &self.to } else { &self.from });
         let (from, to) = if reverse { (&self.from, at) } else { (at, &self.to) };
         let (above, below) = ((as_slice(from), Unbounded), (Unbounded, as_slice(to)));
         if common(above, below).is_none() {
             // A host need not serve what comes after the range.
+            end.page.pairs.clear();
             end.is_at_end = true;
             return Ok(());
         }
-        let page = self.keyspace.page(as_slice(at), reverse, end.page.as_ref());
+        let is_read = self.keyspace.page(as_slice(at), reverse, self.left, &mut end.page);
         // A damaged leaf may say that the range goes on where it is.
-        let page = page.filter(|page| {
-            page.next.as_ref().is_none_or(|next| advances(as_slice(at), next, reverse))
-        });
-        if let Some(mut page) = page {
-            end.ready = std::mem::take(&mut page.pairs).into();
-            end.is_at_end = page.next.is_none();
-            end.next = page
-                .next
-                .take()
-                .map(|key| if reverse { Bound::Excluded(key) } else { Bound::Included(key) });
-            end.page = Some(page);
+        let advances = |next: &Vec<u8>| advances(as_slice(at), next, reverse);
+        if is_read && end.page.next.as_ref().is_none_or(advances) {
+            end.is_at_end = end.page.next.is_none();
+            let next = end.page.next.take();
+            end.next =
+                next.map(|key| if reverse { Bound::Excluded(key) } else { Bound::Included(key) });
+            end.clip(&self.from, &self.to);
             return Ok(());
         }
         let (limit, most) = self.call_pairs;
-        let (pairs, more) =
-            self.keyspace.call_scan(as_slice(from), as_slice(to), reverse, limit, false)?;
-        self.call_pairs.0 = limit.saturating_mul(CALL_GROWTH).min(most);
-        if !is_answer(&pairs, more, (from, to), reverse) {
+        let limit = limit.min(u32::try_from(self.left).unwrap_or(u32::MAX));
+        end.page = Page::default();
+        let pairs = &mut end.page.pairs;
+        let more =
+            self.keyspace.call_scan(as_slice(from), as_slice(to), reverse, limit, false, pairs)?;
+        self.call_pairs.0 = self.call_pairs.0.saturating_mul(CALL_GROWTH).min(most);
+        if !is_answer(pairs, more, (from, to), reverse) {
+            pairs.clear();
             return Err(Error::invalid("an answer to another scan"));
         }
         end.is_at_end = !more;
-        end.next = pairs.back().map(|(key, _)| Bound::Excluded(key.clone())).or(end.next.take());
-        end.ready = pairs.into_iter().map(|(key, value)| (key, Some(value))).collect();
-        end.page = None;
+        let last = pairs.iter().next_back().map(|(key, _)| Bound::Excluded(key.to_vec()));
+        end.next = last.or(next);
         Ok(())
     }
 
     fn item(&mut self, reverse: bool) -> Option<Result<Pair>> {
-        if self.ended {
-            return None;
-        }
-        let item = self.step(reverse).transpose();
-        self.ended = !matches!(item, Some(Ok(_)));
-        item
+        let pair = self.lend(reverse)?;
+        Some(pair.map(|(key, value)| (key.to_vec(), value.to_vec())))
     }
 }
 
@@ -143,6 +253,10 @@ impl Iterator for Range {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.item(false)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some(self.left))
     }
 }
 
@@ -157,16 +271,15 @@ impl std::iter::FusedIterator for Range {}
 /// Returns true if pairs are what a scan may return: in its order, within its bounds, and some if
 /// there is more.
 fn is_answer(
-    pairs: &VecDeque<Pair>,
+    pairs: &Pairs,
     more: bool,
     (from, to): (&Bound<Vec<u8>>, &Bound<Vec<u8>>),
     reverse: bool,
 ) -> bool {
-    let mut keys = pairs.iter().map(|(key, _)| key);
-    let is_inside = keys.all(|key| is_inside(key, from, to));
-    let mut pairs_of_keys = pairs.iter().zip(pairs.iter().skip(1));
-    let ascends = |((a, _), (b, _)): (&Pair, &Pair)| if reverse { b < a } else { a < b };
-    is_inside && pairs_of_keys.all(ascends) && !(more && pairs.is_empty())
+    let keys = || pairs.iter().map(|(key, _)| key);
+    let is_inside = keys().all(|key| is_inside(key, from, to));
+    let ascends = |(a, b): (&[u8], &[u8])| if reverse { b < a } else { a < b };
+    is_inside && keys().zip(keys().skip(1)).all(ascends) && !(more && pairs.is_empty())
 }
 
 fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {

@@ -5,12 +5,13 @@ use std::{
     ops::Bound,
 };
 
+use super::page::{Page, RECORD_LINES, Source};
 use crate::{
     error::Result,
     layout::{
         Geometry,
         control::{self, UNIT_WORDS, Units},
-        format::{FIRST, HEAD_WORDS, KIND_INLINE, KIND_LONG_KEYS, LAST, NO_SLOT},
+        format::{FIRST, HEAD_WORDS, KIND_INLINE, LAST, NO_SLOT},
     },
     leaf::{Head, Leaf, Needle, Side, read_noting},
     prefetch::prefetch,
@@ -29,9 +30,6 @@ const ROUTES_MAX: u32 = 4;
 /// Keys of which a get of several finds the leaves before it reads the first: what a core has under
 /// way at once, which is 10 to 16 lines, and some more.
 const AHEAD: usize = 16;
-/// Lines of a record that are asked for ahead: its head and key, and the value's beginning. The
-/// processor follows by itself.
-const RECORD_LINES: usize = 3;
 
 /// What a look into the region says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,45 +51,6 @@ enum Answer {
     Go(u32),
     /// No leaf of this slot answers.
     Lost,
-}
-
-/// A part of a scan: entries of one leaf, and where the scan goes on.
-#[derive(Debug, Default)]
-pub(crate) struct Page {
-    /// Pairs in the order of the scan; `None` for a value that the host has.
-    pub(crate) pairs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// True if one of the keys stands for longer ones, which the host has.
-    pub(crate) has_long_keys: bool,
-    /// Where the next page begins: a key that it may have, going up; one that it has not, going
-    /// down. `None` at the end of the keyspace.
-    pub(crate) next: Option<Vec<u8>>,
-    /// The slot where that is likely to be.
-    slot: Option<u32>,
-}
-
-#[cfg(not(any(loom, shuttle)))]
-impl Page {
-    /// A page of these pairs, after which the next begins.
-    pub(super) fn of(pairs: Vec<(Vec<u8>, Option<Vec<u8>>)>, next: Option<Vec<u8>>) -> Self {
-        Self { pairs, next, ..Self::default() }
-    }
-
-    /// The part of the page that is within a range, which has its beginning: the next page begins
-    /// where that ends.
-    pub(super) fn within(mut self, range: &crate::ranges::KeyRange, reverse: bool) -> Self {
-        self.pairs.retain(|(key, _)| range.has(key));
-        let (end, is_beyond) = if reverse {
-            let low = Some(&range.low).filter(|low| !low.is_empty());
-            (low, self.next.as_ref().is_none_or(|next| *next <= range.low))
-        } else {
-            let high = range.high.as_ref();
-            (high, self.next.as_ref().is_none_or(|next| high.is_some_and(|high| next >= high)))
-        };
-        if let (Some(end), true) = (end, is_beyond) {
-            (self.next, self.slot) = (Some(end.clone()), None);
-        }
-        self
-    }
 }
 
 /// A region as its readers see it.
@@ -333,27 +292,35 @@ impl<'r> Reader<'r> {
         self.block(unit).map(crate::route::directory::copy_block)
     }
 
-    /// The entries at and after `from`, in ascending order, of the leaf that it is in; `None` if
-    /// the host knows.
-    pub(crate) fn page_up(&self, from: Bound<&[u8]>, last: Option<&Page>) -> Option<Page> {
+    /// Reads the next entries at and after `from`, in ascending order, of the leaf that it is in:
+    /// `limit` of them at most. False if the host knows; the page is then worth nothing.
+    pub(crate) fn page_up(&self, from: Bound<&[u8]>, limit: usize, page: &mut Page) -> bool {
         let (key, skips) = match from {
             Bound::Unbounded => (&[][..], false),
             Bound::Included(key) => (self.geometry.short(key), false),
             // What stands for a long key stands for others after it.
             Bound::Excluded(key) => (self.geometry.short(key), !self.geometry.is_long(key)),
         };
-        self.page(last.and_then(|page| page.slot), Some(key), |leaf, head| {
-            match leaf.side(head, key)? {
-                Side::Inside => Some(Ok(page_up(leaf, head, key, skips))),
+        self.find_page(page.slot, Some(key), |source| {
+            let (leaf, head) = (source.leaf, source.leaf.head());
+            match leaf.side(&head, key)? {
+                Side::Inside => {
+                    if limit > head.count {
+                        self.prefetch_head(leaf.next());
+                    }
+                    page.fill_up(source, &head, key, skips, limit);
+                    Some(Ok(()))
+                }
                 Side::Right => Some(Err(leaf.next())),
                 Side::Left => Some(Err(leaf.previous())),
             }
         })
+        .is_some()
     }
 
-    /// The entries below `to`, in descending order, of the leaf that the highest of them is in;
-    /// `None` if the host knows.
-    pub(crate) fn page_down(&self, to: Bound<&[u8]>, last: Option<&Page>) -> Option<Page> {
+    /// Reads the next entries below `to`, in descending order, of the leaf that the highest of them
+    /// is in. Otherwise as [`Reader::page_up`].
+    pub(crate) fn page_down(&self, to: Bound<&[u8]>, limit: usize, page: &mut Page) -> bool {
         let (key, takes) = match to {
             Bound::Unbounded => (None, false),
             Bound::Included(key) => (Some(self.geometry.short(key)), true),
@@ -363,45 +330,56 @@ impl<'r> Reader<'r> {
                 (Some(self.geometry.short(key)), key.len() > self.geometry.key_bytes_max())
             }
         };
-        self.page(last.and_then(|page| page.slot), key, |leaf, head| {
+        let last = page.slot;
+        let mut fill = |source: Source<'r>, head: &Head, to, takes| {
+            if limit > head.count {
+                self.prefetch_head(source.leaf.previous());
+            }
+            page.fill_down(source, head, to, takes, limit);
+            Some(Ok(()))
+        };
+        self.find_page(last, key, |source| {
+            let (leaf, head) = (source.leaf, source.leaf.head());
             let Some(key) = key else {
-                let is_last = leaf.side(head, &[])? != Side::Right && head.flags & LAST != 0;
-                return Some(if is_last {
-                    Ok(page_down(leaf, head, None, true))
+                let is_last = leaf.side(&head, &[])? != Side::Right && head.flags & LAST != 0;
+                return if is_last {
+                    fill(source, &head, None, true)
                 } else {
-                    Err(leaf.next())
-                });
+                    Some(Err(leaf.next()))
+                };
             };
-            match leaf.side(head, key)? {
+            match leaf.side(&head, key)? {
                 Side::Inside => {
                     // What is below a low fence is in the leaf before.
                     let is_low = head.flags & FIRST == 0 && leaf.low_fence()?.equals(key);
                     if is_low && !takes {
                         Some(Err(leaf.previous()))
                     } else {
-                        Some(Ok(page_down(leaf, head, Some(key), takes)))
+                        fill(source, &head, Some(key), takes)
                     }
                 }
                 Side::Left => Some(Err(leaf.previous())),
                 Side::Right => {
                     let is_high = leaf.high_fence()?.equals(key) && !takes;
                     if is_high {
-                        Some(Ok(page_down(leaf, head, Some(key), false)))
+                        fill(source, &head, Some(key), false)
                     } else {
                         Some(Err(leaf.next()))
                     }
                 }
             }
         })
+        .is_some()
     }
 
-    /// A page of the leaf that `look` takes, of those that it is sent to.
-    fn page(
+    /// Has `look` read a page of the leaf that it takes, of those that it is sent to. `None` if the
+    /// host knows.
+    fn find_page(
         &self,
         guess: Option<u32>,
         key: Option<&[u8]>,
-        look: impl Fn(Leaf<'r, [AtomicU64]>, &Head) -> Option<Result<Page, u32>>,
-    ) -> Option<Page> {
+        mut look: impl FnMut(Source<'r>) -> Option<Result<(), u32>>,
+    ) -> Option<()> {
         let mut guess = guess;
         for _ in 0..ROUTES_MAX {
             let mut slot = match (guess.take(), key) {
@@ -410,8 +388,9 @@ impl<'r> Reader<'r> {
                 (None, None) => self.last()?,
             };
             for _ in 0..=HOPS_MAX {
-                match self.look(slot, |leaf| look(leaf, &leaf.head()))? {
-                    Some(Ok(page)) => return Some(page),
+                let words = self.words(slot)?;
+                match self.look(slot, |leaf| look(Source { slot, words, leaf }))? {
+                    Some(Ok(())) => return Some(()),
                     Some(Err(to)) => slot = to,
                     None => break,
                 }
@@ -481,55 +460,4 @@ fn answer(leaf: Leaf<'_, [AtomicU64]>, needle: &Needle<'_>, out: &mut Vec<u8>) -
             Some((_, record)) => Answer::Is(Outcome::Ask(record.value_len)),
         },
     }
-}
-
-/// The pair of entry `index`, where `has_long_keys` becomes true if it stands for long keys.
-fn pair(
-    leaf: Leaf<'_, [AtomicU64]>,
-    head: &Head,
-    index: usize,
-    has_long_keys: &mut bool,
-) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-    let record = leaf.record(index)?;
-    *has_long_keys |= record.kind == KIND_LONG_KEYS;
-    let mut key = Vec::with_capacity(head.prefix_len + record.key.len());
-    leaf.key_into(head, &record, &mut key);
-    let value = (record.kind == KIND_INLINE).then(|| {
-        let mut value = Vec::new();
-        record.value.append_to(&mut value);
-        value
-    });
-    Some((key, value))
-}
-
-fn page_up(leaf: Leaf<'_, [AtomicU64]>, head: &Head, from: &[u8], skips: bool) -> Page {
-    let (mut pairs, mut has_long_keys) = (Vec::with_capacity(head.count), false);
-    for index in leaf.lower_bound(head, from)..head.count {
-        let pair = pair(leaf, head, index, &mut has_long_keys);
-        pairs.extend(pair.filter(|(key, _)| !skips || *key != from));
-    }
-    let is_last = head.flags & LAST != 0;
-    let next = if is_last { None } else { fence(leaf.high_fence()) };
-    Page { pairs, has_long_keys, next, slot: (!is_last).then(|| leaf.next()) }
-}
-
-fn page_down(leaf: Leaf<'_, [AtomicU64]>, head: &Head, to: Option<&[u8]>, takes: bool) -> Page {
-    let end = to.map_or(head.count, |to| leaf.lower_bound(head, to));
-    let (mut pairs, mut has_long_keys) = (Vec::with_capacity(end + 1), false);
-    if let (Some(to), true) = (to, takes) {
-        // An entry above `to` that stands for long keys has the host asked needlessly, at worst.
-        pairs.extend(pair(leaf, head, end, &mut has_long_keys).filter(|(key, _)| *key == to));
-    }
-    for index in (0..end).rev() {
-        pairs.extend(pair(leaf, head, index, &mut has_long_keys));
-    }
-    let is_first = head.flags & FIRST != 0;
-    let next = if is_first { None } else { fence(leaf.low_fence()) };
-    Page { pairs, has_long_keys, next, slot: (!is_first).then(|| leaf.previous()) }
-}
-
-fn fence(bytes: Option<crate::layout::Bytes<'_, [AtomicU64]>>) -> Option<Vec<u8>> {
-    let mut fence = Vec::new();
-    bytes?.append_to(&mut fence);
-    Some(fence)
 }

@@ -55,16 +55,17 @@ impl Mapped {
         generation == known.generation && is_served(&known.ranges)
     }
 
-    /// What of a page is of the range that has its beginning: the next page begins at the range's
-    /// end. `None` if the host does not serve the beginning.
-    pub(super) fn clip(&self, page: Page, begin: Bound<&[u8]>, reverse: bool) -> Option<Page> {
+    /// Keeps what of a page is of the range that has its beginning: the next page begins at the
+    /// range's end. False if the host does not serve the beginning.
+    pub(super) fn clip(&self, page: &mut Page, begin: Bound<&[u8]>, reverse: bool) -> bool {
         let generation = control::generation(self.words().0);
         if generation == 0 {
-            return Some(page);
+            return true;
         }
         let known = self.known().load();
-        let range = known.ranges.at(begin, reverse)?;
-        (generation == known.generation).then(|| page.within(range, reverse))
+        let Some(range) = known.ranges.at(begin, reverse) else { return false };
+        page.clip(range, reverse);
+        generation == known.generation
     }
 }
 

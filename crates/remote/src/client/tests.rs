@@ -65,7 +65,7 @@ impl Spaces {
 /// Gets and scans until the writer is done; returns how often it was busy, and how often not.
 fn read_on(reader: Reader<'_>, done: &AtomicBool, published: &[Counter], seed: u64) -> (u64, u64) {
     let (mut busy, mut seen) = (0, 0);
-    let mut out = Vec::new();
+    let (mut out, mut page) = (Vec::new(), Page::default());
     let mut n = seed;
     while !done.load(Ordering::Acquire) {
         n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -80,12 +80,10 @@ fn read_on(reader: Reader<'_>, done: &AtomicBool, published: &[Counter], seed: u
             Outcome::Busy => busy += 1,
         }
         seen += 1;
-        if n.is_multiple_of(64)
-            && let Some(page) = reader.page_up(Bound::Included(&key), None)
-        {
-            assert!(page.pairs.is_sorted());
-            for (key, value) in &page.pairs {
-                version_of(key, value.as_ref().unwrap());
+        if n.is_multiple_of(64) && reader.page_up(Bound::Included(&key), usize::MAX, &mut page) {
+            assert!(page.pairs.iter().map(|(key, _)| key).is_sorted());
+            for (key, value) in page.pairs.iter() {
+                version_of(key, value.unwrap());
             }
             // Of the keys that stay, none is missing between the first and the next page's.
             let next = page.next.as_deref().unwrap_or(&[0xff; 9]);
@@ -168,8 +166,12 @@ proptest! {
         let mut out = Vec::new();
         for n in probes {
             let _ = reader.get(&key(n), &mut out);
-            for page in [reader.page_up(Bound::Included(&key(n)), None), reader.page_down(Bound::Unbounded, None)] {
-                prop_assert!(page.is_none_or(|page| page.pairs.len() <= 256));
+            for limit in [7, usize::MAX] {
+                let mut page = Page::default();
+                let is_read = reader.page_up(Bound::Included(&key(n)), limit, &mut page);
+                prop_assert!(!is_read || page.pairs.len() <= limit.min(255));
+                let is_read = reader.page_down(Bound::Unbounded, limit, &mut page);
+                prop_assert!(!is_read || page.pairs.len() <= limit.min(255));
             }
         }
     }

@@ -171,6 +171,7 @@ impl Keyspace {
         }
         let is_part = scanned.pairs.len() == SCAN_PAIRS || scanned.rest.is_some();
         let after = scanned.pairs.last().map(|(key, _)| [&key[..], &[0]].concat());
-        Some(Page::of(scanned.pairs, after.filter(|_| is_part)))
+        let pairs = scanned.pairs.iter().map(|(key, value)| (&key[..], value.as_deref()));
+        Some(Page::of(pairs.collect(), after.filter(|_| is_part)))
     }
 }

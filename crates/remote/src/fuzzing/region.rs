@@ -5,7 +5,7 @@ use std::{ops::Bound, sync::LazyLock};
 
 use super::{Input, Map, copied, probes, sample, used};
 use crate::{
-    client::{Outcome, Reader},
+    client::{Outcome, Page, Reader},
     host::{Space, Table, heap::HeapSpace},
     layout::{Geometry, control, format::UNIT_BYTES},
     leaf::Entry,
@@ -94,27 +94,31 @@ fn read(control: &[AtomicU64], leaves: &[AtomicU64], map: Option<&Map>) {
             assert_eq!(map.get(&probes[index]).map(Vec::as_slice), Some(value));
         }
     });
-    scan(&reader, map, false);
-    scan(&reader, map, true);
+    for limit in [usize::MAX, 5] {
+        scan(&reader, map, false, limit);
+        scan(&reader, map, true, limit);
+    }
 }
 
-/// Scans from an end; with a map, each page is a part of it.
-fn scan(reader: &Reader<'_>, map: Option<&Map>, down: bool) {
-    let (mut at, mut last) = (None::<Vec<u8>>, None);
+/// Scans from an end, with pages of `limit` pairs at most; with a map, each is a part of it.
+fn scan(reader: &Reader<'_>, map: Option<&Map>, down: bool, limit: usize) {
+    let (mut at, mut page) = (None::<Vec<u8>>, Page::default());
     for _ in 0..PAGES_MAX {
         let bound = match &at {
             None => Bound::Unbounded,
             Some(at) if down => Bound::Excluded(&at[..]),
             Some(at) => Bound::Included(&at[..]),
         };
-        let page = if down {
-            reader.page_down(bound, last.as_ref())
+        let is_read = if down {
+            reader.page_down(bound, limit, &mut page)
         } else {
-            reader.page_up(bound, last.as_ref())
+            reader.page_up(bound, limit, &mut page)
         };
-        let Some(mut page) = page else { return };
-        let pairs = std::mem::take(&mut page.pairs);
-        assert!(pairs.len() <= 255, "more than a leaf counts");
+        if !is_read {
+            return;
+        }
+        let pairs = &page.pairs;
+        assert!(pairs.len() <= limit.min(255), "more than a leaf counts");
         let next = page.next.clone();
         if let Some(map) = map.filter(|_| !page.has_long_keys) {
             let bound = |key: &Option<Vec<u8>>| key.clone();
@@ -126,13 +130,12 @@ fn scan(reader: &Reader<'_>, map: Option<&Map>, down: bool) {
                 expected.reverse();
             }
             assert!(pairs.iter().map(|(key, _)| key).eq(expected), "a page of other keys");
-            let is_right = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| match value {
-                Some(value) => map.get(key) == Some(value),
-                None => true,
+            let is_right = |(key, value): (&[u8], Option<&[u8]>)| {
+                value.is_none_or(|value| map.get(key).is_some_and(|right| right == value))
             };
             assert!(pairs.iter().all(is_right), "a page of other values");
         }
         let Some(next) = next else { return };
-        (at, last) = (Some(next), Some(page));
+        at = Some(next);
     }
 }

@@ -9,7 +9,7 @@ use std::ops::{Bound, Range, RangeBounds};
 
 use super::{Pair, Scan, share::Share};
 use crate::{
-    client::{Outcome, Reader},
+    client::{Outcome, Page, Reader},
     error::{Error, Result},
     message::{
         Guess, How,
@@ -173,20 +173,22 @@ fn slot_of(reader: &Reader<'_>, guess: Guess, key: &[u8]) -> Option<u32> {
 /// The first pairs of a range and true if there may be more; `None` if the authority must be asked
 /// for the first.
 fn scan_leaves(reader: &Reader<'_>, scan: &Scan<'_>) -> Option<(Vec<Pair>, bool)> {
-    let (mut pairs, mut bytes, mut page) = (Vec::new(), 0, None);
+    let (mut pairs, mut bytes, mut page) = (Vec::new(), 0, Page::default());
     let mut at = if scan.reverse { scan.to } else { scan.from };
     let mut next;
     loop {
-        let found = if scan.reverse {
-            reader.page_down(at, page.as_ref())
+        // One more says that there is more.
+        let left = scan.limit.saturating_sub(pairs.len()).saturating_add(1);
+        let is_read = if scan.reverse {
+            reader.page_down(at, left, &mut page)
         } else {
-            reader.page_up(at, page.as_ref())
+            reader.page_up(at, left, &mut page)
         };
-        let Some(mut found) = found.filter(|found| !found.has_long_keys) else {
+        if !is_read || page.has_long_keys {
             return (!pairs.is_empty()).then_some((pairs, true));
-        };
-        for (key, value) in found.pairs.drain(..) {
-            if !(scan.from, scan.to).contains(&key[..]) {
+        }
+        for (key, value) in page.pairs.iter() {
+            if !(scan.from, scan.to).contains(key) {
                 return Some((pairs, false));
             }
             let Some(value) = value else {
@@ -196,11 +198,10 @@ fn scan_leaves(reader: &Reader<'_>, scan: &Scan<'_>) -> Option<(Vec<Pair>, bool)
             if pairs.len() >= scan.limit || bytes > scan.bytes_max && !pairs.is_empty() {
                 return Some((pairs, true));
             }
-            pairs.push((key, value));
+            pairs.push((key.to_vec(), value.to_vec()));
         }
-        let Some(place) = found.next.take() else { return Some((pairs, false)) };
+        let Some(place) = page.next.take() else { return Some((pairs, false)) };
         next = place;
         at = if scan.reverse { Bound::Excluded(&next[..]) } else { Bound::Included(&next[..]) };
-        page = Some(found);
     }
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     binned,
-    client::{Outcome, Reader},
+    client::{Outcome, Page, Reader},
     error::Error,
     layout::{Geometry, control},
     region::HostRegion,
@@ -97,15 +97,15 @@ fn check_reader(region: &Region, map: &Map, keys: &[Vec<u8>]) {
     }
     // Leaves that hold no long key are scanned by readers.
     let mut seen = Vec::new();
-    let (mut at, mut page) = (Vec::new(), None);
+    let (mut at, mut page) = (Vec::<u8>::new(), Page::default());
     loop {
-        let mut found = reader.page_up(Bound::Included(&at), page.as_ref()).unwrap();
-        seen.extend(found.pairs.drain(..).map(|(key, _)| key).filter(|key| !geometry.is_long(key)));
-        match found.next.take() {
+        assert!(reader.page_up(Bound::Included(&at), usize::MAX, &mut page));
+        let keys = page.pairs.iter().map(|(key, _)| key.to_vec());
+        seen.extend(keys.filter(|key| !geometry.is_long(key)));
+        match page.next.take() {
             Some(next) => at = next,
             None => break,
         }
-        page = Some(found);
     }
     assert!(seen.iter().eq(map.keys().filter(|key| !geometry.is_long(key))));
 }

@@ -3,13 +3,13 @@
 #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
 mod deaths;
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::{cell::Cell, collections::BTreeMap, ops::Bound};
 
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::TestRunner};
 
 use super::{Space, Table, heap::HeapSpace, table::scrub};
 use crate::{
-    client::{Outcome, Reader},
+    client::{Outcome, Page, Reader},
     layout::{
         Geometry, Memory, control,
         format::{LATCHED, LIVE, NO_SLOT, head},
@@ -71,28 +71,42 @@ fn check_get(table: &Table<HeapSpace>, map: &Map, key: &[u8]) {
     }
 }
 
-fn check_scans(table: &Table<HeapSpace>, map: &Map, from: Bound<&[u8]>) {
+/// The pairs that pages have, from a bound on in one direction.
+fn scanned(
+    table: &Table<HeapSpace>,
+    bound: Bound<&[u8]>,
+    reverse: bool,
+    limit: usize,
+) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let reader = reader(table);
-    let pair = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), seen(table, value));
-    let mut found = Vec::new();
-    let mut page = reader.page_up(from, None).unwrap();
+    let (mut found, mut page) = (Vec::new(), Page::default());
+    let mut at = bound.map(<[u8]>::to_vec);
     loop {
-        found.append(&mut page.pairs);
-        let Some(next) = page.next.take() else { break };
-        page = reader.page_up(Bound::Included(&next), Some(&page)).unwrap();
+        let bound = at.as_ref().map(Vec::as_slice);
+        let is_read = if reverse {
+            reader.page_down(bound, limit, &mut page)
+        } else {
+            reader.page_up(bound, limit, &mut page)
+        };
+        assert!(is_read && page.pairs.len() <= limit);
+        let owned =
+            |(key, value): (&[u8], Option<&[u8]>)| (key.to_vec(), value.map(<[u8]>::to_vec));
+        found.extend(page.pairs.iter().map(owned));
+        let Some(next) = page.next.take() else { return found };
+        at = if reverse { Bound::Excluded(next) } else { Bound::Included(next) };
     }
-    let expected = map.range::<[u8], _>((from, Bound::Unbounded)).map(pair);
-    assert_eq!(found, expected.collect::<Vec<_>>(), "up from {from:?}");
+}
 
-    let mut found = Vec::new();
-    let mut page = reader.page_down(from, None).unwrap();
-    loop {
-        found.append(&mut page.pairs);
-        let Some(next) = page.next.take() else { break };
-        page = reader.page_down(Bound::Excluded(&next), Some(&page)).unwrap();
+fn check_scans(table: &Table<HeapSpace>, map: &Map, from: Bound<&[u8]>) {
+    let pair = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), seen(table, value));
+    for limit in [usize::MAX, 3, 1] {
+        let expected = map.range::<[u8], _>((from, Bound::Unbounded)).map(pair);
+        let found = scanned(table, from, false, limit);
+        assert_eq!(found, expected.collect::<Vec<_>>(), "up from {from:?}");
+        let expected = map.range::<[u8], _>((Bound::Unbounded, from)).rev().map(pair);
+        let found = scanned(table, from, true, limit);
+        assert_eq!(found, expected.collect::<Vec<_>>(), "down from {from:?}");
     }
-    let expected = map.range::<[u8], _>((Bound::Unbounded, from)).rev().map(pair);
-    assert_eq!(found, expected.collect::<Vec<_>>(), "down from {from:?}");
 }
 
 #[derive(Clone, Debug)]
@@ -308,44 +322,52 @@ fn renew(
     true
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+#[test]
+fn runs_are_built_anew_beside_their_writer() {
+    let first = prop::collection::btree_map(key(), value(), 0..300);
+    let changes = prop::collection::vec(change(), 200..900);
+    let renewals = Cell::new(0);
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(64));
+    let result = runner.run(&(first, changes, any::<bool>()), |(first, changes, has_groups)| {
+        renewals.set(renewals.get() + renew_beside_a_writer(first, &changes, has_groups));
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}\n{runner}"));
+    // Few keys need none.
+    assert!(renewals.get() > 64, "{}", renewals.get());
+}
 
-    #[test]
-    fn runs_are_built_anew_beside_their_writer(
-        first in prop::collection::btree_map(key(), value(), 0..300),
-        changes in prop::collection::vec(change(), 200..900),
-        has_groups: bool,
-    ) {
-        let geometry = Geometry::new(512, 8).unwrap();
-        let mut table = table(geometry, &first);
-        table.set_cared_for();
-        let (mut map, mut seq, mut renewals) = (first, 0, 0);
-        let mut changes = changes.iter();
-        while changes.len() > 0 {
-            let mut between = |table: &mut Table<HeapSpace>, may_latch: bool| {
-                for change in changes.by_ref().take(9) {
-                    seq += 1;
-                    apply(table, &mut map, change, seq);
-                }
-                if !may_latch || !has_groups {
-                    table.publish(seq);
-                }
-            };
-            between(&mut table, false);
-            while renew(&mut table, &mut between) {
-                renewals += 1;
-                table.publish(9_999);
+/// Makes changes, nine between each two steps of those that build runs anew, and compares with a
+/// map; returns how often runs were built.
+fn renew_beside_a_writer(first: Map, changes: &[Change], has_groups: bool) -> u64 {
+    let geometry = Geometry::new(512, 8).unwrap();
+    let mut table = table(geometry, &first);
+    table.set_cared_for();
+    let (mut map, mut seq, mut renewals) = (first, 0, 0);
+    let mut changes = changes.iter();
+    while changes.len() > 0 {
+        let mut between = |table: &mut Table<HeapSpace>, may_latch: bool| {
+            for change in changes.by_ref().take(9) {
+                seq += 1;
+                apply(table, &mut map, change, seq);
             }
-            check_links(&table);
-            prop_assert_eq!(table.len(), map.len() as u64);
-            check_scans(&table, &map, Bound::Unbounded);
+            if !may_latch || !has_groups {
+                table.publish(seq);
+            }
+        };
+        between(&mut table, false);
+        while renew(&mut table, &mut between) {
+            renewals += 1;
+            table.publish(9_999);
         }
-        prop_assert!(renewals > 0);
-        for key in map.keys() {
-            check_get(&table, &map, key);
-        }
+        check_links(&table);
+        assert_eq!(table.len(), map.len() as u64);
+        check_scans(&table, &map, Bound::Unbounded);
     }
+    for key in map.keys() {
+        check_get(&table, &map, key);
+    }
+    renewals
 }
 
 /// Without room for what a run becomes, or for what changes meanwhile, all stays as it was.

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     bounds::{as_slices, common, prefix_bounds},
-    client::Reader,
+    client::{Page, Reader},
     error::{Error, Result},
     region::HostRegion,
 };
@@ -116,30 +116,32 @@ impl State {
     fn scan(&self, scan: &Scan<'_>) -> Result<(Vec<Pair>, bool)> {
         let (reader, reverse) = (self.reader()?, scan.reverse);
         let mut part = Part::new(scan);
-        let (mut at, mut page) = (if reverse { scan.to } else { scan.from }, None);
+        let (mut at, mut page) = (if reverse { scan.to } else { scan.from }, Page::default());
         let mut next;
         loop {
-            let found = if reverse {
-                reader.page_down(at, page.as_ref())
+            let left = scan.limit.saturating_sub(part.pairs.len()).saturating_add(1);
+            let is_read = if reverse {
+                reader.page_down(at, left, &mut page)
             } else {
-                reader.page_up(at, page.as_ref())
+                reader.page_up(at, left, &mut page)
             };
-            let mut found = found.ok_or_else(|| Error::invalid("a leaf of this host's own"))?;
-            for (key, value) in found.pairs.drain(..) {
-                let step = if self.table.geometry().is_long(&key) {
-                    self.scan_long_keys(&key, &mut part)
+            if !is_read {
+                return Err(Error::invalid("a leaf of this host's own"));
+            }
+            for (key, value) in page.pairs.iter() {
+                let step = if self.table.geometry().is_long(key) {
+                    self.scan_long_keys(key, &mut part)
                 } else {
-                    let value = value.or_else(|| self.large.get(&key).cloned());
-                    part.push(&key, &value.unwrap_or_default())
+                    let value = value.or_else(|| self.large.get(key).map(Vec::as_slice));
+                    part.push(key, value.unwrap_or_default())
                 };
                 if let ControlFlow::Break(has_more) = step {
                     return Ok((part.pairs, has_more));
                 }
             }
-            let Some(place) = found.next.take() else { return Ok((part.pairs, false)) };
+            let Some(place) = page.next.take() else { return Ok((part.pairs, false)) };
             next = place;
             at = if reverse { Bound::Excluded(&next[..]) } else { Bound::Included(&next[..]) };
-            page = Some(found);
         }
     }
 

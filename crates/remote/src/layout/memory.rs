@@ -12,7 +12,7 @@ pub(crate) trait Memory {
     /// Number of words.
     fn words(&self) -> usize;
 
-    /// Copies the words from `first` on. Those outside of the memory are 0, as `out` is before.
+    /// Copies the words from `first` on. Of those outside of the memory, `out` holds anything.
     fn copy_to(&self, first: usize, out: &mut [[u8; 8]]) {
         for (index, bytes) in out.iter_mut().enumerate() {
             *bytes = self.load(first + index).to_le_bytes();
@@ -77,6 +77,12 @@ impl<M: Memory + ?Sized> Bytes<'_, M> {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Copies as many words from its first on as `out` has, which may be more than its own.
+    #[inline]
+    pub(crate) fn copy_words(&self, out: &mut [[u8; 8]]) {
+        self.memory.copy_to(self.word, out);
     }
 
     /// Appends it to `out`.

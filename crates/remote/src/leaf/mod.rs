@@ -134,6 +134,14 @@ pub(crate) struct Record<'m, M: ?Sized> {
     pub(crate) value: Bytes<'m, M>,
 }
 
+impl<M: Memory + ?Sized> Record<'_, M> {
+    /// Copies the key's words and the value's, which follow them, to `out`, which is as long.
+    #[inline]
+    pub(crate) fn copy_to(&self, out: &mut [[u8; 8]]) {
+        self.key.copy_words(out);
+    }
+}
+
 impl<'m, M: Memory + ?Sized> Leaf<'m, M> {
     /// The leaf in `memory`, which is as long as a leaf.
     #[inline]
@@ -262,9 +270,9 @@ impl<'m, M: Memory + ?Sized> Leaf<'m, M> {
         Some(Record { key, kind, value_len, value })
     }
 
-    /// The offset of the record of entry `index`.
+    /// The byte offset of the record of entry `index`. Not checked.
     #[inline]
-    fn offset(&self, index: usize) -> usize {
+    pub(crate) fn offset(&self, index: usize) -> usize {
         let word = self.memory.load(self.geometry.offsets_word() + index / 4);
         usize::from((word >> (16 * (index % 4))) as u16)
     }

@@ -25,7 +25,7 @@ use self::{
     tree::{CAPACITY_BYTES, Layouts},
 };
 use super::{
-    subject::{Counters, Pair, Place, Server, Session, Subject},
+    subject::{Counters, OnPair, OnValue, Place, Server, Session, Subject},
     workload::Workload,
 };
 
@@ -262,24 +262,27 @@ impl Session for Walker {
         Ok(true)
     }
 
-    fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut get = |key: &&[u8]| {
-            let mut value = Vec::new();
-            Ok(self.get(key, &mut value)?.then_some(value))
-        };
-        keys.iter().map(&mut get).collect()
+    fn multi_get(&mut self, keys: &[&[u8]], on_value: OnValue<'_>) -> Result<()> {
+        let mut value = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            value.clear();
+            let is_there = self.get(key, &mut value)?;
+            on_value(index, is_there.then_some(&value));
+        }
+        Ok(())
     }
 
-    fn scan(&mut self, from: &[u8], limit: usize) -> Result<Vec<Pair>> {
+    fn scan(&mut self, from: &[u8], limit: usize, on_pair: OnPair<'_>) -> Result<()> {
         // A key that is longer than all begins after the one that it begins with.
         let key_bytes = self.layouts.pair_bytes().0;
         let mut first = from.to_vec();
         first.resize(key_bytes, 0);
         let (from, is_after) = (self.key(&first)?, from.len() > key_bytes);
         self.walk(from)?;
-        let (layout, mut pairs) = (self.layouts.leaf, Vec::new());
+        let (layout, mut count) = (self.layouts.leaf, 0);
+        let (mut key, mut value) = (Vec::new(), Vec::new());
         let mut index = self.leaf.below(layout, from, is_after);
-        while pairs.len() < limit {
+        while count < limit {
             if index == self.leaf.count() {
                 let sibling = self.leaf.sibling();
                 if sibling == NONE {
@@ -289,13 +292,14 @@ impl Session for Walker {
                 index = 0;
                 continue;
             }
-            let (mut key, mut value) = (Vec::new(), Vec::new());
+            key.clear();
+            value.clear();
             self.layouts.append_key(self.leaf.key(layout, index), &mut key);
             self.layouts.append_value(self.leaf.slot(layout, index), &mut value);
-            pairs.push((key, value));
-            index += 1;
+            on_pair(&key, &value);
+            (index, count) = (index + 1, count + 1);
         }
-        Ok(pairs)
+        Ok(())
     }
 
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -29,9 +29,9 @@ fn check(session: &mut dyn Session, data: &Data, map: &BTreeMap<Vec<u8>, Vec<u8>
         assert_eq!(is_there.then_some(&value), map.get(key));
     }
     let pairs: Vec<_> = map.clone().into_iter().collect();
-    assert!(session.scan(&[], usize::MAX).expect("scanned") == pairs);
+    assert!(session.pairs(&[], usize::MAX).expect("scanned") == pairs);
     let from = &pairs[pairs.len() / 2].0;
-    let scanned = session.scan(&[&from[..], &[0]].concat(), 40).expect("scanned");
+    let scanned = session.pairs(&[&from[..], &[0]].concat(), 40).expect("scanned");
     assert!(scanned == pairs[pairs.len() / 2 + 1..][..40]);
 }
 

@@ -311,7 +311,7 @@ impl ClusterKeyspace {
     ///
     /// As [`ClusterKeyspace::get`].
     pub fn first(&self) -> Result<Option<Pair>> {
-        self.iter().short().next().transpose()
+        self.iter().limit(1).next().transpose()
     }
 
     /// The largest key with its value.
@@ -320,7 +320,7 @@ impl ClusterKeyspace {
     ///
     /// As [`ClusterKeyspace::get`].
     pub fn last(&self) -> Result<Option<Pair>> {
-        self.iter().short().next_back().transpose()
+        self.iter().limit(1).next_back().transpose()
     }
 
     /// Sets the value of `key`. When it returns, every read sees the write, by whatever client.

@@ -24,7 +24,8 @@ pub struct ClusterRange {
     to: Bound<Vec<u8>>,
     front: End,
     back: End,
-    is_short: bool,
+    /// Pairs that may still be returned.
+    left: usize,
     ended: bool,
 }
 
@@ -50,16 +51,19 @@ struct Part {
 impl ClusterRange {
     pub(super) fn new(keyspace: ClusterKeyspace, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
         let (front, back) = (End::default(), End::default());
-        Self { keyspace, from, to, front, back, is_short: false, ended: false }
+        Self { keyspace, from, to, front, back, left: usize::MAX, ended: false }
     }
 
-    /// The same of which one pair is wanted.
-    pub(super) fn short(mut self) -> Self {
-        self.is_short = true;
-        self
+    /// The range's first pairs, or its last ones, as [`Range::limit`] has them of one host.
+    #[must_use]
+    pub fn limit(self, pairs: usize) -> Self {
+        Self { left: self.left.min(pairs), ..self }
     }
 
     fn step(&mut self, reverse: bool) -> Result<Option<Pair>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
         let mut attempts = Attempts::default();
         loop {
             let end = if reverse { &mut self.back } else { &mut self.front };
@@ -76,6 +80,7 @@ impl ClusterRange {
                         return Ok(None);
                     }
                     end.next = None;
+                    self.left -= 1;
                     let bound = Bound::Excluded(key.clone());
                     if reverse {
                         self.to = bound
@@ -122,7 +127,7 @@ impl ClusterRange {
         let keys = view.table.keys(range);
         let Some(both) = common((from, to), keys.bounds()) else { return Ok(false) };
         let pairs = view.keyspace(self.keyspace.name(), range)?.range::<&[u8]>(both);
-        let pairs = if self.is_short { pairs.short() } else { pairs };
+        let pairs = pairs.limit(self.left);
         let next = if reverse {
             (!keys.low.is_empty()).then_some(Bound::Excluded(keys.low))
         } else {
