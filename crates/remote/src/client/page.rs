@@ -14,9 +14,9 @@ use crate::{
     primitive::AtomicU64,
 };
 
-/// Pairs that are asked for before they are copied: their lines are what a core has under way at
-/// once, which is 10 to 16.
-const PAIRS_AHEAD: usize = 4;
+/// Pairs that are asked for before they are copied: as many lines as a core has under way at once,
+/// which is 10 to 16, and some more.
+const PAIRS_AHEAD: usize = 8;
 /// Lines of a record that are asked for ahead: its head and key, and the value's beginning. The
 /// processor follows by itself.
 pub(super) const RECORD_LINES: usize = 3;

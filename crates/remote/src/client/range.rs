@@ -1,9 +1,14 @@
 //! Ranges from both ends, a leaf at a time.
 
-use std::ops::{
-    Bound::{self, Unbounded},
-    RangeBounds,
+use std::{
+    cmp::Ordering,
+    ops::{
+        Bound::{self, Unbounded},
+        RangeBounds,
+    },
 };
+
+use rhumb_model::code::code_at;
 
 use super::{Page, Pairs, keyspace::Keyspace};
 use crate::{
@@ -74,16 +79,39 @@ impl End {
         }
     }
 
-    /// Forgets what was read and is outside of the range, which ends there.
-    fn clip(&mut self, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) {
+    /// Forgets what was read from the first pair on that is outside of the range or out of order:
+    /// the range ends there.
+    fn clip(&mut self, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>, reverse: bool) {
+        let (near, far) = if reverse { (to, from) } else { (from, to) };
+        let mut last = as_slice(near);
+        let far = as_slice(far);
         let mut inside = self.taken;
-        while self.page.pairs.get(inside).is_some_and(|(key, _)| is_inside(key, from, to)) {
+        while let Some((key, _)) = self.page.pairs.get(inside) {
+            if !advances_to(last, key, reverse) || !advances_to(far, key, !reverse) {
+                self.page.pairs.truncate(inside);
+                self.is_at_end = true;
+                return;
+            }
+            last = Bound::Excluded(key);
             inside += 1;
         }
-        if inside < self.page.pairs.len() {
-            self.page.pairs.truncate(inside);
-            self.is_at_end = true;
-        }
+    }
+}
+
+/// Returns true if a key is after a bound, in one direction.
+#[inline]
+fn advances_to(bound: Bound<&[u8]>, key: &[u8], reverse: bool) -> bool {
+    let (bound, is_included) = match bound {
+        Bound::Unbounded => return true,
+        Bound::Included(bound) => (bound, true),
+        Bound::Excluded(bound) => (bound, false),
+    };
+    // Most keys differ in what fits a word.
+    let codes = code_at(key, 0).cmp(&code_at(bound, 0));
+    match if codes.is_eq() { key.cmp(bound) } else { codes } {
+        Ordering::Equal => is_included,
+        Ordering::Less => reverse,
+        Ordering::Greater => !reverse,
     }
 }
 
@@ -187,10 +215,10 @@ impl Range {
         self.is_at_back = !self.is_at_back;
         if self.is_at_back {
             self.front.settle(&mut self.from);
-            self.back.clip(&self.from, &self.to);
+            self.back.clip(&self.from, &self.to, true);
         } else {
             self.back.settle(&mut self.to);
-            self.front.clip(&self.from, &self.to);
+            self.front.clip(&self.from, &self.to, false);
         }
     }
 
@@ -222,7 +250,7 @@ impl Range {
             let next = end.page.next.take();
             end.next =
                 next.map(|key| if reverse { Bound::Excluded(key) } else { Bound::Included(key) });
-            end.clip(&self.from, &self.to);
+            end.clip(&self.from, &self.to, reverse);
             return Ok(());
         }
         let (limit, most) = self.call_pairs;
