@@ -18,7 +18,7 @@ use super::{
     counts::{Counters, Counts},
     models::Models,
     range::{Pair, Range},
-    served::Known,
+    served::{Known, Reading},
     tcp::{Cache, Pieces, Reads as TcpReads},
 };
 use crate::{
@@ -304,14 +304,13 @@ impl Keyspace {
 
     /// A reader of what is mapped; `None` if the host must be asked.
     #[inline]
-    pub(super) fn reader<'m>(&'m self, mapped: Option<&'m Arc<Mapped>>) -> Option<Reader<'m>> {
+    pub(super) fn begin_read<'m>(&'m self, mapped: Option<&'m Arc<Mapped>>) -> Option<Reading<'m>> {
         if self.reads.by_calls {
             return None;
         }
         let mapped = mapped?;
-        let reader = mapped.reader()?;
-        self.learn_ranges(mapped);
-        Some(reader.counted_by(self.reads.looks.as_deref()))
+        let reader = mapped.reader()?.counted_by(self.reads.looks.as_deref());
+        Some(Reading::new(reader, mapped, self.claim(mapped)))
     }
 
     /// The value of `key`.
@@ -344,11 +343,11 @@ impl Keyspace {
     #[inline]
     pub(super) fn look(&self, key: &[u8], value: &mut Vec<u8>) -> Option<bool> {
         let mapped = self.mapped()?;
-        let reader = self.reader(Some(&mapped))?;
+        let reading = self.begin_read(Some(&mapped))?;
         let (begin, trouble) = (value.len(), Trouble::default());
-        let outcome = reader.telling(&trouble).get(key, value);
+        let outcome = reading.reader.telling(&trouble).get(key, value);
         let is_sure = matches!(outcome, Outcome::Found | Outcome::Absent);
-        if is_sure && mapped.serves(key) {
+        if is_sure && reading.serves(key) {
             self.count_gets(1, value.len() - begin, &trouble);
             return Some(outcome == Outcome::Found);
         }
@@ -408,18 +407,17 @@ impl Keyspace {
         let mut values = vec![None; keys.len()];
         let mut missed: Vec<usize> = Vec::new();
         let mapped = self.mapped();
-        let is_served = |index: usize| {
-            mapped.as_deref().is_some_and(|mapped| mapped.serves(keys[index].as_ref()))
-        };
-        match self.reader(mapped.as_deref()) {
+        match self.begin_read(mapped.as_deref()) {
             // Over TCP, where each read is a message too, one brings all values.
             None if self.has_models() && self.client.tcp().is_none() => {
                 return keys.iter().map(|key| self.get(key)).collect();
             }
             None => missed.extend(0..keys.len()),
-            Some(reader) => {
+            Some(reading) => {
                 let (mut bytes, trouble) = (0, Trouble::default());
-                reader.telling(&trouble).multi_get(keys, |index, outcome, value| match outcome {
+                let is_served = |index: usize| reading.serves(keys[index].as_ref());
+                let reader = reading.reader.telling(&trouble);
+                reader.multi_get(keys, |index, outcome, value| match outcome {
                     Outcome::Found if is_served(index) => {
                         bytes += value.len();
                         values[index] = Some(value.to_vec());
@@ -609,10 +607,11 @@ impl Keyspace {
         }
         let mapped = self.mapped();
         let mapped = mapped.as_deref()?;
-        let reader = self.reader(Some(mapped))?;
+        let reading = self.begin_read(Some(mapped))?;
+        let reader = reading.reader;
         let page =
             if reverse { reader.page_down(bound, last) } else { reader.page_up(bound, last) };
-        mapped.clip(page.filter(|page| !page.has_long_keys)?, bound, reverse)
+        reading.clip(page.filter(|page| !page.has_long_keys)?, bound, reverse)
     }
 
     /// A part of the range, by a call, as it is at one moment if that is asked for; and true if

@@ -115,7 +115,7 @@ mod control {
 }
 
 /// The guard of the header: a word of it that stays 0.
-pub(super) const HEADER_GUARD: usize = 4;
+pub(super) const HEADER_GUARD: usize = crate::layout::format::control::GUARD;
 /// The words of the header's fixed part.
 pub(super) const HEADER_WORDS: usize = 4;
 /// Where the top model lies in the control part.
