@@ -101,8 +101,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"rhumbtwo");
 /// The version of all that is laid down here.
 const VERSION: u32 = 1;
 
-/// The words at the beginning of a control part. Words 16 and 24 are those of
-/// [`crate::layout::format::control`]: what is applied, and the heartbeat.
+/// The words at the beginning of a control part. Words 16, 24 and 25 are those of
+/// [`crate::layout::format::control`]: what is applied, the heartbeat, and the generation of the
+/// keys that the host serves.
 mod control {
     /// [`super::MAGIC`].
     pub(super) const MAGIC: usize = 0;
