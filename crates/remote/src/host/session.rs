@@ -366,19 +366,8 @@ impl Session {
             }
             Request::Scan { keyspace, from, to, limit, reverse, is_atomic } => {
                 let limit = (limit as usize).min(ITEMS_MAX);
-                let opened = self.opened(keyspace)?;
                 let scan = Scan { from, to, reverse, limit, bytes_max: SCAN_BYTES };
-                // Leaves are read one after the other, and the store at one moment.
-                let read = || {
-                    if self.is_apart && !is_atomic {
-                        opened.looker().scan(&scan)
-                    } else {
-                        opened.share.authority().scan(&opened.name, &scan)
-                    }
-                };
-                let (pairs, more) = opened.share.serving().answer_range((from, to), read)?;
-                let pairs = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-                self.reply(id, &Reply::Pairs { pairs, more })?;
+                self.scan(id, keyspace, &scan, is_atomic)?;
             }
             Request::Insert { keyspace, key, value, hint } => {
                 self.write(id, keyspace, (key, Some(value)), hint)?;
@@ -439,6 +428,27 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    fn scan(
+        &mut self,
+        id: u32,
+        keyspace: u32,
+        scan: &Scan<'_>,
+        is_atomic: bool,
+    ) -> Result<(), Refusal> {
+        let opened = self.opened(keyspace)?;
+        // Leaves are read one after the other, and the store at one moment.
+        let read = || {
+            if self.is_apart && !is_atomic {
+                opened.looker().scan(scan)
+            } else {
+                opened.share.authority().scan(&opened.name, scan)
+            }
+        };
+        let (pairs, more) = opened.share.serving().answer_range((scan.from, scan.to), read)?;
+        let pairs = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        Ok(self.reply(id, &Reply::Pairs { pairs, more })?)
     }
 
     fn read(&mut self, id: u32, keyspace: u32, guess: Guess, key: &[u8]) -> Result<(), Refusal> {
