@@ -11,7 +11,7 @@ use std::{
 };
 
 use common::Shell;
-use rhumb_remote::{Address, Client, Error, Host, RoutingTable, Served, ShareOptions};
+use rhumb_remote::{Address, Client, Error, Host, Preset, RoutingTable, Served, ShareOptions};
 use serde_json::{Value as Json, json};
 
 /// Three hosts with a part of the keys each: up to "h", to "q", and the rest.
@@ -138,12 +138,18 @@ impl Drop for Servers {
 
 #[test]
 fn servers_have_a_part_each() {
+    for preset in Preset::ALL {
+        servers_have_a_part_each_of(&format!("users,preset={}", preset.name()));
+    }
+}
+
+fn servers_have_a_part_each_of(share: &str) {
     let shell = Shell::new();
     let table = shell.file("t", "epoch 1\nfrom \"\" unix:a.sock\nfrom \"m\" unix:./b.sock\n");
     let table = table.to_str().unwrap();
     let mut servers = Servers::default();
     let mut start = |name: &str| {
-        let base = ["serve", "--db", name, "--listen", "127.0.0.1:0", "--share", "users"];
+        let base = ["serve", "--db", name, "--listen", "127.0.0.1:0", "--share", share];
         servers.start(&shell, &[&base[..], &["--share", "db0", "--share-table", table]].concat())
     };
     let redis = ["a", "b"].map(&mut start);

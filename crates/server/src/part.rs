@@ -10,11 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rhumb_share::{Address, Preset, RoutingTable, Served};
+use rhumb_share::{Address, RoutingTable, Served};
 
 use crate::{
     config::{Config, ConfigError},
-    share::{is_divisible, named as named_share},
+    share::is_divisible,
 };
 
 /// A routing table, and which of its servers this one is.
@@ -29,16 +29,11 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if config.share_table.is_none() && config.share_address.is_some() {
         return wrong("--share-address says who a server is in a --share-table, and there is none");
     }
-    let mut divisible = config.share.iter().filter(|share| is_divisible(share)).peekable();
-    if config.share_table.is_some() && divisible.peek().is_none() {
+    if config.share_table.is_some() && !config.share.iter().any(|share| is_divisible(share)) {
         return wrong(
             "--share-table divides keyspaces among servers, and none is shared: name one with \
              --share. Databases of Redis clients are shared whole",
         );
-    }
-    let is_whole = |share: &String| named_share(share).is_ok_and(|(_, it)| it != Preset::Rhumb);
-    if config.share_table.is_some() && divisible.any(is_whole) {
-        return wrong("--share-table divides keyspaces of the preset rhumb, and of no other");
     }
     Ok(())
 }
@@ -153,6 +148,8 @@ fn resolved(path: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use rhumb_share::Preset;
+
     use super::*;
 
     fn config(dir: &Path, table: &str) -> Config {
@@ -201,9 +198,10 @@ mod tests {
         assert!(check(&with(&["db0"], Some("t"), None)).is_err());
         assert!(check(&with(&[], Some("t"), None)).is_err());
         assert!(check(&with(&["users"], None, Some("a"))).is_err());
-        assert!(check(&with(&["users,preset=xstore", "others"], Some("t"), None)).is_err());
-        assert!(
-            check(&with(&["users,preset=rhumb", "db0,preset=xstore"], Some("t"), None)).is_ok()
-        );
+        assert!(check(&with(&["db0,preset=xstore"], Some("t"), None)).is_err());
+        for preset in Preset::ALL {
+            let share = format!("users,preset={}", preset.name());
+            assert!(check(&with(&[&share, "others"], Some("t"), None)).is_ok(), "{share}");
+        }
     }
 }

@@ -32,8 +32,8 @@ use crate::{
 const MAGIC: u64 = u64::from_le_bytes(*b"rhumbbin");
 /// The version of all that is laid down here.
 const VERSION: u64 = 1;
-/// Words of the header: magic, version, and the checksum of both. Words 16 and 24 of a control part
-/// are those of [`crate::layout::format::control`].
+/// Words of the header: magic, version, and the checksum of both. Words 4, 16, 24 and 25 of a
+/// control part are those of [`crate::layout::format::control`].
 const HEADER_WORDS: usize = 3;
 
 fn control_header() -> [u64; HEADER_WORDS] {

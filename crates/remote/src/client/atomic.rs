@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     Outcome, Page, Pairs, States,
-    keyspace::{Keyspace, Mapped},
+    keyspace::Keyspace,
     range::{Pair, is_inside},
 };
 use crate::error::{Error, Result};
@@ -44,9 +44,9 @@ impl Keyspace {
         let states = States::default();
         for _ in 0..COLLECTS_MAX {
             let mapped = self.mapped();
-            let Some(reader) = self.reader(mapped.as_deref()) else { break };
+            let Some(reading) = self.begin_read(mapped.as_deref()) else { break };
             let (mut values, mut asks, mut is_whole) = (vec![None; keys.len()], false, true);
-            let noting = reader.noting(&states);
+            let noting = reading.reader.noting(&states);
             noting.multi_get(keys, |index, outcome, value| match outcome {
                 Outcome::Found => values[index] = Some(value.to_vec()),
                 Outcome::Absent => {}
@@ -56,9 +56,8 @@ impl Keyspace {
             if asks {
                 break;
             }
-            if is_whole && reader.are_unchanged(&states) {
-                let serves = |mapped: &Mapped| keys.iter().all(|key| mapped.serves(key.as_ref()));
-                if mapped.as_deref().is_some_and(|mapped| serves(mapped)) {
+            if is_whole && reading.reader.are_unchanged(&states) {
+                if keys.iter().all(|key| reading.serves(key.as_ref())) {
                     return Ok(values);
                 }
                 break;
@@ -112,8 +111,8 @@ impl Keyspace {
         limit: usize,
     ) -> Collected {
         let mapped = self.mapped();
-        let Some(reader) = self.reader(mapped.as_deref()) else { return Collected::Asks };
-        let noting = reader.noting(states);
+        let Some(reading) = self.begin_read(mapped.as_deref()) else { return Collected::Asks };
+        let noting = reading.reader.noting(states);
         let (mut pairs, mut page) = (Vec::<Pair>::new(), Page::default());
         let mut at = from.clone();
         'pages: loop {
@@ -146,12 +145,11 @@ impl Keyspace {
             }
             at = Bound::Included(next);
         }
-        if !reader.are_unchanged(states) {
+        if !reading.reader.are_unchanged(states) {
             return Collected::Changed;
         }
         let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-        let is_served = mapped.as_deref().is_some_and(|mapped| mapped.serves_range(bounds));
-        if is_served { Collected::Pairs(pairs) } else { Collected::Asks }
+        if reading.serves_range(bounds) { Collected::Pairs(pairs) } else { Collected::Asks }
     }
 }
 

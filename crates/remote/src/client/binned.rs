@@ -1,8 +1,13 @@
 //! Reads and writes of a keyspace whose region is of the assembly of trained arrays.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    cell::Cell,
+    sync::{Mutex, PoisonError},
+};
 
-use super::{CacheBudget, Counts, Page, Pairs, connection::unexpected, keyspace::Keyspace};
+use super::{
+    CacheBudget, Counts, Page, Pairs, connection::unexpected, keyspace::Keyspace, models::Found,
+};
 use crate::{
     binned::{Answer, CacheBudget as Budget, Caller, Client, Mode, Reply, Request, Value, Verb},
     clock,
@@ -64,6 +69,8 @@ impl Caches {
 /// The way of a client to its host: messages of the keyspace's connection.
 struct Wire<'k> {
     keyspace: &'k Keyspace,
+    /// Set by an operation: what the host answers is of keys that it serves.
+    is_told: &'k Cell<bool>,
 }
 
 impl Caller for Wire<'_> {
@@ -73,10 +80,13 @@ impl Caller for Wire<'_> {
         let (remote, inner) = self.keyspace.parts();
         let mut is_read = true;
         match request {
-            Request::Operate(operation) => match operation.verb {
-                Verb::Search | Verb::Range => self.keyspace.count_call(),
-                Verb::Insert | Verb::Update | Verb::Put | Verb::Remove => is_read = false,
-            },
+            Request::Operate(operation) => {
+                self.is_told.set(true);
+                match operation.verb {
+                    Verb::Search | Verb::Range => self.keyspace.count_call(),
+                    Verb::Insert | Verb::Update | Verb::Put | Verb::Remove => is_read = false,
+                }
+            }
             _ => inner.counters.directory_read(),
         }
         remote.call(
@@ -92,13 +102,15 @@ impl Caller for Wire<'_> {
 }
 
 impl Keyspace {
-    /// Has a client that this thread alone uses do something.
+    /// Has a client that this thread alone uses do something; returns true beside what comes of it
+    /// if the host did an operation for it.
     fn with_client<T>(
         &self,
         caches: &Caches,
         act: impl FnOnce(&mut Client<Wire<'_>>, u64) -> Result<T>,
-    ) -> Result<T> {
-        let mut client = caches.take().with_caller(Wire { keyspace: self });
+    ) -> Result<(T, bool)> {
+        let is_told = Cell::new(false);
+        let mut client = caches.take().with_caller(Wire { keyspace: self, is_told: &is_told });
         client.set_mode(self.reads.mode);
         let now_ms = clock::now_ms();
         let renewed = match caches.budget {
@@ -116,7 +128,7 @@ impl Keyspace {
             Ok(()) => act(&mut client, now_ms),
         };
         caches.give(client.with_caller(()));
-        done
+        Ok((done?, is_told.get()))
     }
 
     /// [`Keyspace::get_into`] in a region of this assembly.
@@ -126,15 +138,18 @@ impl Keyspace {
         caches: &Caches,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> Result<bool> {
-        match self.with_client(caches, |client, now_ms| client.get(fabric, now_ms, key))? {
+    ) -> Result<Found> {
+        let get = |client: &mut Client<Wire<'_>>, now_ms| client.get(fabric, now_ms, key);
+        let (answer, is_told) = self.with_client(caches, get)?;
+        let is_there = match answer {
             Answer::Found(found) => {
                 value.extend_from_slice(&found);
-                Ok(true)
+                true
             }
-            Answer::Absent => Ok(false),
-            Answer::Ask(_) => self.call_get(key, value),
-        }
+            Answer::Absent => false,
+            Answer::Ask(_) => return self.call_get(key, value).map(Found::Told),
+        };
+        Ok(if is_told { Found::Told(is_there) } else { Found::Read(is_there) })
     }
 
     /// Writes a key, by an operation that says where the client has found that it belongs.
@@ -151,17 +166,23 @@ impl Keyspace {
         self.with_client(caches, write).map(drop)
     }
 
-    /// A part of a range upwards; `None` if the host must be asked.
+    /// A part of a range upwards, before `end` if there is such an end; and true if the host had a
+    /// part in it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the fabric and of a call.
     pub(super) fn binned_page(
         &self,
         fabric: &impl Fabric,
         caches: &Caches,
         from: &[u8],
-    ) -> Option<Page> {
+        end: Option<&[u8]>,
+    ) -> Result<(Page, bool)> {
         let range = |client: &mut Client<Wire<'_>>, now_ms| {
-            client.range(fabric, now_ms, from, None, RANGE_PAIRS)
+            client.range(fabric, now_ms, from, end, RANGE_PAIRS)
         };
-        let page = self.with_client(caches, range).ok()?;
+        let (page, is_told) = self.with_client(caches, range)?;
         let mut pairs = Pairs::default();
         for (key, value) in &page.pairs {
             let here = match value {
@@ -170,6 +191,6 @@ impl Keyspace {
             };
             pairs.push(key, here);
         }
-        Some(Page::of(pairs, page.next))
+        Ok((Page::of(pairs, page.next), is_told))
     }
 }

@@ -18,7 +18,7 @@ use super::{
     counts::{Counters, Counts},
     models::Models,
     range::Range,
-    served::Known,
+    served::{Known, Reading},
     tcp::{Cache, Pieces, Reads as TcpReads},
 };
 use crate::{
@@ -304,14 +304,13 @@ impl Keyspace {
 
     /// A reader of what is mapped; `None` if the host must be asked.
     #[inline]
-    pub(super) fn reader<'m>(&'m self, mapped: Option<&'m Arc<Mapped>>) -> Option<Reader<'m>> {
+    pub(super) fn begin_read<'m>(&'m self, mapped: Option<&'m Arc<Mapped>>) -> Option<Reading<'m>> {
         if self.reads.by_calls {
             return None;
         }
         let mapped = mapped?;
-        let reader = mapped.reader()?;
-        self.learn_ranges(mapped);
-        Some(reader.counted_by(self.reads.looks.as_deref()))
+        let reader = mapped.reader()?.counted_by(self.reads.looks.as_deref());
+        Some(Reading::new(reader, mapped, self.claim(mapped)))
     }
 
     /// The value of `key`.
@@ -344,11 +343,11 @@ impl Keyspace {
     #[inline]
     pub(super) fn look(&self, key: &[u8], value: &mut Vec<u8>) -> Option<bool> {
         let mapped = self.mapped()?;
-        let reader = self.reader(Some(&mapped))?;
+        let reading = self.begin_read(Some(&mapped))?;
         let (begin, trouble) = (value.len(), Trouble::default());
-        let outcome = reader.telling(&trouble).get(key, value);
+        let outcome = reading.reader.telling(&trouble).get(key, value);
         let is_sure = matches!(outcome, Outcome::Found | Outcome::Absent);
-        if is_sure && mapped.serves(key) {
+        if is_sure && reading.serves(key) {
             self.count_gets(1, value.len() - begin, &trouble);
             return Some(outcome == Outcome::Found);
         }
@@ -437,10 +436,7 @@ impl Keyspace {
         }
         let mut missed: Vec<usize> = Vec::new();
         let mapped = self.mapped();
-        let is_served = |index: usize| {
-            mapped.as_deref().is_some_and(|mapped| mapped.serves(keys[index].as_ref()))
-        };
-        match self.reader(mapped.as_deref()) {
+        match self.begin_read(mapped.as_deref()) {
             // Over TCP, where each read is a message too, one brings all values.
             None if self.has_models() && self.client.tcp().is_none() => {
                 let mut value = Vec::new();
@@ -451,9 +447,11 @@ impl Keyspace {
                 }
             }
             None => missed.extend(0..keys.len()),
-            Some(reader) => {
+            Some(reading) => {
                 let (mut bytes, trouble) = (0, Trouble::default());
-                reader.telling(&trouble).multi_get(keys, |index, outcome, value| match outcome {
+                let is_served = |index: usize| reading.serves(keys[index].as_ref());
+                let reader = reading.reader.telling(&trouble);
+                reader.multi_get(keys, |index, outcome, value| match outcome {
                     Outcome::Found if is_served(index) => {
                         bytes += value.len();
                         each(index, Some(value));
@@ -648,14 +646,13 @@ impl Keyspace {
             });
         }
         let mapped = self.mapped();
-        let Some(mapped) = mapped.as_deref() else { return false };
-        let Some(reader) = self.reader(Some(mapped)) else { return false };
+        let Some(reading) = self.begin_read(mapped.as_deref()) else { return false };
         let is_read = if reverse {
-            reader.page_down(bound, limit, page)
+            reading.reader.page_down(bound, limit, page)
         } else {
-            reader.page_up(bound, limit, page)
+            reading.reader.page_up(bound, limit, page)
         };
-        is_read && !page.has_long_keys && mapped.clip(page, bound, reverse)
+        is_read && !page.has_long_keys && reading.clip(page, bound, reverse)
     }
 
     /// Reads a part of the range by a call, as it is at one moment if that is asked for; returns

@@ -7,6 +7,7 @@ use arc_swap::Guard;
 use super::{
     CacheBudget, Counts, Page, binned,
     keyspace::{Keyspace, Mapped},
+    served::Claim,
     tcp::{MessageFabric, Pieces},
     two_stage,
 };
@@ -80,6 +81,15 @@ impl Models {
     }
 }
 
+/// What a get by models found: true if the key is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Pieces of the region say so.
+    Read(bool),
+    /// The host says so, which answers for keys that it serves alone.
+    Told(bool),
+}
+
 /// What a handle reads by at one moment: models, and the region's pieces.
 enum Held {
     Mapped(Guard<Arc<Mapped>>),
@@ -88,14 +98,25 @@ enum Held {
 
 /// The way to the pieces of a region.
 enum Way<'k> {
-    Mapped(MappedFabric<'k>),
+    Mapped(MappedFabric<'k>, &'k Mapped),
     Messages(MessageFabric<'k>),
+}
+
+impl Way<'_> {
+    /// The generation of the keys that the host serves, after all that was read; `None` if that was
+    /// nothing, or not to be read.
+    fn generation(&self) -> Option<u64> {
+        match self {
+            Self::Mapped(_, mapped) => Some(mapped.generation()),
+            Self::Messages(fabric) => fabric.generation(),
+        }
+    }
 }
 
 impl Fabric for Way<'_> {
     fn read(&self, places: &[Place], image: &mut Image) -> Result<()> {
         match self {
-            Self::Mapped(fabric) => fabric.read(places, image),
+            Self::Mapped(fabric, _) => fabric.read(places, image),
             Self::Messages(fabric) => fabric.read(places, image),
         }
     }
@@ -129,13 +150,32 @@ impl Keyspace {
         match held {
             Held::Mapped(mapped) => {
                 let models = mapped.models()?;
-                Some((Way::Mapped(mapped.fabric()?), models))
+                Some((Way::Mapped(mapped.fabric()?, mapped), models))
             }
             Held::Pieces(pieces) => {
                 let (client, inner) = self.parts();
                 let fabric = MessageFabric::new(client.tcp()?, inner, pieces.generation());
                 Some((Way::Messages(fabric), pieces.models()?))
             }
+        }
+    }
+
+    /// Which keys the host is known to serve. Of a mapped region it is asked if that has changed;
+    /// by messages a read brings the generation, so that nothing is asked before it.
+    fn claim_of_held(&self, held: &Held) -> Claim {
+        match held {
+            Held::Mapped(mapped) => self.claim(mapped),
+            Held::Pieces(pieces) => Claim::of(pieces.known()),
+        }
+    }
+
+    /// Asks which keys the host serves for the reads that follow, where a read by messages found
+    /// that they are others than were known. A mapped region's are asked for by the next read.
+    fn learn_after(&self, held: &Held, claim: &Claim, seen: Option<u64>) {
+        if let Held::Pieces(pieces) = held
+            && seen != Some(claim.generation())
+        {
+            self.learn_ranges(pieces);
         }
     }
 
@@ -147,28 +187,36 @@ impl Keyspace {
     /// [`Keyspace::get_into`] of a keyspace whose clients keep models; `None` of another.
     pub(super) fn models_get(&self, key: &[u8], value: &mut Vec<u8>) -> Option<Result<bool>> {
         let held = self.held()?;
-        let (fabric, models) = self.modelled(&held)?;
-        let begin = value.len();
+        let (way, models) = self.modelled(&held)?;
+        let (begin, claim) = (value.len(), self.claim_of_held(&held));
         let found = match models {
-            Models::TwoStage(caches) => self.two_stage_get(&fabric, caches, key, value),
-            Models::Binned(caches) => self.binned_get(&fabric, caches, key, value),
+            Models::TwoStage(caches) => self.two_stage_get(&way, caches, key, value),
+            Models::Binned(caches) => self.binned_get(&way, caches, key, value),
         };
-        Some(match found {
-            // Another host may have taken the place of the one that the models are of.
-            Err(Error::Invalid(_)) => {
-                value.truncate(begin);
-                self.call_get(key, value)
+        match found {
+            Ok(Found::Told(is_there)) => return Some(Ok(is_there)),
+            Ok(Found::Read(is_there)) => {
+                let seen = way.generation();
+                if seen.is_some_and(|generation| claim.serves(generation, key)) {
+                    return Some(Ok(is_there));
+                }
+                self.learn_after(&held, &claim, seen);
             }
-            found => found,
-        })
+            // Another host may have taken the place of the one that the models are of.
+            Err(Error::Invalid(_)) => {}
+            Err(error) => return Some(Err(error)),
+        }
+        value.truncate(begin);
+        Some(self.call_get(key, value))
     }
 
     /// A part of a range upwards; `None` if the host must be asked.
     pub(super) fn models_page(&self, from: Bound<&[u8]>) -> Option<Page> {
         let held = self.held()?;
-        let (fabric, models) = self.modelled(&held)?;
+        let (way, models) = self.modelled(&held)?;
+        let claim = self.claim_of_held(&held);
         let above;
-        let from = match from {
+        let first = match from {
             Bound::Unbounded => &[],
             Bound::Included(key) => key,
             Bound::Excluded(key) => {
@@ -176,23 +224,39 @@ impl Keyspace {
                 &above[..]
             }
         };
-        match models {
-            Models::TwoStage(caches) => self.two_stage_page(&fabric, caches, from),
-            Models::Binned(caches) => self.binned_page(&fabric, caches, from),
+        let page = match models {
+            Models::TwoStage(caches) => {
+                self.two_stage_page(&way, caches, first).map(|page| (page, false))
+            }
+            Models::Binned(caches) => {
+                match self.binned_page(&way, caches, first, claim.end_of(from)) {
+                    Err(Error::Moved { .. }) => {
+                        self.learn_after(&held, &claim, None);
+                        return None;
+                    }
+                    page => page.ok(),
+                }
+            }
+        };
+        let (seen, (mut page, is_told)) = (way.generation(), page?);
+        if seen.map_or(is_told, |generation| generation == claim.generation()) {
+            return claim.clip(&mut page, from, false).then_some(page);
         }
+        self.learn_after(&held, &claim, seen);
+        None
     }
 
     /// Sets the value of a key, or removes it, with what models say of its place; `None` if there
     /// are no models.
     pub(super) fn models_write(&self, key: &[u8], value: Option<&[u8]>) -> Option<Result<()>> {
         let held = self.held()?;
-        let (fabric, models) = self.modelled(&held)?;
+        let (way, models) = self.modelled(&held)?;
         Some(match models {
             Models::TwoStage(caches) => self.two_stage_write(caches, key, value),
             Models::Binned(caches) => {
                 let (verb, value) =
                     value.map_or((Verb::Remove, &[][..]), |value| (Verb::Put, value));
-                self.binned_write(&fabric, caches, verb, key, value)
+                self.binned_write(&way, caches, verb, key, value)
             }
         })
     }

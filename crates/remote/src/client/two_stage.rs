@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::{CacheBudget, Counts, Page, connection::unexpected, keyspace::Keyspace};
+use super::{CacheBudget, Counts, Page, connection::unexpected, keyspace::Keyspace, models::Found};
 use crate::{
     error::{Error, Result},
     fabric::Fabric,
@@ -95,17 +95,17 @@ impl Keyspace {
         caches: &Caches,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> Result<bool> {
+    ) -> Result<Found> {
         let mut client = match caches.take() {
             Some(client) => client,
             None => caches.fill(fabric)?,
         };
         client.speculate(!self.reads.is_timid);
         let found = match client.get(fabric, key, value)? {
-            Outcome::Found => Ok(true),
-            Outcome::Absent => Ok(false),
-            Outcome::Ask => self.call_get(key, value),
-            Outcome::Call => self.consult(&mut client, key, value),
+            Outcome::Found => Ok(Found::Read(true)),
+            Outcome::Absent => Ok(Found::Read(false)),
+            Outcome::Ask => self.call_get(key, value).map(Found::Told),
+            Outcome::Call => self.consult(&mut client, key, value).map(Found::Told),
         };
         caches.give(client);
         found

@@ -12,8 +12,8 @@ use super::{
     Authority, Change, Scan,
     binned_store::{ANSWER_BYTES_MAX, handle},
     publisher::Publisher,
+    question::Question,
     replica::AnyReplica,
-    share::Preset,
 };
 use crate::{
     binned::{Address, Host, Operation, Outcome, Reply, Request, Value, Verb},
@@ -48,27 +48,12 @@ impl<'c> Consultant<'c> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if the keyspace's clients keep none, and for bytes that are no
-    /// question; those of the store.
-    pub(super) fn answer(&self, question: &[u8], joined: &mut Vec<u64>) -> Result<Vec<u8>> {
+    /// Those of the store.
+    pub(super) fn answer(&self, question: &Question<'_>, joined: &mut Vec<u64>) -> Result<Vec<u8>> {
         let mut answer = Vec::new();
-        match self.publisher.preset() {
-            Preset::Rhumb => {
-                return Err(Error::InvalidArgument(
-                    "clients of this keyspace keep no models".into(),
-                ));
-            }
-            Preset::XStore => {
-                let lookup = Lookup::decode(question)
-                    .map_err(|error| Error::invalid(format!("a lookup: {error}")))?;
-                self.look_up(&lookup)?.encode(&mut answer);
-            }
-            Preset::FineStore => {
-                let request = Request::decode(question).map_err(|error| {
-                    Error::InvalidArgument(format!("a question: {error}").into())
-                })?;
-                self.reply(&request, joined)?.encode(&mut answer);
-            }
+        match question {
+            Question::LookUp(lookup) => self.look_up(lookup)?.encode(&mut answer),
+            Question::Arrays(request) => self.reply(request, joined)?.encode(&mut answer),
         }
         Ok(answer)
     }

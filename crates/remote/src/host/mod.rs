@@ -38,6 +38,8 @@ mod publisher;
 #[cfg(not(any(loom, shuttle)))]
 mod publisher_care;
 #[cfg(not(any(loom, shuttle)))]
+mod question;
+#[cfg(not(any(loom, shuttle)))]
 mod registry;
 #[cfg(not(any(loom, shuttle)))]
 mod replica;

@@ -3,7 +3,9 @@
 //! 1. A write is made while `Gate` is held for reading, after its keys were looked up. A change of
 //!    what is served holds it for writing: once that returns, no write of other keys is made.
 //! 2. An answer to a read is made first, and its keys are looked up then. What was read is not
-//!    changed before the change of what is served can be seen, so an answer that passes was right.
+//!    changed before the change of what is served can be seen. Nor was it read before its keys came
+//!    to this host: an answer is made again if what is served has changed meanwhile. So an answer
+//!    that passes was right.
 //! 3. Readers of the region do the same with the generation in its header.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -119,23 +121,51 @@ impl Served {
 pub(super) struct Serving(ArcSwapOption<Served>);
 
 impl Serving {
-    /// Refuses the answer to a read of a key that is not served. The answer is made before.
-    pub(super) fn check(&self, key: &[u8]) -> Result<()> {
-        self.check_all([key])
+    /// Makes the answer to a read of a key; refuses it if the key is not served.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Moved`]; those of `make`.
+    pub(super) fn answer<T>(&self, key: &[u8], make: impl FnMut() -> Result<T>) -> Result<T> {
+        self.answer_if(|ranges| ranges.of(key).is_some(), make)
     }
 
-    /// [`Serving::check`] of several keys.
-    pub(super) fn check_all<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Result<()> {
-        let served = self.0.load();
-        let Some(served) = &*served else { return Ok(()) };
-        served.check(keys.into_iter().all(|key| served.reads.of(key).is_some()))
+    /// [`Serving::answer`] of several keys.
+    pub(super) fn answer_all<'k, T>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        make: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        self.answer_if(|ranges| keys.clone().all(|key| ranges.of(key).is_some()), make)
     }
 
-    /// [`Serving::check`] of all keys of a range.
-    pub(super) fn check_range(&self, bounds: Bounds<&[u8]>) -> Result<()> {
-        let served = self.0.load();
-        let Some(served) = &*served else { return Ok(()) };
-        served.check(served.reads.hold(bounds))
+    /// [`Serving::answer`] of all keys of a range.
+    pub(super) fn answer_range<T>(
+        &self,
+        bounds: Bounds<&[u8]>,
+        make: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        self.answer_if(|ranges| ranges.hold(bounds), make)
+    }
+
+    fn answer_if<T>(
+        &self,
+        is_served: impl Fn(&KeyRanges) -> bool,
+        mut make: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let before = self.0.load();
+            let answer = make()?;
+            let after = self.0.load();
+            match (&*before, &*after) {
+                (None, None) => return Ok(answer),
+                (Some(before), Some(after)) if Arc::ptr_eq(before, after) => {
+                    return after.check(is_served(&after.reads)).map(|()| answer);
+                }
+                // A key may have come meanwhile that was read before it was here.
+                _ => {}
+            }
+        }
     }
 
     /// Refuses a write of a key that is not served for writing. [`Gate::writes`] is held until the
@@ -314,5 +344,40 @@ impl Moving<'_> {
         let low = range.low.escape_ascii();
         let what = format!("keys from \"{low}\" on are served here: they change by writes alone");
         Err(Error::InvalidArgument(what.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn serving(low: &str, high: &str) -> Served {
+        Served::nothing().range(low, Some(high.as_bytes()))
+    }
+
+    /// A key that was looked for before it came to this host is looked for again.
+    #[test]
+    fn an_answer_is_of_what_is_served_while_it_is_made() {
+        let serving_now = Serving::default();
+        let looks = Cell::new(0);
+        let answer = |next: &[Served]| {
+            looks.set(0);
+            serving_now.answer(b"k", || {
+                let look = looks.replace(looks.get() + 1);
+                next.get(look).map(|served| serving_now.set(served.clone())).transpose()?;
+                Ok(look)
+            })
+        };
+        assert_eq!(answer(&[]).unwrap(), 0);
+        // Told for the first time, and then told the same again.
+        assert_eq!(answer(&[serving("a", "z"), serving("a", "z")]).unwrap(), 2);
+        assert!(matches!(answer(&[serving("a", "k")]), Err(Error::Moved { .. })));
+        assert_eq!(looks.get(), 2);
+        // It comes, and it goes and comes back.
+        assert_eq!(answer(&[serving("a", "z")]).unwrap(), 1);
+        assert_eq!(answer(&[serving("l", "z"), serving("a", "z")]).unwrap(), 2);
+        assert!(matches!(answer(&[serving("l", "z")]), Err(Error::Moved { .. })));
     }
 }

@@ -388,9 +388,8 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if no keyspace is shared under that name, for one of another
-    /// preset than [`Preset::Rhumb`](crate::Preset::Rhumb), and for a table that is older than the
-    /// one that the host has.
+    /// [`Error::InvalidArgument`] if no keyspace is shared under that name, and for a table that is
+    /// older than the one that the host has.
     pub fn serve(&self, name: &str, served: Served) -> Result<()> {
         let share = self.inner.known(name)?;
         let _no_writes = self.inner.gate.change();

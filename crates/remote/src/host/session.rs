@@ -352,31 +352,22 @@ impl Session {
             Request::Open { keyspace } => self.open(id, keyspace)?,
             Request::Get { keyspace, key, .. } => {
                 let opened = self.opened(keyspace)?;
-                let value = opened.share.authority().get(&opened.name, key)?;
-                opened.share.serving().check(key)?;
+                let get = || opened.share.authority().get(&opened.name, key);
+                let value = opened.share.serving().answer(key, get)?;
                 self.reply(id, &Reply::Value(value.as_deref()))?;
             }
             Request::MultiGet { keyspace, keys } => {
                 let opened = self.opened(keyspace)?;
                 let authority = opened.share.authority();
-                let values = authority.multi_get(&opened.name, &keys, FRAME_BYTES_MAX)?;
-                opened.share.serving().check_all(keys)?;
+                let get = || authority.multi_get(&opened.name, &keys, FRAME_BYTES_MAX);
+                let values = opened.share.serving().answer_all(keys.iter().copied(), get)?;
                 let values = values.iter().map(Option::as_deref).collect();
                 self.reply(id, &Reply::Values(values))?;
             }
             Request::Scan { keyspace, from, to, limit, reverse, is_atomic } => {
                 let limit = (limit as usize).min(ITEMS_MAX);
-                let opened = self.opened(keyspace)?;
                 let scan = Scan { from, to, reverse, limit, bytes_max: SCAN_BYTES };
-                // Leaves are read one after the other, and the store at one moment.
-                let (pairs, more) = if self.is_apart && !is_atomic {
-                    opened.looker().scan(&scan)?
-                } else {
-                    opened.share.authority().scan(&opened.name, &scan)?
-                };
-                opened.share.serving().check_range((from, to))?;
-                let pairs = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-                self.reply(id, &Reply::Pairs { pairs, more })?;
+                self.scan(id, keyspace, &scan, is_atomic)?;
             }
             Request::Insert { keyspace, key, value, hint } => {
                 self.write(id, keyspace, (key, Some(value)), hint)?;
@@ -439,13 +430,35 @@ impl Session {
         Ok(())
     }
 
+    fn scan(
+        &mut self,
+        id: u32,
+        keyspace: u32,
+        scan: &Scan<'_>,
+        is_atomic: bool,
+    ) -> Result<(), Refusal> {
+        let opened = self.opened(keyspace)?;
+        // Leaves are read one after the other, and the store at one moment.
+        let read = || {
+            if self.is_apart && !is_atomic {
+                opened.looker().scan(scan)
+            } else {
+                opened.share.authority().scan(&opened.name, scan)
+            }
+        };
+        let (pairs, more) = opened.share.serving().answer_range((scan.from, scan.to), read)?;
+        let pairs = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        Ok(self.reply(id, &Reply::Pairs { pairs, more })?)
+    }
+
     fn read(&mut self, id: u32, keyspace: u32, guess: Guess, key: &[u8]) -> Result<(), Refusal> {
         let mut values = std::mem::take(&mut self.buffers.values);
-        values.clear();
         let opened = self.opened(keyspace)?;
         let epoch = opened.share.epoch();
-        let (how, value) = opened.looker().read(guess, key, &mut values)?;
-        opened.share.serving().check(key)?;
+        let (how, value) = opened.share.serving().answer(key, || {
+            values.clear();
+            opened.looker().read(guess, key, &mut values)
+        })?;
         let value = value.map(|value| &values[value]);
         self.reply(id, &Reply::Read { epoch, answer: Answer { how, value } })?;
         self.buffers.keep_values(values);
@@ -459,11 +472,13 @@ impl Session {
         wanted: &[(Guess, &[u8])],
     ) -> Result<(), Refusal> {
         let mut values = std::mem::take(&mut self.buffers.values);
-        values.clear();
         let opened = self.opened(keyspace)?;
         let epoch = opened.share.epoch();
-        let found = opened.looker().read_many(wanted, &mut values)?;
-        opened.share.serving().check_all(wanted.iter().map(|(_, key)| *key))?;
+        let keys = wanted.iter().map(|(_, key)| *key);
+        let found = opened.share.serving().answer_all(keys, || {
+            values.clear();
+            opened.looker().read_many(wanted, &mut values)
+        })?;
         let answer = |(how, value): (_, Option<std::ops::Range<usize>>)| Answer {
             how,
             value: value.map(|value| &values[value]),
@@ -531,7 +546,7 @@ impl Session {
     fn consult(&mut self, keyspace: u32, question: &[u8]) -> Result<Vec<u8>, Refusal> {
         self.opened(keyspace)?;
         let Opened { name, share, joined, .. } = &mut self.opened[keyspace as usize];
-        Ok(share.consult(name, question, joined)?)
+        Ok(share.consult(name, question, joined, self.host.gate())?)
     }
 
     fn opened(&self, keyspace: u32) -> Result<&Opened, Refusal> {

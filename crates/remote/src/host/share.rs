@@ -10,8 +10,9 @@ use super::{
     binned_store::BinnedStore,
     care::Bell,
     consult::Consultant,
+    question::{Question, Touched},
     replica::{AnyReplica, Arrays},
-    served::{Served, Serving},
+    served::{Gate, Served, Serving},
     tally::Gets,
     two_stage_store::{Tuning, TwoStageStore, table_in},
     volatile::Volatile,
@@ -440,28 +441,53 @@ impl Share {
         &self.gets
     }
 
+    fn preset(&self) -> Preset {
+        match &self.source {
+            Source::Volatile(_) => Preset::Rhumb,
+            Source::TwoStage(_) => Preset::XStore,
+            Source::Binned(_) => Preset::FineStore,
+            Source::Published(publisher, _) => publisher.preset(),
+        }
+    }
+
     /// Answers a client that keeps models of the keyspace, which it knows by a name. `joined` has
-    /// the sessions that its connection has begun with the keyspace.
+    /// the sessions that its connection has begun with the keyspace. A write is made while the gate
+    /// is held.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if the keyspace's clients keep none, and for bytes that are no
-    /// question; for a write, as its authority.
+    /// question; [`Error::Moved`] for keys that are not served; for a write, as its authority.
     pub(super) fn consult(
         &self,
         name: &str,
         question: &[u8],
         joined: &mut Vec<u64>,
+        gate: &Gate,
     ) -> Result<Vec<u8>> {
-        match &self.source {
-            Source::TwoStage(store) => store.consult(question),
-            Source::Binned(store) => store.consult(question, joined),
-            Source::Published(publisher, authority) => {
+        let question = Question::decode(self.preset(), question)?;
+        match question.touched() {
+            Touched::Nothing => self.ask(name, &question, joined),
+            Touched::Read(keys) => {
+                self.serving.answer_range(keys, || self.ask(name, &question, joined))
+            }
+            Touched::Written(key) => {
+                let _write = gate.writes();
+                self.serving.check_write(key)?;
+                self.ask(name, &question, joined)
+            }
+        }
+    }
+
+    /// The answer to a question, whether or not its keys are served.
+    fn ask(&self, name: &str, question: &Question<'_>, joined: &mut Vec<u64>) -> Result<Vec<u8>> {
+        match (&self.source, question) {
+            (Source::Published(publisher, authority), _) => {
                 Consultant::new(publisher, &**authority, name).answer(question, joined)
             }
-            Source::Volatile(_) => {
-                Err(Error::InvalidArgument("clients of this keyspace keep no models".into()))
-            }
+            (Source::TwoStage(store), Question::LookUp(lookup)) => store.consult(lookup),
+            (Source::Binned(store), Question::Arrays(request)) => store.consult(request, joined),
+            _ => Err(Error::InvalidArgument("a question of another preset".into())),
         }
     }
 
@@ -521,12 +547,8 @@ impl Share {
     ///
     /// # Errors
     ///
-    /// As [`Serving::set`]; [`Error::InvalidArgument`] for a keyspace whose clients keep models.
+    /// As [`Serving::set`].
     pub(super) fn serve(&self, served: Served) -> Result<()> {
-        if self.geometry.is_none() {
-            let what = "a keyspace of this preset is served whole: the preset Rhumb may be divided";
-            return Err(Error::InvalidArgument(what.into()));
-        }
         self.serving.set(served)?;
         control::raise_generation(self.region.control.words());
         Ok(())

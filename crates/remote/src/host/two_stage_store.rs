@@ -115,11 +115,13 @@ impl TwoStageStore {
     }
 
     /// Answers a get that a client's models could not do.
-    pub(super) fn consult(&self, question: &[u8]) -> Result<Vec<u8>> {
-        let lookup = Lookup::decode(question)
-            .map_err(|error| Error::invalid(format!("a lookup: {error}")))?;
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if a write before did not end.
+    pub(super) fn consult(&self, lookup: &Lookup<'_>) -> Result<Vec<u8>> {
         let state = &mut *self.lock()?;
-        let answer = state.table.answer(&lookup, |key| state.large.get(key).cloned());
+        let answer = state.table.answer(lookup, |key| state.large.get(key).cloned());
         // A stale sub-model that it met is to be trained.
         self.bell.ring();
         let mut out = Vec::new();

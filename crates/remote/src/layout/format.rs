@@ -120,6 +120,10 @@ pub(crate) mod control {
     /// When the host last said that it is there, in milliseconds of the system's monotonic clock; 0
     /// before it did, and after it has ended.
     pub(crate) const HEARTBEAT: usize = 24;
+    /// In a region whose clients keep models: a word that stays 0, the guard of words that change
+    /// by one store.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) const GUARD: usize = 4;
     /// The generation of the keys that the host serves: 0 while those are all, raised by every
     /// change of them. On the heartbeat's line, which readers look at anyway.
     #[cfg(not(any(loom, shuttle)))]

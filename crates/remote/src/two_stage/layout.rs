@@ -101,8 +101,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"rhumbtwo");
 /// The version of all that is laid down here.
 const VERSION: u32 = 1;
 
-/// The words at the beginning of a control part. Words 16 and 24 are those of
-/// [`crate::layout::format::control`]: what is applied, and the heartbeat.
+/// The words at the beginning of a control part. Words 16, 24 and 25 are those of
+/// [`crate::layout::format::control`]: what is applied, the heartbeat, and the generation of the
+/// keys that the host serves.
 mod control {
     /// [`super::MAGIC`].
     pub(super) const MAGIC: usize = 0;
@@ -115,7 +116,7 @@ mod control {
 }
 
 /// The guard of the header: a word of it that stays 0.
-pub(super) const HEADER_GUARD: usize = 4;
+pub(super) const HEADER_GUARD: usize = crate::layout::format::control::GUARD;
 /// The words of the header's fixed part.
 pub(super) const HEADER_WORDS: usize = 4;
 /// Where the top model lies in the control part.

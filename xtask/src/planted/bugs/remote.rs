@@ -16,6 +16,8 @@ const FOLLOW: &str = "crates/share/src/follow.rs";
 const GROUP: &str = "crates/remote/src/host/group.rs";
 const KEYSPACE: &str = "crates/remote/src/client/keyspace.rs";
 const LEAF: &str = "crates/remote/src/leaf/mod.rs";
+const MODELS_OF_CLIENT: &str = "crates/remote/src/client/models.rs";
+const PIECES: &str = "crates/remote/src/client/tcp/pieces.rs";
 const PLACE: &str = "crates/remote/src/two_stage/place.rs";
 const PUBLISHER: &str = "crates/remote/src/host/publisher.rs";
 const PUBLISHER_CARE: &str = "crates/remote/src/host/publisher_care.rs";
@@ -26,6 +28,7 @@ const SERVED_BY_HOST: &str = "crates/remote/src/host/served.rs";
 const SERVED_TO_CLIENT: &str = "crates/remote/src/client/served.rs";
 const SERVER: &str = "crates/remote/src/host/server.rs";
 const SESSION: &str = "crates/remote/src/host/session.rs";
+const SHARE: &str = "crates/remote/src/host/share.rs";
 const SLAB: &str = "crates/remote/src/binned/slab.rs";
 const SPLIT: &str = "crates/remote/src/host/table/split.rs";
 const STRINGS: &str = "crates/remote/src/client/strings.rs";
@@ -37,7 +40,7 @@ const WALK: &str = "crates/remote/src/binned/walk.rs";
 const WRITE: &str = "crates/remote/src/leaf/write.rs";
 
 /// All of them, those of a suite together.
-pub(super) static BUGS: [Bug; 47] = [
+pub(super) static BUGS: [Bug; 55] = [
     Bug {
         name: "a leaf is not looked at again after it was read",
         file: LEAF,
@@ -113,10 +116,92 @@ pub(super) static BUGS: [Bug; 47] = [
     Bug {
         name: "a reader does not look if its key has left the host",
         file: SERVED_TO_CLIENT,
-        sound: "        generation == known.generation && is_served(&known.ranges)",
-        broken: "        generation != known.generation || is_served(&known.ranges)",
+        sound: "            Some(known) => generation == known.generation && is_served(&known.ranges),",
+        broken: "            Some(known) => generation != known.generation || is_served(&known.ranges),",
         suite: Regions,
         test: "a_client_of_one_host_never_answers_for_keys_of_another",
+    },
+    Bug {
+        name: "a reader by models does not look if its key has left the host",
+        file: MODELS_OF_CLIENT,
+        sound: "                if seen.is_some_and(|generation| claim.serves(generation, key)) {",
+        broken: "                if seen.is_some() || claim.serves(0, key) {",
+        suite: Regions,
+        test: "models_tell_nothing_of_keys_that_have_left",
+    },
+    Bug {
+        name: "a page by models goes beyond the range that the host serves",
+        file: MODELS_OF_CLIENT,
+        sound: "            return claim.clip(&mut page, from, false).then_some(page);",
+        broken: "            return Some(page);",
+        suite: Regions,
+        test: "models_tell_nothing_of_keys_that_have_left",
+    },
+    Bug {
+        name: "a reader of pieces takes every host for one that serves all keys",
+        file: MODELS_OF_CLIENT,
+        sound: "            Self::Messages(fabric) => fabric.generation(),",
+        broken: "            Self::Messages(fabric) => fabric.generation().map(|_| 0),",
+        suite: Regions,
+        test: "models_tell_nothing_of_keys_that_have_left",
+    },
+    Bug {
+        name: "the generation is the first piece of a message and not the last",
+        file: PIECES,
+        sound: "            let places = places.iter().chain([&GENERATION]).copied().collect();
+            Request::Pieces { keyspace: opened.number, places }
+        };
+        let seen = self.link.call(self.keyspace, true, request, |reply| match reply {
+            Reply::Pieces { guards, bytes } => split_last(&guards, bytes)
+",
+        broken: "            let places = [&GENERATION].into_iter().chain(places).copied().collect();
+            Request::Pieces { keyspace: opened.number, places }
+        };
+        let seen = self.link.call(self.keyspace, true, request, |reply| match reply {
+            Reply::Pieces { guards, bytes } => (guards.split_first().zip(bytes.split_first_chunk()))
+                .map(|((_, guards), (word, bytes))| (guards, bytes, Some(u64::from_le_bytes(*word))))
+",
+        suite: Regions,
+        test: "a_range_that_leaves_amid_a_message_is_not_read",
+    },
+    Bug {
+        name: "a question is answered of keys that the host does not serve",
+        file: SHARE,
+        sound: "                self.serving.answer_range(keys, || self.ask(name, &question, joined))",
+        broken: "                let _ = keys;
+                self.ask(name, &question, joined)",
+        suite: Regions,
+        test: "every_request_of_a_key_that_is_not_served_is_answered_by_moved",
+    },
+    Bug {
+        name: "an operation writes a key that the host does not serve",
+        file: SHARE,
+        sound: "                self.serving.check_write(key)?;
+",
+        broken: "                let _ = key;
+",
+        suite: Regions,
+        test: "every_request_of_a_key_that_is_not_served_is_answered_by_moved",
+    },
+    Bug {
+        name: "a write with a hint passes the gate",
+        file: SESSION,
+        sound: "        opened.share.serving().check_write(key)?;
+        opened.share.write(",
+        broken: "        if hint.is_none() {
+            opened.share.serving().check_write(key)?;
+        }
+        opened.share.write(",
+        suite: Regions,
+        test: "every_request_of_a_key_that_is_not_served_is_answered_by_moved",
+    },
+    Bug {
+        name: "a key that came while it was looked for is called absent",
+        file: SERVED_BY_HOST,
+        sound: "                (Some(before), Some(after)) if Arc::ptr_eq(before, after) => {",
+        broken: "                (_, Some(after)) => {",
+        suite: Regions,
+        test: "an_answer_is_of_what_is_served_while_it_is_made",
     },
     Bug {
         name: "a host writes keys that it does not serve",
@@ -385,7 +470,7 @@ pub(super) static BUGS: [Bug; 47] = [
     Bug {
         name: "states are not compared in an atomic read",
         file: ATOMIC,
-        sound: "            if is_whole && reader.are_unchanged(&states) {",
+        sound: "            if is_whole && reading.reader.are_unchanged(&states) {",
         broken: "            if is_whole {",
         suite: Share,
         test: "batches_are_read_whole",

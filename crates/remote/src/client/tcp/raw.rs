@@ -12,13 +12,15 @@ use super::{
     tests::{host, host_with_groups, key, open, value},
 };
 use crate::{
-    Error, Host, Preset, ShareOptions,
+    Error, Host, Preset, Served, ShareOptions,
+    binned::{Address, Operation, Request as Question, Verb},
     message::{
-        Answer, Frame, Guess, How, Part, Place, Reply, Request,
+        Answer, Frame, Guess, Hint, How, Op, Part, Place, Reply, Request,
         format::{failure, feature},
     },
     route::directory::find_slot_in_copy,
     socket::Stream,
+    two_stage::Lookup,
 };
 
 /// A connection that says what a test wants.
@@ -281,4 +283,103 @@ fn pieces_are_those_of_the_region() {
     assert!(matches!(raw.ask(&Request::Open { keyspace: b"runs" }), Reply::Described { .. }));
     let refused = raw.ask(&Request::Pieces { keyspace: 1, places: vec![place(0, 8, 32)] });
     assert!(matches!(refused, Reply::Failed { code: failure::REFUSED, .. }), "{refused:?}");
+}
+
+/// All that reads or writes a key that the host does not serve is answered by Moved, and does
+/// nothing; what is said of keys that are served is answered.
+#[test]
+fn every_request_of_a_key_that_is_not_served_is_answered_by_moved() {
+    for preset in Preset::ALL {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::listen(dir.path().join("socket")).listen_tcp(([127, 0, 0, 1], 0).into());
+        let options = ShareOptions::default().capacity_bytes(4 << 20).preset(preset);
+        let host = host.share("k", options).start().unwrap();
+        let keyspace = crate::Client::connect(host.path()).unwrap().keyspace("k").unwrap();
+        for key in ["a", "n"] {
+            keyspace.insert(key, "1").unwrap();
+        }
+        // Keys up to z are read, and those before m written.
+        let served = Served::nothing().range("", Some(b"z")).read_only("m", None);
+        host.serve("k", served).unwrap();
+        let mut raw = Raw::connect(&host);
+        let features = feature::NO_DESCRIPTORS;
+        raw.ask(&Request::Hello { program: "raw", features, token: None });
+        raw.ask(&Request::Open { keyspace: b"k" });
+        for (key, reads, writes) in [(b"a", true, true), (b"n", true, false), (b"z", false, false)]
+        {
+            for (number, (question, is_write)) in requests(preset, key).iter().enumerate() {
+                let reply = match question {
+                    Asked::Plain(request) => raw.ask(request),
+                    Asked::Question(question) => {
+                        raw.ask(&Request::Consult { keyspace: 0, question })
+                    }
+                };
+                let is_served = if *is_write { writes } else { reads };
+                let is_moved = matches!(reply, Reply::Moved { epoch: 0 });
+                let is_failed = matches!(reply, Reply::Failed { .. });
+                assert!(!is_failed, "{preset:?} {key:?} {number}: {reply:?}");
+                assert_eq!(is_moved, !is_served, "{preset:?} {key:?} {number}: {reply:?}");
+            }
+        }
+        host.serve("k", Served::nothing().range("", None)).unwrap();
+        assert_eq!(keyspace.get("n").unwrap().unwrap(), b"1", "{preset:?}");
+        assert_eq!(keyspace.get("z").unwrap(), None, "{preset:?}");
+    }
+}
+
+/// A request of a test.
+enum Asked<'a> {
+    Plain(Request<'a>),
+    Question(Vec<u8>),
+}
+
+/// All requests of a key that clients of a keyspace send, each with true if it is a write.
+fn requests(preset: Preset, key: &[u8]) -> Vec<(Asked<'_>, bool)> {
+    let (keyspace, value, hint) = (0, &b"2"[..], Some(Hint { slot: 0, incarnation: 0 }));
+    let one = (std::ops::Bound::Included(key), std::ops::Bound::Included(key));
+    let scan = |reverse, is_atomic| {
+        let (from, to) = one;
+        Request::Scan { keyspace, from, to, limit: 9, reverse, is_atomic }
+    };
+    let swap =
+        |expected| Request::CompareAndSwap { keyspace, key, expected, new: Some(value), hint };
+    let reads = [
+        Request::Get { keyspace, key, hint: None },
+        Request::MultiGet { keyspace, keys: vec![b"a", key] },
+        Request::Read { keyspace, guess: Guess::Leaf(0), key },
+        Request::ReadMany { keyspace, wanted: vec![(Guess::None, b"a"), (Guess::None, key)] },
+        scan(false, false),
+        scan(true, true),
+    ];
+    let writes = [
+        Request::Remove { keyspace, key, hint: None },
+        Request::Remove { keyspace, key, hint },
+        Request::Insert { keyspace, key, value, hint: None },
+        Request::Insert { keyspace, key, value, hint },
+        swap(Some(value)),
+        Request::Batch { ops: vec![Op::Insert { keyspace, key, value }] },
+        Request::Batch { ops: vec![Op::Remove { keyspace, key }] },
+        swap(None),
+    ];
+    let mut all: Vec<_> = reads.into_iter().map(|request| (Asked::Plain(request), false)).collect();
+    all.extend(writes.into_iter().map(|request| (Asked::Plain(request), true)));
+    let mut ask = |is_write, encode: &dyn Fn(&mut Vec<u8>)| {
+        let mut question = Vec::new();
+        encode(&mut question);
+        all.push((Asked::Question(question), is_write));
+    };
+    if preset == Preset::XStore {
+        ask(false, &|out| Lookup { epoch: 0, wants_model: true, key }.encode(out));
+    }
+    if preset == Preset::FineStore {
+        let verbs = [Verb::Search, Verb::Remove, Verb::Insert, Verb::Update, Verb::Put];
+        for verb in verbs {
+            let operation = Operation::new(verb, Address::default(), key, b"3");
+            ask(verb != Verb::Search, &|out| Question::Operate(operation.clone()).encode(out));
+        }
+        let mut range = Operation::new(Verb::Range, Address::default(), key, b"");
+        (range.end, range.limit) = (Some([key, &[0]].concat().into()), 9);
+        ask(false, &|out| Question::Operate(range.clone()).encode(out));
+    }
+    all
 }

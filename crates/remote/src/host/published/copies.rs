@@ -16,7 +16,7 @@ use crate::{
     client::{Outcome, Reader},
     error::Result,
     fabric::MappedFabric,
-    host::{Authority, Change, Pair, Preset, Scan, consult::Consultant},
+    host::{Authority, Change, Pair, Preset, Scan, consult::Consultant, question::Question},
     layout::control,
     two_stage::{self, Answer},
 };
@@ -70,8 +70,7 @@ struct Way<'c>(&'c Copy, Vec<u64>);
 
 impl Caller for Way<'_> {
     fn call(&mut self, request: &binned::Request) -> Result<binned::Reply> {
-        let mut question = Vec::new();
-        request.encode(&mut question);
+        let question = Question::Arrays(request.clone());
         let consultant = Consultant::new(&self.0.publisher, &self.0.store, "");
         binned::Reply::decode(&consultant.answer(&question, &mut self.1)?)
     }
@@ -178,8 +177,7 @@ impl Client<'_> {
                     two_stage::Outcome::Absent => Some(None),
                     two_stage::Outcome::Ask => None,
                     two_stage::Outcome::Call => {
-                        let mut question = Vec::new();
-                        client.lookup(key).encode(&mut question);
+                        let question = Question::LookUp(client.lookup(key));
                         let consultant =
                             Consultant::new(&self.copy.publisher, &self.copy.store, "");
                         let answer = consultant.answer(&question, &mut Vec::new()).unwrap();

@@ -87,7 +87,7 @@ fn tables_of_files_are_read_or_refused() {
 
 #[test]
 fn old_tables_are_replaced_by_what_any_host_has() {
-    let mut hosts = Hosts::with_borders(&["h", "p"]);
+    let mut hosts = Hosts::with_borders(RUNS, &["h", "p"]);
     let old = hosts.keyspace();
     for key in ["a", "h", "p"] {
         old.insert(key, key).unwrap();
@@ -116,7 +116,7 @@ fn old_tables_are_replaced_by_what_any_host_has() {
 
 #[test]
 fn hosts_that_send_clients_in_circles_are_given_up() {
-    let hosts = Hosts::with_borders(&["m"]);
+    let hosts = Hosts::with_borders(RUNS, &["m"]);
     // Each names the other, and the tables become newer and newer.
     let table = |epoch: u64| {
         let owner = (epoch % 2) as usize;
@@ -156,7 +156,7 @@ fn hosts_that_send_clients_in_circles_are_given_up() {
 
 #[test]
 fn hosts_without_a_table_are_asked_and_left() {
-    let hosts = Hosts::with_borders(&[]);
+    let hosts = Hosts::with_borders(RUNS, &[]);
     let host = Host::listen(hosts.hosts[0].path().with_extension("bare"));
     let host = host.share(NAME, ShareOptions::default()).start().unwrap();
     let error = Cluster::builder().ask(host.path(), NAME).unwrap_err();

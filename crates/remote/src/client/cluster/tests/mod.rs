@@ -1,17 +1,53 @@
 //! Hosts of one process that have a part of a keyspace each, and how parts move among them.
 
 mod hostile;
+mod models;
 mod moving;
 mod property;
 mod scans;
+mod store;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
+use self::store::Store;
 use super::*;
-use crate::{Client, Host, Keyspace, Served, ShareOptions};
+use crate::{Client, Host, HostBuilder, Keyspace, Preset, Served, ShareOptions};
 
 /// The name of the keyspace that is shared.
 const NAME: &str = "k";
+
+/// How the hosts of a test share the keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    preset: Preset,
+    /// True for copies of a store; otherwise the keyspace is volatile.
+    is_copy: bool,
+}
+
+/// The default preset, in memory alone.
+const RUNS: Kind = Kind { preset: Preset::Rhumb, is_copy: false };
+
+/// All kinds.
+fn kinds() -> impl Iterator<Item = Kind> {
+    let both = |preset| [false, true].map(|is_copy| Kind { preset, is_copy });
+    Preset::ALL.into_iter().flat_map(both)
+}
+
+impl Kind {
+    /// Shares the keyspace; and the store, if it is of one.
+    fn share(self, builder: HostBuilder) -> (HostBuilder, Option<Arc<Store>>) {
+        let options = ShareOptions::default().capacity_bytes(64 << 20).entry_bytes(40);
+        let options = options.preset(self.preset);
+        if !self.is_copy {
+            return (builder.share(NAME, options), None);
+        }
+        let store = Arc::new(Store::default());
+        (builder.share_of(NAME, options, Arc::clone(&store) as _), Some(store))
+    }
+}
 
 /// Some hosts, every other one over TCP, and which of them has which keys.
 struct Hosts {
@@ -30,16 +66,16 @@ fn table(epoch: u64, owners: &[(Vec<u8>, usize)], addresses: &[Address]) -> Rout
 }
 
 impl Hosts {
-    /// Starts `count` hosts with these owners.
-    fn start(count: usize, owners: Vec<(Vec<u8>, usize)>) -> Self {
+    /// Starts `count` hosts of a kind with these owners.
+    fn start(kind: Kind, count: usize, owners: Vec<(Vec<u8>, usize)>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (mut hosts, mut addresses) = (Vec::new(), Vec::new());
         for number in 0..count {
             let path = dir.path().join(format!("{number}.sock"));
-            let options = ShareOptions::default().capacity_bytes(64 << 20).entry_bytes(40);
             let builder = Host::listen(&path).listen_tcp("127.0.0.1:0".parse().unwrap());
-            let host = builder.share(NAME, options).serve(NAME, Served::nothing());
-            let host = host.start().unwrap();
+            let (builder, store) = kind.share(builder);
+            let host = builder.serve(NAME, Served::nothing()).start().unwrap();
+            store.into_iter().for_each(|store| store.keep_loaded(&host));
             let port = host.tcp_addresses()[0].port();
             addresses.push(if number % 2 == 0 {
                 Address::Unix(path)
@@ -56,10 +92,10 @@ impl Hosts {
     }
 
     /// Hosts with a range each, from these keys on.
-    fn with_borders(borders: &[&str]) -> Self {
+    fn with_borders(kind: Kind, borders: &[&str]) -> Self {
         let lows = [""].iter().chain(borders);
         let owners = lows.enumerate().map(|(owner, low)| (low.as_bytes().to_vec(), owner));
-        Self::start(borders.len() + 1, owners.collect())
+        Self::start(kind, borders.len() + 1, owners.collect())
     }
 
     fn keyspace(&self) -> ClusterKeyspace {
@@ -70,6 +106,13 @@ impl Hosts {
     fn alone(&self, host: usize) -> Keyspace {
         let address = self.addresses[host].to_string();
         Client::connect(address).unwrap().keyspace(NAME).unwrap()
+    }
+
+    /// The addresses of one host, both ways.
+    fn ways(&self, host: usize) -> [Address; 2] {
+        let host = &self.hosts[host];
+        let port = host.tcp_addresses()[0].port();
+        [Address::Unix(host.path().to_owned()), Address::Tcp { host: "127.0.0.1".into(), port }]
     }
 
     /// Moves a range to another host, by the steps that `Served` names.
@@ -108,11 +151,14 @@ fn assert_moved<T: std::fmt::Debug>(result: Result<T>) {
 
 #[test]
 fn a_client_of_one_host_never_answers_for_keys_of_another() {
-    let mut hosts = Hosts::with_borders(&["m"]);
-    // Both hosts are reached both ways.
-    let addresses = hosts.addresses.clone();
-    let port = hosts.hosts[0].tcp_addresses()[0].port();
-    for address in [addresses[0].clone(), Address::Tcp { host: "127.0.0.1".into(), port }] {
+    for kind in kinds() {
+        answers_for_no_keys_of_another(kind);
+    }
+}
+
+fn answers_for_no_keys_of_another(kind: Kind) {
+    let mut hosts = Hosts::with_borders(kind, &["m"]);
+    for address in hosts.ways(0) {
         let alone = Client::connect(address.to_string()).unwrap().keyspace(NAME).unwrap();
         for key in ["a", "b", "l"] {
             alone.insert(key, key).unwrap();
@@ -137,10 +183,11 @@ fn a_client_of_one_host_never_answers_for_keys_of_another() {
         assert_moved(found.last().unwrap().clone());
         let found: Vec<Result<_>> = alone.iter().collect();
         assert_moved(found.last().unwrap().clone());
-        // Over TCP the host is asked for a range that it has a part of alone.
+        // A host that is asked for a range that it has a part of alone answers nothing.
         match (&address, alone.first()) {
+            (_, Ok(first)) => assert_eq!(first.unwrap().0, b"a"),
             (Address::Tcp { .. }, first) => assert_moved(first),
-            (_, first) => assert_eq!(first.unwrap().unwrap().0, b"a"),
+            (_, Err(error)) => panic!("{kind:?}: {error}"),
         }
         assert_moved(alone.last());
     }
@@ -157,15 +204,23 @@ fn a_client_of_one_host_never_answers_for_keys_of_another() {
     assert_moved(alone.get("l"));
     assert_eq!(alone.get("b").unwrap().unwrap(), b"b");
     assert_eq!(alone.get("c").unwrap(), None);
-    // Reads look into memory again once the bounds are known.
-    let calls = alone.calls();
-    assert_eq!(alone.get("b").unwrap().unwrap(), b"b");
-    assert_eq!(alone.calls(), calls);
+    // Reads look into memory again once the bounds are known, but for what level bins hold.
+    if kind.preset != Preset::FineStore {
+        let calls = alone.calls();
+        assert_eq!(alone.get("b").unwrap().unwrap(), b"b");
+        assert_eq!(alone.calls(), calls, "{kind:?}");
+    }
 }
 
 #[test]
 fn each_key_is_asked_for_at_its_host() {
-    let hosts = Hosts::with_borders(&["h", "p"]);
+    for kind in kinds() {
+        asks_each_host_for_its_keys(kind);
+    }
+}
+
+fn asks_each_host_for_its_keys(kind: Kind) {
+    let hosts = Hosts::with_borders(kind, &["h", "p"]);
     let keyspace = hosts.keyspace();
     for key in ["a", "h", "o", "p", "z"] {
         keyspace.insert(key, key).unwrap();
@@ -207,7 +262,11 @@ fn each_key_is_asked_for_at_its_host() {
 
 #[test]
 fn a_host_that_is_down_concerns_its_own_keys_alone() {
-    let hosts = Hosts::with_borders(&["m"]);
+    kinds().for_each(keys_of_others_are_there);
+}
+
+fn keys_of_others_are_there(kind: Kind) {
+    let hosts = Hosts::with_borders(kind, &["m"]);
     let down = Address::Unix(hosts.hosts[0].path().with_extension("none"));
     let ranges = [("", hosts.addresses[0].clone()), ("m", down), ("t", hosts.addresses[1].clone())];
     let keyspace = Cluster::new(RoutingTable::new(1, ranges).unwrap()).keyspace(NAME);

@@ -3,7 +3,6 @@
 use std::{sync::atomic::AtomicBool, thread};
 
 use super::*;
-use crate::Preset;
 
 /// Keys that are written all the while.
 const KEYS: u64 = 120;
@@ -74,9 +73,13 @@ fn read(keyspace: &ClusterKeyspace, written: &Acknowledged, stop: &AtomicBool) -
 
 #[test]
 fn no_key_is_lost_while_ranges_move() {
+    kinds().for_each(loses_no_key);
+}
+
+fn loses_no_key(kind: Kind) {
     let owners = [("", 0), ("030", 1), ("060", 2), ("090", 0)];
     let owners = owners.map(|(low, owner)| (low.as_bytes().to_vec(), owner));
-    let mut hosts = Hosts::start(3, owners.to_vec());
+    let mut hosts = Hosts::start(kind, 3, owners.to_vec());
     let keyspace = hosts.keyspace();
     for n in 0..KEYS {
         keyspace.insert(key(n), value(n, 0)).unwrap();
@@ -119,7 +122,11 @@ fn no_key_is_lost_while_ranges_move() {
 
 #[test]
 fn writes_wait_for_a_range_that_is_copied() {
-    let mut hosts = Hosts::with_borders(&["m"]);
+    kinds().for_each(writes_wait);
+}
+
+fn writes_wait(kind: Kind) {
+    let mut hosts = Hosts::with_borders(kind, &["m"]);
     let keyspace = hosts.keyspace();
     keyspace.insert("n", "1").unwrap();
     let before = Served::by(&hosts.table, &hosts.addresses[1]);
@@ -149,7 +156,11 @@ fn writes_wait_for_a_range_that_is_copied() {
 
 #[test]
 fn what_moves_is_not_served_meanwhile() {
-    let hosts = Hosts::with_borders(&["m"]);
+    kinds().for_each(serves_nothing_that_moves);
+}
+
+fn serves_nothing_that_moves(kind: Kind) {
+    let hosts = Hosts::with_borders(kind, &["m"]);
     let keyspace = hosts.keyspace();
     keyspace.insert("a", "1").unwrap();
     keyspace.insert("n", "1").unwrap();
@@ -173,12 +184,6 @@ fn what_moves_is_not_served_meanwhile() {
     assert_eq!(hosts.alone(1).get("a").unwrap().unwrap(), b"1");
     let error = b.serve("none", Served::nothing()).unwrap_err();
     assert!(error.to_string().contains("none"), "{error}");
-    for preset in [Preset::XStore, Preset::FineStore] {
-        let options = ShareOptions::default().capacity_bytes(64 << 20).preset(preset);
-        let host = Host::listen(a.path().with_extension("model")).share("x", options);
-        let error = host.serve("x", Served::nothing()).start().unwrap_err();
-        assert!(error.to_string().contains("preset Rhumb"), "{error}");
-    }
     let error = Host::listen(a.path().with_extension("two")).serve("x", Served::nothing());
     assert!(matches!(error.start(), Err(Error::InvalidArgument(_))));
 }

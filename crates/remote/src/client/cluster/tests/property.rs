@@ -156,6 +156,7 @@ fn change(map: &mut Map, key: &[u8], value: Option<&Vec<u8>>) {
 proptest! {
     #[test]
     fn hosts_together_are_a_map(
+        kind in prop::sample::select(kinds().collect::<Vec<_>>()),
         count in 1usize..5,
         borders in prop::collection::btree_set(key(), 0..5),
         owners in vec(0usize..4, 6),
@@ -163,7 +164,7 @@ proptest! {
     ) {
         let lows = std::iter::once(Vec::new()).chain(borders.into_iter().filter(|key| !key.is_empty()));
         let owners = lows.zip(owners).map(|(low, owner)| (low, owner % count));
-        let mut hosts = Hosts::start(count, owners.collect());
+        let mut hosts = Hosts::start(kind, count, owners.collect());
         let (first, mut map) = (hosts.table.clone(), Map::new());
         let mut keyspace = hosts.keyspace();
         for step in &steps {

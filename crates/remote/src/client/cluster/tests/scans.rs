@@ -8,10 +8,14 @@ fn key(n: u64) -> Vec<u8> {
 
 #[test]
 fn scans_cross_all_borders_both_ways() {
+    kinds().for_each(cross_all_borders);
+}
+
+fn cross_all_borders(kind: Kind) {
     // A host with two ranges, one range without a key, and borders that are keys.
     let owners = [("", 0), ("010", 1), ("0105", 2), ("020", 0), ("0300", 1)];
     let owners = owners.map(|(low, owner)| (low.as_bytes().to_vec(), owner));
-    let hosts = Hosts::start(3, owners.to_vec());
+    let hosts = Hosts::start(kind, 3, owners.to_vec());
     let keyspace = hosts.keyspace();
     for n in 0..50 {
         keyspace.insert(key(n), n.to_string()).unwrap();
@@ -52,7 +56,7 @@ fn scans_cross_all_borders_both_ways() {
 
 #[test]
 fn a_scan_takes_one_read_more_for_each_host() {
-    let hosts = Hosts::with_borders(&["1", "2", "3"]);
+    let hosts = Hosts::with_borders(RUNS, &["1", "2", "3"]);
     let ranges = hosts.table.ranges().zip(&hosts.hosts).map(|((low, _, _), host)| {
         let port = host.tcp_addresses()[0].port();
         (low.to_vec(), Address::Tcp { host: "127.0.0.1".into(), port })
@@ -87,7 +91,7 @@ fn a_scan_takes_one_read_more_for_each_host() {
 fn a_scan_of_mapped_memory_looks_at_one_leaf_more_for_each_host() {
     // Every other host is reached over TCP, where nothing is looked at.
     let owners = [("", 0), ("2", 2), ("4", 4)];
-    let hosts = Hosts::start(5, owners.map(|(low, owner)| (low.into(), owner)).to_vec());
+    let hosts = Hosts::start(RUNS, 5, owners.map(|(low, owner)| (low.into(), owner)).to_vec());
     let keyspace = hosts.keyspace();
     for n in 0..6 {
         keyspace.insert(n.to_string(), "v").unwrap();
