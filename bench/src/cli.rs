@@ -108,6 +108,13 @@ pub enum BenchCommand {
     /// threads of one process; --keys are 1,000,000 unless they are named, of 8 bytes.
     #[cfg(unix)]
     Papers(PapersCommand),
+    /// Measure what it costs to share a keyspace: its writers, memory, and the time until it is read
+    ///
+    /// Figures: writers, which are timed beside those of a database that shares nothing, and
+    /// region, with the bytes that are mapped after a load, after inserts in random order, and
+    /// after ten updates of each key. --keys are 1,000,000 unless they are named, of 8 bytes.
+    #[cfg(unix)]
+    Share(PapersCommand),
     /// Look up, scan and insert 64-bit keys in the in-memory index
     ///
     /// Workloads: lookup lookup_zipf batch64 scan100 mixed95 mixed50 insert dynamic, and by name
@@ -232,11 +239,11 @@ pub struct RemoteCommand {
     pub options: remote::RemoteOptions,
 }
 
-/// What `rhumb bench papers` takes.
+/// What `rhumb bench papers` and `rhumb bench share` take.
 #[cfg(unix)]
 #[derive(Args, Debug)]
 pub struct PapersCommand {
-    /// Figures, such as xstore-2; a name that there is not is answered with all of them
+    /// Figures; a name that there is not is answered with all of them
     /// [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub figure: Vec<String>,
@@ -338,7 +345,12 @@ pub fn run(command: BenchCommand) -> Result<()> {
         #[cfg(unix)]
         BenchCommand::Papers(PapersCommand { figure, options }) => {
             usage(options.validate())?;
-            papers::run(&usage(papers::choose(&figure))?, &options)
+            papers::run(&usage(papers::choose(&figure, papers::FIGURES))?, &options)
+        }
+        #[cfg(unix)]
+        BenchCommand::Share(PapersCommand { figure, options }) => {
+            usage(options.validate())?;
+            papers::run(&usage(papers::choose(&figure, papers::PRICES))?, &options)
         }
         BenchCommand::Index(IndexCommand { preset, workload, poison, options }) => {
             usage(options.validate())?;

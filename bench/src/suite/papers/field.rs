@@ -280,7 +280,7 @@ impl<'a> Player<'a> {
 }
 
 /// The median of each number.
-fn medians(all: Vec<Counts>) -> Counts {
+pub(super) fn medians(all: Vec<Counts>) -> Counts {
     let names: Vec<&'static str> = all.iter().flatten().take(all[0].len()).map(|c| c.0).collect();
     let of = |at: usize| {
         let mut values: Vec<f64> = all.iter().map(|counts| counts[at].1).collect();

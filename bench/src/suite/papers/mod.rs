@@ -12,6 +12,7 @@ mod finestore;
 mod logging;
 mod memory;
 pub mod options;
+mod price;
 mod results;
 #[cfg(all(test, target_os = "linux", target_pointer_width = "64"))]
 mod tests;
@@ -21,8 +22,8 @@ mod ycsb;
 use anyhow::{Result, bail, ensure};
 use serde_json::json;
 
-pub use self::options::PapersOptions;
 use self::{field::Field, results::Results};
+pub use self::{options::PapersOptions, price::PRICES};
 use super::remote::batch::Tally;
 use crate::{environment, progress::Progress, workspace::Workspace};
 
@@ -69,19 +70,19 @@ pub const FIGURES: &[Figure] = &[
     finestore::FIGURE_21,
 ];
 
-/// Chooses figures by their names; all if none is named.
+/// Chooses among figures by their names; all if none is named.
 ///
 /// # Errors
 /// If a name is unknown.
-pub fn choose(names: &[String]) -> Result<Vec<&'static Figure>> {
+pub fn choose(names: &[String], known: &'static [Figure]) -> Result<Vec<&'static Figure>> {
     for name in names {
-        if !FIGURES.iter().any(|figure| figure.name == name) {
-            let known: Vec<_> = FIGURES.iter().map(|figure| figure.name).collect();
+        if !known.iter().any(|figure| figure.name == name) {
+            let known: Vec<_> = known.iter().map(|figure| figure.name).collect();
             bail!("no figure {name}: there are {}", known.join(", "));
         }
     }
     let is_chosen = |figure: &&Figure| names.is_empty() || names.iter().any(|n| n == figure.name);
-    Ok(FIGURES.iter().filter(is_chosen).collect())
+    Ok(known.iter().filter(is_chosen).collect())
 }
 
 /// Measures figures and prints their results.

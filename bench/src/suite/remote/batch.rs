@@ -297,6 +297,8 @@ impl<'a> Chooser<'a> {
                 Kind::Scan => {
                     let end = scans.next().copied().unwrap_or(first);
                     let pairs = answers.pairs[first..end].iter();
+                    // The bytes of the next value follow those of the pairs.
+                    begin = pairs.clone().last().map_or(begin, |(_, value)| value.1);
                     let pairs: Vec<_> =
                         pairs.map(|(key, value)| (bytes(*key), bytes(*value))).collect();
                     self.check_scan(key, &pairs, operation.entries as usize);
