@@ -34,6 +34,11 @@ const SAMPLE_MAX: usize = 4096;
 /// and lookups queue the others as they are asked for.
 const QUEUED_BY_SPLIT: u32 = 64;
 
+/// Keys that come above all others, or below them, are all of one sub-model, which sees them at one
+/// place. The models are trained anew once it has one key in this many, and the keyspace has grown
+/// by such a part: keys that ascend are trained eight times or so in all.
+const END_SHARE: u64 = 8;
+
 /// One complete training.
 #[derive(Default)]
 struct Generation {
@@ -46,6 +51,10 @@ struct Generation {
     begun: u32,
     /// Tasks that are neither committed nor lost.
     under_way: usize,
+    /// Keys that there were when it began.
+    keys: u64,
+    /// Keys of the first sub-model and of the last, when they were trained.
+    end_keys: [u64; 2],
 }
 
 impl Generation {
@@ -279,6 +288,11 @@ impl<S: Space> Table<S> {
         let place = place.inspect_err(|_| generation.queue(trained.index))?;
         let old = generation.tables[trained.index as usize].replace((place, lines));
         let top = Arc::clone(&generation.top);
+        for (end, index) in [0, top.models - 1].into_iter().enumerate() {
+            if trained.index == index {
+                generation.end_keys[end] = trained.keys;
+            }
+        }
         store(self.lines(place, lines), trained.entries.iter().map(|entry| entry.to_word()));
         let words = self.descriptor_words(&top, trained.index);
         latch(words);
@@ -347,7 +361,7 @@ impl<S: Space> Table<S> {
         }
     }
 
-    /// The number of sub-models that there should be, if it is another one.
+    /// The number of sub-models that there should be, if the models should be trained anew.
     fn models_wanted(&self) -> Option<u32> {
         let (models, most) = (self.model_count(), u64::from(self.options.keys_per_model_max));
         let keys = self.len();
@@ -355,7 +369,13 @@ impl<S: Space> Table<S> {
             return models.checked_mul(2);
         }
         // Half as many sub-models have a quarter of the keys then that they may have.
-        (models > 1 && keys < u64::from(models) * most / 8).then_some(models / 2)
+        if models > 1 && keys < u64::from(models) * most / 8 {
+            return Some(models / 2);
+        }
+        let now = &self.trainer.now;
+        let fullest = now.end_keys.into_iter().max().unwrap_or_default();
+        let is_crowded = fullest > (2 * most).max(keys / END_SHARE);
+        (is_crowded && keys > now.keys + now.keys / END_SHARE).then_some(models)
     }
 
     fn begin_generation(&mut self, models: u32) -> Result<Generation> {
@@ -371,6 +391,7 @@ impl<S: Space> Table<S> {
         Ok(Generation {
             top: Arc::new(top),
             tables: vec![None; models as usize],
+            keys: self.len(),
             ..Generation::default()
         })
     }

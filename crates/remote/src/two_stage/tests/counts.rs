@@ -207,6 +207,31 @@ fn models_are_expanded_and_shrunk() {
     world.check_scan(&mut client, &[], 5000);
 }
 
+/// Keys above all that models were trained on are told apart by the next ones.
+#[test]
+fn keys_that_ascend_or_descend_are_found_by_models() {
+    for ascends in [true, false] {
+        let mut world = World::new(BTreeMap::new(), 200, 11, 64 << 20);
+        for n in 0..12_000u64 {
+            let n = if ascends { n } else { 11_999 - n };
+            let key = (n << 40 | n).to_be_bytes();
+            world.set(&key, &key);
+            if n % 50 == 0 {
+                world.train();
+            }
+        }
+        world.train();
+        let mut client = world.client(CacheBudget::Full, true);
+        client.fill(&world.fabric()).unwrap();
+        let seen = gets(&mut world, &mut client);
+        println!("{} trained, {seen:?}", world.table.counts().trained);
+        assert!(seen.2 < 0.2, "{seen:?}");
+        // 60 models have 200 keys each: they were trained by doublings, and after each eighth more.
+        let trained = world.table.counts().trained;
+        assert!(trained < 60 * 32, "{trained}");
+    }
+}
+
 #[test]
 fn scans_take_two_reads_as_a_rule() {
     let mut world = world(uniform, 400);
