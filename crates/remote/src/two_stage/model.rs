@@ -41,7 +41,7 @@ impl Top {
         let mut top = Self { models, prefix, ..Self::default() };
         let Some(&(x0, _)) = sample.first() else { return top };
         let points = sample.iter().map(|(code, rank)| (code.saturating_sub(x0) as f64, *rank));
-        let (slope, base) = least_squares(points);
+        let (slope, base) = within_ends(least_squares(points.clone()), points);
         let scale = f64::from(models) * 32f64.exp2();
         let (mantissa, shift) = Line::quantise_slope(slope * scale, 32);
         top.line = Line { x0, y0: (base * scale) as i64, mantissa, shift };
@@ -270,6 +270,22 @@ fn least_squares(points: impl Iterator<Item = (f64, f64)> + Clone) -> (f64, f64)
     });
     let slope = if below > 0.0 { (above / below).max(0.0) } else { 0.0 };
     (slope, y - slope * x)
+}
+
+/// How far a line may leave the ranks from 0 to 1 at its ends to be drawn into them. Lines of keys
+/// with far outliers leave them by more, and would be flat if they were.
+const DRAWN_IN: f64 = 1.0 / 16.0;
+
+/// A slope and base whose line has the ranks from 0 to 1 at the ends of points: keys beyond would
+/// all be of one place.
+fn within_ends((slope, base): (f64, f64), points: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
+    let length = points.map(|(x, _)| x).fold(0.0, f64::max);
+    let (low, high) = (base, base + slope * length);
+    if length <= 0.0 || low < -DRAWN_IN || high > 1.0 + DRAWN_IN {
+        return (slope, base);
+    }
+    let (low, high) = (low.max(0.0), high.min(1.0));
+    (((high - low) / length).max(0.0), low)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -207,6 +207,23 @@ fn models_are_expanded_and_shrunk() {
     world.check_scan(&mut client, &[], 5000);
 }
 
+/// Of uniform keys none is placed outside of all sub-models.
+#[test]
+fn no_key_is_beyond_the_ends_of_the_top() {
+    for seed in 1..=8 {
+        let mut random = Random(seed);
+        let keys = (0..KEYS).map(|_| random.next().to_be_bytes().to_vec());
+        let mut world = World::new(keys.map(|key| (key.clone(), key)).collect(), 200, 11, 64 << 20);
+        let mut client = world.client(CacheBudget::Full, true);
+        client.fill(&world.fabric()).unwrap();
+        let ends = world.map.keys().take(300).chain(world.map.keys().rev().take(300));
+        for key in ends.cloned().collect::<Vec<_>>() {
+            world.check_get(&mut client, &key);
+        }
+        assert_eq!(client.counts().fallbacks, 0, "{:?}", client.counts());
+    }
+}
+
 /// Keys above all that models were trained on are told apart by the next ones.
 #[test]
 fn keys_that_ascend_or_descend_are_found_by_models() {
