@@ -108,7 +108,7 @@ pub enum BenchCommand {
     /// threads of one process; --keys are 1,000,000 unless they are named, of 8 bytes.
     #[cfg(unix)]
     Papers(PapersCommand),
-    /// Measure what it costs to share a keyspace: its writers, memory, and the time until it is read
+    /// Measure what a share costs: its writers, memory, and the time until it is read
     ///
     /// Figures: writers, which are timed beside those of a database that shares nothing, and
     /// region, with the bytes that are mapped after a load, after inserts in random order, and

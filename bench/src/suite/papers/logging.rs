@@ -3,13 +3,13 @@
 use std::{thread, time::Duration};
 
 use anyhow::{Context, Result};
-use rhumb::{Database, KeyspaceOptions, PersistMode};
+use rhumb::{Database, Keyspace, KeyspaceOptions, PersistMode};
 use rhumb_remote::{Client, Host, Preset, ShareOptions};
 use rhumb_share::{Shared, Source};
 
 use super::{
     Figure,
-    field::{Field, LOADED_AT_ONCE, Player},
+    field::{Field, LOADED_AT_ONCE, NAME, Player},
     finestore::{Subject, Way, by_subjects},
     results::Results,
 };
@@ -46,9 +46,6 @@ const NUTANIX_VALUE_BYTES: usize = 64;
 
 /// Memory of the engine, so that the log is what differs from the volatile keyspace.
 const ENGINE_BYTES: u64 = 1 << 30;
-
-/// The keyspace that the engine shares.
-const NAME: &str = "records";
 
 fn figure_13a(field: &mut Field<'_>, results: &mut Results) -> Result<()> {
     let mut options = field.options.clone();
@@ -97,6 +94,22 @@ fn table_3(field: &mut Field<'_>, results: &mut Results) -> Result<()> {
     Ok(())
 }
 
+/// Writes the records to a keyspace of a database.
+pub(super) fn load(database: &Database, data: &Data) -> Result<Keyspace> {
+    let keyspace = database.keyspace(NAME, KeyspaceOptions::default())?;
+    let (mut value, records) = (Vec::new(), (0..data.records).collect::<Vec<_>>());
+    for some in records.chunks(LOADED_AT_ONCE) {
+        let mut batch = database.batch();
+        for record in some {
+            let key = data.key(*record);
+            data.values.fill(key, 0, &mut value);
+            batch.insert(&keyspace, key, &value);
+        }
+        batch.commit().context("cannot load the database")?;
+    }
+    Ok(keyspace)
+}
+
 /// A database that shares the records.
 struct Engine {
     shared: Shared,
@@ -110,17 +123,7 @@ impl Engine {
         let directory = field.directory().join(format!("{durability:?}"));
         Workspace::empty(&directory)?;
         let database = Database::builder(&directory).memory_budget_bytes(ENGINE_BYTES).open()?;
-        let keyspace = database.keyspace(NAME, KeyspaceOptions::default())?;
-        let (mut value, records) = (Vec::new(), (0..data.records).collect::<Vec<_>>());
-        for some in records.chunks(LOADED_AT_ONCE) {
-            let mut batch = database.batch();
-            for record in some {
-                let key = data.key(*record);
-                data.values.fill(key, 0, &mut value);
-                batch.insert(&keyspace, key, &value);
-            }
-            batch.commit().context("cannot load the database")?;
-        }
+        let keyspace = load(&database, data)?;
         let options = ShareOptions::default().entry_bytes(data.entry_bytes());
         let shared = Shared::on(Host::listen(directory.join("host.sock")))
             .commit_by(move |batch| batch.durability(durability).commit())

@@ -5,14 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
-use rhumb::{Database, Keyspace, KeyspaceOptions};
+use anyhow::Result;
+use rhumb::{Database, Keyspace};
 use rhumb_remote::{Host, ShareOptions, ShareStats};
 use rhumb_share::{Shared, Source};
 
 use super::{
     Figure,
     field::{Field, LOADED_AT_ONCE, NAME, medians},
+    logging::load,
     results::{Counts, Results},
 };
 use crate::{
@@ -69,16 +70,7 @@ impl<'d> Engine<'d> {
         let directory = field.directory().join(name);
         Workspace::empty(&directory)?;
         let database = Database::builder(&directory).memory_budget_bytes(ENGINE_BYTES).open()?;
-        let keyspace = database.keyspace(NAME, KeyspaceOptions::default())?;
-        let (mut value, records) = (Vec::new(), (0..data.records).collect::<Vec<_>>());
-        for some in records.chunks(LOADED_AT_ONCE) {
-            let mut batch = database.batch();
-            for record in some {
-                data.values.fill(data.key(*record), 0, &mut value);
-                batch.insert(&keyspace, data.key(*record), &value);
-            }
-            batch.commit().context("cannot load the database")?;
-        }
+        let keyspace = load(&database, data)?;
         let versions = vec![0; data.records];
         Ok(Self { data, keyspace, shared: None, database, versions, inserted: data.records })
     }
