@@ -59,10 +59,10 @@ impl Follower {
             drop(followed.take());
             let began = Instant::now();
             match self.load() {
-                Ok((kept, is_live)) => {
-                    followed = Some(kept);
+                Ok(loaded) => {
                     retry_in = RETRY_MIN;
-                    if is_live {
+                    followed = loaded;
+                    if followed.is_some() {
                         let (entries, took) = (self.publisher.stats().entries, began.elapsed());
                         (self.watch)(&self.name, Event::Loaded { entries, took });
                     }
@@ -76,18 +76,19 @@ impl Follower {
         }
     }
 
-    /// Loads the region with what there is, and has it follow what comes; returns false if it was
+    /// Loads the region with what there is, and has it follow what comes; returns none if it was
     /// reset meanwhile.
-    fn load(&self) -> Result<(Followed, bool)> {
+    fn load(&self) -> Result<Option<Followed>> {
+        // A share that is paused from here on does not become live, whatever is chosen below.
+        let Some(load) = self.publisher.begin_load() else { return Ok(None) };
         let keyspace = (self.source.keyspace)().map_err(|error| told(&error))?;
         let tap = Arc::new(Published(self.publisher.clone()));
         let followed = keyspace.follow(tap).map_err(|error| told(&error))?;
-        // Every change that the snapshot does not have is kept from here on.
-        let Some(load) = self.publisher.begin_load() else { return Ok((followed, false)) };
+        // Every change that the snapshot does not have is kept.
         let snapshot = followed.snapshot().map_err(|error| told(&error))?;
         let pairs = snapshot.iter(&keyspace).map(|pair| pair.map_err(|error| told(&error)));
         let is_live = load.finish(pairs)?;
-        Ok((followed, is_live))
+        Ok(is_live.then_some(followed))
     }
 }
 

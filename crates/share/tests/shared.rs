@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -249,6 +249,51 @@ fn stand_for_another(preset: Preset) {
     let refused = read.insert("of", "c").unwrap_err();
     assert!(matches!(&refused, Error::Refused { text, .. } if text.contains("themselves")));
     assert!(shared.pause("another").is_none());
+}
+
+/// The share is paused for another keyspace right after the one before it was chosen to be loaded.
+#[test]
+fn a_choice_that_is_out_of_date_is_not_loaded() {
+    Preset::ALL.into_iter().for_each(choose_too_early);
+}
+
+fn choose_too_early(preset: Preset) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = database(dir.path());
+    let both = [keyspace(&db, "a"), keyspace(&db, "b")];
+    both[0].insert("of", "a").unwrap();
+    both[1].insert("of", "b").unwrap();
+    let chosen = Arc::new(AtomicU64::new(0));
+    let is_armed = Arc::new(AtomicBool::new(false));
+    let itself: Arc<OnceLock<Shared>> = Arc::default();
+    let source = {
+        let (chosen, is_armed, itself) = (chosen.clone(), is_armed.clone(), itself.clone());
+        Source::chosen(move || {
+            let keyspace = both[chosen.load(Ordering::SeqCst) as usize].clone();
+            if is_armed.swap(false, Ordering::SeqCst) {
+                let paused = itself.get().unwrap().pause("one").unwrap();
+                chosen.store(1, Ordering::SeqCst);
+                drop(paused);
+            }
+            Ok(keyspace)
+        })
+    };
+    let shared = Shared::listen(dir.path().join("socket"))
+        .share("one", source.read_only("write to the keyspaces themselves"), options(preset))
+        .start(&db)
+        .unwrap();
+    let shared = itself.get_or_init(|| shared);
+    wait_until_live(shared, "one");
+    is_armed.store(true, Ordering::SeqCst);
+    drop(shared.pause("one").unwrap());
+    while is_armed.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    wait_until_live(shared, "one");
+    let read = Client::connect(shared.path()).unwrap().keyspace("one").unwrap();
+    let calls = read.calls();
+    assert_eq!(read.get("of").unwrap().unwrap(), b"b");
+    assert_eq!(read.calls(), calls, "{preset:?}: the region answers");
 }
 
 #[test]

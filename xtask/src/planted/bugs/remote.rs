@@ -40,7 +40,7 @@ const WALK: &str = "crates/remote/src/binned/walk.rs";
 const WRITE: &str = "crates/remote/src/leaf/write.rs";
 
 /// All of them, those of a suite together.
-pub(super) static BUGS: [Bug; 55] = [
+pub(super) static BUGS: [Bug; 56] = [
     Bug {
         name: "a leaf is not looked at again after it was read",
         file: LEAF,
@@ -482,6 +482,18 @@ pub(super) static BUGS: [Bug; 55] = [
         broken: "    fn reset(&self) {}",
         suite: Share,
         test: "clients_read_what_is_there",
+    },
+    Bug {
+        name: "a keyspace is chosen before its load begins",
+        file: FOLLOW,
+        sound: "        let Some(load) = self.publisher.begin_load() else { return Ok(None) };
+        let keyspace = (self.source.keyspace)().map_err(|error| told(&error))?;
+",
+        broken: "        let keyspace = (self.source.keyspace)().map_err(|error| told(&error))?;
+        let Some(load) = self.publisher.begin_load() else { return Ok(None) };
+",
+        suite: Share,
+        test: "a_choice_that_is_out_of_date_is_not_loaded",
     },
     Bug {
         name: "a tap is not told that its keyspace was cleared",
