@@ -37,16 +37,6 @@ pub(super) const NAME: &str = "records";
 /// Records of one batch while a host is loaded: a call takes as long as some dozens of inserts.
 pub(super) const LOADED_AT_ONCE: usize = 1_000;
 
-/// The least address space of a region. Its memory is taken as it is needed.
-const REGION_BYTES_MIN: u64 = 1 << 30;
-
-/// Bytes of a region for each byte of a record and of what is kept beside it: arrays and bins that
-/// grew by inserts in random order take six times the bytes of their records.
-const REGION_BYTES_PER_BYTE: u64 = 12;
-
-/// Bytes that are kept beside a record: its head, and the places that lead to it.
-const BESIDE_A_RECORD: usize = 24;
-
 /// Gets after which a client has all that it keeps, at least.
 const WARM_UP_GETS: u64 = 8_192;
 
@@ -94,9 +84,7 @@ impl<'a> Field<'a> {
     ) -> Result<Kept> {
         self.task("loading a host");
         let path = self.directory.join("host.sock");
-        let records = data.set.keys.len() * (data.entry_bytes() + BESIDE_A_RECORD);
-        let region = (records as u64 * REGION_BYTES_PER_BYTE).max(REGION_BYTES_MIN);
-        let options = options.entry_bytes(data.entry_bytes()).capacity_bytes(region);
+        let options = options.entry_bytes(data.entry_bytes());
         let host = settings(Host::listen(&path).share(NAME, options)).start()?;
         let kept = Kept { host };
         let client = kept.builder().connect()?;
