@@ -32,6 +32,10 @@ use crate::{
 /// few hundred million keys.
 const CONTROL_BYTES_MAX: u64 = 1 << 30;
 
+/// The most that records of [`Preset::XStore`] can grow to: their places are 32-bit numbers of
+/// lines of 64 bytes, and half of those are more than enough for any budget that is met.
+const RECORD_BYTES_MAX: u64 = 1 << 37;
+
 /// How a keyspace is shared.
 ///
 /// ```
@@ -122,6 +126,9 @@ impl Default for ShareOptions {
 impl ShareOptions {
     /// The most memory that the leaves may take, in bytes: rounded up to 2 MiB, at most 1 TiB.
     /// Memory is taken as it is needed. A write beyond it is refused.
+    ///
+    /// With [`Preset::XStore`] the records that leaves refer to, of long values and of keys that
+    /// are not of eight bytes, may take as much again: 1 GiB at least, and at most 128 GiB.
     #[must_use]
     pub fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
@@ -274,7 +281,11 @@ impl Region {
     fn new(options: ShareOptions) -> Result<Self> {
         let capacity =
             options.capacity_bytes.clamp(1, CAPACITY_BYTES_MAX).next_multiple_of(SEGMENT_BYTES_MIN);
-        let control = Arc::new(HostRegion::new(CONTROL_BYTES_MAX)?);
+        let records = match options.preset {
+            Preset::XStore => capacity.min(RECORD_BYTES_MAX),
+            Preset::Rhumb | Preset::FineStore => 0,
+        };
+        let control = Arc::new(HostRegion::new(records.max(CONTROL_BYTES_MAX))?);
         let leaves = Arc::new(HostRegion::new(capacity)?);
         Ok(Self { control, leaves })
     }
@@ -625,5 +636,12 @@ mod tests {
             Share::volatile(ShareOptions::default().capacity_bytes(bytes), &Arc::default())
                 .unwrap();
         }
+    }
+
+    /// Ten million records of 100 bytes are more than the least that there is.
+    #[test]
+    fn records_beside_leaves_may_take_what_leaves_may() {
+        let region = Region::new(ShareOptions::default().preset(Preset::XStore)).unwrap();
+        assert_eq!(region.control.capacity_bytes(), region.leaves.capacity_bytes());
     }
 }
