@@ -267,10 +267,13 @@ fn choose_too_early(preset: Preset) {
     let is_armed = Arc::new(AtomicBool::new(false));
     let itself: Arc<OnceLock<Shared>> = Arc::default();
     let source = {
-        let (chosen, is_armed, itself) = (chosen.clone(), is_armed.clone(), itself.clone());
+        // What it shares must not keep the share.
+        let itself = Arc::downgrade(&itself);
+        let (chosen, is_armed) = (chosen.clone(), is_armed.clone());
         Source::chosen(move || {
             let keyspace = both[chosen.load(Ordering::SeqCst) as usize].clone();
             if is_armed.swap(false, Ordering::SeqCst) {
+                let itself = itself.upgrade().unwrap();
                 let paused = itself.get().unwrap().pause("one").unwrap();
                 chosen.store(1, Ordering::SeqCst);
                 drop(paused);

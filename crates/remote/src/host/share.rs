@@ -33,7 +33,7 @@ use crate::{
 const CONTROL_BYTES_MAX: u64 = 1 << 30;
 
 /// The most that records of [`Preset::XStore`] can grow to: their places are 32-bit numbers of
-/// lines of 64 bytes, and half of those are more than enough for any budget that is met.
+/// lines of 64 bytes, and half of what these reach keeps every sum of two of them in range.
 const RECORD_BYTES_MAX: u64 = 1 << 37;
 
 /// How a keyspace is shared.
