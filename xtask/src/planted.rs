@@ -23,8 +23,8 @@ use crate::{
 /// Plants the bugs whose names contain one of `names`, or all of them.
 ///
 /// # Errors
-/// If a bug was not caught, does not compile, or is not in the sources any more, or if a suite fails
-/// without one.
+/// If a suite fails without a bug; or, once all bugs were tried, if one was not caught, does not
+/// compile, or is not in the sources any more.
 pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<()> {
     let is_wanted = |bug: &Bug| names.is_empty() || names.iter().any(|n| bug.name.contains(&**n));
     let bugs: Vec<&Bug> = bugs::all().filter(|bug| is_wanted(bug)).collect();
@@ -41,21 +41,25 @@ pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<()> {
     let mut missed = Vec::new();
     for bug in &bugs {
         let start = Instant::now();
-        let is_caught = copy.catches(bug)?;
-        let (says, seconds) = (if is_caught { "caught" } else { "MISSED" }, start.elapsed());
-        println!(
-            "{says} in {:3.0} s: {} ({}, {})",
-            seconds.as_secs_f64(),
-            bug.name,
-            bug.suite.name(),
-            bug.test
-        );
-        if !is_caught {
+        // One that does not compile any more is told of, and the others are planted all the same.
+        let outcome = copy.catches(bug);
+        let seconds = start.elapsed().as_secs_f64();
+        let says = match outcome {
+            Ok(true) => "caught",
+            Ok(false) => "MISSED",
+            Err(_) => "FAILED",
+        };
+        let (suite, test) = (bug.suite.name(), bug.test);
+        println!("{says} in {seconds:3.0} s: {} ({suite}, {test})", bug.name);
+        if let Err(error) = &outcome {
+            println!("{error:#}");
+        }
+        if !matches!(outcome, Ok(true)) {
             missed.push(bug.name);
         }
     }
     if !missed.is_empty() {
-        bail!("{} of {} bugs were missed: {missed:?}", missed.len(), bugs.len());
+        bail!("{} of {} bugs were not caught: {missed:?}", missed.len(), bugs.len());
     }
     println!("{} bugs were planted and caught", bugs.len());
     Ok(())

@@ -279,7 +279,7 @@ pub(super) static BUGS: [Bug; 57] = [
         name: "what stands for long keys is taken for an absent key",
         file: READER,
         sound: "            Some((_, record)) => Answer::Is(Outcome::Ask(record.value_len)),",
-        broken: "            Some((_, record)) if record.kind == KIND_LONG_KEYS => Answer::Is(Outcome::Absent),\n            Some((_, record)) => Answer::Is(Outcome::Ask(record.value_len)),",
+        broken: "            Some((_, record)) if record.kind == crate::layout::format::KIND_LONG_KEYS => Answer::Is(Outcome::Absent),\n            Some((_, record)) => Answer::Is(Outcome::Ask(record.value_len)),",
         suite: Regions,
         test: "a_region_that_is_live_is_the_store",
     },
