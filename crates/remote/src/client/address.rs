@@ -38,8 +38,17 @@ pub enum Address {
         /// The port.
         port: u16,
     },
-    /// A port at which queue pairs are agreed on: `rdma:host:port`.
+    /// A port of a machine, as for [`Address::Tcp`], of a host that is read by RDMA: `rdma:host:port`.
+    /// Queue pairs are agreed on over TCP, which writes go over too. What keeps RDMA from working is
+    /// an error. Needs the feature `rdma`, and Linux.
     Rdma {
+        /// A name or an IP address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// The same, but that reads go over TCP for as long as RDMA does not work: `rdma+tcp:host:port`.
+    RdmaOrTcp {
         /// A name or an IP address.
         host: String,
         /// The port.
@@ -48,10 +57,17 @@ pub enum Address {
 }
 
 impl Address {
-    /// Returns true if a host at this address is reached over TCP, encrypted or not.
+    /// Returns true if a host at this address is reached over TCP, encrypted or not; if it is read
+    /// by RDMA, the rest goes over TCP.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
-        matches!(self, Self::Tcp { .. } | Self::Tls { .. })
+        !matches!(self, Self::Unix(_))
+    }
+
+    /// Returns true if a host at this address is read by RDMA.
+    #[must_use]
+    pub fn is_rdma(&self) -> bool {
+        matches!(self, Self::Rdma { .. } | Self::RdmaOrTcp { .. })
     }
 
     /// Reads an address. Text without a scheme is a path, and so is a path that is not UTF-8.
@@ -72,18 +88,19 @@ impl Address {
             "unix" if rest.is_empty() => Err(wrong("an address without a path".into())),
             "unix" if rest.contains('\0') => Err(wrong("a path with a NUL byte".into())),
             "unix" => Ok(Self::Unix(rest.into())),
-            "tcp" | "tcps" | "rdma" => {
+            "tcp" | "tcps" | "rdma" | "rdma+tcp" => {
                 let (host, port) =
                     host_and_port(rest).map_err(|what| wrong(what.replace("SCHEME", scheme)))?;
                 Ok(match scheme {
                     "tcp" => Self::Tcp { host, port },
                     "tcps" => Self::Tls { host, port },
-                    _ => Self::Rdma { host, port },
+                    "rdma" => Self::Rdma { host, port },
+                    _ => Self::RdmaOrTcp { host, port },
                 })
             }
             other => Err(wrong(format!(
-                "no scheme {other:?}: there are unix:PATH, tcp:HOST:PORT, tcps:HOST:PORT and \
-                 rdma:HOST:PORT, and a path that has a colon is written ./PATH"
+                "no scheme {other:?}: there are unix:PATH, tcp:HOST:PORT, tcps:HOST:PORT, \
+                 rdma:HOST:PORT and rdma+tcp:HOST:PORT, and a path that has a colon is written ./PATH"
             ))),
         }
     }
@@ -129,6 +146,7 @@ impl fmt::Display for Address {
             Self::Tcp { host, port } => ("tcp", host, port),
             Self::Tls { host, port } => ("tcps", host, port),
             Self::Rdma { host, port } => ("rdma", host, port),
+            Self::RdmaOrTcp { host, port } => ("rdma+tcp", host, port),
         };
         if host.contains(':') {
             write!(f, "{scheme}:[{host}]:{port}")
@@ -160,6 +178,7 @@ mod tests {
             ("tcps:db.example:7", Address::Tls { host: "db.example".into(), port: 7 }),
             ("tcps://[::1]:7", Address::Tls { host: "::1".into(), port: 7 }),
             ("rdma:h:7", Address::Rdma { host: "h".into(), port: 7 }),
+            ("rdma+tcp:[::1]:7", Address::RdmaOrTcp { host: "::1".into(), port: 7 }),
         ] {
             let parsed: Address = text.parse().unwrap();
             assert_eq!(parsed, address, "{text}");

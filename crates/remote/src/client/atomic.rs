@@ -19,6 +19,9 @@ use crate::error::{Error, Result};
 /// Times that leaves are read and found to have changed meanwhile, before the host is asked.
 const COLLECTS_MAX: usize = 32;
 
+/// The same of leaves that are read by RDMA, where each time takes two round trips and more.
+const REMOTE_COLLECTS_MAX: usize = 4;
+
 /// Said of what does not fit a message, and so cannot be asked for at one moment.
 const TOO_LARGE: &str = "too much for one message, so that it cannot be read at one moment";
 
@@ -65,6 +68,13 @@ impl Keyspace {
             thread::yield_now();
         }
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        if let Some(apart) = self.apart() {
+            for _ in 0..REMOTE_COLLECTS_MAX {
+                if let Some(values) = apart.multi_get_at_once(&keys)? {
+                    return Ok(values);
+                }
+            }
+        }
         self.call_multi_get_once(&keys)
     }
 

@@ -14,6 +14,7 @@ use super::{
     calls::Calls,
     counts::Counters,
     keyspace::{Inner as KeyspaceInner, Keyspace, Mapped, Source},
+    rdma::Remote,
     renewal::Schedule,
     target::{Credentials, Target},
     tcp::{self, Cache, CacheBudget, Pieces, Shape},
@@ -71,8 +72,16 @@ pub(super) struct Inner {
 /// How the host is reached.
 #[derive(Debug)]
 pub(super) enum Way {
-    Unix { path: PathBuf, link: Mutex<Link> },
-    Tcp { link: tcp::Link, budget: CacheBudget },
+    Unix {
+        path: PathBuf,
+        link: Mutex<Link>,
+    },
+    Tcp {
+        link: tcp::Link,
+        budget: CacheBudget,
+        /// If regions are read by RDMA: what fails, is asked for over TCP if this is true.
+        rdma: Option<bool>,
+    },
 }
 
 /// A connection, or none after it broke.
@@ -123,9 +132,11 @@ impl Client {
     ) -> Result<Self> {
         let target = Target::new(address.clone(), credentials)?;
         let calls = Calls::new(target.clone());
+        let falls_back = matches!(address, Address::RdmaOrTcp { .. });
+        let rdma = address.is_rdma().then_some(falls_back);
         let way = match address {
             Address::Unix(path) => Way::unix(path, budget)?,
-            _ => Way::Tcp { link: tcp::Link::connect(target)?, budget },
+            _ => Way::Tcp { link: tcp::Link::connect(target)?, budget, rdma },
         };
         let (keyspaces, counters, schedule) = Default::default();
         Ok(Self { inner: Arc::new(Inner { way, calls, keyspaces, counters, schedule }) })
@@ -151,7 +162,7 @@ impl Client {
                     }
                 }
             }
-            Way::Tcp { link, budget } => match self.inner.known(name) {
+            Way::Tcp { link, budget, .. } => match self.inner.known(name) {
                 Some(inner) => inner,
                 None => {
                     let opened = link.open(name)?;
@@ -202,10 +213,18 @@ impl Inner {
         if let Some(inner) = keyspaces.get(name).and_then(Weak::upgrade) {
             return inner;
         }
-        let inner = Arc::new(KeyspaceInner::new(name.to_vec(), source));
+        let inner = Arc::new(KeyspaceInner::new(name.to_vec(), source, self.remote()));
         keyspaces.insert(name.to_vec(), Arc::downgrade(&inner));
         self.counters().insert(name.to_vec(), Arc::clone(&inner.counters));
         inner
+    }
+
+    /// How a keyspace is read by RDMA, if this client does so.
+    fn remote(&self) -> Option<Remote> {
+        match &self.way {
+            Way::Tcp { rdma, .. } => rdma.and_then(Remote::new),
+            Way::Unix { .. } => None,
+        }
     }
 
     /// Calls as futures.

@@ -18,6 +18,7 @@ use super::{
     counts::{Counters, Counts},
     models::Models,
     range::Range,
+    rdma::{Remote, RemoteReads},
     served::{Known, Reading},
     tcp::{Cache, Pieces, Reads as TcpReads},
 };
@@ -64,6 +65,7 @@ pub struct Keyspace {
 pub(super) struct Inner {
     name: Vec<u8>,
     source: Source,
+    remote: Option<Remote>,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -241,8 +243,8 @@ fn attach(region: &ReaderRegion, sizes: &[u64], fds: &mut VecDeque<OwnedFd>) -> 
 }
 
 impl Inner {
-    pub(super) fn new(name: Vec<u8>, source: Source) -> Self {
-        Self { name, source, counters: Arc::default() }
+    pub(super) fn new(name: Vec<u8>, source: Source, remote: Option<Remote>) -> Self {
+        Self { name, source, remote, counters: Arc::default() }
     }
 
     pub(super) fn name(&self) -> &[u8] {
@@ -293,10 +295,12 @@ impl Keyspace {
 
     /// The way to read by guesses; `None` where the region is mapped, or every read is a call.
     #[inline]
-    fn apart(&self) -> Option<TcpReads<'_>> {
+    pub(super) fn apart(&self) -> Option<TcpReads<'_>> {
         match (&self.inner.source, self.client.tcp()) {
             (Source::Apart(cache), Some(link)) if !self.reads.by_calls => {
-                Some(TcpReads::new(link, &self.inner, cache))
+                let remote = self.inner.remote.as_ref();
+                let remote = remote.map(|remote| RemoteReads::new(link, &self.inner, remote));
+                Some(TcpReads::new(link, &self.inner, cache, remote))
             }
             _ => None,
         }
@@ -644,6 +648,9 @@ impl Keyspace {
                 *page = found;
                 true
             });
+        }
+        if let Some(apart) = self.apart() {
+            return !reverse && apart.page_up(bound, limit, page) && !page.has_long_keys;
         }
         let mapped = self.mapped();
         let Some(reading) = self.begin_read(mapped.as_deref()) else { return false };

@@ -36,6 +36,11 @@ mod page;
 mod probe;
 #[cfg(not(any(loom, shuttle)))]
 mod range;
+#[cfg(all(feature = "rdma", target_os = "linux", not(any(loom, shuttle))))]
+mod rdma;
+#[cfg(not(any(all(feature = "rdma", target_os = "linux"), loom, shuttle)))]
+#[path = "without_rdma.rs"]
+mod rdma;
 mod reader;
 #[cfg(not(any(loom, shuttle)))]
 mod renewal;
@@ -51,6 +56,8 @@ mod tcp;
 mod tests;
 #[cfg(not(any(loom, shuttle)))]
 mod two_stage;
+#[cfg(all(any(test, all(feature = "rdma", target_os = "linux")), not(any(loom, shuttle))))]
+mod unordered;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use address::Address;

@@ -212,6 +212,20 @@ impl Page {
         limit: usize,
     ) {
         self.begin();
+        self.extend_up(source, head, from, skips, limit);
+    }
+
+    /// Adds the entries of a leaf at and after `from`, until there are `limit` of all. Those before
+    /// them are of earlier leaves.
+    pub(super) fn extend_up(
+        &mut self,
+        source: Source<'_>,
+        head: &Head,
+        from: &[u8],
+        skips: bool,
+        limit: usize,
+    ) {
+        (self.next, self.slot) = (None, None);
         source.prefetch_about(head, from);
         let begin = source.leaf.lower_bound(head, from);
         let copy = Copy::new(source, head);

@@ -8,6 +8,9 @@ use crate::{
     socket::{Roots, Stream},
 };
 
+/// True in a build whose clients read by RDMA.
+const HAS_RDMA: bool = cfg!(all(feature = "rdma", target_os = "linux"));
+
 /// How a client shows that it may use a host, and whom it trusts.
 #[derive(Clone, Default)]
 pub(super) struct Credentials {
@@ -52,14 +55,16 @@ impl Target {
     pub(super) fn new(address: Address, credentials: &Credentials) -> Result<Self> {
         let way = match address {
             Address::Unix(path) => Way::Unix(path),
-            Address::Tcp { host, port } => Way::Tcp { host, port },
             Address::Tls { host, port } => {
                 Way::Tls { host, port, roots: Roots::load(&credentials.roots)? }
             }
-            other @ Address::Rdma { .. } => {
-                let what = format!("{other}: this version reaches hosts by Unix sockets and TCP");
+            ref other if other.is_rdma() && !HAS_RDMA => {
+                let what = format!("{other}: this build has no RDMA (the feature rdma, on Linux)");
                 return Err(Error::Unsupported(what.into()));
             }
+            Address::Tcp { host, port }
+            | Address::Rdma { host, port }
+            | Address::RdmaOrTcp { host, port } => Way::Tcp { host, port },
         };
         Ok(Self { way, token: Token(credentials.token.clone()) })
     }

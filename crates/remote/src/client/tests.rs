@@ -216,7 +216,8 @@ fn headers_are_checked() {
     for (word, mask, what) in [
         (0, 1 << 63, "does not begin"),
         (1, 2, "version 3"),
-        (1, 1 << 63, "room"),
+        (1, 1 << 62, "room"),
+        (1, 1 << 63, "checksum"),
         (2, 1, "checksum"),
     ] {
         control[word].fetch_xor(mask, Ordering::Relaxed);

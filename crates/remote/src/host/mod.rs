@@ -39,6 +39,8 @@ mod publisher;
 mod publisher_care;
 #[cfg(not(any(loom, shuttle)))]
 mod question;
+#[cfg(all(feature = "rdma", target_os = "linux", not(any(loom, shuttle))))]
+mod reached;
 #[cfg(not(any(loom, shuttle)))]
 mod registry;
 #[cfg(not(any(loom, shuttle)))]

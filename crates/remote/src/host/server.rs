@@ -413,6 +413,7 @@ impl Host {
         high: Option<&[u8]>,
     ) -> Result<u64> {
         let share = self.inner.known(name)?;
+        share.wait_for_reads();
         self.inner.moving(name, share).copy_from(other, &KeyRange::new(low, high))
     }
 
@@ -424,6 +425,7 @@ impl Host {
     /// [`Error::InvalidArgument`] if no keyspace is shared under that name; those of writing here.
     pub fn remove_unserved(&self, name: &str) -> Result<u64> {
         let share = self.inner.known(name)?;
+        share.wait_for_reads();
         self.inner.moving(name, share).remove_unserved()
     }
 

@@ -22,8 +22,11 @@ use crate::{
     error::{Error, Result},
     fabric::Image,
     message::{
-        Answer, Frame, Guess, Hint, Op, Part, PartInfo, Place as Piece, Reply, Request,
-        format::{FRAME_BYTES_MAX, GREETING_BYTES_MAX, ITEMS_MAX, SEGMENTS_MAX, failure, feature},
+        Answer, Endpoint, Frame, Guess, Hint, Op, Part, PartInfo, Place as Piece, Reply, Request,
+        format::{
+            FRAME_BYTES_MAX, GREETING_BYTES_MAX, HAS_CHECKSUMS, ITEMS_MAX, SEGMENTS_MAX, failure,
+            feature,
+        },
     },
     region::{HostRegion, Segment},
     socket::Stream,
@@ -40,6 +43,15 @@ const KEPT_BYTES: usize = 64 << 10;
 /// The most bytes of pieces of a region in one answer: a table of models as large as clients keep
 /// one is a eighth of it.
 const PIECES_BYTES: u64 = 4 << 20;
+
+/// Queue pairs that a connection attaches to one keyspace: as many as a client has threads that
+/// read at once, and more than any has cores.
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+const QUEUES_MAX: usize = 256;
+
+/// Said to a client that would read by RDMA.
+#[cfg(not(all(feature = "rdma", target_os = "linux")))]
+const WITHOUT_RDMA: &str = "this host was built without RDMA (the feature rdma, on Linux)";
 
 /// How long a worker lingers on a connection that it has answered, or whose client has not read
 /// enough yet. A client that calls in a loop does so within microseconds, and is answered without a
@@ -81,6 +93,9 @@ struct Opened {
     leaves: Sent,
     /// The sessions that the client has begun with the keyspace, if its clients keep descriptors.
     joined: Vec<u64>,
+    /// The queue pairs that reach it.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    queues: Vec<crate::verbs::Queue>,
 }
 
 impl Drop for Opened {
@@ -99,7 +114,15 @@ struct Sent {
 impl Opened {
     fn new(name: String, share: Arc<Share>) -> Self {
         let (control, leaves) = (Sent::default(), Sent::default());
-        Self { name, share, control, leaves, joined: Vec::new() }
+        Self {
+            name,
+            share,
+            control,
+            leaves,
+            joined: Vec::new(),
+            #[cfg(all(feature = "rdma", target_os = "linux"))]
+            queues: Vec::new(),
+        }
     }
 
     fn looker(&self) -> Looker<'_> {
@@ -426,8 +449,54 @@ impl Session {
                 });
                 self.reply(id, &Reply::Block { epoch, low, high, image })?;
             }
+            Request::Attach { keyspace, endpoint } => self.attach(id, keyspace, &endpoint)?,
+            Request::RemoteSegments { keyspace, part, known } => {
+                self.remote_segments(id, keyspace, (part, known))?;
+            }
         }
         Ok(())
+    }
+
+    /// Connects a queue pair to that of the client.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    fn attach(&mut self, id: u32, keyspace: u32, peer: &Endpoint) -> Result<(), Refusal> {
+        let address = self.stream.local_address()?;
+        let opened = self.opened(keyspace)?;
+        if opened.queues.len() >= QUEUES_MAX {
+            let text = format!("a connection attaches at most {QUEUES_MAX} queues to a keyspace");
+            return Err(Refusal::Reply(failure::REFUSED, text));
+        }
+        let (reached, _) = opened.share.reached()?;
+        let queue = reached.attach(address, peer)?;
+        let endpoint = queue.endpoint();
+        self.opened[keyspace as usize].queues.push(queue);
+        Ok(self.reply(id, &Reply::Attached { endpoint })?)
+    }
+
+    /// Tells of segments as the client's queue pairs reach them.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    fn remote_segments(
+        &mut self,
+        id: u32,
+        keyspace: u32,
+        (part, known): (Part, u32),
+    ) -> Result<(), Refusal> {
+        let address = self.stream.local_address()?;
+        let (reached, region) = self.opened(keyspace)?.share.reached()?;
+        let segments = reached.segments(address, region, (part, known as usize, ITEMS_MAX))?;
+        Ok(self.reply(id, &Reply::RemoteSegments { segments })?)
+    }
+
+    /// Refuses what needs RDMA.
+    #[cfg(not(all(feature = "rdma", target_os = "linux")))]
+    fn attach(&mut self, _: u32, _: u32, _: &Endpoint) -> Result<(), Refusal> {
+        Err(Refusal::Reply(failure::REFUSED, WITHOUT_RDMA.into()))
+    }
+
+    /// As [`Session::attach`].
+    #[cfg(not(all(feature = "rdma", target_os = "linux")))]
+    fn remote_segments(&mut self, _: u32, _: u32, _: (Part, u32)) -> Result<(), Refusal> {
+        Err(Refusal::Reply(failure::REFUSED, WITHOUT_RDMA.into()))
     }
 
     fn scan(
@@ -523,7 +592,9 @@ impl Session {
                 return Ok(());
             };
             let epoch = share.epoch();
-            let (leaf_bytes, room) = (geometry.leaf_bytes() as u32, geometry.room() as u32);
+            let checksums = if geometry.has_checksums() { HAS_CHECKSUMS } else { 0 };
+            let leaf_bytes = geometry.leaf_bytes() as u32 | checksums;
+            let room = geometry.room() as u32;
             self.opened.push(Opened::new(name, share));
             self.reply(id, &Reply::Described { keyspace, leaf_bytes, room, epoch })?;
             return Ok(());

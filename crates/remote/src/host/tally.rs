@@ -12,7 +12,7 @@ use crate::message::{GetCounts, Request};
 const BELIEVED_MAX: u64 = 1 << 40;
 
 /// What calls are counted by, in the order of [`kind_of`].
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "open",
     "get",
     "multi_get",
@@ -27,6 +27,7 @@ const KINDS: [&str; 14] = [
     "renew",
     "pieces",
     "routing",
+    "attach",
 ];
 
 /// The kind of a call; `None` for what begins and ends a connection.
@@ -47,6 +48,7 @@ fn kind_of(request: &Request<'_>) -> Option<usize> {
         Request::Renew { .. } => 11,
         Request::Pieces { .. } => 12,
         Request::Routing { .. } => 13,
+        Request::Attach { .. } | Request::RemoteSegments { .. } => 14,
     })
 }
 

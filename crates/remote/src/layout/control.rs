@@ -4,7 +4,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Geometry,
-    format::{MAGIC, UNIT_BYTES, VERSION, control},
+    format::{HAS_CHECKSUMS, MAGIC, UNIT_BYTES, VERSION, control},
 };
 use crate::{
     error::{Error, Result},
@@ -42,6 +42,7 @@ pub(crate) fn write_header(region: &[AtomicU64], geometry: Geometry) {
 fn header_words(geometry: Geometry) -> [u64; 3] {
     let sizes =
         u64::from(VERSION) | (geometry.leaf_bytes() as u64) << 32 | (geometry.room() as u64) << 48;
+    let sizes = if geometry.has_checksums() { sizes | HAS_CHECKSUMS } else { sizes };
     let bytes: Vec<u8> = [MAGIC, sizes].iter().flat_map(|word| word.to_le_bytes()).collect();
     [MAGIC, sizes, xxh3_64(&bytes)]
 }
@@ -64,7 +65,9 @@ pub(crate) fn read_header(region: &[AtomicU64]) -> Result<Geometry> {
         let what = format!("a region of version {}, where this is version {VERSION}", sizes as u32);
         return Err(Error::invalid(what));
     }
-    let geometry = Geometry::new(u32::from((sizes >> 32) as u16), u32::from((sizes >> 48) as u16))?;
+    let room = (sizes & !HAS_CHECKSUMS) >> 48;
+    let geometry = Geometry::new(u32::from((sizes >> 32) as u16), room as u32)?
+        .with_checksums(sizes & HAS_CHECKSUMS != 0);
     if header_words(geometry)[2] != word(control::CHECKSUM) {
         return Err(Error::invalid("a region whose header does not match its checksum"));
     }

@@ -20,7 +20,6 @@ pub(crate) mod head {
     /// Bytes in use (16 bits), length of the prefix (8), flags (8), number of the run (32).
     pub(crate) const SHAPE: usize = 3;
     /// Checksum of a leaf that proves itself where reads have no order; otherwise 0.
-    #[allow(dead_code, reason = "a field that leaves in shared memory leave empty")]
     pub(crate) const CHECKSUM: usize = 4;
     /// Offset and length of the low fence (16 bits each), then of the high fence.
     pub(crate) const FENCES: usize = 5;
@@ -100,6 +99,9 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"rhumbrem");
 /// The version of all that is laid down here.
 pub(crate) const VERSION: u32 = 1;
 
+/// Flag of the geometry: leaves and records have checksums.
+pub(crate) const HAS_CHECKSUMS: u64 = 1 << 63;
+
 /// Bytes of a unit, in which the control region is handed out: a block of the directory is one, a
 /// top is one or several.
 pub(crate) const UNIT_BYTES: usize = if IS_MODEL { 512 } else { 16 << 10 };
@@ -108,7 +110,8 @@ pub(crate) const UNIT_BYTES: usize = if IS_MODEL { 512 } else { 16 << 10 };
 pub(crate) mod control {
     /// [`super::MAGIC`].
     pub(crate) const MAGIC: usize = 0;
-    /// [`super::VERSION`] (32 bits), bytes of a leaf (16), entries that a leaf has room for (16).
+    /// [`super::VERSION`] (32 bits), bytes of a leaf (16), entries that a leaf has room for (15),
+    /// [`super::HAS_CHECKSUMS`].
     pub(crate) const GEOMETRY: usize = 1;
     /// Checksum of the words before it.
     pub(crate) const CHECKSUM: usize = 2;

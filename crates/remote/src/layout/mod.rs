@@ -25,6 +25,8 @@ pub(crate) struct Geometry {
     leaf_bytes: u32,
     /// Entries that a leaf has room for: a multiple of 8, at most 248.
     room: u32,
+    /// True if leaves prove themselves where reads have no order.
+    has_checksums: bool,
 }
 
 impl Geometry {
@@ -36,7 +38,7 @@ impl Geometry {
             leaf_bytes.is_power_of_two() && (LEAF_BYTES_MIN..=LEAF_BYTES_MAX).contains(&leaf_bytes);
         let is_room = room.is_multiple_of(8) && (8..=248).contains(&room);
         if is_size && is_room && format::LINE_BYTES as u32 + 3 * room <= leaf_bytes / 2 {
-            return Ok(Self { leaf_bytes, room });
+            return Ok(Self { leaf_bytes, room, has_checksums: false });
         }
         Err(Error::invalid(format!("leaves of {leaf_bytes} bytes with room for {room} entries")))
     }
@@ -55,7 +57,25 @@ impl Geometry {
         let entries = u64::from(leaf_bytes) * 4 / (3 * mean_bytes.max(16) as u64);
         let most = (leaf_bytes / 2 - format::LINE_BYTES as u32) / 3;
         let room = (entries as u32).clamp(8, most.min(248)) / 8 * 8;
-        Self { leaf_bytes, room }
+        Self { leaf_bytes, room, has_checksums: false }
+    }
+
+    /// The same, with checksums of leaves and records or without.
+    pub(crate) fn with_checksums(self, has_checksums: bool) -> Self {
+        Self { has_checksums, ..self }
+    }
+
+    /// Returns true if leaves prove themselves where reads have no order.
+    #[inline]
+    pub(crate) fn has_checksums(self) -> bool {
+        self.has_checksums
+    }
+
+    /// Bytes of the record of a key's rest and a value that lies beside it.
+    #[inline]
+    pub(crate) fn record_bytes(self, rest_len: usize, value_len: usize) -> usize {
+        let checksum = if self.has_checksums { 8 } else { 0 };
+        format::RECORD_HEAD_BYTES + 8 * (to_words(rest_len) + to_words(value_len)) + checksum
     }
 
     /// Bytes of a leaf.
@@ -82,10 +102,18 @@ impl Geometry {
         format::HEAD_WORDS + self.room as usize / 8
     }
 
-    /// The first byte after the offsets: the prefix, the fences and the records lie from here on.
+    /// The first byte after the offsets, and after a sum of the records where there are checksums:
+    /// the prefix, the fences and the records lie from here on.
     #[inline]
     pub(crate) fn rest(self) -> usize {
-        self.offsets_word() * 8 + 2 * self.room as usize
+        let checksum = if self.has_checksums { 8 } else { 0 };
+        self.offsets_word() * 8 + 2 * self.room as usize + checksum
+    }
+
+    /// The word of the sum of all records' sums, which precedes the rest where there are checksums.
+    #[inline]
+    pub(crate) fn records_sum_word(self) -> usize {
+        self.rest() / 8 - 1
     }
 
     /// Bytes for prefix, fences and records.

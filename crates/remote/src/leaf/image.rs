@@ -62,8 +62,8 @@ impl<'a> EntryRef<'a> {
 
     /// Bytes of its record in a leaf whose prefix is `prefix_len` long.
     #[inline]
-    pub(crate) fn record_bytes(self, prefix_len: usize) -> usize {
-        record_bytes(self.key.len() - prefix_len, self.value.len())
+    pub(crate) fn record_bytes(self, geometry: Geometry, prefix_len: usize) -> usize {
+        geometry.record_bytes(self.key.len() - prefix_len, self.value.len())
     }
 }
 
@@ -80,14 +80,9 @@ impl Entry {
     }
 
     /// Bytes of its record in a leaf whose prefix is `prefix_len` long.
-    pub(crate) fn record_bytes(&self, prefix_len: usize) -> usize {
-        self.by_ref().record_bytes(prefix_len)
+    pub(crate) fn record_bytes(&self, geometry: Geometry, prefix_len: usize) -> usize {
+        self.by_ref().record_bytes(geometry, prefix_len)
     }
-}
-
-/// Bytes of the record of a key's rest and a value that lies beside it.
-pub(crate) fn record_bytes(rest_len: usize, value_len: usize) -> usize {
-    RECORD_HEAD_BYTES + 8 * (to_words(rest_len) + to_words(value_len))
 }
 
 /// Between what keys a leaf answers.
@@ -172,7 +167,7 @@ impl LeafImage {
 
     /// Adds the entry with the largest key so far; returns false if there is no room.
     pub(crate) fn push(&mut self, entry: EntryRef<'_>) -> bool {
-        let bytes = entry.record_bytes(self.prefix_len);
+        let bytes = entry.record_bytes(self.geometry, self.prefix_len);
         if self.count == self.geometry.room() || self.used + bytes > self.geometry.leaf_bytes() {
             return false;
         }
@@ -182,6 +177,10 @@ impl LeafImage {
         self.used += RECORD_HEAD_BYTES;
         self.append(rest);
         self.append(entry.value);
+        if self.geometry.has_checksums() {
+            // Set as the leaf is unlatched.
+            self.used += 8;
+        }
         let index = self.count;
         self.words[HEAD_WORDS + index / 8] |=
             u64::from(fingerprint(entry.key)) << (8 * (index % 8));

@@ -9,8 +9,11 @@
 //! at worst, which the state then refuses, and no access outside of the leaf.
 
 mod image;
+pub(crate) mod proof;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+#[cfg(all(any(test, all(feature = "rdma", target_os = "linux")), not(any(loom, shuttle))))]
+pub(crate) mod whole;
 mod write;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -325,6 +328,20 @@ impl<'m, M: Memory + ?Sized> Leaf<'m, M> {
             }
         }
         None
+    }
+
+    /// The entries that may have the needle's key, as their fingerprints say.
+    #[cfg(all(any(test, all(feature = "rdma", target_os = "linux")), not(any(loom, shuttle))))]
+    pub(crate) fn candidates(
+        &self,
+        head: &Head,
+        needle: &Needle<'_>,
+    ) -> impl Iterator<Item = usize> {
+        let print = needle.fingerprints as u8;
+        (0..head.count).filter(move |index| {
+            let word = self.memory.load(HEAD_WORDS + index / 8);
+            (word >> (8 * (index % 8))) as u8 == print
+        })
     }
 
     /// The number of entries below `key`, which is between the fences, if the keys were spread

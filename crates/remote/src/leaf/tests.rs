@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{
+    proof::record_seed,
+    whole::{is_leaf_whole, is_record_whole},
+    *,
+};
 use crate::layout::format::{KIND_ASK, KIND_INLINE, NO_SLOT};
 
 fn geometry() -> Geometry {
@@ -63,10 +67,17 @@ fn change() -> impl Strategy<Value = Change> {
 
 /// Makes a change as a host would, except that a full leaf refuses it.
 fn apply(writer: &LeafWriter<'_>, geometry: Geometry, change: &Change) -> bool {
+    writer.latch();
+    let done = apply_latched(writer, geometry, change);
+    writer.unlatch();
+    done
+}
+
+/// Makes a change of a leaf that is latched.
+fn apply_latched(writer: &LeafWriter<'_>, geometry: Geometry, change: &Change) -> bool {
     let leaf = writer.leaf();
     let head = leaf.head();
-    writer.latch();
-    let done = match change {
+    match change {
         Change::Set(key, value) => {
             let entry = Entry::new(geometry, key, value);
             match leaf.find(&head, &Needle::new(key)) {
@@ -80,9 +91,7 @@ fn apply(writer: &LeafWriter<'_>, geometry: Geometry, change: &Change) -> bool {
             }
             true
         }
-    };
-    writer.unlatch();
-    done
+    }
 }
 
 proptest! {
@@ -114,6 +123,51 @@ proptest! {
         let kept = map.len() as u8;
         prop_assert_eq!(writer.leaf().head().count, usize::from(kept));
         prop_assert_eq!(writer.leaf().head().run, 7);
+    }
+
+    #[test]
+    fn a_leaf_with_checksums_proves_itself_once_it_is_unlatched(
+        groups in prop::collection::vec(prop::collection::vec(change(), 1..8), 1..20),
+        damaged: prop::sample::Index, xor in 1_u64..,
+    ) {
+        let geometry = geometry().with_checksums(true);
+        let slot = slot(geometry);
+        let writer = LeafWriter::new(&slot, geometry);
+        let fences = fences(Some("p"), Some("p\u{7f}\u{7f}"));
+        writer.begin(&LeafImage::new(geometry, &fences, 7));
+        writer.unlatch();
+        let record_at = |index| (writer.leaf().offset(index), record_seed(&slot[..], geometry));
+        for group in &groups {
+            prop_assert!(is_leaf_whole(&slot[..], geometry));
+            writer.latch();
+            for change in group {
+                let before = entries(writer.leaf());
+                if !apply_latched(&writer, geometry, change) {
+                    prop_assert_eq!(&entries(writer.leaf()), &before);
+                }
+                prop_assert!(!is_leaf_whole(&slot[..], geometry));
+                // What readers may not see yet proves nothing.
+                let (Change::Set(key, _) | Change::Remove(key)) = change;
+                let found = writer.leaf().find(&writer.leaf().head(), &Needle::new(key));
+                if let Some((index, _)) = found.filter(|_| entries(writer.leaf()) != before) {
+                    let (offset, seed) = record_at(index);
+                    prop_assert!(!is_record_whole(&slot[..], offset, seed));
+                }
+            }
+            writer.unlatch();
+            for index in 0..writer.leaf().head().count {
+                let (offset, seed) = record_at(index);
+                prop_assert!(is_record_whole(&slot[..], offset, seed));
+            }
+        }
+        // A word of what is in use that is another one.
+        let used = writer.leaf().head().used / 8;
+        let word = &slot[damaged.index(used)];
+        let kept = word.fetch_xor(xor, Ordering::Relaxed);
+        // Where a record was, and none is any more, nothing is read.
+        let seen = is_leaf_whole(&slot[..], geometry).then(|| entries(writer.leaf()));
+        word.store(kept, Ordering::Relaxed);
+        prop_assert!(seen.is_none_or(|seen| seen == entries(writer.leaf())));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use super::{
     Leaf,
     image::{EntryRef, LeafImage, record_head, shape, word_of},
+    proof::{head_sum, record_seed, record_sum, record_words},
 };
 use crate::{
     layout::{
@@ -18,6 +19,9 @@ use crate::{
     },
     primitive::{AtomicU64, Ordering, fence, point},
 };
+
+/// In place of the offsets of records without a sum: none has one.
+const ALL_UNSEALED: u64 = u64::MAX;
 
 /// A leaf that its host writes to.
 #[derive(Clone, Copy)]
@@ -52,6 +56,9 @@ impl<'m> LeafWriter<'m> {
 
     /// Has readers try again from here on.
     pub(crate) fn latch(&self) {
+        if self.geometry.has_checksums() && !self.is_latched() {
+            self.store(head::CHECKSUM, 0);
+        }
         self.store(head::STATE, self.state() | LATCHED);
         // A reader that sees what is stored from here on sees the latch when it looks again.
         fence(Ordering::Release);
@@ -62,6 +69,9 @@ impl<'m> LeafWriter<'m> {
     pub(crate) fn unlatch(&self) {
         point();
         let state = (self.state() & !LATCHED).wrapping_add(VERSION_STEP);
+        if self.geometry.has_checksums() {
+            self.seal(state);
+        }
         self.words[head::STATE].store(state.to_le(), Ordering::Release);
         point();
     }
@@ -71,6 +81,61 @@ impl<'m> LeafWriter<'m> {
         for (index, word) in image.words().iter().enumerate().skip(1) {
             self.store(index, *word);
         }
+        if self.geometry.has_checksums() {
+            self.store(head::CHECKSUM, ALL_UNSEALED);
+        }
+    }
+
+    /// Takes the sum of a record, which is about to be replaced or scrubbed, off the sum of all.
+    /// One that was not sealed has none.
+    fn forget(&self, offset: usize) {
+        let noted = self.words.load(head::CHECKSUM);
+        if noted == ALL_UNSEALED {
+            return;
+        }
+        let lane = (0..u64::BITS).step_by(16).find(|lane| noted >> lane & 0xffff == offset as u64);
+        if let Some(lane) = lane {
+            self.store(head::CHECKSUM, noted & !(0xffff << lane));
+        } else if let Some(record) = record_words(self.words, offset) {
+            self.add_to_sum(self.words.load(record.end).wrapping_neg());
+        }
+    }
+
+    fn add_to_sum(&self, sum: u64) {
+        let word = self.geometry.records_sum_word();
+        self.store(word, self.words.load(word).wrapping_add(sum));
+    }
+
+    /// Notes that a record has no sum until the leaf is unlatched: what readers may not see yet
+    /// proves nothing. Nobody reads the head's sum meanwhile, whose word has up to four offsets.
+    fn unseal(&self, offset: usize) {
+        let noted = self.words.load(head::CHECKSUM);
+        let lane = (0..u64::BITS).step_by(16).find(|lane| noted >> lane & 0xffff == 0);
+        let noted = lane.map_or(ALL_UNSEALED, |lane| noted | (offset as u64) << lane);
+        self.store(head::CHECKSUM, noted);
+    }
+
+    /// Sets the sums of what was written since the leaf was latched, and that of its head, for the
+    /// state that it is about to have.
+    fn seal(&self, state: u64) {
+        let noted = self.words.load(head::CHECKSUM);
+        let seed = record_seed(self.words, self.geometry);
+        let seal = |offset: usize| {
+            if let Some(record) = record_words(self.words, offset) {
+                let (end, sum) = (record.end, record_sum(self.words, record, seed));
+                self.store(end, sum);
+                self.add_to_sum(sum);
+            }
+        };
+        if noted == ALL_UNSEALED {
+            self.store(self.geometry.records_sum_word(), 0);
+            let count = self.leaf().head().count;
+            (0..count).for_each(|index| seal(self.offset(index)));
+        } else {
+            let lanes = (0..u64::BITS).step_by(16).map(|lane| noted >> lane & 0xffff);
+            lanes.filter(|offset| *offset != 0).for_each(|offset| seal(offset as usize));
+        }
+        self.store(head::CHECKSUM, head_sum(self.words, self.geometry, state));
     }
 
     /// Puts a new leaf into a free slot, of the next incarnation, and leaves it latched.
@@ -126,7 +191,10 @@ impl<'m> LeafWriter<'m> {
     pub(crate) fn update(&self, index: usize, entry: EntryRef<'_>) -> bool {
         let old = self.offset(index);
         let prefix_len = self.leaf().head().prefix_len;
-        if self.record_bytes_at(old) == entry.record_bytes(prefix_len) {
+        if self.record_bytes_at(old) == entry.record_bytes(self.geometry, prefix_len) {
+            if self.geometry.has_checksums() {
+                self.forget(old);
+            }
             self.write_record(old, entry, prefix_len);
             return true;
         }
@@ -160,7 +228,7 @@ impl<'m> LeafWriter<'m> {
     /// Writes a record after the last one.
     fn append(&self, entry: EntryRef<'_>) -> Option<usize> {
         let head = self.leaf().head();
-        let bytes = entry.record_bytes(head.prefix_len);
+        let bytes = entry.record_bytes(self.geometry, head.prefix_len);
         if head.used + bytes > self.geometry.leaf_bytes() {
             return None;
         }
@@ -176,7 +244,12 @@ impl<'m> LeafWriter<'m> {
         self.store(offset / 8, record_head(rest.len(), entry.kind, entry.value_len));
         let key_at = offset + RECORD_HEAD_BYTES;
         self.store_bytes(key_at, rest);
-        self.store_bytes(key_at + 8 * to_words(rest.len()), entry.value);
+        let value_at = key_at + 8 * to_words(rest.len());
+        self.store_bytes(value_at, entry.value);
+        if self.geometry.has_checksums() {
+            self.store(value_at / 8 + to_words(entry.value.len()), 0);
+            self.unseal(offset);
+        }
     }
 
     fn store_bytes(&self, offset: usize, bytes: &[u8]) {
@@ -191,11 +264,14 @@ impl<'m> LeafWriter<'m> {
         let rest_len = usize::from(record as u16);
         let is_here = (record >> 16) as u8 == crate::layout::format::KIND_INLINE;
         let value_len = if is_here { (record >> 32) as usize } else { 0 };
-        super::image::record_bytes(rest_len, value_len)
+        self.geometry.record_bytes(rest_len, value_len)
     }
 
     /// Zeroes a record that no entry refers to any more.
     fn scrub(&self, offset: usize) {
+        if self.geometry.has_checksums() {
+            self.forget(offset);
+        }
         for index in 0..self.record_bytes_at(offset) / 8 {
             self.store(offset / 8 + index, 0);
         }

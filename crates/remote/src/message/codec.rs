@@ -363,10 +363,14 @@ impl<'a> Input<'a> {
         Ok(Answer { how, value: self.option()? })
     }
 
+    pub(super) fn part(&mut self) -> Result<Part> {
+        let is_leaves = self.flag("a part of a region")?;
+        Ok(if is_leaves { Part::Leaves } else { Part::Control })
+    }
+
     pub(super) fn piece(&mut self) -> Result<Place> {
-        let part = if self.flag("a part of a region")? { Part::Leaves } else { Part::Control };
         Ok(Place {
-            part,
+            part: self.part()?,
             at: self.varint(u64::MAX, "where a piece begins")?,
             len: self.varint(u32::MAX.into(), "a piece's length")? as u32,
             guard: self.varint(u64::MAX, "where a guard is")?,

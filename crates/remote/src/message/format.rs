@@ -52,11 +52,20 @@ pub(crate) const RENEWED_MAX: usize = 256;
 /// Sixteen segments of 64 MiB are a gibibyte; further ones come in further messages.
 pub(crate) const SEGMENTS_MAX: usize = 16;
 
+/// Milliseconds that a read by RDMA may take, to count. A host that is about to change what it does
+/// not serve any more waits for twice as long first: no such read sees the change and takes the keys
+/// for those of before. A hundred times what reads take on a software device.
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+pub(crate) const REMOTE_READ_MS: u64 = 500;
+
 /// Bits of the features in a client's greeting.
 pub(crate) mod feature {
     /// No descriptors reach the client, so that it asks the host to look into leaves.
     pub(crate) const NO_DESCRIPTORS: u64 = 1;
 }
+
+/// Set in the bytes of a leaf of a described keyspace: its leaves and records have checksums.
+pub(crate) const HAS_CHECKSUMS: u32 = 1 << 31;
 
 /// Kinds of requests. Replies have the high bit set, so a frame is never taken for one of the other
 /// direction.
@@ -97,6 +106,10 @@ pub(crate) mod request {
     pub(crate) const PIECES: u8 = 0x22;
     /// Asks which keys the host serves, and for the routing table.
     pub(crate) const ROUTING: u8 = 0x28;
+    /// Connects a queue pair.
+    pub(crate) const ATTACH: u8 = 0x30;
+    /// Asks for segments that RDMA reaches.
+    pub(crate) const REMOTE_SEGMENTS: u8 = 0x31;
 }
 
 /// Kinds of replies.
@@ -141,6 +154,10 @@ pub(crate) mod reply {
     pub(crate) const MOVED: u8 = 0xa8;
     /// Which keys the host serves, and the routing table.
     pub(crate) const ROUTING: u8 = 0xa9;
+    /// A queue pair is connected.
+    pub(crate) const ATTACHED: u8 = 0xb0;
+    /// Segments that RDMA reaches.
+    pub(crate) const REMOTE_SEGMENTS: u8 = 0xb1;
 }
 
 /// Codes of failures: what a client does about one depends on its code alone.

@@ -13,6 +13,7 @@
 
 mod codec;
 pub(crate) mod format;
+mod rdma;
 mod reply;
 mod request;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use self::{
 };
 pub(crate) use self::{
     codec::{Frame, frame_len},
+    rdma::{Endpoint, RemoteSegment},
     reply::{HEADER_WORDS, Part, PartInfo, Reply, Table},
     request::{Op, Request},
 };

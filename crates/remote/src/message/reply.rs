@@ -1,13 +1,14 @@
 //! What a host answers.
 
 use super::{
-    Answer, check_greeting,
+    Answer, Endpoint, RemoteSegment, check_greeting,
     codec::{
         Frame, Input, check_len, put_answer, put_bytes, put_count, put_frame, put_guard, put_key,
         put_option, put_optional_key, put_sizes,
     },
     format::{FRAME_BYTES_MAX, ITEMS_MAX, SERVER_BYTES_MAX, TEXT_BYTES_MAX, reply as kind},
     put_greeting,
+    rdma::SEGMENT_BYTES,
 };
 use crate::error::Result;
 
@@ -97,7 +98,7 @@ pub(crate) enum Reply<'a> {
     Described {
         /// The keyspace's number in this connection.
         keyspace: u32,
-        /// Bytes of a leaf.
+        /// Bytes of a leaf, with `format::HAS_CHECKSUMS`.
         leaf_bytes: u32,
         /// Entries that a leaf has room for.
         room: u32,
@@ -151,6 +152,16 @@ pub(crate) enum Reply<'a> {
         ranges: Vec<(&'a [u8], Option<&'a [u8]>)>,
         /// The routing table, if it is as new as was asked for.
         table: Option<Table<'a>>,
+    },
+    /// A queue pair of the host's is connected to the client's.
+    Attached {
+        /// The host's queue pair.
+        endpoint: Endpoint,
+    },
+    /// Segments of a part of a region, in the order of their places, as RDMA reaches them.
+    RemoteSegments {
+        /// At most [`ITEMS_MAX`] segments.
+        segments: Vec<RemoteSegment>,
     },
 }
 
@@ -272,6 +283,8 @@ impl<'a> Reply<'a> {
             Self::Block { .. } => kind::BLOCK,
             Self::Moved { .. } => kind::MOVED,
             Self::Routing { .. } => kind::ROUTING,
+            Self::Attached { .. } => kind::ATTACHED,
+            Self::RemoteSegments { .. } => kind::REMOTE_SEGMENTS,
         }
     }
 
@@ -376,6 +389,11 @@ impl<'a> Reply<'a> {
                 }
                 put_table(table.as_ref(), out)?;
             }
+            Self::Attached { endpoint } => endpoint.put(out),
+            Self::RemoteSegments { segments } => {
+                put_count(segments.len(), out)?;
+                segments.iter().for_each(|segment| segment.put(out));
+            }
             _ => {}
         }
         Ok(())
@@ -410,7 +428,7 @@ impl<'a> Reply<'a> {
             },
             kind::SEGMENTS => Self::Segments {
                 keyspace: input.u32(keyspace)?,
-                part: if input.flag("a part of a region")? { Part::Leaves } else { Part::Control },
+                part: input.part()?,
                 sizes: input.sizes()?,
             },
             kind::VALUE => Self::Value(input.option()?),
@@ -486,6 +504,15 @@ impl<'a> Reply<'a> {
                 bytes: input.bytes(FRAME_BYTES_MAX, "pieces of a region")?,
             },
             kind::MOVED => Self::Moved { epoch: input.u64("a table's epoch")? },
+            kind::ATTACHED => Self::Attached { endpoint: Endpoint::read(input)? },
+            kind::REMOTE_SEGMENTS => Self::RemoteSegments {
+                segments: input.items(
+                    ITEMS_MAX,
+                    SEGMENT_BYTES,
+                    "a number of segments",
+                    RemoteSegment::read,
+                )?,
+            },
             kind::ROUTING => {
                 let range = |input: &mut Input<'a>| Ok((input.key()?, input.optional_key()?));
                 Self::Routing {

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use rhumb_model::codec::put_varint;
 
 use super::{
-    Guess, Hint, Place, check_greeting,
+    Endpoint, Guess, Hint, Part, Place, check_greeting,
     codec::{
         Frame, Input, check_len, put_bound, put_bytes, put_count, put_frame, put_guess, put_hint,
         put_key, put_option, put_piece,
@@ -169,6 +169,24 @@ pub(crate) enum Request<'a> {
         /// The routing table comes along if its epoch is above this one.
         above: u64,
     },
+    /// Connects a queue pair to one of the host's, which reaches the keyspace's region and nothing
+    /// else. The reply is `Attached`.
+    Attach {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// The client's queue pair.
+        endpoint: Endpoint,
+    },
+    /// Asks for the segments of a part of a region, as RDMA reaches them. The reply is
+    /// `RemoteSegments`.
+    RemoteSegments {
+        /// The keyspace's number.
+        keyspace: u32,
+        /// Which part.
+        part: Part,
+        /// The number of segments that the client knows: those after them are wanted.
+        known: u32,
+    },
 }
 
 /// One operation of a batch.
@@ -256,6 +274,8 @@ impl<'a> Request<'a> {
             Self::Top { .. } => kind::TOP,
             Self::Block { .. } => kind::BLOCK,
             Self::Routing { .. } => kind::ROUTING,
+            Self::Attach { .. } => kind::ATTACH,
+            Self::RemoteSegments { .. } => kind::REMOTE_SEGMENTS,
         }
     }
 
@@ -352,6 +372,15 @@ impl<'a> Request<'a> {
             Self::Routing { keyspace, above } => {
                 out.extend_from_slice(&keyspace.to_le_bytes());
                 out.extend_from_slice(&above.to_le_bytes());
+            }
+            Self::Attach { keyspace, endpoint } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                endpoint.put(out);
+            }
+            Self::RemoteSegments { keyspace, part, known } => {
+                out.extend_from_slice(&keyspace.to_le_bytes());
+                out.push((part == Part::Leaves).into());
+                out.extend_from_slice(&known.to_le_bytes());
             }
             _ => {}
         }
@@ -469,6 +498,14 @@ impl<'a> Request<'a> {
             kind::ROUTING => {
                 Self::Routing { keyspace: input.u32(keyspace)?, above: input.u64("an epoch")? }
             }
+            kind::ATTACH => {
+                Self::Attach { keyspace: input.u32(keyspace)?, endpoint: Endpoint::read(input)? }
+            }
+            kind::REMOTE_SEGMENTS => Self::RemoteSegments {
+                keyspace: input.u32(keyspace)?,
+                part: input.part()?,
+                known: input.u32("a number of segments")?,
+            },
             other => return Err(input.refuse("a request", format_args!("kind {other}"))),
         })
     }

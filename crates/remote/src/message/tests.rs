@@ -1,5 +1,6 @@
 //! Golden bytes of every message, and what hostile bytes may not do.
 
+mod rdma;
 mod routing;
 
 use std::{mem::size_of, ops::Bound};

@@ -66,6 +66,7 @@ pub(crate) fn plan(entries: &[Entry], geometry: Geometry) -> Plan {
 
 /// The bytes that a leaf of a run has, and what entries cost of them.
 struct Space {
+    geometry: Geometry,
     prefix_len: usize,
     /// Bytes for records.
     bytes: usize,
@@ -77,12 +78,12 @@ impl Space {
         // A fence inside a run is a prefix and a code.
         let fences = 8 * (to_words(prefix_len) + 2 * to_words(prefix_len + 8));
         let bytes = geometry.rest_bytes().saturating_sub(fences);
-        Self { prefix_len, bytes, room: geometry.room() }
+        Self { geometry, prefix_len, bytes, room: geometry.room() }
     }
 
     /// What an entry takes of a leaf, in units of 2^-[`LEAF_BITS`] of what leaves get on average.
     fn cost(&self, entry: &Entry) -> u64 {
-        let bytes = entry.record_bytes(self.prefix_len).max(self.bytes / self.room);
+        let bytes = entry.record_bytes(self.geometry, self.prefix_len).max(self.bytes / self.room);
         // Leaves get two thirds of their bytes, so that one and a half of that fit.
         (((bytes * 3) as u64) << LEAF_BITS) / (2 * self.bytes.max(1)) as u64
     }
@@ -97,7 +98,7 @@ struct Filling {
 
 impl Filling {
     fn add(&mut self, entry: &Entry, space: &Space) -> bool {
-        self.bytes += entry.record_bytes(space.prefix_len);
+        self.bytes += entry.record_bytes(space.geometry, space.prefix_len);
         self.count += 1;
         self.bytes <= space.bytes && self.count <= space.room
     }

@@ -226,6 +226,22 @@ impl Stream {
         matches!(self.socket, Socket::Tcp(_))
     }
 
+    /// The address of this machine that the other side reaches.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; [`Error::Unsupported`] for a Unix socket, which has none.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(crate) fn local_address(&self) -> Result<std::net::IpAddr> {
+        let Socket::Tcp(socket) = &self.socket else {
+            return Err(Error::Unsupported("RDMA over a connection that is not TCP's".into()));
+        };
+        let address = socket.local_addr();
+        let address =
+            address.map_err(|error| Error::io("ask for a connection's address", error))?;
+        Ok(address.ip().to_canonical())
+    }
+
     /// The user at the other end.
     ///
     /// # Errors

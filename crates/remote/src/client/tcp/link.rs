@@ -33,7 +33,7 @@ use crate::{
     layout::Geometry,
     message::{
         Frame, HEADER_WORDS, Op, Reply, Request,
-        format::{PROGRAM_BYTES_MAX, RENEWED_MAX, feature},
+        format::{HAS_CHECKSUMS, PROGRAM_BYTES_MAX, RENEWED_MAX, feature},
     },
     socket::Stream,
 };
@@ -142,6 +142,16 @@ impl Link {
             Err(error) if is_broken(&error) => open(),
             opened => opened,
         }
+    }
+
+    /// The address of this machine that the connection comes from.
+    ///
+    /// # Errors
+    ///
+    /// Those of connecting; [`Error::Io`].
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(in crate::client) fn local_address(&self) -> Result<std::net::IpAddr> {
+        self.connection()?.stream.local_address()
     }
 
     /// Makes a call. `request` is told how the keyspace was opened in the connection that is used,
@@ -286,7 +296,9 @@ impl Connection {
             Reply::Described { keyspace, leaf_bytes, room, .. }
                 if keyspace as usize == all.len() =>
             {
-                Geometry::new(leaf_bytes, room).map(|sizes| (keyspace, Shape::Runs(sizes)))
+                let has_checksums = leaf_bytes & HAS_CHECKSUMS != 0;
+                Geometry::new(leaf_bytes & !HAS_CHECKSUMS, room)
+                    .map(|sizes| (keyspace, Shape::Runs(sizes.with_checksums(has_checksums))))
             }
             Reply::Shown { keyspace, header } if keyspace as usize == all.len() => {
                 Ok((keyspace, Shape::Pieces(header)))

@@ -1,14 +1,17 @@
 //! Gets over TCP: a guess by the cache, a message, and what the answer says of the guess.
 
-use std::cell::Cell;
+use std::{cell::Cell, ops::Bound};
 
 use super::{
-    super::{connection::unexpected, keyspace::Inner as Keyspace},
+    super::{
+        Outcome, Page, connection::unexpected, keyspace::Inner as Keyspace, rdma::RemoteReads,
+    },
     Cache, Link, Opened, Shape,
     cache::{Expected, Lack},
 };
 use crate::{
     error::{Error, Result},
+    layout::Geometry,
     message::{
         Answer, Guess, How, Reply, Request,
         format::{ITEMS_MAX, failure},
@@ -33,11 +36,18 @@ pub(in crate::client) struct Reads<'k> {
     link: &'k Link,
     keyspace: &'k Keyspace,
     cache: &'k Cache,
+    /// If leaves are read by RDMA, and not by the host.
+    remote: Option<RemoteReads<'k>>,
 }
 
 impl<'k> Reads<'k> {
-    pub(in crate::client) fn new(link: &'k Link, keyspace: &'k Keyspace, cache: &'k Cache) -> Self {
-        Self { link, keyspace, cache }
+    pub(in crate::client) fn new(
+        link: &'k Link,
+        keyspace: &'k Keyspace,
+        cache: &'k Cache,
+        remote: Option<RemoteReads<'k>>,
+    ) -> Self {
+        Self { link, keyspace, cache, remote }
     }
 
     fn expect(&self, opened: &Opened, key: &[u8]) -> Expected {
@@ -56,6 +66,14 @@ impl<'k> Reads<'k> {
     /// Those of a call.
     pub(in crate::client) fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.keyspace.counters.read(1);
+        let mut found = Outcome::Busy;
+        self.get_remotely(&[key], |_, outcome, bytes| {
+            found = outcome;
+            value.extend_from_slice(bytes);
+        })?;
+        if matches!(found, Outcome::Found | Outcome::Absent) {
+            return Ok(found == Outcome::Found);
+        }
         let expected = Cell::new(None);
         let request = |opened: &Opened| {
             let at = self.expect(opened, key);
@@ -93,10 +111,116 @@ impl<'k> Reads<'k> {
                 bytes <= KEY_BYTES_MAX
             });
             let (some, others) = left.split_at(count.count().max(1));
-            self.read_many(some, &mut values)?;
+            self.read_some(some, &mut values)?;
             left = others;
         }
         Ok(values)
+    }
+
+    /// Reads keys by RDMA where that can be done, and the others by one message.
+    fn read_some(&self, keys: &[&[u8]], values: &mut Vec<Option<Vec<u8>>>) -> Result<()> {
+        if self.remote.is_none() {
+            return self.read_many(keys, values);
+        }
+        let mut found: Vec<Option<Option<Vec<u8>>>> = vec![None; keys.len()];
+        self.get_remotely(keys, |index, outcome, value| match outcome {
+            Outcome::Found => found[index] = Some(Some(value.to_vec())),
+            Outcome::Absent => found[index] = Some(None),
+            Outcome::Ask(_) | Outcome::Busy => {}
+        })?;
+        let missed: Vec<&[u8]> = keys
+            .iter()
+            .zip(&found)
+            .filter(|(_, found)| found.is_none())
+            .map(|(key, _)| *key)
+            .collect();
+        self.keyspace.counters.read((keys.len() - missed.len()) as u64);
+        let mut asked = Vec::with_capacity(missed.len());
+        if !missed.is_empty() {
+            self.read_many(&missed, &mut asked)?;
+        }
+        let mut asked = asked.into_iter();
+        values.extend(found.into_iter().map(|found| found.or_else(|| asked.next()).flatten()));
+        Ok(())
+    }
+
+    /// Gets those of the keys by RDMA of which the cache knows the leaves: `each` is called for some
+    /// of them, with their indexes.
+    fn get_remotely(&self, keys: &[&[u8]], each: impl FnMut(usize, Outcome, &[u8])) -> Result<()> {
+        let Some((remote, geometry, wanted)) = self.wanted_remotely(keys)? else { return Ok(()) };
+        let mut each = each;
+        let pairs = wanted.iter().map(|(index, slot)| (*slot, keys[*index]));
+        remote.get_many(geometry, pairs, |at, outcome, value| {
+            each(wanted[at].0, outcome, value);
+        })?;
+        Ok(())
+    }
+
+    /// What reads by RDMA, and the indexes of the keys whose leaves the cache knows, with these.
+    #[expect(clippy::type_complexity, reason = "it is taken apart at once")]
+    fn wanted_remotely(
+        &self,
+        keys: &[&[u8]],
+    ) -> Result<Option<(RemoteReads<'k>, Geometry, Vec<(usize, u32)>)>> {
+        let Some(remote) = self.remote else { return Ok(None) };
+        let opened = self.link.open(self.keyspace.name())?;
+        let Shape::Runs(geometry) = opened.shape else { return Ok(None) };
+        let slot = |(index, key): (usize, &&[u8])| match self.expect(&opened, key).guess {
+            Guess::Leaf(slot) => Some((index, slot)),
+            Guess::None | Guess::Block(_) => None,
+        };
+        let wanted: Vec<_> = keys.iter().enumerate().filter_map(slot).collect();
+        Ok((!wanted.is_empty()).then_some((remote, geometry, wanted)))
+    }
+
+    /// Reads a part of a range upwards by RDMA; returns false if the host must be asked.
+    pub(in crate::client) fn page_up(
+        &self,
+        from: Bound<&[u8]>,
+        limit: usize,
+        page: &mut Page,
+    ) -> bool {
+        let Some(remote) = self.remote else { return false };
+        let Ok(opened) = self.link.open(self.keyspace.name()) else { return false };
+        let Shape::Runs(geometry) = opened.shape else { return false };
+        let (key, skips) = match from {
+            Bound::Unbounded => (&[][..], false),
+            Bound::Included(key) => (geometry.short(key), false),
+            // What stands for a long key stands for others after it.
+            Bound::Excluded(key) => (geometry.short(key), !geometry.is_long(key)),
+        };
+        let Guess::Leaf(slot) = self.expect(&opened, key).guess else { return false };
+        let slot = page.slot.unwrap_or(slot);
+        let is_read = remote.page_up(geometry, slot, (key, skips), limit, page);
+        if is_read {
+            self.keyspace.counters.read(1);
+        }
+        is_read
+    }
+
+    /// The values of several keys at one moment; `None` if RDMA does not bring them all.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reads::multi_get`].
+    pub(in crate::client) fn multi_get_at_once(
+        &self,
+        keys: &[&[u8]],
+    ) -> Result<Option<Vec<Option<Vec<u8>>>>> {
+        let Some((remote, geometry, wanted)) = self.wanted_remotely(keys)? else {
+            return Ok(None);
+        };
+        if wanted.len() < keys.len() {
+            return Ok(None);
+        }
+        self.keyspace.counters.read(keys.len() as u64);
+        let (mut values, mut is_sure) = (vec![None; keys.len()], true);
+        let pairs = wanted.iter().map(|(index, slot)| (*slot, keys[*index]));
+        let is_one = remote.get_many_at_once(geometry, pairs, |at, outcome, value| {
+            is_sure &= matches!(outcome, Outcome::Found | Outcome::Absent);
+            values[at] = (outcome == Outcome::Found).then(|| value.to_vec());
+        })?;
+        Ok((is_one && is_sure).then_some(values))
     }
 
     fn read_many(&self, keys: &[&[u8]], values: &mut Vec<Option<Vec<u8>>>) -> Result<()> {

@@ -1,0 +1,21 @@
+//! Clients that read their host's memory by RDMA.
+//!
+//! Such a client is one over TCP that has, for each keyspace, queue pairs beside the connection:
+//! what predicts leaves is the same cache, and what the host must be asked goes the same way. Reads
+//! of leaves go by a queue pair, and the host has no part in them.
+//!
+//! Reads have no order between their lines. A read counts only if
+//!
+//! 1. what it brought proves itself ([`unordered`](super::unordered)),
+//! 2. the host was there: its heartbeat has changed within a lease,
+//! 3. the host serves all keys, or the range was known when the read began: the generation came
+//!    along, and a host that gives keys away waits for longer than a read may take before it
+//!    changes what they were in.
+//!
+//! | module | for | must never |
+//! | --- | --- | --- |
+//! | `attachment` | queue pairs of a keyspace, and reads of its region | take what came for proven |
+
+mod attachment;
+
+pub(in crate::client) use attachment::{Remote, RemoteReads};

@@ -1,0 +1,437 @@
+//! Gets out of leaves that are read without order.
+//!
+//! A get is two round trips: one brings the head of the leaf that should hold the key, one the
+//! record that the head names. Leaves of up to a kibibyte come as a whole, in one. Several keys
+//! share each trip. What comes proves itself by checksums (`leaf::proof`), or is read again.
+
+#[cfg(test)]
+mod tests;
+
+use std::{cell::RefCell, ops::Range};
+
+use crate::{
+    client::{
+        Outcome,
+        page::{Page, Source},
+    },
+    error::Result,
+    layout::{
+        Geometry, Memory,
+        format::{KIND_INLINE, LATCHED, head},
+        to_words,
+    },
+    leaf::{
+        Leaf, Needle, Side,
+        proof::{head_words, record_seed},
+        whole::{is_head_whole, is_leaf_whole, is_record_whole},
+    },
+    message::{Part, Place},
+    primitive::{AtomicU64, Ordering},
+};
+
+/// Leaves that come as a whole: a second trip costs more than the bytes do.
+const WHOLE_BYTES: usize = 1_024;
+
+/// Bytes of prefix and fences that come with a head: those of short keys. Where they are longer the
+/// whole leaf is read.
+const FENCE_BYTES: usize = 64;
+
+/// Trips for the head of a leaf, for each key, before the host is asked: four links, as readers of
+/// mapped memory follow, and as many changes meanwhile.
+const TRIES_MAX: u32 = 8;
+
+/// Leaves of a range that come in one trip, at most, and the most bytes that they have together:
+/// what 100 Gbit/s bring in 10 microseconds.
+const RANGE_LEAVES: usize = 8;
+const RANGE_BYTES: usize = 128 << 10;
+
+/// Entries that a leaf of a range is taken to have, at least: fewer than most have.
+const RANGE_ENTRIES: usize = 16;
+
+/// Reads pieces of a region, without an order between their lines.
+pub(in crate::client) trait Unordered {
+    /// Puts the words of pieces into `out`, piece after piece, in place of what was there; returns
+    /// false if the region cannot be read now, or does not have all of them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the way there.
+    fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool>;
+}
+
+/// The states in which leaves were found.
+pub(in crate::client) type States = RefCell<Vec<(u32, u64)>>;
+
+/// The leaves of a region.
+pub(in crate::client) struct Leaves<'f, F> {
+    fabric: &'f F,
+    geometry: Geometry,
+    states: Option<&'f States>,
+}
+
+/// A key on its way.
+struct Pending<'k> {
+    /// Which of the keys it is.
+    index: usize,
+    needle: Needle<'k>,
+    slot: u32,
+    /// True if the leaf is to come as a whole.
+    is_whole: bool,
+    tries: u32,
+    /// The leaf's state when all records that might have had the key, which were read after its head,
+    /// had others. If the leaf is in it still, they are those that the head named.
+    without: Option<u64>,
+}
+
+/// What a head says of a key.
+enum Step {
+    Is(Outcome),
+    /// Another leaf answers.
+    Go(u32),
+    /// The leaf was being changed.
+    Again,
+    /// The fences did not come with the head.
+    Whole,
+    /// These entries may have the key.
+    Look(Vec<usize>),
+}
+
+/// Where the words of a leaf, and those of its records that may have the key, are among what came.
+struct Came {
+    head: Range<usize>,
+    /// The entry, where its record begins in the leaf, and where it is among the words.
+    records: Vec<(usize, usize, Range<usize>)>,
+}
+
+impl<'f, F: Unordered> Leaves<'f, F> {
+    pub(in crate::client) fn new(fabric: &'f F, geometry: Geometry) -> Self {
+        Self { fabric, geometry, states: None }
+    }
+
+    /// The same that notes in which states it finds leaves. What was noted before is forgotten.
+    pub(in crate::client) fn noting(self, states: &'f States) -> Self {
+        states.borrow_mut().clear();
+        Self { states: Some(states), ..self }
+    }
+
+    /// Returns true if all leaves are in the states that were noted: then all that was read of them
+    /// was there at one moment.
+    ///
+    /// # Errors
+    ///
+    /// Those of the way there.
+    pub(in crate::client) fn are_unchanged(&self, states: &States) -> Result<bool> {
+        let states = states.borrow();
+        let places: Vec<Place> = states.iter().map(|(slot, _)| self.place(*slot, 0..1)).collect();
+        let mut out = Vec::new();
+        Ok(self.fabric.bring(&places, &mut out)?
+            && states
+                .iter()
+                .zip(&out)
+                .all(|((_, state), word)| u64::from_le(word.load(Ordering::Relaxed)) == *state))
+    }
+
+    /// Gets keys from leaves that should hold them: `each` is called once for each key, with its
+    /// index, what was found and its value. Those that come to no answer are [`Outcome::Busy`].
+    /// Returns false if the region cannot be read; some keys have had no call then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Unordered::bring`].
+    pub(in crate::client) fn get_many<'k>(
+        &self,
+        wanted: impl IntoIterator<Item = (u32, &'k [u8])>,
+        mut each: impl FnMut(usize, Outcome, &[u8]),
+    ) -> Result<bool> {
+        let mut pending: Vec<Pending<'k>> = wanted
+            .into_iter()
+            .enumerate()
+            .map(|(index, (slot, key))| {
+                let needle = Needle::new(self.geometry.short(key));
+                let is_whole = self.geometry.leaf_bytes() <= WHOLE_BYTES;
+                Pending { index, needle, slot, is_whole, tries: 0, without: None }
+            })
+            .collect();
+        let (mut words, mut more) = (Vec::new(), Vec::new());
+        while !pending.is_empty() {
+            let places: Vec<Place> = pending.iter().map(|key| self.head_place(key)).collect();
+            if !self.fabric.bring(&places, &mut words)? {
+                return Ok(false);
+            }
+            let (mut looks, mut next, mut at) = (Vec::new(), Vec::new(), 0);
+            for (key, place) in pending.drain(..).zip(&places) {
+                let range = at..at + place.len as usize / 8;
+                at = range.end;
+                match self.step(&key, &words[range.clone()]) {
+                    Step::Is(outcome) => each(key.index, outcome, &[]),
+                    Step::Look(entries) => {
+                        let records = self.records(&words[range.clone()], &entries);
+                        looks.push((key, Came { head: range, records }));
+                    }
+                    Step::Go(slot) => next.extend(self.again(key, slot, false, &mut each)),
+                    Step::Again => {
+                        let slot = key.slot;
+                        next.extend(self.again(key, slot, false, &mut each));
+                    }
+                    Step::Whole => {
+                        let slot = key.slot;
+                        next.extend(self.again(key, slot, true, &mut each));
+                    }
+                }
+            }
+            if !self.bring_records(&mut looks, &words, &mut more)? {
+                return Ok(false);
+            }
+            for (key, came) in looks {
+                let (slot, mut value) = (key.slot, Vec::new());
+                let key = match self.find(&key, &came, &words, &more, &mut value) {
+                    // What came as a whole is of one moment.
+                    Some(Outcome::Absent) if !key.is_whole => {
+                        let state = words[came.head.start..].load(head::STATE);
+                        Pending { without: Some(state), ..key }
+                    }
+                    Some(outcome) => {
+                        each(key.index, outcome, &value);
+                        continue;
+                    }
+                    None => key,
+                };
+                next.extend(self.again(key, slot, false, &mut each));
+            }
+            pending = next;
+        }
+        Ok(true)
+    }
+
+    /// Reads the next entries at and after `from`, in ascending order, out of the leaf that should
+    /// hold it and some that follow: `limit` of them at most. False if the host must be asked; the
+    /// page is worth nothing then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Unordered::bring`].
+    pub(in crate::client) fn page_up(
+        &self,
+        slot: u32,
+        (from, skips): (&[u8], bool),
+        limit: usize,
+        page: &mut Page,
+    ) -> Result<bool> {
+        let all = self.geometry.leaf_words();
+        let most = (RANGE_BYTES / self.geometry.leaf_bytes()).clamp(1, RANGE_LEAVES);
+        let mut count = (limit / RANGE_ENTRIES + 1).min(most);
+        let (mut slot, mut words) = (slot, Vec::new());
+        for _ in 0..TRIES_MAX {
+            // The leaves of a run lie side by side.
+            let place = |at: usize| self.place(slot.saturating_add(at as u32), 0..all);
+            let places: Vec<Place> = (0..count).map(place).collect();
+            if !self.fabric.bring(&places, &mut words)? {
+                if count == 1 {
+                    return Ok(false);
+                }
+                // The last of them may be beyond the region.
+                count = 1;
+                continue;
+            }
+            let Some(first) = self.whole(&words[..all]) else { continue };
+            slot = match first.side(&first.head(), from) {
+                None => return Ok(false),
+                Some(Side::Left) => first.previous(),
+                Some(Side::Right) => first.next(),
+                Some(Side::Inside) => {
+                    self.fill((slot, &words), (from, skips), limit, page);
+                    return Ok(true);
+                }
+            };
+        }
+        Ok(false)
+    }
+
+    /// A leaf that is all there, as it was at one moment.
+    fn whole<'w>(&self, words: &'w [AtomicU64]) -> Option<Leaf<'w, [AtomicU64]>> {
+        is_leaf_whole(words, self.geometry).then(|| Leaf::new(words, self.geometry))
+    }
+
+    /// Fills a page from leaves of neighbouring slots, for as long as each follows the one before.
+    fn fill(
+        &self,
+        (first, words): (u32, &[AtomicU64]),
+        (from, skips): (&[u8], bool),
+        limit: usize,
+        page: &mut Page,
+    ) {
+        for (slot, words) in (first..).zip(words.chunks(self.geometry.leaf_words())) {
+            let Some(leaf) = self.whole(words) else { return };
+            let (source, leaf_head) = (Source { slot, words, leaf }, leaf.head());
+            if slot == first {
+                page.fill_up(source, &leaf_head, from, skips, limit);
+            } else {
+                let Some(next) = page.next.clone() else { return };
+                if leaf.side(&leaf_head, &next) != Some(Side::Inside) {
+                    return;
+                }
+                page.extend_up(source, &leaf_head, &next, false, limit);
+            }
+            if page.pairs.len() >= limit || page.has_long_keys {
+                return;
+            }
+        }
+    }
+
+    /// A key that is looked for once more, unless that was done too often.
+    fn again<'k>(
+        &self,
+        key: Pending<'k>,
+        slot: u32,
+        is_whole: bool,
+        each: &mut impl FnMut(usize, Outcome, &[u8]),
+    ) -> Option<Pending<'k>> {
+        if key.tries >= TRIES_MAX {
+            each(key.index, Outcome::Busy, &[]);
+            return None;
+        }
+        let (is_whole, tries) = (is_whole || key.is_whole, key.tries + 1);
+        Some(Pending { slot, is_whole, tries, ..key })
+    }
+
+    /// Words of a leaf.
+    fn place(&self, slot: u32, words: Range<usize>) -> Place {
+        let guard = u64::from(slot) * self.geometry.leaf_bytes() as u64;
+        let (at, len) = (guard + words.start as u64 * 8, words.len() as u32 * 8);
+        Place { part: Part::Leaves, at, len, guard }
+    }
+
+    fn head_place(&self, key: &Pending<'_>) -> Place {
+        let all = self.geometry.leaf_words();
+        let words = to_words(self.geometry.rest() + FENCE_BYTES).min(all);
+        self.place(key.slot, 0..if key.is_whole { all } else { words })
+    }
+
+    /// What the words of a leaf, of which there may be the first alone, say of a key.
+    fn step(&self, key: &Pending<'_>, words: &[AtomicU64]) -> Step {
+        if head_words(words, self.geometry) > words.len() {
+            return Step::Whole;
+        }
+        let state = words.load(head::STATE);
+        let is_whole = if key.is_whole {
+            is_leaf_whole(words, self.geometry)
+        } else {
+            state & LATCHED == 0 && is_head_whole(words, self.geometry)
+        };
+        if !is_whole {
+            return Step::Again;
+        }
+        let leaf = Leaf::new(words, self.geometry);
+        let leaf_head = leaf.head();
+        match leaf.side(&leaf_head, key.needle.key) {
+            None => Step::Is(Outcome::Busy),
+            Some(Side::Left) => Step::Go(leaf.previous()),
+            Some(Side::Right) => Step::Go(leaf.next()),
+            Some(Side::Inside) => {
+                let entries: Vec<usize> = leaf.candidates(&leaf_head, &key.needle).collect();
+                if entries.is_empty() || key.without == Some(state) {
+                    self.note(key.slot, state);
+                    return Step::Is(Outcome::Absent);
+                }
+                Step::Look(entries)
+            }
+        }
+    }
+
+    fn note(&self, slot: u32, state: u64) {
+        if let Some(states) = self.states {
+            states.borrow_mut().push((slot, state));
+        }
+    }
+
+    /// Where the records of entries are in the leaf. A record ends where the next one begins, or
+    /// where what is in use does.
+    fn records(&self, words: &[AtomicU64], entries: &[usize]) -> Vec<(usize, usize, Range<usize>)> {
+        let leaf = Leaf::new(words, self.geometry);
+        let leaf_head = leaf.head();
+        let used = leaf_head.used.min(self.geometry.leaf_bytes()) / 8;
+        let begins: Vec<usize> = (0..leaf_head.count).map(|at| leaf.offset(at) / 8).collect();
+        let record = |entry: &usize| {
+            let begin = begins.get(*entry).copied().unwrap_or(0);
+            let later = begins.iter().copied().filter(|other| *other > begin).min();
+            let end = later.unwrap_or(used).min(used).max(begin);
+            (*entry, begin, begin..end)
+        };
+        entries.iter().map(record).collect()
+    }
+
+    /// Brings the records that did not come with their heads; from here on the ranges of all are
+    /// those among the words that came.
+    fn bring_records(
+        &self,
+        looks: &mut [(Pending<'_>, Came)],
+        words: &[AtomicU64],
+        more: &mut Vec<AtomicU64>,
+    ) -> Result<bool> {
+        let (mut places, mut at) = (Vec::new(), words.len());
+        for (key, came) in looks {
+            for (_, _, range) in &mut came.records {
+                if key.is_whole {
+                    *range = came.head.start + range.start..came.head.start + range.end;
+                } else {
+                    places.push(self.place(key.slot, range.clone()));
+                    *range = at..at + range.len();
+                    at = range.end;
+                }
+            }
+        }
+        more.clear();
+        Ok(places.is_empty() || self.fabric.bring(&places, more)?)
+    }
+
+    /// What the records of a leaf say of a key; `None` if one of them was being changed. Where the
+    /// leaf was built anew since its head came, they may be records of others: that the key is
+    /// absent is to be confirmed.
+    fn find(
+        &self,
+        key: &Pending<'_>,
+        came: &Came,
+        words: &[AtomicU64],
+        more: &[AtomicU64],
+        value: &mut Vec<u8>,
+    ) -> Option<Outcome> {
+        let mut leaf: Vec<AtomicU64> = Vec::with_capacity(self.geometry.leaf_words());
+        leaf.extend(words[came.head.clone()].iter().map(copy));
+        leaf.resize_with(self.geometry.leaf_words(), || AtomicU64::new(0));
+        for (_, begin, range) in &came.records {
+            let record = match range.start.checked_sub(words.len()) {
+                Some(start) => more.get(start..start + range.len())?,
+                None => words.get(range.clone())?,
+            };
+            for (to, from) in leaf.get_mut(*begin..)?.iter_mut().zip(record) {
+                *to = copy(from);
+            }
+        }
+        let seed = record_seed(&leaf[..], self.geometry);
+        for (_, begin, _) in came.records.iter().filter(|_| !key.is_whole) {
+            if !is_record_whole(&leaf[..], begin * 8, seed) {
+                return None;
+            }
+        }
+        let (found, state) = (Leaf::new(&leaf[..], self.geometry), leaf[..].load(head::STATE));
+        let rest = key.needle.key.get(found.head().prefix_len..)?;
+        for (entry, ..) in &came.records {
+            if let Some(record) = found.record(*entry).filter(|record| record.key.equals(rest)) {
+                self.note(key.slot, state);
+                if record.kind != KIND_INLINE {
+                    return Some(Outcome::Ask(record.value_len));
+                }
+                record.value.append_to(value);
+                return Some(Outcome::Found);
+            }
+        }
+        if key.is_whole {
+            self.note(key.slot, state);
+        }
+        Some(Outcome::Absent)
+    }
+}
+
+fn copy(word: &AtomicU64) -> AtomicU64 {
+    AtomicU64::new(word.load(Ordering::Relaxed))
+}

@@ -1,0 +1,256 @@
+//! Leaves that are read without order, while their host changes them.
+//!
+//! The host's memory is kept after every step of a change, also of those that readers are not to
+//! see yet. A read then brings each line as it was at some step of its duration, each by itself: no
+//! device does worse.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+};
+
+use proptest::prelude::*;
+
+use super::{Leaves, States, Unordered};
+use crate::{
+    client::{Outcome, Page, Reader},
+    error::Result,
+    host::{Space, Table, heap::HeapSpace},
+    layout::{Geometry, format::LINE_BYTES},
+    message::{Part, Place},
+    primitive::{AtomicU64, Ordering},
+};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The region after one step, and what readers may see then.
+struct Step {
+    leaves: Vec<u64>,
+    control: Vec<AtomicU64>,
+    model: Model,
+    /// True if no change is under way.
+    is_whole: bool,
+}
+
+/// A region that changes while it is read.
+struct Torn<'s> {
+    steps: &'s [Step],
+    /// The step at which the next read begins.
+    now: Cell<usize>,
+    /// Steps that pass while a read goes on, at most.
+    most: usize,
+    random: Cell<u64>,
+}
+
+impl Torn<'_> {
+    fn random(&self, below: usize) -> usize {
+        let next = self.random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.random.set(next);
+        ((u128::from(next) * below as u128) >> 64) as usize
+    }
+}
+
+impl Unordered for Torn<'_> {
+    fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool> {
+        let begin = self.now.get();
+        let end = (begin + self.random(self.most + 1)).min(self.steps.len() - 1);
+        out.clear();
+        for place in places {
+            assert_eq!(place.part, Part::Leaves);
+            let (first, count) = (place.at as usize / 8, place.len as usize / 8);
+            let mut line = usize::MAX;
+            let mut at = begin;
+            for word in first..first + count {
+                if word / (LINE_BYTES / 8) != line {
+                    line = word / (LINE_BYTES / 8);
+                    at = begin + self.random(end - begin + 1);
+                }
+                let word = self.steps[at].leaves.get(word).copied().unwrap_or(0);
+                out.push(AtomicU64::new(word));
+            }
+        }
+        self.now.set(end);
+        Ok(true)
+    }
+}
+
+/// The slot that should hold a key, as a region says.
+fn route(step: &Step, geometry: Geometry, key: &[u8]) -> Option<u32> {
+    let reader = Reader::of(&step.control, &[], geometry);
+    let (_, unit) = reader.top_from(key)?.next()?;
+    reader.slot_in_block(unit, key)
+}
+
+fn copy(words: &[AtomicU64]) -> Vec<u64> {
+    words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+}
+
+/// Changes of a group: keys, and their values' lengths; none removes.
+type Group = Vec<(u16, Option<u8>)>;
+
+fn key(number: u16) -> Vec<u8> {
+    // Of several lengths, in some runs of several prefixes.
+    let text = format!("{:02}/{:03}", number % 7, number);
+    text.as_bytes()[..text.len() - usize::from(number.is_multiple_of(3))].to_vec()
+}
+
+fn value(key: &[u8], version: usize, len: u8) -> Vec<u8> {
+    let mut value = format!("{version}:").into_bytes();
+    value.extend(key.iter().cycle().take(usize::from(len)));
+    value
+}
+
+/// Makes changes, and keeps the region after each step.
+fn record(geometry: Geometry, groups: &[Group]) -> Vec<Step> {
+    let leaves = HeapSpace::new(geometry.leaf_bytes() * 4, geometry.leaf_bytes() * 512);
+    let control = HeapSpace::new(64 << 10, 1 << 20);
+    let mut table = Table::build(geometry, leaves, control, []).unwrap();
+    let (mut steps, mut model) = (Vec::new(), Model::new());
+    let keep = |table: &Table<HeapSpace>, model: &Model, is_whole| Step {
+        leaves: copy(table.leaf_space().words()),
+        control: table
+            .control_space()
+            .words()
+            .iter()
+            .map(|word| AtomicU64::new(word.load(Ordering::Relaxed)))
+            .collect(),
+        model: model.clone(),
+        is_whole,
+    };
+    steps.push(keep(&table, &model, true));
+    for (version, group) in groups.iter().enumerate() {
+        let mut after = model.clone();
+        for (number, len) in group {
+            let (key, seq) = (key(*number), version as u64 + 1);
+            match len {
+                Some(len) => {
+                    let value = value(&key, version, *len);
+                    table.set(&key, &value, seq).unwrap();
+                    after.insert(key, value);
+                }
+                None => {
+                    table.remove(&key, seq);
+                    after.remove(&key);
+                }
+            }
+            steps.push(keep(&table, &model, false));
+        }
+        table.publish(version as u64 + 1);
+        model = after;
+        steps.push(keep(&table, &model, true));
+    }
+    steps
+}
+
+fn groups() -> impl Strategy<Value = Vec<Group>> {
+    let change = (0..90_u16, prop::option::weighted(0.8, prop_oneof![Just(8), 0..60_u8]));
+    prop::collection::vec(prop::collection::vec(change, 1..5), 1..60)
+}
+
+fn geometries() -> impl Strategy<Value = Geometry> {
+    // Leaves that come as a whole, and such of which the head comes first.
+    let sizes = prop_oneof![Just((512, 24)), Just((1_024, 24)), Just((2_048, 48))];
+    sizes.prop_map(|(bytes, room)| Geometry::new(bytes, room).unwrap().with_checksums(true))
+}
+
+proptest! {
+    #[test]
+    fn gets_are_right_at_some_moment_of_their_time(
+        geometry in geometries(), groups in groups(), seed: u64, most in 0..4_usize,
+    ) {
+        let steps = record(geometry, &groups);
+        let torn = Torn { steps: &steps, now: Cell::new(0), most, random: Cell::new(seed) };
+        for begin in (0..steps.len()).step_by(1 + most) {
+            let keys: Vec<Vec<u8>> = (0..92).map(key).collect();
+            let slots = keys.iter().map(|key| route(&steps[begin], geometry, key).unwrap_or(0));
+            let wanted: Vec<u32> = slots.collect();
+            torn.now.set(begin);
+            let found = RefCell::new(vec![None; keys.len()]);
+            let pairs = wanted.iter().zip(&keys).map(|(slot, key)| (*slot, &key[..]));
+            let is_read = Leaves::new(&torn, geometry).get_many(pairs, |index, outcome, value| {
+                let again = found.borrow_mut()[index].replace((outcome, value.to_vec(), torn.now.get()));
+                assert!(again.is_none());
+            });
+            prop_assert!(is_read.unwrap());
+            for (key, found) in keys.iter().zip(found.take()) {
+                let (outcome, value, end) = found.unwrap();
+                let mut moments = steps[begin..=end].iter().map(|step| step.model.get(key));
+                match outcome {
+                    Outcome::Found => prop_assert!(moments.any(|now| now == Some(&value))),
+                    Outcome::Absent => prop_assert!(
+                        moments.any(|now| now.is_none()),
+                        "{:?} from {begin} to {end} of {:?}",
+                        key.escape_ascii().to_string(),
+                        steps.iter().map(|s| (s.is_whole, s.model.contains_key(key))).collect::<Vec<_>>()
+                    ),
+                    // Without a change at the same time nothing is asked for.
+                    _ => prop_assert!(most > 0 || !steps[begin].is_whole, "{key:?}: {outcome:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_unchanged_was_there_at_one_moment(
+        geometry in geometries(), groups in groups(), seed: u64, numbers in prop::collection::vec(0..92_u16, 1..8),
+    ) {
+        let steps = record(geometry, &groups);
+        let torn = Torn { steps: &steps, now: Cell::new(0), most: 2, random: Cell::new(seed) };
+        let keys: Vec<Vec<u8>> = numbers.into_iter().map(key).collect();
+        for begin in 0..steps.len() {
+            torn.now.set(begin);
+            let slot = |key: &Vec<u8>| route(&steps[begin], geometry, key).unwrap_or(0);
+            let wanted: Vec<(u32, &[u8])> = keys.iter().map(|key| (slot(key), &key[..])).collect();
+            let (states, mut values) = (States::default(), vec![None; keys.len()]);
+            let mut is_sure = true;
+            let leaves = Leaves::new(&torn, geometry).noting(&states);
+            leaves
+                .get_many(wanted, |index, outcome, value| match outcome {
+                    Outcome::Found => values[index] = Some(value.to_vec()),
+                    Outcome::Absent => {}
+                    Outcome::Busy | Outcome::Ask(_) => is_sure = false,
+                })
+                .unwrap();
+            if is_sure && leaves.are_unchanged(&states).unwrap() {
+                let is_there = |step: &Step| {
+                    keys.iter().zip(&values).all(|(key, value)| step.model.get(key) == value.as_ref())
+                };
+                prop_assert!(steps[begin..=torn.now.get()].iter().any(is_there));
+            }
+        }
+    }
+
+    #[test]
+    fn pages_pass_over_nothing_that_stays(
+        geometry in geometries(), groups in groups(), seed: u64, limit in 1..200_usize,
+    ) {
+        let steps = record(geometry, &groups);
+        let torn = Torn { steps: &steps, now: Cell::new(0), most: 2, random: Cell::new(seed) };
+        for begin in (0..steps.len()).step_by(2) {
+            torn.now.set(begin);
+            let from = key((begin * 7 % 92) as u16);
+            let slot = route(&steps[begin], geometry, &from).unwrap_or(0);
+            let mut page = Page::default();
+            let leaves = Leaves::new(&torn, geometry);
+            if !leaves.page_up(slot, (&from, false), limit, &mut page).unwrap() {
+                continue;
+            }
+            let steps = &steps[begin..=torn.now.get()];
+            let pairs: Model = page
+                .pairs
+                .iter()
+                .map(|(key, value)| (key.to_vec(), value.unwrap().to_vec()))
+                .collect();
+            prop_assert!(pairs.len() == page.pairs.len() && pairs.len() <= limit);
+            prop_assert!(page.pairs.iter().is_sorted());
+            for (key, value) in &pairs {
+                prop_assert!(steps.iter().any(|step| step.model.get(key) == Some(value)));
+            }
+            let is_passed = |key: &Vec<u8>| *key >= from && page.next.as_ref().is_none_or(|n| key < n);
+            for key in steps[0].model.keys().filter(|key| is_passed(key)) {
+                let stays = steps.iter().all(|step| step.model.contains_key(key));
+                prop_assert!(!stays || pairs.contains_key(key), "{key:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What stands for clients that read by RDMA in a build without it: there are none.
+
+use super::{Outcome, Page, keyspace::Inner as Keyspace, tcp::Link};
+use crate::{error::Result, layout::Geometry};
+
+/// How a keyspace is read by RDMA.
+#[derive(Debug)]
+pub(super) enum Remote {}
+
+impl Remote {
+    /// None: addresses that ask for RDMA are refused.
+    pub(super) fn new(_: bool) -> Option<Self> {
+        None
+    }
+}
+
+/// Reads of a keyspace's region by RDMA.
+#[derive(Clone, Copy)]
+pub(super) struct RemoteReads<'k>(&'k Remote);
+
+impl<'k> RemoteReads<'k> {
+    pub(super) fn new(_: &'k Link, _: &'k Keyspace, remote: &'k Remote) -> Self {
+        Self(remote)
+    }
+
+    pub(super) fn get_many<'w>(
+        &self,
+        _: Geometry,
+        _: impl IntoIterator<Item = (u32, &'w [u8])>,
+        _: impl FnMut(usize, Outcome, &[u8]),
+    ) -> Result<bool> {
+        match *self.0 {}
+    }
+
+    pub(super) fn get_many_at_once<'w>(
+        &self,
+        _: Geometry,
+        _: impl IntoIterator<Item = (u32, &'w [u8])>,
+        _: impl FnMut(usize, Outcome, &[u8]),
+    ) -> Result<bool> {
+        match *self.0 {}
+    }
+
+    pub(super) fn page_up(
+        &self,
+        _: Geometry,
+        _: u32,
+        _: (&[u8], bool),
+        _: usize,
+        _: &mut Page,
+    ) -> bool {
+        match *self.0 {}
+    }
+}

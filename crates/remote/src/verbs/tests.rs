@@ -1,0 +1,131 @@
+//! Two queues of one process, over a device of this machine.
+//!
+//! `cargo xtask rdma` runs them in a guest whose kernel has a software device; `RHUMB_RDMA_ADDRESS`
+//! is its address.
+
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{Device, Domain, Memory, Queue, Read};
+use crate::{
+    error::Error,
+    primitive::{AtomicU64, Ordering},
+};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+fn device() -> Arc<Device> {
+    let address = std::env::var("RHUMB_RDMA_ADDRESS").expect("the address of a device");
+    Device::with_address(address.parse().unwrap()).unwrap()
+}
+
+fn words(count: u64) -> Arc<[AtomicU64]> {
+    (0..count).map(AtomicU64::new).collect()
+}
+
+/// Two ends that are connected: the first reads what is shared in the second's domain.
+fn pair(device: &Arc<Device>) -> (Queue, Queue, Arc<Domain>) {
+    let (near, far) = (Domain::new(device).unwrap(), Domain::new(device).unwrap());
+    let (mut reader, mut host) = (Queue::new(&near).unwrap(), Queue::new(&far).unwrap());
+    host.connect(&reader.endpoint()).unwrap();
+    reader.connect(&host.endpoint()).unwrap();
+    (reader, host, far)
+}
+
+fn shared(domain: &Arc<Domain>, words: &Arc<[AtomicU64]>) -> Memory {
+    Memory::shared(domain, Arc::clone(words), |words| &words[..]).unwrap()
+}
+
+fn read(memory: &Memory, at: u64, bytes: u32) -> Read {
+    Read { address: memory.address() + at * 8, key: memory.remote_key(), bytes }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn pieces_are_read_in_their_order() {
+    let device = device();
+    let (mut reader, _host, domain) = pair(&device);
+    let words = words(1 << 16);
+    let memory = shared(&domain, &words);
+    for round in 0..3 {
+        words[5].store(round, Ordering::Relaxed);
+        // More than one doorbell takes, and pieces of several packets.
+        let mut reads: Vec<Read> = (0..200).map(|n| read(&memory, n * 7, 8)).collect();
+        reads.push(read(&memory, 0, 4_096));
+        reads.push(read(&memory, 0, 64 << 10));
+        let mut expected: Vec<u64> = (0..200).map(|n| n * 7).collect();
+        let now = |n| if n == 5 { round } else { n };
+        expected.extend((0..512).chain(0..8_192).map(now));
+        reader
+            .read(&reads, TIMEOUT, |found| {
+                let found = found.iter().map(|word| word.load(Ordering::Relaxed));
+                assert!(found.eq(expected.iter().copied()));
+            })
+            .unwrap();
+    }
+    reader.read(&[], TIMEOUT, |found| assert!(found.is_empty())).unwrap();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn another_domain_is_out_of_reach() {
+    let device = device();
+    let (mut reader, _host, domain) = pair(&device);
+    let (mine, others) = (words(512), words(512));
+    let memory = shared(&domain, &mine);
+    reader.read(&[read(&memory, 0, 64)], TIMEOUT, |_| ()).unwrap();
+    let other = shared(&Domain::new(&device).unwrap(), &others);
+    let refused = reader.read(&[read(&other, 0, 64)], TIMEOUT, |_| ()).unwrap_err();
+    assert!(matches!(refused, Error::Io { .. }), "{refused:?}");
+    assert!(!reader.is_usable());
+    let closed = reader.read(&[read(&memory, 0, 64)], TIMEOUT, |_| ()).unwrap_err();
+    assert!(matches!(closed, Error::Closed), "{closed:?}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn nothing_is_read_beyond_what_is_shared() {
+    let device = device();
+    let words = words(512);
+    for (at, bytes) in [(448, 1_024), (512, 8), (u64::MAX / 8 - 1_024, 64)] {
+        let (mut reader, _host, domain) = pair(&device);
+        let memory = shared(&domain, &words);
+        let address = memory.address().wrapping_add(at.wrapping_mul(8));
+        let wanted = Read { address, key: memory.remote_key(), bytes };
+        assert!(reader.read(&[wanted], TIMEOUT, |_| ()).is_err(), "{at}");
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn a_peer_that_has_gone_is_noticed() {
+    let device = device();
+    let (mut reader, host, domain) = pair(&device);
+    let words = words(512);
+    let memory = shared(&domain, &words);
+    let wanted = [read(&memory, 0, 4_096)];
+    reader.read(&wanted, TIMEOUT, |_| ()).unwrap();
+    drop(host);
+    let begun = Instant::now();
+    let error = reader.read(&wanted, TIMEOUT, |_| ()).unwrap_err();
+    assert!(matches!(error, Error::Io { .. } | Error::TimedOut), "{error:?}");
+    assert!(begun.elapsed() <= TIMEOUT + Duration::from_secs(1));
+    // Memory that is not shared any more is not read either.
+    let (mut reader, _host, domain) = pair(&device);
+    let memory = shared(&domain, &words);
+    let wanted = [read(&memory, 0, 64)];
+    reader.read(&wanted, TIMEOUT, |_| ()).unwrap();
+    drop(memory);
+    assert!(reader.read(&wanted, TIMEOUT, |_| ()).is_err());
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn an_address_without_a_device_is_named() {
+    let nobody: IpAddr = "192.0.2.1".parse().unwrap();
+    let error = Device::with_address(nobody).unwrap_err().to_string();
+    assert!(error.contains("192.0.2.1") && error.contains("rxe0"), "{error}");
+}

@@ -1,0 +1,337 @@
+//! Clients that read a host's memory by RDMA: the host and the writers are processes of their own.
+//!
+//! They need an RDMA device whose address is `RHUMB_RDMA_ADDRESS`: `cargo xtask rdma` runs them in
+//! a guest that has one.
+#![cfg(all(feature = "rdma", target_os = "linux", target_pointer_width = "64"))]
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    io::{BufRead, BufReader},
+    net::{SocketAddr, TcpListener},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rhumb_remote::{Client, Error, Host, Keyspace, ShareOptions};
+
+/// Says to a child at which address its host is.
+const HOST: &str = "RHUMB_RDMA_HOST";
+/// Says to a host that it shares without checksums.
+const BARE: &str = "RHUMB_RDMA_BARE";
+
+/// Keys of a host.
+const KEYS: u64 = 20_000;
+/// Keys that are written all the while.
+const HOT: u64 = 200;
+
+fn address() -> SocketAddr {
+    let address = env::var("RHUMB_RDMA_ADDRESS").expect("the address of a device");
+    let port = TcpListener::bind((&*address, 0)).unwrap().local_addr().unwrap().port();
+    SocketAddr::new(address.parse().unwrap(), port)
+}
+
+/// How many times as much as by default is done.
+fn reads(default: u64) -> u64 {
+    env::var("RHUMB_RDMA_READS").map_or(default, |text| text.parse().unwrap())
+}
+
+fn key(n: u64) -> [u8; 8] {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+/// A value that proves its key and its version, of 20 to 116 bytes.
+fn value(n: u64, version: u64) -> Vec<u8> {
+    let mut value = [key(n), version.to_le_bytes()].concat();
+    let len = 4 + (version % 25) as usize * 4;
+    value.extend((0..len).map(|at| (n ^ version ^ at as u64) as u8));
+    value
+}
+
+/// The version of a value; `None` if it is not one of the key's.
+fn version_of(n: u64, found: &[u8]) -> Option<u64> {
+    let version = u64::from_le_bytes(found.get(8..16)?.try_into().ok()?);
+    (found == value(n, version)).then_some(version)
+}
+
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(test: &str, address: SocketAddr, settings: &[(&str, &str)]) -> Started {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([test, "--exact", "--ignored", "--nocapture"]);
+    command.env(HOST, address.to_string()).envs(settings.iter().copied());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("is there")));
+    Started(child)
+}
+
+fn host(address: SocketAddr) -> Started {
+    start("child_host", address, &[])
+}
+
+fn signal(child: &Started, name: &str) {
+    let id = child.0.id().to_string();
+    assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+}
+
+fn keyspace(scheme: &str, address: SocketAddr) -> Keyspace {
+    let client = Client::connect(format!("{scheme}:{address}")).unwrap();
+    client.keyspace("k").unwrap()
+}
+
+/// A client that has the whole directory by now.
+fn warm(scheme: &str, address: SocketAddr) -> Keyspace {
+    let keyspace = keyspace(scheme, address);
+    for n in 0..KEYS {
+        if n % 16 == 0 {
+            keyspace.get(key(n)).unwrap();
+        }
+    }
+    keyspace
+}
+
+/// CPU time that a process has used, in ticks of its clock.
+fn ticks(child: &Started) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.0.id())).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+#[ignore = "started by another test: a host, until its input ends"]
+fn child_host() {
+    let Ok(address) = env::var(HOST) else { return };
+    let options = ShareOptions::default().capacity_bytes(64 << 20).entry_bytes(90);
+    let options = options.checksums(env::var_os(BARE).is_none());
+    let host = Host::builder().listen_tcp(address.parse().unwrap()).allow_open(true);
+    let host = host.share("k", options).start().unwrap();
+    let client = Client::connect(format!("tcp:{address}")).unwrap();
+    let keyspace = client.keyspace("k").unwrap();
+    for first in (0..KEYS).step_by(500) {
+        let mut batch = client.batch();
+        (first..first + 500).for_each(|n| batch.insert(&keyspace, key(n), value(n, 0)));
+        batch.commit().unwrap();
+    }
+    println!("host is there");
+    let _ = std::io::stdin().read_line(&mut String::new());
+    drop(host);
+}
+
+#[test]
+#[ignore = "started by another test: a writer, until its input ends"]
+fn child_writer() {
+    let Ok(address) = env::var(HOST) else { return };
+    let client = Client::connect(format!("tcp:{address}")).unwrap();
+    let keyspace = client.keyspace("k").unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = std::io::stdin().read_line(&mut String::new());
+            is_over.store(true, Ordering::Relaxed);
+        });
+        for version in 1.. {
+            // All at once, so that a reader of one moment sees one version of them.
+            let mut batch = client.batch();
+            (0..HOT).for_each(|n| batch.insert(&keyspace, key(n), value(n, version)));
+            batch.commit().unwrap();
+            if version == 1 {
+                println!("writer is there");
+            }
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_reads_are_right_and_cost_the_host_nothing() {
+    let address = address();
+    let host = host(address);
+    let keyspace = warm("rdma", address);
+    let (before, cpu, gets) = (keyspace.counts(), ticks(&host), reads(5_000));
+    let begun = Instant::now();
+    for n in 0..gets {
+        let n = n % KEYS;
+        assert_eq!(keyspace.get(key(n)).unwrap().unwrap(), value(n, 0));
+    }
+    let (took, cpu, after) = (begun.elapsed(), ticks(&host) - cpu, keyspace.counts());
+    let trips = after.round_trips - before.round_trips;
+    let bytes = after.bytes_received - before.bytes_received;
+    println!(
+        "{gets} gets: {:.1} us each, {:.3} round trips, {:.0} bytes, {} calls; the host used {cpu} \
+         ticks of 10 ms",
+        took.as_secs_f64() * 1e6 / gets as f64,
+        trips as f64 / gets as f64,
+        bytes as f64 / gets as f64,
+        after.calls - before.calls,
+    );
+    // Four beats a second, and looks at its tables; a call for each get would take all of a core.
+    assert!(cpu <= 5 + took.as_secs() * 5, "the host used {cpu} ticks");
+    assert_eq!(after.calls, before.calls);
+    for n in KEYS..KEYS + 300 {
+        assert_eq!(keyspace.get(key(n)).unwrap(), None);
+    }
+    let before = keyspace.counts();
+    for first in (0..KEYS).step_by(1_024) {
+        let wanted: Vec<[u8; 8]> = (first..first + 32).map(key).collect();
+        let values = keyspace.multi_get(&wanted).unwrap();
+        for (n, value) in (first..).zip(values) {
+            assert_eq!(value, (n < KEYS).then(|| self::value(n, 0)));
+        }
+    }
+    let (batches, after) = (KEYS.div_ceil(1_024), keyspace.counts());
+    println!(
+        "multi_get(32): {:.2} round trips, {:.0} bytes",
+        (after.round_trips - before.round_trips) as f64 / batches as f64,
+        (after.bytes_received - before.bytes_received) as f64 / batches as f64,
+    );
+    scan(&keyspace);
+}
+
+/// Scans of 100 pairs, and one of all, both ways.
+fn scan(keyspace: &Keyspace) {
+    let all: BTreeMap<[u8; 8], Vec<u8>> = (0..KEYS).map(|n| (key(n), value(n, 0))).collect();
+    let pair = |pair: Result<(Vec<u8>, Vec<u8>), Error>| pair.unwrap();
+    let owned = |(key, value): (&[u8; 8], &Vec<u8>)| (key.to_vec(), value.clone());
+    let (before, scans) = (keyspace.counts(), 100);
+    for n in 0..scans {
+        let from = key(n * 97);
+        let found: Vec<_> = keyspace.range(from..).limit(100).map(pair).collect();
+        assert!(found.iter().cloned().eq(all.range(from..).take(100).map(owned)));
+    }
+    let after = keyspace.counts();
+    println!(
+        "scans of 100: {:.2} round trips, {:.0} bytes, {:.2} calls",
+        (after.round_trips - before.round_trips) as f64 / scans as f64,
+        (after.bytes_received - before.bytes_received) as f64 / scans as f64,
+        (after.calls - before.calls) as f64 / scans as f64,
+    );
+    assert!(keyspace.iter().map(pair).eq(all.iter().map(owned)));
+    assert!(keyspace.iter().rev().map(pair).eq(all.iter().rev().map(owned)));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_reads_beside_a_writer_are_whole() {
+    let address = address();
+    let _host = host(address);
+    let writer = start("child_writer", address, &[]);
+    let keyspace = warm("rdma", address);
+    let (mut last, mut seen) = (vec![0; HOT as usize], 0_u64);
+    let before = keyspace.counts();
+    let gets = reads(20_000);
+    for at in 0..gets {
+        let n = at * 7 % HOT;
+        let found = keyspace.get(key(n)).unwrap().expect("a key that is never removed");
+        let version = version_of(n, &found).expect("a value of the key");
+        assert!(version >= last[n as usize], "{version} after {}", last[n as usize]);
+        seen += u64::from(version > last[n as usize]);
+        last[n as usize] = version;
+    }
+    let after = keyspace.counts();
+    println!(
+        "{gets} gets beside a writer: {seen} new versions, {} calls, {:.3} round trips, 0 torn",
+        after.calls - before.calls,
+        (after.round_trips - before.round_trips) as f64 / gets as f64,
+    );
+    assert!(seen > 0);
+    // All of a batch, or nothing.
+    for at in 0..gets / 50 {
+        let numbers = [at % HOT, (at + 1) % HOT, (at + HOT / 2) % HOT];
+        let values = keyspace.multi_get_atomic(&numbers.map(key)).unwrap();
+        let version = |(n, found): (&u64, &Option<Vec<u8>>)| version_of(*n, found.as_ref()?);
+        let versions: Vec<_> = numbers.iter().zip(&values).map(version).collect();
+        assert!(versions.iter().all(|version| version.is_some() && *version == versions[0]));
+    }
+    drop(writer);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_goes_on_with_the_host_that_takes_the_place_of_one_that_was_killed() {
+    let address = address();
+    let mut now = host(address);
+    let keyspace = warm("rdma", address);
+    for _ in 0..2 {
+        signal(&now, "-KILL");
+        now.0.wait().unwrap();
+        let waits = thread::spawn({
+            let keyspace = keyspace.clone();
+            move || keyspace.get(key(7))
+        });
+        thread::sleep(Duration::from_millis(300));
+        now = host(address);
+        // It waited for a host, or was told that there is none.
+        if let Ok(found) = waits.join().unwrap() {
+            assert_eq!(found.unwrap(), value(7, 0));
+        }
+        for n in 0..500 {
+            assert_eq!(keyspace.get(key(n)).unwrap().unwrap(), value(n, 0));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_trusts_no_host_that_stands_still() {
+    let address = address();
+    let host = host(address);
+    let keyspace = warm("rdma", address);
+    let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in (0..KEYS).cycle() {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                if let Ok(found) = keyspace.get(key(n)) {
+                    assert_eq!(found.unwrap(), value(n, 0));
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let pause = |seconds| thread::sleep(Duration::from_secs(seconds));
+        pause(1);
+        signal(&host, "-STOP");
+        // The memory can still be read; once the lease is over, it is not.
+        pause(3);
+        let before = done.load(Ordering::Relaxed);
+        pause(2);
+        let stopped = done.load(Ordering::Relaxed);
+        signal(&host, "-CONT");
+        let until = Instant::now() + Duration::from_secs(60);
+        while done.load(Ordering::Relaxed) < stopped + 500 && Instant::now() < until {
+            pause(1);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(stopped, before, "keys were read of a host that stands still");
+        assert!(done.load(Ordering::Relaxed) >= stopped + 500, "it does not go on");
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_that_cannot_be_had_is_an_error_or_tcp() {
+    let address = address();
+    let _host = start("child_host", address, &[(BARE, "1")]);
+    let strict = keyspace("rdma", address);
+    // The first get brings the directory, over TCP.
+    let error = (0..3).find_map(|_| strict.get(key(1)).err()).expect("an error");
+    assert!(matches!(&error, Error::Refused { text, .. } if text.contains("checksums")), "{error}");
+    let lenient = keyspace("rdma+tcp", address);
+    for n in 0..100 {
+        assert_eq!(lenient.get(key(n)).unwrap().unwrap(), value(n, 0));
+    }
+}
