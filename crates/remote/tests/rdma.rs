@@ -107,6 +107,16 @@ fn ticks(child: &Started) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
+/// Waits until the host has built anew what inserts have made long chains of.
+fn settle(host: &Host) {
+    let shape = || host.stats("k").map(|stats| (stats.runs, stats.leaves));
+    let mut last = None;
+    while last != shape() {
+        last = shape();
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
 #[test]
 #[ignore = "started by another test: a host, until its input ends"]
 fn child_host() {
@@ -122,6 +132,7 @@ fn child_host() {
         (first..first + 500).for_each(|n| batch.insert(&keyspace, key(n), value(n, 0)));
         batch.commit().unwrap();
     }
+    settle(&host);
     println!("host is there");
     let _ = std::io::stdin().read_line(&mut String::new());
     drop(host);
