@@ -36,11 +36,12 @@ const SWAP: &str = "crates/store/src/db/swap.rs";
 const TABLE: &str = "crates/remote/src/host/table/mod.rs";
 const TAP: &str = "crates/store/src/db/tap.rs";
 const TWO_STAGE_LOAD: &str = "crates/remote/src/two_stage/load.rs";
+const UNORDERED: &str = "crates/remote/src/client/unordered/mod.rs";
 const WALK: &str = "crates/remote/src/binned/walk.rs";
 const WRITE: &str = "crates/remote/src/leaf/write.rs";
 
 /// All of them, those of a suite together.
-pub(super) static BUGS: [Bug; 57] = [
+pub(super) static BUGS: [Bug; 63] = [
     Bug {
         name: "a leaf is not looked at again after it was read",
         file: LEAF,
@@ -434,6 +435,62 @@ pub(super) static BUGS: [Bug; 57] = [
         broken: "                thread::sleep(CLOCK_STEP);\n",
         suite: Regions,
         test: "hosts_die_between_any_two_steps",
+    },
+    Bug {
+        name: "a record proves itself before it is published",
+        file: WRITE,
+        sound: "            self.store(value_at / 8 + to_words(entry.value.len()), 0);
+            self.unseal(offset);
+",
+        broken: "            let end = value_at / 8 + to_words(entry.value.len());
+            let seed = record_seed(self.words, self.geometry);
+            self.store(end, record_sum(self.words, offset / 8..end, seed));
+            self.add_to_sum(self.words.load(end));
+",
+        suite: Regions,
+        test: "gets_are_right_at_some_moment_of_their_time",
+    },
+    Bug {
+        name: "absence by records that were read without order is not confirmed",
+        file: UNORDERED,
+        sound: "Some(Outcome::Absent) if !key.is_whole => {",
+        broken: "Some(Outcome::Absent) if !key.is_whole && false => {",
+        suite: Regions,
+        test: "gets_are_right_at_some_moment_of_their_time",
+    },
+    Bug {
+        name: "a whole leaf is proven by its head alone",
+        file: UNORDERED,
+        sound: "            is_leaf_whole(words, self.geometry)
+        } else {",
+        broken: "            state & LATCHED == 0 && is_head_whole(words, self.geometry)
+        } else {",
+        suite: Regions,
+        test: "gets_are_right_at_some_moment_of_their_time",
+    },
+    Bug {
+        name: "a record that is read without order is not proven",
+        file: UNORDERED,
+        sound: "if !is_record_whole(&leaf[..], begin * 8, seed) {",
+        broken: "if false && !is_record_whole(&leaf[..], begin * 8, seed) {",
+        suite: Regions,
+        test: "gets_are_right_at_some_moment_of_their_time",
+    },
+    Bug {
+        name: "a head that is read without order is not proven",
+        file: UNORDERED,
+        sound: "            state & LATCHED == 0 && is_head_whole(words, self.geometry)\n",
+        broken: "            state & LATCHED == 0\n",
+        suite: Regions,
+        test: "gets_are_right_at_some_moment_of_their_time",
+    },
+    Bug {
+        name: "the states of leaves without order are not compared",
+        file: UNORDERED,
+        sound: "u64::from_le(word.load(Ordering::Relaxed)) == *state",
+        broken: "u64::from_le(word.load(Ordering::Relaxed)) == *state || true",
+        suite: Regions,
+        test: "what_is_unchanged_was_there_at_one_moment",
     },
     Bug {
         name: "a lease has no end",
