@@ -44,8 +44,8 @@ const KEPT_BYTES: usize = 64 << 10;
 /// one is a eighth of it.
 const PIECES_BYTES: u64 = 4 << 20;
 
-/// Queue pairs that a connection attaches to one keyspace: as many as a client has threads that
-/// read at once, and more than any has cores.
+/// Queue pairs of a connection that reach one keyspace: as many as a client has threads that read
+/// at once, and more than any has cores. The oldest goes for another one.
 #[cfg(all(feature = "rdma", target_os = "linux"))]
 const QUEUES_MAX: usize = 256;
 
@@ -95,7 +95,7 @@ struct Opened {
     joined: Vec<u64>,
     /// The queue pairs that reach it.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
-    queues: Vec<crate::verbs::Queue>,
+    queues: std::collections::VecDeque<crate::verbs::Queue>,
 }
 
 impl Drop for Opened {
@@ -121,7 +121,7 @@ impl Opened {
             leaves,
             joined: Vec::new(),
             #[cfg(all(feature = "rdma", target_os = "linux"))]
-            queues: Vec::new(),
+            queues: std::collections::VecDeque::new(),
         }
     }
 
@@ -462,14 +462,15 @@ impl Session {
     fn attach(&mut self, id: u32, keyspace: u32, peer: &Endpoint) -> Result<(), Refusal> {
         let address = self.stream.local_address()?;
         let opened = self.opened(keyspace)?;
-        if opened.queues.len() >= QUEUES_MAX {
-            let text = format!("a connection attaches at most {QUEUES_MAX} queues to a keyspace");
-            return Err(Refusal::Reply(failure::REFUSED, text));
-        }
         let (reached, _) = opened.share.reached()?;
         let queue = reached.attach(address, peer)?;
         let endpoint = queue.endpoint();
-        self.opened[keyspace as usize].queues.push(queue);
+        let queues = &mut self.opened[keyspace as usize].queues;
+        if queues.len() == QUEUES_MAX {
+            // Those that have failed at the client's side are the oldest.
+            queues.pop_front();
+        }
+        queues.push_back(queue);
         Ok(self.reply(id, &Reply::Attached { endpoint })?)
     }
 

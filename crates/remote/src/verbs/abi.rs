@@ -116,15 +116,16 @@ pub(super) struct SendWorkRequest {
 
 impl SendWorkRequest {
     /// A read of a piece of the peer's memory, which begins there and is reached by this key.
+    /// The id is that of its completion, and the next request follows it.
     pub(super) fn read(
-        id: u64,
+        (id, next): (u64, *mut Self),
         entry: *mut ScatterGather,
         (remote_address, remote_key): (u64, u32),
         flags: u32,
     ) -> Self {
         Self {
             id,
-            next: std::ptr::null_mut(),
+            next,
             scatter_gather: entry,
             scatter_gather_count: 1,
             opcode: opcode::READ,

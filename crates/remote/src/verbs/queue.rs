@@ -83,8 +83,8 @@ pub(crate) struct Queue {
     pair: NonNull<QueuePair>,
     completions: NonNull<CompletionQueue>,
     channel: NonNull<CompletionChannel>,
-    /// What reads land in.
-    buffer: Memory,
+    /// What reads land in, once there was one: a queue that is read from alone needs none.
+    buffer: Option<Memory>,
     domain: Arc<Domain>,
     /// The number of its first packet.
     sequence: u32,
@@ -111,7 +111,6 @@ impl Queue {
             let what = format!("make {what} of the RDMA device {}", device.name());
             Error::io(what, io::Error::last_os_error())
         };
-        let buffer = Memory::own(domain, BUFFER_WORDS)?;
         // SAFETY: the device is open, which the domain sees to.
         let channel = unsafe { (library.create_comp_channel)(context.as_ptr()) };
         let channel = NonNull::new(channel).ok_or_else(|| failed("a channel of events"))?;
@@ -155,7 +154,7 @@ impl Queue {
         };
         let sequence = RandomState::new().hash_one(pair.as_ptr().addr()) as u32 & 0xff_ffff;
         let domain = Arc::clone(domain);
-        let (is_broken, doorbells) = (false, 0);
+        let (buffer, is_broken, doorbells) = (None, false, 0);
         Ok(Self { pair, completions, channel, buffer, domain, sequence, is_broken, doorbells })
     }
 
@@ -262,57 +261,54 @@ impl Queue {
             return Err(Error::InvalidArgument(what.into()));
         }
         let words = bytes / 8;
-        if words > self.buffer.words().len() {
-            // Nothing is under way: whatever was is waited for, or the queue is broken.
-            self.buffer = Memory::own(&self.domain, words.next_power_of_two())?;
-        }
-        let (until, mut begin) = (Instant::now() + timeout, 0);
+        // Nothing is under way: whatever was is waited for, or the queue is broken.
+        let room = self.buffer.as_ref().map_or(0, |buffer| buffer.words().len());
+        let buffer = match self.buffer.take().filter(|_| words <= room) {
+            Some(buffer) => buffer,
+            None => Memory::own(&self.domain, words.next_power_of_two().max(BUFFER_WORDS))?,
+        };
+        let (mut at, key) = (buffer.address(), buffer.local_key());
+        self.buffer = Some(buffer);
+        let until = Instant::now() + timeout;
         for some in reads.chunks(READS_MAX) {
             self.is_broken = true;
-            self.post(some, &mut begin)?;
+            self.post(some, (&mut at, key))?;
             self.wait(until)?;
             self.is_broken = false;
         }
         // What the device wrote was written before the completion that was seen.
         fence(Ordering::Acquire);
-        take(&self.buffer.words()[..words]);
+        take(self.buffer.as_ref().map_or(&[], |buffer| &buffer.words()[..words]));
         Ok(())
     }
 
-    /// Begins reads, with a completion for the last of them.
-    fn post(&mut self, reads: &[Read], begin: &mut usize) -> Result<()> {
+    /// Begins reads into the buffer, from an address of it on, with a completion for the last.
+    fn post(&mut self, reads: &[Read], (at, local_key): (&mut u64, u32)) -> Result<()> {
         self.doorbells += 1;
-        let (first, key) = (self.buffer.address(), self.buffer.local_key());
         let mut entries: Vec<ScatterGather> = Vec::with_capacity(reads.len());
-        for read in reads {
-            let address = first + *begin as u64;
-            entries.push(ScatterGather { address, length: read.bytes, local_key: key });
-            *begin += read.bytes as usize;
-        }
-        let last = reads.len().saturating_sub(1);
-        let mut requests: Vec<SendWorkRequest> = Vec::with_capacity(reads.len());
-        for (index, (read, entry)) in reads.iter().zip(&mut entries).enumerate() {
-            let flags = if index == last { flag::SIGNALED } else { 0 };
-            requests.push(SendWorkRequest::read(
-                self.doorbells,
-                ptr::from_mut(entry),
+        let mut chain: Vec<SendWorkRequest> = Vec::with_capacity(reads.len());
+        // Both keep their memory, as they grow to what they have room for.
+        let (entry, request) = (entries.as_mut_ptr(), chain.as_mut_ptr());
+        for (index, read) in reads.iter().enumerate() {
+            entries.push(ScatterGather { address: *at, length: read.bytes, local_key });
+            *at += u64::from(read.bytes);
+            let is_last = index + 1 == reads.len();
+            let next = if is_last { ptr::null_mut() } else { request.wrapping_add(index + 1) };
+            chain.push(SendWorkRequest::read(
+                (self.doorbells, next),
+                entry.wrapping_add(index),
                 (read.address, read.key),
-                flags,
+                if is_last { flag::SIGNALED } else { 0 },
             ));
         }
-        for index in 0..last {
-            let next = ptr::from_mut(&mut requests[index + 1]);
-            requests[index].next = next;
-        }
-        let Some(chain) = requests.first_mut().map(ptr::from_mut) else { return Ok(()) };
         let mut bad = ptr::null_mut();
-        // SAFETY: the pair is there, and its context has the function. The chain and what it names
-        // are read before the call returns; what the device writes later is in the buffer, which
+        // SAFETY: the pair is there, and its context has the function. The chain, which has at least one
+        // request, and the entries that it names are read before the call returns; what the device writes later is in the buffer, which
         // by invariant 1 is there until the pair is not. Its words are atomics that nobody reads
         // until the completion.
         let refused = unsafe {
             let ops = &(*self.pair.as_ref().context).ops;
-            (ops.post_send)(self.pair.as_ptr(), chain, &raw mut bad)
+            (ops.post_send)(self.pair.as_ptr(), request, &raw mut bad)
         };
         if refused == 0 {
             return Ok(());
