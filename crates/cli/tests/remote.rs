@@ -101,7 +101,7 @@ fn what_cannot_be_done_says_what_to_do() {
     let nobody = "no host listens at unix:none.sock: start one";
     shell.fails(&["remote", "get", "none.sock", "packages", "a"], 3, nobody);
     shell.fails(&["remote", "inspect", "unix:host.sock", "others"], 3, "shares no keyspace");
-    shell.fails(&["remote", "get", "rdma:db:7000", "k", "a"], 3, "rdma:db:7000: this version");
+    shell.fails(&["remote", "get", "rdma:db:7000", "k", "a"], 3, "7000: this build has no RDMA");
     shell.fails(&["remote", "put", "tcp:db", "k", "a", "b"], 64, "no port");
     shell.fails(&["remote", "del", "ssh:db", "k", "a"], 64, "no scheme \"ssh\"");
     shell.fails(&line("get", &["--u64", "abc"]), 64, "is not a number");
