@@ -38,8 +38,8 @@ pub enum Address {
         /// The port.
         port: u16,
     },
-    /// A port of a machine, as for [`Address::Tcp`], of a host that is read by RDMA: `rdma:host:port`.
-    /// Queue pairs are agreed on over TCP, which writes go over too. What keeps RDMA from working is
+    /// A port of a machine, as for [`Address::Tcp`], of a host that is read by RDMA:
+    /// `rdma:host:port`. Queue pairs are agreed on over TCP, which writes go over too. What keeps RDMA from working is
     /// an error. Needs the feature `rdma`, and Linux.
     Rdma {
         /// A name or an IP address.
@@ -47,7 +47,8 @@ pub enum Address {
         /// The port.
         port: u16,
     },
-    /// The same, but that reads go over TCP for as long as RDMA does not work: `rdma+tcp:host:port`.
+    /// The same, but that reads go over TCP for as long as RDMA does not work:
+    /// `rdma+tcp:host:port`.
     RdmaOrTcp {
         /// A name or an IP address.
         host: String,

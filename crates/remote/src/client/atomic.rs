@@ -13,6 +13,7 @@ use super::{
     Outcome, Page, Pairs, States,
     keyspace::Keyspace,
     range::{Pair, is_inside},
+    tcp::Reads as TcpReads,
 };
 use crate::error::{Error, Result};
 
@@ -68,7 +69,7 @@ impl Keyspace {
             thread::yield_now();
         }
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        if let Some(apart) = self.apart() {
+        if let Some(apart) = self.apart().filter(TcpReads::is_remote) {
             for _ in 0..REMOTE_COLLECTS_MAX {
                 if let Some(values) = apart.multi_get_at_once(&keys)? {
                     return Ok(values);

@@ -1,5 +1,7 @@
 //! One connection of a client: its requests, one after the other.
 
+mod attach;
+
 use std::{
     ops::Range,
     sync::Arc,
@@ -22,7 +24,7 @@ use crate::{
     error::{Error, Result},
     fabric::Image,
     message::{
-        Answer, Endpoint, Frame, Guess, Hint, Op, Part, PartInfo, Place as Piece, Reply, Request,
+        Answer, Frame, Guess, Hint, Op, Part, PartInfo, Place as Piece, Reply, Request,
         format::{
             FRAME_BYTES_MAX, GREETING_BYTES_MAX, HAS_CHECKSUMS, ITEMS_MAX, SEGMENTS_MAX, failure,
             feature,
@@ -43,15 +45,6 @@ const KEPT_BYTES: usize = 64 << 10;
 /// The most bytes of pieces of a region in one answer: a table of models as large as clients keep
 /// one is a eighth of it.
 const PIECES_BYTES: u64 = 4 << 20;
-
-/// Queue pairs of a connection that reach one keyspace: as many as a client has threads that read
-/// at once, and more than any has cores. The oldest goes for another one.
-#[cfg(all(feature = "rdma", target_os = "linux"))]
-const QUEUES_MAX: usize = 256;
-
-/// Said to a client that would read by RDMA.
-#[cfg(not(all(feature = "rdma", target_os = "linux")))]
-const WITHOUT_RDMA: &str = "this host was built without RDMA (the feature rdma, on Linux)";
 
 /// How long a worker lingers on a connection that it has answered, or whose client has not read
 /// enough yet. A client that calls in a loop does so within microseconds, and is answered without a
@@ -455,49 +448,6 @@ impl Session {
             }
         }
         Ok(())
-    }
-
-    /// Connects a queue pair to that of the client.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
-    fn attach(&mut self, id: u32, keyspace: u32, peer: &Endpoint) -> Result<(), Refusal> {
-        let address = self.stream.local_address()?;
-        let opened = self.opened(keyspace)?;
-        let (reached, _) = opened.share.reached()?;
-        let queue = reached.attach(address, peer)?;
-        let endpoint = queue.endpoint();
-        let queues = &mut self.opened[keyspace as usize].queues;
-        if queues.len() == QUEUES_MAX {
-            // Those that have failed at the client's side are the oldest.
-            queues.pop_front();
-        }
-        queues.push_back(queue);
-        Ok(self.reply(id, &Reply::Attached { endpoint })?)
-    }
-
-    /// Tells of segments as the client's queue pairs reach them.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
-    fn remote_segments(
-        &mut self,
-        id: u32,
-        keyspace: u32,
-        (part, known): (Part, u32),
-    ) -> Result<(), Refusal> {
-        let address = self.stream.local_address()?;
-        let (reached, region) = self.opened(keyspace)?.share.reached()?;
-        let segments = reached.segments(address, region, (part, known as usize, ITEMS_MAX))?;
-        Ok(self.reply(id, &Reply::RemoteSegments { segments })?)
-    }
-
-    /// Refuses what needs RDMA.
-    #[cfg(not(all(feature = "rdma", target_os = "linux")))]
-    fn attach(&mut self, _: u32, _: u32, _: &Endpoint) -> Result<(), Refusal> {
-        Err(Refusal::Reply(failure::REFUSED, WITHOUT_RDMA.into()))
-    }
-
-    /// As [`Session::attach`].
-    #[cfg(not(all(feature = "rdma", target_os = "linux")))]
-    fn remote_segments(&mut self, _: u32, _: u32, _: (Part, u32)) -> Result<(), Refusal> {
-        Err(Refusal::Reply(failure::REFUSED, WITHOUT_RDMA.into()))
     }
 
     fn scan(

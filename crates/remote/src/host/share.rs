@@ -172,8 +172,8 @@ impl ShareOptions {
     }
 
     /// Has leaves and records carry checksums, so that clients may read them by RDMA, whose reads
-    /// have no order (`Address::Rdma`). A record takes 8 bytes more, and a write some ten
-    /// nanoseconds. For [`Preset::Rhumb`].
+    /// have no order (`Address::Rdma`). A record takes 8 bytes more, and each write
+    /// hashes the head of its leaf. For [`Preset::Rhumb`].
     #[must_use]
     pub fn checksums(mut self, has_checksums: bool) -> Self {
         self.has_checksums = has_checksums;

@@ -15,8 +15,8 @@
 //!   the leaf is unlatched, too: a record that readers may not see yet proves nothing, so that none
 //!   sees it before it is published.
 //!
-//! A head of one moment and a record of a later one, which was read after it, are right together: the record that the head
-//! names is what it was, or is newer, whole and published, or has no sum.
+//! A head of one moment and a record of a later one, which was read after it, are right together:
+//! the record that the head names is what it was, or is newer, whole and published, or has no sum.
 
 use std::ops::Range;
 

@@ -54,7 +54,8 @@ pub(crate) const SEGMENTS_MAX: usize = 16;
 
 /// Milliseconds that a read by RDMA may take, to count. A host that is about to change what it does
 /// not serve any more waits for twice as long first: no such read sees the change and takes the keys
-/// for those of before. A hundred times what reads take on a software device.
+/// for those of before. 700 times what a read takes on a software device in an emulated machine
+/// (`cargo xtask rdma` prints it).
 #[cfg(all(feature = "rdma", target_os = "linux"))]
 pub(crate) const REMOTE_READ_MS: u64 = 500;
 

@@ -1,7 +1,7 @@
 //! Devices, the protection domains of what is shared by them, and memory that they may reach.
 //!
 //! A *protection domain* holds memory and queues together: a queue of one domain reaches no memory
-//! of another. There is one for each keyspace, so that whoever may read one cannot read another.
+//! of another. There is one for each keyspace, so that a client of one cannot read another.
 //!
 //! 1. What a device may reach stays where it is for as long as it is registered: a [`Memory`] keeps
 //!    what owns it.

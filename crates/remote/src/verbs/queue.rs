@@ -1,8 +1,8 @@
 //! One end of a connection between two devices.
 //!
 //! A queue is made, told of its peer, and then reads the peer's memory or is read from. What it
-//! reads lands in memory of its own. A queue that has failed once is of no more use: whoever holds
-//! it makes another one.
+//! reads lands in memory of its own. A queue that has failed once is of no more use: its
+//! holder makes another one.
 //!
 //! 1. The library's queue is destroyed before the memory that its requests name: what is under way
 //!    writes into memory that is still there.
@@ -36,12 +36,12 @@ use crate::{
 /// part of a scan asks for as a rule.
 const READS_MAX: usize = 64;
 
-/// Reads that a queue has under way at once, at most: what cards since ConnectX-3 take. The others
-/// of a doorbell wait in the card.
+/// Reads that a queue has under way at once, at most, if both devices take as many. The others
+/// of a doorbell wait in the device.
 const READS_OUT_MAX: u8 = 16;
 
-/// How long a completion is polled for before the thread sleeps until there is one: ten times what
-/// a read of 4 KiB takes over 100 Gbit/s with its queueing, and about what a sleep costs.
+/// How long a completion is polled for before the thread sleeps until there is one: an assumption,
+/// not measured with a card, that a sleep and its wake take as long.
 const POLL_BUDGET: Duration = Duration::from_micros(50);
 
 /// Polls between two looks at the clock.
@@ -57,8 +57,8 @@ pub(crate) const READ_BYTES_MAX: usize = 128 << 20;
 /// After which time without an acknowledgment a packet is sent again, as the interface counts:
 /// 4.096 us * 2^13, which is 34 ms.
 const TIMEOUT: u8 = 13;
-/// How often a packet is sent again, at most: with the time above a peer has gone after 0.3 s. A
-/// software device waits four times as long.
+/// How often a packet is sent again, at most: as many as the interface has bits for. A device may
+/// wait for longer than it is told, so that callers have a time of their own.
 const RETRIES: u8 = 7;
 /// How long a peer that has no room for a message is left alone: 0.64 ms, as the interface counts.
 const RECEIVER_TIMER: u8 = 12;
@@ -302,10 +302,10 @@ impl Queue {
             ));
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the pair is there, and its context has the function. The chain, which has at least one
-        // request, and the entries that it names are read before the call returns; what the device writes later is in the buffer, which
-        // by invariant 1 is there until the pair is not. Its words are atomics that nobody reads
-        // until the completion.
+        // SAFETY: the pair is there, and its context has the function. The chain, which has at
+        // least one request, and the entries that it names are read before the call returns; what
+        // the device writes later is in the buffer, which by invariant 1 is there until the pair is
+        // not. Its words are atomics that nobody reads until the completion.
         let refused = unsafe {
             let ops = &(*self.pair.as_ref().context).ops;
             (ops.post_send)(self.pair.as_ptr(), request, &raw mut bad)

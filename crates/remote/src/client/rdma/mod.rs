@@ -8,9 +8,8 @@
 //!
 //! 1. what it brought proves itself ([`unordered`](super::unordered)),
 //! 2. the host was there: its heartbeat has changed within a lease,
-//! 3. the host serves all keys, or the range was known when the read began: the generation came
-//!    along, and a host that gives keys away waits for longer than a read may take before it
-//!    changes what they were in.
+//! 3. the host serves all keys: their generation came along and is 0. A host that gives keys away
+//!    waits for longer than a read may take before it changes what they were in.
 //!
 //! | module | for | must never |
 //! | --- | --- | --- |

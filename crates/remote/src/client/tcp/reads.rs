@@ -50,6 +50,11 @@ impl<'k> Reads<'k> {
         Self { link, keyspace, cache, remote }
     }
 
+    /// Returns true if leaves are read by RDMA where that can be done.
+    pub(in crate::client) fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
     fn expect(&self, opened: &Opened, key: &[u8]) -> Expected {
         let short = match opened.shape {
             Shape::Runs(geometry) => geometry.short(key),
@@ -144,8 +149,8 @@ impl<'k> Reads<'k> {
         Ok(())
     }
 
-    /// Gets those of the keys by RDMA of which the cache knows the leaves: `each` is called for some
-    /// of them, with their indexes.
+    /// Gets those of the keys by RDMA of which the cache knows the leaves: `each` is called for
+    /// some of them, with their indexes.
     fn get_remotely(&self, keys: &[&[u8]], each: impl FnMut(usize, Outcome, &[u8])) -> Result<()> {
         let Some((remote, geometry, wanted)) = self.wanted_remotely(keys)? else { return Ok(()) };
         let mut each = each;

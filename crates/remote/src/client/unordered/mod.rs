@@ -78,8 +78,8 @@ struct Pending<'k> {
     /// True if the leaf is to come as a whole.
     is_whole: bool,
     tries: u32,
-    /// The leaf's state when all records that might have had the key, which were read after its head,
-    /// had others. If the leaf is in it still, they are those that the head named.
+    /// The leaf's state when all records that might have had the key, which were read after its
+    /// head, had others. If the leaf is in it still, they are those that the head named.
     without: Option<u64>,
 }
 
@@ -239,7 +239,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
                 Some(Side::Left) => first.previous(),
                 Some(Side::Right) => first.next(),
                 Some(Side::Inside) => {
-                    self.fill((slot, &words), (from, skips), limit, page);
+                    self.fill((slot, first), &words, (from, skips), limit, page);
                     return Ok(true);
                 }
             };
@@ -255,13 +255,15 @@ impl<'f, F: Unordered> Leaves<'f, F> {
     /// Fills a page from leaves of neighbouring slots, for as long as each follows the one before.
     fn fill(
         &self,
-        (first, words): (u32, &[AtomicU64]),
+        (first, first_leaf): (u32, Leaf<'_, [AtomicU64]>),
+        words: &[AtomicU64],
         (from, skips): (&[u8], bool),
         limit: usize,
         page: &mut Page,
     ) {
         for (slot, words) in (first..).zip(words.chunks(self.geometry.leaf_words())) {
-            let Some(leaf) = self.whole(words) else { return };
+            let leaf = if slot == first { Some(first_leaf) } else { self.whole(words) };
+            let Some(leaf) = leaf else { return };
             let (source, leaf_head) = (Source { slot, words, leaf }, leaf.head());
             if slot == first {
                 page.fill_up(source, &leaf_head, from, skips, limit);
