@@ -15,12 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rhumb_remote::{Client, Error, Host, Keyspace, ShareOptions};
+use rhumb_remote::{Client, Counts, Error, Host, Keyspace, Preset, ShareOptions};
 
 /// Says to a child at which address its host is.
 const HOST: &str = "RHUMB_RDMA_HOST";
 /// Says to a host that it shares without checksums.
 const BARE: &str = "RHUMB_RDMA_BARE";
+/// Says to a host by which preset it shares.
+const PRESET: &str = "RHUMB_RDMA_PRESET";
 
 /// Keys of a host.
 const KEYS: u64 = 20_000;
@@ -75,8 +77,25 @@ fn start(test: &str, address: SocketAddr, settings: &[(&str, &str)]) -> Started 
     Started(child)
 }
 
-fn host(address: SocketAddr) -> Started {
-    start("child_host", address, &[])
+fn host_of(preset: Preset, address: SocketAddr) -> Started {
+    start("child_host", address, &[(PRESET, name(preset))])
+}
+
+fn name(preset: Preset) -> &'static str {
+    match preset {
+        Preset::Rhumb => "rhumb",
+        Preset::XStore => "xstore",
+        _ => "finestore",
+    }
+}
+
+/// The preset that a host is told.
+fn preset() -> Preset {
+    match env::var(PRESET).as_deref() {
+        Ok("xstore") => Preset::XStore,
+        Ok("finestore") => Preset::FineStore,
+        _ => Preset::Rhumb,
+    }
 }
 
 fn signal(child: &Started, name: &str) {
@@ -89,15 +108,32 @@ fn keyspace(scheme: &str, address: SocketAddr) -> Keyspace {
     client.keyspace("k").unwrap()
 }
 
-/// A client that has the whole directory by now.
-fn warm(scheme: &str, address: SocketAddr) -> Keyspace {
+/// A client that has the whole directory by now, or all models, of which the host has trained those
+/// that were asked for.
+fn warm(scheme: &str, address: SocketAddr, preset: Preset) -> Keyspace {
     let keyspace = keyspace(scheme, address);
-    for n in 0..KEYS {
-        if n % 16 == 0 {
-            keyspace.get(key(n)).unwrap();
+    let step = if preset == Preset::Rhumb { 16 } else { 1 };
+    for _ in 0..4 {
+        let before = keyspace.calls();
+        (0..KEYS).step_by(step).for_each(|n| drop(keyspace.get(key(n)).unwrap()));
+        if preset == Preset::Rhumb || keyspace.calls() - before < KEYS / 200 {
+            break;
         }
+        thread::sleep(Duration::from_secs(1));
     }
     keyspace
+}
+
+/// Says what something has cost, a time of it on average.
+fn report(preset: Preset, what: &str, times: u64, before: &Counts, after: &Counts) {
+    let each = |before: u64, after: u64| (after - before) as f64 / times as f64;
+    println!(
+        "{}, {what}: {:.3} round trips, {:.0} bytes, {:.4} calls",
+        name(preset),
+        each(before.round_trips, after.round_trips),
+        each(before.bytes_received, after.bytes_received),
+        each(before.calls, after.calls),
+    );
 }
 
 /// CPU time that a process has used, in ticks of its clock.
@@ -122,7 +158,7 @@ fn settle(host: &Host) {
 fn child_host() {
     let Ok(address) = env::var(HOST) else { return };
     let options = ShareOptions::default().capacity_bytes(64 << 20).entry_bytes(90);
-    let options = options.checksums(env::var_os(BARE).is_none());
+    let options = options.checksums(env::var_os(BARE).is_none()).preset(preset());
     let host = Host::builder().listen_tcp(address.parse().unwrap()).allow_open(true);
     let host = host.share("k", options).start().unwrap();
     let client = Client::connect(format!("tcp:{address}")).unwrap();
@@ -165,12 +201,11 @@ fn child_writer() {
     });
 }
 
-#[test]
-#[ignore = "needs an RDMA device: cargo xtask rdma"]
-fn rdma_reads_are_right_and_cost_the_host_nothing() {
+/// Gets, several at once, and scans of a host that stands still.
+fn reads_are_right_and_cost_the_host_nothing(preset: Preset) {
     let address = address();
-    let host = host(address);
-    let keyspace = warm("rdma", address);
+    let host = host_of(preset, address);
+    let keyspace = warm("rdma", address, preset);
     let (before, cpu, gets) = (keyspace.counts(), ticks(&host), reads(5_000));
     let begun = Instant::now();
     for n in 0..gets {
@@ -178,19 +213,23 @@ fn rdma_reads_are_right_and_cost_the_host_nothing() {
         assert_eq!(keyspace.get(key(n)).unwrap().unwrap(), value(n, 0));
     }
     let (took, cpu, after) = (begun.elapsed(), ticks(&host) - cpu, keyspace.counts());
-    let trips = after.round_trips - before.round_trips;
-    let bytes = after.bytes_received - before.bytes_received;
+    report(preset, "get", gets, &before, &after);
     println!(
-        "{gets} gets: {:.1} us each, {:.3} round trips, {:.0} bytes, {} calls; the host used {cpu} \
-         ticks of 10 ms",
+        "{}: {:.1} us a get; the host used {cpu} ticks of 10 ms in {} s",
+        name(preset),
         took.as_secs_f64() * 1e6 / gets as f64,
-        trips as f64 / gets as f64,
-        bytes as f64 / gets as f64,
-        after.calls - before.calls,
+        took.as_secs(),
     );
     // Four beats a second, and looks at its tables; a call for each get would take all of a core.
-    assert!(cpu <= 5 + took.as_secs() * 5, "the host used {cpu} ticks");
-    assert_eq!(after.calls, before.calls);
+    let calls = after.calls - before.calls;
+    assert!(cpu <= 5 + took.as_secs() * 5 + calls / 10, "the host used {cpu} ticks");
+    // Models predict nearly all, and what lies in level bins is for the host.
+    let most = match preset {
+        Preset::Rhumb => 0,
+        Preset::XStore => gets / 500,
+        _ => gets / 20,
+    };
+    assert!(calls <= most, "{calls} calls");
     for n in KEYS..KEYS + 300 {
         assert_eq!(keyspace.get(key(n)).unwrap(), None);
     }
@@ -202,17 +241,30 @@ fn rdma_reads_are_right_and_cost_the_host_nothing() {
             assert_eq!(value, (n < KEYS).then(|| self::value(n, 0)));
         }
     }
-    let (batches, after) = (KEYS.div_ceil(1_024), keyspace.counts());
-    println!(
-        "multi_get(32): {:.2} round trips, {:.0} bytes",
-        (after.round_trips - before.round_trips) as f64 / batches as f64,
-        (after.bytes_received - before.bytes_received) as f64 / batches as f64,
-    );
-    scan(&keyspace);
+    report(preset, "multi_get(32)", KEYS.div_ceil(1_024), &before, &keyspace.counts());
+    scan(&keyspace, preset);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_reads_are_right_and_cost_the_host_nothing() {
+    reads_are_right_and_cost_the_host_nothing(Preset::Rhumb);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_reads_of_xstore_are_right_and_cost_the_host_nothing() {
+    reads_are_right_and_cost_the_host_nothing(Preset::XStore);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_reads_of_finestore_are_right_and_cost_the_host_nothing() {
+    reads_are_right_and_cost_the_host_nothing(Preset::FineStore);
 }
 
 /// Scans of 100 pairs, and one of all, both ways.
-fn scan(keyspace: &Keyspace) {
+fn scan(keyspace: &Keyspace, preset: Preset) {
     let all: BTreeMap<[u8; 8], Vec<u8>> = (0..KEYS).map(|n| (key(n), value(n, 0))).collect();
     let pair = |pair: Result<(Vec<u8>, Vec<u8>), Error>| pair.unwrap();
     let owned = |(key, value): (&[u8; 8], &Vec<u8>)| (key.to_vec(), value.clone());
@@ -222,24 +274,17 @@ fn scan(keyspace: &Keyspace) {
         let found: Vec<_> = keyspace.range(from..).limit(100).map(pair).collect();
         assert!(found.iter().cloned().eq(all.range(from..).take(100).map(owned)));
     }
-    let after = keyspace.counts();
-    println!(
-        "scans of 100: {:.2} round trips, {:.0} bytes, {:.2} calls",
-        (after.round_trips - before.round_trips) as f64 / scans as f64,
-        (after.bytes_received - before.bytes_received) as f64 / scans as f64,
-        (after.calls - before.calls) as f64 / scans as f64,
-    );
+    report(preset, "scan of 100", scans, &before, &keyspace.counts());
     assert!(keyspace.iter().map(pair).eq(all.iter().map(owned)));
     assert!(keyspace.iter().rev().map(pair).eq(all.iter().rev().map(owned)));
 }
 
-#[test]
-#[ignore = "needs an RDMA device: cargo xtask rdma"]
-fn rdma_reads_beside_a_writer_are_whole() {
+/// Reads beside a writer that changes many keys at once, again and again.
+fn reads_beside_a_writer_are_whole(preset: Preset) {
     let address = address();
-    let _host = host(address);
+    let _host = host_of(preset, address);
     let writer = start("child_writer", address, &[]);
-    let keyspace = warm("rdma", address);
+    let keyspace = warm("rdma", address, preset);
     let (mut last, mut seen) = (vec![0; HOT as usize], 0_u64);
     let before = keyspace.counts();
     let gets = reads(20_000);
@@ -251,12 +296,8 @@ fn rdma_reads_beside_a_writer_are_whole() {
         seen += u64::from(version > last[n as usize]);
         last[n as usize] = version;
     }
-    let after = keyspace.counts();
-    println!(
-        "{gets} gets beside a writer: {seen} new versions, {} calls, {:.3} round trips, 0 torn",
-        after.calls - before.calls,
-        (after.round_trips - before.round_trips) as f64 / gets as f64,
-    );
+    report(preset, "get beside a writer", gets, &before, &keyspace.counts());
+    println!("{}: {gets} gets, {seen} new versions, 0 torn, 0 wrong", name(preset));
     assert!(seen > 0);
     // All of a batch, or nothing.
     for at in 0..gets / 50 {
@@ -266,15 +307,53 @@ fn rdma_reads_beside_a_writer_are_whole() {
         let versions: Vec<_> = numbers.iter().zip(&values).map(version).collect();
         assert!(versions.iter().all(|version| version.is_some() && *version == versions[0]));
     }
+    // Pairs of a scan are whole, and none of those that stay is passed over.
+    for at in 0..gets / 500 {
+        let from = key(at * 31 % KEYS);
+        let pairs = keyspace.range(from..).limit(50).map(|pair| pair.unwrap());
+        let found: BTreeMap<Vec<u8>, Vec<u8>> = pairs.collect();
+        let (first, last) = (from.to_vec(), found.keys().next_back().cloned());
+        for n in 0..KEYS {
+            let wanted = key(n).to_vec();
+            if wanted >= first && last.as_ref().is_some_and(|last| wanted <= *last) {
+                let value = found.get(&wanted).expect("a key that is never removed");
+                assert!(version_of(n, value).is_some());
+            }
+        }
+    }
     drop(writer);
 }
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_reads_beside_a_writer_are_whole() {
+    reads_beside_a_writer_are_whole(Preset::Rhumb);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_reads_of_xstore_beside_a_writer_are_whole() {
+    reads_beside_a_writer_are_whole(Preset::XStore);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_reads_of_finestore_beside_a_writer_are_whole() {
+    reads_beside_a_writer_are_whole(Preset::FineStore);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
 fn rdma_goes_on_with_the_host_that_takes_the_place_of_one_that_was_killed() {
+    for preset in [Preset::Rhumb, Preset::XStore, Preset::FineStore] {
+        goes_on_with_the_host_that_takes_the_place_of_one_that_was_killed(preset);
+    }
+}
+
+fn goes_on_with_the_host_that_takes_the_place_of_one_that_was_killed(preset: Preset) {
     let address = address();
-    let mut now = host(address);
-    let keyspace = warm("rdma", address);
+    let mut now = host_of(preset, address);
+    let keyspace = warm("rdma", address, preset);
     for _ in 0..2 {
         signal(&now, "-KILL");
         now.0.wait().unwrap();
@@ -283,7 +362,7 @@ fn rdma_goes_on_with_the_host_that_takes_the_place_of_one_that_was_killed() {
             move || keyspace.get(key(7))
         });
         thread::sleep(Duration::from_millis(300));
-        now = host(address);
+        now = host_of(preset, address);
         // It waited for a host, or was told that there is none.
         if let Ok(found) = waits.join().unwrap() {
             assert_eq!(found.unwrap(), value(7, 0));
@@ -297,9 +376,15 @@ fn rdma_goes_on_with_the_host_that_takes_the_place_of_one_that_was_killed() {
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma"]
 fn rdma_trusts_no_host_that_stands_still() {
+    for preset in [Preset::Rhumb, Preset::XStore, Preset::FineStore] {
+        trusts_no_host_that_stands_still(preset);
+    }
+}
+
+fn trusts_no_host_that_stands_still(preset: Preset) {
     let address = address();
-    let host = host(address);
-    let keyspace = warm("rdma", address);
+    let host = host_of(preset, address);
+    let keyspace = warm("rdma", address, preset);
     let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -335,8 +420,15 @@ fn rdma_trusts_no_host_that_stands_still() {
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma"]
 fn rdma_that_cannot_be_had_is_an_error_or_tcp() {
+    for preset in [Preset::Rhumb, Preset::XStore, Preset::FineStore] {
+        cannot_be_had_without_checksums(preset);
+    }
+}
+
+fn cannot_be_had_without_checksums(preset: Preset) {
     let address = address();
-    let _host = start("child_host", address, &[(BARE, "1")]);
+    let settings = [(BARE, "1"), (PRESET, name(preset))];
+    let _host = start("child_host", address, &settings);
     let strict = keyspace("rdma", address);
     // The first get brings the directory, over TCP.
     let error = (0..3).find_map(|_| strict.get(key(1)).err()).expect("an error");

@@ -152,7 +152,8 @@ pub struct Config {
     pub unix: Option<PathBuf>,
     /// Keyspaces that other processes of the machine read without asking. `db0` to `db15` are the
     /// strings of the databases of Redis clients. With `,preset=xstore` or `,preset=finestore`
-    /// after its name, a share is made as a published system does it.
+    /// after its name, a share is made as a published system does it. With `,checksums` at its end
+    /// clients may read it by RDMA.
     pub share: Vec<String>,
     /// Path of the Unix socket where those processes come to; beside the data, with `.sock`
     /// appended, if there is none.
@@ -453,14 +454,18 @@ mod tests {
         assert_eq!((config.share.len(), config.share_memory_bytes), (2, 1 << 30));
         assert_eq!(config.share_socket(), PathBuf::from("s"));
         assert!(config.check(false).is_ok());
-        for name in ["", "server", "db0.keys", "db16", "db01", "db7.work", ",preset=xstore"] {
+        for name in
+            ["", "server", "db0.keys", "db16", "db01", "db7.work", ",preset=xstore", ",checksums"]
+        {
             let config = Config { share: vec![name.into()], ..Config::default() };
             assert!(config.check(false).is_err(), "{name}");
         }
-        let shares = ["db0,preset=finestore", "users,preset=xstore", "a,b"].map(str::to_owned);
+        let shares =
+            ["db0,preset=finestore", "users,preset=xstore,checksums", "a,b", "db1,checksums"];
+        let shares = shares.map(str::to_owned);
         let config = Config { share: shares.into(), ..Config::default() };
         assert!(config.check(false).is_ok());
-        assert!(config.share_names().eq(["db0", "users", "a,b"]));
+        assert!(config.share_names().eq(["db0", "users", "a,b", "db1"]));
         let config = Config { share: vec!["users,preset=none".into()], ..Config::default() };
         let refused = config.check(false).unwrap_err().to_string();
         assert!(refused.contains("\"none\" is no preset: there are rhumb, xstore"), "{refused}");

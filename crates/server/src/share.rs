@@ -34,32 +34,46 @@ fn name_of(database: usize) -> String {
 /// Returns true if several servers may have a part of the share each. Redis clients follow no
 /// table: what they write to a database is of the server that they wrote it to.
 pub(crate) fn is_divisible(share: &str) -> bool {
-    named(share).is_ok_and(|(name, _)| database_of(name).is_none())
+    named(share).is_ok_and(|share| database_of(share.name).is_none())
 }
 
 /// What follows the name of a share that says how it is made.
 const PRESET: &str = ",preset=";
 
-/// The name of a share, and how it is made: `NAME`, or `NAME,preset=PRESET`.
-pub(crate) fn named(share: &str) -> Result<(&str, Preset), ConfigError> {
-    let Some((name, preset)) = share.split_once(PRESET) else {
-        return Ok((share, Preset::default()));
+/// What ends a share whose clients may read it by RDMA.
+const CHECKSUMS: &str = ",checksums";
+
+/// A share as it is asked for.
+pub(crate) struct Named<'s> {
+    pub(crate) name: &'s str,
+    preset: Preset,
+    has_checksums: bool,
+}
+
+/// The name of a share, and how it is made: `NAME[,preset=PRESET][,checksums]`.
+pub(crate) fn named(share: &str) -> Result<Named<'_>, ConfigError> {
+    let (rest, has_checksums) = match share.strip_suffix(CHECKSUMS) {
+        Some(rest) => (rest, true),
+        None => (share, false),
+    };
+    let Some((name, preset)) = rest.split_once(PRESET) else {
+        return Ok(Named { name: rest, preset: Preset::default(), has_checksums });
     };
     let preset = preset.parse().map_err(|error: rhumb_share::Error| {
         ConfigError(format!("the share {share:?} cannot be made: {error}"))
     })?;
-    Ok((name, preset))
+    Ok(Named { name, preset, has_checksums })
 }
 
 /// The names of shares that were checked.
 pub(crate) fn names(shares: &[String]) -> impl Iterator<Item = &str> {
-    shares.iter().filter_map(|share| Some(named(share).ok()?.0))
+    shares.iter().filter_map(|share| Some(named(share).ok()?.name))
 }
 
 /// Refuses names that stand for nothing, or for what only the server may write to.
 pub(crate) fn check_names(shares: &[String]) -> Result<(), ConfigError> {
     for share in shares {
-        let (name, _) = named(share)?;
+        let name = named(share)?.name;
         let is_own = name == SYSTEM_KEYSPACE
             || name
                 .strip_prefix("db")
@@ -94,7 +108,7 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
     let part = Part::of(config)?;
     if let Some(part) = &part {
         for share in config.share.iter().filter(|share| is_divisible(share)) {
-            let (name, _) = named(share).map_err(ServeError::Config)?;
+            let name = named(share).map_err(ServeError::Config)?.name;
             host = host.serve(name, part.served());
         }
     }
@@ -102,11 +116,11 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), ServeError> {
         .commit_by(move |batch| commit(&committed, batch))
         .watch(move |name, event| tell(&watched, name, &event));
     for share in &config.share {
-        let (name, preset) = named(share).map_err(ServeError::Config)?;
-        let source = source(server, name)?;
+        let share = named(share).map_err(ServeError::Config)?;
+        let source = source(server, share.name)?;
         let options = ShareOptions::default().capacity_bytes(config.share_memory_bytes as u64);
-        let options = options.preset(preset);
-        builder = builder.share(name, source, options);
+        let options = options.preset(share.preset).checksums(share.has_checksums);
+        builder = builder.share(share.name, source, options);
     }
     let refused = |error: rhumb_share::Error| match error {
         rhumb_share::Error::InvalidArgument(what) => ConfigError(what.into_owned()).into(),

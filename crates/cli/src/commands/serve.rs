@@ -55,7 +55,8 @@ pub(crate) struct Serve {
     unix: Option<PathBuf>,
     /// Keyspace that other processes of this machine read without asking; may be repeated. db0 to
     /// db15 are the strings of Redis clients. NAME,preset=xstore and NAME,preset=finestore share it
-    /// as these systems do
+    /// as these systems do; NAME,checksums lets clients read it by RDMA (in builds with the feature
+    /// `rdma`)
     #[arg(long, value_name = "NAME")]
     share: Vec<String>,
     /// Unix socket where those processes come to [default: the directory of the data with .sock

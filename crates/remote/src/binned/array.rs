@@ -8,8 +8,8 @@ use rhumb_model::{Segment, code::common_prefix_len, search::partition_point};
 use super::{
     descriptor::{Descriptor, Span},
     layout::{
-        BLOCK_LINES, HEADER_LINES, Link, RECORD_WORDS, Record, Slot, Token, blocks_of, header,
-        incarnation_of_epoch, record_place,
+        BLOCK_LINES, HEADER_LINES, Link, RECORD_WORDS, Record, Sizes, Slot, Token, header,
+        incarnation_of_epoch,
     },
     records::{Needle, Records},
 };
@@ -61,7 +61,7 @@ impl Array {
         draft: &Draft,
         epoch: u64,
     ) -> Result<Self> {
-        let blocks = blocks_of(draft.records.len());
+        let blocks = records.slab.sizes().blocks_of(draft.records.len());
         let base = records.slab.take_blocks(blocks)?;
         let header = match records.slab.take(HEADER_LINES) {
             Ok(header) => header,
@@ -126,13 +126,19 @@ impl Array {
     }
 
     /// The block of a record.
-    pub(super) fn block(&self, index: usize) -> u32 {
-        self.descriptor.base + record_place(index).0 as u32
+    pub(super) fn block(&self, sizes: Sizes, index: usize) -> u32 {
+        self.descriptor.base + sizes.record_place(index).0 as u32
+    }
+
+    /// The line at which the block of a record begins, and the record's first word there.
+    fn place_of<S: Space>(&self, records: &Records<S>, index: usize) -> (u32, usize) {
+        let sizes = records.slab.sizes();
+        (self.block(sizes, index) * BLOCK_LINES, sizes.record_place(index).1)
     }
 
     /// A record, where 0 is the sentinel.
     pub(super) fn record<S: Space>(&self, records: &Records<S>, index: usize) -> Record {
-        let (line, (_, word)) = (self.block(index) * BLOCK_LINES, record_place(index));
+        let (line, word) = self.place_of(records, index);
         let words: [u64; RECORD_WORDS] =
             std::array::from_fn(|at| records.slab.load(line, word + at));
         Record::of_words(&words)
@@ -140,7 +146,7 @@ impl Array {
 
     /// Changes a record, whose key stays what it is.
     pub(super) fn store<S: Space>(&self, records: &mut Records<S>, index: usize, record: Record) {
-        let (line, (_, word)) = (self.block(index) * BLOCK_LINES, record_place(index));
+        let (line, word) = self.place_of(records, index);
         records.slab.latch(line);
         for (at, value) in (word..).zip(record.words()) {
             records.slab.store(line, at, value);
@@ -199,7 +205,8 @@ impl Array {
 
     /// Gives the memory back, but not what is linked to its records.
     pub(super) fn free<S: Space>(&self, records: &mut Records<S>) {
-        records.slab.give_blocks(self.descriptor.base, blocks_of(self.len()));
+        let blocks = records.slab.sizes().blocks_of(self.len());
+        records.slab.give_blocks(self.descriptor.base, blocks);
         records.slab.give(self.header.line, HEADER_LINES);
     }
 

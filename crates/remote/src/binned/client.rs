@@ -10,9 +10,9 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use super::{
     descriptor::{Descriptor, Lesson, up_to},
-    layout::{Link, Record, Token, WideKind},
+    layout::{Link, Record, Sizes, Token, WideKind, WidePlace},
     message::{Address, Operation, Outcome, Reply, Request, Value, Verb},
-    window::{Found, Wide, Window},
+    window::{Found, Way, Wide, Window},
 };
 use crate::{
     error::{Error, Result},
@@ -117,6 +117,7 @@ pub(crate) struct Client<C> {
     /// Until when the session's lease lasts at least.
     until_ms: u64,
     lease_ms: u64,
+    sizes: Sizes,
     pub(super) image: Image,
     pub(super) places: Vec<Place>,
     pub(super) counts: ClientCounts,
@@ -183,6 +184,7 @@ impl<C> Client<C> {
             session: None,
             until_ms: 0,
             lease_ms: 0,
+            sizes: Sizes::default(),
             image: Image::default(),
             places: Vec::new(),
             counts: ClientCounts::default(),
@@ -191,8 +193,19 @@ impl<C> Client<C> {
 
     /// The same client with another way to its host.
     pub(crate) fn with_caller<D>(self, caller: D) -> Client<D> {
-        let Self { mode, model, session, until_ms, lease_ms, image, places, counts, .. } = self;
-        Client { caller, mode, model, session, until_ms, lease_ms, image, places, counts }
+        let Self { mode, model, session, until_ms, lease_ms, sizes, .. } = self;
+        let Self { image, places, counts, .. } = self;
+        Client { caller, mode, model, session, until_ms, lease_ms, sizes, image, places, counts }
+    }
+
+    /// The same client of a region whose parts are this large.
+    pub(crate) fn with_sizes(self, sizes: Sizes) -> Self {
+        Self { sizes, ..self }
+    }
+
+    /// How a fabric reads the region.
+    pub(super) fn way(&self, fabric: &impl Fabric) -> Way {
+        Way { sizes: self.sizes, is_unordered: fabric.is_unordered() }
     }
 
     /// Forgets the session and the model: the host may be another one.
@@ -206,8 +219,10 @@ impl<C> Client<C> {
         self.mode = mode;
     }
 
-    pub(super) fn walks(&self) -> bool {
-        self.mode == Mode::AllAtClient
+    /// Returns true if bins and small arrays are searched without the host. They do not prove
+    /// themselves where reads have no order.
+    pub(super) fn walks(&self, fabric: &impl Fabric) -> bool {
+        self.mode == Mode::AllAtClient && !fabric.is_unordered()
     }
 
     /// Returns true if the session is to be renewed: it has none, or half of the lease is over.
@@ -362,7 +377,7 @@ impl<C: Caller> Client<C> {
                 Look::Proven(answer) => Some(answer),
                 Look::Linked(link, at) => {
                     address = at;
-                    if self.walks() { self.walk(fabric, link, key)? } else { None }
+                    if self.walks(fabric) { self.walk(fabric, link, key)? } else { None }
                 }
                 Look::Unproven => None,
             };
@@ -412,9 +427,11 @@ impl<C: Caller> Client<C> {
         known: &Known,
         range: (usize, usize),
     ) -> Result<Option<Window>> {
-        Window::places(&known.array, range.0, range.1, &mut self.places);
+        let way = self.way(fabric);
+        self.places.clear();
+        Window::places(&known.array, range, way, &mut self.places);
         fabric.read(&self.places, &mut self.image)?;
-        Ok(Window::of_array(&known.array, known.tag, range, &self.image))
+        Ok(Window::of_array(known, range, way, (&self.image, 0)))
     }
 
     /// Looks for a key in the window that its array's line predicts.
@@ -477,10 +494,13 @@ impl<C: Caller> Client<C> {
             return Ok(None);
         }
         self.places.clear();
-        self.places.extend(places.iter().map(|place| Wide::place(*place)));
+        let way = self.way(fabric);
+        self.places.extend(places.iter().map(|place| Wide::place(*place, way)));
         fabric.read(&self.places, &mut self.image)?;
-        let wide = places.iter().enumerate();
-        Ok(wide.map(|(index, place)| Wide::of_piece(*place, self.image.piece(index))).collect())
+        let piece = |(index, place): (usize, &WidePlace)| {
+            Wide::of_piece(*place, way, self.image.piece(index))
+        };
+        Ok(places.iter().enumerate().map(piece).collect())
     }
 
     /// Where a key is likely to belong: the address of a write, which the host checks. Wide records

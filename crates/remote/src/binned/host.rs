@@ -22,7 +22,7 @@ use super::{
     barrier::Barrier,
     bins,
     descriptor::{Descriptor, Lesson, Span, up_to},
-    layout::{HEADER_LINES, Link, Record, Slot, Token, header},
+    layout::{HEADER_LINES, Link, Record, Sizes, Slot, Token, header},
     message::{Address, Operation, Outcome, Reply, Request, Value, Verb},
     records::{Records, VALUE_BYTES_MAX},
 };
@@ -49,12 +49,14 @@ pub(crate) struct Options {
     pub(crate) value_bytes_max: usize,
     /// How long a session lives without a sign.
     pub(crate) lease_ms: u64,
+    /// Blocks and wide records prove themselves by checksums.
+    pub(crate) has_checksums: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         // A session costs a message in each second, and one that dies delays frees for a second.
-        Self { value_bytes_max: VALUE_BYTES_MAX, lease_ms: 1000 }
+        Self { value_bytes_max: VALUE_BYTES_MAX, lease_ms: 1000, has_checksums: false }
     }
 }
 
@@ -131,8 +133,9 @@ impl<S: Space> Host<S> {
         options: Options,
         entries: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>,
     ) -> Result<Self> {
+        let sizes = Sizes::new(options.has_checksums);
         let mut host = Self {
-            records: Records::new(space, options.value_bytes_max),
+            records: Records::new(space, options.value_bytes_max, sizes),
             arrays: HashMap::new(),
             tops: BTreeMap::new(),
             barrier: Barrier::new(options.lease_ms),
@@ -413,7 +416,7 @@ impl<S: Space> Host<S> {
         for epoch in &arrays {
             if let Some(array) = self.arrays.get_mut(epoch) {
                 array.is_retired = true;
-                let blocks = super::layout::blocks_of(array.len());
+                let blocks = self.records.slab.sizes().blocks_of(array.len());
                 lines += blocks * super::layout::BLOCK_LINES + HEADER_LINES;
             }
         }

@@ -7,17 +7,21 @@
 //!
 //! | piece | lines | words |
 //! | --- | --- | --- |
-//! | block | 16 | guard, tag of the array, 42 records |
+//! | block | 16 | guard, tag of the array, 42 records; with checksums 41, and the sum at its end |
 //! | header of an array | 1 | guard, tag, epoch, place, shape, line (3 words) |
 //! | root bin | 4 | guard, shape, 8 records; or 8 codes, then 8 links, of children |
 //! | child bin | 7 | guard, shape, 16 records |
-//! | wide record | 1 to 2,047 | guard, lengths and kind, key, value |
+//! | wide record | 1 to 2,047 | guard, lengths and kind, key, value; with checksums its sum |
 //!
 //! A record is three words: the key's code; the value, or the place of a wide record; and a *tail*
 //! of token, form, length and link. Token and value are thus changed and read together, under one
 //! guard.
 //!
 //! All of that is the leaves' part of a region. Its control part has a header and nothing else.
+//!
+//! In a region with checksums, blocks and wide records prove themselves to clients that read them
+//! without order ([`proof`](super::proof)). Headers and bins do not: such clients leave what is in
+//! gaps to the host.
 
 use rhumb_model::code::code_at;
 use xxhash_rust::xxh3::xxh3_64;
@@ -36,14 +40,58 @@ const VERSION: u64 = 1;
 /// control part are those of [`crate::layout::format::control`].
 const HEADER_WORDS: usize = 3;
 
-fn control_header() -> [u64; HEADER_WORDS] {
-    let bytes = [MAGIC.to_le_bytes(), VERSION.to_le_bytes()].concat();
-    [MAGIC, VERSION, xxh3_64(&bytes)]
+/// Set beside the version if there are checksums.
+const HAS_CHECKSUMS: u64 = 1 << 63;
+
+/// How large the parts of a region are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    has_checksums: bool,
+}
+
+impl Sizes {
+    /// Those of a region with checksums, or without.
+    pub(crate) fn new(has_checksums: bool) -> Self {
+        Self { has_checksums }
+    }
+
+    /// Returns true if blocks and wide records prove themselves.
+    pub(crate) fn has_checksums(self) -> bool {
+        self.has_checksums
+    }
+
+    /// Records of a block: as many as fit.
+    pub(crate) fn block_records(self) -> usize {
+        let sum = usize::from(self.has_checksums);
+        (BLOCK_WORDS - BLOCK_HEAD_WORDS - sum) / RECORD_WORDS
+    }
+
+    /// Where record `index` of an array lies: the number of its block, and its first word there.
+    pub(super) fn record_place(self, index: usize) -> (usize, usize) {
+        let most = self.block_records();
+        (index / most, BLOCK_HEAD_WORDS + index % most * RECORD_WORDS)
+    }
+
+    /// Blocks of an array of `records` trained records, before which the sentinel lies.
+    pub(super) fn blocks_of(self, records: usize) -> u32 {
+        (records + 1).div_ceil(self.block_records()) as u32
+    }
+
+    /// Words of a wide record, with its guard, and its sum if it has one.
+    pub(super) fn wide_words(self, head: WideHead) -> usize {
+        head.words() + usize::from(self.has_checksums)
+    }
+}
+
+fn control_header(sizes: Sizes) -> [u64; HEADER_WORDS] {
+    let version = if sizes.has_checksums { VERSION | HAS_CHECKSUMS } else { VERSION };
+    let bytes = [MAGIC.to_le_bytes(), version.to_le_bytes()].concat();
+    [MAGIC, version, xxh3_64(&bytes)]
 }
 
 /// Writes the header of a control part that no client reads yet.
-pub(crate) fn write_header(region: &[AtomicU64]) {
-    for (word, value) in region.iter().zip(control_header()) {
+pub(crate) fn write_header(region: &[AtomicU64], sizes: Sizes) {
+    for (word, value) in region.iter().zip(control_header(sizes)) {
         word.store(value.to_le(), Ordering::Relaxed);
     }
 }
@@ -53,14 +101,15 @@ pub(crate) fn is_header(words: &[u64]) -> bool {
     words.first() == Some(&MAGIC)
 }
 
-/// Checks the header of a region of this kind.
+/// Reads the header of a region of this kind.
 ///
 /// # Errors
 ///
 /// [`Error::Invalid`] for one of another version, or a damaged one.
-pub(crate) fn check_header(words: &[u64]) -> Result<()> {
-    if words.starts_with(&control_header()) {
-        return Ok(());
+pub(crate) fn read_header(words: &[u64]) -> Result<Sizes> {
+    let all = [Sizes::new(false), Sizes::new(true)];
+    if let Some(sizes) = all.into_iter().find(|sizes| words.starts_with(&control_header(*sizes))) {
+        return Ok(sizes);
     }
     Err(Error::invalid("a region of arrays of another version, or whose header is damaged"))
 }
@@ -75,9 +124,8 @@ pub(super) const RECORD_WORDS: usize = 3;
 pub(crate) const BLOCK_LINES: u32 = 16;
 /// Words of a block before its records: guard and tag.
 pub(super) const BLOCK_HEAD_WORDS: usize = 2;
-/// Records of a block: as many as fit.
-pub(crate) const BLOCK_RECORDS: usize =
-    (BLOCK_LINES as usize * LINE_WORDS - BLOCK_HEAD_WORDS) / RECORD_WORDS;
+/// Words of a block.
+pub(super) const BLOCK_WORDS: usize = BLOCK_LINES as usize * LINE_WORDS;
 
 /// Lines of an array's header.
 pub(super) const HEADER_LINES: u32 = 1;
@@ -386,16 +434,6 @@ impl WideHead {
     }
 }
 
-/// Where record `index` of an array lies: the number of its block, and its first word there.
-pub(super) fn record_place(index: usize) -> (usize, usize) {
-    (index / BLOCK_RECORDS, BLOCK_HEAD_WORDS + index % BLOCK_RECORDS * RECORD_WORDS)
-}
-
-/// Blocks of an array of `records` trained records, before which the sentinel lies.
-pub(super) fn blocks_of(records: usize) -> u32 {
-    (records + 1).div_ceil(BLOCK_RECORDS) as u32
-}
-
 /// Appends `len` bytes of words to `out`; fewer if the words end before.
 pub(super) fn append_bytes(words: &[u64], len: usize, out: &mut Vec<u8>) {
     let len = len.min(words.len() * 8);
@@ -412,25 +450,37 @@ mod tests {
 
     #[test]
     fn sizes_are_what_the_format_says() {
-        assert_eq!((BLOCK_RECORDS, ROOT_LINES, CHILD_LINES), (42, 4, 7));
-        assert_eq!((record_place(0), record_place(43)), ((0, 2), (1, 5)));
-        assert_eq!((blocks_of(0), blocks_of(41), blocks_of(42)), (1, 1, 2));
+        let (plain, proven) = (Sizes::new(false), Sizes::new(true));
+        assert_eq!((plain.block_records(), ROOT_LINES, CHILD_LINES), (42, 4, 7));
+        assert_eq!((plain.record_place(0), plain.record_place(43)), ((0, 2), (1, 5)));
+        assert_eq!([0, 41, 42].map(|len| plain.blocks_of(len)), [1, 1, 2]);
+        assert_eq!((proven.block_records(), proven.record_place(41)), (41, (1, 2)));
+        assert_eq!([0, 40, 41].map(|len| proven.blocks_of(len)), [1, 1, 2]);
+        // The sum has a word of its own.
+        assert!(proven.record_place(40).1 + RECORD_WORDS < BLOCK_WORDS);
     }
 
     #[test]
     fn golden_header() {
         let region: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(9)).collect();
-        write_header(&region);
+        write_header(&region, Sizes::new(false));
         let mut words: Vec<u64> = region.iter().map(|word| word.load(Ordering::Relaxed)).collect();
         assert_eq!(words, [0x6e69_6262_6d75_6872, 1, HEADER_CHECKSUM, 9]);
-        assert!(is_header(&words) && check_header(&words).is_ok());
-        assert!(check_header(&words[..2]).is_err() && !is_header(&words[1..]));
+        assert!(is_header(&words) && !is_header(&words[1..]));
+        assert_eq!(read_header(&words).unwrap(), Sizes::new(false));
+        assert!(read_header(&words[..2]).is_err());
         words[1] = 2;
-        assert!(is_header(&words) && check_header(&words).is_err());
+        assert!(is_header(&words) && read_header(&words).is_err());
+        write_header(&region, Sizes::new(true));
+        words = region.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        assert_eq!(words, [0x6e69_6262_6d75_6872, 1 | 1 << 63, CHECKSUMS_CHECKSUM, 9]);
+        assert_eq!(read_header(&words).unwrap(), Sizes::new(true));
     }
 
     /// The checksum of magic and version.
     const HEADER_CHECKSUM: u64 = 12_268_073_736_480_310_709;
+    /// The same where there are checksums.
+    const CHECKSUMS_CHECKSUM: u64 = 4_627_020_498_893_640_996;
 
     #[test]
     fn golden_words() {

@@ -11,6 +11,7 @@
 //! | `layout` | the bytes of blocks, bins and wide records | trust a word |
 //! | `descriptor` | what a client knows of an array | be needed for a right answer |
 //! | `message` | requests and replies, as bytes | panic or over-allocate for any bytes |
+//! | `proof` | checksums of what is read without order | be needed where reads have an order |
 //! | `slab` | memory in pieces, each with a guard | use a place for pieces of two sizes |
 //! | `records` | records, inline or wide | know of arrays |
 //! | `array` | trained arrays at the host | change a key |
@@ -19,7 +20,7 @@
 //! | `barrier` | what waits until sessions know of a change | wait |
 //! | `host` `load` `write` `retrain` `scan` | the map that the host keeps | wait for a reader |
 //! | `window` | records as a client has read them | answer without a proof |
-//! | `client` `walk` `range` | gets, writes and ranges by a client | loop without a bound |
+//! | `client` `many` `walk` `range` | gets, writes and ranges by a client | loop without a bound |
 
 mod array;
 mod barrier;
@@ -29,7 +30,9 @@ mod descriptor;
 mod host;
 mod layout;
 mod load;
+mod many;
 mod message;
+mod proof;
 mod range;
 mod records;
 mod retrain;
@@ -48,7 +51,7 @@ pub(crate) use client::{Answer, CacheBudget, Caller, Client, Mode};
 #[cfg(test)]
 pub(crate) use host::HostCounts;
 pub(crate) use host::{Host, Options};
-pub(crate) use layout::{BLOCK_LINES, BLOCK_RECORDS, check_header, is_header, write_header};
+pub(crate) use layout::{BLOCK_LINES, Sizes, is_header, read_header, write_header};
 pub(crate) use message::{Address, Operation, Outcome, Reply, Request, Value, Verb};
 #[cfg(test)]
 pub(crate) use range::RangePage;

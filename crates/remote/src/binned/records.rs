@@ -6,10 +6,11 @@ use rhumb_model::code::code_at;
 
 use super::{
     layout::{
-        LINE_WORDS, Record, Slot, Token, WIDE_HEAD_WORDS, WIDE_LINES_MAX, WideHead, WideKind,
-        WidePlace,
+        LINE_WORDS, Record, Sizes, Slot, Token, WIDE_HEAD_WORDS, WIDE_LINES_MAX, WideHead,
+        WideKind, WidePlace,
     },
     message::Value,
+    proof::wide_sum,
     slab::Slab,
 };
 use crate::{
@@ -46,9 +47,10 @@ pub(super) struct Records<S> {
 
 impl<S: Space> Records<S> {
     /// Records in an empty space, whose values are `value_bytes_max` bytes at most.
-    pub(super) fn new(space: S, value_bytes_max: usize) -> Self {
-        let most = (WIDE_LINES_MAX * LINE_WORDS - WIDE_HEAD_WORDS) * 8 - KEY_BYTES_MAX - 1;
-        Self { slab: Slab::new(space), value_bytes_max: value_bytes_max.min(most) }
+    pub(super) fn new(space: S, value_bytes_max: usize, sizes: Sizes) -> Self {
+        // A word is for the sum.
+        let most = (WIDE_LINES_MAX * LINE_WORDS - WIDE_HEAD_WORDS - 1) * 8 - KEY_BYTES_MAX - 1;
+        Self { slab: Slab::new(space, sizes), value_bytes_max: value_bytes_max.min(most) }
     }
 
     /// A live record of a key and its value, where codes skip `skip` bytes.
@@ -66,14 +68,24 @@ impl<S: Space> Records<S> {
         let is_here = value.len() <= self.value_bytes_max;
         let kind = if is_here { WideKind::Here } else { WideKind::Ask };
         let head = WideHead { kind, key_len: key.len(), value_len: value_len as usize };
-        let lines = head.words().div_ceil(LINE_WORDS) as u32;
+        let lines = self.slab.sizes().wide_words(head).div_ceil(LINE_WORDS) as u32;
         let slot = self.slab.take(lines)?;
         self.slab.store(slot.line, 1, head.to_word());
         self.store_bytes(slot.line, WIDE_HEAD_WORDS, key);
         if is_here {
             self.store_bytes(slot.line, head.value_word(), value);
         }
+        self.seal(slot.line, head);
         Ok(Record::wide(code_at(key, skip), WidePlace { slot, lines }))
+    }
+
+    /// Sets the sum of a latched wide record.
+    fn seal(&self, line: u32, head: WideHead) {
+        if self.slab.sizes().has_checksums() {
+            let words = (1..head.words()).map(|word| self.slab.load(line, word));
+            let sum = wide_sum([self.slab.opened(line)].into_iter().chain(words), line);
+            self.slab.store(line, head.words(), sum);
+        }
     }
 
     fn store_bytes(&self, line: u32, word: usize, bytes: &[u8]) {
@@ -101,13 +113,14 @@ impl<S: Space> Records<S> {
             return self.make(key, value, skip);
         };
         let head = WideHead { kind: WideKind::Here, value_len: value.len(), ..head };
-        let fits = head.words() <= place.lines as usize * LINE_WORDS;
+        let fits = self.slab.sizes().wide_words(head) <= place.lines as usize * LINE_WORDS;
         if !fits || value.len() > self.value_bytes_max || removed.token() != Token::Removed {
             return self.make(key, value, skip);
         }
         self.slab.latch(place.slot.line);
         self.slab.store(place.slot.line, 1, head.to_word());
         self.store_bytes(place.slot.line, head.value_word(), value);
+        self.seal(place.slot.line, head);
         Ok(removed.with_token(Token::Live))
     }
 
@@ -123,9 +136,11 @@ impl<S: Space> Records<S> {
         if let (Some(place), Some(head)) = (record.place(), self.head(record)) {
             let line = place.slot.line;
             self.slab.latch(line);
-            (head.value_word()..head.words()).for_each(|word| self.slab.store(line, word, 0));
+            let end = self.slab.sizes().wide_words(head);
+            (head.value_word()..end).for_each(|word| self.slab.store(line, word, 0));
             let gone = WideHead { kind: WideKind::Gone, value_len: 0, ..head };
             self.slab.store(line, 1, gone.to_word());
+            self.seal(line, gone);
         }
         let value = if record.place().is_some() { record.value } else { 0 };
         Record { value, ..record.with_token(Token::Removed) }

@@ -250,7 +250,8 @@ impl<S: Space> Host<S> {
     /// Has all blocks of a replaced array answer for nothing from now on.
     fn end(&mut self, epoch: u64) {
         let Some(array) = self.arrays.get(&epoch) else { return };
-        let (first, last) = (array.block(0), array.block(array.len()));
+        let sizes = self.records.slab.sizes();
+        let (first, last) = (array.block(sizes, 0), array.block(sizes, array.len()));
         (first..=last).for_each(|block| self.records.slab.retire_block(block));
         self.counts.blocks_ended += u64::from(last + 1 - first);
     }

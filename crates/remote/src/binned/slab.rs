@@ -7,7 +7,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::layout::{BLOCK_LINES, LINE_WORDS, LINES_MAX, Slot, WIDE_LINES_MAX, incarnation_of};
+use super::{
+    layout::{BLOCK_LINES, LINE_WORDS, LINES_MAX, Sizes, Slot, WIDE_LINES_MAX, incarnation_of},
+    proof::{BLOCK_SUM, block_sum},
+};
 use crate::{
     error::{Error, Result},
     host::{Space, extents::Extents},
@@ -37,6 +40,7 @@ enum Use {
 /// A space, cut into pieces.
 pub(super) struct Slab<S> {
     space: S,
+    sizes: Sizes,
     areas: Extents,
     /// What each area is for. A piece of more than an area is said at its first.
     uses: Vec<Use>,
@@ -51,9 +55,10 @@ pub(super) struct Slab<S> {
 
 impl<S: Space> Slab<S> {
     /// A slab in an empty space.
-    pub(super) fn new(space: S) -> Self {
+    pub(super) fn new(space: S, sizes: Sizes) -> Self {
         Self {
             space,
+            sizes,
             areas: Extents::default(),
             uses: Vec::new(),
             blocks: Extents::default(),
@@ -67,6 +72,11 @@ impl<S: Space> Slab<S> {
     #[cfg(test)]
     pub(super) fn space(&self) -> &S {
         &self.space
+    }
+
+    /// How large the parts of the region are.
+    pub(super) fn sizes(&self) -> Sizes {
+        self.sizes
     }
 
     /// Bytes of pieces that are handed out.
@@ -231,15 +241,26 @@ impl<S: Space> Slab<S> {
     }
 
     fn open(&self, line: u32) {
-        point();
-        let state = self.load(line, 0);
-        // The version wraps within its own bits.
-        let version = state.wrapping_add(VERSION_STEP) & ((1 << INCARNATION_SHIFT) - 1);
-        let state = state >> INCARNATION_SHIFT << INCARNATION_SHIFT | version & !LATCHED;
-        if let Some(place) = self.space.words().get(line as usize * LINE_WORDS) {
-            place.store(state.to_le(), Ordering::Release);
+        let guard = self.opened(line);
+        let area = self.uses.get((line / AREA_LINES) as usize);
+        if self.sizes.has_checksums() && area == Some(&Use::Blocks) {
+            let words = (1..BLOCK_SUM).map(|word| self.load(line, word));
+            let sum = block_sum([guard].into_iter().chain(words), line);
+            self.store(line, BLOCK_SUM, sum);
         }
         point();
+        if let Some(place) = self.space.words().get(line as usize * LINE_WORDS) {
+            place.store(guard.to_le(), Ordering::Release);
+        }
+        point();
+    }
+
+    /// The guard of a latched piece as it will be once readers see the piece.
+    pub(super) fn opened(&self, line: u32) -> u64 {
+        let guard = self.load(line, 0);
+        // The version wraps within its own bits.
+        let version = guard.wrapping_add(VERSION_STEP) & ((1 << INCARNATION_SHIFT) - 1);
+        guard >> INCARNATION_SHIFT << INCARNATION_SHIFT | version & !LATCHED
     }
 
     /// Zeroes a piece and gives it another incarnation.
@@ -327,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_piece_that_comes_back_has_another_incarnation() {
-        let mut slab = Slab::new(HeapSpace::new(64 << 10, 1 << 20));
+        let mut slab = Slab::new(HeapSpace::new(64 << 10, 1 << 20), Sizes::default());
         let first = slab.take(7).unwrap();
         slab.store(first.line, 3, 33);
         slab.publish();
@@ -344,7 +365,7 @@ mod tests {
     /// was found in it before is there.
     #[test]
     fn what_ended_at_once_is_handed_out_again() {
-        let mut slab = Slab::new(HeapSpace::new(64 << 10, 1 << 20));
+        let mut slab = Slab::new(HeapSpace::new(64 << 10, 1 << 20), Sizes::default());
         let sizes = [1, 2, 7, 40, 1500];
         let mut before = Vec::new();
         for round in 0..5 {
@@ -393,7 +414,7 @@ mod tests {
 
     #[test]
     fn the_space_ends_with_an_error() {
-        let mut slab = Slab::new(HeapSpace::new(64 << 10, 256 << 10));
+        let mut slab = Slab::new(HeapSpace::new(64 << 10, 256 << 10), Sizes::default());
         assert!(matches!(slab.take(2048), Err(Error::InvalidArgument(_))));
         let blocks = slab.take_blocks(100).unwrap();
         let taken = (0..).take_while(|_| slab.take(2).is_ok()).count();

@@ -4,18 +4,23 @@
 //! names, and a block only if it bears the tag of the descriptor. The keys of an array never
 //! change, so that pieces of one read need not be of one moment: what the record at or below a key
 //! says is of the moment when its block was read.
+//!
+//! Where reads have no order, a piece comes with its guard, a block as a whole, and either proves
+//! by its sum that it is of one moment.
 
 use std::{cmp::Ordering as Order, ops::Range};
 
 use rhumb_model::code::code_at;
 
 use super::{
+    client::Known,
     descriptor::Descriptor,
     layout::{
-        BIN_HEAD_WORDS, BLOCK_HEAD_WORDS, BLOCK_LINES, BinShape, LINE_WORDS, RECORD_WORDS, Record,
-        WIDE_HEAD_WORDS, WideHead, WideKind, WidePlace, append_bytes, incarnation_of,
-        incarnation_of_epoch, record_place,
+        BIN_HEAD_WORDS, BLOCK_HEAD_WORDS, BLOCK_LINES, BLOCK_WORDS, BinShape, LINE_WORDS,
+        RECORD_WORDS, Record, Sizes, WIDE_HEAD_WORDS, WideHead, WideKind, WidePlace, append_bytes,
+        incarnation_of, incarnation_of_epoch,
     },
+    proof::{is_block_whole, wide_sum},
 };
 use crate::{
     fabric::{Image, Place},
@@ -26,6 +31,25 @@ use crate::{
 const WORD_BYTES: u64 = 8;
 /// Bytes of a line.
 const LINE_BYTES: u64 = LINE_WORDS as u64 * WORD_BYTES;
+
+/// How a region is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) sizes: Sizes,
+    /// The lines of a piece may be of different moments.
+    pub(super) is_unordered: bool,
+}
+
+impl Way {
+    /// The place of `words` words of the piece that begins at `line`.
+    fn place(self, line: u32, words: usize) -> Place {
+        if !self.is_unordered {
+            return piece_of(line, words);
+        }
+        let at = u64::from(line) * LINE_BYTES;
+        Place { part: Part::Leaves, at, len: words as u32 * WORD_BYTES as u32, guard: at }
+    }
+}
 
 /// The place of `words` words of the piece that begins at `line`, without its guard.
 pub(super) fn piece_of(line: u32, words: usize) -> Place {
@@ -76,27 +100,31 @@ pub(super) struct Wide {
 }
 
 impl Window {
-    /// What to read for some records of an array, first and last: a piece of each block.
-    pub(super) fn places(array: &Descriptor, first: usize, last: usize, out: &mut Vec<Place>) {
-        out.clear();
-        let (begin, end) = (record_place(first).0, record_place(last).0);
+    /// Appends what to read for some records of an array, first and last: a piece of each block.
+    pub(super) fn places(
+        array: &Descriptor,
+        (first, last): (usize, usize),
+        way: Way,
+        out: &mut Vec<Place>,
+    ) {
+        let place = |index| way.sizes.record_place(index);
+        let (begin, end) = (place(first).0, place(last).0);
         for block in begin..=end {
-            let words = match block == end {
-                true => record_place(last).1 + RECORD_WORDS,
-                false => BLOCK_LINES as usize * LINE_WORDS,
+            let words = match block == end && !way.is_unordered {
+                true => place(last).1 + RECORD_WORDS,
+                false => BLOCK_WORDS,
             };
-            let block = array.base.saturating_add(block as u32);
-            out.push(piece_of(block.saturating_mul(BLOCK_LINES), words));
+            out.push(way.place(block_line(array, block), words));
         }
     }
 
-    /// The records of which [`Window::places`] were read; `None` if they are not those of the array
-    /// that hashes to `tag`, or changed while they were read.
+    /// The records of which [`Window::places`] were read, from a piece of the image on; `None` if
+    /// they are not those of the array that hashes to `tag`, or changed while they were read.
     pub(super) fn of_array(
-        array: &Descriptor,
-        tag: u64,
+        Known { array, tag }: &Known,
         (first, last): (usize, usize),
-        image: &Image,
+        way: Way,
+        (image, first_piece): (&Image, usize),
     ) -> Option<Self> {
         let mut window = Self {
             first,
@@ -104,17 +132,24 @@ impl Window {
             skip: array.prefix.len(),
             end: array.records as usize,
         };
-        let mut from = record_place(first).1;
-        for piece in 0..=record_place(last).0 - record_place(first).0 {
-            let (words, guard) = image.piece(piece)?;
+        let place = |index| way.sizes.record_place(index);
+        let mut from = place(first).1;
+        for (piece, block) in (place(first).0..=place(last).0).enumerate() {
+            let (words, guard) = image.piece(first_piece + piece)?;
+            let words = match way.is_unordered {
+                // The guard is not among the words otherwise.
+                true if is_block_whole(words, block_line(array, block)) => &words[1..],
+                true => return None,
+                false => words,
+            };
             let is_ours = incarnation_of(guard) == incarnation_of_epoch(array.epoch)
-                && words.first() == Some(&tag);
+                && words.first() == Some(tag);
             if !is_ours {
                 return None;
             }
-            // The guard is not among the words.
-            let records = words.get(from - 1..)?.chunks_exact(RECORD_WORDS);
-            window.records.extend(records.map(Record::of_words));
+            let end = BLOCK_HEAD_WORDS + way.sizes.block_records() * RECORD_WORDS;
+            let records = words.get(from - 1..words.len().min(end - 1))?;
+            window.records.extend(records.chunks_exact(RECORD_WORDS).map(Record::of_words));
             from = BLOCK_HEAD_WORDS;
         }
         window.records.truncate(last + 1 - first);
@@ -204,19 +239,30 @@ impl Window {
 
 impl Wide {
     /// What to read of a wide record.
-    pub(super) fn place(place: WidePlace) -> Place {
-        piece_of(place.slot.line, place.lines as usize * LINE_WORDS)
+    pub(super) fn place(place: WidePlace, way: Way) -> Place {
+        way.place(place.slot.line, place.lines as usize * LINE_WORDS)
     }
 
     /// A wide record that was read; `None` if it is no longer there.
-    pub(super) fn of_piece(place: WidePlace, piece: Option<(&[u64], u64)>) -> Option<Self> {
+    pub(super) fn of_piece(
+        place: WidePlace,
+        way: Way,
+        piece: Option<(&[u64], u64)>,
+    ) -> Option<Self> {
         let (words, guard) = piece?;
         if incarnation_of(guard) != place.slot.incarnation {
             return None;
         }
+        // The guard is not among the words otherwise.
+        let words = if way.is_unordered { words.get(1..)? } else { words };
         let head = WideHead::of_word(*words.first()?)?;
-        if head.words() > words.len() + 1 {
+        if way.sizes.wide_words(head) > words.len() + 1 {
             return None;
+        }
+        if way.is_unordered {
+            let (covered, rest) = words.split_at(head.words() - 1);
+            let covered = [guard].into_iter().chain(covered.iter().copied());
+            (rest[0] == wide_sum(covered, place.slot.line)).then_some(())?;
         }
         let (mut key, mut value) = (Vec::new(), Vec::new());
         append_bytes(words.get(WIDE_HEAD_WORDS - 1..)?, head.key_len, &mut key);
@@ -225,6 +271,11 @@ impl Wide {
         }
         Some(Self { kind: head.kind, key, value, value_len: head.value_len })
     }
+}
+
+/// The line at which a block of an array begins.
+fn block_line(array: &Descriptor, block: usize) -> u32 {
+    array.base.saturating_add(block as u32).saturating_mul(BLOCK_LINES)
 }
 
 #[cfg(test)]

@@ -247,7 +247,7 @@ impl<S: Space> Host<S> {
             let array = spot.and_then(|spot| Some((spot, self.arrays.get(&spot.array)?)));
             // What new arrays link to as well is changed in its place.
             if let Some((spot, array)) = array.filter(|(_, array)| array.is_retired) {
-                let block = array.block(spot.index);
+                let block = array.block(self.records.slab.sizes(), spot.index);
                 self.records.slab.retire_block(block);
                 self.counts.blocks_ended += 1;
             }

@@ -9,7 +9,9 @@ use super::{
     CacheBudget, Counts, Page, Pairs, connection::unexpected, keyspace::Keyspace, models::Found,
 };
 use crate::{
-    binned::{Answer, CacheBudget as Budget, Caller, Client, Mode, Reply, Request, Value, Verb},
+    binned::{
+        Answer, CacheBudget as Budget, Caller, Client, Mode, Reply, Request, Sizes, Value, Verb,
+    },
     clock,
     error::{Error, Result},
     fabric::Fabric,
@@ -24,11 +26,12 @@ const RANGE_PAIRS: usize = 128;
 pub(super) struct Caches {
     /// `None` for clients that keep nothing and begin no session.
     budget: Option<Budget>,
+    sizes: Sizes,
     idle: Mutex<Vec<Client<()>>>,
 }
 
 impl Caches {
-    pub(super) fn new(budget: CacheBudget) -> Self {
+    pub(super) fn new(budget: CacheBudget, sizes: Sizes) -> Self {
         let budget = match budget {
             CacheBudget::Full | CacheBudget::Models => Some(Budget::Full),
             CacheBudget::Bytes(0) | CacheBudget::Top => None,
@@ -36,13 +39,18 @@ impl Caches {
                 Some(Budget::Bytes(usize::try_from(most).unwrap_or(usize::MAX)))
             }
         };
-        Self { budget, idle: Mutex::default() }
+        Self { budget, sizes, idle: Mutex::default() }
     }
 
     fn take(&self) -> Client<()> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let budget = self.budget.unwrap_or(Budget::Bytes(0));
-        idle.unwrap_or_else(|| Client::new((), Mode::Pipeline, budget))
+        idle.unwrap_or_else(|| Client::new((), Mode::Pipeline, budget).with_sizes(self.sizes))
+    }
+
+    /// Records that a block has room for.
+    pub(super) fn block_records(&self) -> usize {
+        self.sizes.block_records()
     }
 
     fn give(&self, client: Client<()>) {
@@ -150,6 +158,19 @@ impl Keyspace {
             Answer::Ask(_) => return self.call_get(key, value).map(Found::Told),
         };
         Ok(if is_told { Found::Told(is_there) } else { Found::Read(is_there) })
+    }
+
+    /// Several gets; returns the indexes of keys of which the host must be asked.
+    pub(super) fn binned_multi_get(
+        &self,
+        fabric: &impl Fabric,
+        caches: &Caches,
+        keys: &[&[u8]],
+        each: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<Vec<usize>> {
+        let get =
+            |client: &mut Client<Wire<'_>>, now_ms| client.multi_get(fabric, now_ms, keys, each);
+        self.with_client(caches, get).map(|(missed, _)| missed)
     }
 
     /// Writes a key, by an operation that says where the client has found that it belongs.

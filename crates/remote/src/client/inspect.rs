@@ -5,7 +5,7 @@
 
 use super::keyspace::{Keyspace, Mapped};
 use crate::{
-    binned::{BLOCK_LINES, BLOCK_RECORDS},
+    binned::BLOCK_LINES,
     clock,
     error::{Error, Result},
     fabric::MappedFabric,
@@ -133,7 +133,7 @@ fn inspect_models(mapped: &Mapped, walk: bool) -> Result<Inspection> {
         blocks: 0,
         directory_bytes: 0,
         leaf_bytes: u64::from(BLOCK_LINES) * LINE_BYTES as u64,
-        leaf_room: BLOCK_RECORDS as u64,
+        leaf_room: mapped.models().map_or(0, |models| models.block_records() as u64),
         control_bytes: control.len() as u64 * 8,
         leaves_bytes: leaves.len() as u64 * 8,
         applied: control::applied(control),

@@ -20,7 +20,7 @@ use super::{
     range::Range,
     rdma::{Remote, RemoteReads},
     served::{Known, Reading},
-    tcp::{Cache, Pieces, Reads as TcpReads},
+    tcp::{Cache, Link, Pieces, Reads as TcpReads},
 };
 use crate::{
     binned::Mode,
@@ -267,6 +267,11 @@ impl Inner {
         }
     }
 
+    /// The way to read the region by RDMA, if this client does so.
+    pub(super) fn remote<'k>(&'k self, link: &'k Link) -> Option<RemoteReads<'k>> {
+        self.remote.as_ref().map(|remote| RemoteReads::new(link, self, remote))
+    }
+
     /// Reads the region of a connection from here on, which may be another one than before.
     pub(super) fn set_mapped(&self, mapped: Arc<Mapped>) {
         if let Source::Mapped(now) = &self.source
@@ -298,9 +303,7 @@ impl Keyspace {
     pub(super) fn apart(&self) -> Option<TcpReads<'_>> {
         match (&self.inner.source, self.client.tcp()) {
             (Source::Apart(cache), Some(link)) if !self.reads.by_calls => {
-                let remote = self.inner.remote.as_ref();
-                let remote = remote.map(|remote| RemoteReads::new(link, &self.inner, remote));
-                Some(TcpReads::new(link, &self.inner, cache, remote))
+                Some(TcpReads::new(link, &self.inner, cache, self.inner.remote(link)))
             }
             _ => None,
         }
@@ -441,7 +444,8 @@ impl Keyspace {
         let mut missed: Vec<usize> = Vec::new();
         let mapped = self.mapped();
         match self.begin_read(mapped.as_deref()) {
-            // Over TCP, where each read is a message too, one brings all values.
+            // Over TCP, where each read is a message too, one brings all values; by RDMA, two trips
+            // or three do.
             None if self.has_models() && self.client.tcp().is_none() => {
                 let mut value = Vec::new();
                 for (index, key) in keys.iter().enumerate() {
@@ -450,7 +454,16 @@ impl Keyspace {
                     each(index, is_there.then_some(&value));
                 }
             }
-            None => missed.extend(0..keys.len()),
+            None => {
+                let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+                let mut first = 0;
+                for some in keys.chunks(CALL_KEYS) {
+                    let left = self.models_multi_get(some, |at, value| each(first + at, value))?;
+                    let left = left.unwrap_or_else(|| (0..some.len()).collect());
+                    missed.extend(left.into_iter().map(|at| first + at));
+                    first += some.len();
+                }
+            }
             Some(reading) => {
                 let (mut bytes, trouble) = (0, Trouble::default());
                 let is_served = |index: usize| reading.serves(keys[index].as_ref());

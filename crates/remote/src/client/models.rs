@@ -7,6 +7,7 @@ use arc_swap::Guard;
 use super::{
     CacheBudget, Counts, Page, binned,
     keyspace::{Keyspace, Mapped},
+    rdma::{RemoteFabric, RemoteReads},
     served::Claim,
     tcp::{MessageFabric, Pieces},
     two_stage,
@@ -39,8 +40,8 @@ impl Models {
             return Ok(Some(Self::TwoStage(two_stage::Caches::new(budget))));
         }
         if arrays::is_header(header) {
-            arrays::check_header(header)?;
-            return Ok(Some(Self::Binned(binned::Caches::new(budget))));
+            let sizes = arrays::read_header(header)?;
+            return Ok(Some(Self::Binned(binned::Caches::new(budget, sizes))));
         }
         Ok(None)
     }
@@ -50,6 +51,14 @@ impl Models {
         match self {
             Self::TwoStage(_) => Preset::XStore,
             Self::Binned(_) => Preset::FineStore,
+        }
+    }
+
+    /// Records that a block of an array has room for; 0 where there are none.
+    pub(super) fn block_records(&self) -> usize {
+        match self {
+            Self::TwoStage(_) => 0,
+            Self::Binned(caches) => caches.block_records(),
         }
     }
 
@@ -100,6 +109,7 @@ enum Held {
 enum Way<'k> {
     Mapped(MappedFabric<'k>, &'k Mapped),
     Messages(MessageFabric<'k>),
+    Remote(RemoteFabric<'k>),
 }
 
 impl Way<'_> {
@@ -109,6 +119,7 @@ impl Way<'_> {
         match self {
             Self::Mapped(_, mapped) => Some(mapped.generation()),
             Self::Messages(fabric) => fabric.generation(),
+            Self::Remote(fabric) => fabric.generation(),
         }
     }
 }
@@ -118,11 +129,16 @@ impl Fabric for Way<'_> {
         match self {
             Self::Mapped(fabric, _) => fabric.read(places, image),
             Self::Messages(fabric) => fabric.read(places, image),
+            Self::Remote(fabric) => fabric.read(places, image),
         }
     }
 
     fn is_far(&self) -> bool {
         matches!(self, Self::Messages(_))
+    }
+
+    fn is_unordered(&self) -> bool {
+        matches!(self, Self::Remote(_))
     }
 }
 
@@ -154,8 +170,13 @@ impl Keyspace {
             }
             Held::Pieces(pieces) => {
                 let (client, inner) = self.parts();
-                let fabric = MessageFabric::new(client.tcp()?, inner, pieces.generation());
-                Some((Way::Messages(fabric), pieces.models()?))
+                let (link, connection) = (client.tcp()?, pieces.generation());
+                let remote = inner.remote(link).filter(RemoteReads::may_read);
+                let way = match remote {
+                    Some(remote) => Way::Remote(RemoteFabric::new(remote, connection)),
+                    None => Way::Messages(MessageFabric::new(link, inner, connection)),
+                };
+                Some((way, pieces.models()?))
             }
         }
     }
@@ -208,6 +229,45 @@ impl Keyspace {
         }
         value.truncate(begin);
         Some(self.call_get(key, value))
+    }
+
+    /// The values of several keys by RDMA, where clients keep models: `each` is called for those of
+    /// which the host need not be asked. Returns the indexes of the others; `None` if keys are not
+    /// read that way.
+    ///
+    /// # Errors
+    ///
+    /// What keeps RDMA from working, if the client does not fall back.
+    pub(super) fn models_multi_get(
+        &self,
+        keys: &[&[u8]],
+        mut each: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<Option<Vec<usize>>> {
+        let Some(held) = self.held() else { return Ok(None) };
+        let Some((way, models)) = self.modelled(&held) else { return Ok(None) };
+        let Way::Remote(fabric) = &way else { return Ok(None) };
+        let (claim, mut values) = (self.claim_of_held(&held), vec![None; keys.len()]);
+        let keep = |index: usize, value: Option<&[u8]>| {
+            values[index] = Some(value.map(<[u8]>::to_vec));
+        };
+        let read = match models {
+            Models::TwoStage(caches) => self.two_stage_multi_get(fabric, caches, keys, keep),
+            Models::Binned(caches) => self.binned_multi_get(fabric, caches, keys, keep),
+        };
+        match read {
+            Err(Error::Invalid(_)) => return Ok(None),
+            read => drop(read?),
+        }
+        let seen = way.generation();
+        let mut missed = Vec::new();
+        for (index, value) in values.into_iter().enumerate() {
+            let is_served = seen.is_some_and(|seen| claim.serves(seen, keys[index]));
+            match value.filter(|_| is_served) {
+                Some(value) => each(index, value.as_deref()),
+                None => missed.push(index),
+            }
+        }
+        Ok(Some(missed))
     }
 
     /// A part of a range upwards; `None` if the host must be asked.

@@ -101,14 +101,32 @@ impl Keyspace {
             None => caches.fill(fabric)?,
         };
         client.speculate(!self.reads.is_timid);
-        let found = match client.get(fabric, key, value)? {
-            Outcome::Found => Ok(Found::Read(true)),
-            Outcome::Absent => Ok(Found::Read(false)),
-            Outcome::Ask => self.call_get(key, value).map(Found::Told),
-            Outcome::Call => self.consult(&mut client, key, value).map(Found::Told),
+        let found = match client.get(fabric, key, value) {
+            Ok(Outcome::Found) => Ok(Found::Read(true)),
+            Ok(Outcome::Absent) => Ok(Found::Read(false)),
+            Ok(Outcome::Ask) => self.call_get(key, value).map(Found::Told),
+            Ok(Outcome::Call) => self.consult(&mut client, key, value).map(Found::Told),
+            Err(error) => Err(error),
         };
         caches.give(client);
         found
+    }
+
+    /// Several gets; returns the indexes of keys of which the host must be asked.
+    pub(super) fn two_stage_multi_get(
+        &self,
+        fabric: &impl Fabric,
+        caches: &Caches,
+        keys: &[&[u8]],
+        each: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<Vec<usize>> {
+        let mut client = match caches.take() {
+            Some(client) => client,
+            None => caches.fill(fabric)?,
+        };
+        let missed = client.multi_get(fabric, keys, each);
+        caches.give(client);
+        missed
     }
 
     /// Writes a key by a request that says where it is expected to belong, if a cache that no other

@@ -1,7 +1,11 @@
 //! What stands for clients that read by RDMA in a build without it: there are none.
 
 use super::{Outcome, Page, keyspace::Inner as Keyspace, tcp::Link};
-use crate::{error::Result, layout::Geometry};
+use crate::{
+    error::Result,
+    fabric::{Fabric, Image, Place},
+    layout::Geometry,
+};
 
 /// How a keyspace is read by RDMA.
 #[derive(Debug)]
@@ -21,6 +25,10 @@ pub(super) struct RemoteReads<'k>(&'k Remote);
 impl<'k> RemoteReads<'k> {
     pub(super) fn new(_: &'k Link, _: &'k Keyspace, remote: &'k Remote) -> Self {
         Self(remote)
+    }
+
+    pub(super) fn may_read(&self) -> bool {
+        match *self.0 {}
     }
 
     pub(super) fn get_many<'w>(
@@ -50,5 +58,24 @@ impl<'k> RemoteReads<'k> {
         _: &mut Page,
     ) -> bool {
         match *self.0 {}
+    }
+}
+
+/// Reads a region by RDMA.
+pub(super) struct RemoteFabric<'k>(RemoteReads<'k>);
+
+impl<'k> RemoteFabric<'k> {
+    pub(super) fn new(reads: RemoteReads<'k>, _: u64) -> Self {
+        Self(reads)
+    }
+
+    pub(super) fn generation(&self) -> Option<u64> {
+        match *self.0.0 {}
+    }
+}
+
+impl Fabric for RemoteFabric<'_> {
+    fn read(&self, _: &[Place], _: &mut Image) -> Result<()> {
+        match *self.0.0 {}
     }
 }

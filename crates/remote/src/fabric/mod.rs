@@ -9,11 +9,17 @@
 //! | --- | --- | --- |
 //! | `mapped` | a region in this process' memory | call |
 //!
-//! `client::tcp::pieces` is the other one: it asks a host for pieces by messages.
+//! There are two more: `client::tcp::pieces` asks a host for pieces by messages, and `client::rdma`
+//! has a device read them. The device keeps no order between the lines of a read, so that a guard
+//! says nothing of its piece: what comes that way proves itself by checksums, or counts for nothing.
 
 mod mapped;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod torn;
 
 use crate::error::{Error, Result};
+#[cfg(any(test, all(feature = "rdma", target_os = "linux")))]
+use crate::layout::format::LATCHED;
 
 pub(crate) use crate::message::Place;
 pub(crate) use mapped::MappedFabric;
@@ -61,6 +67,11 @@ pub(crate) trait Fabric {
     fn is_far(&self) -> bool {
         false
     }
+
+    /// Returns true if the lines of a piece may be of different moments, and its guard of another.
+    fn is_unordered(&self) -> bool {
+        false
+    }
 }
 
 impl Image {
@@ -105,6 +116,30 @@ impl Image {
         Ok(())
     }
 
+    /// Adds the pieces of a read without order: `words` has those of each place, and then those of
+    /// [`guards_apart`].
+    #[cfg(any(test, all(feature = "rdma", target_os = "linux")))]
+    pub(crate) fn fill_unordered<'w>(
+        &mut self,
+        places: &[Place],
+        words: impl Fn(usize) -> Option<&'w [u64]>,
+    ) {
+        let mut apart = places.len()..;
+        for (index, place) in places.iter().enumerate() {
+            let found = words(index);
+            let guard = match guard_in(place) {
+                _ if place.guard == Place::NO_GUARD => found.map(|_| 0),
+                Some(at) => found.and_then(|words| words.get(at).copied()),
+                None => apart.next().and_then(&words).and_then(|words| words.first().copied()),
+            };
+            let found = found.unwrap_or_default();
+            let begin = self.words.len();
+            self.words.extend_from_slice(found);
+            let guard = guard.filter(|guard| guard & LATCHED == 0);
+            self.pieces.push(Piece { begin, end: begin + found.len(), guard });
+        }
+    }
+
     /// Begins a read of these places.
     pub(crate) fn begin(&mut self, places: &[Place]) {
         self.words.clear();
@@ -113,4 +148,19 @@ impl Image {
         self.counts.reads += places.len() as u64;
         self.counts.bytes += places.iter().map(|place| u64::from(place.len)).sum::<u64>();
     }
+}
+
+/// The word of a piece that is its guard, if it has it.
+#[cfg(any(test, all(feature = "rdma", target_os = "linux")))]
+fn guard_in(place: &Place) -> Option<usize> {
+    let word = place.guard.checked_sub(place.at)? / 8;
+    (word < u64::from(place.len / 8)).then_some(word as usize)
+}
+
+/// The places of guards that are not in the pieces that they guard.
+#[cfg(any(test, all(feature = "rdma", target_os = "linux")))]
+pub(crate) fn guards_apart(places: &[Place]) -> Vec<Place> {
+    let is_apart = |place: &&Place| place.guard != Place::NO_GUARD && guard_in(place).is_none();
+    let guard = |place: &Place| Place { at: place.guard, len: 8, guard: Place::NO_GUARD, ..*place };
+    places.iter().filter(is_apart).map(guard).collect()
 }

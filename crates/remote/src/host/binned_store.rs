@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     binned::{
-        Address, Host, Operation, Options, Outcome, Reply, Request, Value, Verb, write_header,
+        Address, Host, Operation, Options, Outcome, Reply, Request, Sizes, Value, Verb,
+        write_header,
     },
     clock,
     error::{Error, Result},
@@ -79,7 +80,7 @@ struct Training {
 /// [`Error::Full`].
 pub(super) fn arrays_in(region: &Region, options: Options) -> Result<Host<Arc<HostRegion>>> {
     Space::grow(&*region.control, 1)?;
-    write_header(region.control.words());
+    write_header(region.control.words(), Sizes::new(options.has_checksums));
     let options = Options { value_bytes_max: PUBLISHED_BYTES, ..options };
     Host::build(Arc::clone(&region.leaves), options, [])
 }
@@ -123,11 +124,7 @@ pub(super) fn handle(
 
 impl BinnedStore {
     /// An empty keyspace.
-    pub(super) fn new(region: Region, bell: Arc<Bell>) -> Result<Self> {
-        Self::with(region, bell, Options::default())
-    }
-
-    fn with(region: Region, bell: Arc<Bell>, options: Options) -> Result<Self> {
+    pub(super) fn new(region: Region, options: Options, bell: Arc<Bell>) -> Result<Self> {
         let host = arrays_in(&region, options)?;
         let control = Arc::clone(&region.control);
         let state = State { host, control, large: BTreeMap::new(), training: Training::default() };
@@ -401,7 +398,7 @@ mod tests {
         let region = Region { control: region(), leaves: region() };
         // No lease ends while a test is kept waiting.
         let options = Options { lease_ms: u64::MAX, ..Options::default() };
-        BinnedStore::with(region, Arc::default(), options).unwrap()
+        BinnedStore::new(region, options, Arc::default()).unwrap()
     }
 
     fn change<'a>(key: &'a [u8], value: Option<&'a [u8]>) -> Change<'a> {

@@ -171,9 +171,11 @@ impl ShareOptions {
         self
     }
 
-    /// Has leaves and records carry checksums, so that clients may read them by RDMA, whose reads
-    /// have no order (`Address::Rdma`). A record takes 8 bytes more, and each write
-    /// hashes the head of its leaf. For [`Preset::Rhumb`].
+    /// Has all that clients read carry checksums, so that they may read it by RDMA, whose reads
+    /// have no order (`Address::Rdma`). Each write hashes what it changes: with [`Preset::Rhumb`]
+    /// the head of its leaf, with [`Preset::XStore`] that and the slots of sixteen values, with
+    /// [`Preset::FineStore`] a block of 1 KiB. A record takes 8 bytes more; in an array of
+    /// [`Preset::FineStore`], blocks have 41 records in place of 42.
     #[must_use]
     pub fn checksums(mut self, has_checksums: bool) -> Self {
         self.has_checksums = has_checksums;
@@ -186,7 +188,13 @@ impl ShareOptions {
             value_bytes: self.entry_bytes.unwrap_or(ENTRY_BYTES).saturating_sub(KEY_BYTES),
             inline_bytes: self.inline_bytes,
             keys_per_model: self.keys_per_model,
+            has_checksums: self.has_checksums,
         }
+    }
+
+    /// What arrays are told.
+    fn arrays(&self) -> binned::Options {
+        binned::Options { has_checksums: self.has_checksums, ..binned::Options::default() }
     }
 
     /// As [`ShareOptions::entry_bytes`], if that was not called.
@@ -267,8 +275,9 @@ pub(super) struct Share {
     source: Source,
     serving: Serving,
     gets: Gets,
+    /// What devices reach, if what they read proves itself.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
-    reached: super::reached::Reached,
+    reached: Option<super::reached::Reached>,
 }
 
 /// The two parts of a region.
@@ -317,9 +326,7 @@ impl Region {
         Ok(match options.preset {
             Preset::Rhumb => AnyReplica::Runs(Box::new(self.table(options)?)),
             Preset::XStore => AnyReplica::TwoStage(Box::new(table_in(self, options.tuning())?)),
-            Preset::FineStore => {
-                AnyReplica::Binned(Box::new(Arrays::new(self, binned::Options::default())?))
-            }
+            Preset::FineStore => AnyReplica::Binned(Box::new(Arrays::new(self, options.arrays())?)),
         })
     }
 
@@ -337,8 +344,17 @@ impl Region {
 }
 
 impl Share {
-    fn new(region: Region, geometry: Option<Geometry>, source: Source) -> Self {
+    fn new(
+        region: Region,
+        options: ShareOptions,
+        geometry: Option<Geometry>,
+        source: Source,
+    ) -> Self {
         let (serving, gets) = (Serving::default(), Gets::default());
+        #[cfg(all(feature = "rdma", target_os = "linux"))]
+        let reached = options.has_checksums.then(super::reached::Reached::default);
+        #[cfg(not(all(feature = "rdma", target_os = "linux")))]
+        let _ = options;
         Self {
             region,
             geometry,
@@ -346,7 +362,7 @@ impl Share {
             serving,
             gets,
             #[cfg(all(feature = "rdma", target_os = "linux"))]
-            reached: super::reached::Reached::default(),
+            reached,
         }
     }
 
@@ -355,16 +371,16 @@ impl Share {
         let region = Region::new(options)?;
         if options.preset == Preset::XStore {
             let store = TwoStageStore::new(region.clone(), options.tuning(), Arc::clone(bell))?;
-            return Ok(Self::new(region, None, Source::TwoStage(Arc::new(store))));
+            return Ok(Self::new(region, options, None, Source::TwoStage(Arc::new(store))));
         }
         if options.preset == Preset::FineStore {
-            let store = BinnedStore::new(region.clone(), Arc::clone(bell))?;
-            return Ok(Self::new(region, None, Source::Binned(Arc::new(store))));
+            let store = BinnedStore::new(region.clone(), options.arrays(), Arc::clone(bell))?;
+            return Ok(Self::new(region, options, None, Source::Binned(Arc::new(store))));
         }
         let table = region.table(options)?;
         let geometry = Some(table.geometry());
         let volatile = Arc::new(Volatile::new(region.clone(), table, Arc::clone(bell)));
-        Ok(Self::new(region, geometry, Source::Volatile(volatile)))
+        Ok(Self::new(region, options, geometry, Source::Volatile(volatile)))
     }
 
     /// A keyspace of `authority`, of which the region knows nothing yet.
@@ -380,7 +396,7 @@ impl Share {
             AnyReplica::TwoStage(_) | AnyReplica::Binned(_) => None,
         };
         let publisher = Publisher::new(region.clone(), replica, Arc::clone(bell));
-        Ok(Self::new(region, geometry, Source::Published(publisher, authority)))
+        Ok(Self::new(region, options, geometry, Source::Published(publisher, authority)))
     }
 
     /// The header and the directory.
@@ -400,8 +416,8 @@ impl Share {
     /// [`Error::InvalidArgument`] if what they read would not prove itself.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     pub(super) fn reached(&self) -> Result<(&super::reached::Reached, &Region)> {
-        if self.geometry.is_some_and(Geometry::has_checksums) {
-            return Ok((&self.reached, &self.region));
+        if let Some(reached) = &self.reached {
+            return Ok((reached, &self.region));
         }
         let text = "this keyspace is not read by RDMA: it is shared without checksums";
         Err(Error::InvalidArgument(text.into()))
@@ -606,7 +622,7 @@ impl Share {
     /// generation.
     pub(super) fn wait_for_reads(&self) {
         #[cfg(all(feature = "rdma", target_os = "linux"))]
-        self.reached.wait_for_reads();
+        self.reached.iter().for_each(super::reached::Reached::wait_for_reads);
     }
 
     /// Which generation of keys is served.

@@ -45,6 +45,8 @@ pub(super) struct Tuning {
     pub(super) inline_bytes: Option<usize>,
     /// Keys a sub-model on average at which the models are expanded.
     pub(super) keys_per_model: u32,
+    /// What is read proves itself by checksums.
+    pub(super) has_checksums: bool,
 }
 
 /// A keyspace that is in no store.
@@ -70,7 +72,8 @@ struct State {
 pub(super) fn table_in(region: &Region, tuning: Tuning) -> Result<Table<Arc<HostRegion>>> {
     let usual = tuning.value_bytes.clamp(8, INLINE_BYTES);
     let inline = tuning.inline_bytes.unwrap_or(usual).min(INLINE_BYTES_MAX);
-    let sizes = Sizes::new(inline.next_multiple_of(8) as u32, PUBLISHED_BYTES)?;
+    let sizes = Sizes::new(inline.next_multiple_of(8) as u32, PUBLISHED_BYTES)?
+        .with_checksums(tuning.has_checksums);
     let options = Options { sizes, fill: SLOTS, keys_per_model_max: tuning.keys_per_model };
     let (leaves, control) = (Arc::clone(&region.leaves), Arc::clone(&region.control));
     Table::build(options, leaves, control, [])
@@ -291,7 +294,12 @@ mod tests {
     fn writes_go_where_hints_say_if_they_are_right() {
         let region = || Arc::new(HostRegion::new(8 << 20).unwrap());
         let region = Region { control: region(), leaves: region() };
-        let tuning = Tuning { value_bytes: 8, inline_bytes: None, keys_per_model: 200 };
+        let tuning = Tuning {
+            value_bytes: 8,
+            inline_bytes: None,
+            keys_per_model: 200,
+            has_checksums: false,
+        };
         let store = TwoStageStore::new(region.clone(), tuning, Arc::default()).unwrap();
         let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         let write = |key: &[u8], value: Option<&[u8]>, hint| {

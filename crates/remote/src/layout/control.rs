@@ -140,6 +140,11 @@ pub(crate) fn raise_generation(region: &[AtomicU64]) {
     fence(Ordering::SeqCst);
 }
 
+/// How often the keyspace was loaded anew, as its host knows.
+pub(crate) fn loads(region: &[AtomicU64]) -> u64 {
+    u64::from_le(region[control::LOADS].load(Ordering::Relaxed))
+}
+
 /// Counts a load of the whole region, before anything of it is changed. One thread at a time does.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn raise_loads(region: &[AtomicU64]) {

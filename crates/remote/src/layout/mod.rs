@@ -3,6 +3,8 @@
 //! Everything here is offsets and numbers. Nothing is trusted: what is read may be torn, damaged or
 //! made up, and a wrong length yields less bytes, never a panic.
 
+#[cfg(not(any(loom, shuttle)))]
+mod checksum;
 pub(crate) mod control;
 pub(crate) mod format;
 mod memory;
@@ -11,6 +13,8 @@ mod tests;
 
 use crate::error::{Error, Result};
 
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use checksum::checksum;
 pub(crate) use memory::{Bytes, Memory};
 
 /// The smallest leaf: a head, and room for a few small records.

@@ -52,6 +52,11 @@ pub(crate) struct Place {
     pub(crate) guard: u64,
 }
 
+impl Place {
+    /// In place of a guard: what is read proves itself. Only where reads have no order.
+    pub(crate) const NO_GUARD: u64 = u64::MAX;
+}
+
 /// Where a client that keeps a part of the directory expects a key. What the host finds there
 /// proves itself, so that a wrong guess costs time alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

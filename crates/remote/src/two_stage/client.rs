@@ -13,11 +13,13 @@ use super::{
     leaf::Head,
     message::{Fresh, Lookup},
     model::{Leaves, Top},
+    proof::{is_head_whole, whole_slot},
     table::{Descriptor, Entry},
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     fabric::{Fabric, Image, Place, ReadCounts},
+    layout::format::control::LOADS,
     leaf::Side,
     message::{Hint, Part},
 };
@@ -99,6 +101,10 @@ pub(crate) struct Client {
     wants_model: bool,
     /// How often the table was loaded, as of the beginning of the last scan.
     pub(super) loads: Option<u64>,
+    /// The load of which leaves prove to be, where they are read without order.
+    pub(super) load: Option<u64>,
+    /// Set by a head that did not: it was being changed, or there is another load by now.
+    doubts_load: bool,
 }
 
 /// Where a key should be.
@@ -145,6 +151,9 @@ impl Client {
         fabric.read(&[header], &mut image)?;
         let words = image.piece(0).map_or(&[][..], |(words, _)| words);
         let sizes = read_header(words)?;
+        if fabric.is_unordered() && !sizes.has_checksums() {
+            return Err(Error::invalid("a region without checksums, which is read without order"));
+        }
         let mut client = Self {
             sizes,
             options,
@@ -154,6 +163,8 @@ impl Client {
             counts: ClientCounts::default(),
             wants_model: false,
             loads: None,
+            load: None,
+            doubts_load: false,
         };
         client.read_top(fabric)?;
         Ok(client)
@@ -495,20 +506,66 @@ impl Client {
         fabric: &impl Fabric,
         numbers: &[u32],
     ) -> Result<Vec<Option<Head>>> {
-        let places: Vec<Place> =
+        let mut places: Vec<Place> =
             numbers.iter().map(|number| self.leaf_place(*number, 0, head::WORDS)).collect();
+        let wants_load = fabric.is_unordered() && (self.load.is_none() || self.doubts_load);
+        if wants_load {
+            places.push(loads_place());
+        }
         self.read(fabric, &places)?;
         self.counts.leaves += numbers.len() as u64;
-        let parse = |(piece, number): (usize, &u32)| {
-            let (words, guard) = self.image.piece(piece)?;
-            Head::parse(*number, words, guard)
-        };
-        Ok(numbers.iter().enumerate().map(parse).collect())
+        if wants_load {
+            (self.load, self.doubts_load) = (self.loads_in(numbers.len()), false);
+        }
+        let found = numbers.iter().enumerate();
+        Ok(found.map(|(piece, number)| self.head_in(fabric, piece, *number)).collect())
+    }
+
+    /// The head in a piece of the last read, which may be a whole leaf.
+    pub(super) fn head_in(
+        &mut self,
+        fabric: &impl Fabric,
+        piece: usize,
+        number: u32,
+    ) -> Option<Head> {
+        let (words, guard) = self.image.piece(piece)?;
+        if fabric.is_unordered() && !self.load.is_some_and(|load| is_head_whole(words, load)) {
+            self.doubts_load = true;
+            return None;
+        }
+        Head::parse(number, words, guard)
+    }
+
+    /// The number of loads in a piece of the last read.
+    pub(super) fn loads_in(&self, piece: usize) -> Option<u64> {
+        self.image.piece(piece)?.0.first().copied()
     }
 
     /// Reads pieces in one round trip.
     pub(super) fn read(&mut self, fabric: &impl Fabric, places: &[Place]) -> Result<()> {
         fabric.read(places, &mut self.image)
+    }
+
+    /// A value slot. Read without order it proves itself, and its leaf's guard is of no use.
+    pub(super) fn slot_place(&self, fabric: &impl Fabric, number: u32, index: usize) -> Place {
+        let place = self.leaf_place(number, self.sizes.slot_word(index), self.sizes.slot_words());
+        let guard = if fabric.is_unordered() { Place::NO_GUARD } else { place.guard };
+        Place { guard, ..place }
+    }
+
+    /// The words of a value slot, without a sum; `None` if it was read without order, and does not
+    /// prove itself.
+    pub(super) fn slot<'w>(
+        &self,
+        fabric: &impl Fabric,
+        (number, index): (u32, usize),
+        words: &'w [u64],
+    ) -> Option<&'w [u64]> {
+        match self.sizes.has_checksums() {
+            true if fabric.is_unordered() => whole_slot(words, number, index),
+            true => words.split_last().map(|(_, words)| words),
+            false => Some(words),
+        }
     }
 
     /// Words of a leaf.
@@ -551,10 +608,17 @@ impl Client {
                 unknown.iter().filter_map(|at| heads[*at].fences_record()).collect();
             self.read_records(fabric, &records)?;
             for (piece, at) in unknown.iter().enumerate() {
-                let fences = self.record(piece).and_then(|record| record.fences(&heads[*at]));
+                let record = self.record(piece, records.get(piece).map_or(0, |record| record.0));
+                let fences = record.and_then(|record| record.fences(&heads[*at]));
                 sides[*at] = fences.map(|fences| fences.side(key));
             }
         }
         Ok(sides.into_iter().collect())
     }
+}
+
+/// Where the number of loads is.
+pub(super) fn loads_place() -> Place {
+    let guard = HEADER_GUARD as u64 * 8;
+    Place { part: Part::Control, at: LOADS as u64 * 8, len: 8, guard }
 }

@@ -11,12 +11,13 @@ use std::{
 };
 
 use super::{
-    layout::{SLOTS, Sizes, kind, line_at, write_header},
+    layout::{SLOTS, Sizes, kind, line_at, record, write_header},
     leaf::{Fences, HashPointer, Head, Record, ValuePointer},
     place::{Staging, Stored},
+    proof::record_sum,
     slab::{Slab, Tail},
     train::Trainer,
-    write::{LeafWriter, is_latched, latch, load, unlatch},
+    write::{LeafWriter, is_latched, latch, load, seal_record, unlatch},
 };
 use crate::{
     error::{Error, Result},
@@ -283,12 +284,26 @@ impl<S: Space> Table<S> {
     /// Lets readers see what was changed since the last call.
     pub(super) fn unlatch_all(&mut self) {
         // Records first: a leaf that can be read refers to records that can.
+        let has_checksums = self.options.sizes.has_checksums();
         for place in std::mem::take(&mut self.staged) {
+            if has_checksums {
+                let lines = Record::parse(&load(self.lines(place, 1))).map_or(1, |r| r.lines());
+                seal_record(self.lines(place, lines), place);
+            }
             unlatch(self.lines(place, 1));
         }
         for number in std::mem::take(&mut self.latched) {
-            unlatch(self.writer(number).words());
+            self.unlatch_leaf(number);
         }
+    }
+
+    /// Lets readers see what was done to a leaf since it was latched.
+    pub(super) fn unlatch_leaf(&self, number: u32) {
+        let leaf = self.writer(number);
+        if self.options.sizes.has_checksums() {
+            leaf.seal(number, control::loads(self.control.words()));
+        }
+        unlatch(leaf.words());
     }
 
     /// The leaf that a hint names, if it is the right one, or the one that the walk finds.
@@ -334,11 +349,20 @@ impl<S: Space> Table<S> {
         &self.control.words()[at..at + lines as usize * LINE_BYTES / 8]
     }
 
-    /// The words of the record at a place.
+    /// The words of the record at a place, without a sum.
     pub(super) fn record(&self, place: u32) -> Vec<u64> {
         let first = load(self.lines(place, 1));
-        let lines = Record::parse(&first).map_or(1, |record| record.lines());
-        if lines == 1 { first } else { load(self.lines(place, lines)) }
+        let Some(record) = Record::parse(&first) else { return first };
+        let (lines, len) = (record.lines(), record.words());
+        // No other record's check word is looked at.
+        let is_sealed = self.options.sizes.has_checksums()
+            && record.kind == kind::FENCES
+            && !is_latched(self.lines(place, 1));
+        let mut words = if lines == 1 { first } else { load(self.lines(place, lines)) };
+        if is_sealed {
+            words[record::CHECK] ^= record_sum(&words[..len], place);
+        }
+        words
     }
 
     /// Between what keys a leaf answers.
@@ -346,8 +370,8 @@ impl<S: Space> Table<S> {
         if let Some(fences) = Fences::of(leaf) {
             return fences;
         }
-        let (place, lines) = leaf.fences_record().expect("a long fence has a record");
-        let words = load(self.lines(place, lines));
+        let (place, _) = leaf.fences_record().expect("a long fence has a record");
+        let words = self.record(place);
         Record::parse(&words).and_then(|record| record.fences(leaf)).expect("a leaf's own record")
     }
 

@@ -4,9 +4,8 @@
 //! anything but a leaf. The control part holds the header, the models, the tables and the records.
 //! All words are little-endian.
 //!
-//! A fabric whose reads have no order puts a 16-bit version into every line of 64 bytes. The room
-//! for what these versions displace is reserved and zero: [`head::DISPLACED`] for the lines of a
-//! leaf's head, 16 bits in the pointer of each value slot, and [`record::CHECK`] for records.
+//! In a region with checksums, what one read brings proves itself ([`proof`](super::proof)):
+//! [`head::CHECKSUM`], a word at the end of each value slot, and [`record::CHECK`] are for that.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -38,9 +37,8 @@ pub(super) mod head {
     pub(in crate::two_stage) const LOW: usize = 3;
     /// First eight bytes of the high fence.
     pub(in crate::two_stage) const HIGH: usize = 4;
-    /// Room for what the versions of the head's four lines displace.
-    #[allow(dead_code, reason = "leaves that are read in order leave it empty")]
-    pub(in crate::two_stage) const DISPLACED: usize = 5;
+    /// The head's sum, in a region with checksums; 0 in others.
+    pub(in crate::two_stage) const CHECKSUM: usize = 5;
     /// The first key slot.
     pub(in crate::two_stage) const KEYS: usize = 6;
     /// Words up to the first value slot.
@@ -85,12 +83,12 @@ pub(super) mod kind {
 /// The words of a record.
 pub(super) mod record {
     /// `latched` and version: odd also while the record is free.
-    #[allow(dead_code, reason = "named for the format; every guard is a first word")]
     pub(in crate::two_stage) const STATE: usize = 0;
     /// Length of the key (16 bits), kind (8), length of the value (32, from bit 32); in a record of
     /// fences the lengths of the low and of the high fence.
     pub(in crate::two_stage) const LENGTHS: usize = 1;
-    /// Room for a checksum; in a record of fences the leaf's number (32 bits) and incarnation (24).
+    /// What the record means: in a record of fences the leaf's number (32 bits) and incarnation
+    /// (24), in others 0. In a region with checksums, exclusive or the record's sum.
     pub(in crate::two_stage) const CHECK: usize = 2;
     /// The key's first word; the value begins with the word after the key's last.
     pub(in crate::two_stage) const KEY: usize = 3;
@@ -107,7 +105,8 @@ const VERSION: u32 = 1;
 mod control {
     /// [`super::MAGIC`].
     pub(super) const MAGIC: usize = 0;
-    /// [`super::VERSION`] (32 bits), bytes for a value in a leaf (32).
+    /// [`super::VERSION`] (32 bits), bytes for a value in a leaf (31), and whether there are
+    /// checksums (bit 63).
     pub(super) const SIZES: usize = 1;
     /// The largest published value.
     pub(super) const PUBLISHED: usize = 2;
@@ -141,11 +140,15 @@ const INLINE_BYTES_MAX: u32 = 1024;
 /// The largest value that a region may publish: its record is read by one read.
 const PUBLISHED_BYTES_MAX: u32 = 64 << 20;
 
+/// Set in the header's word of sizes if there are checksums.
+const HAS_CHECKSUMS: u64 = 1 << 63;
+
 /// The sizes that all leaves of a region have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
     inline_bytes: u32,
     published_bytes: u32,
+    has_checksums: bool,
 }
 
 impl Sizes {
@@ -160,10 +163,20 @@ impl Sizes {
             && inline_bytes <= INLINE_BYTES_MAX
             && (inline_bytes..=PUBLISHED_BYTES_MAX).contains(&published_bytes);
         if fits {
-            return Ok(Self { inline_bytes, published_bytes });
+            return Ok(Self { inline_bytes, published_bytes, has_checksums: false });
         }
         let what = format!("leaves for values of {inline_bytes} of {published_bytes} bytes");
         Err(Error::InvalidArgument(what.into()))
+    }
+
+    /// The same with checksums, or without.
+    pub(crate) fn with_checksums(self, has_checksums: bool) -> Self {
+        Self { has_checksums, ..self }
+    }
+
+    /// Returns true if what is read proves itself by checksums.
+    pub(crate) fn has_checksums(self) -> bool {
+        self.has_checksums
     }
 
     /// The longest value of a slot.
@@ -176,9 +189,9 @@ impl Sizes {
         self.published_bytes as usize
     }
 
-    /// Words of a value slot: the key again, the pointer, the value.
+    /// Words of a value slot: the key again, the pointer, the value, and its sum if there are any.
     pub(super) fn slot_words(self) -> usize {
-        2 + self.inline_bytes() / 8
+        2 + self.inline_bytes() / 8 + usize::from(self.has_checksums)
     }
 
     /// The first word of a value slot.
@@ -243,7 +256,8 @@ pub(super) fn begins_with(words: &[u64], bytes: &[u8]) -> bool {
 
 /// The fixed part of the header.
 fn header(sizes: Sizes) -> [u64; HEADER_WORDS] {
-    let packed = u64::from(VERSION) | u64::from(sizes.inline_bytes) << 32;
+    let checksums = if sizes.has_checksums { HAS_CHECKSUMS } else { 0 };
+    let packed = u64::from(VERSION) | u64::from(sizes.inline_bytes) << 32 | checksums;
     let mut words = [0; HEADER_WORDS];
     words[control::MAGIC] = MAGIC;
     words[control::SIZES] = packed;
@@ -279,8 +293,10 @@ pub(super) fn read_header(words: &[u64]) -> Result<Sizes> {
         return Err(Error::invalid("a region of another kind or version"));
     }
     let published = u32::try_from(published).unwrap_or(u32::MAX);
-    let sizes = Sizes::new((packed >> 32) as u32, published)
-        .map_err(|_| Error::invalid("a region with leaves of an impossible size"))?;
+    let inline = ((packed & !HAS_CHECKSUMS) >> 32) as u32;
+    let sizes = Sizes::new(inline, published)
+        .map_err(|_| Error::invalid("a region with leaves of an impossible size"))?
+        .with_checksums(packed & HAS_CHECKSUMS != 0);
     if header(sizes) != words {
         return Err(Error::invalid("a region whose header does not match its checksum"));
     }

@@ -7,9 +7,12 @@ use std::cmp::Ordering as Order;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::layout::{
-    FENCE_BYTES, FIRST, HASHED, LAST, LEAF, LONG_FENCE, SLOTS, append_bytes, begins_with, head,
-    kind, lines_of, record, words_of,
+use super::{
+    layout::{
+        FENCE_BYTES, FIRST, HASHED, LAST, LEAF, LONG_FENCE, SLOTS, append_bytes, begins_with, head,
+        kind, lines_of, record, words_of,
+    },
+    proof::record_sum,
 };
 use crate::leaf::Side;
 
@@ -192,19 +195,31 @@ pub(super) struct Record<'w> {
     pub(super) kind: u8,
     /// Length of the value, also where it is not here; or of the high fence.
     pub(super) value_len: usize,
+    /// Of which leaf the fences are; 0 for a key.
+    meaning: u64,
 }
 
 impl<'w> Record<'w> {
     /// The record in words that may not be all of it.
     pub(super) fn parse(words: &'w [u64]) -> Option<Self> {
         let lengths = *words.get(record::LENGTHS)?;
-        words.get(record::CHECK)?;
         Some(Self {
             words,
             key_len: usize::from(lengths as u16),
             kind: (lengths >> 16) as u8,
             value_len: (lengths >> 32) as usize,
+            meaning: *words.get(record::CHECK)?,
         })
+    }
+
+    /// The record at a place, in a region with checksums; `None` if it does not prove itself. Of
+    /// one that is not all here nothing is proven.
+    pub(super) fn sealed(words: &'w [u64], place: u32) -> Option<Self> {
+        let record = Self::parse(words)?;
+        let Some(all) = words.get(..record.words()) else { return Some(record) };
+        let meaning =
+            record.meaning ^ if record.kind == kind::FENCES { 0 } else { record_sum(all, place) };
+        (record.kind == kind::FENCES || meaning == 0).then_some(Self { meaning, ..record })
     }
 
     /// Lines of a record of these lengths.
@@ -212,10 +227,15 @@ impl<'w> Record<'w> {
         lines_of(record::KEY + words_of(key_len) + words_of(value_len))
     }
 
+    /// Words of the whole record.
+    pub(super) fn words(&self) -> usize {
+        let here = if self.kind == kind::ASK { 0 } else { self.value_len };
+        record::KEY + words_of(self.key_len) + words_of(here)
+    }
+
     /// Lines of the whole record.
     pub(super) fn lines(&self) -> u32 {
-        let here = if self.kind == kind::ASK { 0 } else { self.value_len };
-        Self::lines_for(self.key_len, here)
+        lines_of(self.words())
     }
 
     /// Returns true if it is the record of a key.
@@ -228,7 +248,7 @@ impl<'w> Record<'w> {
     /// Returns true if it is the record of a leaf's fences.
     pub(super) fn is_of_leaf(&self, leaf: &Head) -> bool {
         let check = u64::from(leaf.number) | u64::from(leaf.incarnation) << 32;
-        self.kind == kind::FENCES && self.words[record::CHECK] == check
+        self.kind == kind::FENCES && self.meaning == check
     }
 
     /// Appends the key; returns false if it is not all here.

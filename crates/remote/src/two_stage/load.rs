@@ -4,7 +4,7 @@
 //!    clients keep of it, and a record of its old fences, are of a leaf that is no more.
 //! 2. Leaves are numbered anew, so that what one links to may come to hold any keys. The number of
 //!    loads rises first: a scan, which follows links, takes nothing for its answer that it has read
-//!    before and after.
+//!    before and after. Where leaves have checksums, these are of one load.
 //! 3. A get may find what is loaded before all of it is there. It is as new as the store was when
 //!    the get was under way.
 
@@ -13,7 +13,7 @@ use super::{
     layout::{NO_LEAF, SLOTS, head},
     leaf::Fences,
     place::{Staging, Stored, border},
-    write::{latch, load, store, unlatch},
+    write::{latch, load, store},
 };
 use crate::{error::Result, host::Space, layout::control, primitive::Ordering};
 
@@ -42,7 +42,7 @@ impl<S: Space> Table<S> {
             let words = self.writer(number).words();
             latch(words);
             store(&words[head::SHAPE..], [0]);
-            unlatch(words);
+            self.unlatch_leaf(number);
             let Some(leaf) = leaf else { continue };
             let records = (0..leaf.count).filter_map(|index| self.record_of(&leaf, index));
             let dropped = records.chain(leaf.fences_record()).collect();

@@ -10,6 +10,7 @@
 //! | --- | --- | --- |
 //! | `layout` | the bytes of both parts | hold a pointer |
 //! | `leaf` | heads and records that were read | trust a length |
+//! | `proof` | checksums of what is read without order | be needed where reads have an order |
 //! | `write` | leaves and records in shared memory | write to what is not latched and can be read |
 //! | `slab` | free lines of the control part | change a piece's size |
 //! | `host` `place` `load` | the map, and where its pairs lie | wait for a reader |
@@ -17,7 +18,7 @@
 //! | `train` | models and tables, in step with the leaves | hold a table's lock while it fits |
 //! | `message` | what a fallback call carries | panic or over-allocate for any bytes |
 //! | `cache` | what a client keeps | exceed its budget |
-//! | `client` `search` `scan` `inspect` | gets, scans, and what is there | loop without a bound |
+//! | `client` `search` `many` `scan` `inspect` | gets, scans, and what is there | loop without a bound |
 //!
 //! Beyond the paper's leaf (a header of 8 bytes, then keys, then values), a leaf has a guard, since
 //! there is no transactional memory to make reads atomic, and two fences, which prove that a key
@@ -31,9 +32,11 @@ mod inspect;
 mod layout;
 mod leaf;
 mod load;
+mod many;
 mod message;
 mod model;
 mod place;
+mod proof;
 mod scan;
 mod search;
 mod slab;

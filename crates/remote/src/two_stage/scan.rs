@@ -3,19 +3,18 @@
 //! A scan is not atomic. Its first leaf is proven by its fences; from there on, each leaf is the
 //! one that the leaf before links to, since leaves are never freed and a split only adds one to the
 //! right of another. Where the whole table was loaded anew meanwhile, that says nothing: the number
-//! of loads is read before the first leaf and after all others.
+//! of loads is read before the first leaf and after all others. Where reads have no order, leaves
+//! prove that they are of one load.
 
 use super::{
-    client::{Client, Outcome},
-    layout::{HEADER_GUARD, NO_LEAF, append_bytes, head, kind},
+    client::{Client, Outcome, loads_place},
+    layout::{NO_LEAF, append_bytes, head, kind},
     leaf::{HashPointer, Head, ValuePointer},
 };
 use crate::{
     error::Result,
     fabric::{Fabric, Place},
-    layout::format::control::LOADS,
     leaf::Side,
-    message::Part,
 };
 
 /// Leaves that one read brings: 16 pairs each, for scans of up to 512 in leaves half full.
@@ -136,21 +135,19 @@ impl Client {
         fabric: &impl Fabric,
         numbers: &[u32],
     ) -> Result<Vec<Option<Head>>> {
+        if fabric.is_unordered() {
+            // They prove of which load they are.
+            let heads = self.heads(fabric, numbers)?;
+            self.loads = self.load;
+            return Ok(heads);
+        }
         let heads = numbers.iter().map(|number| self.leaf_place(*number, 0, head::WORDS));
         let places: Vec<Place> = std::iter::once(loads_place()).chain(heads).collect();
         self.read(fabric, &places)?;
         self.counts.leaves += numbers.len() as u64;
         self.loads = self.loads_in(0);
-        let parse = |(piece, number): (usize, &u32)| {
-            let (words, guard) = self.image.piece(piece)?;
-            Head::parse(*number, words, guard)
-        };
-        Ok((1..).zip(numbers).map(parse).collect())
-    }
-
-    /// The number of loads in a piece of the last read.
-    fn loads_in(&self, piece: usize) -> Option<u64> {
-        self.image.piece(piece)?.0.first().copied()
+        let found = (1..).zip(numbers);
+        Ok(found.map(|(piece, number)| self.head_in(fabric, piece, *number)).collect())
     }
 
     /// Leaf `number` and those that should follow it, until they hold `wanted` pairs beyond those
@@ -208,20 +205,24 @@ impl Client {
         let words = self.sizes.leaf_words();
         let mut places: Vec<Place> =
             numbers.iter().map(|number| self.leaf_place(*number, 0, words)).collect();
-        places.push(loads_place());
+        let is_unordered = fabric.is_unordered();
+        if !is_unordered {
+            places.push(loads_place());
+        }
         self.read(fabric, &places)?;
-        if self.loads.is_none() || self.loads_in(numbers.len()) != self.loads {
+        // Where there is no order, each leaf proves of which load it is.
+        let loads = if is_unordered { self.load } else { self.loads_in(numbers.len()) };
+        if self.loads.is_none() || loads != self.loads {
             return Ok(None);
         }
         let mut next = None;
         let mut leaves = Vec::new();
         for (piece, number) in numbers.iter().enumerate() {
-            let Some((words, guard)) = self.image.piece(piece) else { break };
-            let Some(leaf) = Head::parse(*number, words, guard) else { break };
+            let Some(leaf) = self.head_in(fabric, piece, *number) else { break };
             if next.is_some_and(|next| next != *number) {
                 break;
             }
-            let Some(items) = self.items(&leaf, words) else { break };
+            let Some(items) = self.items(fabric, &leaf, piece) else { break };
             next = Some(leaf.next);
             leaves.push((leaf, items));
         }
@@ -252,7 +253,8 @@ impl Client {
     }
 
     /// The pairs of a leaf, as far as it has them itself.
-    fn items(&self, leaf: &Head, words: &[u64]) -> Option<Vec<Item>> {
+    fn items(&self, fabric: &impl Fabric, leaf: &Head, piece: usize) -> Option<Vec<Item>> {
+        let (words, _) = self.image.piece(piece)?;
         let item = |index: usize| {
             let word = words[head::KEYS + index];
             if !leaf.is_exact() {
@@ -264,6 +266,9 @@ impl Client {
             }
             let at = self.sizes.slot_word(index);
             let slot = words.get(at..at + self.sizes.slot_words())?;
+            // Read without order, it may be newer than the head.
+            let slot = self.slot(fabric, (leaf.number, index), slot)?;
+            let slot = (slot[0] == word).then_some(slot)?;
             let pointer = ValuePointer::from_word(slot[1]);
             let value = match pointer.kind {
                 kind::HERE => {
@@ -300,7 +305,7 @@ impl Client {
         for (at, (leaf, items)) in leaves.iter_mut().enumerate() {
             for item in items.iter_mut() {
                 let Some(place) = of(item) else { continue };
-                let Some(record) = self.record(piece) else { return Ok(at) };
+                let Some(record) = self.record(piece, place.0) else { return Ok(at) };
                 let mut key = Vec::new();
                 let is_whole = record.append_key(&mut key);
                 if !is_whole || !record.is_of(&key) || !is_of_slot(leaf, item, &key) {
@@ -340,7 +345,7 @@ impl Client {
             };
             let mut value = Vec::new();
             self.read_records(fabric, &[(*place, *lines)])?;
-            if !self.record(0).is_some_and(|record| record.is_of(&key)) {
+            if !self.record(0, *place).is_some_and(|record| record.is_of(&key)) {
                 return Ok(*at);
             }
             match self.value_in_piece(fabric, (*place, *lines), 0, &key, &mut value)? {
@@ -351,12 +356,6 @@ impl Client {
         }
         Ok(leaves.len())
     }
-}
-
-/// Where the number of loads is.
-fn loads_place() -> Place {
-    let guard = HEADER_GUARD as u64 * 8;
-    Place { part: Part::Control, at: LOADS as u64 * 8, len: 8, guard }
 }
 
 /// Returns true if a record's key is the one whose slot led to it.

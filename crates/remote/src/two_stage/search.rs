@@ -68,12 +68,11 @@ impl Client {
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<Outcome>> {
-        let sizes = self.sizes;
-        let place = self.leaf_place(leaf.number, sizes.slot_word(slot), sizes.slot_words());
+        let place = self.slot_place(fabric, leaf.number, slot);
         self.read(fabric, &[place])?;
-        let Some((&[word, pointer, ref value @ ..], _)) = self.image.piece(0) else {
-            return Ok(None);
-        };
+        let words = self.image.piece(0);
+        let words = words.and_then(|(words, _)| self.slot(fabric, (leaf.number, slot), words));
+        let Some(&[word, pointer, ref value @ ..]) = words else { return Ok(None) };
         if word != rhumb_model::code::code_at(key, 0) {
             return Ok(None);
         }
@@ -103,7 +102,9 @@ impl Client {
         out: &mut Vec<u8>,
     ) -> Result<Option<(Outcome, usize)>> {
         self.read_records(fabric, records)?;
-        let is_of = |piece: &usize| self.record(*piece).is_some_and(|record| record.is_of(key));
+        let is_of = |piece: &usize| {
+            self.record(*piece, records[*piece].0).is_some_and(|record| record.is_of(key))
+        };
         let Some(piece) = (0..records.len()).find(is_of) else { return Ok(None) };
         let outcome = self.value_in_piece(fabric, records[piece], piece, key, out)?;
         Ok(outcome.map(|outcome| (outcome, piece)))
@@ -118,7 +119,7 @@ impl Client {
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<Outcome>> {
-        let Some(record) = self.record(piece) else { return Ok(None) };
+        let Some(record) = self.record(piece, place) else { return Ok(None) };
         if record.kind == kind::ASK {
             return Ok(Some(Outcome::Ask));
         }
@@ -131,7 +132,7 @@ impl Client {
         }
         self.read(fabric, &[record_place(place, lines)])?;
         piece = 0;
-        let record = self.record(piece).filter(|record| record.is_of(key));
+        let record = self.record(piece, place).filter(|record| record.is_of(key));
         Ok(record.is_some_and(|record| record.append_value(out)).then_some(Outcome::Found))
     }
 
@@ -147,9 +148,13 @@ impl Client {
         self.read(fabric, &places)
     }
 
-    /// The record in a piece of the last read.
-    pub(super) fn record(&self, piece: usize) -> Option<Record<'_>> {
-        self.image.piece(piece).and_then(|(words, _)| Record::parse(words))
+    /// The record at a place, in a piece of the last read.
+    pub(super) fn record(&self, piece: usize, place: u32) -> Option<Record<'_>> {
+        let (words, _) = self.image.piece(piece)?;
+        match self.sizes.has_checksums() {
+            true => Record::sealed(words, place),
+            false => Record::parse(words),
+        }
     }
 
     /// Returns true if leaves have not changed since their heads were read.
@@ -172,7 +177,7 @@ impl Client {
 }
 
 /// The first lines of a record.
-fn record_place(place: u32, lines: u32) -> Place {
+pub(super) fn record_place(place: u32, lines: u32) -> Place {
     let at = line_at(place);
     Place { part: Part::Control, at, len: lines * LINE_BYTES as u32, guard: at }
 }

@@ -8,6 +8,7 @@ use super::{
         words_of,
     },
     leaf::{Fences, Head, Record},
+    proof::{head_sum, record_sum, slot_sum},
 };
 use crate::{
     layout::format::{LATCHED, VERSION_STEP},
@@ -26,9 +27,23 @@ pub(super) fn latch(words: &[AtomicU64]) {
 /// Lets readers see what was done since [`latch`].
 pub(super) fn unlatch(words: &[AtomicU64]) {
     point();
-    let state = u64::from_le(words[0].load(Ordering::Relaxed)) & !LATCHED;
-    words[0].store(state.wrapping_add(VERSION_STEP).to_le(), Ordering::Release);
+    words[0].store(unlatched(words).to_le(), Ordering::Release);
     point();
+}
+
+/// The guard that [`unlatch`] is to leave.
+fn unlatched(words: &[AtomicU64]) -> u64 {
+    let state = u64::from_le(words[0].load(Ordering::Relaxed)) & !LATCHED;
+    state.wrapping_add(VERSION_STEP)
+}
+
+/// Adds the sum of the latched record at a place, which is in these words, before it is unlatched.
+pub(super) fn seal_record(words: &[AtomicU64], place: u32) {
+    let mut loaded = load(words);
+    loaded[record::STATE] = unlatched(words);
+    let Some(len) = Record::parse(&loaded).map(|record| record.words()) else { return };
+    let sum = record_sum(&loaded[..len.min(words.len())], place);
+    store(&words[record::CHECK..], [loaded[record::CHECK] ^ sum]);
 }
 
 /// Returns true between [`latch`] and [`unlatch`].
@@ -112,6 +127,21 @@ impl<'m> LeafWriter<'m> {
         store(&self.words[head::KEYS + index..], [pair.key]);
         let rest = std::iter::repeat(0);
         store(self.slot_words(index), pair.value.iter().copied().chain(rest));
+    }
+
+    /// Sets the sums of leaf `number`, which is latched, before it is unlatched in the load of this
+    /// number.
+    pub(super) fn seal(&self, number: u32, loads: u64) {
+        let mut first = load(&self.words[..head::WORDS]);
+        first[head::STATE] = unlatched(self.words);
+        let leaf = Head::parse(number, &first, first[head::STATE]);
+        let slots = leaf.filter(Head::is_exact).map_or(0, |leaf| leaf.count);
+        for index in 0..slots {
+            let slot = self.slot(index);
+            let covered = &slot[..slot.len() - 1];
+            store(&self.slot_words(index)[covered.len()..], [slot_sum(covered, number, index)]);
+        }
+        store(&self.words[head::CHECKSUM..], [head_sum(&first, loads)]);
     }
 
     /// Sets the number of pairs of the leaf, which is latched.

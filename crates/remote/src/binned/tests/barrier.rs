@@ -217,7 +217,9 @@ fn memory_that_a_session_may_read_is_not_used_again() {
         told.retain(|_, (_, _, until_ms)| *until_ms > now_ms);
         for (_, lesson, _) in told.values() {
             for array in &lesson.arrays {
-                for block in array.base..array.base + blocks_of(array.records as usize) {
+                for block in
+                    array.base..array.base + Sizes::default().blocks_of(array.records as usize)
+                {
                     let line = block * BLOCK_LINES;
                     let found = incarnation_of(host.records.slab.load(line, 0));
                     assert!(found == incarnation_of_epoch(array.epoch) || found == 0);

@@ -8,6 +8,7 @@ mod loads;
 mod messages;
 mod property;
 mod threads;
+mod torn;
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,7 +19,7 @@ use std::{
 
 use super::{
     Answer, CacheBudget, Caller, Client, Host, Mode, Options, Reply, Request, Value, bins,
-    layout::{BLOCK_LINES, HEADER_LINES, Link, Record, Token, blocks_of},
+    layout::{BLOCK_LINES, HEADER_LINES, Link, Record, Sizes, Token},
     slab::size_of,
 };
 use crate::{error::Result, fabric::MappedFabric, host::heap::HeapSpace};
@@ -56,7 +57,8 @@ impl Local {
     }
 
     pub(super) fn client(&self, mode: Mode, budget: CacheBudget) -> Client<Self> {
-        let mut client = Client::new(self.clone(), mode, budget);
+        let sizes = self.host.borrow().records.slab.sizes();
+        let mut client = Client::new(self.clone(), mode, budget).with_sizes(sizes);
         client.renew(self.now_ms.get()).unwrap();
         client
     }
@@ -102,14 +104,14 @@ pub(super) fn check(host: &TestHost, map: &Map) {
     assert_eq!(host.len(), map.len() as u64);
     assert!(keys.iter().eq(map.keys()), "other keys");
     let retired = host.arrays.values().filter(|array| array.is_retired);
-    let retired: u64 = retired.map(|a| array_lines(a.len())).sum();
+    let retired: u64 = retired.map(|a| array_lines(host.records.slab.sizes(), a.len())).sum();
     let dropped = host.barrier.waiting().flat_map(|what| &what.dropped);
     let dropped: u64 = dropped.map(record_lines).sum();
     assert_eq!(host.live_bytes(), (lines + retired + dropped) * 64, "a piece has leaked");
 }
 
-fn array_lines(len: usize) -> u64 {
-    u64::from(blocks_of(len) * BLOCK_LINES + HEADER_LINES)
+fn array_lines(sizes: Sizes, len: usize) -> u64 {
+    u64::from(sizes.blocks_of(len) * BLOCK_LINES + HEADER_LINES)
 }
 
 fn record_lines(record: &Record) -> u64 {
@@ -118,7 +120,7 @@ fn record_lines(record: &Record) -> u64 {
 
 fn check_array(host: &TestHost, epoch: u64, keys: &mut Vec<Vec<u8>>, lines: &mut u64) {
     let (array, records) = (&host.arrays[&epoch], &host.records);
-    *lines += array_lines(array.len());
+    *lines += array_lines(records.slab.sizes(), array.len());
     for index in 0..=array.len() {
         let record = array.record(records, index);
         *lines += record_lines(&record);

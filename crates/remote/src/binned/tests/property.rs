@@ -99,13 +99,17 @@ struct World {
 
 impl World {
     fn new(map: Map, value_bytes_max: usize) -> Self {
-        let local = Local::new(&map, Options { value_bytes_max, lease_ms: 1000 });
+        // Both kinds of blocks are seen by all that is done here.
+        let has_checksums = map.len().is_multiple_of(2);
+        let options = Options { value_bytes_max, has_checksums, ..Options::default() };
+        let local = Local::new(&map, options);
         let clients = vec![
             local.client(Mode::Pipeline, CacheBudget::Full),
             local.client(Mode::Pipeline, CacheBudget::Bytes(600)),
             local.client(Mode::AllAtClient, CacheBudget::Full),
             // Without a session, until it is renewed.
-            Client::new(local.clone(), Mode::Pipeline, CacheBudget::Full),
+            Client::new(local.clone(), Mode::Pipeline, CacheBudget::Full)
+                .with_sizes(Sizes::new(has_checksums)),
         ];
         Self { local, clients, map, value_bytes_max, trained: Vec::new() }
     }

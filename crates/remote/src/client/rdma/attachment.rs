@@ -2,7 +2,7 @@
 
 use std::{
     cell::Cell,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -65,6 +65,9 @@ struct Attachment {
     control: Segments,
     leaves: Segments,
     beat: Mutex<Beat>,
+    /// Set once the host serves a part of the keys: what it does not serve is not told from the
+    /// rest by what is read here.
+    is_divided: AtomicBool,
 }
 
 /// The segments of a part that are known.
@@ -75,6 +78,12 @@ struct Segments(ArcSwap<Vec<RemoteSegment>>);
 struct Beat {
     last: u64,
     seen: Instant,
+}
+
+impl State {
+    fn rests(&self, now: Instant) -> bool {
+        self.rests_until.is_some_and(|until| now < until)
+    }
 }
 
 /// Every change of what the locks hold is a single step.
@@ -158,6 +167,42 @@ impl<'k> RemoteReads<'k> {
         self.forgive(read).unwrap_or(false)
     }
 
+    /// Returns false if there is nothing to be read by RDMA for now, as far as is known.
+    pub(in crate::client) fn may_read(&self) -> bool {
+        let state = lock(&self.remote.state);
+        let is_divided =
+            |now: &Arc<Attachment>| now.is_divided.load(std::sync::atomic::Ordering::Relaxed);
+        !state.rests(Instant::now()) && !state.attachment.as_ref().is_some_and(is_divided)
+    }
+
+    /// Puts the words of those pieces into `out` that the region has, and returns which they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the region cannot be read now, or is of another connection; what keeps
+    /// RDMA from working, if the client does not fall back.
+    pub(super) fn bring_pieces(
+        &self,
+        connection: u64,
+        places: &[Place],
+        out: &mut Vec<AtomicU64>,
+    ) -> Result<Vec<bool>> {
+        let mut is_there = Vec::new();
+        let read = self.twice(|attachment| {
+            if attachment.generation != connection {
+                return Ok(false);
+            }
+            is_there = self.find(attachment, places)?;
+            let some = places.iter().zip(&is_there).filter(|(_, is_there)| **is_there);
+            let some: Vec<Place> = some.map(|(place, _)| *place).collect();
+            self.try_bring(attachment, &some, out)
+        });
+        match self.forgive(read)? {
+            true => Ok(is_there),
+            false => Err(Error::invalid("a region that cannot be read now")),
+        }
+    }
+
     /// Has a client that falls back ask the host, where RDMA has failed.
     fn forgive(&self, read: Result<bool>) -> Result<bool> {
         match read {
@@ -172,7 +217,7 @@ impl<'k> RemoteReads<'k> {
     /// The attachment of the connection that is used now; `None` while RDMA is left alone.
     fn attachment(&self) -> Result<Option<Arc<Attachment>>> {
         let state = &mut *lock(&self.remote.state);
-        if state.rests_until.is_some_and(|until| Instant::now() < until) {
+        if state.rests(Instant::now()) {
             return Ok(None);
         }
         let generation = self.link.open(self.keyspace.name())?.generation;
@@ -188,6 +233,7 @@ impl<'k> RemoteReads<'k> {
             control: Segments::default(),
             leaves: Segments::default(),
             beat: Mutex::new(Beat { last: 0, seen: Instant::now() }),
+            is_divided: AtomicBool::new(false),
         });
         state.attachment = Some(Arc::clone(&attachment));
         Ok(Some(attachment))
@@ -242,16 +288,26 @@ impl<'k> RemoteReads<'k> {
     fn resolve(&self, attachment: &Attachment, places: &[Place]) -> Result<Option<Vec<Read>>> {
         let mut reads = Vec::with_capacity(places.len());
         for place in places {
-            let segments = attachment.segments(place.part);
-            let end = place.at.saturating_add(u64::from(place.len));
-            if end > segments.bytes() {
-                self.learn_segments(attachment, place.part)?;
-            }
-            if !segments.resolve(place, &mut reads) {
+            if !self.find_one(attachment, place)? {
                 return Ok(None);
             }
+            attachment.segments(place.part).resolve(place, &mut reads);
         }
         Ok(Some(reads))
+    }
+
+    /// Returns which of the places the region has.
+    fn find(&self, attachment: &Attachment, places: &[Place]) -> Result<Vec<bool>> {
+        places.iter().map(|place| self.find_one(attachment, place)).collect()
+    }
+
+    fn find_one(&self, attachment: &Attachment, place: &Place) -> Result<bool> {
+        let segments = attachment.segments(place.part);
+        let end = place.at.saturating_add(u64::from(place.len));
+        if end > segments.bytes() {
+            self.learn_segments(attachment, place.part)?;
+        }
+        Ok(end <= segments.bytes())
     }
 
     /// Asks for the segments that were added to a part.
@@ -296,17 +352,20 @@ impl<'k> RemoteReads<'k> {
         lock(&attachment.idle).push(queue);
         self.keyspace.counters.bytes(0, bytes);
         let [beat, generation] = signs;
+        attachment.is_divided.store(generation != 0, std::sync::atomic::Ordering::Relaxed);
         let is_prompt = begun.elapsed() <= READ_TIMEOUT;
         Ok(is_prompt && generation == 0 && lock(&attachment.beat).is_fresh(beat, begun))
     }
 }
 
-impl Unordered for RemoteReads<'_> {
-    fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool> {
+impl RemoteReads<'_> {
+    /// Reads by the attachment of now, and once more by another one if that has failed; false while
+    /// RDMA is left alone.
+    fn twice(&self, mut read: impl FnMut(&Attachment) -> Result<bool>) -> Result<bool> {
         let mut tried = None;
         for _ in 0..2 {
             let Some(attachment) = self.attachment()? else { return Ok(false) };
-            match self.try_bring(&attachment, places, out) {
+            match read(&attachment) {
                 // The host may be another one by now, or the queue's way may have broken.
                 Err(error @ (Error::Io { .. } | Error::Closed | Error::TimedOut)) => {
                     self.lose(&attachment);
@@ -316,6 +375,12 @@ impl Unordered for RemoteReads<'_> {
             }
         }
         Err(tried.unwrap_or(Error::Closed))
+    }
+}
+
+impl Unordered for RemoteReads<'_> {
+    fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool> {
+        self.twice(|attachment| self.try_bring(attachment, places, out))
     }
 }
 

@@ -14,7 +14,10 @@
 //! | module | for | must never |
 //! | --- | --- | --- |
 //! | `attachment` | queue pairs of a keyspace, and reads of its region | take what came for proven |
+//! | `fabric` | pieces for clients that keep models | the same |
 
 mod attachment;
+mod fabric;
 
 pub(in crate::client) use attachment::{Remote, RemoteReads};
+pub(in crate::client) use fabric::RemoteFabric;

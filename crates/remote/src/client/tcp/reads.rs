@@ -167,7 +167,7 @@ impl<'k> Reads<'k> {
         &self,
         keys: &[&[u8]],
     ) -> Result<Option<(RemoteReads<'k>, Geometry, Vec<(usize, u32)>)>> {
-        let Some(remote) = self.remote else { return Ok(None) };
+        let Some(remote) = self.remote.filter(RemoteReads::may_read) else { return Ok(None) };
         let opened = self.link.open(self.keyspace.name())?;
         let Shape::Runs(geometry) = opened.shape else { return Ok(None) };
         let slot = |(index, key): (usize, &&[u8])| match self.expect(&opened, key).guess {

@@ -1,13 +1,6 @@
 //! Leaves that are read without order, while their host changes them.
-//!
-//! The host's memory is kept after every step of a change, also of those that readers are not to
-//! see yet. A read then brings each line as it was at some step of its duration, each by itself: no
-//! device does worse.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-};
+use std::{cell::RefCell, collections::BTreeMap};
 
 use proptest::prelude::*;
 
@@ -15,61 +8,31 @@ use super::{Leaves, States, Unordered};
 use crate::{
     client::{Outcome, Page, Reader},
     error::Result,
+    fabric::torn::{History, Torn},
     host::{Space, Table, heap::HeapSpace},
-    layout::{Geometry, format::LINE_BYTES},
-    message::{Part, Place},
+    layout::Geometry,
+    message::Place,
     primitive::{AtomicU64, Ordering},
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The region after one step, and what readers may see then.
+/// What a region says after one step, and what readers may see then.
 struct Step {
-    leaves: Vec<u64>,
     control: Vec<AtomicU64>,
     model: Model,
     /// True if no change is under way.
     is_whole: bool,
 }
 
-/// A region that changes while it is read.
-struct Torn<'s> {
-    steps: &'s [Step],
-    /// The step at which the next read begins.
-    now: Cell<usize>,
-    /// Steps that pass while a read goes on, at most.
-    most: usize,
-    random: Cell<u64>,
-}
-
-impl Torn<'_> {
-    fn random(&self, below: usize) -> usize {
-        let next = self.random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        self.random.set(next);
-        ((u128::from(next) * below as u128) >> 64) as usize
-    }
-}
-
 impl Unordered for Torn<'_> {
     fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool> {
-        let begin = self.now.get();
-        let end = (begin + self.random(self.most + 1)).min(self.steps.len() - 1);
         out.clear();
-        for place in places {
-            assert_eq!(place.part, Part::Leaves);
-            let (first, count) = (place.at as usize / 8, place.len as usize / 8);
-            let mut line = usize::MAX;
-            let mut at = begin;
-            for word in first..first + count {
-                if word / (LINE_BYTES / 8) != line {
-                    line = word / (LINE_BYTES / 8);
-                    at = begin + self.random(end - begin + 1);
-                }
-                let word = self.steps[at].leaves.get(word).copied().unwrap_or(0);
-                out.push(AtomicU64::new(word));
-            }
+        for (place, words) in places.iter().zip(Torn::bring(self, places)) {
+            // A head may be read where the last leaf ends.
+            let words = words.unwrap_or_else(|| vec![0; place.len as usize / 8]);
+            out.extend(words.into_iter().map(|word| AtomicU64::new(word.to_le())));
         }
-        self.now.set(end);
         Ok(true)
     }
 }
@@ -81,8 +44,8 @@ fn route(step: &Step, geometry: Geometry, key: &[u8]) -> Option<u32> {
     reader.slot_in_block(unit, key)
 }
 
-fn copy(words: &[AtomicU64]) -> Vec<u64> {
-    words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+fn copy(words: &[AtomicU64]) -> Vec<AtomicU64> {
+    words.iter().map(|word| AtomicU64::new(word.load(Ordering::Relaxed))).collect()
 }
 
 /// Changes of a group: keys, and their values' lengths; none removes.
@@ -101,23 +64,17 @@ fn value(key: &[u8], version: usize, len: u8) -> Vec<u8> {
 }
 
 /// Makes changes, and keeps the region after each step.
-fn record(geometry: Geometry, groups: &[Group]) -> Vec<Step> {
+fn record(geometry: Geometry, groups: &[Group]) -> (History, Vec<Step>) {
     let leaves = HeapSpace::new(geometry.leaf_bytes() * 4, geometry.leaf_bytes() * 512);
     let control = HeapSpace::new(64 << 10, 1 << 20);
     let mut table = Table::build(geometry, leaves, control, []).unwrap();
-    let (mut steps, mut model) = (Vec::new(), Model::new());
-    let keep = |table: &Table<HeapSpace>, model: &Model, is_whole| Step {
-        leaves: copy(table.leaf_space().words()),
-        control: table
-            .control_space()
-            .words()
-            .iter()
-            .map(|word| AtomicU64::new(word.load(Ordering::Relaxed)))
-            .collect(),
-        model: model.clone(),
-        is_whole,
+    let (mut steps, mut model, mut history) = (Vec::new(), Model::new(), History::default());
+    let mut keep = |table: &Table<HeapSpace>, model: &Model, is_whole| {
+        history.note(&[], table.leaf_space().words());
+        let control = copy(table.control_space().words());
+        steps.push(Step { control, model: model.clone(), is_whole });
     };
-    steps.push(keep(&table, &model, true));
+    keep(&table, &model, true);
     for (version, group) in groups.iter().enumerate() {
         let mut after = model.clone();
         for (number, len) in group {
@@ -133,13 +90,13 @@ fn record(geometry: Geometry, groups: &[Group]) -> Vec<Step> {
                     after.remove(&key);
                 }
             }
-            steps.push(keep(&table, &model, false));
+            keep(&table, &model, false);
         }
         table.publish(version as u64 + 1);
         model = after;
-        steps.push(keep(&table, &model, true));
+        keep(&table, &model, true);
     }
-    steps
+    (history, steps)
 }
 
 fn groups() -> impl Strategy<Value = Vec<Group>> {
@@ -158,17 +115,17 @@ proptest! {
     fn gets_are_right_at_some_moment_of_their_time(
         geometry in geometries(), groups in groups(), seed: u64, most in 0..4_usize,
     ) {
-        let steps = record(geometry, &groups);
-        let torn = Torn { steps: &steps, now: Cell::new(0), most, random: Cell::new(seed) };
+        let (history, steps) = record(geometry, &groups);
+        let torn = Torn::new(&history, most, seed);
         for begin in (0..steps.len()).step_by(1 + most) {
             let keys: Vec<Vec<u8>> = (0..92).map(key).collect();
             let slots = keys.iter().map(|key| route(&steps[begin], geometry, key).unwrap_or(0));
             let wanted: Vec<u32> = slots.collect();
-            torn.now.set(begin);
+            torn.begin_at(begin);
             let found = RefCell::new(vec![None; keys.len()]);
             let pairs = wanted.iter().zip(&keys).map(|(slot, key)| (*slot, &key[..]));
             let is_read = Leaves::new(&torn, geometry).get_many(pairs, |index, outcome, value| {
-                let again = found.borrow_mut()[index].replace((outcome, value.to_vec(), torn.now.get()));
+                let again = found.borrow_mut()[index].replace((outcome, value.to_vec(), torn.now()));
                 assert!(again.is_none());
             });
             prop_assert!(is_read.unwrap());
@@ -194,11 +151,11 @@ proptest! {
     fn what_is_unchanged_was_there_at_one_moment(
         geometry in geometries(), groups in groups(), seed: u64, numbers in prop::collection::vec(0..92_u16, 1..8),
     ) {
-        let steps = record(geometry, &groups);
-        let torn = Torn { steps: &steps, now: Cell::new(0), most: 2, random: Cell::new(seed) };
+        let (history, steps) = record(geometry, &groups);
+        let torn = Torn::new(&history, 2, seed);
         let keys: Vec<Vec<u8>> = numbers.into_iter().map(key).collect();
         for begin in 0..steps.len() {
-            torn.now.set(begin);
+            torn.begin_at(begin);
             let slot = |key: &Vec<u8>| route(&steps[begin], geometry, key).unwrap_or(0);
             let wanted: Vec<(u32, &[u8])> = keys.iter().map(|key| (slot(key), &key[..])).collect();
             let (states, mut values) = (States::default(), vec![None; keys.len()]);
@@ -215,7 +172,7 @@ proptest! {
                 let is_there = |step: &Step| {
                     keys.iter().zip(&values).all(|(key, value)| step.model.get(key) == value.as_ref())
                 };
-                prop_assert!(steps[begin..=torn.now.get()].iter().any(is_there));
+                prop_assert!(steps[begin..=torn.now()].iter().any(is_there));
             }
         }
     }
@@ -224,10 +181,10 @@ proptest! {
     fn pages_pass_over_nothing_that_stays(
         geometry in geometries(), groups in groups(), seed: u64, limit in 1..200_usize,
     ) {
-        let steps = record(geometry, &groups);
-        let torn = Torn { steps: &steps, now: Cell::new(0), most: 2, random: Cell::new(seed) };
+        let (history, steps) = record(geometry, &groups);
+        let torn = Torn::new(&history, 2, seed);
         for begin in (0..steps.len()).step_by(2) {
-            torn.now.set(begin);
+            torn.begin_at(begin);
             let from = key((begin * 7 % 92) as u16);
             let slot = route(&steps[begin], geometry, &from).unwrap_or(0);
             let mut page = Page::default();
@@ -235,7 +192,7 @@ proptest! {
             if !leaves.page_up(slot, (&from, false), limit, &mut page).unwrap() {
                 continue;
             }
-            let steps = &steps[begin..=torn.now.get()];
+            let steps = &steps[begin..=torn.now()];
             let pairs: Model = page
                 .pairs
                 .iter()

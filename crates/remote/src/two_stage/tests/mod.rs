@@ -7,6 +7,7 @@ mod loads;
 mod properties;
 mod restless;
 mod threads;
+mod torn;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -35,6 +36,16 @@ impl World {
     /// A table in `bytes` bytes for each part.
     fn new(map: Map, keys_per_model_max: u32, fill: usize, bytes: usize) -> Self {
         let sizes = Sizes::new(INLINE_BYTES, PUBLISHED_BYTES).unwrap();
+        Self::of(sizes, map, keys_per_model_max, fill, bytes)
+    }
+
+    /// The same whose leaves and records prove themselves.
+    fn proven(map: Map, keys_per_model_max: u32, fill: usize, bytes: usize) -> Self {
+        let sizes = Sizes::new(INLINE_BYTES, PUBLISHED_BYTES).unwrap().with_checksums(true);
+        Self::of(sizes, map, keys_per_model_max, fill, bytes)
+    }
+
+    fn of(sizes: Sizes, map: Map, keys_per_model_max: u32, fill: usize, bytes: usize) -> Self {
         let space = || Arc::new(HeapSpace::new(64 << 10, bytes));
         let (leaves, control) = (space(), space());
         let options = Options { sizes, fill, keys_per_model_max };

@@ -119,8 +119,10 @@ proptest! {
         first in prop::collection::btree_map(key(), value(), 0..800),
         steps in prop::collection::vec(step(), 0..250),
         keys_per_model_max in 4u32..60,
+        has_checksums: bool,
     ) {
-        run(&mut World::new(first, keys_per_model_max, 11, 32 << 20), steps);
+        let new = if has_checksums { World::proven } else { World::new };
+        run(&mut new(first, keys_per_model_max, 11, 32 << 20), steps);
     }
 
     #[test]
@@ -132,8 +134,10 @@ proptest! {
         ),
         steps in prop::collection::vec(step(), 0..150),
         keys_per_model_max in 20u32..200,
+        has_checksums: bool,
     ) {
-        run(&mut World::new(first, keys_per_model_max, 8, 32 << 20), steps);
+        let new = if has_checksums { World::proven } else { World::new };
+        run(&mut new(first, keys_per_model_max, 8, 32 << 20), steps);
     }
 }
 
