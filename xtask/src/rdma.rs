@@ -28,7 +28,8 @@ usage: cargo xtask rdma [FILTER]…
 
 Builds a guest out of packages of the distribution (Debian and its kin, x86-64; 145 MB, fetched once
 into the target directory), boots it under QEMU without KVM, and runs the tests of the remote tier that
-need an RDMA device: those whose names contain a FILTER, or all. Where the packages cannot be had it says
+need an RDMA device: those whose names contain a FILTER, or all, and then a short `rhumb bench remote
+--fabric rdma` of each preset, whose counts hold and whose times are those of a slow machine. Where the packages cannot be had it says
 so and does nothing. RHUMB_RDMA_MINUTES is how long the guest may take, 20 unless it says otherwise.";
 
 /// The offsets that the bindings rely on, by the names of the library's header.
@@ -70,10 +71,34 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         );
         steps.push(Step::new(&name, &command));
     }
+    if arguments.is_empty() {
+        image.add_program(&rhumb(root)?, "rhumb")?;
+        steps.extend(PRESETS.map(|preset| Step::new(&format!("bench-{preset}"), &bench(preset))));
+    }
     let minutes = std::env::var("RHUMB_RDMA_MINUTES").ok();
     let minutes = minutes.map_or(Ok(MINUTES), |text| text.parse()).context("RHUMB_RDMA_MINUTES")?;
     let most = Duration::from_secs(60 * minutes);
     guest::run(&system, &image.finish(ADDRESS, &steps)?, &steps, most)
+}
+
+/// The assemblies, by their names on the command line.
+const PRESETS: [&str; 3] = ["rhumb", "xstore", "finestore"];
+
+/// Measures a preset in the guest. The keys are few, since each is loaded by a call.
+fn bench(preset: &str) -> String {
+    format!(
+        "TMPDIR=/tmp rhumb bench remote --fabric rdma --address {ADDRESS} --preset {preset} \
+         --data uniform --keys 24000 --subjects rhumb,call --workload get,multi_get,scan100 \
+         --repeat 1 --seconds 4 --verify"
+    )
+}
+
+/// The program itself, with RDMA.
+fn rhumb(root: &Path) -> Result<PathBuf> {
+    let arguments = ["build", "--release", "-p", "rhumb-cli", "--features", "rdma"];
+    let mut build = Command::new(env!("CARGO"));
+    build.args(arguments).args(["--bin", "rhumb", "--message-format", "json-render-diagnostics"]);
+    Ok(programs(root, &mut build)?.remove(0).1)
 }
 
 /// A program that prints the offsets as the header of the distribution has them.
@@ -108,21 +133,27 @@ fn test_binaries(root: &Path) -> Result<Vec<(String, PathBuf)>> {
         ["test", "--release", "-p", "rhumb-remote", "--features", "rdma", "--lib", "--no-run"];
     let mut build = Command::new(env!("CARGO"));
     build.args(arguments).args(["--test", "rdma", "--message-format", "json-render-diagnostics"]);
+    let programs = programs(root, &mut build)?;
+    // Not to be taken for a tool of the guest.
+    Ok(programs.into_iter().map(|(name, path)| (format!("test-{name}"), path)).collect())
+}
+
+/// The programs that a build makes, with their names: one at least.
+fn programs(root: &Path, build: &mut Command) -> Result<Vec<(String, PathBuf)>> {
     // A guest's memory holds the programs: what only a debugger wants stays out.
     build.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     let built = build.current_dir(root).stderr(Stdio::inherit()).output()?;
-    ensure!(built.status.success(), "the tests do not compile");
+    ensure!(built.status.success(), "what the guest is to run does not compile");
     let mut programs = Vec::new();
     for line in String::from_utf8_lossy(&built.stdout).lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
         if let (Some(path), Some(name)) =
             (message["executable"].as_str(), message["target"]["name"].as_str())
         {
-            // Not to be taken for a tool of the guest.
-            programs.push((format!("test-{name}"), PathBuf::from(path)));
+            programs.push((name.to_owned(), PathBuf::from(path)));
         }
     }
-    ensure!(!programs.is_empty(), "cargo names no test program");
+    ensure!(!programs.is_empty(), "cargo names no program");
     Ok(programs)
 }
 

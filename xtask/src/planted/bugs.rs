@@ -1,6 +1,7 @@
 //! The bugs: what is replaced by what, and which test must fail then.
 
 mod remote;
+mod unordered;
 
 use anyhow::bail;
 
@@ -49,7 +50,7 @@ const SLOTS: &str = "crates/store/src/index/raw/slots.rs";
 
 /// All of them, those of a suite together.
 pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
-    INDEX.iter().chain(&remote::BUGS)
+    INDEX.iter().chain(&remote::BUGS).chain(&unordered::BUGS)
 }
 
 /// Those of the index.

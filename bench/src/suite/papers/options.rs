@@ -1,6 +1,6 @@
 //! The options of the papers suite.
 
-use std::time::Duration;
+use std::{net::Ipv4Addr, time::Duration};
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -80,6 +80,7 @@ impl PapersOptions {
             value_size: self.value_size,
             preset: Preset::default(),
             fabric: Fabric::default(),
+            address: Ipv4Addr::LOCALHOST.into(),
             distribution: None,
             clients: vec![1],
             servers: 1,

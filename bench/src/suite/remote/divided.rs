@@ -5,12 +5,12 @@
 
 use std::ops::Bound;
 
-use anyhow::{Context, Result};
-use rhumb_remote::{Address, Cluster, ClusterKeyspace, RoutingTable, Served};
+use anyhow::Result;
+use rhumb_remote::{Cluster, ClusterKeyspace, RoutingTable, Served};
 
 use super::{
-    options::{Data, Fabric},
-    rhumb::{NAME, apart, port, socket},
+    options::Data,
+    rhumb::{NAME, address, apart},
     subject::{Counters, OnPair, OnValue, Place, Session},
 };
 
@@ -39,17 +39,8 @@ pub(super) fn has(data: &Data, server: usize, key: &[u8]) -> bool {
 }
 
 fn table(place: &Place<'_>) -> Result<RoutingTable> {
-    let address = |server: usize| -> Result<Address> {
-        Ok(match place.data.fabric {
-            Fabric::Shm => Address::Unix(socket(place, server)),
-            Fabric::Tcp => {
-                let address = std::fs::read_to_string(port(place, server));
-                format!("tcp:{}", address.context("no host has begun")?).parse()?
-            }
-        })
-    };
-    let ranges =
-        (0..place.data.servers).map(|server| Ok((low(place.data, server), address(server)?)));
+    let ranges = (0..place.data.servers)
+        .map(|server| Ok((low(place.data, server), address(place, server)?)));
     Ok(RoutingTable::new(1, ranges.collect::<Result<Vec<_>>>()?)?)
 }
 

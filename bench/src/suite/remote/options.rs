@@ -1,5 +1,7 @@
 //! The options of the remote suite.
 
+use std::net::IpAddr;
+
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 
@@ -49,6 +51,9 @@ pub enum Fabric {
     Shm,
     /// A connection over TCP for reads and calls.
     Tcp,
+    /// RDMA for reads, and a connection over TCP for calls; for builds with the feature `rdma`, on
+    /// Linux.
+    Rdma,
 }
 
 /// Which keys are asked for.
@@ -92,6 +97,9 @@ pub struct RemoteOptions {
     /// How clients reach the host
     #[arg(long, value_enum, default_value_t)]
     pub fabric: Fabric,
+    /// Address of this machine at which hosts listen. With `--fabric rdma` that of an RDMA device
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    pub address: IpAddr,
     /// Which keys are asked for [default: uniform; zipf in a to f, latest in d]
     #[arg(long, value_enum)]
     pub distribution: Option<Distribution>,
@@ -146,7 +154,7 @@ impl RemoteOptions {
         let records = set.keys.len() - set.keys.len() / KEYS_PER_INSERT;
         let values = Values::new(self.value_size, 0, self.run.seed)?;
         let (preset, fabric, servers) = (self.preset, self.fabric, self.servers);
-        Ok(Data { set, values, records, preset, fabric, servers })
+        Ok(Data { set, values, records, preset, fabric, address: self.address, servers })
     }
 }
 
@@ -163,6 +171,8 @@ pub struct Data {
     pub preset: Preset,
     /// How clients reach the host.
     pub fabric: Fabric,
+    /// Where hosts listen.
+    pub address: IpAddr,
     /// Number of host processes that divide the keys.
     pub servers: usize,
 }

@@ -1,11 +1,11 @@
 //! Rhumb as a subject: reads of the host's memory, the same reads as calls, the memory's own
 //! speed, and an index in the client's process.
 
-use std::{ops::Bound, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, ops::Bound, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result, bail, ensure};
 use rhumb::index::Index;
-use rhumb_remote::{Client, Counts, Host, Keyspace, Preset, ShareOptions};
+use rhumb_remote::{Address, Client, Counts, Host, Keyspace, Preset, ShareOptions};
 use serde_json::{Value, json};
 
 use super::{
@@ -70,15 +70,18 @@ pub(super) fn port(place: &Place<'_>, server: usize) -> PathBuf {
 
 /// What one host has of the keyspace.
 fn open(place: &Place<'_>, server: usize) -> Result<Keyspace> {
-    let client = match place.data.fabric {
-        Fabric::Shm => Client::connect(socket(place, server))?,
-        Fabric::Tcp => {
-            let address =
-                std::fs::read_to_string(port(place, server)).context("no host has begun")?;
-            Client::connect(format!("tcp:{address}"))?
-        }
+    Ok(Client::connect(address(place, server)?.to_string())?.keyspace(NAME)?)
+}
+
+/// Where clients of a run come to a host.
+pub(super) fn address(place: &Place<'_>, server: usize) -> Result<Address> {
+    let scheme = match place.data.fabric {
+        Fabric::Shm => return Ok(Address::Unix(socket(place, server))),
+        Fabric::Tcp => "tcp",
+        Fabric::Rdma => "rdma",
     };
-    Ok(client.keyspace(NAME)?)
+    let listens_at = std::fs::read_to_string(port(place, server)).context("no host has begun")?;
+    Ok(format!("{scheme}:{listens_at}").parse()?)
 }
 
 impl Subject for Shared {
@@ -110,8 +113,10 @@ impl Subject for Shared {
         };
         let options = ShareOptions::default().entry_bytes(place.data.entry_bytes()).preset(preset);
         let (data, server) = (place.data, place.server);
+        let options = options.checksums(data.fabric == Fabric::Rdma);
         let mut host = Host::listen(socket(place, server))
-            .listen_tcp(([127, 0, 0, 1], 0).into())
+            .listen_tcp(SocketAddr::new(data.address, 0))
+            .allow_open(!data.address.is_loopback())
             .share(NAME, options);
         if let Some(served) = divided::served(data, server) {
             host = host.serve(NAME, served);
@@ -136,8 +141,8 @@ impl Subject for Shared {
         Ok(match self.way {
             Way::OneSided => Box::new(OneSided::new(keyspace)),
             Way::Calls => Box::new(OneSided::new(keyspace.by_calls())),
-            Way::Limit if place.data.fabric == Fabric::Tcp => {
-                bail!("--fabric tcp maps no memory: leave the subject limit out")
+            Way::Limit if place.data.fabric != Fabric::Shm => {
+                bail!("--fabric tcp and rdma map no memory: leave the subject limit out")
             }
             Way::Limit => Box::new(Limit { keyspace, state: 1, steps: 0 }),
         })

@@ -217,8 +217,7 @@ impl<'w> Record<'w> {
     pub(super) fn sealed(words: &'w [u64], place: u32) -> Option<Self> {
         let record = Self::parse(words)?;
         let Some(all) = words.get(..record.words()) else { return Some(record) };
-        let meaning =
-            record.meaning ^ if record.kind == kind::FENCES { 0 } else { record_sum(all, place) };
+        let meaning = record.meaning ^ record_sum(all, place);
         (record.kind == kind::FENCES || meaning == 0).then_some(Self { meaning, ..record })
     }
 

@@ -180,6 +180,27 @@ proptest! {
         }
     }
 
+    /// Checksums change nothing of what a region that stands still says.
+    #[test]
+    fn regions_with_checksums_answer_as_those_without(
+        numbers in prop::collection::btree_set(0..KEYS, 1..160), has_models: bool,
+    ) {
+        let value = |n: &u16| value(&key(*n), 1, *n);
+        let map: Map = numbers.iter().map(|n| (key(*n), value(n))).collect();
+        let budget = if has_models { CacheBudget::Full } else { CacheBudget::Top };
+        let worlds = [World::new, World::proven].map(|new| new(map.clone(), 20, 4, 4 << 20));
+        let [plain, proven] = worlds.map(|world| {
+            let mut client = world.client(budget, true);
+            let keys = (0..KEYS).flat_map(|n| [key(n), [&key(n)[..], b"+"].concat()]);
+            let get = |key: Vec<u8>| {
+                let mut out = Vec::new();
+                (client.get(&world.fabric(), &key, &mut out).unwrap(), out)
+            };
+            keys.map(get).collect::<Vec<_>>()
+        });
+        prop_assert_eq!(plain, proven);
+    }
+
     /// What proves itself where there is an order does so where there is none.
     #[test]
     fn what_stands_still_is_found_as_in_mapped_memory(changes in changes()) {
