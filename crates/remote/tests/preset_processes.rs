@@ -140,7 +140,7 @@ fn child_reader() {
 fn readers_of_other_processes_beside_a_writer() {
     for (name, preset) in PRESETS {
         let dir = tempfile::tempdir().unwrap();
-        let host = Host::listen(socket(dir.path())).listen_tcp(free_address());
+        let host = Host::listen(socket(dir.path())).listen_tcp(([127, 0, 0, 1], 0).into());
         let host = host.share("k", options(preset)).start().unwrap();
         let apart = PathBuf::from(format!("tcp:{}", host.tcp_addresses()[0]));
         let keyspace = open(host.path());

@@ -232,7 +232,7 @@ fn duration() -> impl Strategy<Value = usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn gets_without_order_are_right_at_some_moment_of_their_time(

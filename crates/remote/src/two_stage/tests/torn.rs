@@ -123,7 +123,7 @@ fn client(torn: &Torn<'_>, budget: CacheBudget) -> Client {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn gets_without_order_are_right_at_some_moment_of_their_time(
