@@ -30,13 +30,17 @@ Builds a guest out of packages of the distribution (Debian and its kin, x86-64; 
 into the target directory), boots it under QEMU without KVM, and runs the tests of the remote tier that
 need an RDMA device: those whose names contain a FILTER, or all, and then a short `rhumb bench remote
 --fabric rdma` of each preset, whose counts hold and whose times are those of a slow machine. Where the packages cannot be had it says
-so and does nothing. RHUMB_RDMA_MINUTES is how long the guest may take, 20 unless it says otherwise.";
+so and does nothing. RHUMB_RDMA_MINUTES is how long the guest may take, 20 unless it says otherwise, and
+RHUMB_RDMA_READS how many reads the tests make that count them.";
 
 /// The offsets that the bindings rely on, by the names of the library's header.
 const OFFSETS: &str = "crates/remote/src/verbs/offsets.txt";
 
 /// The address of the guest's device: what QEMU's own network gives its first guest.
 const ADDRESS: &str = "10.0.2.15";
+
+/// How many reads each test makes that counts them, if it is set; the guest is told of it.
+const READS: &str = "RHUMB_RDMA_READS";
 
 /// How long a guest may take: on two loaded cores it is a tenth as fast as this machine.
 const MINUTES: u64 = 20;
@@ -61,12 +65,14 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let program = offsets_program(root, &system, &place)?;
     image.add_program(&program, "offsets")?;
     let mut steps = vec![Step::new("offsets", "offsets > /tmp/offsets")];
+    let reads = std::env::var(READS).map(|reads| format!("{READS}={reads} "));
+    let reads = reads.unwrap_or_default();
     for (name, binary) in test_binaries(root)? {
         image.add_program(&binary, &name)?;
         let filters = arguments.join(" ");
         let command = format!(
-            "RHUMB_VERBS_OFFSETS=/tmp/offsets RHUMB_RDMA_ADDRESS={ADDRESS} {name} --include-ignored \
-             --nocapture --test-threads 1 {filters} {}",
+            "{reads}RHUMB_VERBS_OFFSETS=/tmp/offsets RHUMB_RDMA_ADDRESS={ADDRESS} {name} \
+             --include-ignored --nocapture --test-threads 1 {filters} {}",
             if arguments.is_empty() { "verbs rdma_" } else { "" }
         );
         steps.push(Step::new(&name, &command));

@@ -146,10 +146,13 @@ fn ticks(child: &Started) -> u64 {
 /// Waits until the host has built anew what inserts have made long chains of.
 fn settle(host: &Host) {
     let shape = || host.stats("k").map(|stats| (stats.runs, stats.leaves));
-    let mut last = None;
-    while last != shape() {
-        last = shape();
+    // A loaded machine may pause for a second between two runs.
+    let (mut last, mut same) = (None, 0);
+    while same < 3 {
         thread::sleep(Duration::from_secs(1));
+        let now = shape();
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
     }
 }
 
