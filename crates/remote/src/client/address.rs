@@ -39,8 +39,8 @@ pub enum Address {
         port: u16,
     },
     /// A port of a machine, as for [`Address::Tcp`], of a host that is read by RDMA:
-    /// `rdma:host:port`. Queue pairs are agreed on over TCP, which writes go over too. What keeps RDMA from working is
-    /// an error. Needs the feature `rdma`, and Linux.
+    /// `rdma:host:port`. Queue pairs are agreed on over TCP, which writes go over too. What keeps
+    /// RDMA from working is an error. Needs the feature `rdma`, and Linux.
     Rdma {
         /// A name or an IP address.
         host: String,

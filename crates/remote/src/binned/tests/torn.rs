@@ -36,7 +36,7 @@ enum Change {
     Train(u16, Vec<(u16, Option<u16>)>),
     /// Frees what waits for sessions.
     Free,
-    /// Loads all keys but every so-many-th.
+    /// Loads all keys but the multiples of a number.
     Load(u16),
 }
 

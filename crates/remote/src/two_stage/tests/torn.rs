@@ -24,7 +24,7 @@ enum Change {
     /// Sets values of these lengths, or removes keys, all seen at once.
     Group(Vec<(u16, Option<u16>)>),
     Train(u8),
-    /// Loads all keys but every so-many-th.
+    /// Loads all keys but the multiples of a number.
     Load(u16),
 }
 
