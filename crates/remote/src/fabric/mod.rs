@@ -11,7 +11,8 @@
 //!
 //! There are two more: `client::tcp::pieces` asks a host for pieces by messages, and `client::rdma`
 //! has a device read them. The device keeps no order between the lines of a read, so that a guard
-//! says nothing of its piece: what comes that way proves itself by checksums, or counts for nothing.
+//! says nothing of its piece: what comes that way proves itself by checksums, or counts for
+//! nothing.
 
 mod mapped;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -148,6 +149,17 @@ impl Image {
         self.counts.reads += places.len() as u64;
         self.counts.bytes += places.iter().map(|place| u64::from(place.len)).sum::<u64>();
     }
+}
+
+/// The places that one trip brings: at most this many, and no more bytes than this but for a single
+/// larger one; and the others.
+pub(crate) fn split_trip(places: &[Place], most: usize, bytes_max: u64) -> (&[Place], &[Place]) {
+    let mut bytes = 0;
+    let some = places.iter().take(most).take_while(|place| {
+        bytes += u64::from(place.len);
+        bytes <= bytes_max
+    });
+    places.split_at(some.count().max(1).min(places.len()))
 }
 
 /// The word of a piece that is its guard, if it has it.

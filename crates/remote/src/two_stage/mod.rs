@@ -18,7 +18,7 @@
 //! | `train` | models and tables, in step with the leaves | hold a table's lock while it fits |
 //! | `message` | what a fallback call carries | panic or over-allocate for any bytes |
 //! | `cache` | what a client keeps | exceed its budget |
-//! | `client` `search` `many` `scan` `inspect` | gets, scans, and what is there | loop without a bound |
+//! | `client` `search` `many` `scan` `inspect` | gets, scans, what is there | loop without a bound |
 //!
 //! Beyond the paper's leaf (a header of 8 bytes, then keys, then values), a leaf has a guard, since
 //! there is no transactional memory to make reads atomic, and two fences, which prove that a key

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::RemoteReads;
 use crate::{
     error::{Error, Result},
-    fabric::{Fabric, Image, Place, guards_apart},
+    fabric::{Fabric, Image, Place, guards_apart, split_trip},
     primitive::{AtomicU64, Ordering},
 };
 
@@ -65,12 +65,7 @@ impl Fabric for RemoteFabric<'_> {
         }
         let mut left = places;
         while !left.is_empty() {
-            let mut bytes = 0;
-            let some = left.iter().take(PLACES_MAX).take_while(|place| {
-                bytes += u64::from(place.len);
-                bytes <= PIECES_BYTES
-            });
-            let (some, others) = left.split_at(some.count().max(1));
+            let (some, others) = split_trip(left, PLACES_MAX, PIECES_BYTES);
             self.read_some(some, image)?;
             left = others;
         }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    fabric::{Fabric, Image, Place},
+    fabric::{Fabric, Image, Place, split_trip},
     layout::format::control,
     message::{Part, Reply, Request},
 };
@@ -159,12 +159,7 @@ impl Fabric for MessageFabric<'_> {
         image.begin(places);
         let mut left = places;
         while !left.is_empty() {
-            let mut bytes = 0;
-            let some = left.iter().take(PLACES_MAX).take_while(|place| {
-                bytes += u64::from(place.len);
-                bytes <= PIECES_BYTES
-            });
-            let (some, others) = left.split_at(some.count().max(1));
+            let (some, others) = split_trip(left, PLACES_MAX, PIECES_BYTES);
             self.read_some(some, image)?;
             left = others;
         }
