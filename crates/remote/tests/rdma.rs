@@ -278,6 +278,18 @@ fn scan(keyspace: &Keyspace, preset: Preset) {
         assert!(found.iter().cloned().eq(all.range(from..).take(100).map(owned)));
     }
     report(preset, "scan of 100", scans, &before, &keyspace.counts());
+    let before = keyspace.counts();
+    for n in 0..scans {
+        let to = key(n * 97);
+        let found: Vec<_> = keyspace.range(..=to).rev().take(100).map(pair).collect();
+        assert!(found.iter().cloned().eq(all.range(..=to).rev().take(100).map(owned)));
+    }
+    let after = keyspace.counts();
+    report(preset, "scan of 100 downwards", scans, &before, &after);
+    assert!(
+        preset != Preset::Rhumb
+            || after.sends + after.bytes_sent == before.sends + before.bytes_sent
+    );
     assert!(keyspace.iter().map(pair).eq(all.iter().map(owned)));
     assert!(keyspace.iter().rev().map(pair).eq(all.iter().rev().map(owned)));
 }
@@ -309,6 +321,16 @@ fn reads_beside_a_writer_are_whole(preset: Preset) {
         let version = |(n, found): (&u64, &Option<Vec<u8>>)| version_of(*n, found.as_ref()?);
         let versions: Vec<_> = numbers.iter().zip(&values).map(version).collect();
         assert!(versions.iter().all(|version| version.is_some() && *version == versions[0]));
+    }
+    // The same of ranges.
+    for at in 0..gets / 500 {
+        let from = key(at * 31 % KEYS);
+        let pairs = keyspace.range_atomic(from.., 60).unwrap();
+        let found: BTreeMap<Vec<u8>, Vec<u8>> = pairs.into_iter().collect();
+        let hot = (0..HOT).filter_map(|n| Some((n, found.get(&key(n)[..])?)));
+        let mut versions = hot.map(|(n, value)| version_of(n, value).expect("a value of the key"));
+        let first = versions.next();
+        assert!(versions.all(|version| Some(version) == first));
     }
     // Pairs of a scan are whole, and none of those that stay is passed over.
     for at in 0..gets / 500 {
@@ -440,4 +462,81 @@ fn cannot_be_had_without_checksums(preset: Preset) {
     for n in 0..100 {
         assert_eq!(lenient.get(key(n)).unwrap().unwrap(), value(n, 0));
     }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_calls_go_by_sends() {
+    for preset in [Preset::Rhumb, Preset::XStore, Preset::FineStore] {
+        calls_go_by_sends(preset);
+    }
+}
+
+/// Bytes that answer for a key, of a length that is another for each.
+fn long(n: u64) -> Vec<u8> {
+    (0..n * 997 % 60_000).map(|at| (n * 31 + at * 7) as u8).collect()
+}
+
+/// Writes and calls, by several threads that share a connection.
+fn calls_go_by_sends(preset: Preset) {
+    let address = address();
+    let _host = host_of(preset, address);
+    let (keyspace, other) = (warm("rdma", address, preset), self::keyspace("tcp", address));
+    let before = keyspace.counts();
+    let (threads, each) = (4, 60);
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let (keyspace, other) = (&keyspace, &other);
+            scope.spawn(move || {
+                for n in (0..each).map(|at| KEYS + 1_000 * thread + at) {
+                    keyspace.insert(key(n), value(n, 1)).unwrap();
+                    assert_eq!(other.get(key(n)).unwrap().unwrap(), value(n, 1));
+                    let (one, two) = (value(n, 1), value(n, 2));
+                    assert!(keyspace.compare_and_swap(key(n), Some(&one), Some(&two)).unwrap());
+                    assert!(!keyspace.compare_and_swap(key(n), Some(&one), Some(&two)).unwrap());
+                    assert_eq!(keyspace.get(key(n)).unwrap().unwrap(), two);
+                    keyspace.remove(key(n)).unwrap();
+                    assert_eq!(keyspace.get(key(n)).unwrap(), None);
+                }
+            });
+        }
+    });
+    let after = keyspace.counts();
+    let sends = after.sends - before.sends;
+    println!("{}: {sends} calls by sends", name(preset));
+    assert!(sends >= 4 * threads * each, "{sends} calls by sends");
+    // Answers of several messages, and requests that go over TCP.
+    for n in (0..40).map(|at| KEYS + 9_000 + at) {
+        keyspace.insert(key(n), long(n)).unwrap();
+        assert_eq!(keyspace.get(key(n)).unwrap().unwrap(), long(n));
+        assert_eq!(other.get(key(n)).unwrap().unwrap(), long(n));
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn rdma_calls_end_with_their_host() {
+    let address = address();
+    let mut host = host_of(Preset::Rhumb, address);
+    let keyspace = warm("rdma", address, Preset::Rhumb);
+    keyspace.insert(key(1), value(1, 1)).unwrap();
+    assert!(keyspace.counts().sends > 0);
+    // An answer that will not come: the host stands still, and is killed then.
+    signal(&host, "-STOP");
+    let (begun, write) = (Instant::now(), keyspace.clone());
+    let write = thread::spawn(move || write.insert(key(1), value(1, 2)));
+    thread::sleep(Duration::from_secs(1));
+    signal(&host, "-KILL");
+    host.0.wait().unwrap();
+    let lost = write.join().unwrap().unwrap_err();
+    assert!(matches!(lost, Error::Closed | Error::Io { .. }), "{lost}");
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    let _next = host_of(Preset::Rhumb, address);
+    let until = Instant::now() + Duration::from_secs(60);
+    let sends = keyspace.counts().sends;
+    while keyspace.counts().sends < sends + 10 && Instant::now() < until {
+        keyspace.insert(key(1), value(1, 3)).unwrap();
+    }
+    assert!(keyspace.counts().sends >= sends + 10, "calls go over TCP still");
+    assert_eq!(keyspace.get(key(1)).unwrap().unwrap(), value(1, 3));
 }

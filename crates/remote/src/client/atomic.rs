@@ -101,6 +101,19 @@ impl Keyspace {
                 Collected::Asks => break,
             }
         }
+        if let Some(apart) = self.apart().filter(TcpReads::is_remote) {
+            for _ in 0..REMOTE_COLLECTS_MAX {
+                let states = States::default();
+                let gathered = gather(&from, &to, limit, |from, limit, page| {
+                    apart.page_up(from, limit, (page, &states))
+                });
+                match gathered {
+                    Collected::Pairs(pairs) if apart.are_unchanged(&states) => return Ok(pairs),
+                    Collected::Pairs(_) | Collected::Changed => {}
+                    Collected::Asks => break,
+                }
+            }
+        }
         let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX);
         let mut pairs = Pairs::default();
@@ -124,38 +137,9 @@ impl Keyspace {
         let mapped = self.mapped();
         let Some(reading) = self.begin_read(mapped.as_deref()) else { return Collected::Asks };
         let noting = reading.reader.noting(states);
-        let (mut pairs, mut page) = (Vec::<Pair>::new(), Page::default());
-        let mut at = from.clone();
-        'pages: loop {
-            let from = at.as_ref().map(Vec::as_slice);
-            let left = limit - pairs.len();
-            if left == 0 {
-                break;
-            }
-            if !noting.page_up(from, left, &mut page) {
-                return Collected::Changed;
-            }
-            if page.has_long_keys {
-                return Collected::Asks;
-            }
-            for (key, value) in page.pairs.iter() {
-                if !is_inside(key, &Bound::Unbounded, to) {
-                    break 'pages;
-                }
-                let Some(value) = value else { return Collected::Asks };
-                pairs.push((key.to_vec(), value.to_vec()));
-            }
-            let Some(next) = page.next.take() else { break };
-            // A damaged leaf may say that the range goes on where it is.
-            let advances = match &at {
-                Bound::Unbounded => true,
-                Bound::Included(key) | Bound::Excluded(key) => next > *key,
-            };
-            if !advances {
-                return Collected::Asks;
-            }
-            at = Bound::Included(next);
-        }
+        let gathered =
+            gather(from, to, limit, |from, limit, page| noting.page_up(from, limit, page));
+        let Collected::Pairs(pairs) = gathered else { return gathered };
         if !reading.reader.are_unchanged(states) {
             return Collected::Changed;
         }
@@ -171,4 +155,47 @@ enum Collected {
     Changed,
     /// The host has a part of it.
     Asks,
+}
+
+/// Reads the first `limit` pairs of a range part by part: `next_page` is told where a part begins,
+/// and returns false if it could not be read.
+fn gather(
+    from: &Bound<Vec<u8>>,
+    to: &Bound<Vec<u8>>,
+    limit: usize,
+    mut next_page: impl FnMut(Bound<&[u8]>, usize, &mut Page) -> bool,
+) -> Collected {
+    let (mut pairs, mut page) = (Vec::<Pair>::new(), Page::default());
+    let mut at = from.clone();
+    'pages: loop {
+        let from = at.as_ref().map(Vec::as_slice);
+        let left = limit - pairs.len();
+        if left == 0 {
+            break;
+        }
+        if !next_page(from, left, &mut page) {
+            return Collected::Changed;
+        }
+        if page.has_long_keys {
+            return Collected::Asks;
+        }
+        for (key, value) in page.pairs.iter() {
+            if !is_inside(key, &Bound::Unbounded, to) {
+                break 'pages;
+            }
+            let Some(value) = value else { return Collected::Asks };
+            pairs.push((key.to_vec(), value.to_vec()));
+        }
+        let Some(next) = page.next.take() else { break };
+        // A damaged leaf may say that the range goes on where it is.
+        let advances = match &at {
+            Bound::Unbounded => true,
+            Bound::Included(key) | Bound::Excluded(key) => next > *key,
+        };
+        if !advances {
+            return Collected::Asks;
+        }
+        at = Bound::Included(next);
+    }
+    Collected::Pairs(pairs)
 }

@@ -39,6 +39,8 @@ pub struct Counts {
     pub speculative: u64,
     /// Messages among the round trips that brought pieces of the directory.
     pub directory_reads: u64,
+    /// Messages among the round trips that went by RDMA, and not over TCP.
+    pub sends: u64,
     /// Bytes of messages to the host.
     pub bytes_sent: u64,
     /// Bytes of messages from the host, and of pieces of the region.
@@ -103,6 +105,7 @@ pub(super) struct Counters {
     calls: AtomicU64,
     stale: AtomicU64,
     directory_reads: AtomicU64,
+    sends: AtomicU64,
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
 }
@@ -173,6 +176,12 @@ impl Counters {
         add(&self.directory_reads, 1);
     }
 
+    /// Counts a message that went by RDMA, and its answer.
+    pub(super) fn sent(&self) {
+        self.round_trip();
+        add(&self.sends, 1);
+    }
+
     pub(super) fn bytes(&self, sent: usize, received: usize) {
         add(&self.bytes_sent, sent as u64);
         add(&self.bytes_received, received as u64);
@@ -187,6 +196,7 @@ impl Counters {
             calls: load(&self.calls),
             stale: load(&self.stale),
             directory_reads: load(&self.directory_reads),
+            sends: load(&self.sends),
             bytes_sent: load(&self.bytes_sent),
             bytes_received: load(&self.bytes_received),
             region_reads: 0,

@@ -13,7 +13,7 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    CacheBudget, Outcome, Page, Pairs, Reader, Trouble,
+    CacheBudget, Outcome, Page, Pairs, Reader, States, Trouble,
     connection::{Inner as Client, unexpected},
     counts::{Counters, Counts},
     models::Models,
@@ -663,7 +663,12 @@ impl Keyspace {
             });
         }
         if let Some(apart) = self.apart() {
-            return !reverse && apart.page_up(bound, limit, page) && !page.has_long_keys;
+            let is_read = if reverse {
+                apart.page_down(bound, limit, page)
+            } else {
+                apart.page_up(bound, limit, (page, &States::default()))
+            };
+            return is_read && !page.has_long_keys;
         }
         let mapped = self.mapped();
         let Some(reading) = self.begin_read(mapped.as_deref()) else { return false };

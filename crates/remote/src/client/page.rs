@@ -9,7 +9,7 @@ use crate::{
         format::{FIRST, HEAD_WORDS, KIND_INLINE, KIND_LONG_KEYS, LAST},
         to_words,
     },
-    leaf::{Head, Leaf, Record},
+    leaf::{Head, Leaf, Record, Side},
     prefetch::prefetch,
     primitive::AtomicU64,
 };
@@ -258,6 +258,20 @@ impl Page {
         limit: usize,
     ) {
         self.begin();
+        self.extend_down(source, head, to, takes, limit);
+    }
+
+    /// Adds the entries of a leaf below `to`, until there are `limit` of all. Those above them are
+    /// of later leaves; if there are some, the leaf has none at `to`.
+    pub(super) fn extend_down(
+        &mut self,
+        source: Source<'_>,
+        head: &Head,
+        to: Option<&[u8]>,
+        takes: bool,
+        limit: usize,
+    ) {
+        (self.next, self.slot) = (None, None);
         if let Some(to) = to {
             source.prefetch_about(head, to);
         }
@@ -286,6 +300,41 @@ impl Page {
             self.slot = Some(source.leaf.previous());
         }
     }
+}
+
+/// What a leaf says of a range that goes down.
+pub(super) enum Down<'k> {
+    /// It has the next entries: those below this key, or at it if that is true.
+    Fill(Option<&'k [u8]>, bool),
+    /// Another leaf may have them.
+    Go(u32),
+}
+
+/// What a leaf says of a range that goes down from a key, and has that if it takes it, or from the
+/// end of all. `None` if the leaf answers for no keys.
+pub(super) fn step_down<'k>(
+    leaf: Leaf<'_, [AtomicU64]>,
+    head: &Head,
+    to: Option<&'k [u8]>,
+    takes: bool,
+) -> Option<Down<'k>> {
+    let Some(key) = to else {
+        let is_last = leaf.side(head, &[])? != Side::Right && head.flags & LAST != 0;
+        return Some(if is_last { Down::Fill(None, true) } else { Down::Go(leaf.next()) });
+    };
+    Some(match leaf.side(head, key)? {
+        Side::Inside => {
+            // What is below a low fence is in the leaf before.
+            let is_low = head.flags & FIRST == 0 && leaf.low_fence()?.equals(key);
+            let goes_on = is_low && !takes;
+            if goes_on { Down::Go(leaf.previous()) } else { Down::Fill(to, takes) }
+        }
+        Side::Left => Down::Go(leaf.previous()),
+        Side::Right => {
+            let is_high = leaf.high_fence()?.equals(key) && !takes;
+            if is_high { Down::Fill(to, false) } else { Down::Go(leaf.next()) }
+        }
+    })
 }
 
 impl Source<'_> {

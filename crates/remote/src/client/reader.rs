@@ -5,15 +5,15 @@ use std::{
     ops::Bound,
 };
 
-use super::page::{Page, RECORD_LINES, Source};
+use super::page::{Down, Page, RECORD_LINES, Source, step_down};
 use crate::{
     error::Result,
     layout::{
         Geometry,
         control::{self, UNIT_WORDS, Units},
-        format::{FIRST, HEAD_WORDS, KIND_INLINE, LAST, NO_SLOT},
+        format::{HEAD_WORDS, KIND_INLINE, NO_SLOT},
     },
-    leaf::{Head, Leaf, Needle, Side, read_noting},
+    leaf::{Leaf, Needle, Side, read_noting},
     prefetch::prefetch,
     primitive::{AtomicU64, IS_MODEL, Ordering, fence as memory_fence, spin_loop},
     route::directory::{find_block, find_slot},
@@ -88,7 +88,7 @@ pub(crate) struct Trouble {
 /// The states of leaves, by their slots: with all of them unchanged, what was read of the leaves
 /// was there at one moment.
 #[derive(Debug, Default)]
-pub(crate) struct States(RefCell<Vec<(u32, u64)>>);
+pub(crate) struct States(pub(super) RefCell<Vec<(u32, u64)>>);
 
 impl<'r> Reader<'r> {
     /// A reader of what is mapped.
@@ -331,43 +331,18 @@ impl<'r> Reader<'r> {
             }
         };
         let last = page.slot;
-        let mut fill = |source: Source<'r>, head: &Head, to, takes| {
-            if limit > head.count {
-                self.prefetch_head(source.leaf.previous());
-            }
-            page.fill_down(source, head, to, takes, limit);
-            Some(Ok(()))
-        };
         self.find_page(last, key, |source| {
-            let (leaf, head) = (source.leaf, source.leaf.head());
-            let Some(key) = key else {
-                let is_last = leaf.side(&head, &[])? != Side::Right && head.flags & LAST != 0;
-                return if is_last {
-                    fill(source, &head, None, true)
-                } else {
-                    Some(Err(leaf.next()))
-                };
-            };
-            match leaf.side(&head, key)? {
-                Side::Inside => {
-                    // What is below a low fence is in the leaf before.
-                    let is_low = head.flags & FIRST == 0 && leaf.low_fence()?.equals(key);
-                    if is_low && !takes {
-                        Some(Err(leaf.previous()))
-                    } else {
-                        fill(source, &head, Some(key), takes)
+            let head = source.leaf.head();
+            Some(match step_down(source.leaf, &head, key, takes)? {
+                Down::Go(slot) => Err(slot),
+                Down::Fill(to, takes) => {
+                    if limit > head.count {
+                        self.prefetch_head(source.leaf.previous());
                     }
+                    page.fill_down(source, &head, to, takes, limit);
+                    Ok(())
                 }
-                Side::Left => Some(Err(leaf.previous())),
-                Side::Right => {
-                    let is_high = leaf.high_fence()?.equals(key) && !takes;
-                    if is_high {
-                        fill(source, &head, Some(key), false)
-                    } else {
-                        Some(Err(leaf.next()))
-                    }
-                }
-            }
+            })
         })
         .is_some()
     }

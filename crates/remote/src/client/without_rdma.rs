@@ -1,10 +1,15 @@
 //! What stands for clients that read by RDMA in a build without it: there are none.
 
-use super::{Outcome, Page, keyspace::Inner as Keyspace, tcp::Link};
+use super::{
+    Outcome, Page, States,
+    keyspace::Inner as Keyspace,
+    tcp::{Link, Opened},
+};
 use crate::{
     error::Result,
     fabric::{Fabric, Image, Place},
     layout::Geometry,
+    message::Request,
 };
 
 /// How a keyspace is read by RDMA.
@@ -28,6 +33,14 @@ impl<'k> RemoteReads<'k> {
     }
 
     pub(super) fn may_read(&self) -> bool {
+        match *self.0 {}
+    }
+
+    pub(super) fn exchange<'a>(
+        &self,
+        _: bool,
+        _: &impl Fn(&Opened) -> Request<'a>,
+    ) -> Option<Result<(usize, Vec<u8>)>> {
         match *self.0 {}
     }
 
@@ -55,8 +68,23 @@ impl<'k> RemoteReads<'k> {
         _: u32,
         _: (&[u8], bool),
         _: usize,
+        _: (&mut Page, &States),
+    ) -> bool {
+        match *self.0 {}
+    }
+
+    pub(super) fn page_down(
+        &self,
+        _: Geometry,
+        _: u32,
+        _: (Option<&[u8]>, bool),
+        _: usize,
         _: &mut Page,
     ) -> bool {
+        match *self.0 {}
+    }
+
+    pub(super) fn are_unchanged(&self, _: Geometry, _: &States) -> bool {
         match *self.0 {}
     }
 }

@@ -22,7 +22,6 @@ mod tests;
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
-    os::fd::{AsFd, AsRawFd},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -192,9 +191,8 @@ impl Pool {
         if let Some(deadline) = session.deadline() {
             state.deadlines.remove(&(deadline, id));
         }
-        let fd = session.stream().as_fd().as_raw_fd();
         // It fails for what is not registered.
-        let _ = self.registry.deregister(&mut SourceFd(&fd));
+        let _ = self.registry.deregister(&mut SourceFd(&session.watched()));
         Some(session)
     }
 
@@ -224,6 +222,7 @@ impl Pool {
             session.lend(&mut spare);
             let next = session.serve(|| self.pressing.load(Ordering::Relaxed) > 0);
             session.give_back(&mut spare);
+            session.begin_others(self);
             match next {
                 Next::End => drop(session),
                 Next::Park(interest) => self.park(session, interest),
@@ -290,8 +289,9 @@ impl Pool {
 
     /// Parks a connection until something happens to it. One that cannot be watched is closed, and
     /// so are those that keep the most memory, if all together keep too much.
-    pub(super) fn park(&self, session: Box<Session>, interest: Interest) {
-        let (id, fd) = (session.id(), session.stream().as_fd().as_raw_fd());
+    pub(super) fn park(&self, mut session: Box<Session>, interest: Interest) {
+        let (fd, interest) = session.watch(interest);
+        let id = session.id();
         let mut state = self.state();
         let mut source = SourceFd(&fd);
         if state.is_closing || self.registry.register(&mut source, Token(id), interest).is_err() {

@@ -18,7 +18,7 @@ use crate::{
     error::Result,
     message::{Endpoint, Part, RemoteSegment, format::REMOTE_READ_MS},
     region::HostRegion,
-    verbs::{Device, Domain, Memory, Queue},
+    verbs::{ByteStream, Device, Domain, Memory, Queue},
 };
 
 /// The devices that reach a keyspace.
@@ -63,20 +63,32 @@ impl Reached {
     /// [`Error::Unsupported`](crate::Error::Unsupported) without a device of that address;
     /// [`Error::Io`](crate::Error::Io) if the device refuses.
     pub(super) fn attach(&self, address: IpAddr, peer: &Endpoint) -> Result<Queue> {
-        let mut ways = self.lock();
-        let domain = match ways.iter().find(|way| way.address == address) {
-            Some(way) => Arc::clone(&way.domain),
-            None => {
-                let domain = Domain::new(&Device::with_address(address)?)?;
-                let (control, leaves) = Default::default();
-                ways.push(Way { address, domain: Arc::clone(&domain), control, leaves });
-                domain
-            }
-        };
-        drop(ways);
-        let mut queue = Queue::new(&domain)?;
+        let mut queue = Queue::new(&self.domain(address)?)?;
         queue.connect(peer)?;
         Ok(queue)
+    }
+
+    /// As [`Reached::attach`], for a queue pair that calls go over.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reached::attach`].
+    pub(super) fn attach_calls(&self, address: IpAddr, peer: &Endpoint) -> Result<ByteStream> {
+        let stream = ByteStream::new(&self.domain(address)?, None)?;
+        stream.connect(peer)?;
+        Ok(stream)
+    }
+
+    /// The domain of the device that has an address.
+    fn domain(&self, address: IpAddr) -> Result<Arc<Domain>> {
+        let mut ways = self.lock();
+        if let Some(way) = ways.iter().find(|way| way.address == address) {
+            return Ok(Arc::clone(&way.domain));
+        }
+        let domain = Domain::new(&Device::with_address(address)?)?;
+        let (control, leaves) = Default::default();
+        ways.push(Way { address, domain: Arc::clone(&domain), control, leaves });
+        Ok(domain)
     }
 
     /// The segments of a part after the first `known`, at most `most`, as the device of an address

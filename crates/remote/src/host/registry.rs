@@ -142,6 +142,12 @@ impl Registry {
 }
 
 impl Place {
+    /// Where it comes from; `None` if it is refused.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(super) fn origin(&self) -> Option<Origin> {
+        self.registry.sessions().live.get(&self.id)?.origin
+    }
+
     /// Which connection of the host it is.
     pub(super) fn id(&self) -> usize {
         self.id

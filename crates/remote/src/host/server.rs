@@ -576,7 +576,13 @@ impl Inner {
     fn accept(self: &Arc<Self>, pool: &Pool, door: &Door) {
         loop {
             match door.accept() {
-                Ok((stream, other)) => self.begin(pool, Arc::new(stream), other),
+                Ok((stream, other)) => {
+                    let (origin, refusal) = match other {
+                        Other::User(peer) => (Origin::User(peer.uid), self.access.refuse(peer)),
+                        Other::Address(address) => (Origin::Address(address), None),
+                    };
+                    self.begin(pool, Arc::new(stream), origin, refusal);
+                }
                 Err(Error::Closed) => return,
                 // The process may open no more descriptors for now.
                 Err(_) => thread::sleep(LEASE / BEATS),
@@ -588,11 +594,13 @@ impl Inner {
     }
 
     /// Has the pool wait for what a client says, also if it may not come: it is told so then.
-    fn begin(self: &Arc<Self>, pool: &Pool, stream: Arc<Stream>, other: Other) {
-        let (origin, refusal) = match other {
-            Other::User(peer) => (Origin::User(peer.uid), self.access.refuse(peer)),
-            Other::Address(address) => (Origin::Address(address), None),
-        };
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        pool: &Pool,
+        stream: Arc<Stream>,
+        origin: Origin,
+        refusal: Option<String>,
+    ) {
         let Some((place, refusal)) = self.registry.enter(&stream, origin, refusal) else { return };
         if let Ok(session) = Session::new(Arc::clone(self), stream, place, refusal) {
             pool.park(Box::new(session), Interest::READABLE);

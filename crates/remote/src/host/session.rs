@@ -4,6 +4,7 @@ mod attach;
 
 use std::{
     ops::Range,
+    os::fd::{AsRawFd, RawFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -145,10 +146,17 @@ pub(super) struct Session {
     /// When it is closed unless something happens before.
     deadline: Option<Instant>,
     place: Place,
+    /// What is watched while it is parked.
+    watched: RawFd,
+    /// The connections by RDMA that belong to it.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    others: attach::Others,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
+        #[cfg(all(feature = "rdma", target_os = "linux"))]
+        self.others.end();
         // So that what was sent still arrives although the client has said more. One that has
         // ended is none to end.
         let _ = self.stream.shutdown();
@@ -181,6 +189,9 @@ impl Session {
             amid_since: None,
             deadline: None,
             place,
+            watched: -1,
+            #[cfg(all(feature = "rdma", target_os = "linux"))]
+            others: attach::Others::default(),
         };
         session.set_deadline();
         Ok(session)
@@ -191,8 +202,16 @@ impl Session {
         self.place.id()
     }
 
-    pub(super) fn stream(&self) -> &Stream {
-        &self.stream
+    /// What to watch while it is parked, and for what.
+    pub(super) fn watch(&mut self, interest: Interest) -> (RawFd, Interest) {
+        let (fd, for_reading) = self.stream.watched(interest.is_writable());
+        self.watched = fd.as_raw_fd();
+        (self.watched, if for_reading { Interest::READABLE } else { interest })
+    }
+
+    /// What was watched last.
+    pub(super) fn watched(&self) -> RawFd {
+        self.watched
     }
 
     /// Takes note that it is closed because its client is too slow.
@@ -443,6 +462,9 @@ impl Session {
                 self.reply(id, &Reply::Block { epoch, low, high, image })?;
             }
             Request::Attach { keyspace, endpoint } => self.attach(id, keyspace, &endpoint)?,
+            Request::AttachCalls { keyspace, endpoint } => {
+                self.attach_calls(id, keyspace, &endpoint)?;
+            }
             Request::RemoteSegments { keyspace, part, known } => {
                 self.remote_segments(id, keyspace, (part, known))?;
             }

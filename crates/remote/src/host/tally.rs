@@ -48,7 +48,7 @@ fn kind_of(request: &Request<'_>) -> Option<usize> {
         Request::Renew { .. } => 11,
         Request::Pieces { .. } => 12,
         Request::Routing { .. } => 13,
-        Request::Attach { .. } | Request::RemoteSegments { .. } => 14,
+        Request::Attach { .. } | Request::AttachCalls { .. } | Request::RemoteSegments { .. } => 14,
     })
 }
 

@@ -111,6 +111,8 @@ pub(crate) mod request {
     pub(crate) const ATTACH: u8 = 0x30;
     /// Asks for segments that RDMA reaches.
     pub(crate) const REMOTE_SEGMENTS: u8 = 0x31;
+    /// A request for a queue pair that calls go over.
+    pub(crate) const ATTACH_CALLS: u8 = 0x32;
 }
 
 /// Kinds of replies.

@@ -177,6 +177,14 @@ pub(crate) enum Request<'a> {
         /// The client's queue pair.
         endpoint: Endpoint,
     },
+    /// Connects a queue pair to one of the host's, by whose sends another connection goes: it begins
+    /// with a greeting, and ends with this one. The reply is `Attached`.
+    AttachCalls {
+        /// The number of the keyspace in whose domain the host's queue pair is.
+        keyspace: u32,
+        /// The client's queue pair.
+        endpoint: Endpoint,
+    },
     /// Asks for the segments of a part of a region, as RDMA reaches them. The reply is
     /// `RemoteSegments`.
     RemoteSegments {
@@ -275,6 +283,7 @@ impl<'a> Request<'a> {
             Self::Block { .. } => kind::BLOCK,
             Self::Routing { .. } => kind::ROUTING,
             Self::Attach { .. } => kind::ATTACH,
+            Self::AttachCalls { .. } => kind::ATTACH_CALLS,
             Self::RemoteSegments { .. } => kind::REMOTE_SEGMENTS,
         }
     }
@@ -373,7 +382,7 @@ impl<'a> Request<'a> {
                 out.extend_from_slice(&keyspace.to_le_bytes());
                 out.extend_from_slice(&above.to_le_bytes());
             }
-            Self::Attach { keyspace, endpoint } => {
+            Self::Attach { keyspace, endpoint } | Self::AttachCalls { keyspace, endpoint } => {
                 out.extend_from_slice(&keyspace.to_le_bytes());
                 endpoint.put(out);
             }
@@ -501,6 +510,10 @@ impl<'a> Request<'a> {
             kind::ATTACH => {
                 Self::Attach { keyspace: input.u32(keyspace)?, endpoint: Endpoint::read(input)? }
             }
+            kind::ATTACH_CALLS => Self::AttachCalls {
+                keyspace: input.u32(keyspace)?,
+                endpoint: Endpoint::read(input)?,
+            },
             kind::REMOTE_SEGMENTS => Self::RemoteSegments {
                 keyspace: input.u32(keyspace)?,
                 part: input.part()?,

@@ -11,10 +11,14 @@
 //! short frame. Over TCP, where nothing comes beside the bytes, a read takes what is there: one
 //! call for several short frames.
 //!
-//! Over TCP the bytes may be encrypted (`tls.rs`, `sealed.rs`).
+//! Over TCP the bytes may be encrypted (`tls.rs`, `sealed.rs`). Between machines that have RDMA a
+//! connection may go by sends in place of TCP (`verbs`).
 
 mod listener;
 mod parts;
+#[cfg(not(all(feature = "rdma", target_os = "linux")))]
+#[path = "without_rdma.rs"]
+mod rdma;
 mod sealed;
 mod tcp;
 #[cfg(test)]
@@ -47,12 +51,16 @@ use rustix::{
     },
 };
 
+#[cfg(not(all(feature = "rdma", target_os = "linux")))]
+use self::rdma::ByteStream;
 pub(crate) use self::{
     listener::Listener,
     tcp::TcpPort,
     tls::{Identity, Roots},
 };
 use self::{tcp::Ahead, tls::Tls};
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+use crate::verbs::ByteStream;
 use crate::{
     error::{Error, Result},
     message::{
@@ -166,6 +174,11 @@ impl Door {
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
+    #[cfg_attr(
+        not(all(feature = "rdma", target_os = "linux")),
+        expect(dead_code, reason = "there is none")
+    )]
+    Rdma(Box<ByteStream>),
 }
 
 impl AsFd for Socket {
@@ -173,6 +186,7 @@ impl AsFd for Socket {
         match self {
             Self::Unix(socket) => socket.as_fd(),
             Self::Tcp(socket) => socket.as_fd(),
+            Self::Rdma(stream) => stream.came(),
         }
     }
 }
@@ -221,9 +235,16 @@ impl Stream {
         Ok(Self { socket, tls: None, sending: Mutex::new(false), receiving: Mutex::default() })
     }
 
-    /// Returns true if the other side may be on another machine, so that no descriptors come.
+    /// A connection by RDMA, which stands for one over TCP.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(crate) fn by_rdma(stream: ByteStream) -> Result<Self> {
+        Self::new(Socket::Rdma(Box::new(stream)))
+    }
+
+    /// Returns true if the other side may be on another machine, so that no descriptors come: over
+    /// TCP, and by RDMA.
     pub(crate) fn is_tcp(&self) -> bool {
-        matches!(self.socket, Socket::Tcp(_))
+        matches!(self.socket, Socket::Tcp(_) | Socket::Rdma(_))
     }
 
     /// The address of this machine that the other side reaches.
@@ -326,6 +347,12 @@ impl Stream {
 
     /// Sends some first bytes of `bytes`, at least one, with all of `fds`.
     fn send_some(&self, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) -> Result<usize> {
+        if let Socket::Rdma(stream) = &self.socket {
+            if flags.contains(SendFlags::DONTWAIT) {
+                return stream.put(bytes)?.ok_or(Error::TimedOut);
+            }
+            return stream.send(bytes).map(|()| bytes.len());
+        }
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
@@ -400,7 +427,7 @@ impl Stream {
                 Socket::Unix(_) => {
                     self.receive_some(&mut frame[filled..], filled, &mut partial.fds)?
                 }
-                Socket::Tcp(_) => {
+                Socket::Tcp(_) | Socket::Rdma(_) => {
                     let mut read = |bytes: &mut [u8]| self.read_some(bytes, filled);
                     ahead.take(&mut frame[filled..], &mut read)?
                 }
@@ -432,6 +459,12 @@ impl Stream {
 
     /// [`Stream::receive_some`] where no descriptors come.
     fn read_some(&self, bytes: &mut [u8], filled: usize) -> Result<usize> {
+        if let Socket::Rdma(stream) = &self.socket {
+            return match stream.receive(bytes) {
+                Err(Error::Closed) => check_received(0, filled),
+                received => received,
+            };
+        }
         let read = |bytes: &mut [u8]| {
             let received = retry_on_intr(|| recv(&self.socket, &mut *bytes, RecvFlags::empty()));
             let (received, _) = received.map_err(|error| receive_error(error, filled))?;
@@ -461,6 +494,10 @@ impl Stream {
             Socket::Tcp(socket) => {
                 socket.set_read_timeout(receive).and_then(|()| socket.set_write_timeout(send))
             }
+            Socket::Rdma(stream) => {
+                stream.set_timeouts(receive, send);
+                Ok(())
+            }
         };
         set.map_err(|error| Error::io("set a connection's timeouts", error))
     }
@@ -476,6 +513,7 @@ impl Stream {
         let ended = match &self.socket {
             Socket::Unix(socket) => socket.shutdown(Shutdown::Both),
             Socket::Tcp(socket) => socket.shutdown(Shutdown::Both),
+            Socket::Rdma(stream) => return stream.shutdown(),
         };
         match ended {
             Err(error) if error.kind() != io::ErrorKind::NotConnected => {

@@ -12,7 +12,7 @@ use rustix::{
     net::{RecvFlags, SendFlags, recv},
 };
 
-use super::{SEND_FLAGS, Stream};
+use super::{SEND_FLAGS, Socket, Stream};
 use crate::error::{Error, Result};
 
 impl Stream {
@@ -34,6 +34,9 @@ impl Stream {
 
     /// Takes bytes of the system, at least one.
     pub(super) fn take_raw(&self, bytes: &mut [u8], waits: bool) -> Result<Option<usize>> {
+        if let Socket::Rdma(stream) = &self.socket {
+            return if waits { stream.take_soon(bytes) } else { stream.take(bytes) };
+        }
         let flags = if waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         match retry_on_intr(|| recv(&self.socket, &mut *bytes, flags)) {
             Ok((0, _)) | Err(Errno::CONNRESET) => Err(Error::Closed),
@@ -62,6 +65,9 @@ impl Stream {
 
     /// Returns true if something has come, or the connection has ended.
     pub(crate) fn has_some(&self) -> bool {
+        if let Socket::Rdma(stream) = &self.socket {
+            return stream.has_some();
+        }
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&now)), Ok(1))
@@ -73,11 +79,26 @@ impl Stream {
     ///
     /// [`Error::Io`].
     pub(crate) fn wait_for_room(&self, time: Duration) -> Result<()> {
+        if let Socket::Rdma(stream) = &self.socket {
+            return stream.wait_for_room(time);
+        }
         let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
         match poll(&mut fds, Some(&time)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(Error::io("wait for a client", error)),
+        }
+    }
+}
+
+impl Stream {
+    /// What to watch until something has come, after a [`Stream::take_some`] that found nothing, or
+    /// until there is room, after a [`Stream::put_some`] that found none; and if that is told by
+    /// there being something to read.
+    pub(crate) fn watched(&self, for_room: bool) -> (BorrowedFd<'_>, bool) {
+        match &self.socket {
+            Socket::Rdma(stream) if for_room => (stream.has_room(), true),
+            socket => (socket.as_fd(), !for_room),
         }
     }
 }

@@ -36,7 +36,7 @@ type Notify = unsafe extern "C" fn(*mut CompletionQueue, c_int) -> c_int;
 // SAFETY: a type alone: each call keeps the promises of `man ibv_post_send`.
 type PostSend =
     unsafe extern "C" fn(*mut QueuePair, *mut SendWorkRequest, *mut *mut SendWorkRequest) -> c_int;
-// SAFETY: a type alone: nothing calls it.
+// SAFETY: a type alone: each call keeps the promises of `man ibv_post_recv`.
 type PostReceive = unsafe extern "C" fn(
     *mut QueuePair,
     *mut ReceiveWorkRequest,
@@ -133,6 +133,22 @@ impl SendWorkRequest {
             immediate: 0,
             remote_address,
             remote_key,
+            _rest: [0; 19],
+        }
+    }
+
+    /// A message of what the entry names, or an empty one without an entry, with a completion.
+    pub(super) fn send(entry: *mut ScatterGather, flags: u32) -> Self {
+        Self {
+            id: 0,
+            next: std::ptr::null_mut(),
+            scatter_gather: entry,
+            scatter_gather_count: c_int::from(!entry.is_null()),
+            opcode: opcode::SEND,
+            flags: flags | flag::SIGNALED,
+            immediate: 0,
+            remote_address: 0,
+            remote_key: 0,
             _rest: [0; 19],
         }
     }
@@ -311,6 +327,7 @@ pub(super) mod state {
     pub(in super::super) const INIT: u32 = 1;
     pub(in super::super) const READY_TO_RECEIVE: u32 = 2;
     pub(in super::super) const READY_TO_SEND: u32 = 3;
+    pub(in super::super) const ERROR: u32 = 6;
 }
 
 /// `enum ibv_qp_attr_mask`: which fields of a [`QueuePairAttributes`] count.
@@ -344,6 +361,7 @@ pub(super) mod access {
 
 /// `enum ibv_wr_opcode`.
 pub(super) mod opcode {
+    pub(in super::super) const SEND: u32 = 2;
     pub(in super::super) const READ: u32 = 4;
 }
 
@@ -351,6 +369,8 @@ pub(super) mod opcode {
 pub(super) mod flag {
     /// Has a completion.
     pub(in super::super) const SIGNALED: u32 = 1 << 1;
+    /// Is sent as it is when the request is posted.
+    pub(in super::super) const INLINE: u32 = 1 << 3;
 }
 
 /// `IBV_PORT_ACTIVE`.

@@ -9,14 +9,19 @@
 //! | `abi` | structures of the library, with their golden offsets | do anything |
 //! | `library` | the library's functions | be closed |
 //! | `device` | devices, and memory that they may reach | let memory go before what reaches it |
-//! | `queue` | one end of a connection: reads, sends, completions | wait without a bound |
+//! | `pair` | queue pairs, and the queues of what became of their requests | wait without being told how long |
+//! | `queue` | reads of the peer's memory | wait without a bound |
+//! | `stream` | bytes to and from the peer, by sends | let a message go before its slot is free |
 
 mod abi;
 mod device;
 mod library;
+mod pair;
 mod queue;
+mod stream;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use device::{Device, Domain, Memory};
 pub(crate) use queue::{Queue, Read};
+pub(crate) use stream::{ByteStream, MESSAGE_BYTES};

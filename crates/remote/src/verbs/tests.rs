@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Device, Domain, Memory, Queue, Read};
+use super::{ByteStream, Device, Domain, MESSAGE_BYTES, Memory, Queue, Read};
 use crate::{
     error::Error,
     primitive::{AtomicU64, Ordering},
@@ -128,4 +128,108 @@ fn an_address_without_a_device_is_named() {
     let nobody: IpAddr = "192.0.2.1".parse().unwrap();
     let error = Device::with_address(nobody).unwrap_err().to_string();
     assert!(error.contains("192.0.2.1") && error.contains("rxe0"), "{error}");
+}
+
+/// Two ends of a stream.
+fn streams(device: &Arc<Device>) -> (ByteStream, ByteStream) {
+    let (near, far) = (Domain::new(device).unwrap(), Domain::new(device).unwrap());
+    let (one, two) = (ByteStream::new(&near, None).unwrap(), ByteStream::new(&far, None).unwrap());
+    two.connect(&one.endpoint()).unwrap();
+    one.connect(&two.endpoint()).unwrap();
+    one.set_timeouts(Some(TIMEOUT), Some(TIMEOUT));
+    two.set_timeouts(Some(TIMEOUT), Some(TIMEOUT));
+    (one, two)
+}
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + seed * 31 + at / 251) as u8).collect()
+}
+
+fn receive_all(stream: &ByteStream, len: usize) -> Vec<u8> {
+    let (mut found, mut at) = (vec![0; len], 0);
+    while at < len {
+        at += stream.receive(&mut found[at..]).unwrap();
+    }
+    found
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn a_stream_brings_its_bytes_in_their_order() {
+    let (one, two) = streams(&device());
+    // Inline and not, a message and many, more than the other side has room for.
+    let lens = [1, 7, 8, 9, 100, 219, 220, 221, 222, 4_095, MESSAGE_BYTES, 4_097, 40_000, 300_000];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (seed, len) in lens.into_iter().enumerate() {
+                let found = receive_all(&two, len);
+                assert_eq!(found, bytes(len, seed), "{len}");
+                two.send(&found).unwrap();
+            }
+        });
+        for (seed, len) in lens.into_iter().enumerate() {
+            one.send(&bytes(len, seed)).unwrap();
+            assert_eq!(receive_all(&one, len), bytes(len, seed), "{len}");
+        }
+    });
+    // Some hundred that nobody waits for at first.
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..300).for_each(|n| one.send(&bytes(n % 50 + 1, n)).unwrap()));
+        std::thread::sleep(Duration::from_millis(200));
+        for n in 0..300 {
+            assert_eq!(receive_all(&two, n % 50 + 1), bytes(n % 50 + 1, n));
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn the_end_of_a_stream_is_told() {
+    let device = device();
+    let (one, two) = streams(&device);
+    one.send(b"last words").unwrap();
+    one.shutdown().unwrap();
+    assert_eq!(receive_all(&two, 10), b"last words");
+    assert!(matches!(two.receive(&mut [0; 8]), Err(Error::Closed)));
+    assert!(matches!(one.put(b"more"), Err(Error::Closed)));
+    assert!(matches!(one.receive(&mut [0; 8]), Err(Error::Closed)));
+    // A thread that waits is woken, at the same side.
+    let (one, _two) = streams(&device);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(matches!(one.receive(&mut [0; 8]), Err(Error::Closed))));
+        std::thread::sleep(Duration::from_millis(200));
+        one.shutdown().unwrap();
+    });
+    // One without a peer is not waited for without end.
+    let (one, two) = streams(&device);
+    drop(two);
+    one.set_timeouts(Some(Duration::from_millis(300)), None);
+    let begun = Instant::now();
+    assert!(matches!(one.receive(&mut [0; 8]), Err(Error::Closed | Error::TimedOut)));
+    assert!(begun.elapsed() < TIMEOUT);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn a_stream_ends_with_its_connection() {
+    let device = device();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    let domain = Domain::new(&device).unwrap();
+    let (one, two) = (
+        ByteStream::new(&domain, Some(near.into())).unwrap(),
+        ByteStream::new(&domain, None).unwrap(),
+    );
+    two.connect(&one.endpoint()).unwrap();
+    one.connect(&two.endpoint()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            two.send(b"x").unwrap();
+            drop(far);
+        });
+        assert_eq!(one.receive(&mut [0; 8]).unwrap(), 1);
+        assert!(matches!(one.receive(&mut [0; 8]), Err(Error::Closed)));
+    });
 }

@@ -8,13 +8,14 @@ use std::{
 
 use arc_swap::ArcSwap;
 
+use super::sends::Sends;
 use crate::{
     client::{
-        Outcome, Page,
+        Outcome, Page, States,
         connection::unexpected,
         keyspace::Inner as Keyspace,
         tcp::Link,
-        unordered::{Leaves, States, Unordered},
+        unordered::{Leaves, Unordered},
     },
     error::{Error, Result},
     layout::{Geometry, format::control},
@@ -46,6 +47,8 @@ pub(in crate::client) struct Remote {
     /// True if what fails is asked for over TCP.
     falls_back: bool,
     state: Mutex<State>,
+    /// The connection for calls by sends.
+    sends: Sends,
 }
 
 #[derive(Default)]
@@ -56,7 +59,7 @@ struct State {
 }
 
 /// The queue pairs that belong to one connection.
-struct Attachment {
+pub(super) struct Attachment {
     /// Which of the link's connections it is.
     generation: u64,
     domain: Arc<Domain>,
@@ -94,7 +97,7 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Remote {
     /// `None` in a build without RDMA, which this is not.
     pub(in crate::client) fn new(falls_back: bool) -> Option<Self> {
-        Some(Self { falls_back, state: Mutex::default() })
+        Some(Self { falls_back, state: Mutex::default(), sends: Sends::default() })
     }
 }
 
@@ -119,6 +122,18 @@ impl<'k> RemoteReads<'k> {
         remote: &'k Remote,
     ) -> Self {
         Self { link, keyspace, remote }
+    }
+
+    pub(super) fn link(&self) -> &'k Link {
+        self.link
+    }
+
+    pub(super) fn sends(&self) -> &'k Sends {
+        &self.remote.sends
+    }
+
+    pub(super) fn keyspace(&self) -> &'k Keyspace {
+        self.keyspace
     }
 
     /// Gets keys from the leaves that should hold them, as [`Leaves::get_many`]; returns false if
@@ -153,17 +168,37 @@ impl<'k> RemoteReads<'k> {
         self.forgive(read.and_then(|is_read| Ok(is_read && leaves.are_unchanged(&states)?)))
     }
 
-    /// Reads a part of a range, as [`Leaves::page_up`]; returns false if the host must be asked.
+    /// Reads a part of a range, as [`Leaves::page_up`], and notes the states of its leaves; returns
+    /// false if the host must be asked.
     pub(in crate::client) fn page_up(
         &self,
         geometry: Geometry,
         slot: u32,
         from: (&[u8], bool),
         limit: usize,
-        page: &mut Page,
+        (page, states): (&mut Page, &States),
     ) -> bool {
         // What keeps it from being read, is met by the call too, or does not matter to it.
-        let read = Leaves::new(self, geometry).page_up(slot, from, limit, page);
+        let leaves = Leaves::new(self, geometry).noting_more(states);
+        self.forgive(leaves.page_up(slot, from, limit, page)).unwrap_or(false)
+    }
+
+    /// The same of a range that goes down, as [`Leaves::page_down`].
+    pub(in crate::client) fn page_down(
+        &self,
+        geometry: Geometry,
+        slot: u32,
+        to: (Option<&[u8]>, bool),
+        limit: usize,
+        page: &mut Page,
+    ) -> bool {
+        let read = Leaves::new(self, geometry).page_down(slot, to, limit, page);
+        self.forgive(read).unwrap_or(false)
+    }
+
+    /// Returns true if all leaves are in the states that were noted.
+    pub(in crate::client) fn are_unchanged(&self, geometry: Geometry, states: &States) -> bool {
+        let read = Leaves::new(self, geometry).are_unchanged(states);
         self.forgive(read).unwrap_or(false)
     }
 
@@ -215,7 +250,7 @@ impl<'k> RemoteReads<'k> {
     }
 
     /// The attachment of the connection that is used now; `None` while RDMA is left alone.
-    fn attachment(&self) -> Result<Option<Arc<Attachment>>> {
+    pub(super) fn attachment(&self) -> Result<Option<Arc<Attachment>>> {
         let state = &mut *lock(&self.remote.state);
         if state.rests(Instant::now()) {
             return Ok(None);
@@ -248,14 +283,14 @@ impl<'k> RemoteReads<'k> {
     }
 
     /// A call in the connection of an attachment.
-    fn call<T>(
+    pub(super) fn call<T>(
         &self,
         attachment: &Attachment,
         request: impl Fn(u32) -> Request<'static>,
         read: impl FnOnce(Reply<'_>) -> Result<T>,
     ) -> Result<T> {
         let came_in = Cell::new(0);
-        let done = self.link.call(
+        let done = self.link.call_by_tcp(
             self.keyspace,
             true,
             |opened| {
@@ -385,6 +420,15 @@ impl Unordered for RemoteReads<'_> {
 }
 
 impl Attachment {
+    /// Which of the link's connections it is of.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
     fn segments(&self, part: Part) -> &Segments {
         match part {
             Part::Control => &self.control,

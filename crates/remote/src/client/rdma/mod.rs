@@ -1,8 +1,8 @@
 //! Clients that read their host's memory by RDMA.
 //!
 //! Such a client is one over TCP that has, for each keyspace, queue pairs beside the connection:
-//! what predicts leaves is the same cache, and what the host must be asked goes the same way. Reads
-//! of leaves go by a queue pair, and the host has no part in them.
+//! what predicts leaves is the same cache, and what the host must be asked goes the same way, or by
+//! sends if it is short. Reads of leaves go by a queue pair, and the host has no part in them.
 //!
 //! Reads have no order between their lines. A read counts only if
 //!
@@ -15,9 +15,11 @@
 //! | --- | --- | --- |
 //! | `attachment` | queue pairs of a keyspace, and reads of its region | take what came for proven |
 //! | `fabric` | pieces for clients that keep models | the same |
+//! | `sends` | short calls, by sends | repeat a write |
 
 mod attachment;
 mod fabric;
+mod sends;
 
 pub(in crate::client) use attachment::{Remote, RemoteReads};
 pub(in crate::client) use fabric::RemoteFabric;

@@ -56,7 +56,7 @@ struct State {
 
 /// A connection.
 #[derive(Debug)]
-struct Connection {
+pub(in crate::client) struct Connection {
     stream: Stream,
     /// The process that connected.
     process: u32,
@@ -154,10 +154,57 @@ impl Link {
         self.connection()?.stream.local_address()
     }
 
-    /// Makes a call. `request` is told how the keyspace was opened in the connection that is used,
+    /// The socket of the connection, as another descriptor.
+    ///
+    /// # Errors
+    ///
+    /// As [`Link::local_address`].
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(in crate::client) fn socket(&self) -> Result<std::os::fd::OwnedFd> {
+        use std::os::fd::AsFd;
+        let connection = self.connection()?;
+        let socket = connection.stream.as_fd().try_clone_to_owned();
+        socket.map_err(|error| Error::io("copy a connection's descriptor", error))
+    }
+
+    /// Another connection to the host of the one of this number, which is greeted.
+    ///
+    /// # Errors
+    ///
+    /// Those of greeting.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(in crate::client) fn begin(
+        &self,
+        stream: Stream,
+        generation: u64,
+    ) -> Result<Arc<Connection>> {
+        Connection::begin(stream, generation, self.target.token())
+    }
+
+    /// Makes a call, by RDMA where that is used and the call is short. `request` is told how the keyspace was opened in the connection that is used,
     /// and `read` is given the reply. A call that changes nothing is repeated once if the
     /// connection breaks.
     pub(in crate::client) fn call<'a, T>(
+        &self,
+        keyspace: &Keyspace,
+        is_read: bool,
+        request: impl Fn(&Opened) -> Request<'a>,
+        read: impl FnOnce(Reply<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let by_rdma = keyspace.remote(self);
+        match by_rdma.and_then(|remote| remote.exchange(is_read, &request)) {
+            None => self.call_by_tcp(keyspace, is_read, request, read),
+            Some(answered) => {
+                keyspace.counters.sent();
+                let (sent, frame) = answered?;
+                keyspace.counters.bytes(sent, frame.len());
+                answer(&frame, read)
+            }
+        }
+    }
+
+    /// [`Link::call`] over TCP.
+    pub(in crate::client) fn call_by_tcp<'a, T>(
         &self,
         keyspace: &Keyspace,
         is_read: bool,
@@ -169,10 +216,7 @@ impl Link {
             Err(error) if is_read && is_broken(&error) => self.try_call(keyspace, &request)?,
             frame => frame?,
         };
-        match Reply::decode(&Frame::parse(&frame)?)? {
-            Reply::Failed { code, text } => Err(Error::Refused { code, text: text.to_owned() }),
-            reply => read(reply),
-        }
+        answer(&frame, read)
     }
 
     /// Makes changes of several keyspaces as one. `ops` is given the keyspaces' numbers in the
@@ -190,10 +234,7 @@ impl Link {
             numbers.push(connection.open(keyspace.name())?.number);
         }
         let (_, frame) = connection.exchange(&Request::Batch { ops: ops(&numbers) })?;
-        match Reply::decode(&Frame::parse(&frame)?)? {
-            Reply::Failed { code, text } => Err(Error::Refused { code, text: text.to_owned() }),
-            reply => read(reply),
-        }
+        answer(&frame, read)
     }
 
     /// Reports how gets went, without waiting for the answer.
@@ -249,25 +290,44 @@ impl Link {
 
     fn renew(&self, state: &mut State) -> Result<Arc<Connection>> {
         let stream = self.target.connect()?;
-        stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
         state.generation += 1;
-        let connection = Connection {
-            stream,
-            process: std::process::id(),
-            generation: state.generation,
-            sending: Mutex::default(),
-            waiting: Mutex::default(),
-            opened: Mutex::default(),
-        };
-        connection.greet(self.target.token())?;
-        let connection = Arc::new(connection);
+        let connection = Connection::begin(stream, state.generation, self.target.token())?;
         state.connection = Some(Arc::clone(&connection));
         Ok(connection)
     }
 }
 
+/// What a call makes of the frame of its answer.
+fn answer<T>(frame: &[u8], read: impl FnOnce(Reply<'_>) -> Result<T>) -> Result<T> {
+    match Reply::decode(&Frame::parse(frame)?)? {
+        Reply::Failed { code, text } => Err(Error::Refused { code, text: text.to_owned() }),
+        reply => read(reply),
+    }
+}
+
 impl Connection {
-    fn is_usable(&self) -> bool {
+    /// A connection that has greeted the host.
+    fn begin(stream: Stream, generation: u64, token: Option<&[u8]>) -> Result<Arc<Self>> {
+        stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
+        let connection = Self {
+            stream,
+            process: std::process::id(),
+            generation,
+            sending: Mutex::default(),
+            waiting: Mutex::default(),
+            opened: Mutex::default(),
+        };
+        connection.greet(token)?;
+        Ok(Arc::new(connection))
+    }
+
+    /// Which of the link's connections it is, or belongs to.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(in crate::client) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(in crate::client) fn is_usable(&self) -> bool {
         self.process == std::process::id() && lock(&self.waiting).broken.is_none()
     }
 
@@ -286,7 +346,7 @@ impl Connection {
 
     /// How a keyspace was opened, which is done if it was not. The list is held meanwhile, so that
     /// the numbers are those that the host counts.
-    fn open(&self, name: &[u8]) -> Result<Opened> {
+    pub(in crate::client) fn open(&self, name: &[u8]) -> Result<Opened> {
         let mut all = lock(&self.opened);
         if let Some((_, opened)) = all.iter().find(|(other, _)| other == name) {
             return Ok(*opened);
@@ -319,7 +379,7 @@ impl Connection {
     }
 
     /// Sends a request and waits for its answer; returns the length of the one, and the other.
-    fn exchange(&self, request: &Request<'_>) -> Result<(usize, Vec<u8>)> {
+    pub(in crate::client) fn exchange(&self, request: &Request<'_>) -> Result<(usize, Vec<u8>)> {
         let wake = Arc::new(Condvar::new());
         let (id, sent) = self.send(request, Some(&wake))?;
         Ok((sent, self.wait_for(id, &wake)?))

@@ -26,8 +26,8 @@ mod tests;
 
 pub(super) use cache::Cache;
 pub use cache::CacheBudget;
-pub(super) use link::Link;
-use link::Opened;
-pub(super) use link::Shape;
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+pub(super) use link::Connection;
+pub(super) use link::{Link, Opened, Shape};
 pub(super) use pieces::{MessageFabric, Pieces};
 pub(super) use reads::Reads;

@@ -4,7 +4,8 @@ use std::{cell::Cell, ops::Bound};
 
 use super::{
     super::{
-        Outcome, Page, connection::unexpected, keyspace::Inner as Keyspace, rdma::RemoteReads,
+        Outcome, Page, States, connection::unexpected, keyspace::Inner as Keyspace,
+        rdma::RemoteReads,
     },
     Cache, Link, Opened, Shape,
     cache::{Expected, Lack},
@@ -178,16 +179,15 @@ impl<'k> Reads<'k> {
         Ok((!wanted.is_empty()).then_some((remote, geometry, wanted)))
     }
 
-    /// Reads a part of a range upwards by RDMA; returns false if the host must be asked.
+    /// Reads a part of a range upwards by RDMA, and notes the states of its leaves; returns false if
+    /// the host must be asked.
     pub(in crate::client) fn page_up(
         &self,
         from: Bound<&[u8]>,
         limit: usize,
-        page: &mut Page,
+        (page, states): (&mut Page, &States),
     ) -> bool {
-        let Some(remote) = self.remote else { return false };
-        let Ok(opened) = self.link.open(self.keyspace.name()) else { return false };
-        let Shape::Runs(geometry) = opened.shape else { return false };
+        let Some((remote, opened, geometry)) = self.pages() else { return false };
         let (key, skips) = match from {
             Bound::Unbounded => (&[][..], false),
             Bound::Included(key) => (geometry.short(key), false),
@@ -196,7 +196,47 @@ impl<'k> Reads<'k> {
         };
         let Guess::Leaf(slot) = self.expect(&opened, key).guess else { return false };
         let slot = page.slot.unwrap_or(slot);
-        let is_read = remote.page_up(geometry, slot, (key, skips), limit, page);
+        self.count_page(remote.page_up(geometry, slot, (key, skips), limit, (page, states)))
+    }
+
+    /// The same of a range that goes down.
+    pub(in crate::client) fn page_down(
+        &self,
+        to: Bound<&[u8]>,
+        limit: usize,
+        page: &mut Page,
+    ) -> bool {
+        let Some((remote, opened, geometry)) = self.pages() else { return false };
+        let (key, takes) = match to {
+            Bound::Unbounded => (None, false),
+            Bound::Included(key) => (Some(geometry.short(key)), true),
+            // As in a mapped region: what stands for longer keys may stand for some below this one.
+            Bound::Excluded(key) => (Some(geometry.short(key)), geometry.is_long(key)),
+        };
+        // Above any key that leaves hold, which are shorter.
+        let likely = key.unwrap_or(&[0xff; 256]);
+        let Guess::Leaf(slot) = self.expect(&opened, likely).guess else { return false };
+        let slot = page.slot.unwrap_or(slot);
+        self.count_page(remote.page_down(geometry, slot, (key, takes), limit, page))
+    }
+
+    /// Returns true if the leaves whose states were noted are in these.
+    pub(in crate::client) fn are_unchanged(&self, states: &States) -> bool {
+        let pages = self.pages();
+        pages.is_some_and(|(remote, _, geometry)| remote.are_unchanged(geometry, states))
+    }
+
+    /// What reads parts of ranges by RDMA, where that can be done.
+    fn pages(&self) -> Option<(RemoteReads<'k>, Opened, Geometry)> {
+        let remote = self.remote.filter(RemoteReads::may_read)?;
+        let opened = self.link.open(self.keyspace.name()).ok()?;
+        match opened.shape {
+            Shape::Runs(geometry) => Some((remote, opened, geometry)),
+            Shape::Pieces(_) => None,
+        }
+    }
+
+    fn count_page(&self, is_read: bool) -> bool {
         if is_read {
             self.keyspace.counters.read(1);
         }

@@ -7,12 +7,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::{cell::RefCell, ops::Range};
+use std::ops::Range;
 
 use crate::{
     client::{
-        Outcome,
-        page::{Page, Source},
+        Outcome, States,
+        page::{Down, Page, Source, step_down},
     },
     error::Result,
     layout::{
@@ -58,9 +58,6 @@ pub(in crate::client) trait Unordered {
     /// Those of the way there.
     fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool>;
 }
-
-/// The states in which leaves were found.
-pub(in crate::client) type States = RefCell<Vec<(u32, u64)>>;
 
 /// The leaves of a region.
 pub(in crate::client) struct Leaves<'f, F> {
@@ -110,7 +107,12 @@ impl<'f, F: Unordered> Leaves<'f, F> {
 
     /// The same that notes in which states it finds leaves. What was noted before is forgotten.
     pub(in crate::client) fn noting(self, states: &'f States) -> Self {
-        states.borrow_mut().clear();
+        states.0.borrow_mut().clear();
+        self.noting_more(states)
+    }
+
+    /// The same that notes states beside those that were noted before.
+    pub(in crate::client) fn noting_more(self, states: &'f States) -> Self {
         Self { states: Some(states), ..self }
     }
 
@@ -121,7 +123,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
     ///
     /// Those of the way there.
     pub(in crate::client) fn are_unchanged(&self, states: &States) -> Result<bool> {
-        let states = states.borrow();
+        let states = states.0.borrow();
         let places: Vec<Place> = states.iter().map(|(slot, _)| self.place(*slot, 0..1)).collect();
         let mut out = Vec::new();
         Ok(self.fabric.bring(&places, &mut out)?
@@ -218,12 +220,11 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         page: &mut Page,
     ) -> Result<bool> {
         let all = self.geometry.leaf_words();
-        let most = (RANGE_BYTES / self.geometry.leaf_bytes()).clamp(1, RANGE_LEAVES);
-        let mut count = (limit / RANGE_ENTRIES + 1).min(most);
+        let mut count = self.range_leaves(limit);
         let (mut slot, mut words) = (slot, Vec::new());
         for _ in 0..TRIES_MAX {
             // The leaves of a run lie side by side.
-            let place = |at: usize| self.place(slot.saturating_add(at as u32), 0..all);
+            let place = |at: usize| self.leaf_place(slot.saturating_add(at as u32));
             let places: Vec<Place> = (0..count).map(place).collect();
             if !self.fabric.bring(&places, &mut words)? {
                 if count == 1 {
@@ -247,6 +248,78 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         Ok(false)
     }
 
+    /// Reads the next entries below `to`, or at it if it takes that, in descending order, out of the
+    /// leaf that should hold them and some before it: `limit` of them at most. Without `to` that is
+    /// the last leaf. False if the host must be asked; the page is worth nothing then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Unordered::bring`].
+    pub(in crate::client) fn page_down(
+        &self,
+        slot: u32,
+        (to, takes): (Option<&[u8]>, bool),
+        limit: usize,
+        page: &mut Page,
+    ) -> Result<bool> {
+        let (mut slot, mut words) = (slot, Vec::new());
+        for _ in 0..TRIES_MAX {
+            // The leaves of a run lie side by side.
+            let count = self.range_leaves(limit).min(slot as usize + 1);
+            let first = slot - (count as u32 - 1);
+            let places: Vec<Place> = (first..=slot).map(|slot| self.leaf_place(slot)).collect();
+            if !self.fabric.bring(&places, &mut words)? {
+                return Ok(false);
+            }
+            let all = words.chunks(self.geometry.leaf_words());
+            let mut leaves = (0..=slot).rev().zip(all.rev());
+            let Some((_, words)) = leaves.next() else { return Ok(false) };
+            let Some(leaf) = self.whole(words) else { continue };
+            let leaf_head = leaf.head();
+            match step_down(leaf, &leaf_head, to, takes) {
+                None => return Ok(false),
+                Some(Down::Go(other)) => slot = other,
+                Some(Down::Fill(to, takes)) => {
+                    let source = Source { slot, words, leaf };
+                    page.fill_down(source, &leaf_head, to, takes, limit);
+                    self.fill_down(leaves, limit, page);
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Adds to a page out of leaves of neighbouring slots, for as long as each is the one before.
+    fn fill_down<'w>(
+        &self,
+        leaves: impl Iterator<Item = (u32, &'w [AtomicU64])>,
+        limit: usize,
+        page: &mut Page,
+    ) {
+        for (slot, words) in leaves {
+            if page.pairs.len() >= limit || page.has_long_keys {
+                return;
+            }
+            let (Some(next), Some(leaf)) = (page.next.clone(), self.whole(words)) else { return };
+            let leaf_head = leaf.head();
+            let step = step_down(leaf, &leaf_head, Some(&next), false);
+            let Some(Down::Fill(to, takes)) = step else { return };
+            page.extend_down(Source { slot, words, leaf }, &leaf_head, to, takes, limit);
+        }
+    }
+
+    /// Leaves that should have as many entries, within what comes in one trip.
+    fn range_leaves(&self, limit: usize) -> usize {
+        let most = (RANGE_BYTES / self.geometry.leaf_bytes()).clamp(1, RANGE_LEAVES);
+        (limit / RANGE_ENTRIES + 1).min(most)
+    }
+
+    /// All of a leaf.
+    fn leaf_place(&self, slot: u32) -> Place {
+        self.place(slot, 0..self.geometry.leaf_words())
+    }
+
     /// A leaf that is all there, as it was at one moment.
     fn whole<'w>(&self, words: &'w [AtomicU64]) -> Option<Leaf<'w, [AtomicU64]>> {
         is_leaf_whole(words, self.geometry).then(|| Leaf::new(words, self.geometry))
@@ -265,13 +338,16 @@ impl<'f, F: Unordered> Leaves<'f, F> {
             let leaf = if slot == first { Some(first_leaf) } else { self.whole(words) };
             let Some(leaf) = leaf else { return };
             let (source, leaf_head) = (Source { slot, words, leaf }, leaf.head());
+            let state = words.load(head::STATE);
             if slot == first {
+                self.note(slot, state);
                 page.fill_up(source, &leaf_head, from, skips, limit);
             } else {
                 let Some(next) = page.next.clone() else { return };
                 if leaf.side(&leaf_head, &next) != Some(Side::Inside) {
                     return;
                 }
+                self.note(slot, state);
                 page.extend_up(source, &leaf_head, &next, false, limit);
             }
             if page.pairs.len() >= limit || page.has_long_keys {
@@ -342,7 +418,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
 
     fn note(&self, slot: u32, state: u64) {
         if let Some(states) = self.states {
-            states.borrow_mut().push((slot, state));
+            states.0.borrow_mut().push((slot, state));
         }
     }
 

@@ -4,9 +4,9 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use proptest::prelude::*;
 
-use super::{Leaves, States, Unordered};
+use super::{Leaves, Unordered};
 use crate::{
-    client::{Outcome, Page, Reader},
+    client::{Outcome, Page, Reader, States},
     error::Result,
     fabric::torn::{History, Torn},
     host::{Space, Table, heap::HeapSpace},
@@ -209,5 +209,69 @@ proptest! {
                 prop_assert!(!stays || pairs.contains_key(key), "{key:?}");
             }
         }
+    }
+
+    #[test]
+    fn pages_down_pass_over_nothing_that_stays(
+        geometry in geometries(), groups in groups(), seed: u64, limit in 1..200_usize, takes: bool,
+    ) {
+        let (history, steps) = record(geometry, &groups);
+        let torn = Torn::new(&history, 2, seed);
+        for begin in (0..steps.len()).step_by(2) {
+            torn.begin_at(begin);
+            let to = (begin % 5 > 0).then(|| key((begin * 7 % 92) as u16));
+            let likely = to.as_deref().unwrap_or(&[0xff; 20]);
+            let slot = route(&steps[begin], geometry, likely).unwrap_or(0);
+            let mut page = Page::default();
+            let leaves = Leaves::new(&torn, geometry);
+            if !leaves.page_down(slot, (to.as_deref(), takes), limit, &mut page).unwrap() {
+                // Without a change at the same time all is read.
+                continue;
+            }
+            let steps = &steps[begin..=torn.now()];
+            let pairs: Model = page
+                .pairs
+                .iter()
+                .map(|(key, value)| (key.to_vec(), value.unwrap().to_vec()))
+                .collect();
+            prop_assert!(pairs.len() == page.pairs.len() && pairs.len() <= limit.max(1));
+            prop_assert!(page.pairs.iter().rev().is_sorted());
+            for (key, value) in &pairs {
+                prop_assert!(steps.iter().any(|step| step.model.get(key) == Some(value)));
+                prop_assert!(to.as_ref().is_none_or(|to| key < to || takes && key == to));
+            }
+            // The next page begins with what is below this one's `next`.
+            let is_passed = |key: &Vec<u8>| {
+                to.as_ref().is_none_or(|to| key < to || takes && key == to)
+                    && page.next.as_ref().is_none_or(|next| key >= next)
+            };
+            for key in steps[0].model.keys().filter(|key| is_passed(key)) {
+                let stays = steps.iter().all(|step| step.model.contains_key(key));
+                prop_assert!(!stays || pairs.contains_key(key), "{key:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_stands_still_is_read_down_in_few_trips(
+        geometry in geometries(), groups in groups(), limit in 1..200_usize,
+    ) {
+        let (history, steps) = record(geometry, &groups);
+        let (last, torn) = (steps.len() - 1, Torn::new(&history, 0, 0));
+        torn.begin_at(last);
+        let (mut all, mut to, mut page) = (Vec::new(), None::<Vec<u8>>, Page::default());
+        loop {
+            let likely = to.as_deref().unwrap_or(&[0xff; 20]);
+            let slot = page.slot.or(route(&steps[last], geometry, likely)).unwrap();
+            let leaves = Leaves::new(&torn, geometry);
+            prop_assert!(leaves.page_down(slot, (to.as_deref(), false), limit, &mut page).unwrap());
+            all.extend(page.pairs.iter().map(|(key, value)| (key.to_vec(), value.unwrap().to_vec())));
+            match page.next.take() {
+                Some(next) => to = Some(next),
+                None => break,
+            }
+        }
+        let wanted = steps[last].model.iter().rev().map(|(key, value)| (key.clone(), value.clone()));
+        prop_assert!(all.into_iter().eq(wanted));
     }
 }

@@ -1,11 +1,20 @@
 //! Requests of clients that read by RDMA: queue pairs, and where segments are.
 
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+use std::sync::{Arc, Weak};
+
 use super::{Refusal, Session};
 #[cfg(not(all(feature = "rdma", target_os = "linux")))]
 use crate::message::format::failure;
-use crate::message::{Endpoint, Part};
+use crate::{
+    host::pool::Pool,
+    message::{Endpoint, Part},
+};
 #[cfg(all(feature = "rdma", target_os = "linux"))]
-use crate::message::{Reply, format::ITEMS_MAX};
+use crate::{
+    message::{Reply, format::ITEMS_MAX},
+    socket::Stream,
+};
 
 /// Queue pairs of a connection that reach one keyspace: as many as a client has threads that read
 /// at once, and more than any has cores. The oldest goes for another one.
@@ -16,7 +25,60 @@ const QUEUES_MAX: usize = 256;
 #[cfg(not(all(feature = "rdma", target_os = "linux")))]
 const WITHOUT_RDMA: &str = "this host was built without RDMA (the feature rdma, on Linux)";
 
+/// The connections by RDMA that belong to a connection over TCP, and end with it.
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+#[derive(Default)]
+pub(super) struct Others {
+    /// Those that have sessions.
+    begun: Vec<Weak<Stream>>,
+    /// Those that are to have one.
+    fresh: Vec<Arc<Stream>>,
+}
+
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+impl Others {
+    /// Ends them.
+    pub(super) fn end(&mut self) {
+        for stream in self.begun.iter().filter_map(Weak::upgrade) {
+            // Whoever reads from it is told; it goes with its session.
+            let _ = stream.shutdown();
+        }
+    }
+}
+
 impl Session {
+    /// Has the pool wait for what comes by connections that were made since the last time.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(in crate::host) fn begin_others(&mut self, pool: &Pool) {
+        for stream in std::mem::take(&mut self.others.fresh) {
+            self.others.begun.retain(|other| other.strong_count() > 0);
+            self.others.begun.push(Arc::downgrade(&stream));
+            if let Some(origin) = self.place.origin() {
+                self.host.begin(pool, stream, origin, None);
+            }
+        }
+    }
+
+    /// There are none.
+    #[cfg(not(all(feature = "rdma", target_os = "linux")))]
+    pub(in crate::host) fn begin_others(&mut self, _: &Pool) {}
+
+    /// Connects a queue pair to that of the client, for another connection.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(super) fn attach_calls(
+        &mut self,
+        id: u32,
+        keyspace: u32,
+        peer: &Endpoint,
+    ) -> Result<(), Refusal> {
+        let address = self.stream.local_address()?;
+        let (reached, _) = self.opened(keyspace)?.share.reached()?;
+        let stream = reached.attach_calls(address, peer)?;
+        let endpoint = stream.endpoint();
+        self.others.fresh.push(Arc::new(Stream::by_rdma(stream)?));
+        Ok(self.reply(id, &Reply::Attached { endpoint })?)
+    }
+
     /// Connects a queue pair to that of the client.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     pub(super) fn attach(
@@ -54,6 +116,12 @@ impl Session {
     }
 
     /// Refuses what needs RDMA.
+    #[cfg(not(all(feature = "rdma", target_os = "linux")))]
+    pub(super) fn attach_calls(&mut self, _: u32, _: u32, _: &Endpoint) -> Result<(), Refusal> {
+        Err(Refusal::Reply(failure::REFUSED, WITHOUT_RDMA.into()))
+    }
+
+    /// As [`Session::attach_calls`].
     #[cfg(not(all(feature = "rdma", target_os = "linux")))]
     pub(super) fn attach(&mut self, _: u32, _: u32, _: &Endpoint) -> Result<(), Refusal> {
         Err(Refusal::Reply(failure::REFUSED, WITHOUT_RDMA.into()))

@@ -20,6 +20,10 @@ fn golden_bytes_of_what_connects_queue_pairs() {
             frame(0x30, &[b"\x05\0\0\0", ENDPOINT_BYTES]),
         ),
         (
+            Request::AttachCalls { keyspace: 5, endpoint: ENDPOINT },
+            frame(0x32, &[b"\x05\0\0\0", ENDPOINT_BYTES]),
+        ),
+        (
             Request::RemoteSegments { keyspace: 5, part: Part::Leaves, known: 2 },
             frame(0x31, &[b"\x05\0\0\0\x01\x02\0\0\0"]),
         ),
@@ -41,6 +45,7 @@ fn golden_bytes_of_what_connects_queue_pairs() {
 #[test]
 fn what_is_cut_off_or_counts_too_much_is_refused() {
     assert_refused(&frame(0x30, &[b"\x05\0\0\0", &ENDPOINT_BYTES[..15]]), "a GID");
+    assert_refused(&frame(0x32, &[b"\x05\0\0\0", &ENDPOINT_BYTES[..15]]), "a GID");
     assert_refused(&frame(0x31, &[b"\x05\0\0\0\x02\x02\0\0\0"]), "a part of a region");
     assert_refused(&frame(0xb1, &[b"\x02", &[0; 39]]), "a number of segments");
     assert_refused(&frame(0xb0, &[ENDPOINT_BYTES, b"\0"]), "");
@@ -50,7 +55,7 @@ proptest! {
     #[test]
     fn any_bytes_are_such_a_message_or_refused(
         body in vec(prop_oneof![0u8..4, any::<u8>()], 0..80),
-        kind in prop_oneof![Just(0x30_u8), Just(0x31), Just(0xb0), Just(0xb1)],
+        kind in prop_oneof![Just(0x30_u8), Just(0x31), Just(0x32), Just(0xb0), Just(0xb1)],
     ) {
         is_canonical(&frame(kind, &[&body]))?;
     }
