@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::{
-    Identity, Roots, SEND_FLAGS, Stream, check_received, receive_error,
+    Identity, Roots, SEND_FLAGS, Socket, Stream, check_received, receive_error,
     tcp::{AHEAD_BYTES, check_pace},
     tls::Tls,
 };
@@ -165,8 +165,12 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
     }
 
-    /// Returns true if bytes have come that [`Stream::take_some`] has not given out yet.
+    /// Returns true if bytes have come that [`Stream::take_some`] has not given out yet, and of
+    /// which the system does not tell.
     pub(crate) fn has_plain(&self) -> bool {
+        if let Socket::Rdma(stream) = &self.socket {
+            return stream.has_some();
+        }
         self.tls.as_ref().is_some_and(|tls| tls.has_plain())
     }
 

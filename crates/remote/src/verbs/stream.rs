@@ -137,7 +137,8 @@ impl ByteStream {
         *lock(&self.timeouts) = (receive, send);
     }
 
-    /// What is readable once something has come, after a [`ByteStream::take`] that found nothing.
+    /// What is readable once something has come, after a [`ByteStream::take`] or a
+    /// [`ByteStream::has_some`] that found nothing.
     pub(crate) fn came(&self) -> BorrowedFd<'_> {
         self.pair.receives().events()
     }
@@ -284,6 +285,15 @@ impl ByteStream {
         Ok(true)
     }
 
+    /// The same; if nothing has come, [`ByteStream::came`] tells of what comes from here on.
+    fn has_come_or_is_told_of(&self, receiving: &mut Receiving) -> Result<bool> {
+        if self.has_come(receiving)? {
+            return Ok(true);
+        }
+        self.pair.receives().arm()?;
+        self.has_come(receiving)
+    }
+
     /// Takes bytes that have come, at least one; `None` if there are none. Does not wait.
     ///
     /// # Errors
@@ -291,11 +301,8 @@ impl ByteStream {
     /// [`Error::Closed`] if the peer has gone; [`Error::Io`].
     pub(crate) fn take(&self, out: &mut [u8]) -> Result<Option<usize>> {
         let receiving = &mut *lock(&self.receiving);
-        if !self.has_come(receiving)? {
-            self.pair.receives().arm()?;
-            if !self.has_come(receiving)? {
-                return Ok(None);
-            }
+        if !self.has_come_or_is_told_of(receiving)? {
+            return Ok(None);
         }
         let Some((slot, range)) = &mut receiving.current else { return Ok(None) };
         let (slot, len) = (*slot, range.len().min(out.len()));
@@ -364,9 +371,10 @@ impl ByteStream {
         }
     }
 
-    /// Returns true if something has come, or the stream has ended.
+    /// Returns true if something has come, or the stream has ended. If not, [`ByteStream::came`]
+    /// tells of it.
     pub(crate) fn has_some(&self) -> bool {
-        self.has_come(&mut lock(&self.receiving)).unwrap_or(true)
+        self.has_come_or_is_told_of(&mut lock(&self.receiving)).unwrap_or(true)
     }
 
     /// Ends the stream in both directions. What was sent before still arrives, if the peer is there.

@@ -233,3 +233,42 @@ fn a_stream_ends_with_its_connection() {
         assert!(matches!(one.receive(&mut [0; 8]), Err(Error::Closed)));
     });
 }
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma"]
+fn what_comes_is_there_or_told_of() {
+    let (one, two) = streams(&device());
+    let is_told = |most: i64| {
+        let fd = two.came();
+        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let most = rustix::time::Timespec { tv_sec: most, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&most)).unwrap() == 1
+    };
+    let until_there = || {
+        let until = Instant::now() + TIMEOUT;
+        while !two.has_some() {
+            assert!(Instant::now() < until);
+        }
+    };
+    for round in 0..20 {
+        // Two messages, of which one is read.
+        one.send(&[round; 3]).unwrap();
+        one.send(&[round; 5]).unwrap();
+        until_there();
+        assert_eq!(two.take(&mut [0; 8]).unwrap(), Some(3));
+        until_there();
+        assert_eq!(two.take(&mut [0; 2]).unwrap(), Some(2));
+        assert!(two.has_some(), "the rest of a message");
+        assert_eq!(two.take(&mut [0; 8]).unwrap(), Some(3));
+        assert!(!two.has_some() && !is_told(0));
+        one.send(&[round]).unwrap();
+        assert!(is_told(10));
+        until_there();
+        assert_eq!(two.take(&mut [0; 8]).unwrap(), Some(1));
+        assert_eq!(two.take(&mut [0; 8]).unwrap(), None);
+        one.send(&[round]).unwrap();
+        assert!(is_told(10));
+        until_there();
+        assert_eq!(two.take(&mut [0; 8]).unwrap(), Some(1));
+    }
+}
