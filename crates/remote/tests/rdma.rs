@@ -4,6 +4,9 @@
 //! a guest that has one.
 #![cfg(all(feature = "rdma", target_os = "linux", target_pointer_width = "64"))]
 
+#[path = "rdma/away.rs"]
+mod away;
+
 use std::{
     collections::BTreeMap,
     env, fs,

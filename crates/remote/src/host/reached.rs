@@ -4,27 +4,36 @@
 //! There is a protection domain for each keyspace and each of the machine's addresses at which
 //! clients attach. Segments are registered, for remote reads alone, when the first client attaches
 //! there, and later ones when a client asks for them. All of it stays registered until the keyspace
-//! goes.
+//! goes, or the device: what was made of a device that the system removes is let go of, and the
+//! next client that attaches has the device of that address opened again.
 
 use std::{
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread,
     time::Duration,
 };
 
 use super::share::Region;
 use crate::{
-    error::Result,
+    error::{Error, Result},
     message::{Endpoint, Part, RemoteSegment, format::REMOTE_READ_MS},
     region::HostRegion,
+    socket::Stream,
     verbs::{ByteStream, Device, Domain, Memory, Queue},
 };
 
 /// The devices that reach a keyspace.
 #[derive(Default)]
 pub(super) struct Reached {
-    ways: Mutex<Vec<Way>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    ways: Vec<Way>,
+    /// True once a client has attached, whatever has become of its device.
+    was_attached: bool,
 }
 
 /// What one device reaches.
@@ -33,6 +42,15 @@ struct Way {
     domain: Arc<Domain>,
     control: Registered,
     leaves: Registered,
+    /// The queue pairs, which sessions hold.
+    queues: Vec<Weak<Mutex<Option<Queue>>>>,
+    /// The connections, which have sessions of their own.
+    streams: Vec<Weak<Stream>>,
+}
+
+/// The queue pair of a client, for as long as its session and its device are there.
+pub(super) struct Attached {
+    _queue: Arc<Mutex<Option<Queue>>>,
 }
 
 /// The segments of a part that are registered, in the order of their places.
@@ -44,68 +62,117 @@ struct Registered {
 }
 
 impl Reached {
-    fn lock(&self) -> MutexGuard<'_, Vec<Way>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // Each change of it is a single step.
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no read is under way that began before this call, and counts.
+    /// Waits until no read is under way that began before this call, and counts. A device that has
+    /// gone may have brought something just before.
     pub(super) fn wait_for_reads(&self) {
-        if !self.lock().is_empty() {
+        if self.lock().was_attached {
             thread::sleep(Duration::from_millis(2 * REMOTE_READ_MS));
         }
+    }
+
+    /// Returns true if a device has gone and [`Reached::let_go`] is to be called. Waits for nobody:
+    /// while memory is registered it returns false.
+    pub(super) fn has_lost(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| state.ways.iter().any(|way| !way.is_there()))
+    }
+
+    /// Lets go of devices that have gone, of the memory that they reached, and of their queue
+    /// pairs, also of those whose sessions are idle. Takes as long as the system takes to release
+    /// that memory.
+    pub(super) fn let_go(&self) {
+        let gone: Vec<Way> = self.lock().ways.extract_if(.., |way| !way.is_there()).collect();
+        drop(gone);
     }
 
     /// Connects a queue pair to that of a client, which came in at an address of this machine.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`](crate::Error::Unsupported) without a device of that address;
-    /// [`Error::Io`](crate::Error::Io) if the device refuses.
-    pub(super) fn attach(&self, address: IpAddr, peer: &Endpoint) -> Result<Queue> {
-        let mut queue = Queue::new(&self.domain(address)?)?;
+    /// [`Error::Unsupported`] without a device of that address; [`Error::Io`] if the device
+    /// refuses.
+    pub(super) fn attach(&self, address: IpAddr, peer: &Endpoint) -> Result<(Attached, Endpoint)> {
+        let domain = self.domain(address)?;
+        let mut queue = Queue::new(&domain)?;
         queue.connect(peer)?;
-        Ok(queue)
+        let endpoint = queue.endpoint();
+        let queue = Arc::new(Mutex::new(Some(queue)));
+        self.enter(&domain, |way| {
+            way.queues.retain(|queue| queue.strong_count() > 0);
+            way.queues.push(Arc::downgrade(&queue));
+        })?;
+        Ok((Attached { _queue: queue }, endpoint))
     }
 
-    /// As [`Reached::attach`], for a queue pair that calls go over.
+    /// As [`Reached::attach`], for a queue pair that another connection goes over.
     ///
     /// # Errors
     ///
     /// As [`Reached::attach`].
-    pub(super) fn attach_calls(&self, address: IpAddr, peer: &Endpoint) -> Result<ByteStream> {
-        let stream = ByteStream::new(&self.domain(address)?, None)?;
+    pub(super) fn attach_calls(
+        &self,
+        address: IpAddr,
+        peer: &Endpoint,
+    ) -> Result<(Arc<Stream>, Endpoint)> {
+        let domain = self.domain(address)?;
+        let stream = ByteStream::new(&domain, None)?;
         stream.connect(peer)?;
-        Ok(stream)
+        let endpoint = stream.endpoint();
+        let stream = Arc::new(Stream::by_rdma(stream)?);
+        self.enter(&domain, |way| {
+            way.streams.retain(|stream| stream.strong_count() > 0);
+            way.streams.push(Arc::downgrade(&stream));
+        })?;
+        Ok((stream, endpoint))
     }
 
     /// The domain of the device that has an address.
     fn domain(&self, address: IpAddr) -> Result<Arc<Domain>> {
-        let mut ways = self.lock();
-        if let Some(way) = ways.iter().find(|way| way.address == address) {
+        self.let_go();
+        let mut state = self.lock();
+        if let Some(way) = state.ways.iter().find(|way| way.address == address) {
             return Ok(Arc::clone(&way.domain));
         }
         let domain = Domain::new(&Device::with_address(address)?)?;
-        let (control, leaves) = Default::default();
-        ways.push(Way { address, domain: Arc::clone(&domain), control, leaves });
+        state.ways.push(Way::new(address, &domain));
+        state.was_attached = true;
         Ok(domain)
     }
 
+    /// Enters what was made in a domain, if its device is still there.
+    fn enter(&self, domain: &Arc<Domain>, enter: impl FnOnce(&mut Way)) -> Result<()> {
+        let mut state = self.lock();
+        match state.ways.iter_mut().find(|way| Arc::ptr_eq(&way.domain, domain)) {
+            Some(way) => {
+                enter(way);
+                Ok(())
+            }
+            None => {
+                let what = format!("the RDMA device {} has gone", domain.device().name());
+                Err(Error::Unsupported(what.into()))
+            }
+        }
+    }
+
     /// The segments of a part after the first `known`, at most `most`, as the device of an address
-    /// reaches them; none for an address at which nobody has attached.
+    /// reaches them; none for an address at which nobody has attached, or whose device has gone.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`](crate::Error::Io) if the device cannot hold them all, by its limits or those
-    /// of this process.
+    /// [`Error::Io`] if the device cannot hold them all, by its limits or those of this process.
     pub(super) fn segments(
         &self,
         address: IpAddr,
         region: &Region,
         (part, known, most): (Part, usize, usize),
     ) -> Result<Vec<RemoteSegment>> {
-        let mut ways = self.lock();
-        let Some(way) = ways.iter_mut().find(|way| way.address == address) else {
+        let mut state = self.lock();
+        let is_it = |way: &&mut Way| way.address == address && way.is_there();
+        let Some(way) = state.ways.iter_mut().find(is_it) else {
             return Ok(Vec::new());
         };
         let (registered, region) = match part {
@@ -120,6 +187,31 @@ impl Reached {
             key: memory.remote_key(),
         };
         Ok(memories.map(segment).collect())
+    }
+}
+
+impl Way {
+    fn new(address: IpAddr, domain: &Arc<Domain>) -> Self {
+        let (control, leaves, domain) = (Default::default(), Default::default(), domain.clone());
+        Self { address, domain, control, leaves, queues: Vec::new(), streams: Vec::new() }
+    }
+
+    fn is_there(&self) -> bool {
+        self.domain.device().is_there()
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        for stream in self.streams.iter().filter_map(Weak::upgrade) {
+            // Its session is told, and lets go of it.
+            let _ = stream.shutdown();
+        }
+        for queue in self.queues.iter().filter_map(Weak::upgrade) {
+            // Dropped outside of the lock. Nobody else changes it.
+            let queue = queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(queue);
+        }
     }
 }
 
@@ -143,6 +235,6 @@ impl Registered {
 
 impl std::fmt::Debug for Reached {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reached").field("ways", &self.lock().len()).finish()
+        f.debug_struct("Reached").field("ways", &self.lock().ways.len()).finish()
     }
 }

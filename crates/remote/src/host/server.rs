@@ -550,6 +550,10 @@ impl Inner {
             let now_ms = clock::now_ms();
             self.tally().count_beat(now_ms, self.lease_ms());
             self.beat(now_ms);
+            if self.shares.values().any(|share| share.has_lost_a_device()) {
+                // What takes a while is not for the thread that keeps the lease.
+                self.bell.ring();
+            }
             if !self.registry.wait(LEASE / BEATS) {
                 break;
             }
@@ -561,6 +565,7 @@ impl Inner {
     fn care(&self) {
         let mut heard = 0;
         while self.bell.wait(&mut heard) {
+            self.shares.values().for_each(|share| share.let_go_of_devices());
             self.shares.values().for_each(|share| share.care());
         }
     }

@@ -89,7 +89,7 @@ struct Opened {
     joined: Vec<u64>,
     /// The queue pairs that reach it.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
-    queues: std::collections::VecDeque<crate::verbs::Queue>,
+    queues: std::collections::VecDeque<super::reached::Attached>,
 }
 
 impl Drop for Opened {

@@ -625,6 +625,20 @@ impl Share {
         self.reached.iter().for_each(super::reached::Reached::wait_for_reads);
     }
 
+    /// Returns true if [`Share::let_go_of_devices`] is to be called. Waits for nobody.
+    pub(super) fn has_lost_a_device(&self) -> bool {
+        #[cfg(all(feature = "rdma", target_os = "linux"))]
+        return self.reached.as_ref().is_some_and(super::reached::Reached::has_lost);
+        #[cfg(not(all(feature = "rdma", target_os = "linux")))]
+        false
+    }
+
+    /// Lets go of devices that the system removes.
+    pub(super) fn let_go_of_devices(&self) {
+        #[cfg(all(feature = "rdma", target_os = "linux"))]
+        self.reached.iter().for_each(super::reached::Reached::let_go);
+    }
+
     /// Which generation of keys is served.
     pub(super) fn generation(&self) -> u64 {
         control::generation(self.region.control.words())

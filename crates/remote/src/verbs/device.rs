@@ -14,7 +14,8 @@ use std::{
     ffi::{CStr, c_int},
     fs, io,
     net::IpAddr,
-    path::Path,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     ptr::NonNull,
     sync::Arc,
 };
@@ -37,6 +38,9 @@ use crate::{
 /// Where the system describes devices.
 const SYSFS: &str = "/sys/class/infiniband";
 
+/// Where the system lists the devices that programs may open.
+const OPENED_SYSFS: &str = "/sys/class/infiniband_verbs";
+
 /// Ports of a device that are looked at: no card has more.
 const PORTS_MAX: u8 = 4;
 
@@ -54,6 +58,7 @@ pub(crate) struct Device {
     gid: Gid,
     attributes: PortAttributes,
     limits: DeviceAttributes,
+    sign: Option<Sign>,
     /// The process that opened it.
     process: u32,
 }
@@ -121,6 +126,17 @@ impl Device {
         &self.name
     }
 
+    /// Returns false once the system has removed it, whether another one of its name is there or
+    /// not: nothing that was made of it is of use then. Looks at one file. Where the system has no
+    /// list of devices, each is taken to be there.
+    ///
+    /// Most drivers end all that programs have of a device that is removed, and their calls fail.
+    /// With the others (`rdma_rxe` of Linux 6.1) the device works on, and its removal waits until
+    /// the last program has closed it. Either way it leaves the list first.
+    pub(crate) fn is_there(&self) -> bool {
+        self.sign.as_ref().is_none_or(Sign::is_there)
+    }
+
     pub(super) fn library(&self) -> &'static Library {
         self.library
     }
@@ -181,10 +197,38 @@ impl Drop for Device {
     }
 }
 
+/// What tells a device from the one that takes its name after it: its entry in the system's list,
+/// which has a number that the system gives to no other file.
+struct Sign {
+    path: PathBuf,
+    number: u64,
+}
+
+impl Sign {
+    /// The sign of the device that has a name now.
+    fn of(name: &str) -> Option<Self> {
+        let is_it = |path: &PathBuf| {
+            fs::read_to_string(path.join("ibdev")).is_ok_and(|found| found.trim() == name)
+        };
+        let mut paths = fs::read_dir(OPENED_SYSFS).ok()?.flatten().map(|entry| entry.path());
+        Self::at(paths.find(is_it)?)
+    }
+
+    fn at(path: PathBuf) -> Option<Self> {
+        let number = fs::metadata(&path).ok()?.ino();
+        Some(Self { path, number })
+    }
+
+    fn is_there(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.number)
+    }
+}
+
 /// A device that was opened to be looked at.
 struct Opened {
     library: &'static Library,
     context: NonNull<Context>,
+    sign: Option<Sign>,
 }
 
 impl Opened {
@@ -202,10 +246,13 @@ impl Opened {
             let device = unsafe { *list.as_ptr().add(index) };
             // SAFETY: the device is valid, and its name is a text that lives as long.
             let name = unsafe { CStr::from_ptr((library.get_device_name)(device)) };
+            let name = name.to_string_lossy().into_owned();
+            // One that is replaced before it is opened does not have this sign, and is opened
+            // again.
+            let sign = Sign::of(&name);
             // SAFETY: the device is valid. One that cannot be opened is none to use.
             let context = NonNull::new(unsafe { (library.open_device)(device) });
-            let name = name.to_string_lossy().into_owned();
-            opened.extend(context.map(|context| (name, Self { library, context })));
+            opened.extend(context.map(|context| (name, Self { library, context, sign })));
         }
         // SAFETY: it is the list that was returned, and none of it is used any more.
         unsafe { (library.free_device_list)(list.as_ptr()) };
@@ -229,7 +276,7 @@ impl Opened {
     }
 
     fn into_device(
-        self,
+        mut self,
         name: String,
         (port, gid_index, gid): (u8, c_int, Gid),
         attributes: PortAttributes,
@@ -242,7 +289,7 @@ impl Opened {
             let error = io::Error::from_raw_os_error(refused);
             return Err(Error::io(format!("ask what the RDMA device {name} can do"), error));
         }
-        let (library, context) = (self.library, self.context);
+        let (library, context, sign) = (self.library, self.context, self.sign.take());
         // The device closes it from here on.
         std::mem::forget(self);
         let gid_index = u8::try_from(gid_index).unwrap_or(0);
@@ -256,6 +303,7 @@ impl Opened {
             gid,
             attributes,
             limits,
+            sign,
             process,
         }))
     }
@@ -486,6 +534,22 @@ mod tests {
         let mapped = IpAddr::V6("::ffff:10.0.0.7".parse::<Ipv6Addr>().unwrap());
         let error = no_device(mapped, &["rxe0 port 1".to_owned()]);
         assert!(error.contains("address 10.0.0.7 ") && error.contains("rxe0"), "{error}");
+    }
+
+    #[test]
+    fn what_has_left_the_list_is_not_there() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("uverbs0");
+        assert!(Sign::at(path.clone()).is_none());
+        fs::create_dir(&path).unwrap();
+        let sign = Sign::at(path.clone()).unwrap();
+        assert!(sign.is_there());
+        // Another one, which was made while the first was still there.
+        fs::create_dir(place.path().join("next")).unwrap();
+        fs::rename(&path, place.path().join("before")).unwrap();
+        assert!(!sign.is_there());
+        fs::rename(place.path().join("next"), &path).unwrap();
+        assert!(!sign.is_there());
     }
 
     #[test]

@@ -263,7 +263,8 @@ impl ByteStream {
 
     /// Returns true if something has come.
     fn has_come(&self, receiving: &mut Receiving) -> Result<bool> {
-        if receiving.has_ended {
+        // A device that has gone does not say so.
+        if receiving.has_ended || self.is_over.load(Ordering::Relaxed) {
             return Err(Error::Closed);
         }
         if receiving.current.is_some() {

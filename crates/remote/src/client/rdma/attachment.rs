@@ -34,6 +34,11 @@ const LEASE: Duration = Duration::from_secs(1);
 /// How long a client that may fall back to TCP leaves RDMA alone after it has failed.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
+/// How often a device is looked for while reads by it go well: the system may wait with its removal
+/// until it is let go of. The look takes about as long as one read, and comes as often as a host's
+/// heartbeat.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
 /// Heartbeat and generation, which lie side by side.
 const SIGNS: Place = Place {
     part: Part::Control,
@@ -47,8 +52,6 @@ pub(in crate::client) struct Remote {
     /// True if what fails is asked for over TCP.
     falls_back: bool,
     state: Mutex<State>,
-    /// The connection for calls by sends.
-    sends: Sends,
 }
 
 #[derive(Default)]
@@ -56,6 +59,10 @@ struct State {
     attachment: Option<Arc<Attachment>>,
     /// Until when it is not tried again.
     rests_until: Option<Instant>,
+    /// Until when all calls go over TCP, because there is no device.
+    calls_rest_until: Option<Instant>,
+    /// When its device is looked for again.
+    looks_at: Option<Instant>,
 }
 
 /// The queue pairs that belong to one connection.
@@ -71,6 +78,8 @@ pub(super) struct Attachment {
     /// Set once the host serves a part of the keys: what it does not serve is not told from the
     /// rest by what is read here.
     is_divided: AtomicBool,
+    /// The connection for calls by sends.
+    sends: Sends,
 }
 
 /// The segments of a part that are known.
@@ -87,6 +96,18 @@ impl State {
     fn rests(&self, now: Instant) -> bool {
         self.rests_until.is_some_and(|until| now < until)
     }
+
+    /// The attachment of a connection. One of another connection is let go of, and so is one whose
+    /// device has gone.
+    fn of_connection(&mut self, generation: u64, now: Instant) -> Option<Arc<Attachment>> {
+        let attachment = self.attachment.take().filter(|now| now.generation == generation)?;
+        if self.looks_at.is_none_or(|at| now >= at) {
+            self.looks_at = Some(now + LOOK_EVERY);
+            attachment.domain.device().is_there().then_some(())?;
+        }
+        self.attachment = Some(Arc::clone(&attachment));
+        Some(attachment)
+    }
 }
 
 /// Every change of what the locks hold is a single step.
@@ -97,7 +118,7 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Remote {
     /// `None` in a build without RDMA, which this is not.
     pub(in crate::client) fn new(falls_back: bool) -> Option<Self> {
-        Some(Self { falls_back, state: Mutex::default(), sends: Sends::default() })
+        Some(Self { falls_back, state: Mutex::default() })
     }
 }
 
@@ -126,10 +147,6 @@ impl<'k> RemoteReads<'k> {
 
     pub(super) fn link(&self) -> &'k Link {
         self.link
-    }
-
-    pub(super) fn sends(&self) -> &'k Sends {
-        &self.remote.sends
     }
 
     pub(super) fn keyspace(&self) -> &'k Keyspace {
@@ -251,14 +268,13 @@ impl<'k> RemoteReads<'k> {
 
     /// The attachment of the connection that is used now; `None` while RDMA is left alone.
     pub(super) fn attachment(&self) -> Result<Option<Arc<Attachment>>> {
-        let state = &mut *lock(&self.remote.state);
-        if state.rests(Instant::now()) {
+        let (state, now) = (&mut *lock(&self.remote.state), Instant::now());
+        if state.rests(now) {
             return Ok(None);
         }
         let generation = self.link.open(self.keyspace.name())?.generation;
-        let now = state.attachment.as_ref().filter(|now| now.generation == generation);
-        if let Some(now) = now {
-            return Ok(Some(Arc::clone(now)));
+        if let Some(attachment) = state.of_connection(generation, now) {
+            return Ok(Some(attachment));
         }
         let device = Device::with_address(self.link.local_address()?)?;
         let attachment = Arc::new(Attachment {
@@ -269,9 +285,23 @@ impl<'k> RemoteReads<'k> {
             leaves: Segments::default(),
             beat: Mutex::new(Beat { last: 0, seen: Instant::now() }),
             is_divided: AtomicBool::new(false),
+            sends: Sends::default(),
         });
         state.attachment = Some(Arc::clone(&attachment));
         Ok(Some(attachment))
+    }
+
+    /// The attachment of the connection that is used now, for calls, which do without: `None` if
+    /// they are to go over TCP.
+    pub(super) fn attachment_for_calls(&self) -> Option<Arc<Attachment>> {
+        let rests = lock(&self.remote.state).calls_rest_until;
+        if rests.is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
+        self.attachment().unwrap_or_else(|_| {
+            lock(&self.remote.state).calls_rest_until = Some(Instant::now() + RETRY_EVERY);
+            None
+        })
     }
 
     /// Forgets an attachment that has failed: the next read makes another.
@@ -420,6 +450,11 @@ impl Unordered for RemoteReads<'_> {
 }
 
 impl Attachment {
+    /// The connection for calls.
+    pub(super) fn sends(&self) -> &Sends {
+        &self.sends
+    }
+
     /// Which of the link's connections it is of.
     pub(super) fn generation(&self) -> u64 {
         self.generation

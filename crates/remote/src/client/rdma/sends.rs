@@ -28,7 +28,7 @@ const KEYS_MAX: usize = 16;
 /// How long calls go over TCP after sends have failed.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// The connection by sends of a keyspace.
+/// The connection by sends of an attachment.
 #[derive(Default)]
 pub(super) struct Sends(Mutex<State>);
 
@@ -91,14 +91,15 @@ impl RemoteReads<'_> {
         is_read: bool,
         request: &impl Fn(&Opened) -> Request<'a>,
     ) -> Option<Result<(usize, Vec<u8>)>> {
-        let (connection, opened) = self.sends_now()?;
+        let attachment = self.attachment_for_calls()?;
+        let (connection, opened) = self.sends_of(&attachment)?;
         let request = request(&opened);
         if !is_short(&request) {
             return None;
         }
         match connection.exchange(&request) {
             Err(error) if is_broken(&error) => {
-                self.sends().rest();
+                attachment.sends().rest();
                 (!is_read).then_some(Err(error))
             }
             // It was not sent.
@@ -107,35 +108,25 @@ impl RemoteReads<'_> {
         }
     }
 
-    /// The connection, which is made if there is none of the present attachment's; `None` while
-    /// calls go over TCP.
-    fn sends_now(&self) -> Option<(Arc<Connection>, Opened)> {
-        let state = &mut *self.sends().lock();
+    /// The connection of an attachment, which is made if there is none; `None` while calls go over
+    /// TCP.
+    fn sends_of(&self, attachment: &Attachment) -> Option<(Arc<Connection>, Opened)> {
+        let state = &mut *attachment.sends().lock();
         if state.rests_until.is_some_and(|until| Instant::now() < until) {
             return None;
         }
-        let opened = self.attachment().and_then(|attachment| {
-            let Some(attachment) = attachment else { return Ok(None) };
-            let usable = state.connection.as_ref().filter(|connection| {
-                connection.is_usable() && connection.generation() == attachment.generation()
-            });
-            let connection = match usable {
-                Some(connection) => Arc::clone(connection),
-                None => self.connect_sends(&attachment)?,
-            };
+        let usable = state.connection.take().filter(|connection| connection.is_usable());
+        let connection = usable.map_or_else(|| self.connect_sends(attachment), Ok);
+        let opened = connection.and_then(|connection| {
             let opened = connection.open(self.keyspace().name())?;
-            Ok(Some((connection, opened)))
+            Ok((connection, opened))
         });
-        match opened {
-            Ok(opened) => {
-                state.connection = opened.as_ref().map(|(connection, _)| Arc::clone(connection));
-                opened
-            }
-            Err(_) => {
-                state.rest();
-                None
-            }
+        if let Ok((connection, _)) = &opened {
+            state.connection = Some(Arc::clone(connection));
+        } else {
+            state.rest();
         }
+        opened.ok()
     }
 
     fn connect_sends(&self, attachment: &Attachment) -> Result<Arc<Connection>> {

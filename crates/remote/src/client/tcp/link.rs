@@ -321,12 +321,6 @@ impl Connection {
         Ok(Arc::new(connection))
     }
 
-    /// Which of the link's connections it is, or belongs to.
-    #[cfg(all(feature = "rdma", target_os = "linux"))]
-    pub(in crate::client) fn generation(&self) -> u64 {
-        self.generation
-    }
-
     pub(in crate::client) fn is_usable(&self) -> bool {
         self.process == std::process::id() && lock(&self.waiting).broken.is_none()
     }

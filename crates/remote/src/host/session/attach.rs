@@ -73,9 +73,8 @@ impl Session {
     ) -> Result<(), Refusal> {
         let address = self.stream.local_address()?;
         let (reached, _) = self.opened(keyspace)?.share.reached()?;
-        let stream = reached.attach_calls(address, peer)?;
-        let endpoint = stream.endpoint();
-        self.others.fresh.push(Arc::new(Stream::by_rdma(stream)?));
+        let (stream, endpoint) = reached.attach_calls(address, peer)?;
+        self.others.fresh.push(stream);
         Ok(self.reply(id, &Reply::Attached { endpoint })?)
     }
 
@@ -90,8 +89,7 @@ impl Session {
         let address = self.stream.local_address()?;
         let opened = self.opened(keyspace)?;
         let (reached, _) = opened.share.reached()?;
-        let queue = reached.attach(address, peer)?;
-        let endpoint = queue.endpoint();
+        let (queue, endpoint) = reached.attach(address, peer)?;
         let queues = &mut self.opened[keyspace as usize].queues;
         if queues.len() == QUEUES_MAX {
             // Those that have failed at the client's side are the oldest.
