@@ -1,7 +1,11 @@
 //! Moments at which tests have a host end: between two steps of a change that readers may see. The
-//! process stops or dies at the moment of a number, counted from when it was told so.
+//! process stops or dies at the moment of a number, counted from when it was told so. A thread may
+//! have something looked at in each moment of its own.
 
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::{
+    cell::RefCell,
+    sync::atomic::{AtomicI32, AtomicU64, Ordering},
+};
 
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -14,12 +18,30 @@ const IDLE: u64 = u64::MAX;
 /// What happens at the last of them, by its number.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
+/// What is called at each moment of a thread.
+type Look = Box<dyn FnMut()>;
+
+thread_local! {
+    /// What is called at each moment of this thread, if anything is.
+    static LOOK: RefCell<Option<Look>> = const { RefCell::new(None) };
+}
+
 /// One of the moments.
 #[inline]
 pub(crate) fn point() {
     if LEFT.load(Ordering::Relaxed) != IDLE {
         reached();
     }
+    LOOK.with_borrow_mut(|look| {
+        if let Some(look) = look {
+            look();
+        }
+    });
+}
+
+/// Has `look` called at each moment of this thread from here on; `None` ends that.
+pub(crate) fn look_at_each(look: Option<Look>) {
+    LOOK.set(look);
 }
 
 #[cold]

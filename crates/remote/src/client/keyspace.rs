@@ -636,7 +636,10 @@ impl Keyspace {
                 Some(models) => models.add_to(counts, true),
                 None => counts,
             },
-            Source::Apart(cache) => Counts { cache_bytes: cache.bytes() as u64, ..counts },
+            Source::Apart(cache) => {
+                let hints = self.inner.remote.as_ref().map_or(0, |remote| remote.hint_bytes());
+                Counts { cache_bytes: (cache.bytes() + hints) as u64, ..counts }
+            }
         }
     }
 

@@ -75,8 +75,15 @@ pub use served::Served;
 pub use server::{Host, HostBuilder};
 #[cfg(not(any(loom, shuttle)))]
 pub use share::{ModelStats, Preset, ShareOptions, ShareStats};
+#[cfg(all(
+    test,
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(any(loom, shuttle, miri))
+))]
+pub(crate) use table::Renewal;
 pub(crate) use table::Table;
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, all(target_os = "linux", target_pointer_width = "64", not(miri)))))]
 pub(crate) use table::scrub;
 #[cfg(not(any(loom, shuttle)))]
 pub use tally::HostStats;

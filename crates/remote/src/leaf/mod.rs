@@ -257,7 +257,7 @@ impl<'m, M: Memory + ?Sized> Leaf<'m, M> {
 
     /// The record at an offset of the leaf; `None` if it is no place of a record.
     #[inline]
-    fn record_at(&self, offset: usize) -> Option<Record<'m, M>> {
+    pub(crate) fn record_at(&self, offset: usize) -> Option<Record<'m, M>> {
         if offset < self.geometry.rest() || !offset.is_multiple_of(8) {
             return None;
         }

@@ -17,6 +17,10 @@
 //!
 //! A head of one moment and a record of a later one, which was read after it, are right together:
 //! the record that the head names is what it was, or is newer, whole and published, or has no sum.
+//!
+//! A record that proves itself is the current one of its key for as long as the state keeps the
+//! incarnation that it had: what takes its place erases its proof before it is published
+//! (`client/unordered/hints.rs` says why that is enough for a reader that has no head).
 
 use std::ops::Range;
 
@@ -30,6 +34,10 @@ use crate::layout::{
 
 /// Words that are hashed at once: the heads of most leaves, and most records.
 const CHUNK_WORDS: usize = 128;
+
+/// Words of the longest prefix, whose length is one byte.
+#[cfg(all(any(test, all(feature = "rdma", target_os = "linux")), not(any(loom, shuttle))))]
+const PREFIX_WORDS: usize = to_words(u8::MAX as usize);
 
 /// Hashes words, whose bytes are those of the region.
 fn sum_of<M: Memory + ?Sized>(memory: &M, words: Range<usize>, seed: u64) -> u64 {
@@ -85,6 +93,16 @@ pub(crate) fn record_seed<M: Memory + ?Sized>(memory: &M, geometry: Geometry) ->
     let prefix_len = usize::from((memory.load(head::SHAPE) >> 16) as u8);
     let begin = geometry.rest() / 8;
     sum_of(memory, begin..begin + to_words(prefix_len), prefix_len as u64)
+}
+
+/// What the sums of the records of a leaf with this prefix are seeded with, as [`record_seed`].
+#[cfg(all(any(test, all(feature = "rdma", target_os = "linux")), not(any(loom, shuttle))))]
+pub(crate) fn prefix_seed(prefix: &[u8]) -> u64 {
+    let mut words = [0; PREFIX_WORDS];
+    for (word, chunk) in words.iter_mut().zip(prefix.chunks(8)) {
+        *word = super::image::word_of(chunk).to_le();
+    }
+    sum_of(&words[..], 0..to_words(prefix.len()), prefix.len() as u64)
 }
 
 /// The sum of the record in these words.

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{
-    proof::record_seed,
-    whole::{is_leaf_whole, is_record_whole},
+    proof::{prefix_seed, record_seed},
+    whole::{Lone, is_leaf_whole, is_record_whole, lone_record},
     *,
 };
-use crate::layout::format::{KIND_ASK, KIND_INLINE, NO_SLOT};
+use crate::layout::format::{INCARNATION_SHIFT, KIND_ASK, KIND_INLINE, NO_SLOT};
 
 fn geometry() -> Geometry {
     Geometry::new(1024, 24).unwrap()
@@ -277,6 +277,69 @@ fn a_change_is_noticed() {
     let leaf = writer.leaf();
     assert_eq!(read(&slot, || leaf.side(&leaf.head(), b"k")), Some(None), "it answers for nothing");
     assert!(slot.iter().skip(1).all(|word| word.load(Ordering::Relaxed) == 0), "scrubbed");
+}
+
+#[test]
+fn what_is_not_published_proves_nothing_in_a_leaf_that_ends() {
+    let geometry = geometry().with_checksums(true);
+    let slot = slot(geometry);
+    let writer = LeafWriter::new(&slot, geometry);
+    let set = |key: &str, value: &[u8]| Change::Set(key.into(), value.to_vec());
+    // Few changes are noted one by one, and of more there is a note that all sums are to be set.
+    for (incarnation, changed) in [(2, 1), (4, 6)] {
+        // Without a prefix a leaf has the seed of one that has ended.
+        writer.begin(&LeafImage::new(geometry, &fences(None, None), 0));
+        writer.unlatch();
+        for key in ["a", "b", "c", "d", "e", "f", "g"] {
+            assert!(apply(&writer, geometry, &set(key, b"old")));
+        }
+        writer.latch();
+        for key in ["a", "b", "c", "d", "e", "f"].into_iter().take(changed) {
+            assert!(apply_latched(&writer, geometry, &set(key, b"new")));
+        }
+        let (leaf, seed) = (writer.leaf(), record_seed(&slot[..], geometry));
+        writer.end();
+        writer.unlatch();
+        let state = slot[..].load(head::STATE);
+        assert_eq!((state >> INCARNATION_SHIFT, state & LATCHED), (incarnation, 0));
+        assert_eq!(leaf.side(&leaf.head(), b"a"), None);
+        let is_whole = |index| is_record_whole(&slot[..], leaf.offset(index), seed);
+        assert!((0..7).all(|index| is_whole(index) == (index >= changed)));
+        writer.latch();
+        writer.retire();
+        writer.unlatch();
+    }
+}
+
+#[test]
+fn a_record_by_itself_is_proven_by_its_prefix_and_place() {
+    let geometry = geometry().with_checksums(true);
+    let slot = slot(geometry);
+    let writer = LeafWriter::new(&slot, geometry);
+    writer.begin(&LeafImage::new(geometry, &fences(Some("some/0000/a"), Some("some/0000/b")), 0));
+    writer.unlatch();
+    let set = Change::Set(b"some/0000/a/key".into(), b"value".to_vec());
+    assert!(apply(&writer, geometry, &set));
+    let prefix = b"some/0000/";
+    assert_eq!(prefix_seed(prefix), record_seed(&slot[..], geometry));
+    let begin = writer.leaf().offset(0) / 8;
+    // The record's head, the key's rest, the value and the sum.
+    let words = &slot[begin..begin + 4];
+    let read = |at, words, prefix: &[u8]| {
+        let lone = Lone::new(at, words);
+        lone_record(&lone, geometry, prefix).map(|record| {
+            let mut out = Vec::new();
+            record.key.append_to(&mut out);
+            record.value.append_to(&mut out);
+            out
+        })
+    };
+    assert_eq!(read(begin, words, prefix).as_deref(), Some(&b"a/keyvalue"[..]));
+    assert_eq!(read(begin, &words[..3], prefix), None);
+    assert_eq!(read(begin, &[], prefix), None);
+    assert_eq!(read(begin + 1, words, prefix), None);
+    assert_eq!(read(begin, words, b"some/0001/"), None);
+    assert_eq!(read(begin, words, b"some/0000"), None);
 }
 
 #[test]

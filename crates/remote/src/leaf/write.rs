@@ -76,7 +76,8 @@ impl<'m> LeafWriter<'m> {
         point();
     }
 
-    /// Puts a new leaf into the slot, which is latched.
+    /// Puts a new leaf into the slot, which is latched. Nothing stays of what was there: the image
+    /// has as many words as a leaf.
     pub(crate) fn replace(&self, image: &LeafImage) {
         for (index, word) in image.words().iter().enumerate().skip(1) {
             self.store(index, *word);
@@ -118,6 +119,9 @@ impl<'m> LeafWriter<'m> {
     /// Sets the sums of what was written since the leaf was latched, and that of its head, for the
     /// state that it is about to have.
     fn seal(&self, state: u64) {
+        // A reader that finds a new record proven finds no proof any more of what the group has
+        // replaced, in this leaf or in another one.
+        fence(Ordering::Release);
         let noted = self.words.load(head::CHECKSUM);
         let seed = record_seed(self.words, self.geometry);
         let seal = |offset: usize| {
@@ -142,13 +146,22 @@ impl<'m> LeafWriter<'m> {
     pub(crate) fn begin(&self, image: &LeafImage) {
         self.latch();
         self.replace(image);
-        self.store(head::STATE, self.state().wrapping_add(1 << INCARNATION_SHIFT));
+        self.raise_incarnation();
     }
 
-    /// Has the leaf, which is latched, answer for no key. Its bytes stay until
-    /// [`LeafWriter::retire`].
+    /// Has the leaf, which is latched, answer for no key, in the next incarnation. Its bytes stay
+    /// until [`LeafWriter::retire`], and with them the proofs of its records.
     pub(crate) fn end(&self) {
+        self.raise_incarnation();
         self.store(head::SHAPE, 0);
+        if self.geometry.has_checksums() {
+            // What was written since the leaf was latched is not published here, and gets no sum.
+            self.store(head::CHECKSUM, 0);
+        }
+    }
+
+    fn raise_incarnation(&self) {
+        self.store(head::STATE, self.state().wrapping_add(1 << INCARNATION_SHIFT));
     }
 
     /// Ends the leaf, which is latched: it answers for no key any more. Its bytes are zeroed, so

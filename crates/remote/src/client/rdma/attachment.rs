@@ -15,7 +15,7 @@ use crate::{
         connection::unexpected,
         keyspace::Inner as Keyspace,
         tcp::Link,
-        unordered::{Leaves, Unordered},
+        unordered::{Hints, Leaves, Unordered},
     },
     error::{Error, Result},
     layout::{Geometry, format::control},
@@ -74,6 +74,8 @@ pub(super) struct Attachment {
     idle: Mutex<Vec<Queue>>,
     control: Segments,
     leaves: Segments,
+    /// Of its region alone: a host that takes the place of another has other leaves.
+    hints: Arc<Hints>,
     beat: Mutex<Beat>,
     /// Set once the host serves a part of the keys: what it does not serve is not told from the
     /// rest by what is read here.
@@ -119,6 +121,16 @@ impl Remote {
     /// `None` in a build without RDMA, which this is not.
     pub(in crate::client) fn new(falls_back: bool) -> Option<Self> {
         Some(Self { falls_back, state: Mutex::default() })
+    }
+
+    /// The hints of the connection that was used last.
+    fn hints(&self) -> Option<Arc<Hints>> {
+        lock(&self.state).attachment.as_ref().map(|now| Arc::clone(&now.hints))
+    }
+
+    /// Bytes of the hints that are kept now.
+    pub(in crate::client) fn hint_bytes(&self) -> usize {
+        self.hints().map_or(0, |hints| hints.bytes())
     }
 }
 
@@ -283,6 +295,7 @@ impl<'k> RemoteReads<'k> {
             idle: Mutex::default(),
             control: Segments::default(),
             leaves: Segments::default(),
+            hints: Arc::default(),
             beat: Mutex::new(Beat { last: 0, seen: Instant::now() }),
             is_divided: AtomicBool::new(false),
             sends: Sends::default(),
@@ -446,6 +459,10 @@ impl RemoteReads<'_> {
 impl Unordered for RemoteReads<'_> {
     fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool> {
         self.twice(|attachment| self.try_bring(attachment, places, out))
+    }
+
+    fn hints(&self) -> Option<Arc<Hints>> {
+        self.remote.hints()
     }
 }
 

@@ -13,7 +13,7 @@
 //!
 //! | module | for | must never |
 //! | --- | --- | --- |
-//! | `attachment` | queue pairs of a keyspace, and reads of its region | take what came for proven |
+//! | `attachment` | queue pairs of a keyspace, reads of its region, hints of hot records | take what came for proven |
 //! | `fabric` | pieces for clients that keep models | the same |
 //! | `sends` | short calls, by sends | repeat a write |
 

@@ -2,12 +2,14 @@
 //!
 //! A get is two round trips: one brings the head of the leaf that should hold the key, one the
 //! record that the head names. Leaves of up to a kibibyte come as a whole, in one. Several keys
-//! share each trip. What comes proves itself by checksums (`leaf::proof`), or is read again.
+//! share each trip. What comes proves itself by checksums (`leaf::proof`), or is read again. A
+//! record that was found at the same place before is read there, in one trip ([`hints`]).
 
+mod hints;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
+use std::{iter, ops::Range, sync::Arc};
 
 use crate::{
     client::{
@@ -22,12 +24,15 @@ use crate::{
     },
     leaf::{
         Leaf, Needle, Side,
-        proof::{head_words, record_seed},
+        proof::{head_words, record_seed, record_words},
         whole::{is_head_whole, is_leaf_whole, is_record_whole},
     },
     message::{Part, Place},
     primitive::{AtomicU64, Ordering},
 };
+
+use hints::Hint;
+pub(in crate::client) use hints::Hints;
 
 /// Leaves that come as a whole: a second trip costs more than the bytes do.
 const WHOLE_BYTES: usize = 1_024;
@@ -57,12 +62,19 @@ pub(in crate::client) trait Unordered {
     ///
     /// Those of the way there.
     fn bring(&self, places: &[Place], out: &mut Vec<AtomicU64>) -> Result<bool>;
+
+    /// The hints of the region that is read now, if there is one. Another region has others: if
+    /// they are the same before and after something was brought, it is of the region that they are
+    /// of.
+    fn hints(&self) -> Option<Arc<Hints>>;
 }
 
 /// The leaves of a region.
 pub(in crate::client) struct Leaves<'f, F> {
     fabric: &'f F,
     geometry: Geometry,
+    /// What was learnt by earlier gets; `None` where heads are to be read.
+    hints: Option<Arc<Hints>>,
     states: Option<&'f States>,
 }
 
@@ -72,6 +84,8 @@ struct Pending<'k> {
     index: usize,
     needle: Needle<'k>,
     slot: u32,
+    /// Where its record is looked for before anything else.
+    hint: Option<Hint>,
     /// True if the leaf is to come as a whole.
     is_whole: bool,
     tries: u32,
@@ -102,10 +116,11 @@ struct Came {
 
 impl<'f, F: Unordered> Leaves<'f, F> {
     pub(in crate::client) fn new(fabric: &'f F, geometry: Geometry) -> Self {
-        Self { fabric, geometry, states: None }
+        Self { fabric, geometry, hints: fabric.hints(), states: None }
     }
 
-    /// The same that notes in which states it finds leaves. What was noted before is forgotten.
+    /// The same that notes in which states it finds leaves, and therefore reads their heads. What
+    /// was noted before is forgotten.
     pub(in crate::client) fn noting(self, states: &'f States) -> Self {
         states.0.borrow_mut().clear();
         self.noting_more(states)
@@ -113,7 +128,7 @@ impl<'f, F: Unordered> Leaves<'f, F> {
 
     /// The same that notes states beside those that were noted before.
     pub(in crate::client) fn noting_more(self, states: &'f States) -> Self {
-        Self { states: Some(states), ..self }
+        Self { hints: None, states: Some(states), ..self }
     }
 
     /// Returns true if all leaves are in the states that were noted: then all that was read of them
@@ -150,20 +165,26 @@ impl<'f, F: Unordered> Leaves<'f, F> {
             .enumerate()
             .map(|(index, (slot, key))| {
                 let needle = Needle::new(self.geometry.short(key));
+                let hint = self.hints.as_ref().and_then(|hints| hints.of(needle.key));
                 let is_whole = self.geometry.leaf_bytes() <= WHOLE_BYTES;
-                Pending { index, needle, slot, is_whole, tries: 0, without: None }
+                Pending { index, needle, slot, hint, is_whole, tries: 0, without: None }
             })
             .collect();
         let (mut words, mut more) = (Vec::new(), Vec::new());
         while !pending.is_empty() {
-            let places: Vec<Place> = pending.iter().map(|key| self.head_place(key)).collect();
+            let places: Vec<Place> = pending.iter().flat_map(|key| self.places(key)).collect();
             if !self.fabric.bring(&places, &mut words)? {
                 return Ok(false);
             }
             let (mut looks, mut next, mut at) = (Vec::new(), Vec::new(), 0);
-            for (key, place) in pending.drain(..).zip(&places) {
-                let range = at..at + place.len as usize / 8;
+            for key in pending.drain(..) {
+                let len: usize = self.places(&key).map(|place| place.len as usize / 8).sum();
+                let range = at..at + len;
                 at = range.end;
+                if let Some(hint) = key.hint {
+                    next.extend(self.take_hint(key, hint, &words[range], &mut each));
+                    continue;
+                }
                 match self.step(&key, &words[range.clone()]) {
                     Step::Is(outcome) => each(key.index, outcome, &[]),
                     Step::Look(entries) => {
@@ -185,24 +206,56 @@ impl<'f, F: Unordered> Leaves<'f, F> {
                 return Ok(false);
             }
             for (key, came) in looks {
-                let (slot, mut value) = (key.slot, Vec::new());
-                let key = match self.find(&key, &came, &words, &more, &mut value) {
-                    // What came as a whole is of one moment.
-                    Some(Outcome::Absent) if !key.is_whole => {
-                        let state = words[came.head.start..].load(head::STATE);
-                        Pending { without: Some(state), ..key }
-                    }
-                    Some(outcome) => {
-                        each(key.index, outcome, &value);
-                        continue;
-                    }
-                    None => key,
-                };
-                next.extend(self.again(key, slot, false, &mut each));
+                next.extend(self.conclude(key, &came, &words, &more, &mut each));
             }
             pending = next;
         }
         Ok(true)
+    }
+
+    /// Takes what was read by a hint for the answer, or returns the key, whose hint is forgotten.
+    fn take_hint<'k>(
+        &self,
+        key: Pending<'k>,
+        hint: Hint,
+        words: &[AtomicU64],
+        each: &mut impl FnMut(usize, Outcome, &[u8]),
+    ) -> Option<Pending<'k>> {
+        let (hints, mut value) = (self.hints.as_deref()?, Vec::new());
+        // Of another region, which has taken this one's place, the hint says nothing.
+        let is_ours = self.fabric.hints().is_some_and(|now| std::ptr::eq(&*now, hints));
+        if is_ours && hint.read(self.geometry, key.needle.key, words, &mut value) {
+            hints.learn(key.needle.key, hint);
+            each(key.index, Outcome::Found, &value);
+            return None;
+        }
+        hints.forget(key.needle.key, hint);
+        Some(Pending { hint: None, ..key })
+    }
+
+    /// Takes what records say for the answer, or returns the key if that is not sure.
+    fn conclude<'k>(
+        &self,
+        key: Pending<'k>,
+        came: &Came,
+        words: &[AtomicU64],
+        more: &[AtomicU64],
+        each: &mut impl FnMut(usize, Outcome, &[u8]),
+    ) -> Option<Pending<'k>> {
+        let (slot, mut value) = (key.slot, Vec::new());
+        let key = match self.find(&key, came, words, more, &mut value) {
+            // What came as a whole is of one moment.
+            Some(Outcome::Absent) if !key.is_whole => {
+                let state = words[came.head.start..].load(head::STATE);
+                Pending { without: Some(state), ..key }
+            }
+            Some(outcome) => {
+                each(key.index, outcome, &value);
+                return None;
+            }
+            None => key,
+        };
+        self.again(key, slot, false, each)
     }
 
     /// Reads the next entries at and after `from`, in ascending order, out of the leaf that should
@@ -379,10 +432,18 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         Place { part: Part::Leaves, at, len, guard }
     }
 
-    fn head_place(&self, key: &Pending<'_>) -> Place {
+    /// What is read of a key first: the head of its leaf, or the state and the record of a hint.
+    fn places(&self, key: &Pending<'_>) -> impl Iterator<Item = Place> {
         let all = self.geometry.leaf_words();
-        let words = to_words(self.geometry.rest() + FENCE_BYTES).min(all);
-        self.place(key.slot, 0..if key.is_whole { all } else { words })
+        let head = to_words(self.geometry.rest() + FENCE_BYTES).min(all);
+        let (first, second) = match &key.hint {
+            Some(hint) => {
+                let state = head::STATE..head::STATE + 1;
+                (self.place(hint.slot, state), Some(self.place(hint.slot, hint.record())))
+            }
+            None => (self.place(key.slot, 0..if key.is_whole { all } else { head }), None),
+        };
+        iter::once(first).chain(second)
     }
 
     /// What the words of a leaf, of which there may be the first alone, say of a key.
@@ -493,11 +554,18 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         }
         let (found, state) = (Leaf::new(&leaf[..], self.geometry), leaf[..].load(head::STATE));
         let rest = key.needle.key.get(found.head().prefix_len..)?;
-        for (entry, ..) in &came.records {
+        for (entry, begin, _) in &came.records {
             if let Some(record) = found.record(*entry).filter(|record| record.key.equals(rest)) {
                 self.note(key.slot, state);
                 if record.kind != KIND_INLINE {
                     return Some(Outcome::Ask(record.value_len));
+                }
+                if let Some((hints, words)) =
+                    self.hints.as_ref().zip(record_words(&leaf[..], begin * 8))
+                {
+                    let (len, prefix_len) = (words.len() + 1, found.head().prefix_len);
+                    let hint = Hint::new((key.slot, state), *begin, len, prefix_len);
+                    hints.learn(key.needle.key, hint);
                 }
                 record.value.append_to(value);
                 return Some(Outcome::Found);

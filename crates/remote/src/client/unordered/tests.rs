@@ -1,10 +1,13 @@
 //! Leaves that are read without order, while their host changes them.
 
-use std::{cell::RefCell, collections::BTreeMap};
+#[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
+mod hints;
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
 use proptest::prelude::*;
 
-use super::{Leaves, Unordered};
+use super::{Hints, Leaves, Unordered};
 use crate::{
     client::{Outcome, Page, Reader, States},
     error::Result,
@@ -35,11 +38,15 @@ impl Unordered for Torn<'_> {
         }
         Ok(true)
     }
+
+    fn hints(&self) -> Option<Arc<Hints>> {
+        None
+    }
 }
 
-/// The slot that should hold a key, as a region says.
-fn route(step: &Step, geometry: Geometry, key: &[u8]) -> Option<u32> {
-    let reader = Reader::of(&step.control, &[], geometry);
+/// The slot that should hold a key, as a region's control part says.
+fn route(control: &[AtomicU64], geometry: Geometry, key: &[u8]) -> Option<u32> {
+    let reader = Reader::of(control, &[], geometry);
     let (_, unit) = reader.top_from(key)?.next()?;
     reader.slot_in_block(unit, key)
 }
@@ -119,7 +126,7 @@ proptest! {
         let torn = Torn::new(&history, most, seed);
         for begin in (0..steps.len()).step_by(1 + most) {
             let keys: Vec<Vec<u8>> = (0..92).map(key).collect();
-            let slots = keys.iter().map(|key| route(&steps[begin], geometry, key).unwrap_or(0));
+            let slots = keys.iter().map(|key| route(&steps[begin].control, geometry, key).unwrap_or(0));
             let wanted: Vec<u32> = slots.collect();
             torn.begin_at(begin);
             let found = RefCell::new(vec![None; keys.len()]);
@@ -156,7 +163,7 @@ proptest! {
         let keys: Vec<Vec<u8>> = numbers.into_iter().map(key).collect();
         for begin in 0..steps.len() {
             torn.begin_at(begin);
-            let slot = |key: &Vec<u8>| route(&steps[begin], geometry, key).unwrap_or(0);
+            let slot = |key: &Vec<u8>| route(&steps[begin].control, geometry, key).unwrap_or(0);
             let wanted: Vec<(u32, &[u8])> = keys.iter().map(|key| (slot(key), &key[..])).collect();
             let (states, mut values) = (States::default(), vec![None; keys.len()]);
             let mut is_sure = true;
@@ -186,7 +193,7 @@ proptest! {
         for begin in (0..steps.len()).step_by(2) {
             torn.begin_at(begin);
             let from = key((begin * 7 % 92) as u16);
-            let slot = route(&steps[begin], geometry, &from).unwrap_or(0);
+            let slot = route(&steps[begin].control, geometry, &from).unwrap_or(0);
             let mut page = Page::default();
             let leaves = Leaves::new(&torn, geometry);
             if !leaves.page_up(slot, (&from, false), limit, &mut page).unwrap() {
@@ -221,7 +228,7 @@ proptest! {
             torn.begin_at(begin);
             let to = (begin % 5 > 0).then(|| key((begin * 7 % 92) as u16));
             let likely = to.as_deref().unwrap_or(&[0xff; 20]);
-            let slot = route(&steps[begin], geometry, likely).unwrap_or(0);
+            let slot = route(&steps[begin].control, geometry, likely).unwrap_or(0);
             let mut page = Page::default();
             let leaves = Leaves::new(&torn, geometry);
             if !leaves.page_down(slot, (to.as_deref(), takes), limit, &mut page).unwrap() {
@@ -262,7 +269,7 @@ proptest! {
         let (mut all, mut to, mut page) = (Vec::new(), None::<Vec<u8>>, Page::default());
         loop {
             let likely = to.as_deref().unwrap_or(&[0xff; 20]);
-            let slot = page.slot.or(route(&steps[last], geometry, likely)).unwrap();
+            let slot = page.slot.or(route(&steps[last].control, geometry, likely)).unwrap();
             let leaves = Leaves::new(&torn, geometry);
             prop_assert!(leaves.page_down(slot, (to.as_deref(), false), limit, &mut page).unwrap());
             all.extend(page.pairs.iter().map(|(key, value)| (key.to_vec(), value.unwrap().to_vec())));

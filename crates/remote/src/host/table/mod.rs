@@ -12,6 +12,13 @@ mod split;
 use std::collections::HashMap;
 
 use self::care::Care;
+#[cfg(all(
+    test,
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(any(loom, shuttle, miri))
+))]
+pub(crate) use self::care::Renewal;
 pub(crate) use self::care::{scrub, wants};
 use super::{
     Space,
