@@ -30,7 +30,7 @@ Builds a guest out of packages of the distribution (Debian and its kin, x86-64; 
 into the target directory), boots it under QEMU without KVM, and runs the tests of the remote tier that
 need an RDMA device: those whose names contain a FILTER, or all, and then a short `rhumb bench remote
 --fabric rdma` of each preset, whose counts hold and whose times are those of a slow machine. Where the packages cannot be had it says
-so and does nothing. RHUMB_RDMA_MINUTES is how long the guest may take, 20 unless it says otherwise, and
+so and does nothing. RHUMB_RDMA_MINUTES is how long the guest may take, 40 unless it says otherwise, and
 RHUMB_RDMA_READS how many reads the tests make that count them.";
 
 /// The offsets that the bindings rely on, by the names of the library's header.
@@ -43,7 +43,7 @@ const ADDRESS: &str = "10.0.2.15";
 const READS: &str = "RHUMB_RDMA_READS";
 
 /// How long a guest may take: on two loaded cores it is a tenth as fast as this machine.
-const MINUTES: u64 = 20;
+const MINUTES: u64 = 40;
 
 /// Runs the suite; see the usage text.
 ///

@@ -240,6 +240,12 @@ fn reads_are_right_and_cost_the_host_nothing(preset: Preset) {
         _ => gets / 20,
     };
     assert!(calls <= most, "{calls} calls");
+    // What is read again and again.
+    let before = keyspace.counts();
+    for n in (0..1_000).map(|at| at % 10) {
+        assert_eq!(keyspace.get(key(n)).unwrap().unwrap(), value(n, 0));
+    }
+    report(preset, "get of a hot key", 1_000, &before, &keyspace.counts());
     for n in KEYS..KEYS + 300 {
         assert_eq!(keyspace.get(key(n)).unwrap(), None);
     }
@@ -309,17 +315,30 @@ fn reads_beside_a_writer_are_whole(preset: Preset) {
     let keyspace = warm("rdma", address, preset);
     let (mut last, mut seen) = (vec![0; HOT as usize], 0_u64);
     let before = keyspace.counts();
-    let gets = reads(20_000);
-    for at in 0..gets {
-        let n = at * 7 % HOT;
-        let found = keyspace.get(key(n)).unwrap().expect("a key that is never removed");
+    // One by one, and several at once, which are as many more.
+    let (gets, several) = (reads(200_000) / 10, reads(200_000) / 32);
+    let mut look = |n: u64, found: Option<Vec<u8>>| {
+        let found = found.expect("a key that is never removed");
         let version = version_of(n, &found).expect("a value of the key");
         assert!(version >= last[n as usize], "{version} after {}", last[n as usize]);
         seen += u64::from(version > last[n as usize]);
         last[n as usize] = version;
+    };
+    for at in 0..gets {
+        let n = at * 7 % HOT;
+        look(n, keyspace.get(key(n)).unwrap());
     }
     report(preset, "get beside a writer", gets, &before, &keyspace.counts());
-    println!("{}: {gets} gets, {seen} new versions, 0 torn, 0 wrong", name(preset));
+    let before = keyspace.counts();
+    for at in 0..several {
+        let numbers: Vec<u64> = (0..32).map(|more| (at * 32 + more) * 7 % HOT).collect();
+        let keys: Vec<[u8; 8]> = numbers.iter().copied().map(key).collect();
+        let values = keyspace.multi_get(&keys).unwrap();
+        numbers.into_iter().zip(values).for_each(|(n, found)| look(n, found));
+    }
+    report(preset, "multi_get(32) beside a writer", several, &before, &keyspace.counts());
+    let all = gets + several * 32;
+    println!("{}: {all} reads, {seen} new versions, 0 torn, 0 wrong", name(preset));
     assert!(seen > 0);
     // All of a batch, or nothing.
     for at in 0..gets / 50 {
