@@ -1,5 +1,6 @@
 //! RDMA in a guest: a virtual machine whose kernel has a software device (`rdma_rxe`) runs the
-//! remote tier's tests over it. No card, no privilege and no installed package is needed.
+//! remote tier's tests over it, and those of keyspaces of a store. No card, no privilege and no
+//! installed package is needed.
 //!
 //! | module | for |
 //! | --- | --- |
@@ -27,8 +28,8 @@ const USAGE: &str = "\
 usage: cargo xtask rdma [FILTER]…
 
 Builds a guest out of packages of the distribution (Debian and its kin, x86-64; 145 MB, fetched once
-into the target directory), boots it under QEMU without KVM, and runs the tests of the remote tier that
-need an RDMA device: those whose names contain a FILTER, or all, and then a short `rhumb bench remote
+into the target directory), boots it under QEMU without KVM, and runs the tests of rhumb-remote and rhumb-share
+that need an RDMA device: those whose names contain a FILTER, or all, and then a short `rhumb bench remote
 --fabric rdma` of each preset, whose counts hold and whose times are those of a slow machine. Where the packages cannot be had it says
 so and does nothing. RHUMB_RDMA_MINUTES is how long the guest may take, 40 unless it says otherwise, and
 RHUMB_RDMA_READS how many reads the tests make that count them.";
@@ -133,15 +134,22 @@ fn c_source<'n>(names: impl Iterator<Item = &'n str>) -> String {
     source + "    return 0;\n}\n"
 }
 
-/// The test programs of the remote tier, with their names.
+/// What has tests that need a device: packages, and their targets that have some.
+const TESTS: [(&str, &[&str]); 2] =
+    [("rhumb-remote", &["--lib", "--test", "rdma"]), ("rhumb-share", &["--test", "rdma"])];
+
+/// The test programs, with their names.
 fn test_binaries(root: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let arguments =
-        ["test", "--release", "-p", "rhumb-remote", "--features", "rdma", "--lib", "--no-run"];
-    let mut build = Command::new(env!("CARGO"));
-    build.args(arguments).args(["--test", "rdma", "--message-format", "json-render-diagnostics"]);
-    let programs = programs(root, &mut build)?;
-    // Not to be taken for a tool of the guest.
-    Ok(programs.into_iter().map(|(name, path)| (format!("test-{name}"), path)).collect())
+    let mut binaries = Vec::new();
+    for (package, targets) in TESTS {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["test", "--release", "-p", package, "--features", "rdma", "--no-run"]);
+        build.args(targets).args(["--message-format", "json-render-diagnostics"]);
+        // Not to be taken for a tool of the guest.
+        let named = |(name, path)| (format!("test-{package}-{name}"), path);
+        binaries.extend(programs(root, &mut build)?.into_iter().map(named));
+    }
+    Ok(binaries)
 }
 
 /// The programs that a build makes, with their names: one at least.
