@@ -1,6 +1,7 @@
 //! One connection of a client: its requests, one after the other.
 
 mod attach;
+mod segments;
 
 use std::{
     ops::Range,
@@ -11,6 +12,7 @@ use std::{
 
 use mio::Interest;
 
+use self::segments::Sent;
 use super::{
     Change, Scan,
     buffers::{Buffers, TOO_LARGE},
@@ -21,17 +23,12 @@ use super::{
     tally::Calls,
 };
 use crate::{
-    clock,
     error::{Error, Result},
     fabric::Image,
     message::{
-        Answer, Frame, Guess, Hint, Op, Part, PartInfo, Place as Piece, Reply, Request,
-        format::{
-            FRAME_BYTES_MAX, GREETING_BYTES_MAX, HAS_CHECKSUMS, ITEMS_MAX, SEGMENTS_MAX, failure,
-            feature,
-        },
+        Answer, Frame, Guess, Hint, Op, Part, Place as Piece, Reply, Request,
+        format::{FRAME_BYTES_MAX, GREETING_BYTES_MAX, ITEMS_MAX, failure, feature},
     },
-    region::{HostRegion, Segment},
     socket::Stream,
 };
 
@@ -96,13 +93,6 @@ impl Drop for Opened {
     fn drop(&mut self) {
         self.share.end_sessions(&self.joined);
     }
-}
-
-/// The segments of a part that a client has.
-#[derive(Clone, Copy, Default)]
-struct Sent {
-    segments: usize,
-    bytes: u64,
 }
 
 impl Opened {
@@ -543,50 +533,6 @@ impl Session {
         Ok(self.reply(id, &Reply::Pieces { guards, bytes: &bytes })?)
     }
 
-    fn open(&mut self, id: u32, name: &[u8]) -> Result<(), Refusal> {
-        let name_and_share = std::str::from_utf8(name).ok();
-        let name_and_share =
-            name_and_share.and_then(|name| Some((name.to_owned(), self.host.share(name)?)));
-        let Some((name, share)) = name_and_share else {
-            let text = format!("no keyspace {:?} is shared here", String::from_utf8_lossy(name));
-            return Err(Refusal::Reply(failure::NO_SUCH_KEYSPACE, text));
-        };
-        let most = self.host.limits().keyspaces;
-        if self.opened.len() >= most {
-            let text = format!("a connection opens at most {most} keyspaces (keyspaces_max)");
-            return Err(Refusal::Reply(failure::REFUSED, text));
-        }
-        let keyspace = self.opened.len() as u32;
-        if self.is_apart {
-            let Some(geometry) = share.geometry() else {
-                let header = share.header();
-                self.opened.push(Opened::new(name, share));
-                self.reply(id, &Reply::Shown { keyspace, header })?;
-                return Ok(());
-            };
-            let epoch = share.epoch();
-            let checksums = if geometry.has_checksums() { HAS_CHECKSUMS } else { 0 };
-            let leaf_bytes = geometry.leaf_bytes() as u32 | checksums;
-            let room = geometry.room() as u32;
-            self.opened.push(Opened::new(name, share));
-            self.reply(id, &Reply::Described { keyspace, leaf_bytes, room, epoch })?;
-            return Ok(());
-        }
-        let mut opened = Opened::new(name, Arc::clone(&share));
-        let control = fresh(share.control(), &mut opened.control, SEGMENTS_MAX);
-        let leaves = fresh(share.leaves(), &mut opened.leaves, SEGMENTS_MAX - control.len());
-        let reply = Reply::Opened {
-            keyspace,
-            control: part(share.control(), &control),
-            leaves: part(share.leaves(), &leaves),
-            lease_ms: self.host.lease_ms(),
-        };
-        // A client that opens a keyspace finds the host there.
-        share.beat(clock::now_ms());
-        self.opened.push(opened);
-        Ok(self.buffers.output.push(id, &reply, [control, leaves].concat())?)
-    }
-
     fn consult(&mut self, keyspace: u32, question: &[u8]) -> Result<Vec<u8>, Refusal> {
         self.opened(keyspace)?;
         let Opened { name, share, joined, .. } = &mut self.opened[keyspace as usize];
@@ -656,42 +602,8 @@ impl Session {
         self.buffers.output.push(id, reply, Vec::new())
     }
 
-    fn announce(&mut self, keyspace: usize, which: Part) -> Result<()> {
-        loop {
-            let opened = &mut self.opened[keyspace];
-            let (region, sent) = match which {
-                Part::Control => (opened.share.control(), &mut opened.control),
-                Part::Leaves => (opened.share.leaves(), &mut opened.leaves),
-            };
-            // Most answers are made while no region grows.
-            if sent.bytes >= region.len_bytes() {
-                return Ok(());
-            }
-            let segments = fresh(region, sent, SEGMENTS_MAX);
-            let sizes = segments.iter().map(Segment::bytes).collect();
-            let reply = Reply::Segments { keyspace: keyspace as u32, part: which, sizes };
-            self.buffers.output.push(0, &reply, segments)?;
-        }
-    }
-
     fn fail(&mut self, id: u32, code: u16, text: &str) -> Result<()> {
         self.buffers.output.push(id, &Reply::Failed { code, text }, Vec::new())
-    }
-}
-
-/// Segments that a client has not got yet, at most `most`; `sent` counts those that it has.
-fn fresh(region: &HostRegion, sent: &mut Sent, most: usize) -> Vec<Segment> {
-    let segments = region.segments().into_iter().skip(sent.segments).take(most);
-    let segments: Vec<Segment> = segments.collect();
-    sent.segments += segments.len();
-    sent.bytes += segments.iter().map(Segment::bytes).sum::<u64>();
-    segments
-}
-
-fn part(region: &HostRegion, segments: &[Segment]) -> PartInfo {
-    PartInfo {
-        capacity_bytes: region.capacity_bytes(),
-        segments: segments.iter().map(Segment::bytes).collect(),
     }
 }
 
