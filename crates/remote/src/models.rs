@@ -257,7 +257,7 @@ fn a_run_that_is_built_anew_beside_its_writer_loses_no_change() {
             with(&mut |table| renewal = table.begin_renewal());
             let mut renewal = renewal.expect("another number of keys fits");
             if !renewal.read(shared.leaves.words()) {
-                return with(&mut |table| table.give_up_renewal());
+                return with(&mut |table| table.give_up_renewal(&renewal));
             }
             with(&mut |table| table.reserve_for(&mut renewal).unwrap());
             renewal.store(shared.leaves.words());

@@ -89,7 +89,7 @@ pub(super) fn care_for(region: &Region, with: WithTable<'_>) {
         with(&mut |table, _| begun = table.begin_renewal());
         let Some(mut renewal) = begun else { return };
         if !renewal.read(region.leaves.words()) {
-            with(&mut |table, _| table.give_up_renewal());
+            with(&mut |table, _| table.give_up_renewal(&renewal));
             continue;
         }
         let mut has_slots = false;

@@ -266,10 +266,9 @@ impl Pool {
                 let overdue;
                 (state, overdue) = self.watch(lead);
                 if !overdue.is_empty() {
-                    // Not under the lock. Their clients were too slow.
-                    drop(state);
-                    overdue.iter().for_each(|session| session.set_overdue());
-                    drop(overdue);
+                    // Not under the lock, and not before others answer and lead.
+                    self.wake(state);
+                    self.end_overdue(overdue);
                     state = self.state();
                 }
                 continue;
@@ -283,6 +282,18 @@ impl Pool {
             if waited.timed_out() && is_needless && state.workers > WORKERS_MIN {
                 self.end_worker(&mut state);
                 return None;
+            }
+        }
+    }
+
+    /// Ends connections whose clients were too slow, and parks those again that have caught up since
+    /// without a sign of it.
+    fn end_overdue(&self, sessions: VecDeque<Box<Session>>) {
+        for mut session in sessions {
+            if session.has_caught_up() {
+                self.park(session, Interest::READABLE);
+            } else {
+                session.set_overdue();
             }
         }
     }

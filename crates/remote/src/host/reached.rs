@@ -9,12 +9,13 @@
 
 use std::{
     net::IpAddr,
+    os::fd::{AsRawFd, BorrowedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread,
     time::Duration,
 };
 
-use super::share::Region;
+use super::{limits::refuse_descriptor, share::Region};
 use crate::{
     error::{Error, Result},
     message::{Endpoint, Part, RemoteSegment, format::REMOTE_READ_MS},
@@ -89,15 +90,22 @@ impl Reached {
         drop(gone);
     }
 
-    /// Connects a queue pair to that of a client, which came in at an address of this machine.
+    /// Connects a queue pair to that of a client, which came in at an address of this machine from
+    /// another one.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] without a device of that address; [`Error::Io`] if the device
     /// refuses.
-    pub(super) fn attach(&self, address: IpAddr, peer: &Endpoint) -> Result<(Attached, Endpoint)> {
+    pub(super) fn attach(
+        &self,
+        (address, client): (IpAddr, IpAddr),
+        peer: &Endpoint,
+    ) -> Result<(Attached, Endpoint)> {
         let domain = self.domain(address)?;
+        check_peer(&domain, client, peer)?;
         let mut queue = Queue::new(&domain)?;
+        check_descriptor(queue.events())?;
         queue.connect(peer)?;
         let endpoint = queue.endpoint();
         let queue = Arc::new(Mutex::new(Some(queue)));
@@ -115,11 +123,13 @@ impl Reached {
     /// As [`Reached::attach`].
     pub(super) fn attach_calls(
         &self,
-        address: IpAddr,
+        (address, client): (IpAddr, IpAddr),
         peer: &Endpoint,
     ) -> Result<(Arc<Stream>, Endpoint)> {
         let domain = self.domain(address)?;
+        check_peer(&domain, client, peer)?;
         let stream = ByteStream::new(&domain, None)?;
+        check_descriptor(stream.came())?;
         stream.connect(peer)?;
         let endpoint = stream.endpoint();
         let stream = Arc::new(Stream::by_rdma(stream)?);
@@ -187,6 +197,24 @@ impl Reached {
             key: memory.remote_key(),
         };
         Ok(memories.map(segment).collect())
+    }
+}
+
+/// Refuses a queue pair on another machine than the client's: the device would speak to it, or wait
+/// for a machine that there is not.
+fn check_peer(domain: &Domain, client: IpAddr, peer: &Endpoint) -> Result<()> {
+    if domain.device().may_be_of(client, peer) {
+        return Ok(());
+    }
+    let text = format!("a queue pair that is not at {client}, from which the client has come");
+    Err(Error::InvalidArgument(text.into()))
+}
+
+/// Refuses a client if the process may not open many more descriptors.
+fn check_descriptor(newest: BorrowedFd<'_>) -> Result<()> {
+    match refuse_descriptor(newest.as_raw_fd()) {
+        None => Ok(()),
+        Some(text) => Err(Error::InvalidArgument(text.into())),
     }
 }
 

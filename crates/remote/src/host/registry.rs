@@ -157,21 +157,24 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut sessions = self.registry.sessions();
-        match sessions.live.remove(&self.id) {
+        let live = sessions.live.remove(&self.id);
+        match &live {
             None => {}
             Some(Live { origin: None, .. }) => sessions.refused -= 1,
             Some(Live { stream, origin: Some(origin) }) => {
                 sessions.tcp -= usize::from(stream.is_tcp());
-                let same = sessions.by_origin.get_mut(&origin).map_or(0, |same| {
+                let same = sessions.by_origin.get_mut(origin).map_or(0, |same| {
                     *same -= 1;
                     *same
                 });
                 if same == 0 {
-                    sessions.by_origin.remove(&origin);
+                    sessions.by_origin.remove(origin);
                 }
             }
         }
         drop(sessions);
         self.registry.ended.notify_all();
+        // Not under the lock: a queue pair takes the system a while to end.
+        drop(live);
     }
 }

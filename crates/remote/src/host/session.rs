@@ -209,6 +209,16 @@ impl Session {
         self.host.tally().count_overdue();
     }
 
+    /// Returns true, and has no time limit any more, if its client has taken all that it was sent and
+    /// is amid nothing: by RDMA nothing tells of that.
+    pub(super) fn has_caught_up(&mut self) -> bool {
+        let has_sent = self.stream.is_tcp() && self.is_greeted && !self.stream.has_unsent();
+        if has_sent && self.buffers.is_empty() && self.stream.kept_bytes() == 0 {
+            self.set_deadline();
+        }
+        self.deadline.is_none()
+    }
+
     /// When it is to be closed, if it is parked until then.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadline
@@ -249,7 +259,11 @@ impl Session {
                 }
             }
             if self.is_over {
+                self.stream.finish();
                 return Next::End;
+            }
+            if self.has_others_to_begin() {
+                return Next::Again;
             }
             if !may_linger && turns >= TURNS_MAX {
                 let has_more = self.buffers.input.holds_frame() || self.stream.has_plain();
@@ -273,7 +287,8 @@ impl Session {
     }
 
     fn set_deadline(&mut self) {
-        let is_amid = self.stream.kept_bytes() > 0 || !self.buffers.is_empty();
+        let is_kept = self.stream.kept_bytes() > 0 || self.stream.is_sending();
+        let is_amid = is_kept || !self.buffers.is_empty();
         if self.is_greeted && !is_amid {
             (self.deadline, self.amid_since) = (None, None);
             return;
@@ -287,7 +302,8 @@ impl Session {
     /// are none.
     fn answer_some(&mut self) -> bool {
         let (mut has_answered, mut began) = (false, None);
-        while !self.is_over && self.buffers.output.len() < KEPT_BYTES {
+        while !self.is_over && self.buffers.output.len() < KEPT_BYTES && !self.has_others_to_begin()
+        {
             let is_known = self.is_greeted || !self.stream.is_tcp();
             let len_max = if is_known { usize::MAX } else { GREETING_BYTES_MAX };
             match self.buffers.input.take_frame(len_max) {

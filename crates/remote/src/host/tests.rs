@@ -323,6 +323,41 @@ fn renew(
 }
 
 #[test]
+fn a_run_that_was_changing_all_the_while_is_built_anew_later() {
+    let key = |n: u64| n.to_be_bytes().to_vec();
+    let map: Map = (0..200u64).map(|n| (key(n << 32), vec![1; 24])).collect();
+    let mut table = table(Geometry::new(512, 8).unwrap(), &map);
+    table.set_cared_for();
+    let mut seq = 0;
+    // Splits until a run is to be built anew, and one more change, which is not published.
+    let mut renewal = loop {
+        seq += 1;
+        let new = key((seq % 200 << 32) + seq);
+        table.set(&new, &[2; 24], seq).unwrap();
+        table.publish(seq);
+        if let Some(renewal) = table.begin_renewal() {
+            table.set(&new, &[3; 24], seq + 1).unwrap();
+            break renewal;
+        }
+    };
+    let mut tries = 1;
+    while !renewal.read(table.leaf_space().words()) {
+        table.give_up_renewal(&renewal);
+        match table.begin_renewal() {
+            Some(again) => renewal = again,
+            None => break,
+        }
+        tries += 1;
+        if tries == 3 {
+            table.publish(seq + 1);
+        }
+    }
+    assert_eq!(tries, 3, "it is wanted until it can be read");
+    table.give_up_renewal(&renewal);
+    assert!(table.begin_renewal().is_none(), "what was read is not wanted again");
+}
+
+#[test]
 fn runs_are_built_anew_beside_their_writer() {
     let first = prop::collection::btree_map(key(), value(), 0..300);
     let changes = prop::collection::vec(change(), 200..900);

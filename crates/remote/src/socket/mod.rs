@@ -333,7 +333,8 @@ impl Stream {
             match self.send_some(&frames[sent..], with, SEND_FLAGS) {
                 Ok(bytes) => sent += bytes,
                 Err(error) => {
-                    if sent > 0 {
+                    // By RDMA a part may have gone.
+                    if sent > 0 || matches!(self.socket, Socket::Rdma(_)) {
                         *is_cut = true;
                         // The error that led here is the one to report.
                         let _ = self.shutdown();

@@ -63,6 +63,15 @@ impl Stream {
         }
     }
 
+    /// Returns true if the other side has ended the connection, whatever is still to be read. A
+    /// stream by RDMA does not know.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(crate) fn has_hung_up(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        !matches!(self.socket, Socket::Rdma(_)) && matches!(poll(&mut fds, Some(&now)), Ok(1))
+    }
+
     /// Returns true if something has come, or the connection has ended.
     pub(crate) fn has_some(&self) -> bool {
         if let Socket::Rdma(stream) = &self.socket {
@@ -92,6 +101,20 @@ impl Stream {
 }
 
 impl Stream {
+    /// Returns true if the other side has not acknowledged all that [`Stream::put_some`] took, and
+    /// the system does not see to it by itself.
+    pub(crate) fn is_sending(&self) -> bool {
+        matches!(&self.socket, Socket::Rdma(stream) if stream.is_sending())
+    }
+
+    /// Sees to it that what was put in arrives if the other side is there, although the connection
+    /// is about to be ended. Waits for a moment at most.
+    pub(crate) fn finish(&self) {
+        if let Socket::Rdma(stream) = &self.socket {
+            stream.finish();
+        }
+    }
+
     /// What to watch until something has come, after a [`Stream::take_some`] that found nothing, or
     /// until there is room, after a [`Stream::put_some`] that found none; and if that is told by
     /// there being something to read.

@@ -45,6 +45,14 @@ impl ByteStream {
         match *self {}
     }
 
+    pub(super) fn is_sending(&self) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn finish(&self) {
+        match *self {}
+    }
+
     pub(super) fn has_some(&self) -> bool {
         match *self {}
     }

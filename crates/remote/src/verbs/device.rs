@@ -168,6 +168,12 @@ impl Device {
         &self.limits
     }
 
+    /// Returns true if an endpoint may be of a machine that has an address: on Ethernet its port has
+    /// the address's name.
+    pub(crate) fn may_be_of(&self, address: IpAddr, peer: &Endpoint) -> bool {
+        !self.is_ethernet() || peer.gid == gid_of(address)
+    }
+
     /// What others need to reach a queue of this number.
     pub(super) fn endpoint(&self, queue: u32, sequence: u32) -> Endpoint {
         let narrow = |number: c_int| u8::try_from(number.clamp(1, 255)).unwrap_or(1);

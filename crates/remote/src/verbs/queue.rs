@@ -85,6 +85,11 @@ impl Queue {
         Ok(Self { pair, buffer: None, is_broken: false, doorbells: 0 })
     }
 
+    /// A descriptor that it has.
+    pub(crate) fn events(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.pair.sends().events()
+    }
+
     /// What its peer needs to know.
     pub(crate) fn endpoint(&self) -> Endpoint {
         self.pair.endpoint()

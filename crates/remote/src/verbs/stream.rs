@@ -15,6 +15,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -47,9 +48,15 @@ const SENDS: usize = 8;
 /// with a short value. What most cards take without a request of twice the size.
 const INLINE_BYTES: u32 = 220;
 
-/// How long the end of a stream waits for what was sent before, at most: a peer that is there
-/// acknowledges in microseconds.
+/// How long [`ByteStream::finish`] waits for the peer, at most: one that is there acknowledges in
+/// microseconds.
 const LINGER: Duration = Duration::from_millis(20);
+
+/// How long it sleeps before it looks again.
+const LINGER_STEP: Duration = Duration::from_micros(100);
+
+/// The status of a request that ended because its pair did: `IBV_WC_WR_FLUSH_ERR`.
+const FLUSHED: u32 = 5;
 
 /// A stream of bytes to a peer.
 pub(crate) struct ByteStream {
@@ -72,6 +79,8 @@ struct Sending {
     /// Messages so far.
     count: usize,
     has_failed: bool,
+    /// True once the peer was told that nothing more comes.
+    has_finished: bool,
 }
 
 #[derive(Default)]
@@ -178,10 +187,30 @@ impl ByteStream {
             match self.pair.sends().poll()? {
                 None => return Ok(()),
                 Some(done) if done.status == 0 => sending.under_way -= 1,
-                Some(_) => sending.has_failed = true,
+                Some(done) => {
+                    sending.has_failed = true;
+                    return Err(self.failed("send to", done.status));
+                }
             }
         }
         if sending.has_failed { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// What it means that a request has failed.
+    fn failed(&self, what: &str, status: u32) -> Error {
+        if status == FLUSHED || self.is_over.load(Ordering::Relaxed) {
+            return Error::Closed;
+        }
+        let device = self.pair.domain().device();
+        let text = device.library().status_text(status);
+        let what = format!("{what} the peer by {}", device.name());
+        Error::io(what, std::io::Error::other(text))
+    }
+
+    /// Returns true if the peer has not acknowledged all that was put in.
+    pub(crate) fn is_sending(&self) -> bool {
+        let sending = &mut *lock(&self.sending);
+        self.reap(sending).is_ok() && sending.under_way > 0
     }
 
     /// Puts some first bytes of `bytes` in, at least one; `None` if there is no room now. Does not
@@ -193,6 +222,9 @@ impl ByteStream {
     pub(crate) fn put(&self, bytes: &[u8]) -> Result<Option<usize>> {
         let sending = &mut *lock(&self.sending);
         self.reap(sending)?;
+        if sending.has_finished {
+            return Err(Error::Closed);
+        }
         if sending.under_way == SENDS {
             self.pair.sends().arm()?;
             self.reap(sending)?;
@@ -273,7 +305,10 @@ impl ByteStream {
         let Some(done) = self.pair.receives().poll()? else { return Ok(false) };
         let (slot, len) = (done.id as usize, done.byte_len as usize);
         receiving.has_ended = done.status != 0 || len == 0;
-        if receiving.has_ended {
+        if done.status != 0 {
+            return Err(self.failed("receive from", done.status));
+        }
+        if len == 0 {
             return Err(Error::Closed);
         }
         if slot >= RECEIVES || len > MESSAGE_BYTES {
@@ -378,7 +413,35 @@ impl ByteStream {
         self.has_come_or_is_told_of(&mut lock(&self.receiving)).unwrap_or(true)
     }
 
-    /// Ends the stream in both directions. What was sent before still arrives, if the peer is there.
+    /// Says that nothing more comes, and waits until the peer has acknowledged all, for a moment at
+    /// most. What is sent afterwards fails.
+    pub(crate) fn finish(&self) {
+        let until = Instant::now() + LINGER;
+        loop {
+            {
+                let sending = &mut *lock(&self.sending);
+                self.try_finish(sending);
+                if sending.has_failed || (sending.has_finished && sending.under_way == 0) {
+                    return;
+                }
+            }
+            if Instant::now() >= until {
+                return;
+            }
+            thread::sleep(LINGER_STEP);
+        }
+    }
+
+    /// Tells the peer that nothing more comes, if there is room for it and it was not told yet.
+    fn try_finish(&self, sending: &mut Sending) {
+        let has_room = self.reap(sending).is_ok() && sending.under_way < SENDS;
+        if has_room && !sending.has_finished {
+            sending.has_finished = self.post(sending, &[]).is_ok();
+        }
+    }
+
+    /// Ends the stream in both directions, and waits for nobody: what the peer has not got yet may
+    /// be lost, but for what came before [`ByteStream::finish`].
     ///
     /// # Errors
     ///
@@ -390,15 +453,7 @@ impl ByteStream {
         }
         {
             let sending = &mut *lock(&self.sending);
-            let until = Instant::now() + LINGER;
-            let has_room = self.reap(sending).is_ok() && sending.under_way < SENDS;
-            let is_told = has_room && self.post(sending, &[]).is_ok();
-            while is_told && self.reap(sending).is_ok() && sending.under_way > 0 {
-                if Instant::now() >= until {
-                    break;
-                }
-                spin_loop();
-            }
+            self.try_finish(sending);
             sending.has_failed = true;
         }
         // Those that wait are told: what has not come yet comes with an error.

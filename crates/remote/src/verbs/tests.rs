@@ -188,6 +188,9 @@ fn the_end_of_a_stream_is_told() {
     let device = device();
     let (one, two) = streams(&device);
     one.send(b"last words").unwrap();
+    one.finish();
+    assert!(!one.is_sending());
+    assert!(matches!(one.put(b"more"), Err(Error::Closed)));
     one.shutdown().unwrap();
     assert_eq!(receive_all(&two, 10), b"last words");
     assert!(matches!(two.receive(&mut [0; 8]), Err(Error::Closed)));
@@ -200,6 +203,17 @@ fn the_end_of_a_stream_is_told() {
         std::thread::sleep(Duration::from_millis(200));
         one.shutdown().unwrap();
     });
+    // As much as is under way at once, which the other side reads late.
+    let (one, two) = streams(&device);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(receive_all(&two, 60_000), bytes(60_000, 3)));
+        one.send(&bytes(60_000, 3)).unwrap();
+        while one.is_sending() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        one.finish();
+    });
+    assert!(matches!(two.receive(&mut [0; 8]), Err(Error::Closed)));
     // One without a peer is not waited for without end.
     let (one, two) = streams(&device);
     drop(two);

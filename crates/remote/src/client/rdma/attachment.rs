@@ -279,12 +279,21 @@ impl<'k> RemoteReads<'k> {
     }
 
     /// The attachment of the connection that is used now; `None` while RDMA is left alone.
-    pub(super) fn attachment(&self) -> Result<Option<Arc<Attachment>>> {
+    fn attachment(&self) -> Result<Option<Arc<Attachment>>> {
+        if lock(&self.remote.state).rests(Instant::now()) {
+            return Ok(None);
+        }
+        // Not under the lock: it waits for a host that has gone.
+        let generation = self.link.open(self.keyspace.name())?.generation;
+        self.attachment_of(generation)
+    }
+
+    /// The attachment of a connection.
+    fn attachment_of(&self, generation: u64) -> Result<Option<Arc<Attachment>>> {
         let (state, now) = (&mut *lock(&self.remote.state), Instant::now());
         if state.rests(now) {
             return Ok(None);
         }
-        let generation = self.link.open(self.keyspace.name())?.generation;
         if let Some(attachment) = state.of_connection(generation, now) {
             return Ok(Some(attachment));
         }
@@ -305,13 +314,14 @@ impl<'k> RemoteReads<'k> {
     }
 
     /// The attachment of the connection that is used now, for calls, which do without: `None` if
-    /// they are to go over TCP.
+    /// they are to go over TCP. Does not wait for a host.
     pub(super) fn attachment_for_calls(&self) -> Option<Arc<Attachment>> {
         let rests = lock(&self.remote.state).calls_rest_until;
         if rests.is_some_and(|until| Instant::now() < until) {
             return None;
         }
-        self.attachment().unwrap_or_else(|_| {
+        let generation = self.link.opened_now(self.keyspace.name())?.generation;
+        self.attachment_of(generation).unwrap_or_else(|_| {
             lock(&self.remote.state).calls_rest_until = Some(Instant::now() + RETRY_EVERY);
             None
         })

@@ -25,8 +25,10 @@ const REST_BYTES: usize = 64;
 /// some messages, for which TCP is made.
 const KEYS_MAX: usize = 16;
 
-/// How long calls go over TCP after sends have failed.
-const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// How long calls go over TCP after sends have failed for the first time, and at most: each failure
+/// in a row doubles it, since a try may hold a call up for a second.
+const REST_MIN: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(64);
 
 /// The connection by sends of an attachment.
 #[derive(Default)]
@@ -34,9 +36,13 @@ pub(super) struct Sends(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    connection: Option<Arc<Connection>>,
+    connection: Option<(Arc<Connection>, Opened)>,
+    /// True while a thread connects; the others do not wait for it.
+    is_connecting: bool,
     /// Until when it is not tried again.
     rests_until: Option<Instant>,
+    /// Failures since something was answered.
+    failures: u32,
 }
 
 impl Sends {
@@ -47,13 +53,10 @@ impl Sends {
 
     /// Has calls go over TCP for a while.
     fn rest(&self) {
-        self.lock().rest();
-    }
-}
-
-impl State {
-    fn rest(&mut self) {
-        *self = Self { connection: None, rests_until: Some(Instant::now() + RETRY_EVERY) };
+        let state = &mut *self.lock();
+        let rest = (REST_MIN * 2_u32.saturating_pow(state.failures)).min(REST_MAX);
+        let (rests_until, failures) = (Some(Instant::now() + rest), state.failures.min(9) + 1);
+        *state = State { connection: None, is_connecting: false, rests_until, failures };
     }
 }
 
@@ -100,6 +103,8 @@ impl RemoteReads<'_> {
         match connection.exchange(&request) {
             Err(error) if is_broken(&error) => {
                 attachment.sends().rest();
+                // If that was the end of the host, the next call need not find it out as well.
+                self.link().notice_end();
                 (!is_read).then_some(Err(error))
             }
             // It was not sent.
@@ -111,22 +116,31 @@ impl RemoteReads<'_> {
     /// The connection of an attachment, which is made if there is none; `None` while calls go over
     /// TCP.
     fn sends_of(&self, attachment: &Attachment) -> Option<(Arc<Connection>, Opened)> {
-        let state = &mut *attachment.sends().lock();
-        if state.rests_until.is_some_and(|until| Instant::now() < until) {
-            return None;
+        {
+            let state = &mut *attachment.sends().lock();
+            let usable = state.connection.take().filter(|(connection, _)| connection.is_usable());
+            if let Some((connection, opened)) = usable {
+                state.connection = Some((Arc::clone(&connection), opened));
+                return Some((connection, opened));
+            }
+            let rests = state.rests_until.is_some_and(|until| Instant::now() < until);
+            if rests || state.is_connecting {
+                return None;
+            }
+            state.is_connecting = true;
         }
-        let usable = state.connection.take().filter(|connection| connection.is_usable());
-        let connection = usable.map_or_else(|| self.connect_sends(attachment), Ok);
-        let opened = connection.and_then(|connection| {
+        let opened = self.connect_sends(attachment).and_then(|connection| {
             let opened = connection.open(self.keyspace().name())?;
             Ok((connection, opened))
         });
-        if let Ok((connection, _)) = &opened {
-            state.connection = Some(Arc::clone(connection));
-        } else {
-            state.rest();
-        }
-        opened.ok()
+        let Ok((connection, opened)) = opened else {
+            attachment.sends().rest();
+            return None;
+        };
+        let mut state = attachment.sends().lock();
+        (state.is_connecting, state.failures) = (false, 0);
+        state.connection = Some((Arc::clone(&connection), opened));
+        Some((connection, opened))
     }
 
     fn connect_sends(&self, attachment: &Attachment) -> Result<Arc<Connection>> {

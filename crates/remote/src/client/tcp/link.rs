@@ -41,6 +41,10 @@ use crate::{
 /// How long a thread waits for the next bytes of the host: as on a Unix socket.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long the greeting by RDMA may take, whose host has just answered over TCP.
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+const SENDS_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The way to a host: a connection, and how to make the next one.
 pub(in crate::client) struct Link {
     target: Target,
@@ -167,6 +171,25 @@ impl Link {
         socket.map_err(|error| Error::io("copy a connection's descriptor", error))
     }
 
+    /// How a keyspace was opened in the connection of now; `None` if there is none that is usable, or
+    /// it was not opened there yet. Does not wait.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(in crate::client) fn opened_now(&self, name: &[u8]) -> Option<Opened> {
+        let connection = self.state.try_lock().ok()?.connection.clone();
+        let connection = connection.filter(|connection| connection.is_usable())?;
+        let all = connection.opened.try_lock().ok()?;
+        all.iter().find(|(other, _)| other == name).map(|(_, opened)| *opened)
+    }
+
+    /// Gives the connection up if the host has ended it. Does not wait.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(in crate::client) fn notice_end(&self) {
+        let connection = self.state.try_lock().ok().and_then(|state| state.connection.clone());
+        if let Some(connection) = connection.filter(|connection| connection.stream.has_hung_up()) {
+            connection.give_up(&Error::Closed);
+        }
+    }
+
     /// Another connection to the host of the one of this number, which is greeted.
     ///
     /// # Errors
@@ -178,7 +201,7 @@ impl Link {
         stream: Stream,
         generation: u64,
     ) -> Result<Arc<Connection>> {
-        Connection::begin(stream, generation, self.target.token())
+        Connection::begin(stream, generation, self.target.token(), SENDS_TIMEOUT)
     }
 
     /// Makes a call, by RDMA where that is used and the call is short. `request` is told how the keyspace was opened in the connection that is used,
@@ -291,7 +314,8 @@ impl Link {
     fn renew(&self, state: &mut State) -> Result<Arc<Connection>> {
         let stream = self.target.connect()?;
         state.generation += 1;
-        let connection = Connection::begin(stream, state.generation, self.target.token())?;
+        let connection =
+            Connection::begin(stream, state.generation, self.target.token(), CALL_TIMEOUT)?;
         state.connection = Some(Arc::clone(&connection));
         Ok(connection)
     }
@@ -307,8 +331,13 @@ fn answer<T>(frame: &[u8], read: impl FnOnce(Reply<'_>) -> Result<T>) -> Result<
 
 impl Connection {
     /// A connection that has greeted the host.
-    fn begin(stream: Stream, generation: u64, token: Option<&[u8]>) -> Result<Arc<Self>> {
-        stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
+    fn begin(
+        stream: Stream,
+        generation: u64,
+        token: Option<&[u8]>,
+        patience: Duration,
+    ) -> Result<Arc<Self>> {
+        stream.set_timeouts(Some(patience), Some(patience))?;
         let connection = Self {
             stream,
             process: std::process::id(),
@@ -318,6 +347,7 @@ impl Connection {
             opened: Mutex::default(),
         };
         connection.greet(token)?;
+        connection.stream.set_timeouts(Some(CALL_TIMEOUT), Some(CALL_TIMEOUT))?;
         Ok(Arc::new(connection))
     }
 

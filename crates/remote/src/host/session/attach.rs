@@ -1,19 +1,27 @@
 //! Requests of clients that read by RDMA: queue pairs, and where segments are.
 
 #[cfg(all(feature = "rdma", target_os = "linux"))]
-use std::sync::{Arc, Weak};
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Weak},
+};
 
 use super::{Refusal, Session};
 #[cfg(not(all(feature = "rdma", target_os = "linux")))]
 use crate::message::format::failure;
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+use crate::{
+    host::limits::Origin,
+    message::{
+        Reply,
+        format::{ITEMS_MAX, failure},
+    },
+    socket::Stream,
+};
 use crate::{
     host::pool::Pool,
     message::{Endpoint, Part},
-};
-#[cfg(all(feature = "rdma", target_os = "linux"))]
-use crate::{
-    message::{Reply, format::ITEMS_MAX},
-    socket::Stream,
 };
 
 /// Queue pairs of a connection that reach one keyspace: as many as a client has threads that read
@@ -29,17 +37,17 @@ const WITHOUT_RDMA: &str = "this host was built without RDMA (the feature rdma, 
 #[cfg(all(feature = "rdma", target_os = "linux"))]
 #[derive(Default)]
 pub(super) struct Others {
-    /// Those that have sessions.
-    begun: Vec<Weak<Stream>>,
-    /// Those that are to have one.
-    fresh: Vec<Arc<Stream>>,
+    /// Those that have sessions, by the numbers of their keyspaces.
+    begun: HashMap<u32, Weak<Stream>>,
+    /// One that is to have a session.
+    fresh: Option<(u32, Arc<Stream>)>,
 }
 
 #[cfg(all(feature = "rdma", target_os = "linux"))]
 impl Others {
     /// Ends them.
     pub(super) fn end(&mut self) {
-        for stream in self.begun.iter().filter_map(Weak::upgrade) {
+        for stream in self.begun.values().filter_map(Weak::upgrade) {
             // Whoever reads from it is told; it goes with its session.
             let _ = stream.shutdown();
         }
@@ -47,21 +55,46 @@ impl Others {
 }
 
 impl Session {
-    /// Has the pool wait for what comes by connections that were made since the last time.
+    /// Returns true if a connection was made that [`Session::begin_others`] is to begin. Until then
+    /// no request is answered: who has asked for one is about to speak there.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    pub(super) fn has_others_to_begin(&self) -> bool {
+        self.others.fresh.is_some()
+    }
+
+    /// There are none.
+    #[cfg(not(all(feature = "rdma", target_os = "linux")))]
+    pub(super) fn has_others_to_begin(&self) -> bool {
+        false
+    }
+
+    /// Has the pool wait for what comes by a connection that was made since the last time. It takes
+    /// the place of the one that the client had for the same keyspace.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     pub(in crate::host) fn begin_others(&mut self, pool: &Pool) {
-        for stream in std::mem::take(&mut self.others.fresh) {
-            self.others.begun.retain(|other| other.strong_count() > 0);
-            self.others.begun.push(Arc::downgrade(&stream));
-            if let Some(origin) = self.place.origin() {
-                self.host.begin(pool, stream, origin, None);
-            }
+        let Some((keyspace, stream)) = self.others.fresh.take() else { return };
+        let before = self.others.begun.insert(keyspace, Arc::downgrade(&stream));
+        if let Some(before) = before.as_ref().and_then(Weak::upgrade) {
+            // Whoever reads from it is told; it goes with its session.
+            let _ = before.shutdown();
+        }
+        if let Some(origin) = self.place.origin() {
+            self.host.begin(pool, stream, origin, None);
         }
     }
 
     /// There are none.
     #[cfg(not(all(feature = "rdma", target_os = "linux")))]
     pub(in crate::host) fn begin_others(&mut self, _: &Pool) {}
+
+    /// The addresses of this machine and of the client's between which the connection goes.
+    #[cfg(all(feature = "rdma", target_os = "linux"))]
+    fn way(&self) -> Result<(IpAddr, IpAddr), Refusal> {
+        match self.place.origin() {
+            Some(Origin::Address(client)) => Ok((self.stream.local_address()?, client)),
+            _ => Err(Refusal::Reply(failure::REFUSED, "RDMA without an address".into())),
+        }
+    }
 
     /// Connects a queue pair to that of the client, for another connection.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
@@ -71,10 +104,10 @@ impl Session {
         keyspace: u32,
         peer: &Endpoint,
     ) -> Result<(), Refusal> {
-        let address = self.stream.local_address()?;
+        let way = self.way()?;
         let (reached, _) = self.opened(keyspace)?.share.reached()?;
-        let (stream, endpoint) = reached.attach_calls(address, peer)?;
-        self.others.fresh.push(stream);
+        let (stream, endpoint) = reached.attach_calls(way, peer)?;
+        self.others.fresh = Some((keyspace, stream));
         Ok(self.reply(id, &Reply::Attached { endpoint })?)
     }
 
@@ -86,10 +119,9 @@ impl Session {
         keyspace: u32,
         peer: &Endpoint,
     ) -> Result<(), Refusal> {
-        let address = self.stream.local_address()?;
-        let opened = self.opened(keyspace)?;
-        let (reached, _) = opened.share.reached()?;
-        let (queue, endpoint) = reached.attach(address, peer)?;
+        let way = self.way()?;
+        let (reached, _) = self.opened(keyspace)?.share.reached()?;
+        let (queue, endpoint) = reached.attach(way, peer)?;
         let queues = &mut self.opened[keyspace as usize].queues;
         if queues.len() == QUEUES_MAX {
             // Those that have failed at the client's side are the oldest.

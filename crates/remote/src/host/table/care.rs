@@ -26,8 +26,12 @@ use crate::{
     route::Run,
 };
 
-/// Times that a leaf is looked at that changes meanwhile, before its run is left as it is.
+/// Times that a leaf is looked at that changes meanwhile, before its run is left for later.
 const LOOKS_MAX: u32 = 10_000;
+
+/// Times in a row that this happens before runs are left as they are until they change again: a
+/// group that is published in time takes far fewer, and one that never is must not keep the thread.
+const BUSY_MAX: u32 = 64;
 
 /// Leaves of neighbouring runs that are built anew together. Runs that were short because few keys
 /// were there when they were built become one, which needs one descriptor.
@@ -53,6 +57,8 @@ pub(super) struct Care {
     wanted: VecDeque<(u32, Vec<u8>)>,
     /// The runs that are being built anew, and their keys that have changed since that began.
     current: Option<(Vec<u32>, BTreeSet<Vec<u8>>)>,
+    /// How often in a row a leaf changed all the while that its run was to be read.
+    busy: u32,
     /// True if changes of keys were lost, for want of memory.
     is_lost: bool,
 }
@@ -107,6 +113,8 @@ pub(crate) struct Renewal {
     geometry: Geometry,
     high: Option<Vec<u8>>,
     cuts: Vec<Cut>,
+    /// True if a leaf changed all the while that it was to be read.
+    was_busy: bool,
 }
 
 impl Renewal {
@@ -142,7 +150,7 @@ impl Renewal {
         false
     }
 
-    fn read_leaf(&self, leaves: &[AtomicU64], slot: u32) -> Option<Seen> {
+    fn read_leaf(&mut self, leaves: &[AtomicU64], slot: u32) -> Option<Seen> {
         let len = self.geometry.leaf_words();
         let words = leaves.get(slot as usize * len..(slot as usize + 1) * len)?;
         for _ in 0..LOOKS_MAX {
@@ -151,6 +159,7 @@ impl Renewal {
             }
             yield_now();
         }
+        self.was_busy = true;
         None
     }
 
@@ -233,8 +242,17 @@ impl<S: Space> Table<S> {
             self.care.wanted.retain(|(wanted, _)| !numbers.contains(wanted));
             self.care.current = Some((numbers.clone(), BTreeSet::new()));
             let geometry = self.geometry;
-            let (high, cuts) = (None, Vec::new());
-            return Some(Renewal { numbers, low, first_slot, next_run, geometry, high, cuts });
+            let (high, cuts, was_busy) = (None, Vec::new(), false);
+            return Some(Renewal {
+                numbers,
+                low,
+                first_slot,
+                next_run,
+                geometry,
+                high,
+                cuts,
+                was_busy,
+            });
         }
     }
 
@@ -258,9 +276,15 @@ impl<S: Space> Table<S> {
         Ok(())
     }
 
-    /// Gives up a renewal that has no slots yet.
-    pub(crate) fn give_up_renewal(&mut self) {
+    /// Gives up a renewal that has no slots yet. If that is because a leaf was changing, its runs
+    /// are still wanted: nothing else may ever split them again, and readers would go from sibling
+    /// to sibling for good.
+    pub(crate) fn give_up_renewal(&mut self, renewal: &Renewal) {
         self.care.forget();
+        if renewal.was_busy && self.care.busy < BUSY_MAX {
+            self.care.busy += 1;
+            self.care.want(renewal.numbers[0], &renewal.low);
+        }
     }
 
     /// Puts what was built in the place of the old runs, and returns the slots of the leaves that
@@ -268,6 +292,7 @@ impl<S: Space> Table<S> {
     /// room for what has changed meanwhile, these are the slots of the new ones. Readers see it at
     /// once or, if there are changes that are not published, with these.
     pub(crate) fn finish_renewal(&mut self, renewal: &Renewal, seq: u64) -> Vec<u32> {
+        self.care.busy = 0;
         let is_alone = self.latched.is_empty();
         let ended = self.take_over(renewal, seq);
         self.end(&ended);

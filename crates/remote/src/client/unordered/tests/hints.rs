@@ -142,7 +142,7 @@ impl Care {
                 if renewal.read(table.leaf_space().words()) {
                     return Self::Read(renewal);
                 }
-                table.give_up_renewal();
+                table.give_up_renewal(&renewal);
                 Self::Idle
             }
             Self::Read(mut renewal) => match table.reserve_for(&mut renewal) {
