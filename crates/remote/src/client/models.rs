@@ -153,6 +153,8 @@ impl Keyspace {
         }
         let (client, inner) = self.parts();
         let (pieces, link) = (inner.pieces()?, client.tcp()?);
+        // It looks at its device first.
+        let _ = inner.remote(link);
         // A host that cannot be reached keeps the call that follows too, which says so.
         let opened = link.open(inner.name()).ok()?;
         if opened.generation != pieces.load().generation() {

@@ -332,7 +332,7 @@ fn a_run_that_was_changing_all_the_while_is_built_anew_later() {
     // Splits until a run is to be built anew, and one more change, which is not published.
     let mut renewal = loop {
         seq += 1;
-        let new = key((seq % 200 << 32) + seq);
+        let new = key(((seq % 200) << 32) + seq);
         table.set(&new, &[2; 24], seq).unwrap();
         table.publish(seq);
         if let Some(renewal) = table.begin_renewal() {

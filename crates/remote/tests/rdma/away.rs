@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    process::{Child, Command},
+    net::SocketAddr,
+    process::{self, Child, Command},
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -14,7 +15,8 @@ use std::{
 use rhumb_remote::{Keyspace, Preset};
 
 use super::{
-    HOT, Started, address, host_of, key, keyspace, name, start, ticks, value, version_of, warm,
+    HOT, Started, address, host_of, key, keyspace, name, signal, start, ticks, value, version_of,
+    warm,
 };
 
 /// The guest's device, and the network card that it uses, as the guest's first process has them.
@@ -34,8 +36,17 @@ struct Removable {
 impl Removable {
     /// Removes it, which lasts until no program has it open any more.
     fn remove(&mut self) {
+        self.begin_removal();
+        self.end_removal();
+    }
+
+    fn begin_removal(&mut self) {
         let child = Command::new("rdma").args(["link", "delete", DEVICE]).spawn().unwrap();
-        let child = self.removal.insert(child);
+        self.removal = Some(child);
+    }
+
+    fn end_removal(&mut self) {
+        let child = self.removal.as_mut().unwrap();
         let mut status = None;
         wait_until("the device is removed", || {
             status = child.try_wait().unwrap();
@@ -137,8 +148,8 @@ impl Met {
 }
 
 /// How often a process has a device open.
-fn opened(child: &Started) -> usize {
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", child.0.id())).unwrap().flatten();
+fn opened(process: u32) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
     let files = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
     files.filter(|file| file.to_string_lossy().contains("uverbs")).count()
 }
@@ -173,6 +184,29 @@ fn goes_on_after_its_device_was_away(preset: Preset) {
     let host = host_of(preset, address);
     let clients = ["rdma", "rdma+tcp"].map(|scheme| warm(scheme, address, preset));
     let writer = start("child_writer", address, &[]);
+    clients_read_all_the_while(preset, &mut device, (&host, address), &clients);
+    drop(writer);
+    // The strict client is told of a device that is not ready yet.
+    wait_until("the strict client reads", || clients[0].get(key(HOT)).is_ok());
+    clients.iter().for_each(reads_by_rdma);
+    assert!(opened(host.0.id()) > 0);
+    clients_let_go_by_themselves(&mut device, &host, &clients);
+    drop(clients);
+    wait_until("a new client reads", || keyspace("rdma", address).get(key(HOT)).is_ok());
+    reads_by_rdma(&warm("rdma", address, preset));
+    a_host_lets_go_by_itself(&mut device, &host);
+    wait_until("a new client reads", || keyspace("rdma", address).get(key(HOT)).is_ok());
+    reads_by_rdma(&warm("rdma", address, preset));
+}
+
+/// Removes the device twice and brings it back, while a strict client and one that may fall back to
+/// TCP read beside a writer.
+fn clients_read_all_the_while(
+    preset: Preset,
+    device: &mut Removable,
+    (host, address): (&Started, SocketAddr),
+    clients: &[Keyspace; 2],
+) {
     let (is_over, [strict, lenient]) = (AtomicBool::new(false), <[Met; 2]>::default());
     thread::scope(|scope| {
         let _over = Over(&is_over);
@@ -185,7 +219,7 @@ fn goes_on_after_its_device_was_away(preset: Preset) {
                 strict.reads() >= before[0] + 200 && lenient.reads() >= before[1] + 200
             });
             device.remove();
-            assert_eq!(opened(&host), 0);
+            assert_eq!(opened(host.0.id()), 0);
             let before = [strict.errors(), lenient.reads()];
             wait_until("one client is told of it and the other goes on by TCP", || {
                 strict.errors() >= before[0] + 20 && lenient.reads() >= before[1] + 200
@@ -203,21 +237,35 @@ fn goes_on_after_its_device_was_away(preset: Preset) {
         strict.errors(),
         lenient.reads(),
     );
-    drop(writer);
-    // The strict client is told of a device that is not ready yet.
-    wait_until("the strict client reads", || clients[0].get(key(HOT)).is_ok());
-    clients.iter().for_each(reads_by_rdma);
-    assert!(opened(&host) > 0);
-    // A host without clients lets go of its device too, and does nothing afterwards.
-    drop(clients);
-    let before = threads(&host);
-    device.remove();
-    let cpu = ticks(&host);
-    thread::sleep(Duration::from_secs(3));
-    let cpu = ticks(&host) - cpu;
-    assert!(cpu <= 20, "the host used {cpu} ticks in 3 s");
-    assert!(threads(&host) <= before);
+}
+
+/// Removes the device while the host stands still, so that no read fails because of the host.
+fn clients_let_go_by_themselves(device: &mut Removable, host: &Started, clients: &[Keyspace; 2]) {
+    let (is_over, met) = (AtomicBool::new(false), <[Met; 2]>::default());
+    thread::scope(|scope| {
+        let _over = Over(&is_over);
+        for (keyspace, met) in clients.iter().zip(&met) {
+            scope.spawn(|| met.read(keyspace, &is_over));
+        }
+        wait_until("both clients read", || met.iter().all(|met| met.reads() >= 50));
+        assert!(opened(process::id()) > 0);
+        signal(host, "-STOP");
+        device.begin_removal();
+        wait_until("the clients let go of the device", || opened(process::id()) == 0);
+        signal(host, "-CONT");
+        device.end_removal();
+    });
     device.bring_back();
-    wait_until("a new client reads", || keyspace("rdma", address).get(key(HOT)).is_ok());
-    reads_by_rdma(&warm("rdma", address, preset));
+}
+
+/// Removes the device while the host has no client; it does nothing afterwards.
+fn a_host_lets_go_by_itself(device: &mut Removable, host: &Started) {
+    let before = threads(host);
+    device.remove();
+    let cpu = ticks(host);
+    thread::sleep(Duration::from_secs(3));
+    let cpu = ticks(host) - cpu;
+    assert!(cpu <= 20, "the host used {cpu} ticks in 3 s");
+    assert!(threads(host) <= before);
+    device.bring_back();
 }

@@ -17,6 +17,7 @@ use crate::{
         tcp::Link,
         unordered::{Hints, Leaves, Unordered},
     },
+    clock,
     error::{Error, Result},
     layout::{Geometry, format::control},
     message::{Part, Place, RemoteSegment, Reply, Request, format::REMOTE_READ_MS},
@@ -37,7 +38,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// How often a device is looked for while reads by it go well: the system may wait with its removal
 /// until it is let go of. The look takes about as long as one read, and comes as often as a host's
 /// heartbeat.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_EVERY_MS: u64 = 250;
 
 /// Heartbeat and generation, which lie side by side.
 const SIGNS: Place = Place {
@@ -52,6 +53,8 @@ pub(in crate::client) struct Remote {
     /// True if what fails is asked for over TCP.
     falls_back: bool,
     state: Mutex<State>,
+    /// When its device was looked for, by the clock of the machine.
+    looked_ms: AtomicU64,
 }
 
 #[derive(Default)]
@@ -61,8 +64,6 @@ struct State {
     rests_until: Option<Instant>,
     /// Until when all calls go over TCP, because there is no device.
     calls_rest_until: Option<Instant>,
-    /// When its device is looked for again.
-    looks_at: Option<Instant>,
 }
 
 /// The queue pairs that belong to one connection.
@@ -98,18 +99,6 @@ impl State {
     fn rests(&self, now: Instant) -> bool {
         self.rests_until.is_some_and(|until| now < until)
     }
-
-    /// The attachment of a connection. One of another connection is let go of, and so is one whose
-    /// device has gone.
-    fn of_connection(&mut self, generation: u64, now: Instant) -> Option<Arc<Attachment>> {
-        let attachment = self.attachment.take().filter(|now| now.generation == generation)?;
-        if self.looks_at.is_none_or(|at| now >= at) {
-            self.looks_at = Some(now + LOOK_EVERY);
-            attachment.domain.device().is_there().then_some(())?;
-        }
-        self.attachment = Some(Arc::clone(&attachment));
-        Some(attachment)
-    }
 }
 
 /// Every change of what the locks hold is a single step.
@@ -120,7 +109,16 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Remote {
     /// `None` in a build without RDMA, which this is not.
     pub(in crate::client) fn new(falls_back: bool) -> Option<Self> {
-        Some(Self { falls_back, state: Mutex::default() })
+        Some(Self { falls_back, state: Mutex::default(), looked_ms: AtomicU64::new(0) })
+    }
+
+    /// Lets go of an attachment whose device has gone, if it is time for a look.
+    fn look(&self) {
+        let now_ms = clock::now_ms();
+        if now_ms.abs_diff(self.looked_ms.load(Ordering::Relaxed)) >= LOOK_EVERY_MS {
+            self.looked_ms.store(now_ms, Ordering::Relaxed);
+            lock(&self.state).attachment.take_if(|now| !now.domain.device().is_there());
+        }
     }
 
     /// The hints of the connection that was used last.
@@ -149,11 +147,14 @@ pub(in crate::client) struct RemoteReads<'k> {
 }
 
 impl<'k> RemoteReads<'k> {
+    /// Reads of a keyspace, which begin with a look at the device now and then: it is let go of
+    /// also where the host cannot be reached.
     pub(in crate::client) fn new(
         link: &'k Link,
         keyspace: &'k Keyspace,
         remote: &'k Remote,
     ) -> Self {
+        remote.look();
         Self { link, keyspace, remote }
     }
 
@@ -290,12 +291,13 @@ impl<'k> RemoteReads<'k> {
 
     /// The attachment of a connection.
     fn attachment_of(&self, generation: u64) -> Result<Option<Arc<Attachment>>> {
-        let (state, now) = (&mut *lock(&self.remote.state), Instant::now());
-        if state.rests(now) {
+        let state = &mut *lock(&self.remote.state);
+        if state.rests(Instant::now()) {
             return Ok(None);
         }
-        if let Some(attachment) = state.of_connection(generation, now) {
-            return Ok(Some(attachment));
+        let current = state.attachment.as_ref().filter(|now| now.generation == generation);
+        if let Some(current) = current {
+            return Ok(Some(Arc::clone(current)));
         }
         let device = Device::with_address(self.link.local_address()?)?;
         let attachment = Arc::new(Attachment {
