@@ -234,8 +234,8 @@ fn reads_are_right_and_cost_the_host_nothing(preset: Preset) {
         took.as_secs_f64() * 1e6 / gets as f64,
         took.as_secs(),
     );
-    // Four beats a second, and looks at its tables; a call for each get would take all of a core. On
-    // a loaded machine the guest's kernel charges a process for what the others have waited.
+    // Four beats a second, and looks at its tables; a call for each get would take all of a core.
+    // On a loaded machine the guest is charged for time that it did not run.
     let calls = after.calls - before.calls;
     assert!(cpu <= 50 + took.as_secs() * 40 + calls / 10, "the host used {cpu} ticks");
     // Models predict nearly all, and what lies in level bins is for the host.

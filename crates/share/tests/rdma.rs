@@ -22,7 +22,8 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Keys of the keyspace.
 const KEYS: u64 = 5_000;
-/// Keys that are written beside readers: the even ones through the database, the others by a client.
+/// Keys that are written beside readers: the even ones through the database, the others by a
+/// client.
 const HOT: u64 = 100;
 
 /// Keys of eight bytes, and a few that are longer than leaves hold.

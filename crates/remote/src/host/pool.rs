@@ -286,8 +286,8 @@ impl Pool {
         }
     }
 
-    /// Ends connections whose clients were too slow, and parks those again that have caught up since
-    /// without a sign of it.
+    /// Ends connections whose clients were too slow, and parks those again that have caught up
+    /// since without a sign of it.
     fn end_overdue(&self, sessions: VecDeque<Box<Session>>) {
         for mut session in sessions {
             if session.has_caught_up() {

@@ -209,8 +209,8 @@ impl Session {
         self.host.tally().count_overdue();
     }
 
-    /// Returns true, and has no time limit any more, if its client has taken all that it was sent and
-    /// is amid nothing: by RDMA nothing tells of that.
+    /// Returns true, and has no time limit any more, if its client has taken all that it was sent
+    /// and is amid nothing: by RDMA nothing tells of that.
     pub(super) fn has_caught_up(&mut self) -> bool {
         let has_sent = self.stream.is_tcp() && self.is_greeted && !self.stream.has_unsent();
         if has_sent && self.buffers.is_empty() && self.stream.kept_bytes() == 0 {

@@ -177,8 +177,8 @@ pub(crate) enum Request<'a> {
         /// The client's queue pair.
         endpoint: Endpoint,
     },
-    /// Connects a queue pair to one of the host's, by whose sends another connection goes: it begins
-    /// with a greeting, and ends with this one. The reply is `Attached`.
+    /// Connects a queue pair to one of the host's, by whose sends another connection goes: it
+    /// begins with a greeting, and ends with this one. The reply is `Attached`.
     AttachCalls {
         /// The number of the keyspace in whose domain the host's queue pair is.
         keyspace: u32,

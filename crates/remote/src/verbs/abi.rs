@@ -373,6 +373,8 @@ pub(super) mod flag {
     pub(in super::super) const INLINE: u32 = 1 << 3;
 }
 
+/// `IBV_WC_WR_FLUSH_ERR`: the status of a request that ended because its pair did.
+pub(super) const FLUSHED: u32 = 5;
 /// `IBV_PORT_ACTIVE`.
 pub(super) const PORT_ACTIVE: u32 = 4;
 /// `IBV_LINK_LAYER_ETHERNET`.

@@ -168,8 +168,8 @@ impl Device {
         &self.limits
     }
 
-    /// Returns true if an endpoint may be of a machine that has an address: on Ethernet its port has
-    /// the address's name.
+    /// Returns true if an endpoint may be of a machine that has an address: on Ethernet its port
+    /// has the address's name.
     pub(crate) fn may_be_of(&self, address: IpAddr, peer: &Endpoint) -> bool {
         !self.is_ethernet() || peer.gid == gid_of(address)
     }

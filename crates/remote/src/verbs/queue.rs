@@ -169,9 +169,9 @@ impl Queue {
                 if is_last { flag::SIGNALED } else { 0 },
             ));
         }
-        // SAFETY: chain and entries are there until the call returns. What the device writes later is
-        // in the buffer, which by invariant 1 is there until the pair is not. Its words are atomics
-        // that nobody reads until the completion.
+        // SAFETY: chain and entries are there until the call returns. What the device writes later
+        // is in the buffer, which by invariant 1 is there until the pair is not. Its words are
+        // atomics that nobody reads until the completion.
         unsafe { self.pair.post_sends(request) }
     }
 

@@ -20,7 +20,7 @@ use std::{
 };
 
 use super::{
-    abi::{QueuePairLimits, ReceiveWorkRequest, ScatterGather, SendWorkRequest, flag},
+    abi::{FLUSHED, QueuePairLimits, ReceiveWorkRequest, ScatterGather, SendWorkRequest, flag},
     device::{Domain, Memory},
     pair::{Completions, Pair, Woken},
     queue::{POLL_BUDGET, POLLS_A_LOOK},
@@ -54,9 +54,6 @@ const LINGER: Duration = Duration::from_millis(20);
 
 /// How long it sleeps before it looks again.
 const LINGER_STEP: Duration = Duration::from_micros(100);
-
-/// The status of a request that ended because its pair did: `IBV_WC_WR_FLUSH_ERR`.
-const FLUSHED: u32 = 5;
 
 /// A stream of bytes to a peer.
 pub(crate) struct ByteStream {

@@ -41,7 +41,7 @@ struct State {
     is_connecting: bool,
     /// Until when it is not tried again.
     rests_until: Option<Instant>,
-    /// Failures since something was answered.
+    /// Failures since it was connected the last time.
     failures: u32,
 }
 

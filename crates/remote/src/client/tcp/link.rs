@@ -171,8 +171,8 @@ impl Link {
         socket.map_err(|error| Error::io("copy a connection's descriptor", error))
     }
 
-    /// How a keyspace was opened in the connection of now; `None` if there is none that is usable, or
-    /// it was not opened there yet. Does not wait.
+    /// How a keyspace was opened in the connection of now; `None` if there is none that is usable,
+    /// or it was not opened there yet. Does not wait.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     pub(in crate::client) fn opened_now(&self, name: &[u8]) -> Option<Opened> {
         let connection = self.state.try_lock().ok()?.connection.clone();
@@ -204,9 +204,9 @@ impl Link {
         Connection::begin(stream, generation, self.target.token(), SENDS_TIMEOUT)
     }
 
-    /// Makes a call, by RDMA where that is used and the call is short. `request` is told how the keyspace was opened in the connection that is used,
-    /// and `read` is given the reply. A call that changes nothing is repeated once if the
-    /// connection breaks.
+    /// Makes a call, by RDMA where that is used and the call is short. `request` is told how the
+    /// keyspace was opened in the connection that is used, and `read` is given the reply. A call
+    /// that changes nothing is repeated once if the connection breaks.
     pub(in crate::client) fn call<'a, T>(
         &self,
         keyspace: &Keyspace,

@@ -179,8 +179,8 @@ impl<'k> Reads<'k> {
         Ok((!wanted.is_empty()).then_some((remote, geometry, wanted)))
     }
 
-    /// Reads a part of a range upwards by RDMA, and notes the states of its leaves; returns false if
-    /// the host must be asked.
+    /// Reads a part of a range upwards by RDMA, and notes the states of its leaves; returns false
+    /// if the host must be asked.
     pub(in crate::client) fn page_up(
         &self,
         from: Bound<&[u8]>,

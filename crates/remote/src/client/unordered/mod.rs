@@ -301,9 +301,9 @@ impl<'f, F: Unordered> Leaves<'f, F> {
         Ok(false)
     }
 
-    /// Reads the next entries below `to`, or at it if it takes that, in descending order, out of the
-    /// leaf that should hold them and some before it: `limit` of them at most. Without `to` that is
-    /// the last leaf. False if the host must be asked; the page is worth nothing then.
+    /// Reads the next entries below `to`, or at it if it takes that, in descending order, out of
+    /// the leaf that should hold them and some before it: `limit` of them at most. Without `to`
+    /// that is the last leaf. False if the host must be asked; the page is worth nothing then.
     ///
     /// # Errors
     ///

@@ -47,16 +47,19 @@ pub(super) struct Others {
 impl Others {
     /// Ends them.
     pub(super) fn end(&mut self) {
-        for stream in self.begun.values().filter_map(Weak::upgrade) {
-            // Whoever reads from it is told; it goes with its session.
-            let _ = stream.shutdown();
-        }
+        self.begun.values().for_each(end);
     }
+}
+
+/// Ends a connection: its session is told, and lets go of it. A device that refuses has ended it.
+#[cfg(all(feature = "rdma", target_os = "linux"))]
+fn end(stream: &Weak<Stream>) {
+    let _ = stream.upgrade().map(|stream| stream.shutdown());
 }
 
 impl Session {
     /// Returns true if a connection was made that [`Session::begin_others`] is to begin. Until then
-    /// no request is answered: who has asked for one is about to speak there.
+    /// no request is answered: the client that has asked for it is about to speak there.
     #[cfg(all(feature = "rdma", target_os = "linux"))]
     pub(super) fn has_others_to_begin(&self) -> bool {
         self.others.fresh.is_some()
@@ -74,10 +77,7 @@ impl Session {
     pub(in crate::host) fn begin_others(&mut self, pool: &Pool) {
         let Some((keyspace, stream)) = self.others.fresh.take() else { return };
         let before = self.others.begun.insert(keyspace, Arc::downgrade(&stream));
-        if let Some(before) = before.as_ref().and_then(Weak::upgrade) {
-            // Whoever reads from it is told; it goes with its session.
-            let _ = before.shutdown();
-        }
+        before.iter().for_each(end);
         if let Some(origin) = self.place.origin() {
             self.host.begin(pool, stream, origin, None);
         }
