@@ -6,10 +6,12 @@
 
 #[path = "rdma/away.rs"]
 mod away;
+#[path = "rdma/cpu.rs"]
+mod cpu;
 
 use std::{
     collections::BTreeMap,
-    env, fs,
+    env,
     io::{BufRead, BufReader},
     net::{SocketAddr, TcpListener},
     process::{Child, Command, Stdio},
@@ -18,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cpu::Cpu;
 use rhumb_remote::{Client, Counts, Error, Host, Keyspace, Preset, ShareOptions};
 
 /// Says to a child at which address its host is.
@@ -143,11 +146,9 @@ fn report(preset: Preset, what: &str, times: u64, before: &Counts, after: &Count
     );
 }
 
-/// CPU time that a process has used, in ticks of its clock.
-fn ticks(child: &Started) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", child.0.id())).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+/// CPU time that a process has used.
+fn cpu_of(child: &Started) -> Cpu {
+    Cpu::of(child.0.id())
 }
 
 /// Waits until the host has built anew what inserts have made long chains of.
@@ -216,20 +217,20 @@ fn reads_are_right_and_cost_the_host_nothing(preset: Preset) {
     let address = address();
     let host = host_of(preset, address);
     let keyspace = warm("rdma", address, preset);
-    let (idle, seconds) = (ticks(&host), 10);
+    let (idle, seconds) = (cpu_of(&host), 10);
     thread::sleep(Duration::from_secs(seconds));
-    let idle = ticks(&host) - idle;
-    println!("{}: without gets the host used {idle} ticks in {seconds} s", name(preset));
-    let (before, cpu, gets) = (keyspace.counts(), ticks(&host), reads(5_000));
+    let idle = cpu_of(&host) - idle;
+    println!("{}: without gets the host used in {seconds} s {idle}", name(preset));
+    let (before, cpu, gets) = (keyspace.counts(), cpu_of(&host), reads(5_000));
     let begun = Instant::now();
     for n in 0..gets {
         let n = n % KEYS;
         assert_eq!(keyspace.get(key(n)).unwrap().unwrap(), value(n, 0));
     }
-    let (took, cpu, after) = (begun.elapsed(), ticks(&host) - cpu, keyspace.counts());
+    let (took, cpu, after) = (begun.elapsed(), cpu_of(&host) - cpu, keyspace.counts());
     report(preset, "get", gets, &before, &after);
     println!(
-        "{}: {:.1} us a get; the host used {cpu} ticks of 10 ms in {} s",
+        "{}: {:.1} us a get; the host used in {} s {cpu}",
         name(preset),
         took.as_secs_f64() * 1e6 / gets as f64,
         took.as_secs(),
@@ -237,7 +238,7 @@ fn reads_are_right_and_cost_the_host_nothing(preset: Preset) {
     // Four beats a second, and looks at its tables; a call for each get would take all of a core.
     // On a loaded machine the guest is charged for time that it did not run.
     let calls = after.calls - before.calls;
-    assert!(cpu <= 50 + took.as_secs() * 40 + calls / 10, "the host used {cpu} ticks");
+    assert!(cpu.ticks() <= 50 + took.as_secs() * 40 + calls / 10, "the host used {cpu}");
     // Models predict nearly all, and what lies in level bins is for the host.
     let most = match preset {
         Preset::Rhumb => 0,
