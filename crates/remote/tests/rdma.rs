@@ -322,7 +322,7 @@ fn reads_beside_a_writer_are_whole(preset: Preset) {
     let (mut last, mut seen) = (vec![0; HOT as usize], 0_u64);
     let before = keyspace.counts();
     // One by one, and several at once, which are as many more.
-    let (gets, several) = (reads(200_000) / 10, reads(200_000) / 32);
+    let (gets, several) = (reads(50_000) / 10, reads(50_000) / 32);
     let mut look = |n: u64, found: Option<Vec<u8>>| {
         let found = found.expect("a key that is never removed");
         let version = version_of(n, &found).expect("a value of the key");
