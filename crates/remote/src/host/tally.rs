@@ -160,7 +160,7 @@ pub struct HostStats {
     /// memory asked it meanwhile.
     pub leases_lost: u64,
     /// Calls by what they ask for.
-    pub calls: [(&'static str, u64); 14],
+    pub calls: [(&'static str, u64); KINDS.len()],
     /// Nanoseconds that answering all calls took together, waits of writes for a disk included.
     pub calls_ns: u64,
 }
@@ -178,6 +178,12 @@ mod tests {
             tally.count_beat(now_ms, 1_000);
             assert_eq!(lost(), expected, "{now_ms}");
         }
+    }
+
+    #[test]
+    fn calls_of_every_kind_are_told() {
+        let names = Tally::default().stats(0).calls.map(|(name, _)| name);
+        assert_eq!(names, KINDS);
     }
 
     #[test]
