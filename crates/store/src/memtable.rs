@@ -25,11 +25,12 @@ mod trees;
 mod version;
 mod walked;
 
-pub(crate) use self::{
-    cursor::{EntryRef, MemCursor},
-    dead::{Asked, Stretch},
-    entry::MemEntry,
+use rhumb_sync::{
+    mapping::Gauge,
+    primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering},
+    record::Record,
 };
+
 use self::{
     cursor::{Limit, Pick},
     dead::DeadRuns,
@@ -42,12 +43,13 @@ use crate::{
     log::{Lsn, batch::BatchOp, creation::Creation},
     options::MemtableKind,
     ranges::RangeLog,
-    sync::{
-        mapping::Gauge,
-        primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering},
-        record::Record,
-    },
     types::{FileId, SeqNo, TreeId},
+};
+
+pub(crate) use self::{
+    cursor::{EntryRef, MemCursor},
+    dead::{Asked, Stretch},
+    entry::MemEntry,
 };
 
 /// Where the log begins that a memtable needs.

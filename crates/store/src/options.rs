@@ -5,12 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rhumb_sync::primitive::{Arc, Mutex};
+
 use crate::{
     db::Database,
     error::{Error, Result},
     io::{Clock, FileSystem, ReadEngineKind, ReadMode, StdFs, SystemClock},
     partition::{Functions, Partitioning},
-    sync::primitive::{Arc, Mutex},
     table::{Compression, IndexKind, StringCoding, TableLayout, TableOptions, Training},
 };
 

@@ -8,11 +8,11 @@ mod map;
 
 use std::{borrow::Cow, collections::HashMap, fmt};
 
+use rhumb_sync::primitive::Arc;
+
+use crate::error::{Error, Result};
+
 pub(crate) use self::map::{PartitionMap, Place};
-use crate::{
-    error::{Error, Result},
-    sync::primitive::Arc,
-};
 
 /// The longest name of a partition, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;

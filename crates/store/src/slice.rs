@@ -2,7 +2,9 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use crate::{sync::record::Record, table::BlockRef};
+use rhumb_sync::record::Record;
+
+use crate::table::BlockRef;
 
 /// The most bytes that a [`Slice`] keeps within itself.
 const INLINE_BYTES_MAX: usize = 22;

@@ -23,6 +23,7 @@ use rhumb::{
     inspect::{CheckReport, Inspector},
     io::{FileSystem, sim::SimFs, write_all},
 };
+use rhumb_testkit::random::Random;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -34,23 +35,6 @@ const DIR: &str = "/db";
 /// Writes that are in the log and in no table; their keys begin with [`LOGGED_PREFIX`].
 const LOGGED: u32 = 40;
 const LOGGED_PREFIX: &[u8] = b"~log/";
-
-/// A small generator, so that a seed gives the same damage everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
 
 fn open(fs: &SimFs) -> rhumb::Result<Database> {
     let builder = Database::builder(DIR).file_system(Arc::new(fs.clone()));
@@ -147,8 +131,8 @@ fn disk_of(files: &Files) -> SimFs {
 
 /// A file, and what becomes of its bytes.
 fn damage(files: &Files, random: &mut Random) -> (PathBuf, Vec<u8>, String) {
-    let (path, mut bytes) = files[random.below(files.len())].clone();
-    let at = random.below(bytes.len());
+    let (path, mut bytes) = files[random.index(files.len())].clone();
+    let at = random.index(bytes.len());
     let what = match random.below(40) {
         0 => {
             bytes.truncate(at);
@@ -160,7 +144,7 @@ fn damage(files: &Files, random: &mut Random) -> (PathBuf, Vec<u8>, String) {
             format!("{at}..{end} zeroed")
         }
         2 => {
-            let end = bytes.len().min(at + 1 + random.below(16));
+            let end = bytes.len().min(at + 1 + random.index(16));
             bytes[at..end].iter_mut().for_each(|byte| *byte = random.next() as u8);
             format!("{at}..{end} overwritten")
         }
@@ -312,7 +296,7 @@ fn damage_is_found_or_harmless() {
         assert!(is_there, "no {kind} file");
     }
     let run = |seed: u64| {
-        let (path, bytes, what) = damage(&files, &mut Random(seed));
+        let (path, bytes, what) = damage(&files, &mut Random::new(seed));
         let fs = disk_of(&files);
         fs.set_content(&path, bytes).unwrap();
         judge(&fs, &path, what.starts_with("cut"), &map).unwrap_or_else(|broken| {

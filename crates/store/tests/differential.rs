@@ -14,26 +14,18 @@ use rhumb::{
     Compression, Database, DatabaseBuilder, IndexKind, Keyspace, KeyspaceOptions, MemtableKind,
     Partitioning, PersistMode, Slice, Snapshot, StringCoding, TableOptions, Training,
 };
+use rhumb_testkit::random::Random;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A small generator, so that a seed gives the same history everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
+/// What is drawn by chance.
+trait Draw {
     /// Keys that collide often, share prefixes, and include the empty one and long ones.
+    fn key(&mut self) -> Vec<u8>;
+    fn value(&mut self) -> Vec<u8>;
+}
+
+impl Draw for Random {
     fn key(&mut self) -> Vec<u8> {
         match self.below(20) {
             0 => Vec::new(),
@@ -92,7 +84,7 @@ impl World {
         let db = Some(open(&dir, threads, memtables));
         Self {
             dir,
-            random: Random(seed),
+            random: Random::new(seed),
             db,
             spaces: BTreeMap::new(),
             snapshots: Vec::new(),

@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+use common::{Map, await_no_buffers, builder, change, open_by, some_keys};
 use rhumb::{
     Database, Keyspace,
     io::{
@@ -29,8 +30,7 @@ use rhumb::{
         WritableFile,
     },
 };
-
-use common::{Map, Random, await_no_buffers, builder, change, open_by, some_keys};
+use rhumb_testkit::random::Random;
 
 /// How many reads are given up in each run of the tests, unless told otherwise.
 const DROPS_DEFAULT: u64 = 20_000;
@@ -147,7 +147,7 @@ struct Counts {
 
 /// Starts, polls and drops reads at random until so many were dropped under way.
 fn storm((db, keyspace): (&Database, &Keyspace), map: &Arc<Map>, seed: u64, drops: u64) -> Counts {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let counting = Arc::new(Counting::default());
     let waker = Waker::from(Arc::clone(&counting));
     let mut context = Context::from_waker(&waker);
@@ -236,7 +236,7 @@ fn reads_that_are_given_up_leave_nothing_behind() {
         let builder = builder(&dir.path().join("db")).file_system(Arc::new(files));
         let (db, keyspace): (Database, Keyspace) = open_by(builder, (engine, mode));
         assert!(queues > 0 || db.stats().read_engine == threads, "a refusal leaves threads");
-        let (mut map, mut random) = (Map::new(), Random(number as u64 + 900));
+        let (mut map, mut random) = (Map::new(), Random::new(number as u64 + 900));
         change(&keyspace, &mut map, &mut random, 6_000);
         db.flush().expect("flush");
         let (map, share) = (Arc::new(map), drops.div_ceil(ways.len() as u64));

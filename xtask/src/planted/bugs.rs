@@ -32,21 +32,21 @@ impl Bug {
     }
 }
 
-const ADDRESS: &str = "crates/store/src/index/address.rs";
-const BUCKET: &str = "crates/store/src/index/raw/bucket.rs";
-const BINS: &str = "crates/store/src/index/raw/bins.rs";
-const CLAIM: &str = "crates/store/src/index/raw/claim.rs";
-const CORE: &str = "crates/store/src/index/core.rs";
+const ADDRESS: &str = "crates/index/src/address.rs";
+const BUCKET: &str = "crates/index/src/raw/bucket.rs";
+const BINS: &str = "crates/index/src/raw/bins.rs";
+const CLAIM: &str = "crates/index/src/raw/claim.rs";
+const CORE: &str = "crates/index/src/core.rs";
 const DEAD: &str = "crates/store/src/memtable/dead.rs";
-const EPOCH: &str = "crates/store/src/index/raw/epoch.rs";
-const GAPPED: &str = "crates/store/src/index/raw/gapped.rs";
-const GARBAGE: &str = "crates/store/src/index/raw/garbage.rs";
-const LEAF: &str = "crates/store/src/index/raw/leaf.rs";
-const PLAN: &str = "crates/store/src/index/plan.rs";
-const RETRAIN: &str = "crates/store/src/index/retrain.rs";
-const ROUTE: &str = "crates/store/src/index/route.rs";
-const SCAN: &str = "crates/store/src/index/scan.rs";
-const SLOTS: &str = "crates/store/src/index/raw/slots.rs";
+const EPOCH: &str = "crates/index/src/raw/epoch.rs";
+const GAPPED: &str = "crates/index/src/raw/gapped.rs";
+const GARBAGE: &str = "crates/index/src/raw/garbage.rs";
+const LEAF: &str = "crates/index/src/raw/leaf.rs";
+const PLAN: &str = "crates/index/src/plan.rs";
+const RETRAIN: &str = "crates/index/src/retrain.rs";
+const ROUTE: &str = "crates/index/src/route.rs";
+const SCAN: &str = "crates/index/src/scan.rs";
+const SLOTS: &str = "crates/index/src/raw/slots.rs";
 
 /// All of them, those of a suite together.
 pub(super) fn all() -> impl Iterator<Item = &'static Bug> {
@@ -189,7 +189,7 @@ static INDEX: [Bug; 41] = [
         sound: "        if self.is_fenced.get() {\n            fence(Ordering::SeqCst);",
         broken: "        if self.is_fenced.get() {\n            compiler_fence(Ordering::SeqCst);",
         suite: Models,
-        test: "index::models::epoch",
+        test: "models::epoch",
     },
     Bug {
         name: "the epoch advances without a barrier",
@@ -221,7 +221,7 @@ static INDEX: [Bug; 41] = [
         sound: "    if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {",
         broken: "    if slots().any(|slot| slot.pinned.load(Ordering::Acquire) > epoch) {",
         suite: Models,
-        test: "index::models::epoch",
+        test: "models::epoch",
     },
     Bug {
         name: "garbage is freed an epoch too early",
@@ -229,7 +229,7 @@ static INDEX: [Bug; 41] = [
         sound: "*unlinked + GRACE > self.epoch",
         broken: "*unlinked + GRACE > self.epoch + 2",
         suite: Models,
-        test: "index::models::epoch",
+        test: "models::epoch",
     },
     Bug {
         name: "the end of a pin is stored relaxed",
@@ -237,7 +237,7 @@ static INDEX: [Bug; 41] = [
         sound: "            if depth == 0\n                && let Some(slot) = local.slot.get()\n            {\n                slot.pinned.store(UNPINNED, Ordering::Release);",
         broken: "            if depth == 0\n                && let Some(slot) = local.slot.get()\n            {\n                slot.pinned.store(UNPINNED, Ordering::Relaxed);",
         suite: Models,
-        test: "index::models::epoch",
+        test: "models::epoch",
     },
     Bug {
         name: "a slot is claimed whatever has changed since",

@@ -6,6 +6,7 @@ mod deaths;
 use std::{cell::Cell, collections::BTreeMap, ops::Bound};
 
 use proptest::{prelude::*, test_runner::TestRunner};
+use rhumb_testkit::random::Random;
 
 use super::{Space, Table, heap::HeapSpace, table::scrub};
 use crate::{
@@ -449,13 +450,9 @@ fn neighbours_are_built_anew_together() {
     let geometry = Geometry::new(4096, 96).unwrap();
     let mut table = table(geometry, &Map::new());
     table.set_cared_for();
-    let mut state = 7u64;
+    let mut random = Random::new(7);
     for n in 0..20_000u64 {
-        // The finalizer of SplitMix64: numbers without an order.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut key = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        table.set(&(key ^ key >> 31).to_be_bytes(), &[1; 24], n).unwrap();
+        table.set(&random.next().to_be_bytes(), &[1; 24], n).unwrap();
         table.publish(n);
         if n % 50 == 0 {
             while renew(&mut table, |_, _| {}) {}

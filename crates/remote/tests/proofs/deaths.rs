@@ -11,11 +11,12 @@ use std::{
 };
 
 use rhumb_remote::{Client, Keyspace};
+use rhumb_testkit::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     PRESETS, address_of_child, child,
-    history::{Random, from_env},
+    history::from_env,
     values::{self, GROUPS, MEMBERS, Seen, member},
     volatile, ways,
 };
@@ -30,7 +31,7 @@ const STOPPED_FOR_EVER: u64 = 5;
 /// Reads and writes all it can, until it is killed.
 fn live(client: &Client, seed: u64) {
     let keyspace = client.keyspace("k").unwrap();
-    let (mut random, mut seen) = (Random(seed), Seen::new());
+    let (mut random, mut seen) = (Random::new(seed), Seen::new());
     // No other client writes these.
     for version in seed << 32.. {
         let group = random.below(GROUPS);
@@ -112,7 +113,7 @@ fn clients_end_at_any_moment() {
         let client = Client::connect(host.path()).unwrap();
         let keyspace = client.keyspace("k").unwrap();
         (0..GROUPS).for_each(|group| write_group(&client, &keyspace, group, 1));
-        let (mut random, mut stopped) = (Random(3), Vec::new());
+        let (mut random, mut stopped) = (Random::new(3), Vec::new());
         let read = thread::scope(|scope| {
             let other = scope.spawn(|| go_on(&client, &is_over));
             let _over = Over(&is_over);

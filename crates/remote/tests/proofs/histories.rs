@@ -8,10 +8,11 @@
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use rhumb_remote::{Client, Host, Keyspace};
+use rhumb_testkit::random::Random;
 
 use crate::{
     PRESETS, address_of_child, child,
-    history::{Actor, Call, KEYS, Random, Record, act, check, from_env, now, number, value},
+    history::{Actor, Call, KEYS, Record, act, check, from_env, now, number, pause, value},
     store::Store,
     volatile, ways,
 };
@@ -142,7 +143,7 @@ impl Participant {
                 0 => self.burst(),
                 1 => self.batch(),
                 2..=4 => self.read_all(),
-                5..=8 => self.random.pause(),
+                5..=8 => pause(&mut self.random),
                 _ => self.step(),
             }
         }
@@ -152,7 +153,7 @@ impl Participant {
 /// Takes part in the history of a seed, as the client of a number.
 fn participate(client: &Client, seed: u64, id: u64) -> Record {
     let keyspace = client.keyspace("k").unwrap();
-    let random = Random(seed << 8 | id);
+    let random = Random::new(seed << 8 | id);
     let made = seed * CLIENTS * VALUES + id;
     let client = client.clone();
     let mut participant = Participant { client, keyspace, random, record: Record::new(), made };

@@ -7,9 +7,11 @@ use std::{
     process::{Child, ChildStdout},
 };
 
+use rhumb_testkit::{
+    linearizability::{Answered, Operation, is_linearizable},
+    random::Random,
+};
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::linearizability::{Answered, Operation, is_linearizable};
 
 /// Keys whose histories are checked.
 pub(crate) const KEYS: usize = 4;
@@ -159,29 +161,11 @@ pub(crate) fn check(what: &str, records: &[Record], initial: [Option<u64>; KEYS]
     records.iter().flat_map(|record| &record.keys).map(Vec::len).sum()
 }
 
-/// A generator of numbers (SplitMix64).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// Lets some time go by, so that the calls of a thread do not follow one another at once.
-    pub(crate) fn pause(&mut self) {
-        let until = now() + self.below(12_000);
-        while now() < until {
-            std::hint::spin_loop();
-        }
+/// Lets some time go by, so that the calls of a thread do not follow one another at once.
+pub(crate) fn pause(random: &mut Random) {
+    let until = now() + random.below(12_000);
+    while now() < until {
+        std::hint::spin_loop();
     }
 }
 

@@ -8,9 +8,6 @@
 mod deaths;
 mod histories;
 mod history;
-#[path = "../../../store/tests/index/linearizability.rs"]
-#[allow(dead_code, reason = "calls of an index, which hosts do not answer")]
-mod linearizability;
 mod reads;
 mod store;
 mod values;

@@ -18,10 +18,11 @@ use std::{
 };
 
 use rhumb_remote::{Client, Keyspace};
+use rhumb_testkit::random::Random;
 
 use crate::{
     PRESETS, address_of_child, child,
-    history::{Random, from_env},
+    history::from_env,
     store::Store,
     values::{
         ALL_KEYS, Counts, GROUPS, KEYS, MEMBERS, Seen, is_grouped, key, member, number, stays,
@@ -152,7 +153,7 @@ fn child_reader() {
         env::var(WANTED).unwrap().split(' ').map(|number| number.parse().unwrap()).collect();
     let [reads, atomic, seed] = wanted[..] else { panic!("{wanted:?}") };
     let keyspace = Client::connect(address).unwrap().keyspace("k").unwrap();
-    let (random, seen) = (Random(seed), Seen::new());
+    let (random, seen) = (Random::new(seed), Seen::new());
     let mut reader = Reader { keyspace, random, seen, out: Vec::new() };
     reader.run(reads, atomic);
     println!("\n{}", reader.seen.counts);
@@ -189,7 +190,7 @@ impl Target for (Client, Keyspace) {
 
 /// Changes what is its own until the readers have read enough; returns the number of changes.
 fn write(target: &impl Target, id: u64, done: &AtomicBool) -> u64 {
-    let (mut random, mut version, mut written) = (Random(id), 1, 0);
+    let (mut random, mut version, mut written) = (Random::new(id), 1, 0);
     // Keys that go are removed, or set, side by side.
     let mut is_coming = true;
     let own = |n: u64| n / WRITERS * WRITERS + id;

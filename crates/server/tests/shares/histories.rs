@@ -12,11 +12,12 @@ use std::{
 };
 
 use rhumb_remote::{Client as Remote, Strings};
+use rhumb_testkit::random::Random;
 
 use super::{PRESETS, of, start, wait_until_live};
 use crate::{
     common::{Client, Value},
-    history::{Actor, Call, KEYS, Random, Record, act, check, from_env, now, number, value},
+    history::{Actor, Call, KEYS, Record, act, check, from_env, now, number, pause, value},
 };
 
 /// Histories unless the environment says otherwise.
@@ -68,10 +69,10 @@ fn child_reader() {
     let Some(socket) = env::var_os(SOCKET) else { return };
     let strings = Remote::connect(socket).unwrap().strings(0).unwrap();
     act(|seed| {
-        let (mut random, mut record) = (Random(seed), Record::new());
+        let (mut random, mut record) = (Random::new(seed), Record::new());
         for _ in 0..READS {
             if random.below(3) > 0 {
-                random.pause();
+                pause(&mut random);
             }
             read(&strings, &mut random, &mut record);
         }
@@ -176,7 +177,7 @@ impl Writer<'_> {
                 }
                 0..=2 => self.burst(),
                 3 => self.set_all(),
-                4 => self.random.pause(),
+                4 => pause(&mut self.random),
                 _ => self.step(),
             }
         }
@@ -215,7 +216,7 @@ fn check_histories(preset: &str) {
             let writers: Vec<_> = (0..CLIENTS)
                 .zip(&mut clients)
                 .map(|(id, client)| {
-                    let random = Random(seed << 8 | id);
+                    let random = Random::new(seed << 8 | id);
                     let made = seed * CLIENTS * VALUES + id;
                     let writer = Writer { client, random, record: Record::new(), made };
                     scope.spawn(move || writer.run(seed % 4 == 1))

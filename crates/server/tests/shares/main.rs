@@ -6,9 +6,6 @@ mod common;
 mod histories;
 #[path = "../../../remote/tests/proofs/history.rs"]
 mod history;
-#[path = "../../../store/tests/index/linearizability.rs"]
-#[allow(dead_code, reason = "calls of an index, which servers do not answer")]
-mod linearizability;
 
 use std::{thread, time::Duration};
 

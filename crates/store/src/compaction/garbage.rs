@@ -9,18 +9,18 @@
 //! * A memtable whose range tombstones lie over a quarter of what there is goes to the tables once
 //!   nothing else is to be done, so that the space comes back although nothing else is written.
 
+use rhumb_sync::primitive::{Arc, Ordering};
+
+use super::picker::Job;
 use crate::{
     db::core::{Core, Tree},
     error::Result,
     memtable::{MemCursor, Memtable},
     ranges::{HiddenRuns, Ranges, Sweep, newest_of},
-    sync::primitive::{Arc, Ordering},
     table::Table,
     types::{SeqNo, TreeId},
     version::levels::{Level, Levels},
 };
-
-use super::picker::Job;
 
 /// One of so many entries of a table is a tombstone: it is worn,
 const TOMBSTONES_PART: u64 = 2;

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use rhumb_sync::primitive::{Arc, Ordering};
+
 use super::{
     joins::{self, Sizes},
     picker,
@@ -14,7 +16,6 @@ use super::{
 use crate::{
     db::core::{Core, Tree},
     error::Result,
-    sync::primitive::{Arc, Ordering},
     table::Table,
     types::FileId,
 };

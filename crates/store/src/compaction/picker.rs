@@ -5,13 +5,14 @@
 //! is mostly dead, or one that is worn (`garbage.rs`). A table that overlaps nothing below moves
 //! down without being read, unless it is small: then it is merged with those beside it.
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     garbage::is_worn,
     joins::{self, Sizes},
 };
 use crate::{
     options::{DatabaseOptions, LEVEL_RATIO, ZERO_TABLES_TRIGGER},
-    sync::primitive::Arc,
     table::{Table, TableMeta},
     types::{FileId, LEVELS_MAX, SeqNo},
     version::levels::Levels,

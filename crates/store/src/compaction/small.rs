@@ -1,6 +1,8 @@
 //! Many small compactions at once, of different sub-trees: their small outputs share a file, so
 //! that thousands of keyspaces and partitions do not become thousands of files and syncs.
 
+use rhumb_sync::primitive::{Arc, MutexGuard, Ordering};
+
 use super::{
     joins::Sizes,
     picker::{self, Job},
@@ -12,7 +14,6 @@ use crate::{
         new_tables::NewTables,
     },
     error::Result,
-    sync::primitive::{Arc, MutexGuard, Ordering},
     table::{SharedWriter, Table, TableWriter},
     types::SeqNo,
 };

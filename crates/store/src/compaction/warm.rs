@@ -1,7 +1,9 @@
 //! Which new tables are brought into memory before they are read: those that replace what was.
 
+use rhumb_sync::primitive::Arc;
+
 use super::picker::Job;
-use crate::{db::core::Core, sync::primitive::Arc, table::Table, version::levels::Levels};
+use crate::{db::core::Core, table::Table, version::levels::Levels};
 
 impl Core {
     /// Brings the outputs of a compaction into the cache if most of what they replace was there.

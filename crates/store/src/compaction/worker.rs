@@ -2,6 +2,8 @@
 
 use std::{ops::Bound, sync::atomic::Ordering};
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     garbage::is_hidden,
     output::{Finish, Output},
@@ -19,10 +21,12 @@ use crate::{
         source::{LevelCursor, Source, Start},
     },
     ranges::{Ranges, Sweep},
-    sync::primitive::Arc,
     table::{Access, Table, TableCursor, TableWriter},
     types::{Kind, SeqNo},
-    version::{edit::Edit, levels::Level, levels::Levels},
+    version::{
+        edit::Edit,
+        levels::{Level, Levels},
+    },
 };
 
 /// A level that is to be compacted.
@@ -240,7 +244,7 @@ impl Core {
 
     /// Remembers how far compactions are behind, for the throttle, and that tables have changed.
     pub(crate) fn note_zero_tables(&self) {
-        let guard = crate::sync::epoch::pin();
+        let guard = rhumb_sync::epoch::pin();
         let trees = self.trees.lock();
         let most = trees.live().map(|tree| tree.levels.load(&guard).zero.len()).max();
         self.work.zero_tables_max.store(most.unwrap_or(0), Ordering::Relaxed);

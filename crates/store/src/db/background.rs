@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
+use rhumb_sync::primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex};
+
 use super::{core::Core, training::IDLE_ENTRIES_MAX};
 use crate::{
     error::{Error, Result},
     options::{ZERO_TABLES_SLOW, ZERO_TABLES_SLOWEST},
-    sync::primitive::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex},
 };
 
 /// After a failure the pool tries again this much later.

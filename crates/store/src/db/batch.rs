@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, fmt, ops::RangeBounds};
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     Handle,
     keyspace::{Keyspace, KeyspaceInner},
@@ -13,7 +15,6 @@ use crate::{
     options::PersistMode,
     partition::Router,
     ranges::span_of,
-    sync::primitive::Arc,
     types::{Kind, TreeId},
 };
 

@@ -7,11 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rhumb_sync::primitive::{Arc, Ordering};
+
 use super::core::Core;
 use crate::{
     error::{Error, Result},
     io::{ReadMode, read_exact_at, retry, sync_dir, write_all},
-    sync::primitive::{Arc, Ordering},
     table::{home_path, value_path},
     types::FileId,
     version::{

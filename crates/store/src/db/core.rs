@@ -11,9 +11,22 @@ use std::{
     sync::Weak,
 };
 
+use rhumb_sync::{
+    epoch,
+    limbo::Limbo,
+    primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering},
+    process::Process,
+    published::Published,
+};
+
 use super::{
-    background::Work, counters::Counters, health::Health, keyspace::KeyspaceInner, memory::Memory,
-    snapshot::Snapshots, write::Pending, write::WriteState,
+    background::Work,
+    counters::Counters,
+    health::Health,
+    keyspace::KeyspaceInner,
+    memory::Memory,
+    snapshot::Snapshots,
+    write::{Pending, WriteState},
 };
 use crate::{
     compaction::picker::Job,
@@ -23,13 +36,6 @@ use crate::{
     memtable::Memtable,
     options::{DatabaseOptions, LiveOptions},
     partition::{Functions, PartitionMap, Partitioning},
-    sync::{
-        epoch,
-        limbo::Limbo,
-        primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering},
-        process::Process,
-        published::Published,
-    },
     table::TableContext,
     types::{FileId, SeqNo, TreeId},
     version::{
@@ -437,9 +443,9 @@ mod tests {
     use crate::{
         Database, KeyspaceOptions, Partitioning,
         io::sim::SimFs,
-        sync::primitive::Arc,
         version::edit::{Edit, VersionEdit},
     };
+    use rhumb_sync::primitive::Arc;
 
     /// What the manifest writes is bounded by what there is to be written: a large catalog is not
     /// written anew at every edit.

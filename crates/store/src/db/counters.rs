@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use crate::sync::primitive::{AtomicU64, AtomicUsize};
+use rhumb_sync::primitive::{AtomicU64, AtomicUsize};
 
 /// Counts since the database was opened.
 #[derive(Default)]

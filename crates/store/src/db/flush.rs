@@ -1,6 +1,8 @@
 //! Flushes: a sealed memtable becomes one table of level 0 in every sub-tree that it touches. Small
 //! tables share a file, so that those of thousands of keyspaces and partitions cost one sync.
 
+use rhumb_sync::primitive::{Arc, Ordering};
+
 use super::{
     core::{Core, MemView, Tree},
     new_tables::NewTables,
@@ -10,7 +12,6 @@ use crate::{
     error::Result,
     memtable::{LogFloor, MemCursor, Memtable},
     ranges::{HiddenRuns, HiddenRunsBuilder, Sweep, newest_of},
-    sync::primitive::{Arc, Ordering},
     table::{IndexKind, SharedWriter, TableWriter},
     types::{Kind, SeqNo},
     version::edit::Edit,
@@ -177,7 +178,8 @@ fn write_tree(
 
 #[cfg(test)]
 mod tests {
-    use crate::{Database, KeyspaceOptions, sync::primitive::Arc};
+    use crate::{Database, KeyspaceOptions};
+    use rhumb_sync::primitive::Arc;
 
     /// A writer that only writes must not keep the memtables that it filled.
     #[test]
@@ -221,13 +223,13 @@ mod tests {
         let core = db.core();
         let (cache, limbo) = (Arc::downgrade(&core.tables.cache), Arc::downgrade(&core.limbo));
         // What was replaced last comes after the end: somebody elsewhere is pinned.
-        let guard = crate::sync::epoch::pin();
+        let guard = rhumb_sync::epoch::pin();
         drop((db, keyspace));
         drop(guard);
         let begun = std::time::Instant::now();
         while cache.strong_count() + limbo.strong_count() > 0 {
             assert!(begun.elapsed().as_secs() < 60, "a closed database is still there");
-            crate::sync::epoch::collect();
+            rhumb_sync::epoch::collect();
         }
     }
 }

@@ -1,10 +1,9 @@
 //! What fails at present, and what failed since the database was opened, for those who watch it.
 
+use rhumb_sync::primitive::{AtomicBool, AtomicU64, Mutex, Ordering};
+
 use super::core::Core;
-use crate::{
-    error::{Error, Result},
-    sync::primitive::{AtomicBool, AtomicU64, Mutex, Ordering},
-};
+use crate::error::{Error, Result};
 
 /// The failures of writes.
 #[derive(Default)]

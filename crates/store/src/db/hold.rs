@@ -11,12 +11,13 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::core::{Catalog, Core};
-use super::write::WriteState;
-use crate::{
-    error::Error,
-    sync::primitive::{MutexGuard, Ordering},
+use rhumb_sync::primitive::{MutexGuard, Ordering};
+
+use super::{
+    core::{Catalog, Core},
+    write::WriteState,
 };
+use crate::error::Error;
 
 /// A lock of the database that is held.
 pub(crate) struct Held<'c, T> {

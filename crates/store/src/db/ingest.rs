@@ -5,6 +5,8 @@
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     core::{Core, Tree},
     hold::Held,
@@ -18,7 +20,6 @@ use crate::{
     memtable::{MemCursor, Memtable},
     options::{LEVEL_RATIO, PersistMode},
     partition::Router,
-    sync::primitive::Arc,
     table::{Table, TableMeta, TableWriter},
     types::{Kind, LEVELS_MAX, SeqNo, TreeId},
     version::{edit::Edit, levels::Levels, state::CatalogState},
@@ -285,7 +286,9 @@ fn edits_of_unknown(state: &CatalogState, inner: &KeyspaceInner, trees: &[Arc<Tr
 mod tests {
     use std::{sync::mpsc, thread, time::Duration};
 
-    use crate::{Database, Keyspace, KeyspaceOptions, io::sim::SimFs, sync::primitive::Arc};
+    use rhumb_sync::primitive::Arc;
+
+    use crate::{Database, Keyspace, KeyspaceOptions, io::sim::SimFs};
 
     fn open(fs: &SimFs, threads: usize) -> (Database, Keyspace) {
         let builder = Database::builder("/db").file_system(Arc::new(fs.clone()));

@@ -6,9 +6,18 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use crate::sync::epoch::Guard;
+use rhumb_sync::{
+    epoch::Guard,
+    primitive::{Arc, AtomicBool, Mutex},
+    published::Published,
+};
 
-use super::{Handle, batch::Batch, core::Core, core::Tree, pop::Claims};
+use super::{
+    Handle,
+    batch::Batch,
+    core::{Core, Tree},
+    pop::Claims,
+};
 use crate::{
     error::{Error, Result},
     inspect::{Explanation, explain},
@@ -25,10 +34,6 @@ use crate::{
         point::{Found, KeptRead, PointRead, Resident, read_resident},
     },
     slice::Slice,
-    sync::{
-        primitive::{Arc, AtomicBool, Mutex},
-        published::Published,
-    },
     table::KeyHash,
     types::{Kind, SeqNo, TreeId},
     version::{
@@ -248,7 +253,7 @@ impl Keyspace {
         seq: Option<SeqNo>,
     ) -> Result<()> {
         self.core().check_process()?;
-        let guard = crate::sync::epoch::pin();
+        let guard = rhumb_sync::epoch::pin();
         let hints = if keys.len() > 1 { self.prepare(keys, seq, &guard)? } else { [None; _] };
         for ((at, key), hint) in (first..).zip(keys).zip(&hints) {
             match self.begin_at(key.as_ref(), seq, hint.as_ref())? {
@@ -346,7 +351,7 @@ impl Keyspace {
         in_memory: impl FnOnce(Option<Found>) -> Result<T>,
     ) -> Result<T> {
         self.core().check_process()?;
-        let guard = crate::sync::epoch::pin();
+        let guard = rhumb_sync::epoch::pin();
         // The memtables before the levels: a flush goes the other way.
         let view = self.core().mem.load(&guard);
         let Some(tree) = self.tree_at(key, seq, &guard)? else { return in_memory(None) };
@@ -372,7 +377,7 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
         self.core().check_process()?;
-        let guard = crate::sync::epoch::pin();
+        let guard = rhumb_sync::epoch::pin();
         let (view, key) = (self.core().mem.get(), key.as_ref());
         let tree = self.tree_at(key, None, &guard)?;
         // A partition that is not there is explained like one that is empty.

@@ -8,6 +8,12 @@ use std::{
     sync::{Weak, atomic::Ordering},
 };
 
+use rhumb_sync::{
+    limbo::Limbo,
+    primitive::{Arc, AtomicBool, Mutex},
+    published::Published,
+};
+
 use super::{
     core::{Catalog, Core, Tree},
     hold::Held,
@@ -18,11 +24,6 @@ use crate::{
     error::{Error, Result},
     options::{KeyspaceOptions, LiveOptions, PersistMode},
     partition::{NAME_BYTES_MAX, PartitionMap, Partitioning, Router},
-    sync::{
-        limbo::Limbo,
-        primitive::{Arc, AtomicBool, Mutex},
-        published::Published,
-    },
     types::{SeqNo, TreeId},
     version::{edit::Edit, levels::Levels},
 };

@@ -1,14 +1,13 @@
 //! What the database takes of its budget of memory, and what is left of that for the block cache.
 
-use super::core::Core;
-use crate::{
-    options::SEALED_MAX,
-    sync::{
-        arena::{Arena, CHUNK_BYTES},
-        mapping::Gauge,
-        primitive::{Arc, AtomicU64, Ordering},
-    },
+use rhumb_sync::{
+    arena::{Arena, CHUNK_BYTES},
+    mapping::Gauge,
+    primitive::{Arc, AtomicU64, Ordering},
 };
+
+use super::core::Core;
+use crate::options::SEALED_MAX;
 
 /// This part of the budget is left to the program's allocator: what tables and compactions keep
 /// beside their blocks, and fragments between what is in use.

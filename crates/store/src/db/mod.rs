@@ -32,23 +32,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use open::{hold_existing, take_shared_lock};
-#[cfg(feature = "fuzzing")]
-pub(crate) use write::insert_record;
-
-pub use batch::{Batch, Submitted};
-pub use keyspace::Keyspace;
-pub use partition::PartitionInfo;
-pub use snapshot::Snapshot;
-pub use stats::{KeyspaceStats, LevelStats, Stats};
-pub use tap::{Change, Followed, Tap};
+use rhumb_sync::primitive::Arc;
 
 use self::core::Core;
 use crate::{
     error::{Error, Result},
     options::{DatabaseBuilder, KeyspaceOptions, PersistMode},
-    sync::primitive::Arc,
 };
+
+pub use batch::{Batch, Submitted};
+pub use keyspace::Keyspace;
+pub(crate) use open::{hold_existing, take_shared_lock};
+pub use partition::PartitionInfo;
+pub use snapshot::Snapshot;
+pub use stats::{KeyspaceStats, LevelStats, Stats};
+pub use tap::{Change, Followed, Tap};
+#[cfg(feature = "fuzzing")]
+pub(crate) use write::insert_record;
 
 /// Closes the database when the last handle of any kind is dropped.
 pub(crate) struct Handle {

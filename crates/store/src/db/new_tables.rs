@@ -6,11 +6,12 @@
 
 use std::ops::{Deref, DerefMut};
 
+use rhumb_sync::primitive::Arc;
+
 use super::core::Core;
 use crate::{
     error::Result,
     ranges::HiddenRuns,
-    sync::primitive::Arc,
     table::{Table, TableMeta, home_path, value_path},
     types::FileId,
 };
@@ -86,15 +87,16 @@ impl Drop for NewTables<'_> {
 mod tests {
     use std::path::Path;
 
+    use rhumb_sync::{
+        epoch,
+        primitive::{Arc, AtomicBool, Ordering},
+    };
+
     use crate::{
         Database, Keyspace, KeyspaceOptions, Partitioning, TableOptions,
         io::{
             FileSystem,
             sim::{CallKind, Fault, Matcher, SimFs},
-        },
-        sync::{
-            epoch,
-            primitive::{Arc, AtomicBool, Ordering},
         },
     };
 

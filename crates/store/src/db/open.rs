@@ -21,6 +21,14 @@ use std::{
     sync::atomic::Ordering,
 };
 
+use rhumb_sync::{
+    limbo::Limbo,
+    primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex},
+    process::Process,
+    published::Published,
+    record::Records,
+};
+
 use super::{
     background::Work,
     core::{Catalog, Core, LOCK_NAME, MemView, RESERVED_FILES, Tree, Trees},
@@ -48,13 +56,6 @@ use crate::{
     memtable::{LogFloor, Memtable},
     options::{DatabaseBuilder, DatabaseOptions, KeyspaceOptions, LiveOptions},
     partition::{Functions, PartitionMap, Router},
-    sync::{
-        limbo::Limbo,
-        primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex},
-        process::Process,
-        published::Published,
-        record::Records,
-    },
     table::{BlockCache, Table, TableContext, TableCounters, home_path, value_path},
     types::{FileId, SeqNo, TreeId},
     version::{
@@ -542,7 +543,7 @@ fn replay(
                 Payload::Creations(created) => memtable.add_created(&created),
                 Payload::Batch(batch) => {
                     let first_seq = batch.first_seq();
-                    let record = records.take(&mut Encoded::Bytes(payload));
+                    let record = Encoded::Bytes(payload).keep_in(records);
                     insert_record(memtable, &record, first_seq);
                 }
             }

@@ -7,6 +7,8 @@
 
 use std::sync::atomic::Ordering;
 
+use rhumb_sync::{epoch, primitive::Arc};
+
 use super::{
     core::{Core, Tree},
     keyspace::{Keyspace, KeyspaceInner},
@@ -16,7 +18,6 @@ use crate::{
     error::{Error, Result},
     log::creation::{Creation, encode_creations},
     partition::{PartitionMap, Router},
-    sync::{epoch, primitive::Arc},
     types::TreeId,
     version::{edit::Edit, levels::Levels, state::CatalogState},
 };

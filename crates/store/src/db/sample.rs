@@ -11,6 +11,8 @@
 //! of blocks that have fewer entries than others. The number of tries is bounded, and a keyspace in
 //! which nearly everything is dead is given up.
 
+use rhumb_sync::{epoch::pin, primitive::Arc};
+
 use super::{
     core::{MemView, Tree},
     keyspace::Keyspace,
@@ -18,7 +20,6 @@ use super::{
 use crate::{
     error::Result,
     slice::Slice,
-    sync::{epoch::pin, primitive::Arc},
     table::{Drawn, KeyHash, Lookup, Table},
     types::{SeqNo, TreeId},
     version::levels::Levels,

@@ -6,6 +6,8 @@
 
 use std::ops::Bound;
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     core::{MemView, Tree},
     keyspace::{KeyBound, Keyspace},
@@ -19,7 +21,6 @@ use crate::{
         partitions::{PartitionScan, PartitionWalk, add_sources},
     },
     partition::PartitionMap,
-    sync::primitive::Arc,
     table::Access,
     types::SeqNo,
 };

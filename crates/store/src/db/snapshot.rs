@@ -6,6 +6,8 @@ use std::{
     ops::{Bound, RangeBounds},
 };
 
+use rhumb_sync::primitive::{Arc, Mutex};
+
 use super::{
     Handle,
     keyspace::{KeyBound, Keyspace, prefix_bounds},
@@ -14,7 +16,6 @@ use crate::{
     error::Result,
     iter::{Ends, Iter},
     slice::Slice,
-    sync::primitive::{Arc, Mutex},
     types::SeqNo,
 };
 

@@ -191,7 +191,7 @@ impl Core {
         keyspaces.sort_by(|a, b| a.name.cmp(&b.name));
         let view = self.mem.get();
         let (counters, tables) = (&self.counters, &self.tables.counters);
-        let get = |counter: &crate::sync::primitive::AtomicU64| counter.load(Ordering::Relaxed);
+        let get = |counter: &rhumb_sync::primitive::AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             pinned_bytes: keyspaces.iter().map(|keyspace| keyspace.pinned_bytes).sum(),
             keyspaces,

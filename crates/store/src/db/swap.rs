@@ -1,5 +1,7 @@
 //! Writes that happen only if a key has an expected value.
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     core::Core,
     keyspace::{Keyspace, KeyspaceInner},
@@ -8,7 +10,6 @@ use super::{
 use crate::{
     error::Result,
     log::batch::Encoded,
-    sync::primitive::Arc,
     types::{Kind, TreeId},
 };
 

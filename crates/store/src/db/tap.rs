@@ -5,6 +5,8 @@
 
 use std::{collections::HashSet, fmt};
 
+use rhumb_sync::{primitive::Arc, record::Record};
+
 use super::{
     Handle,
     core::Tree,
@@ -14,7 +16,6 @@ use super::{
 use crate::{
     error::Result,
     log::batch::{Batch, BatchOp, RangeEnd},
-    sync::{primitive::Arc, record::Record},
     types::{Kind, SeqNo, TreeId},
 };
 

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
+use rhumb_sync::primitive::{Arc, Ordering};
+
 use super::core::{Core, Tree};
-use crate::{
-    sync::primitive::{Arc, Ordering},
-    table::{Table, Trained},
-};
+use crate::table::{Table, Trained};
 
 /// A training that takes longer is given up.
 const TIME_MAX: Duration = Duration::from_secs(1);

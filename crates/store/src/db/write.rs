@@ -9,6 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rhumb_sync::{
+    primitive::{Arc, Mutex},
+    record::{Record, Records},
+};
+
 use super::{
     core::{Core, MemView},
     tap::Taps,
@@ -21,10 +26,6 @@ use crate::{
     },
     memtable::{LogFloor, Memtable},
     options::{PersistMode, SEALED_MAX},
-    sync::{
-        primitive::{Arc, Mutex},
-        record::{Record, Records},
-    },
     types::{SEQ_END, SeqNo},
 };
 
@@ -185,7 +186,7 @@ impl Core {
         let memtable = Arc::clone(&self.mem.get().active);
         let mut next = first_seq;
         for (mut encoded, pending) in records.into_iter().zip(group) {
-            let record = state.records.take(&mut encoded);
+            let record = encoded.keep_in(&mut state.records);
             // Before the memtable, which is read by gets at once: what shows a tap's copy to others
             // refuses to from here on, so that nobody finds the old value after the new one.
             state.taps.apply(&record);
@@ -384,7 +385,7 @@ impl Core {
 
     /// How full the memtables are: 0 while none waits for its flush, 1 when all are full.
     fn memory_pressure(&self) -> f64 {
-        let guard = crate::sync::epoch::pin();
+        let guard = rhumb_sync::epoch::pin();
         let view = self.mem.load(&guard);
         if view.sealed.len() < SEALED_MAX {
             return 0.0;

@@ -6,6 +6,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use rhumb_sync::{mapping::Gauge, record::Record};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DIR, IDENTITY, Input, file_system, overwrite, table::assert_refusal, u32_at, u64_at};
@@ -23,8 +24,6 @@ use crate::{
     },
     memtable::Memtable,
     options::MemtableKind,
-    sync::mapping::Gauge,
-    sync::record::Record,
     types::{FileId, SeqNo},
 };
 

@@ -2,6 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
+use rhumb_sync::mapping::Gauge;
+
 use super::{DIR, IDENTITY, file_system, log, manifest, table};
 use crate::{
     io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles, read_exact_at},
@@ -15,7 +17,6 @@ use crate::{
     partition::Partitioning,
     ranges::{RangeLog, Tombstone},
     slice::Slice,
-    sync::mapping::Gauge,
     table::{
         BlockCache, Compression, IndexKind, KeyHash, StringCoding, TableContext, TableCounters,
         TableLayout, TableMeta, TablePlace, TableWriter, block::BlockBuilder,

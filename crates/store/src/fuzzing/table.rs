@@ -8,6 +8,7 @@
 use std::{path::Path, sync::Arc};
 
 use rhumb_model::codec::put_column;
+use rhumb_sync::{epoch::pin, mapping::Gauge};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DIR, Input, file_system, overwrite, u32_at, u64_at};
@@ -15,8 +16,6 @@ use crate::{
     error::Error,
     inspect::Inspector,
     io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles},
-    sync::epoch::pin,
-    sync::mapping::Gauge,
     table::{
         Access, BlockCache, KeyHash, Lookup, PAGE_BYTES, Step, Table, TableContext, TableCounters,
         TableCursor, TableMeta,

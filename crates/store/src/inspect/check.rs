@@ -9,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     OnProgress, file_bytes, list,
     report::{CheckReport, Problem},
@@ -27,7 +29,6 @@ use crate::{
     partition::Partitioning,
     ranges::{Ranges, last_below},
     slice::Slice,
-    sync::primitive::Arc,
     table::{
         BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, TablePlace, home_path,
         parse_table_name, table_path, value_path,

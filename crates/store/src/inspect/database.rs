@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     file_bytes, list,
     report::{DatabaseReport, KeyspaceReport, LevelReport, PartitionReport, Problem},
@@ -15,7 +17,6 @@ use crate::{
     error::{Error, NO_FILE, Result},
     io::FileSystem,
     log::segment::{parse_segment_name, segment_path},
-    sync::primitive::Arc,
     table::{Table, TableContext, TableMeta, home_path, parse_table_name},
     types::TreeId,
     version::{

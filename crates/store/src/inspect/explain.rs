@@ -4,6 +4,8 @@
 //! for each level. What the index says is held against where the key really is, which is found
 //! without it, by bisecting over the blocks themselves.
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     report::{Answer, Explanation, SegmentStep, TableStep},
     table::index_name,
@@ -11,7 +13,6 @@ use super::{
 use crate::{
     error::Result,
     memtable::Memtable,
-    sync::primitive::Arc,
     table::{
         IndexKind, KeyHash, Lookup, PAGE_BYTES, Table,
         block::{BlockView, Target},

@@ -18,18 +18,18 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-pub use report::{
-    Answer, CheckReport, DatabaseReport, Explanation, KeyspaceReport, LevelReport, LogReport,
-    ManifestReport, ModelReport, PartitionReport, Point, Problem, RecordContent, RecordReport,
-    SegmentReport, SegmentStep, TableReport, TableStep,
-};
-
-pub(crate) use explain::explain;
+use rhumb_sync::primitive::Arc;
 
 use crate::{
     error::Result,
     io::{FileSystem, StdFs},
-    sync::primitive::Arc,
+};
+
+pub(crate) use explain::explain;
+pub use report::{
+    Answer, CheckReport, DatabaseReport, Explanation, KeyspaceReport, LevelReport, LogReport,
+    ManifestReport, ModelReport, PartitionReport, Point, Problem, RecordContent, RecordReport,
+    SegmentReport, SegmentStep, TableReport, TableStep,
 };
 
 /// Told how many bytes of how many are read.

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use rhumb_sync::{mapping::Gauge, primitive::Arc};
+
 use super::report::TableReport;
 use crate::{
     error::{Error, Result},
     io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles},
-    sync::{mapping::Gauge, primitive::Arc},
     table::{
         BlockCache, BlockRef, IndexKind, Table, TableContext, TableCounters, TableMeta,
         block::BlockView, parse_table_name,

@@ -6,8 +6,9 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
+use rhumb_sync::bulk::Bulk;
+
 use super::DIRECT_ALIGN;
-use crate::sync::bulk::Bulk;
 
 /// A byte buffer that starts at a multiple of [`DIRECT_ALIGN`].
 ///

@@ -6,8 +6,9 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
+use rhumb_sync::primitive::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering};
+
 use super::AlignedBuf;
-use crate::sync::primitive::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Buffers of up to this many bytes are kept apart from larger ones.
 const SMALL_BYTES_MAX: usize = 32 << 10;

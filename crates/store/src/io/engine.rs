@@ -18,16 +18,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rhumb_sync::{
+    primitive::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, thread},
+    process::Process,
+};
+
 use super::{
     FileSystem, QueueUse, ReadDone, ReadEngineKind, ReadQueue, ReadRequest, ReadableFile,
     buffers::{Buffers, ReadBuf},
     pool::ReadPool,
     queue::QueueWaker,
     read_full,
-};
-use crate::sync::{
-    primitive::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, Ordering, thread},
-    process::Process,
 };
 
 /// How many reads one borrowed queue does at once.

@@ -24,11 +24,12 @@ use std::{
     sync::Weak,
 };
 
-#[cfg(unix)]
-use std::os::fd::BorrowedFd;
+use rhumb_sync::primitive::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 
 use super::{FileSystem, ReadMode, ReadableFile};
-use crate::sync::primitive::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
+
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
 
 /// Descriptors below the limit that the engine never touches: the embedding program's own. A
 /// program that has just started holds 3 to 12.

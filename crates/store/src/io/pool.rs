@@ -6,8 +6,9 @@
 
 use std::{collections::VecDeque, io};
 
+use rhumb_sync::primitive::{Arc, Condvar, Mutex, thread};
+
 use super::queue::{QueueWaker, ReadDone, ReadQueue, ReadRequest};
-use crate::sync::primitive::{Arc, Condvar, Mutex, thread};
 
 /// Threads that queues share. Dropping it ends them once all reads are done.
 pub(crate) struct ReadPool {

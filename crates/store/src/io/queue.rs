@@ -11,8 +11,9 @@ use std::{
     io::{self, ErrorKind},
 };
 
+use rhumb_sync::primitive::{Arc, thread};
+
 use super::{AlignedBuf, ReadableFile};
-use crate::sync::primitive::{Arc, thread};
 
 #[cfg(all(test, feature = "sim", unix))]
 mod tests;

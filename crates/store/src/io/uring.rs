@@ -25,6 +25,7 @@ use std::{
 };
 
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
+use rhumb_sync::primitive::{Arc, Mutex, thread};
 use rustix::{
     event::{EventfdFlags, eventfd},
     io::Errno,
@@ -34,7 +35,6 @@ use super::{
     AlignedBuf, DIRECT_ALIGN, ReadableFile,
     queue::{QueueUse, QueueWaker, ReadDone, ReadQueue, ReadRequest, read_full},
 };
-use crate::sync::primitive::{Arc, Mutex, thread};
 
 /// Names the entry that waits for the bell; no flight has this number.
 const BELL: u32 = u32::MAX;

@@ -7,6 +7,8 @@ use std::{
     task::{Context, Poll},
 };
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     partitions::PartitionWalk,
     source::{Skip, Source, Start},
@@ -16,7 +18,6 @@ use crate::{
     error::Result,
     plan::{Progress, drivers::read_many},
     ranges::RangeView,
-    sync::primitive::Arc,
     table::{BlockRef, Extent, Step, TableCursor},
     types::{SeqNo, compare_entries, compare_keys},
 };

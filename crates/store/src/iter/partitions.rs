@@ -4,6 +4,8 @@
 //! the same whether there are ten of them or ten thousand. Their levels are loaded as the walk comes to
 //! them: the snapshot that the scan holds keeps what it may see in all of them until then.
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     merge::SourceSet,
     source::{LevelCursor, Source},
@@ -13,7 +15,6 @@ use crate::{
     memtable::MemCursor,
     partition::{PartitionMap, Place},
     ranges::RangeView,
-    sync::primitive::Arc,
     table::{Access, TableCursor},
     types::{SeqNo, TreeId},
     version::levels::Levels,

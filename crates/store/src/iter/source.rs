@@ -3,6 +3,8 @@
 //! A source moves one way, the way it was started. It does no I/O: where it needs a block that is
 //! not in memory it says which, and goes on when it gets it.
 
+use rhumb_sync::primitive::Arc;
+
 use crate::{
     error::Result,
     iter::successor,
@@ -10,7 +12,6 @@ use crate::{
     plan::BlockRequest,
     ranges::Span,
     slice::Slice,
-    sync::primitive::Arc,
     table::{Access, BlockRef, Extent, Step, Table, TableCursor},
     types::{Kind, SeqNo},
     version::levels::Levels,

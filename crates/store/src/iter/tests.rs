@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeSet, ops::Bound};
 
+use rhumb_index::engine::count_places;
+
 use super::Ends;
-use crate::{Database, Keyspace, KeyspaceOptions, Snapshot, index::count_places, table::Access};
+use crate::{Database, Keyspace, KeyspaceOptions, Snapshot, table::Access};
 
 /// Parts of a database; every second one is deleted.
 const PARTS: u32 = 10;

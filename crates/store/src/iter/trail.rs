@@ -5,14 +5,14 @@
 //! an earlier one has recorded what comes; once it stands on a living key again, or at the end, it
 //! records the stretch itself if it was worth it.
 
+use rhumb_sync::primitive::Arc;
+
+use super::source::Start;
 use crate::{
     keys::key_after,
     memtable::{Asked, Memtable, Stretch},
-    sync::primitive::Arc,
     types::{SeqNo, TreeId},
 };
-
-use super::source::Start;
 
 /// Steps over dead keys, or past recorded stretches, that are worth recording: to do so costs about
 /// as much as these steps.

@@ -2,6 +2,8 @@
 
 use std::{future::poll_fn, ops::Bound};
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     merge::{Inputs, Merge},
     source::{Source, Start},
@@ -13,7 +15,6 @@ use crate::{
         point::{Found, LargeRef},
     },
     slice::Slice,
-    sync::primitive::Arc,
     table::BlockRef,
     types::{Kind, SeqNo, is_same_key},
 };

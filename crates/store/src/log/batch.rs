@@ -7,14 +7,15 @@
 //! The n-th operation has the sequence number `first + n`. The same bytes go to the log, to the
 //! memtable (which keeps entries as ranges of one shared payload) and, after a crash, back.
 
+use rhumb_sync::{
+    arena::Arena,
+    primitive::Arc,
+    record::{Record, Records},
+};
+
 use super::frame::PAYLOAD_BYTES_MAX;
 use crate::{
     error::{Error, Result},
-    sync::{
-        arena::Arena,
-        primitive::Arc,
-        record::{Record, Records},
-    },
     types::{KEY_BYTES_MAX, Kind, SEQ_END, SeqNo, TreeId, VALUE_BYTES_MAX},
     varint,
 };
@@ -187,19 +188,17 @@ pub(crate) enum Encoded {
     Record(Record),
 }
 
-impl Records {
-    /// The record of a payload: bytes are copied to where the others are, and if they are many
-    /// taken away from it.
-    pub(crate) fn take(&mut self, encoded: &mut Encoded) -> Record {
-        match encoded {
-            Encoded::Bytes(bytes) if bytes.len() < IN_PLACE_BYTES_MIN => self.keep(bytes),
-            Encoded::Bytes(bytes) => Record::given(std::mem::take(bytes)),
-            Encoded::Record(record) => record.clone(),
+impl Encoded {
+    /// The record of the payload: bytes are copied to where the others are, and if they are many
+    /// taken away from this.
+    pub(crate) fn keep_in(&mut self, records: &mut Records) -> Record {
+        match self {
+            Self::Bytes(bytes) if bytes.len() < IN_PLACE_BYTES_MIN => records.keep(bytes),
+            Self::Bytes(bytes) => Record::given(std::mem::take(bytes)),
+            Self::Record(record) => record.clone(),
         }
     }
-}
 
-impl Encoded {
     /// The payload of one operation: as a [`BatchBuilder`] builds it, and for a large value with
     /// one copy of it, to memory of `arena`. Fails as [`BatchBuilder::put`] does.
     pub(crate) fn of(

@@ -8,32 +8,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use rhumb_testkit::random::Random;
+
 use crate::io::{FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile};
 
 const SECTOR_BYTES: usize = 512;
-
-/// A small random number generator, so that a failing case is its seed.
-#[derive(Clone, Debug)]
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 #[derive(Debug, Default)]
 struct Node {
@@ -127,7 +106,7 @@ impl TestFs {
     /// What a power cut leaves: of each name that was not synced the old or the new file, of each
     /// file that was not synced any length between, and of each of its sectors the old or the new
     /// bytes, or zeros where there were none.
-    pub(crate) fn cut_power(&self, rng: &mut Rng) -> TestFs {
+    pub(crate) fn cut_power(&self, rng: &mut Random) -> TestFs {
         let disk = self.disk();
         let mut names: Vec<&String> = disk.entries.keys().collect();
         names.extend(disk.durable_entries.keys().filter(|name| !disk.entries.contains_key(*name)));
@@ -173,7 +152,7 @@ impl TestFs {
     }
 }
 
-fn torn(node: &Node, rng: &mut Rng) -> Vec<u8> {
+fn torn(node: &Node, rng: &mut Random) -> Vec<u8> {
     if node.cached == node.durable {
         return node.cached.clone();
     }

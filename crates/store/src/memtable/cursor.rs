@@ -3,11 +3,12 @@
 //! For one reader a cursor gives one version of each key, and counts what it looked at besides. It
 //! must not know of sealing, flushing or dead stretches: a walk does.
 
+use rhumb_sync::primitive::Arc;
+
 use super::{Entries, Memtable, entry::MemEntry, version::Version};
 use crate::{
     ranges::Span,
     slice::Slice,
-    sync::primitive::Arc,
     types::{Kind, SeqNo, TreeId},
 };
 

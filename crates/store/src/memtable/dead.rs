@@ -20,16 +20,18 @@
 //! inherits the stretches. Sub-trees are known by a hash in a word of bits, so that writes to those
 //! without stretches look no further.
 //!
-//! This file knows of no entries, so that a model checker runs it by itself (`dead_model.rs`).
+//! This file knows of no entries, so that a model checker runs it by itself
+//! (`crates/testkit/tests/dead_stretches.rs`).
 
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Bound,
 };
 
+use rhumb_sync::primitive::{AtomicU64, AtomicUsize, Mutex, Ordering};
+
 use crate::{
     keys::{KeySpan, key_after},
-    sync::primitive::{AtomicU64, AtomicUsize, Mutex, Ordering},
     types::{SeqNo, TreeId},
 };
 

@@ -1,11 +1,11 @@
 //! One version of one key, as the rest of the engine sees it, and where it stands in the order.
 
 use rhumb_model::code::code_at;
+use rhumb_sync::record::Record;
 
 use crate::{
     log::batch::BatchOp,
     slice::Slice,
-    sync::record::Record,
     types::{Kind, SeqNo, TreeId},
 };
 

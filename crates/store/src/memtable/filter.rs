@@ -4,12 +4,11 @@
 //! A Bloom filter in blocks of one word. Keys are added before their entries, by relaxed
 //! operations: whoever has seen an entry, or was told of it, sees its bits as well.
 
-use xxhash_rust::xxh3::xxh3_64;
-
-use crate::sync::{
+use rhumb_sync::{
     prefetch::prefetch,
     primitive::{AtomicBool, AtomicU64, Ordering},
 };
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Bits that a key sets.
 const PROBES: u32 = 4;

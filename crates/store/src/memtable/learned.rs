@@ -5,6 +5,14 @@
 
 use std::ops::Bound;
 
+use rhumb_index::engine::KeyedMap;
+use rhumb_sync::{
+    arena::Arena,
+    mapping::Gauge,
+    primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    record::Record,
+};
+
 use super::{
     Limit, Pick,
     entry::MemEntry,
@@ -12,14 +20,7 @@ use super::{
     version::{Newest, Version, Versions},
 };
 use crate::{
-    index::{Action, Core, Preset, Probe, Scan, epoch},
     log::batch::BatchOp,
-    sync::{
-        arena::Arena,
-        mapping::Gauge,
-        primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
-        record::Record,
-    },
     types::{Kind, SeqNo, TreeId},
 };
 
@@ -37,7 +38,7 @@ const INHERITED_PART: usize = 4;
 
 /// The keys of one sub-tree.
 struct Tree {
-    keys: Core<Newest>,
+    keys: KeyedMap<Newest>,
     has_entries: AtomicBool,
     order: Order,
 }
@@ -103,12 +104,11 @@ impl Learned {
     /// Without entries, but with the models of `before` for those sub-trees where they will serve.
     pub(super) fn after(before: &Self, bytes_max: usize) -> Self {
         let new = Self::new(&before.gauge);
-        let guard = epoch::pin();
         for (id, tree) in before.trees.all() {
             if tree.keys.len() < INHERITED_MIN || !tree.order.is_mixed() {
                 continue;
             }
-            if let Some(keys) = tree.keys.like(Arc::clone(&new.arena), &guard) {
+            if let Some(keys) = tree.keys.like(Arc::clone(&new.arena)) {
                 new.add_tree(id, keys);
             }
             if new.bytes() > bytes_max / INHERITED_PART {
@@ -118,7 +118,7 @@ impl Learned {
         new
     }
 
-    fn add_tree(&self, id: TreeId, keys: Core<Newest>) -> &Tree {
+    fn add_tree(&self, id: TreeId, keys: KeyedMap<Newest>) -> &Tree {
         let (has_entries, order) = (AtomicBool::new(false), Order::default());
         self.tree_bytes.fetch_add(TREE_BYTES, Ordering::Relaxed);
         self.trees.add(id, Tree { keys, has_entries, order })
@@ -135,12 +135,11 @@ impl Learned {
 
     pub(super) fn insert(&self, record: &Record, operation: &BatchOp, seq: SeqNo) {
         let tree = self.trees.get(operation.tree).unwrap_or_else(|| {
-            let keys = Core::within(Arc::clone(&self.arena), Preset::Auto, None);
+            let keys = KeyedMap::within(Arc::clone(&self.arena));
             self.add_tree(operation.tree, keys)
         });
         let word = self.versions.add(record, operation, seq);
-        let key = operation.key(record);
-        tree.keys.write(Probe::wide(key), Action::Set(word), &epoch::pin());
+        tree.keys.set(operation.key(record), word);
         tree.order.note(&self.versions, word);
         if !tree.has_entries.load(Ordering::Relaxed) {
             tree.has_entries.store(true, Ordering::Release);
@@ -150,7 +149,7 @@ impl Learned {
     /// The newest version of a key.
     #[inline]
     fn newest(&self, tree: &Tree, key: &[u8]) -> Option<&Version> {
-        let word = tree.keys.get(Probe::wide(key), &epoch::pin())?;
+        let word = tree.keys.get(key)?;
         Some(self.versions.version(word))
     }
 
@@ -199,25 +198,24 @@ impl Learned {
     pub(super) fn read(&self, tree: TreeId, from: Limit<'_>, most: usize) -> Vec<u64> {
         let Some(tree) = self.trees.get(tree) else { return Vec::new() };
         let mut run = Vec::with_capacity(most);
-        let probe = Probe::wide(from.key);
         let start = if from.seq == SeqNo::MAX && !from.is_excluded {
             // All versions of the key are wanted as well.
-            Bound::Included(probe)
+            Bound::Included(from.key)
         } else {
             let up_to = if from.is_excluded { from.seq.checked_sub(1) } else { Some(from.seq) };
             if let Some(first) = up_to.and_then(|seq| self.newest(tree, from.key)?.up_to(seq)) {
                 first.append_chain(most, &mut run);
             }
-            Bound::Excluded(probe)
+            Bound::Excluded(from.key)
         };
-        let mut keys = Scan::new(&tree.keys, start, Bound::Unbounded);
+        let mut keys = tree.keys.scan(start, Bound::Unbounded);
         while run.len() < most {
-            let entries = keys.next_run(most - run.len());
-            if entries.is_empty() {
+            let words = keys.next_run(most - run.len());
+            if words.len() == 0 {
                 break;
             }
-            for entry in entries {
-                self.version(entry.value).append_chain(most, &mut run);
+            for word in words {
+                self.version(word).append_chain(most, &mut run);
             }
         }
         run
@@ -227,23 +225,22 @@ impl Learned {
     pub(super) fn read_newest(&self, tree: TreeId, from: Limit<'_>, pick: &mut Pick) -> Vec<u64> {
         let Some(tree) = self.trees.get(tree) else { return Vec::new() };
         let mut run = Vec::with_capacity(pick.most);
-        let probe = Probe::wide(from.key);
         let is_whole = from.seq == SeqNo::MAX && !from.is_excluded;
-        let start = if is_whole { Bound::Included(probe) } else { Bound::Excluded(probe) };
+        let start = if is_whole { Bound::Included(from.key) } else { Bound::Excluded(from.key) };
         if !is_whole && let Some(newest) = self.newest(tree, from.key) {
             let is_after = |version: &&Version| {
                 version.seq() < from.seq || (version.seq() == from.seq && !from.is_excluded)
             };
             run.extend(newest.up_to(pick.seq).filter(is_after).map(Version::word));
         }
-        let mut keys = Scan::new(&tree.keys, start, Bound::Unbounded);
+        let mut keys = tree.keys.scan(start, Bound::Unbounded);
         while !pick.is_enough(run.len()) {
-            let entries = keys.next_run(pick.most - run.len());
-            if entries.is_empty() {
+            let words = keys.next_run(pick.most - run.len());
+            if words.len() == 0 {
                 break;
             }
-            for entry in entries {
-                self.pick_newest(entry.value, pick, &mut run);
+            for word in words {
+                self.pick_newest(word, pick, &mut run);
             }
         }
         run
@@ -268,15 +265,15 @@ impl Learned {
         let mut run = Vec::with_capacity(pick.most);
         let mut end = Bound::Unbounded;
         if let Some(before) = before {
-            end = Bound::Excluded(Probe::wide(before.key));
+            end = Bound::Excluded(before.key);
             let newest = self.newest(tree, before.key).and_then(|newest| newest.up_to(pick.seq));
             let is_before = |version: &&Version| version.seq() > before.seq;
             run.extend(newest.filter(is_before).map(Version::word));
         }
-        let mut keys = Scan::new(&tree.keys, Bound::Unbounded, end);
+        let mut keys = tree.keys.scan(Bound::Unbounded, end);
         while !pick.is_enough(run.len()) {
-            let Some(entry) = keys.next_back() else { break };
-            self.pick_newest(entry.value, pick, &mut run);
+            let Some(word) = keys.next_back() else { break };
+            self.pick_newest(word, pick, &mut run);
         }
         run
     }
@@ -293,15 +290,15 @@ impl Learned {
         let mut run = Vec::with_capacity(most);
         let mut end = Bound::Unbounded;
         if let Some(before) = before {
-            end = Bound::Excluded(Probe::wide(before.key));
+            end = Bound::Excluded(before.key);
             if let Some(newest) = self.newest(tree, before.key) {
                 newest.append_chain_back(Some(before.seq), most, &mut run);
             }
         }
-        let mut keys = Scan::new(&tree.keys, Bound::Unbounded, end);
+        let mut keys = tree.keys.scan(Bound::Unbounded, end);
         while run.len() < most {
-            let Some(entry) = keys.next_back() else { break };
-            self.version(entry.value).append_chain_back(None, most, &mut run);
+            let Some(word) = keys.next_back() else { break };
+            self.version(word).append_chain_back(None, most, &mut run);
         }
         run
     }

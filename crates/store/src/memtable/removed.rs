@@ -3,12 +3,13 @@
 //! What they are and how they are searched is in [`ranges`](crate::ranges). Until the first one
 //! comes, all of this costs a read one load; it must not cost the entries more.
 
+use rhumb_sync::{primitive::Ordering, record::Record};
+
 use super::Memtable;
 use crate::{
     log::batch::{BatchOp, RangeEnd},
     ranges::{RangeLog, Ranges, Span, Tombstone},
     slice::Slice,
-    sync::{primitive::Ordering, record::Record},
     types::{SeqNo, TreeId},
 };
 

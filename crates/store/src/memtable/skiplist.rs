@@ -6,6 +6,11 @@
 use std::{borrow::Borrow, cmp::Ordering as Order, ops::Bound};
 
 use crossbeam_skiplist::{SkipList as List, base::Entry};
+use rhumb_sync::{
+    epoch,
+    primitive::{AtomicUsize, Ordering},
+    record::Record,
+};
 
 use super::{
     Limit, Pick,
@@ -13,11 +18,6 @@ use super::{
 };
 use crate::{
     log::batch::BatchOp,
-    sync::{
-        epoch,
-        primitive::{AtomicUsize, Ordering},
-        record::Record,
-    },
     types::{SeqNo, TreeId},
 };
 

@@ -18,19 +18,19 @@ use std::{
     ptr::{self, NonNull},
 };
 
+use rhumb_index::engine::Keyed;
 use rhumb_model::code::code_at;
+use rhumb_sync::{
+    arena::Arena,
+    prefetch::prefetch_address,
+    primitive::{Arc, AtomicPtr, AtomicU32, Mutex, Ordering},
+    record::Record,
+};
 
 use super::entry::MemEntry;
 use crate::{
-    index::Schema,
     log::batch::BatchOp,
     slice::Slice,
-    sync::{
-        arena::Arena,
-        prefetch::prefetch_address,
-        primitive::{Arc, AtomicPtr, AtomicU32, Mutex, Ordering},
-        record::Record,
-    },
     types::{Kind, SeqNo, TreeId},
 };
 
@@ -312,39 +312,35 @@ impl Version {
     }
 }
 
-/// How the index knows the keys of a sub-tree: slots hold the newest version of their key.
+/// How the index knows the keys of a sub-tree: it holds the newest version of each.
 pub(super) struct Newest;
 
-impl Schema for Newest {
-    const WIDE: bool = true;
-    const HAS_RECORDS: bool = false;
-    const IS_OWNER: bool = false;
-
+// SAFETY: a map of this is made by `Learned` alone, which sets words of its own `Versions` for the keys
+// of these versions, and whose maps are dropped before them.
+unsafe impl Keyed for Newest {
     /// # Safety
-    /// As for every [`Schema`]: the slot's version lives.
+    /// As for every [`Keyed`]: the word's version lives.
     #[inline(always)]
-    unsafe fn key<'a>(slot: u64) -> &'a [u8] {
-        // SAFETY: slots hold words of versions, and the caller says that this one lives.
-        unsafe { Version::behind(slot) }.key()
+    unsafe fn key<'a>(word: u64) -> &'a [u8] {
+        // SAFETY: the map has words of versions, and the caller says that this one lives.
+        unsafe { Version::behind(word) }.key()
     }
 
     /// # Safety
-    /// As for every [`Schema`]: the slot's version lives.
+    /// As for every [`Keyed`]: the word's version lives.
     #[inline(always)]
-    unsafe fn is_key(slot: u64, key: &[u8]) -> bool {
+    unsafe fn is_key(word: u64, key: &[u8]) -> bool {
         // SAFETY: the caller's promise.
-        slot & TAGS == tag(key) && unsafe { Self::key(slot) == key }
+        word & TAGS == tag(key) && unsafe { Self::key(word) == key }
     }
 
+    /// # Safety
+    /// As for every [`Keyed`]: both versions live, and the caller alone writes.
     #[inline(always)]
-    fn succeed(old: u64, new: u64) -> u64 {
-        // SAFETY: the map holds words of versions only, which outlive it.
+    unsafe fn succeed(old: u64, new: u64) -> u64 {
+        // SAFETY: the caller's promise.
         if unsafe { Version::behind(old).put(Version::behind(new)) } { new } else { old }
     }
-
-    /// # Safety
-    /// None is needed: slots own nothing.
-    unsafe fn free_value(_word: u64) {}
 }
 
 /// All versions of a memtable, and the records that they point into.

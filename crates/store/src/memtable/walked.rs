@@ -4,6 +4,11 @@
 //! [`DeadRuns`](super::dead::DeadRuns) keeps the stretches; here they meet the entries. A write
 //! must not pay for them more than one load while there are none.
 
+use rhumb_sync::{
+    primitive::{Arc, Ordering},
+    record::Record,
+};
+
 use super::{
     Memtable,
     cursor::MemCursor,
@@ -12,10 +17,6 @@ use super::{
 use crate::{
     keys::KeySpan,
     log::batch::BatchOps,
-    sync::{
-        primitive::{Arc, Ordering},
-        record::Record,
-    },
     types::{Kind, SeqNo, TreeId},
 };
 

@@ -4,9 +4,10 @@
 //! [`RUN_MAX`] sub-trees with it, so that ten thousand partitions are created one by one without
 //! copying them all each time, and whoever keeps a map keeps one moment at the price of a pointer.
 
+use rhumb_sync::primitive::Arc;
+
 use crate::{
     db::core::Tree,
-    sync::primitive::Arc,
     types::{SeqNo, TreeId},
 };
 

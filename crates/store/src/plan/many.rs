@@ -8,6 +8,8 @@ use std::{
     io,
 };
 
+use rhumb_sync::primitive::Arc;
+
 use super::{
     BlockRequest, Plan, Progress,
     point::{Found, KeptRead},
@@ -15,7 +17,6 @@ use super::{
 use crate::{
     error::Result,
     io::{buffers::ReadBuf, engine::ReadPart},
-    sync::primitive::Arc,
     table::{BlockAddress, PAGE_BYTES, Table},
 };
 

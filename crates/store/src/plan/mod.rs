@@ -7,9 +7,10 @@ pub(crate) mod drivers;
 pub(crate) mod many;
 pub(crate) mod point;
 
+use rhumb_sync::primitive::Arc;
+
 use crate::{
     error::Result,
-    sync::primitive::Arc,
     table::{BlockRef, Table},
 };
 

@@ -3,15 +3,15 @@
 use std::{borrow::Borrow, ops::Deref};
 
 use rhumb_model::code;
+use rhumb_sync::{
+    epoch::{Guard, pin},
+    primitive::Arc,
+};
 
 use super::{BlockRequest, Plan, Progress};
 use crate::{
     error::Result,
     slice::Slice,
-    sync::{
-        epoch::{Guard, pin},
-        primitive::Arc,
-    },
     table::{BlockRef, Bracket, Hit, KeyHash, Lookup, Table},
     types::SeqNo,
     version::{levels::Levels, prepare::Hint},

@@ -4,10 +4,11 @@
 //! numbers of the tombstones over the keys from there on to the next boundary, newest first: the first
 //! as a varint, each further one as the difference to the one before it, also a varint.
 
+use rhumb_sync::primitive::Arc;
+
 use super::stretches::{Builder, Ranges};
 use crate::{
     slice::Slice,
-    sync::primitive::Arc,
     types::{KEY_BYTES_MAX, SEQ_END, SeqNo},
     varint,
 };

@@ -15,17 +15,14 @@
 use std::ops::Bound;
 
 use crossbeam_skiplist::SkipSet;
+use rhumb_sync::primitive::{AtomicUsize, Ordering};
 
 use super::{
     Span,
     shelf::Shelf,
     stretches::{Ranges, newest_of_both},
 };
-use crate::{
-    slice::Slice,
-    sync::primitive::{AtomicUsize, Ordering},
-    types::SeqNo,
-};
+use crate::{slice::Slice, types::SeqNo};
 
 /// Tombstones of a chunk.
 const CHUNK: usize = 8;

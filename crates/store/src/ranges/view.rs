@@ -3,11 +3,12 @@
 //! The walk goes one way and asks for each key; most keys lie in the span that the key before was in,
 //! which costs one comparison.
 
+use rhumb_sync::primitive::Arc;
+
 use super::Span;
 use crate::{
     db::core::MemView,
     memtable::Memtable,
-    sync::primitive::Arc,
     types::{SeqNo, TreeId},
     version::levels::Levels,
 };

@@ -18,9 +18,7 @@ use std::sync::{
 };
 
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter, sync::Cache};
-
-use super::block::BlockRef;
-use crate::sync::{
+use rhumb_sync::{
     arena::Arena,
     epoch::{EpochSlot, Guard, Loaded, pin},
     mapping::Gauge,
@@ -28,6 +26,8 @@ use crate::sync::{
     prefetch::prefetch,
     shared_bytes::SharedBytes,
 };
+
+use super::block::BlockRef;
 
 /// What a resident block costs besides its bytes: its allocation, its place in the books, and that of a
 /// block that was evicted and is remembered.

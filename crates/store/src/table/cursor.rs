@@ -17,6 +17,8 @@ use std::{
     task::{Context, Poll},
 };
 
+use rhumb_sync::epoch::pin;
+
 use super::{
     TableCounters,
     block::{BlockRef, BlockView, Damaged, Shape, Target},
@@ -31,7 +33,6 @@ use crate::{
         engine::{ReadPart, block_on},
     },
     slice::Slice,
-    sync::epoch::pin,
     types::{Kind, SeqNo},
 };
 

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use rhumb_sync::bulk::Bulk;
+
 use super::{
     TableCounters,
     block::{BlockRef, BlockView, Damaged},
@@ -18,7 +20,6 @@ use super::{
 use crate::{
     error::{Error, Result},
     io::{AlignedBuf, check_read, engine::ReadPart, read_exact_at},
-    sync::bulk::Bulk,
 };
 
 impl Table {

@@ -2,10 +2,11 @@
 
 use std::{cell::Cell, path::Path};
 
+use rhumb_sync::bulk::Bulk;
+
 use crate::{
     error::Result,
     io::{AlignedBuf, DIRECT_ALIGN, ReadableFile, read_exact_at},
-    sync::bulk::Bulk,
 };
 
 /// Buffers larger than this are not kept for the next read. Each thread that ever read keeps them,

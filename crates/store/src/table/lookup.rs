@@ -6,6 +6,8 @@
 //! Thread safety: lookups may run at any time. They pin nothing themselves, and take no lock and no
 //! count until they have found a value to return.
 
+use rhumb_sync::epoch::{Guard, Loaded};
+
 use super::{
     TableCounters,
     block::{BlockRef, BlockView, Found},
@@ -16,7 +18,6 @@ use super::{
 use crate::{
     error::Result,
     slice::Slice,
-    sync::epoch::{Guard, Loaded},
     types::{Kind, SeqNo},
 };
 

@@ -16,10 +16,11 @@ use std::{
     },
 };
 
+use rhumb_sync::{mapping::Gauge, primitive::Mutex, process::Process};
+
 use crate::{
     error::{Corruption, Error, Result},
     io::{FileSystem, ReadMode, ReadableFile, engine::ReadEngine, open_files::OpenFiles, retry},
-    sync::{mapping::Gauge, primitive::Mutex, process::Process},
     types::{FileId, SeqNo},
 };
 

@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rhumb_sync::{bulk::Bulk, mapping::Gauge, primitive::Arc};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::format::{
@@ -15,7 +16,6 @@ use super::format::{
 use crate::{
     error::{Error, Result},
     io::{FileSystem, WritableFile, retry, write_all},
-    sync::{bulk::Bulk, mapping::Gauge, primitive::Arc},
     types::FileId,
 };
 

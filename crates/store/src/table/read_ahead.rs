@@ -12,6 +12,8 @@ use std::{
     task::{Context, Poll},
 };
 
+use rhumb_sync::epoch::pin;
+
 use super::{
     block::BlockRef,
     file::{Scratch, with_scratch},
@@ -26,7 +28,6 @@ use crate::{
         engine::{Pending, ReadPart},
         read_full,
     },
-    sync::epoch::pin,
 };
 
 /// How many pages a block has, about, of which a walk's first and last are seldom needed whole.

@@ -11,6 +11,8 @@ use std::{
     },
 };
 
+use rhumb_sync::bulk::Bulk;
+
 use super::{
     TableContext, TableCounters, TableMeta,
     cache::TableBlocks,
@@ -35,7 +37,6 @@ use crate::{
     io::{ReadableFile, engine::ReadEngine, retry},
     ranges::{HiddenRuns, Ranges, last_below},
     slice::Slice,
-    sync::bulk::Bulk,
     types::{FileId, SeqNo},
 };
 

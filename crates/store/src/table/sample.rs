@@ -8,6 +8,8 @@
 
 use std::sync::atomic::Ordering;
 
+use rhumb_sync::epoch::pin;
+
 use super::{
     TableMeta,
     block::{BlockRef, BlockView, Damaged},
@@ -16,7 +18,6 @@ use super::{
 };
 use crate::{
     error::Result,
-    sync::epoch::pin,
     types::{Kind, SeqNo},
 };
 

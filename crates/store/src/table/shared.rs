@@ -15,11 +15,12 @@ use std::{
     sync::Weak,
 };
 
+use rhumb_sync::primitive::{Arc, AtomicU64, Mutex, Ordering};
+
 use super::{TableContext, TableMeta, format::FILE_ALIGN_BYTES};
 use crate::{
     error::{Error, Result},
     io::{FileSystem, ReadableFile, WritableFile, retry, write_all},
-    sync::primitive::{Arc, AtomicU64, Mutex, Ordering},
     types::FileId,
 };
 

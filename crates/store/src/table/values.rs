@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use rhumb_sync::{arena::Arena, bulk::Bulk, mapping::Gauge, record::Record};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::{file::read_range, format::POINTER_BYTES};
@@ -17,7 +18,6 @@ use crate::{
         write_all,
     },
     slice::Slice,
-    sync::{arena::Arena, bulk::Bulk, mapping::Gauge, record::Record},
     types::VALUE_BYTES_MAX,
 };
 

@@ -7,6 +7,8 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use rhumb_sync::{bulk::Bulk, mapping::Gauge};
+
 use super::{
     TableContext, TableLayout, TableMeta,
     block::BlockBuilder,
@@ -29,7 +31,6 @@ use crate::{
     error::{Error, Result},
     io::FileSystem,
     ranges::{Ranges, last_below},
-    sync::{bulk::Bulk, mapping::Gauge},
     types::{FileId, KEY_BYTES_MAX, Kind, SeqNo, VALUE_BYTES_MAX, compare_entries},
     varint,
 };

@@ -5,10 +5,10 @@
 //! not overlap. For one key, an entry of a shallower level is newer than any of a deeper one.
 
 use rhumb_model::{code, search};
+use rhumb_sync::primitive::{Arc, Mutex};
 
 use crate::{
     ranges::{Ranges, Span},
-    sync::primitive::{Arc, Mutex},
     table::{Extent, Table},
     types::{FileId, SeqNo},
 };

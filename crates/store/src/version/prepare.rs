@@ -4,10 +4,10 @@
 //! It changes nothing but time. What it learns on the way is handed on, so that the reads begin there.
 
 use rhumb_model::code;
+use rhumb_sync::epoch::Guard;
 
 use super::levels::Levels;
 use crate::{
-    sync::epoch::Guard,
     table::{KeyHash, Table},
     types::SeqNo,
 };

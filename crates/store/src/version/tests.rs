@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use proptest::{collection::vec, prelude::*};
+use rhumb_testkit::random::Random;
 
 use super::{
     edit::{Edit, FILE_ID_END, VersionEdit},
@@ -10,7 +11,7 @@ use super::{
     state::CatalogState,
 };
 use crate::{
-    log::test_fs::{Rng, TestFs},
+    log::test_fs::TestFs,
     table::{TableMeta, TablePlace},
 };
 
@@ -382,7 +383,7 @@ fn every_flipped_bit_of_manifest_and_current_is_found_or_harmless() {
 fn any_call_may_fail_and_any_crash_may_follow() {
     for seed in 0..400 {
         for sticky in [false, true] {
-            let mut rng = Rng(seed);
+            let mut rng = Random::new(seed);
             let fs = TestFs::default();
             let mut state = CatalogState::default();
             let mut manifest = Some(Manifest::create(&fs, dir(), 1, &[state.snapshot()]).unwrap());
@@ -420,7 +421,7 @@ fn any_call_may_fail_and_any_crash_may_follow() {
 #[test]
 fn a_crash_in_the_first_creation_leaves_no_database_or_a_whole_one() {
     for seed in 0..600 {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let fs = TestFs::default();
         let state = CatalogState::default();
         fs.fail_after(rng.below(9), true);
@@ -500,7 +501,7 @@ proptest! {
     /// A snapshot says the same as all the edits before it.
     #[test]
     fn a_snapshot_adds_up_to_the_same_catalog(seed: u64) {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let mut state = CatalogState::default();
         for _ in 0..60 {
             let (id, tree) = (rng.below(6) as u32, rng.below(8) as u32);

@@ -1,7 +1,9 @@
 //! Futures that are dropped at any point.
 
+use rhumb_testkit::random::Random;
+
 use crate::common::{
-    Map, Random, WAYS, await_no_buffers, block_on, change, open, poll_some, rounds, some_keys,
+    Map, WAYS, await_no_buffers, block_on, change, open, poll_some, rounds, some_keys,
 };
 
 #[test]
@@ -9,7 +11,7 @@ fn dropped_futures_lose_no_buffer_and_disturb_no_other_read() {
     for (number, way) in WAYS.into_iter().enumerate() {
         let dir = tempfile::tempdir().expect("a directory");
         let (db, keyspace) = open(&dir.path().join("db"), way);
-        let (mut map, mut random) = (Map::new(), Random(number as u64 + 100));
+        let (mut map, mut random) = (Map::new(), Random::new(number as u64 + 100));
         change(&keyspace, &mut map, &mut random, 6_000);
         db.flush().expect("flush");
         for _ in 0..rounds(150) {
@@ -38,7 +40,7 @@ fn a_scan_goes_on_where_a_dropped_future_left_it() {
     for (number, way) in WAYS.into_iter().enumerate() {
         let dir = tempfile::tempdir().expect("a directory");
         let (db, keyspace) = open(&dir.path().join("db"), way);
-        let (mut map, mut random) = (Map::new(), Random(number as u64 + 200));
+        let (mut map, mut random) = (Map::new(), Random::new(number as u64 + 200));
         change(&keyspace, &mut map, &mut random, 6_000);
         db.flush().expect("flush");
         for round in 0..rounds(2) {
@@ -83,7 +85,7 @@ fn a_scan_goes_on_past_a_dead_stretch_where_a_dropped_future_left_it() {
     for (number, way) in WAYS.into_iter().enumerate() {
         let dir = tempfile::tempdir().expect("a directory");
         let (db, keyspace) = open(&dir.path().join("db"), way);
-        let (mut map, mut random) = (Map::new(), Random(number as u64 + 300));
+        let (mut map, mut random) = (Map::new(), Random::new(number as u64 + 300));
         change(&keyspace, &mut map, &mut random, 6_000);
         db.flush().expect("flush");
         // Keeps the values and the tombstones where they are.
@@ -134,7 +136,7 @@ fn a_scan_goes_on_past_a_dead_stretch_where_a_dropped_future_left_it() {
 fn futures_may_outlive_every_handle_but_their_own() {
     let dir = tempfile::tempdir().expect("a directory");
     let (db, keyspace) = open(&dir.path().join("db"), WAYS[0]);
-    let (mut map, mut random) = (Map::new(), Random(7));
+    let (mut map, mut random) = (Map::new(), Random::new(7));
     change(&keyspace, &mut map, &mut random, 3_000);
     db.flush().expect("flush");
     for _ in 0..50 {

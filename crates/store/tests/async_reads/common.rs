@@ -14,6 +14,7 @@ use rhumb::{
     Compression, Database, DatabaseBuilder, Keyspace, KeyspaceOptions, Partitioning, TableOptions,
     io::{ReadEngineKind, ReadMode},
 };
+use rhumb_testkit::random::Random;
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -33,24 +34,14 @@ pub(crate) fn rounds(usual: u64) -> u64 {
     std::env::var("RHUMB_ASYNC_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// A small generator, so that a seed gives the same run everywhere.
-#[derive(Clone)]
-pub(crate) struct Random(pub(crate) u64);
+/// What is drawn by chance.
+pub(crate) trait Draw {
+    fn key(&mut self) -> Vec<u8>;
+    fn value(&mut self) -> Vec<u8>;
+}
 
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub(crate) fn key(&mut self) -> Vec<u8> {
+impl Draw for Random {
+    fn key(&mut self) -> Vec<u8> {
         match self.below(3) {
             0 => self.below(6_000).to_be_bytes().to_vec(),
             1 => format!("user{:05}", self.below(6_000)).into_bytes(),

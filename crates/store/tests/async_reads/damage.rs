@@ -3,10 +3,9 @@
 use std::{fs, path::PathBuf};
 
 use rhumb::{Error, Result};
+use rhumb_testkit::random::Random;
 
-use crate::common::{
-    Map, Random, WAYS, await_no_buffers, block_on, change, open, rounds, some_keys,
-};
+use crate::common::{Map, WAYS, await_no_buffers, block_on, change, open, rounds, some_keys};
 
 /// Notes an error that there may be, and refuses others.
 fn expect_damage<T>(result: Result<T>, found: &mut u32) -> Option<T> {
@@ -28,7 +27,7 @@ fn damage_is_an_error_and_never_a_wrong_value() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("db");
         let (db, keyspace) = open(&path, way);
-        let (mut map, mut random) = (Map::new(), Random(number as u64 + 300));
+        let (mut map, mut random) = (Map::new(), Random::new(number as u64 + 300));
         change(&keyspace, &mut map, &mut random, 5_000);
         db.flush().expect("flush");
         keyspace.compact().expect("compact");

@@ -3,10 +3,9 @@
 use std::ops::Bound;
 
 use rhumb::{AsyncIter, Database, Iter, Keyspace, Slice, Snapshot};
+use rhumb_testkit::random::Random;
 
-use crate::common::{
-    Map, Random, WAYS, await_no_buffers, block_on, change, open, rounds, some_keys,
-};
+use crate::common::{Draw, Map, WAYS, await_no_buffers, block_on, change, open, rounds, some_keys};
 
 /// A database, what it holds, and what a snapshot of it saw.
 struct World {
@@ -173,7 +172,7 @@ fn all_reads_agree_with_a_map() {
         for (number, way) in WAYS.into_iter().enumerate() {
             let dir = tempfile::tempdir().expect("a directory");
             let path = dir.path().join("db");
-            let mut random = Random(round * 4 + number as u64 + 1);
+            let mut random = Random::new(round * 4 + number as u64 + 1);
             let mut map = Map::new();
             for turn in 0..3 {
                 // Opened again each time, so that nothing is in memory.

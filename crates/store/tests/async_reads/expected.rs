@@ -4,8 +4,9 @@ use rhumb::{
     Compression, Database, Keyspace, KeyspaceOptions, TableOptions,
     io::{ReadEngineKind, ReadMode},
 };
+use rhumb_testkit::random::Random;
 
-use crate::common::{Random, block_on};
+use crate::common::block_on;
 
 const KEYS: u64 = 20_000;
 const VALUE_BYTES: usize = 1_000;
@@ -90,7 +91,7 @@ fn cost_of_scans(
     expected: usize,
     awaits: bool,
 ) -> Cost {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     cost(db, || {
         for _ in 0..SCANS {
             scan(keyspace, random.below(KEYS - length), length, expected, awaits);

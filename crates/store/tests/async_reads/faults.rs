@@ -9,8 +9,9 @@ use rhumb::{
         sim::{CallKind, Fault, Matcher, SimFs},
     },
 };
+use rhumb_testkit::random::Random;
 
-use crate::common::{Map, Random, await_no_buffers, block_on, builder, change, some_keys};
+use crate::common::{Map, await_no_buffers, block_on, builder, change, some_keys};
 
 /// A cold database on a simulated disk, read by threads or in the calling thread, past a page cache: in multiples
 /// of 4096 bytes if the disk's seed is even, and of 512 if it is odd.
@@ -36,7 +37,7 @@ fn cold(fs: &SimFs, threads: usize) -> (Database, Keyspace) {
 fn filled(fs: &SimFs, seed: u64) -> Map {
     let (db, keyspace) = cold(fs, 2);
     let mut map = Map::new();
-    change(&keyspace, &mut map, &mut Random(seed), 5_000);
+    change(&keyspace, &mut map, &mut Random::new(seed), 5_000);
     db.flush().expect("flush");
     map
 }
@@ -91,7 +92,7 @@ fn a_restless_disk_is_not_noticed() {
         let map = filled(&fs, seed);
         let (db, keyspace) = cold(&fs, threads);
         fs.set_restless(300);
-        assert_eq!(read_all(&keyspace, &map, &mut Random(1)), 0);
+        assert_eq!(read_all(&keyspace, &map, &mut Random::new(1)), 0);
         fs.set_restless(0);
         await_no_buffers(&db);
     }
@@ -103,7 +104,7 @@ fn a_failing_disk_is_an_error_with_its_place_and_later_reads_are_right() {
     let map = filled(&fs, 12);
     for threads in [0, 2] {
         let (db, keyspace) = cold(&fs, threads);
-        let mut random = Random(threads as u64);
+        let mut random = Random::new(threads as u64);
         for _ in 0..20 {
             let reads = Matcher::any().kinds(&[CallKind::Read]);
             fs.inject(reads, Fault::Eio, 1 + random.below(4));

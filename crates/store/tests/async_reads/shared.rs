@@ -3,10 +3,11 @@
 use std::thread;
 
 use rhumb::{Compression, Keyspace, KeyspaceOptions, TableOptions};
+use rhumb_testkit::random::Random;
 
 use crate::common::{
-    Map, Random, WAYS, await_cache_within_budget, await_no_buffers, block_on, builder, change,
-    open, open_by, rounds, some_keys,
+    Map, WAYS, await_cache_within_budget, await_no_buffers, block_on, builder, change, open,
+    open_by, rounds, some_keys,
 };
 
 #[test]
@@ -15,7 +16,7 @@ fn callers_that_ask_for_the_same_blocks_leave_one_of_each() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("db");
         let (db, keyspace) = open(&path, way);
-        let (mut map, mut random) = (Map::new(), Random(number as u64 + 400));
+        let (mut map, mut random) = (Map::new(), Random::new(number as u64 + 400));
         change(&keyspace, &mut map, &mut random, 5_000);
         db.flush().expect("flush");
         let map = &map;
@@ -51,7 +52,7 @@ fn tasks_of_an_executor_read_side_by_side() {
     for (number, way) in WAYS.into_iter().enumerate() {
         let dir = tempfile::tempdir().expect("a directory");
         let (db, keyspace) = open(&dir.path().join("db"), way);
-        let (mut map, mut random) = (Map::new(), Random(number as u64 + 500));
+        let (mut map, mut random) = (Map::new(), Random::new(number as u64 + 500));
         change(&keyspace, &mut map, &mut random, 5_000);
         db.flush().expect("flush");
         let tasks: Vec<_> = (0..64)

@@ -4,16 +4,10 @@ use super::*;
 use crate::binned::{ClientCounts, HostCounts, Plan, Verb};
 use crate::fabric::ReadCounts;
 
-/// Keys that are spread evenly, by a generator of SplitMix64.
+/// Keys that are spread evenly.
 fn spread(count: u64, seed: u64) -> Vec<Vec<u8>> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31).to_be_bytes().to_vec()
-    };
-    (0..count).map(|_| next()).collect()
+    let mut random = Random::new(seed);
+    (0..count).map(|_| random.next().to_be_bytes().to_vec()).collect()
 }
 
 struct Measured {

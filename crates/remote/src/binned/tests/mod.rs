@@ -17,6 +17,8 @@ use std::{
     sync::Arc,
 };
 
+use rhumb_testkit::random::Random;
+
 use super::{
     Answer, CacheBudget, Caller, Client, Host, Mode, Options, Reply, Request, Value, bins,
     layout::{BLOCK_LINES, HEADER_LINES, Link, Record, Sizes, Token},

@@ -19,7 +19,7 @@ fn lognormal(random: &mut Random) -> u64 {
 }
 
 fn map(draw: impl Fn(&mut Random) -> u64) -> Map {
-    let (mut random, mut map) = (Random(1), Map::new());
+    let (mut random, mut map) = (Random::new(1), Map::new());
     while (map.len() as u64) < KEYS {
         let key = draw(&mut random).to_be_bytes();
         map.insert(key.to_vec(), key.to_vec());
@@ -89,7 +89,7 @@ fn lognormal_keys_have_wide_windows() {
 
 #[test]
 fn no_border_is_missed() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for draw in [uniform, lognormal] {
         let mut world = world(draw, 100);
         let mut client = world.client(CacheBudget::Full, true);
@@ -143,7 +143,7 @@ fn inserts_cost_calls_until_models_are_trained() {
         client.fill(&world.fabric()).unwrap();
         assert_eq!(gets(&mut world, client).2, 0.0);
     }
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for _ in 0..KEYS / 10 {
         let key = random.next().to_be_bytes();
         let hint = plain.hint(&key);
@@ -178,7 +178,7 @@ fn models_are_expanded_and_shrunk() {
     let models = world.table.model_count();
     let mut client = world.client(CacheBudget::Full, true);
     client.fill(&world.fabric()).unwrap();
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     while world.table.counts().expansions == 0 {
         let key = random.next().to_be_bytes();
         world.set(&key, b"v");
@@ -211,7 +211,7 @@ fn models_are_expanded_and_shrunk() {
 #[test]
 fn no_key_is_beyond_the_ends_of_the_top() {
     for seed in 1..=8 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let keys = (0..KEYS).map(|_| random.next().to_be_bytes().to_vec());
         let mut world = World::new(keys.map(|key| (key.clone(), key)).collect(), 200, 11, 64 << 20);
         let mut client = world.client(CacheBudget::Full, true);

@@ -45,7 +45,7 @@ fn damage(words: &[AtomicU64], random: &mut Random) -> (usize, u64) {
 
 #[test]
 fn damaged_models_and_tables_cost_time_alone() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let world = World::new(mixed(&mut random), 40, 11, 4 << 20);
     let keys: Vec<Vec<u8>> = world.map.keys().cloned().collect();
     // Records lie before models and tables, which were made last.
@@ -93,7 +93,7 @@ const AFTER_HEADER: usize = 5;
 
 #[test]
 fn damaged_words_anywhere_do_no_harm() {
-    let mut random = Random(8);
+    let mut random = Random::new(8);
     let world = World::new(mixed(&mut random), 40, 11, 4 << 20);
     let keys: Vec<Vec<u8>> = world.map.keys().cloned().collect();
     let used = |space: &HeapSpace| {
@@ -120,7 +120,7 @@ fn damaged_words_anywhere_do_no_harm() {
 
 #[test]
 fn answers_of_any_kind_are_learned() {
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     let mut world = World::new(mixed(&mut random), 40, 11, 4 << 20);
     let keys: Vec<Vec<u8>> = world.map.keys().cloned().collect();
     for mut client in clients(&world) {

@@ -61,7 +61,7 @@ fn stays(n: u64) -> bool {
 
 /// Has `read` read by a client of one map while another is loaded before each of its reads in turn.
 fn read_beside_loads(read: impl Fn(&mut Client, &Reloaded<'_>, &mut Random)) {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let first = some(&mut random, 50);
     let world = RefCell::new(World::new(first, 50, 11, 4 << 20));
     let (control, leaves) =
@@ -128,7 +128,7 @@ fn a_scan_passes_over_nothing_that_stays() {
 /// What a leaf was and what a model says of it tell nothing of the leaf that comes in its place.
 #[test]
 fn leaves_come_back_with_other_incarnations() {
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     let mut world = World::new(some(&mut random, 80), 50, 11, 4 << 20);
     let incarnations = |world: &World| -> Vec<u32> {
         (0..world.table.leaf_count()).map(|n| world.table.head(n).incarnation).collect()

@@ -11,6 +11,8 @@ mod torn;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use rhumb_testkit::random::Random;
+
 use super::{
     Answer, CacheBudget, Client, ClientOptions, Fresh, Lookup, Options, Outcome, Scanned, Sizes,
     Table, Value,
@@ -132,27 +134,5 @@ impl World {
             .collect();
         assert_eq!(pairs.len(), expected.len(), "{limit} from {from:?}");
         assert!(pairs == expected, "{limit} from {from:?}");
-    }
-}
-
-/// A generator of numbers, the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// From 0 to below 1.
-    fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / 53f64.exp2()
     }
 }

@@ -89,12 +89,13 @@ fn answers_were_right_while_they_were_made() {
     let world = World::new(Map::new(), 20, 11, 4 << 20);
     let (control, leaves) = (Arc::clone(&world.control), Arc::clone(&world.leaves));
     let keys = keys();
-    let writer = Writer { world, random: Random(11), keys: keys.clone(), history: History::new() };
+    let writer =
+        Writer { world, random: Random::new(11), keys: keys.clone(), history: History::new() };
     let fabric = Restless { writer: RefCell::new(writer), control, leaves };
     let budgets = [CacheBudget::Full, CacheBudget::Models, CacheBudget::Top];
     let options = |budget| ClientOptions { budget, speculates: true };
     let mut clients = budgets.map(|budget| Client::open(&fabric, options(budget)).unwrap());
-    let (mut random, mut answered, mut scanned) = (Random(12), 0, 0);
+    let (mut random, mut answered, mut scanned) = (Random::new(12), 0, 0);
     for round in 0..30_000 {
         let client = &mut clients[round % 3];
         let key = &keys[random.below(keys.len() as u64) as usize];

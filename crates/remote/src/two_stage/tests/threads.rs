@@ -53,7 +53,7 @@ fn read(
     let fabric = MappedFabric::new(control.all(), leaves.all());
     let budget = [CacheBudget::Full, CacheBudget::Models, CacheBudget::Top][seed as usize % 3];
     let mut client = Client::open(&fabric, ClientOptions { budget, speculates: true }).unwrap();
-    let (mut random, mut answered) = (Random(seed), 0);
+    let (mut random, mut answered) = (Random::new(seed), 0);
     let mut out = Vec::new();
     while !end.load(Ordering::Relaxed) {
         let number = random.below(KEYS);
@@ -118,7 +118,7 @@ fn readers_see_whole_values_and_lose_none() {
             })
             .collect();
         let trainer = scope.spawn(|| train(&world, &end));
-        let mut random = Random(99);
+        let mut random = Random::new(99);
         for round in 2..40_000u64 {
             let number = random.below(KEYS);
             let mut world = world.lock().unwrap();
@@ -159,7 +159,7 @@ fn hot_values_are_never_torn() {
                     let fabric = MappedFabric::new(control.all(), leaves.all());
                     let options = ClientOptions { budget: CacheBudget::Full, speculates: true };
                     let mut client = Client::open(&fabric, options).unwrap();
-                    let (mut random, mut found, mut out) = (Random(seed), 0u64, Vec::new());
+                    let (mut random, mut found, mut out) = (Random::new(seed), 0u64, Vec::new());
                     while !end.load(Ordering::Relaxed) {
                         let number = random.below(HOT);
                         out.clear();
@@ -174,7 +174,7 @@ fn hot_values_are_never_torn() {
                 })
             })
             .collect();
-        let (mut world, mut random) = (world, Random(98));
+        let (mut world, mut random) = (world, Random::new(98));
         for round in 2..400_000u64 {
             let number = random.below(HOT);
             // Half of the values of numbers lie in their leaves.

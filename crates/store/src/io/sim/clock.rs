@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::sync::primitive::Mutex;
+use rhumb_sync::primitive::Mutex;
 
 use crate::io::Clock;
 

@@ -47,18 +47,18 @@ use std::{
     sync::Arc,
 };
 
+use fault::Rule;
+use node::{Change, FileNode, Node};
+use rhumb_sync::primitive::{Mutex, MutexGuard};
+use state::{Held, State};
+
+use super::{FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile, moved_away};
+
 pub use clock::SimClock;
 pub use fault::{Call, CallKind, Counts, Fault, Matcher};
 pub use node::SECTOR_BYTES;
 pub use power::Loss;
 pub use rng::SimRng;
-
-use crate::sync::primitive::{Mutex, MutexGuard};
-use fault::Rule;
-use node::{Change, FileNode, Node};
-use state::{Held, State};
-
-use super::{FileLock, FileSystem, ReadMode, ReadableFile, SyncFile, WritableFile, moved_away};
 
 /// A simulated file system. Clones are the same file system. The root directory exists; relative
 /// paths start there too.

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::sync::primitive::Mutex;
+use rhumb_sync::primitive::Mutex;
 
 use super::{power::Loss, rng::SimRng};
 

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::sync::primitive::Mutex;
+use rhumb_sync::primitive::Mutex;
 
 use super::{
     fault::{Call, CallKind, Counts, Fault, Matcher, Rule},

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::sync::primitive::Mutex;
+use rhumb_sync::primitive::Mutex;
 use rustix::{
     fs::{FlockOperation, OFlags},
     io::Errno,

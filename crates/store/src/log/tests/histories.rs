@@ -2,20 +2,18 @@
 //! against the plain list of what was acknowledged.
 
 use proptest::prelude::*;
+use rhumb_testkit::random::Random;
 
 use super::{IDENTITY, START, dir, replay, writer};
 use crate::log::{
-    LogRecord, LogStart, LogWriter, Lsn, Recovery,
-    frame::FRAME_HEADER_BYTES,
-    reader::inspect_segment,
-    segment::SEGMENT_HEADER_BYTES,
-    test_fs::{Rng, TestFs},
+    LogRecord, LogStart, LogWriter, Lsn, Recovery, frame::FRAME_HEADER_BYTES,
+    reader::inspect_segment, segment::SEGMENT_HEADER_BYTES, test_fs::TestFs,
 };
 
 /// A log as the engine uses it, and the list of what was acknowledged.
 struct History {
     fs: TestFs,
-    rng: Rng,
+    rng: Random,
     start: LogStart,
     writer: LogWriter,
     /// Closed segments that were not synced, oldest first.
@@ -33,7 +31,7 @@ impl History {
     fn new(seed: u64) -> Self {
         let fs = TestFs::default();
         let writer = writer(&fs);
-        let rng = Rng(seed);
+        let rng = Random::new(seed);
         Self {
             fs,
             rng,

@@ -2,6 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
+use rhumb_testkit::random::Random;
+
 use super::{
     LogRecord, LogStart, LogWriter, Lsn, Recovery,
     batch::BatchBuilder,
@@ -9,7 +11,7 @@ use super::{
     reader::{FrameState, inspect_segment},
     recover,
     segment::{SEGMENT_HEADER_BYTES, SegmentHeader},
-    test_fs::{Rng, TestFs},
+    test_fs::TestFs,
 };
 use crate::error::{Error, Result};
 
@@ -216,7 +218,7 @@ fn nothing_follows_a_record_that_was_cut_off() {
         writer.append(&[&payload(1)]).unwrap_err();
         writer.append(&[&payload(2)]).unwrap();
         writer.append(&[&payload(3)]).unwrap();
-        let found = payloads(&fs.cut_power(&mut Rng(seed))).unwrap();
+        let found = payloads(&fs.cut_power(&mut Random::new(seed))).unwrap();
         let right = [payload(2).to_vec(), payload(3).to_vec()];
         assert!(right.starts_with(&found), "{:?}", found.iter().map(|p| p[0]).collect::<Vec<_>>());
     }

@@ -6,10 +6,11 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use rhumb_sync::primitive::Mutex;
+
 use crate::{
     error::{Error, Result},
     io::{FileSystem, SyncFile, retry, sync_dir},
-    sync::primitive::Mutex,
     types::FileId,
 };
 

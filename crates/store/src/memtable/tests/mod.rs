@@ -5,14 +5,10 @@ mod measure;
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use proptest::prelude::*;
+use rhumb_sync::primitive::{AtomicBool, thread};
 
 use super::*;
-use crate::{
-    db::insert_record,
-    log::batch::BatchBuilder,
-    sync::primitive::{AtomicBool, thread},
-    types::Kind,
-};
+use crate::{db::insert_record, log::batch::BatchBuilder, types::Kind};
 
 const KINDS: [MemtableKind; 2] = [MemtableKind::Learned, MemtableKind::SkipList];
 
@@ -317,7 +313,7 @@ fn records_are_let_go_with_the_memtable() {
         assert!(records.iter().all(|record| record.strong_count() > 1));
         drop(table);
         for _ in 0..1000 {
-            crate::sync::epoch::collect();
+            rhumb_sync::epoch::collect();
             if records[1..].iter().all(|record| record.strong_count() == 1) {
                 break;
             }

@@ -7,7 +7,9 @@
 
 use std::fmt;
 
-use crate::{slice::Slice, sync::shared_bytes::SharedBytes};
+use rhumb_sync::shared_bytes::SharedBytes;
+
+use crate::slice::Slice;
 
 mod builder;
 pub(crate) mod view;

@@ -2,8 +2,9 @@
 
 use std::cmp::Ordering;
 
+use rhumb_sync::prefetch::{LINE_BYTES, prefetch};
+
 use crate::{
-    sync::prefetch::{LINE_BYTES, prefetch},
     table::{
         bracket::Side,
         format::{BLOCK_GROUP, BLOCK_HEADER_BYTES, BLOCK_WIDE_OFFSETS},

@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
+use rhumb_sync::{arena::Arena, bulk::Bulk, mapping::Gauge, placed::Placed, prefetch::prefetch};
+
 use super::hash::KeyHash;
-use crate::sync::{arena::Arena, bulk::Bulk, mapping::Gauge, placed::Placed, prefetch::prefetch};
 
 /// Bytes of a filter block: one cache line.
 pub(crate) const BLOCK_BYTES: usize = 64;
@@ -181,7 +182,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
-    use crate::sync::mapping::Gauge;
+    use rhumb_sync::mapping::Gauge;
 
     fn hash(number: u64) -> KeyHash {
         KeyHash::of(&number.to_le_bytes())

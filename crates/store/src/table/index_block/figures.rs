@@ -7,24 +7,13 @@
 use std::{hint::black_box, time::Instant};
 
 use rhumb_model::code;
+use rhumb_testkit::random::Random;
 
 use super::{Index, IndexBuilder, IndexKind, PAGE_BYTES, PAGE_PAYLOAD_BYTES, StringCoding};
 
 const TABLE_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: u32 = 4096;
 const FRAME_BYTES: u64 = 17;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-}
 
 /// Keys joined, and where each ends.
 #[derive(Default)]
@@ -113,7 +102,7 @@ fn one_table(keys: &Keys, way: Way, from: usize, totals: &mut Totals) -> usize {
         assert_eq!(index.locate(keys.get(from + i)), *block);
     }
     if totals.tables == 0 {
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         // Picked keys lie together, so that the index is measured and not their memory.
         let mut pick = |n| {
             let picks = (0..n).map(|_| keys.get(from + random.next() as usize % (to - from)));
@@ -184,7 +173,7 @@ fn measure(name: &str, keys: &Keys) {
 #[test]
 #[ignore = "prints figures"]
 fn index_figures() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut wide: Vec<[u8; 16]> = (0..5_000_000)
         .map(|_| (u128::from(random.next()) << 64 | u128::from(random.next())).to_be_bytes())
         .collect();

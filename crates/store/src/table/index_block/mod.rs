@@ -19,13 +19,14 @@ mod figures;
 mod tests;
 
 use rhumb_model::codec::Reader;
+use rhumb_sync::mapping::Gauge;
 
-pub(crate) use self::overlay::Trained;
 use self::{
     binary_search::{BinarySearchBuilder, BinarySearchIndex},
     learned::{LearnedBuilder, LearnedIndex},
 };
-use crate::sync::mapping::Gauge;
+
+pub(crate) use self::overlay::Trained;
 
 /// Bytes of a page of the data area.
 const PAGE_BYTES: u64 = super::format::PAGE_BYTES as u64;

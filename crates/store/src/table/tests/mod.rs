@@ -2,6 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, ops::Bound, path::PathBuf, sync::Arc};
 
+use rhumb_sync::{epoch::pin, mapping::Gauge};
 use tempfile::TempDir;
 
 use super::{
@@ -11,8 +12,6 @@ use super::{
 use crate::{
     error::Result,
     io::{FileSystem, ReadEngineKind, ReadMode, StdFs, engine::ReadEngine, open_files::OpenFiles},
-    sync::epoch::pin,
-    sync::mapping::Gauge,
     types::{FileId, Kind, SeqNo},
 };
 

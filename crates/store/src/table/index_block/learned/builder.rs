@@ -5,6 +5,7 @@
 //! simulated with the very integers that go into the file, so no rounding can break it.
 
 use rhumb_model::{Line, code, codec, search};
+use rhumb_sync::mapping::Gauge;
 
 use super::{
     ADDED, BEYOND, BLOCKS, CODE, FIELDS, FIELDS_CODED, GROUP, LINE, MANTISSA, SHARED, SHIFT, Y0,
@@ -14,7 +15,6 @@ use super::{
     run::Run,
     separators::SeparatorsBuilder,
 };
-use crate::sync::mapping::Gauge;
 use crate::table::index_block::{CODED, LEARNED, PAGE_BYTES, StringCoding, starts::StartsBuilder};
 
 /// The fit's error bound, in quarters of a block.

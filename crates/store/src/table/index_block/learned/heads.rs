@@ -7,9 +7,9 @@
 use std::cmp::Ordering;
 
 use rhumb_model::{code, search};
+use rhumb_sync::prefetch::prefetch;
 
 use super::separators::Separators;
-use crate::sync::prefetch::prefetch;
 
 /// Fewer separators of one head are compared as a whole.
 const RUN_MIN: usize = 4;

@@ -29,7 +29,8 @@ use self::{
     separators::Separators,
 };
 use super::{BlockAddress, IndexCoding, IndexExplanation, SegmentInfo, starts::Starts};
-use crate::{sync::prefetch::prefetch, types::KEY_BYTES_MAX};
+use crate::types::KEY_BYTES_MAX;
+use rhumb_sync::prefetch::prefetch;
 
 /// Segments whose fields make columns together.
 const GROUP: usize = 256;

@@ -8,8 +8,7 @@
 use std::{ops::Range, sync::Arc};
 
 use rhumb_model::{Fitter, Segment, StringCode, code};
-
-use crate::sync::{bulk::Bulk, mapping::Gauge};
+use rhumb_sync::{bulk::Bulk, mapping::Gauge};
 
 /// A unit is a point of the fit after so small a part of a block's bytes.
 const POINTS_PER_BLOCK: u64 = 16;

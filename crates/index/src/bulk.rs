@@ -1,0 +1,156 @@
+//! Loading entries in ascending order: whole leaves at once into an empty map.
+#![allow(unsafe_code, reason = "owns leaves before they are published")]
+
+use rhumb_sync::primitive::Ordering;
+
+use super::{
+    BulkLoadError, Index,
+    core::{Action, Core},
+    key::{Key, image::QueryOf},
+    kinds::{self, AnyLeaf},
+    plan::{Entry, Growth, LEAF_TARGET},
+    raw::{epoch, record},
+    retrain::bound_of,
+    route::{Bound, Child},
+    schema::{Of, Probe},
+    value::Value,
+};
+
+/// Loads entries; see [`Index::bulk_load`].
+pub(super) fn load<K: Key, V: Value>(
+    index: &Index<K, V>,
+    mut sorted: impl Iterator<Item = (K, V)>,
+) -> Result<usize, BulkLoadError> {
+    let mut loader = Loader::new(index);
+    let mut previous: Option<K> = None;
+    let mut position = 0;
+    let outcome = loop {
+        let Some((key, value)) = sorted.next() else { break Ok(position) };
+        if previous.as_ref().is_some_and(|previous| *previous >= key) {
+            break Err(BulkLoadError { position });
+        }
+        loader.add(&key, value);
+        previous = Some(key);
+        position += 1;
+    };
+    drop(loader);
+    outcome
+}
+
+/// Builds leaves that nobody else sees. Dropping it publishes them.
+struct Loader<'a, K: Key, V: Value> {
+    index: &'a Index<K, V>,
+    entries: Vec<Entry>,
+    leaves: Vec<Child<AnyLeaf>>,
+    /// Whether the map was empty at the start; otherwise entries are inserted one by one.
+    is_whole: bool,
+    keys: i64,
+    heap_bytes: i64,
+}
+
+impl<'a, K: Key, V: Value> Loader<'a, K, V> {
+    fn new(index: &'a Index<K, V>) -> Self {
+        let (entries, leaves) = (Vec::new(), Vec::new());
+        Self { index, entries, leaves, is_whole: index.is_empty(), keys: 0, heap_bytes: 0 }
+    }
+
+    fn core(&self) -> &'a Core<Of<K, V>> {
+        &self.index.core
+    }
+
+    fn add(&mut self, key: &K, value: V) {
+        if !self.is_whole {
+            self.index.insert(key.clone(), value);
+            return;
+        }
+        let query: &K::Query = key.borrow();
+        let value = self.index.own(value, &epoch::pin());
+        let entry = if K::WIDE {
+            let image = QueryOf::<K>::bytes(query);
+            self.heap_bytes += record::bytes_of(image.as_ref().len()) as i64;
+            Entry { word: 0, value: record::new(image.as_ref(), value) }
+        } else {
+            Entry { word: QueryOf::<K>::word(query), value }
+        };
+        self.entries.push(entry);
+        self.keys += 1;
+        if self.entries.len() == 2 * LEAF_TARGET {
+            self.build(LEAF_TARGET);
+        }
+    }
+
+    /// Builds leaves of the first `len` entries.
+    fn build(&mut self, len: usize) {
+        let entries = &self.entries[..len];
+        let core = self.core();
+        for part in
+            kinds::parts::<Of<K, V>>(core.preset, &core.arena, entries, Growth::Even, None, None)
+        {
+            self.heap_bytes += part.leaf.heap_bytes() as i64;
+            let bound = match self.leaves.is_empty() {
+                true => Bound::new::<Of<K, V>>(Probe::LEAST),
+                false => bound_of::<Of<K, V>>(&entries[part.first]),
+            };
+            self.leaves.push((bound, Box::into_raw(part.leaf)));
+        }
+        self.entries.drain(..len);
+    }
+
+    /// Publishes the leaves, or inserts what is in them if the map is not empty any more.
+    fn finish(&mut self) {
+        // The rest in pieces of about equal size, none of which starts with the largest key.
+        let rest = self.entries.len();
+        if rest > LEAF_TARGET {
+            self.build(rest / 2);
+        }
+        if !self.entries.is_empty() {
+            self.build(self.entries.len());
+        }
+        if self.leaves.is_empty() {
+            return;
+        }
+        let guard = epoch::pin();
+        let core = self.core();
+        let leaves = std::mem::take(&mut self.leaves);
+        if core.replace_empty(&leaves, &guard) {
+            core.count(&guard, self.keys);
+            core.count_heap(&guard, self.heap_bytes);
+            return;
+        }
+        for (_, leaf) in leaves {
+            // SAFETY: the leaf came from a box and was not published.
+            let leaf = unsafe { Box::from_raw(leaf) };
+            self.heap_bytes -= leaf.heap_bytes() as i64;
+            let mut entries = Vec::new();
+            leaf.collect::<Of<K, V>>(&mut entries);
+            for Entry { word, value } in entries {
+                self.insert(word, value, &guard);
+            }
+            // SAFETY: the leaf was made with this arena, and its contents were moved.
+            unsafe { leaf.free(&core.arena) };
+        }
+    }
+
+    /// Inserts what a slot of an unpublished leaf holds.
+    fn insert(&self, word: u64, slot: u64, guard: &epoch::Guard) {
+        let core = self.core();
+        let old = if K::WIDE {
+            // SAFETY: the record is this loader's.
+            let (key, value) = unsafe { (record::key(slot), record::value(slot)) };
+            let action = Action::Set(value.load(Ordering::Relaxed));
+            let old = core.write(Probe::wide(key), action, guard).old;
+            // SAFETY: as above; its value is the map's now.
+            unsafe { record::free(slot) };
+            old
+        } else {
+            core.write(Probe { word, bytes: &[] }, Action::Set(slot), guard).old
+        };
+        self.index.retire(old, guard);
+    }
+}
+
+impl<K: Key, V: Value> Drop for Loader<'_, K, V> {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

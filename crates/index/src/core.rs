@@ -1,0 +1,637 @@
+//! The map itself, in words: reading and writing one key.
+//!
+//! Thread safety: readers pin the epoch, follow pointers and take no lock. A writer holds the lock bit
+//! of one bucket for some instructions. Invariants:
+//!
+//! 1. Every key belongs to one bucket of one leaf at a time; a leaf is replaced only after all of its
+//!    buckets are frozen, by leaves with the same present keys.
+//! 2. A writer that finds its bucket frozen replaces the leaf itself and tries again: the content of a
+//!    frozen leaf is the same for all, and the first replacement counts.
+//! 3. The word of a value is owned by the slot or record that holds it until a write takes it out.
+#![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
+
+use rhumb_sync::{
+    arena::Arena,
+    mapping::Gauge,
+    primitive::{Arc, AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering, in_models},
+};
+
+use super::{
+    kinds::{self, AnyLeaf},
+    plan::{Entry, Growth},
+    preset::Preset,
+    raw::{
+        bucket::{Bucket, Frozen, Locked, NoRoom, Spot},
+        epoch::Guard,
+        garbage::{Garbage, Piece},
+        leaf::{Leaf, is_same},
+        record, simd,
+    },
+    retrain::Trigger,
+    route::{Bound, Branch, Group, Place, Root},
+    schema::{Probe, Schema},
+    trainers::Trainers,
+};
+
+/// Counters are spread over so many lines.
+const COUNTERS: usize = in_models(16, 2);
+
+/// A map from keys to words.
+pub(crate) struct Core<S: Schema> {
+    pub(super) root: AtomicPtr<Root>,
+    /// Where leaves lie; maps may share one.
+    pub(super) arena: Arc<Arena>,
+    /// What new leaves are made of.
+    pub(super) preset: Preset,
+    garbage: Garbage<Waste<S>>,
+    counters: [Counter; COUNTERS],
+    pub(super) retrains: AtomicU64,
+    /// Room for the entries of a leaf that is being replaced, empty; kept because the system takes some
+    /// microseconds for each page of new memory.
+    pub(super) scratch: Mutex<Vec<Entry>>,
+    /// The leaf to look at next for memory that is worth giving back; the first if there is none.
+    pub(super) gathered: Mutex<Option<Bound>>,
+    /// Who replaces leaves, if it is not the writers.
+    pub(super) trainers: Option<Trainers>,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Counter {
+    keys: AtomicI64,
+    /// Bytes outside of the arena.
+    heap_bytes: AtomicI64,
+}
+
+/// What a write does.
+#[derive(Clone, Copy)]
+pub(crate) enum Action {
+    /// Sets the value, whether the key is present or not.
+    Set(u64),
+    /// Sets the value of a key that is absent.
+    SetIfAbsent(u64),
+    /// Sets the value of a key that is present.
+    Update(u64),
+    Remove,
+    /// Sets the value of a key whose value is `current`.
+    Exchange {
+        current: u64,
+        new: u64,
+    },
+}
+
+impl Action {
+    /// Whether the action may make an absent key present.
+    #[inline]
+    pub(crate) fn inserts(self) -> bool {
+        matches!(self, Self::Set(_) | Self::SetIfAbsent(_))
+    }
+
+    /// What becomes of a key whose value is `old`, or that is absent.
+    #[inline]
+    pub(crate) fn change(self, old: Option<u64>) -> Change {
+        match (self, old) {
+            (Self::Set(new), _) | (Self::SetIfAbsent(new), None) | (Self::Update(new), Some(_)) => {
+                Change::Store(new)
+            }
+            (Self::Remove, Some(_)) => Change::Remove,
+            (Self::Exchange { current, new }, Some(old)) if old == current => Change::Store(new),
+            _ => Change::Keep,
+        }
+    }
+}
+
+/// What becomes of a key.
+pub(crate) enum Change {
+    Keep,
+    Store(u64),
+    Remove,
+}
+
+/// What a write found and did.
+pub(crate) struct Outcome {
+    /// The value before, if the key was present.
+    pub(crate) old: Option<u64>,
+    /// Whether anything changed.
+    pub(crate) is_done: bool,
+}
+
+impl Outcome {
+    fn unchanged(old: Option<u64>) -> Self {
+        Self { old, is_done: false }
+    }
+
+    fn changed(old: Option<u64>) -> Self {
+        Self { old, is_done: true }
+    }
+}
+
+/// What a write leaves behind for the leaf.
+type InBucket = Result<(Outcome, Option<Trigger>), Refused>;
+
+/// Why a bucket did not take a key.
+enum Refused {
+    /// The leaf has no overflow node left.
+    NoRoom,
+    /// It belongs to another one now.
+    Moved,
+}
+
+/// What a write did in a leaf of another kind.
+pub(crate) struct Written {
+    outcome: Outcome,
+    /// Whether the key took a slot or came back to its own, with a new record if it is wide.
+    is_added: bool,
+    /// The record that the key had before it was removed and came back.
+    replaced: Option<u64>,
+    trigger: Option<Trigger>,
+}
+
+impl Written {
+    pub(crate) fn unchanged(old: Option<u64>) -> Self {
+        Self { outcome: Outcome::unchanged(old), is_added: false, replaced: None, trigger: None }
+    }
+
+    /// A key's own slot was changed.
+    pub(crate) fn changed(old: Option<u64>) -> Self {
+        Self { outcome: Outcome::changed(old), is_added: false, replaced: None, trigger: None }
+    }
+
+    /// A removed wide key is back in its slot, with a new record instead of this one.
+    pub(crate) fn renewed(replaced: u64) -> Self {
+        Self { replaced: Some(replaced), ..Self::added(None) }
+    }
+
+    /// Lets `keep` have the record that was replaced, and say what follows from that for the leaf;
+    /// otherwise it is freed when no reader can hold it.
+    pub(crate) fn keeping(self, keep: impl FnOnce(u64) -> Option<Trigger>) -> Self {
+        match self.replaced {
+            Some(record) => Self { replaced: None, trigger: keep(record), ..self },
+            None => self,
+        }
+    }
+
+    /// A key took a slot.
+    pub(crate) fn added(trigger: Option<Trigger>) -> Self {
+        Self { outcome: Outcome::changed(None), is_added: true, replaced: None, trigger }
+    }
+}
+
+/// Why a leaf takes no write.
+pub(crate) enum Blocked {
+    /// It is being replaced.
+    Frozen,
+    NoRoom,
+}
+
+impl From<Frozen> for Blocked {
+    fn from(_: Frozen) -> Self {
+        Self::Frozen
+    }
+}
+
+/// Memory that was unlinked.
+pub(crate) enum Waste<S> {
+    Leaf(*mut AnyLeaf),
+    Group(*mut Group),
+    Root(*mut Root),
+    /// A record without its value.
+    Record(u64),
+    Value(u64, std::marker::PhantomData<S>),
+}
+
+// SAFETY: what it owns may be freed on any thread; values are `Send`.
+unsafe impl<S> Send for Waste<S> {}
+
+impl<S: Schema> Piece for Waste<S> {
+    type Context = Arena;
+
+    /// # Safety
+    /// As for every [`Piece`]: nobody uses it again.
+    unsafe fn free(self, arena: &Arena) {
+        // SAFETY: each pointer came from a box, or word from a record or value, and the caller says
+        // that nobody uses it again.
+        unsafe {
+            match self {
+                Self::Leaf(leaf) => Box::from_raw(leaf).free(arena),
+                Self::Group(group) => drop(Box::from_raw(group)),
+                Self::Root(root) => drop(Box::from_raw(root)),
+                Self::Record(record) => record::free(record),
+                Self::Value(word, _) => S::free_value(word),
+            }
+        }
+    }
+}
+
+impl<S: Schema> Core<S> {
+    pub(crate) fn new(preset: Preset, trainers: Option<Trainers>) -> Self {
+        Self::within(Arc::new(Arena::packed(&Gauge::default())), preset, trainers)
+    }
+
+    /// An empty map whose leaves lie in this arena.
+    pub(crate) fn within(arena: Arc<Arena>, preset: Preset, trainers: Option<Trainers>) -> Self {
+        simd::detect();
+        let least = || Bound::new::<S>(Probe::LEAST);
+        let leaves = kinds::parts::<S>(preset, &arena, &[], Growth::Even, None, None);
+        let leaves = leaves.into_iter().map(|part| (least(), Box::into_raw(part.leaf)));
+        let group = Box::into_raw(Branch::new(leaves.collect()));
+        Self::with_root(arena, preset, trainers, Branch::new(vec![(least(), group)]))
+    }
+
+    /// A map of the leaves that a root leads to.
+    pub(super) fn with_root(
+        arena: Arc<Arena>,
+        preset: Preset,
+        trainers: Option<Trainers>,
+        root: Box<Root>,
+    ) -> Self {
+        Self {
+            root: AtomicPtr::new(Box::into_raw(root)),
+            preset,
+            arena,
+            garbage: Garbage::new(),
+            counters: std::array::from_fn(|_| Counter::default()),
+            retrains: AtomicU64::new(0),
+            scratch: Mutex::default(),
+            gathered: Mutex::default(),
+            trainers,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn root<'g>(&self, _guard: &'g Guard) -> &'g Root {
+        // SAFETY: the root is never null and comes from a box; a replaced one is freed only when no
+        // thread that could have loaded it is pinned.
+        unsafe { &*self.root.load(Ordering::Acquire) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn place<'g>(&self, probe: Probe<'_>, guard: &'g Guard) -> Place<'g> {
+        Place::of::<S>(self.root(guard), probe, guard)
+    }
+
+    /// The last leaf.
+    pub(super) fn last_place<'g>(&self, guard: &'g Guard) -> Place<'g> {
+        let root = self.root(guard);
+        let group_at = root.len() - 1;
+        let group = root.child(group_at, guard);
+        let leaf_at = group.len() - 1;
+        Place::at(root, (group_at, group), leaf_at, guard)
+    }
+
+    /// The word of a key's value, which lives while the thread is pinned. Never waits.
+    #[inline(always)]
+    pub(crate) fn get(&self, probe: Probe<'_>, guard: &Guard) -> Option<u64> {
+        let place = self.place(probe, guard);
+        if let Some((bucket, _)) = place.bucket(probe.word) {
+            Bucket::prefetch(bucket);
+            return bucket.get(probe.word, reader::<S>(probe));
+        }
+        let leaf = match place.leaf {
+            AnyLeaf::Buckets(leaf) => leaf,
+            other => return other.get::<S>(probe),
+        };
+        let word = leaf.word::<S>(probe);
+        let bucket = leaf.bucket(leaf.place::<S>(word, probe));
+        Bucket::prefetch(bucket);
+        bucket.get(word, reader::<S>(probe))
+    }
+
+    /// Writes one key.
+    #[inline(always)]
+    pub(crate) fn write(&self, probe: Probe<'_>, action: Action, guard: &Guard) -> Outcome {
+        loop {
+            let place = self.place(probe, guard);
+            let leaf = match place.leaf {
+                AnyLeaf::Buckets(leaf) => leaf,
+                other => match self.write_other(&place, other, probe, action, guard) {
+                    Some(outcome) => return outcome,
+                    None => continue,
+                },
+            };
+            let word = leaf.word::<S>(probe);
+            let (bucket, at) = place.bucket(word).unwrap_or_else(|| {
+                let at = leaf.place::<S>(word, probe);
+                (leaf.bucket(at), at)
+            });
+            Bucket::prefetch(bucket);
+            let trigger = match bucket.lock() {
+                Err(_) => Trigger::Frozen,
+                // A bucket was opened for it meanwhile.
+                Ok(_) if leaf.is_open() && leaf.place::<S>(word, probe) != at => continue,
+                Ok(locked) => {
+                    match self.write_locked(locked, leaf, (word, at), probe, action, guard) {
+                        Ok((outcome, None)) => return outcome,
+                        Ok((outcome, Some(trigger))) => {
+                            self.retrain(&place, trigger, guard);
+                            return outcome;
+                        }
+                        Err(Refused::NoRoom) => Trigger::NoRoom,
+                        Err(Refused::Moved) => continue,
+                    }
+                }
+            };
+            self.retrain(&place, trigger, guard);
+        }
+    }
+
+    /// Writes one key in a leaf that is not of buckets; none if the leaf was replaced.
+    #[inline(never)]
+    fn write_other(
+        &self,
+        place: &Place<'_>,
+        leaf: &AnyLeaf,
+        probe: Probe<'_>,
+        action: Action,
+        guard: &Guard,
+    ) -> Option<Outcome> {
+        let Written { outcome, is_added, replaced, trigger } =
+            match leaf.write::<S>(&self.arena, probe, action) {
+                Ok(written) => written,
+                Err(blocked) => {
+                    let trigger = match blocked {
+                        Blocked::Frozen => Trigger::Frozen,
+                        Blocked::NoRoom => Trigger::NoRoom,
+                    };
+                    self.retrain(place, trigger, guard);
+                    return None;
+                }
+            };
+        let mut trigger = trigger;
+        if outcome.is_done {
+            match (action, outcome.old) {
+                (Action::Remove, _) => {
+                    self.count(guard, -1);
+                    trigger = leaf.after_remove();
+                }
+                (_, None) => self.count(guard, 1),
+                _ => {}
+            }
+        }
+        if S::HAS_RECORDS && is_added {
+            self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
+        }
+        if let Some(record) = replaced {
+            // SAFETY: the slot holds another record since, and nothing that can be reached from now on
+            // holds this one.
+            unsafe { self.retire_record(record, guard) };
+        }
+        if let Some(trigger) = trigger {
+            self.retrain(place, trigger, guard);
+        }
+        Some(outcome)
+    }
+
+    #[inline(always)]
+    fn write_locked<'a>(
+        &self,
+        mut locked: Locked<'a>,
+        leaf: &'a Leaf,
+        (word, at): (u64, usize),
+        probe: Probe<'_>,
+        action: Action,
+        guard: &Guard,
+    ) -> InBucket {
+        match locked.find(word, is_same::<S>(probe)) {
+            Some(spot) if spot.is_present => {
+                let cell = cell::<S>(&locked, &spot);
+                let old = cell.load(Ordering::Relaxed);
+                match action {
+                    Action::Set(new) | Action::Update(new) => {
+                        cell.store(S::succeed(old, new), Ordering::Release);
+                    }
+                    Action::Exchange { current, new } if old == current => {
+                        cell.store(S::succeed(old, new), Ordering::Release);
+                    }
+                    Action::Remove => {
+                        locked.set_present(&spot, false);
+                        drop(locked);
+                        self.count(guard, -1);
+                        let removed = leaf.removed.fetch_add(1, Ordering::Relaxed) + 1;
+                        let trigger = Trigger::after_remove(leaf.built_of, removed);
+                        return Ok((Outcome::changed(Some(old)), trigger));
+                    }
+                    Action::SetIfAbsent(_) | Action::Exchange { .. } => {
+                        return Ok((Outcome::unchanged(Some(old)), None));
+                    }
+                }
+                Ok((Outcome::changed(Some(old)), None))
+            }
+            spot => {
+                let (Action::Set(new) | Action::SetIfAbsent(new)) = action else {
+                    return Ok((Outcome::unchanged(None), None));
+                };
+                let (trigger, replaced) = match spot {
+                    Some(spot) => (None, self.add_again(&mut locked, &spot, probe, new, guard)),
+                    None => (self.add(&mut locked, leaf, (word, at), probe, new, guard)?, None),
+                };
+                drop(locked);
+                self.count(guard, 1);
+                if let Some(record) = replaced {
+                    // SAFETY: the slot holds another record since, and no other leaf that can be
+                    // reached from now on holds this one.
+                    unsafe { self.retire_record(record, guard) };
+                }
+                Ok((Outcome::changed(None), trigger))
+            }
+        }
+    }
+
+    #[inline]
+    fn add<'a>(
+        &self,
+        locked: &mut Locked<'a>,
+        leaf: &'a Leaf,
+        (word, at): (u64, usize),
+        probe: Probe<'_>,
+        new: u64,
+        guard: &Guard,
+    ) -> Result<Option<Trigger>, Refused> {
+        if leaf.is_open() && leaf.open_next(locked, at, word) {
+            return Err(Refused::Moved);
+        }
+        if locked.is_vacant() {
+            leaf.note_inhabited(at);
+        }
+        let value = slot_value::<S>(probe, new);
+        match locked.add(word, value, || leaf.new_node(&self.arena)) {
+            Ok(chain) => {
+                if S::HAS_RECORDS {
+                    self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
+                }
+                Ok(if chain == 0 { None } else { Trigger::after_add(leaf, (word, at), chain) })
+            }
+            Err(NoRoom) => {
+                if S::HAS_RECORDS {
+                    // SAFETY: the record was made above and nobody else has seen it.
+                    unsafe { record::free(value) };
+                }
+                Err(Refused::NoRoom)
+            }
+        }
+    }
+
+    /// Makes a removed key present again. A wide one gets a new record, and the old one is returned:
+    /// who has found that in a leaf that was replaced since, or in a scan, takes what it holds for the
+    /// value that was removed, and must not see the new value before others do.
+    fn add_again<'a>(
+        &self,
+        locked: &mut Locked<'a>,
+        spot: &Spot<'a>,
+        probe: Probe<'_>,
+        new: u64,
+        guard: &Guard,
+    ) -> Option<u64> {
+        let slot = locked.value(spot);
+        let record = S::HAS_RECORDS.then(|| slot.load(Ordering::Relaxed));
+        let value = slot_value::<S>(probe, new);
+        slot.store(value, Ordering::Release);
+        locked.set_present(spot, true);
+        if S::HAS_RECORDS {
+            self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
+        }
+        record
+    }
+
+    /// Adds to the number of keys.
+    #[inline]
+    pub(super) fn count(&self, guard: &Guard, keys: i64) {
+        self.counters[guard.thread_index() % COUNTERS].keys.fetch_add(keys, Ordering::Relaxed);
+    }
+
+    /// Adds to the bytes outside of the arena.
+    pub(crate) fn count_heap(&self, guard: &Guard, bytes: i64) {
+        self.counters[guard.thread_index() % COUNTERS]
+            .heap_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let keys: i64 = self.counters.iter().map(|c| c.keys.load(Ordering::Relaxed)).sum();
+        usize::try_from(keys).unwrap_or(0)
+    }
+
+    /// Resident bytes; what may be freed is freed first.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.collect_garbage();
+        let heap: i64 = self.counters.iter().map(|c| c.heap_bytes.load(Ordering::Relaxed)).sum();
+        let scratch = self.scratch.lock().capacity() * size_of::<Entry>();
+        self.arena.bytes() + usize::try_from(heap).unwrap_or(0) + scratch
+    }
+
+    /// Frees what nobody can hold any more.
+    pub(super) fn collect_garbage(&self) {
+        self.garbage.collect(&self.arena);
+    }
+
+    pub(crate) fn garbage_bytes(&self) -> usize {
+        self.garbage.bytes()
+    }
+
+    /// Frees a value that a write took out, once no reader can hold it.
+    ///
+    /// # Safety
+    /// The word was a value's of this map, and this is the only time that it is retired.
+    pub(crate) unsafe fn retire_value(&self, word: u64, bytes: usize, guard: &Guard) {
+        self.count_heap(guard, -(bytes as i64));
+        // SAFETY: a write took it out, so that readers from now on cannot find it.
+        unsafe { self.retire(Waste::Value(word, std::marker::PhantomData), bytes, guard) };
+    }
+
+    /// Frees something once no reader can hold it.
+    ///
+    /// # Safety
+    /// It was unlinked, and this is the only time that it is retired.
+    pub(super) unsafe fn retire(&self, waste: Waste<S>, bytes: usize, guard: &Guard) {
+        // SAFETY: the caller's promise.
+        unsafe { self.garbage.retire(guard, waste, bytes, &self.arena) };
+    }
+}
+
+/// Where the word of a spot's value is.
+#[inline(always)]
+fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &Spot<'a>) -> &'a AtomicU64 {
+    cell_of::<S>(locked.value(spot))
+}
+
+/// Where the word of the value is that belongs to a slot.
+#[inline(always)]
+pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
+    if S::HAS_RECORDS {
+        // SAFETY: slots hold records, which live as long as the leaf does.
+        unsafe { record::value(cell.load(Ordering::Relaxed)) }
+    } else {
+        cell
+    }
+}
+
+/// What a new slot holds of a key and its value.
+#[inline(always)]
+pub(crate) fn slot_value<S: Schema>(probe: Probe<'_>, value: u64) -> u64 {
+    if S::HAS_RECORDS { record::new(probe.bytes, value) } else { value }
+}
+
+/// Reads the value behind a slot, if the slot is the key's.
+#[inline(always)]
+pub(crate) fn reader<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> Option<u64> {
+    move |slot| {
+        if !is_same::<S>(probe)(slot) {
+            return None;
+        }
+        Some(if S::HAS_RECORDS {
+            // SAFETY: slots hold records, which live as long as the leaf does, and the thread is
+            // pinned.
+            unsafe { record::value(slot) }.load(Ordering::Acquire)
+        } else {
+            slot
+        })
+    }
+}
+
+impl<S: Schema> Drop for Core<S> {
+    fn drop(&mut self) {
+        self.garbage.free_all(&self.arena);
+        let root = self.root.load(Ordering::Acquire);
+        // SAFETY: `&mut self` says that nobody else uses the map. What is reachable was not retired:
+        // each leaf, group and the root is in one place, and so is each record and value.
+        unsafe {
+            let root = Box::from_raw(root);
+            for group in root.children() {
+                let group = Box::from_raw(group);
+                for leaf in group.children() {
+                    let leaf = Box::from_raw(leaf);
+                    if S::IS_OWNER {
+                        free_contents::<S>(&leaf);
+                    }
+                    leaf.free(&self.arena);
+                }
+            }
+        }
+    }
+}
+
+/// Frees the records and values of a leaf.
+///
+/// # Safety
+/// Nobody uses them again.
+unsafe fn free_contents<S: Schema>(leaf: &AnyLeaf) {
+    let mut entries = Vec::new();
+    leaf.collect::<S>(&mut entries);
+    for Entry { value: slot, .. } in entries {
+        // SAFETY: present slots own their record and value; the caller gives them up.
+        unsafe {
+            let value = match S::HAS_RECORDS {
+                true => record::value(slot).load(Ordering::Relaxed),
+                false => slot,
+            };
+            S::free_value(value);
+            if S::HAS_RECORDS {
+                record::free(slot);
+            }
+        }
+    }
+    if S::HAS_RECORDS {
+        // SAFETY: slots of removed keys own their record; the caller gives them up.
+        leaf.for_each_dead(|slot| unsafe { record::free(slot) });
+    }
+}

@@ -1,0 +1,171 @@
+//! What leaves of the published kinds a run of entries becomes: where the run is cut, and what each leaf's
+//! line and room are.
+//!
+//! Nothing here is shared yet: leaves are built by one thread from entries in ascending order. Whatever the
+//! keys are, a run of [`SURE`] of them becomes a leaf, so that every run does after some halving.
+
+use std::ops::Range;
+
+use rhumb_model::{
+    Fitter,
+    code::{code_at, common_prefix_len},
+    lpa,
+};
+use rhumb_sync::{arena::Arena, primitive::in_models};
+
+use super::{
+    kinds::AnyLeaf,
+    plan::{Entry, Part, key},
+    raw::{
+        bins::BinLeaf,
+        gapped::{self, GappedLeaf},
+        slots::{HEIGHT, Shape, SlotLeaf},
+    },
+    retrain::Trigger,
+    schema::Schema,
+};
+
+/// Runs of so many entries or fewer can always be built.
+const SURE: usize = in_models(12, 3);
+/// The most keys of a leaf of slots: replacing one takes some tens of nanoseconds for each.
+const SLOT_LEAF_MAX: usize = in_models(4096, 12);
+/// The most keys of a trained array.
+const TRAINED_MAX: usize = in_models(2048, 8);
+/// How far, in keys, a line may pass from a key that it was fitted to.
+const EPSILON: u64 = in_models(32, 4) as u64;
+
+/// The window of a leaf of slots that is not written.
+pub(super) const READ_WINDOW: u32 = in_models(24, 6) as u32;
+
+/// A leaf that is to be replaced, and why.
+pub(super) type Before<'a> = Option<(&'a AnyLeaf, Trigger)>;
+
+/// Entries of one leaf and their words.
+pub(crate) struct Run<'a> {
+    pub(super) entries: &'a [Entry],
+    pub(super) words: &'a [u64],
+    pub(super) prefix: &'a [u8],
+}
+
+impl Run<'_> {
+    /// The run of its first entries.
+    fn first(&self, len: usize) -> Run<'_> {
+        Run { entries: &self.entries[..len], words: &self.words[..len], prefix: self.prefix }
+    }
+}
+
+/// The bytes that all entries' keys start with, if keys are wide, and the words of what follows.
+fn words<S: Schema>(entries: &[Entry]) -> (&[u8], Vec<u64>) {
+    let prefix: &[u8] = match entries {
+        [first, .., last] if S::WIDE => {
+            let first = key::<S>(first);
+            &first[..common_prefix_len(first, key::<S>(last))]
+        }
+        _ => &[],
+    };
+    let word =
+        |entry: &Entry| if S::WIDE { code_at(key::<S>(entry), prefix.len()) } else { entry.word };
+    (prefix, entries.iter().map(word).collect())
+}
+
+/// Cuts entries into runs of at most `most`, each of which `build` makes a leaf of as many of the first
+/// entries as it likes, or of none if it cannot; then it is given fewer.
+pub(super) fn cut<S: Schema>(
+    entries: &[Entry],
+    most: usize,
+    mut build: impl FnMut(&Run<'_>) -> Option<(usize, AnyLeaf)>,
+) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let pieces = entries.len().div_ceil(most).max(1);
+    for piece in 0..pieces {
+        let cut = |i: usize| entries.len() * i / pieces;
+        let mut rest: Range<usize> = cut(piece)..cut(piece + 1);
+        let (mut start, (mut prefix, mut known)) = (rest.start, words::<S>(&entries[rest.clone()]));
+        loop {
+            if S::WIDE && rest.len() < known.len() / 2 {
+                // Fewer keys may have more in common, and words then tell more of them apart.
+                (start, (prefix, known)) = (rest.start, words::<S>(&entries[rest.clone()]));
+            }
+            let words = &known[rest.start - start..];
+            let run = Run { entries: &entries[rest.clone()], words, prefix };
+            let mut len = rest.len();
+            let (len, leaf) = loop {
+                match build(&run.first(len)) {
+                    Some(built) => break built,
+                    None => {
+                        assert!(len > SURE, "{len} entries can always be built");
+                        len = sound::<S>(words, len / 2);
+                    }
+                }
+            };
+            parts.push(Part { first: rest.start, leaf: Box::new(leaf) });
+            rest.start += len;
+            if rest.is_empty() {
+                break;
+            }
+        }
+    }
+    parts
+}
+
+/// How many of the first `len` words a leaf may have: bounds tell the two largest words not apart, so
+/// that no leaf may start with the largest.
+fn sound<S: Schema>(words: &[u64], len: usize) -> usize {
+    let is_unsound = !S::WIDE && len > 1 && words.get(len) == Some(&u64::MAX);
+    len - usize::from(is_unsound)
+}
+
+/// Leaves of slots, each along one line that passes within [`EPSILON`] of its keys (LOFT, section 3.2), with
+/// more room in each that was filled twice in a row, and narrower windows in those that are not written
+/// (section 3.4).
+pub(super) fn slot_leaves<S: Schema>(
+    arena: &Arena,
+    entries: &[Entry],
+    before: Before<'_>,
+) -> Vec<Part> {
+    const USUAL: (u32, u32) = (3, in_models(32, 8) as u32);
+    /// The expansion factor grows by a half up to 3; writers get wider windows.
+    const WRITTEN: (u32, u32) = (6, in_models(64, 12) as u32);
+    let (expansion_2, window) = match before {
+        Some((AnyLeaf::Slots(leaf), Trigger::Full | Trigger::NoRoom)) => {
+            ((leaf.shape().expansion_2 + 1).min(WRITTEN.0), WRITTEN.1)
+        }
+        Some((AnyLeaf::Slots(_), Trigger::Cold)) => (USUAL.0, READ_WINDOW),
+        _ => USUAL,
+    };
+    let mut fitter = Fitter::new(EPSILON * HEIGHT);
+    cut::<S>(entries, SLOT_LEAF_MAX, |run| {
+        fitter.clear();
+        let points = run.words.iter().enumerate();
+        let len =
+            points.take_while(|(i, word)| fitter.add_point(**word, *i as u64 * HEIGHT)).count();
+        let len = sound::<S>(run.words, len);
+        let line = fitter.segment().map(|segment| segment.line).unwrap_or_default();
+        let shape = Shape { line, expansion_2, window };
+        let leaf = SlotLeaf::build(arena, shape, &run.first(len))?;
+        Some((len, AnyLeaf::Slots(leaf)))
+    })
+}
+
+/// Leaves of two gapped arrays, merged where there were two, and cut where they are too large (TONE,
+/// section 4.2).
+pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
+    cut::<S>(entries, gapped::KEYS_MAX, |run| {
+        let leaf = GappedLeaf::build(arena, run)?;
+        Some((run.entries.len(), AnyLeaf::Gapped(leaf)))
+    })
+}
+
+/// Leaves of bins, whose trained arrays are the runs that the learning probe finds (FineStore, section 3.1).
+pub(super) fn bin_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
+    const PROBE: lpa::Probe = lpa::Probe { threshold: EPSILON, step: 512 };
+    cut::<S>(entries, TRAINED_MAX, |run| {
+        let (len, model) = PROBE.first_run(run.words).unwrap_or_else(|| (0, lpa::train(&[])));
+        let (len, model) = match sound::<S>(run.words, len) {
+            sound if sound < len => (sound, lpa::train(&run.words[..sound])),
+            _ => (len, model),
+        };
+        let leaf = BinLeaf::build(arena, model, &run.first(len));
+        Some((len, AnyLeaf::Bins(leaf)))
+    })
+}

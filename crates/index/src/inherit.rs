@@ -1,0 +1,38 @@
+//! Maps that begin with the models of another: leaves as its leaves are, and what leads to them, without
+//! its keys.
+//!
+//! Thread safety: as in `core`. The other map may be written meanwhile: what is taken over of a leaf or a
+//! branch never changes, but for buckets that a leaf opens, and of those it takes what is open.
+
+use rhumb_sync::{arena::Arena, primitive::Arc};
+
+use super::{core::Core, kinds::AnyLeaf, raw::epoch::Guard, route::Branch, schema::Schema};
+
+impl<S: Schema> Core<S> {
+    /// An empty map whose leaves lie in this arena and are addressed as those of this map are now, so
+    /// that keys which are distributed in the same way find their room. O(leaves); the room for their
+    /// keys is reserved, and touched when they come. None if this map has leaves that are not of
+    /// buckets.
+    pub(crate) fn like(&self, arena: Arc<Arena>, guard: &Guard) -> Option<Self> {
+        let root = self.root(guard);
+        let (mut groups, mut heap_bytes) = (Vec::with_capacity(root.len()), 0);
+        for group_at in 0..root.len() {
+            let group = root.child(group_at, guard);
+            let mut leaves = Vec::with_capacity(group.len());
+            for leaf_at in 0..group.len() {
+                let AnyLeaf::Buckets(leaf) = group.child(leaf_at, guard) else { return None };
+                let leaf = Box::new(AnyLeaf::Buckets(*leaf.like(&arena)));
+                heap_bytes += leaf.heap_bytes();
+                leaves.push((group.bound(leaf_at)?.clone(), leaf));
+            }
+            groups.push((root.bound(group_at)?.clone(), leaves));
+        }
+        let groups = groups.into_iter().map(|(bound, leaves)| {
+            let leaves = leaves.into_iter().map(|(bound, leaf)| (bound, Box::into_raw(leaf)));
+            (bound, Box::into_raw(Branch::new(leaves.collect())))
+        });
+        let core = Self::with_root(arena, self.preset, None, Branch::new(groups.collect()));
+        core.count_heap(guard, heap_bytes as i64);
+        Some(core)
+    }
+}

@@ -1,0 +1,303 @@
+//! Leaves of every kind behind one face: what reading, scanning and retraining need of a leaf,
+//! whatever it is made of. What only one kind has stays in its own module.
+//!
+//! The kinds are a closed set, told apart by a byte in the first line of the leaf: a branch that is
+//! always the same in a map of one kind, and no call through a table. A map may hold several kinds.
+#![allow(unsafe_code, reason = "passes the promise on that a leaf is given up")]
+
+use rhumb_sync::{
+    arena::Arena,
+    primitive::{AtomicBool, IS_MODEL, Ordering, in_models},
+};
+
+use super::{
+    address::Top,
+    core::{Action, Blocked, Written, reader},
+    fit::{self, Before},
+    plan::{self, Entry, Growth, Part},
+    preset::Preset,
+    raw::{
+        bins::BinLeaf,
+        bucket::Bucket,
+        gapped::GappedLeaf,
+        leaf::{Leaf, Run},
+        slots::SlotLeaf,
+    },
+    retrain::Trigger,
+    route::{Bound, Node},
+    schema::{Probe, Schema},
+};
+
+/// Leaves that are not of buckets may be small; of so many removals one looks whether to replace them.
+const REMOVED_EVERY: u32 = in_models(16, 2) as u32;
+
+/// A leaf: the keys from its lower bound to that of the next leaf, in places that ascend among each
+/// other. A key that has a slot has the same place for as long as the leaf lives.
+pub(crate) enum AnyLeaf {
+    /// Buckets that are ordered among each other only.
+    Buckets(Leaf),
+    /// Slots within predicted windows.
+    Slots(SlotLeaf),
+    /// Sorted arrays with gaps.
+    Gapped(GappedLeaf),
+    /// A trained array with bins in its gaps.
+    Bins(BinLeaf),
+}
+
+const _: () = assert!(
+    IS_MODEL || size_of::<AnyLeaf>() == size_of::<Leaf>(),
+    "the kind is in a leaf's first line"
+);
+
+/// For each place that a scan reads the memory of this many more is asked for,
+pub(super) const SCAN_STEP: usize = 2;
+/// up to so many ahead.
+pub(super) const SCAN_AHEAD: usize = 12;
+
+/// Evaluates an expression for the leaf of whichever kind.
+macro_rules! each {
+    ($leaf:expr, $it:ident => $then:expr) => {
+        each!($leaf, $it => $then, $it => $then)
+    };
+    ($leaf:expr, $bucket_leaf:ident => $of_buckets:expr, $it:ident => $then:expr) => {
+        match $leaf {
+            AnyLeaf::Buckets($bucket_leaf) => $of_buckets,
+            AnyLeaf::Slots($it) => $then,
+            AnyLeaf::Gapped($it) => $then,
+            AnyLeaf::Bins($it) => $then,
+        }
+    };
+}
+
+impl Node for AnyLeaf {
+    fn run(&self) -> Option<(Run, Option<&Top>)> {
+        each!(self, leaf => leaf.run(), _leaf => None)
+    }
+}
+
+impl AnyLeaf {
+    /// Tells loom that the leaf is used, by who uses a copy of its run.
+    #[inline(always)]
+    pub(crate) fn touch(&self) {
+        each!(self, leaf => leaf.touch(), _leaf => ());
+    }
+
+    /// Asks for the lines that finding a place reads.
+    #[inline(always)]
+    pub(crate) fn prefetch(leaf: *const Self) {
+        Leaf::prefetch(leaf.cast());
+    }
+
+    /// The number of places.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        each!(self, leaf => leaf.len())
+    }
+
+    /// Which place a key belongs to.
+    #[inline(always)]
+    pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
+        each!(
+            self,
+            leaf => leaf.place::<S>(leaf.word::<S>(probe), probe),
+            leaf => leaf.place::<S>(probe)
+        )
+    }
+
+    /// Asks for the lines of a place.
+    #[inline(always)]
+    pub(crate) fn prefetch_place(&self, place: usize) {
+        each!(self, leaf => Bucket::prefetch(leaf.bucket(place)), leaf => leaf.prefetch_place(place));
+    }
+
+    /// Asks for the lines of a place, which will be read once.
+    #[inline(always)]
+    pub(crate) fn prefetch_once(&self, place: usize) {
+        each!(
+            self,
+            leaf => Bucket::prefetch_once(leaf.bucket(place)),
+            leaf => leaf.prefetch_place(place)
+        );
+    }
+
+    /// Appends the present entries of a place in ascending order. Never waits.
+    #[inline]
+    pub(crate) fn append_sorted<S: Schema>(&self, place: usize, entries: &mut Vec<Entry>) {
+        #[cfg(any(test, feature = "counts"))]
+        super::scan::count_places(1);
+        each!(
+            self,
+            leaf => plan::append_sorted::<S>(leaf.bucket(place), entries),
+            leaf => leaf.append_sorted::<S>(place, entries)
+        );
+    }
+
+    /// Appends the present entries of the places from `at` to `last` in ascending order until there are
+    /// `wanted` or more; returns the first place that it did not read. `ahead` is the first place whose
+    /// memory was not asked for, before and after. Never waits.
+    #[inline]
+    pub(crate) fn append_run<S: Schema>(
+        &self,
+        at: usize,
+        last: usize,
+        wanted: usize,
+        ahead: &mut usize,
+        entries: &mut Vec<Entry>,
+    ) -> usize {
+        each!(
+            self,
+            leaf => append_run(
+                (at, last, wanted, ahead, entries),
+                |at| leaf.next_inhabited(at),
+                |at| Bucket::prefetch_once(leaf.bucket(at)),
+                |at, entries| plan::append_sorted::<S>(leaf.bucket(at), entries)
+            ),
+            leaf => append_run(
+                (at, last, wanted, ahead, entries),
+                Some,
+                |at| leaf.prefetch_place(at),
+                |at, entries| leaf.append_sorted::<S>(at, entries)
+            )
+        )
+    }
+
+    /// The last place up to `place` that may have entries; none if there is none in the leaf.
+    #[inline]
+    pub(crate) fn last_inhabited(&self, place: usize) -> Option<usize> {
+        each!(self, leaf => leaf.last_inhabited(place), _leaf => Some(place))
+    }
+
+    /// Calls `visit` with the slot of each removed key.
+    pub(crate) fn for_each_dead(&self, mut visit: impl FnMut(u64)) {
+        each!(
+            self,
+            leaf => (0..leaf.len()).for_each(|at| leaf.bucket(at).for_each_dead(&mut visit)),
+            leaf => leaf.for_each_dead(&mut visit)
+        );
+    }
+
+    /// Makes the leaf unchangeable and appends all present entries in ascending order. Any number of
+    /// threads may.
+    pub(crate) fn collect<S: Schema>(&self, entries: &mut Vec<Entry>) {
+        each!(self, leaf => plan::collect::<S>(leaf, entries), leaf => {
+            leaf.freeze();
+            (0..leaf.len()).for_each(|place| leaf.append_sorted::<S>(place, entries));
+        });
+    }
+
+    /// Whether its main block lies in memory that is worth giving back.
+    pub(crate) fn is_stray(&self, arena: &Arena) -> bool {
+        let (block, bytes) = each!(self, leaf => leaf.block());
+        arena.is_stray(block, bytes)
+    }
+
+    /// Bytes of the leaf, about.
+    pub(crate) fn bytes(&self) -> usize {
+        each!(self, leaf => leaf.bytes())
+    }
+
+    /// Bytes of the leaf outside of the arena.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        each!(self, leaf => leaf.heap_bytes(), leaf => size_of::<Self>() + leaf.heap_bytes())
+    }
+
+    /// The word of a key's value, for leaves that are not of buckets. Never waits.
+    #[inline(never)]
+    pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
+        each!(
+            self,
+            leaf => {
+                let word = leaf.word::<S>(probe);
+                leaf.bucket(leaf.place::<S>(word, probe)).get(word, reader::<S>(probe))
+            },
+            leaf => leaf.get::<S>(probe)
+        )
+    }
+
+    /// Writes one key, for leaves that are not of buckets; those are written under their locks.
+    #[inline]
+    pub(crate) fn write<S: Schema>(
+        &self,
+        arena: &Arena,
+        probe: Probe<'_>,
+        action: Action,
+    ) -> Result<Written, Blocked> {
+        each!(self, _leaf => Err(Blocked::Frozen), leaf => leaf.write::<S>(arena, probe, action))
+    }
+
+    /// Counts a removal, for leaves that are not of buckets; says whether the leaf is to be replaced.
+    pub(crate) fn after_remove(&self) -> Option<Trigger> {
+        each!(self, _leaf => None, leaf => {
+            let removed = leaf.head.removed.fetch_add(1, Ordering::Relaxed) + 1;
+            Trigger::after_removing(leaf.head.built_of, removed, REMOVED_EVERY)
+        })
+    }
+
+    /// Whether somebody is about to replace it.
+    pub(crate) fn is_retraining(&self) -> &AtomicBool {
+        each!(self, leaf => &leaf.is_retraining, leaf => &leaf.head.is_retraining)
+    }
+
+    /// Gives the leaf's memory back, but not the records that its slots point to.
+    ///
+    /// # Safety
+    /// The leaf was made with this arena, and nobody uses it again.
+    pub(crate) unsafe fn free(self: Box<Self>, arena: &Arena) {
+        // SAFETY: the caller's promise.
+        each!(*self, leaf => unsafe { leaf.free(arena) });
+    }
+}
+
+/// [`AnyLeaf::append_run`] by what says which is the next place that may have entries, what asks
+/// for the memory of a place and what reads it.
+#[inline(always)]
+fn append_run(
+    (mut at, last, wanted, ahead, entries): (usize, usize, usize, &mut usize, &mut Vec<Entry>),
+    next: impl Fn(usize) -> Option<usize>,
+    prefetch: impl Fn(usize),
+    append: impl Fn(usize, &mut Vec<Entry>),
+) -> usize {
+    while at <= last && entries.len() < wanted {
+        at = match next(at) {
+            Some(next) if next <= last => next,
+            _ => return last + 1,
+        };
+        *ahead = at.max(*ahead);
+        let end = (*ahead + SCAN_STEP).min(at + SCAN_AHEAD).min(last + 1);
+        #[cfg(any(test, feature = "counts"))]
+        super::scan::count_places(1);
+        (*ahead..end).for_each(&prefetch);
+        *ahead = end.max(*ahead);
+        append(at, entries);
+        at += 1;
+    }
+    at
+}
+
+/// The leaves of a preset for all entries; at least one. `upper` is the lower bound of the leaf behind
+/// them,
+/// `before` the one that they replace, if there is one.
+pub(super) fn parts<S: Schema>(
+    preset: Preset,
+    arena: &Arena,
+    entries: &[Entry],
+    growth: Growth,
+    upper: Option<&Bound>,
+    before: Before<'_>,
+) -> Vec<Part> {
+    match preset {
+        Preset::Tone => fit::gapped_leaves::<S>(arena, entries),
+        Preset::FineStore => fit::bin_leaves::<S>(arena, entries),
+        Preset::Loft => fit::slot_leaves::<S>(arena, entries, before),
+        Preset::Auto => {
+            // After removals there may be entries of its neighbour.
+            let prefix = match before {
+                Some((AnyLeaf::Buckets(leaf), trigger)) if !trigger.shrinks() => {
+                    Some(leaf.prefix())
+                }
+                _ => None,
+            };
+            plan::parts::<S>(arena, entries, growth, upper, prefix)
+        }
+    }
+}

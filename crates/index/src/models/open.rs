@@ -1,0 +1,76 @@
+//! Leaves that open buckets behind the others: who writes there, reads there, or replaces the leaf
+//! meanwhile.
+
+use rhumb_sync::primitive::Arc;
+
+use rhumb_sync::models::race;
+
+use super::{
+    super::{
+        Index,
+        core::Core,
+        kinds::AnyLeaf,
+        preset::Preset,
+        raw::{
+            bucket::BUCKET_SLOTS,
+            epoch,
+            leaf::{Address, Leaf},
+        },
+        retrain::Trigger,
+        route::Bound,
+        schema::Probe,
+    },
+    core::{Words, keys, replace},
+};
+
+/// A map of one leaf with one bucket, full of 10, 20 and so on, and two more to be opened.
+fn full() -> Words {
+    let core = Core::new(Preset::Auto, None);
+    let leaf = Leaf::new(&core.arena, Address::Open(vec![0]), 3, &[], 0);
+    let leaf = Box::into_raw(Box::new(AnyLeaf::Buckets(*leaf)));
+    let least = Bound::new::<super::super::schema::Of<u64, u64>>(Probe::LEAST);
+    assert!(core.replace_empty(&[(least, leaf)], &epoch::pin()));
+    let index = Index { core: Arc::new(core), trainers: Vec::new() };
+    (1..=BUCKET_SLOTS as u64).for_each(|i| assert_eq!(index.insert(10 * i, i), None));
+    index
+}
+
+#[test]
+fn a_key_goes_where_a_bucket_was_opened_for_it() {
+    let open = |index: &Words| assert_eq!(index.insert(50, 0), None);
+    let other = |index: &Words| {
+        assert_eq!(index.insert(45, 1), None);
+        assert_eq!(index.get(&45), Some(1));
+    };
+    race(3, full, [open, other], |index| {
+        assert_eq!(keys(index), [10, 20, 30, 40, 45, 50]);
+        assert_eq!((index.get(&45), index.get(&50)), (Some(1), Some(0)));
+    });
+}
+
+#[test]
+fn a_key_in_an_opened_bucket_stays_seen() {
+    let open = |index: &Words| {
+        assert_eq!(index.insert(50, 0), None);
+        assert_eq!(index.get(&50), Some(0));
+    };
+    let read = |index: &Words| {
+        let first = index.get(&50);
+        assert_eq!(index.get(&40), Some(4));
+        let (second, all) = (index.get(&50), keys(index));
+        assert!(first.is_none() || second.is_some());
+        assert!(second.is_none() || all.contains(&50), "{all:?}");
+        assert!(all.starts_with(&[10, 20, 30, 40]));
+    };
+    race(2, full, [open, read], |index| assert_eq!(index.len(), 5));
+}
+
+#[test]
+fn a_bucket_is_opened_while_its_leaf_is_replaced() {
+    let open = |index: &Words| assert_eq!(index.insert(50, 0), None);
+    let other = |index: &Words| {
+        replace(index, &10, Trigger::Full);
+        assert_eq!(index.insert(60, 0), None);
+    };
+    race(2, full, [open, other], |index| assert_eq!(keys(index), [10, 20, 30, 40, 50, 60]));
+}

@@ -1,0 +1,69 @@
+//! Leaves whose buckets are found by pivots, through the copy of their top that the group has: read and
+//! written while they are replaced and freed.
+
+use rhumb_sync::primitive::Arc;
+
+use rhumb_sync::models::race;
+
+use super::{
+    super::{
+        Index,
+        address::Pivots,
+        core::Core,
+        kinds::AnyLeaf,
+        preset::Preset,
+        raw::{
+            epoch,
+            leaf::{Address, Leaf},
+        },
+        retrain::Trigger,
+        route::Bound,
+        schema::{Of, Probe},
+    },
+    core::{Words, keys, replace},
+};
+
+/// A map of one leaf with two buckets, the second for words from 25 on, and the keys 10 and 30.
+fn of_two() -> Words {
+    let core = Core::new(Preset::Auto, None);
+    // The group of the first is worn by it, so that the second has a new one, which copies its top.
+    for _ in 0..2 {
+        let pivots = Pivots::new(&[0, 25], |_| true).expect("two places take one unit");
+        let leaf = Leaf::new(&core.arena, Address::Pivots(pivots), 2, &[], 0);
+        let leaf = Box::into_raw(Box::new(AnyLeaf::Buckets(*leaf)));
+        let least = Bound::new::<Of<u64, u64>>(Probe::LEAST);
+        assert!(core.replace_empty(&[(least, leaf)], &epoch::pin()));
+    }
+    let index = Index { core: Arc::new(core), trainers: Vec::new() };
+    assert_eq!((index.insert(10, 1), index.insert(30, 3)), (None, None));
+    let has_top = index.core.place(Probe::LEAST, &epoch::pin()).bucket(0).is_some();
+    assert!(has_top, "the leaf's group has its top");
+    index
+}
+
+#[test]
+fn a_read_by_a_top_is_right_while_its_leaf_is_replaced_and_freed() {
+    let write = |index: &Words| {
+        replace(index, &10, Trigger::Full);
+        assert_eq!(index.insert(30, 5), Some(3));
+        index.memory_bytes();
+    };
+    let read = |index: &Words| {
+        let seen = [(); 2].map(|()| index.get(&30).expect("it is always there"));
+        assert!([[3, 3], [3, 5], [5, 5]].contains(&seen), "{seen:?}");
+    };
+    race(2, of_two, [write, read], |index| assert_eq!(index.get(&30), Some(5)));
+}
+
+#[test]
+fn keys_are_written_by_a_top_while_their_leaf_is_replaced() {
+    let write = |index: &Words| {
+        assert_eq!(index.insert(40, 4), None);
+        assert_eq!(index.get(&40), Some(4));
+    };
+    let other = |index: &Words| {
+        replace(index, &10, Trigger::Full);
+        assert_eq!(index.insert(20, 2), None);
+    };
+    race(2, of_two, [write, other], |index| assert_eq!(keys(index), [10, 20, 30, 40]));
+}

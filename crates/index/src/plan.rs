@@ -1,0 +1,597 @@
+//! What leaves a run of entries becomes: how many, how they are addressed, and where they have room.
+//!
+//! Nothing here is shared yet: leaves are built by one thread from entries in ascending order.
+#![allow(unsafe_code, reason = "reads the keys of records that the caller holds")]
+
+use std::ops::Range;
+
+use rhumb_model::code::{code_at, common_prefix_len};
+use rhumb_sync::{arena::Arena, primitive::in_models};
+
+use super::{
+    address::{Line, PIVOTS_MAX, PIVOTS_SURE, Pivots, Unit, capped},
+    kinds::AnyLeaf,
+    raw::{
+        bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
+        leaf::{Address, Leaf},
+    },
+    route::Bound,
+    schema::{Probe, Schema},
+};
+
+pub(crate) use super::raw::bucket::Entry;
+
+/// The most keys of a new leaf: replacing a leaf takes some twenty nanoseconds for each.
+const LEAF_MAX: usize = in_models(3000, 12);
+/// Larger runs become leaves of at most so many keys.
+pub(crate) const LEAF_TARGET: usize = in_models(1800, 6);
+/// The most keys of a leaf whose buckets are found by their lowest keys; as many as of others, so that one leaf
+/// takes the place of one and its group stays as it is.
+const PIVOT_LEAF_MAX: usize = in_models(3000, 8);
+const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
+/// A leaf that opens buckets has room for so many.
+const OPEN_LEAF_MAX: usize = in_models(1800 - BUCKET_KEYS_MAX, 16);
+/// What larger runs of such keys are cut into,
+const PIVOT_LEAF_TARGET: usize = in_models(1800, 5);
+/// or into these where they are so uneven that pivots tell fewer places apart.
+const SURE_LEAF_TARGET: usize = PIVOTS_SURE * PIVOT_FILL;
+/// So many buckets ahead are asked for when a leaf is copied.
+const AHEAD: usize = 8;
+/// Leaves of so many keys and more are replaced sooner or later than others, by lot; for smaller ones that is
+/// hardly a node.
+const LOT_MIN: usize = in_models(256, usize::MAX);
+/// Leaves of fewer keys are kept in one piece wherever they grow,
+const PIECE_MIN: usize = in_models(1024, 8);
+/// unless they grow at an end, and no line says where.
+const PIVOT_PIECE_MIN: usize = PIECE_MIN / 8;
+/// Room for so many times the keys of the bucket that overflowed, where no line says how many will come.
+const AHEAD_OF_HOT: usize = 4;
+/// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
+const LINE_FILL_2: usize = in_models(18, 5);
+/// The same where keys are being removed.
+const SHRUNK_FILL_2: usize = in_models(23, 6);
+/// Keys of a bucket that is found by its lowest key.
+const PIVOT_FILL: usize = in_models(9, 2);
+/// Keys of a bucket that will see few more.
+const DENSE_FILL: usize = in_models(14, 4);
+/// Keys of a bucket that is to be filled in order.
+const APPEND_FILL: usize = in_models(13, 3);
+/// A line is good enough if it needs at most so many overflow nodes for 64 buckets.
+const LINE_NODES_OF_64: usize = 10;
+/// Leading bytes that all words of a new leaf may share: six are left then to tell them apart by.
+const SHARED_BYTES_MAX: u32 = 2;
+/// The same of a leaf that is left behind, whose keys need not be read again,
+const DENSE_SHARED_BYTES_MAX: u32 = 4;
+/// and of a leaf that has room for keys above or below: they may share less with those that are
+/// there than those do among each other, and a shorter prefix holds for longer.
+const AHEAD_SHARED_BYTES_MAX: u32 = 5;
+/// Of so many keys one may tie with another, if a longer prefix is to be had.
+const TIES_OF: usize = 32;
+/// The most keys that a new bucket and its nodes hold.
+const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
+
+/// The key of an entry whose value is a record. The caller holds what keeps it.
+pub(crate) fn key<S: Schema>(entry: &Entry) -> &[u8] {
+    // SAFETY: what entries of wide keys lead to lives while the leaf that they came from can be held;
+    // the caller is pinned or has them to itself.
+    unsafe { S::key(entry.value) }
+}
+
+/// Appends the present entries of a bucket in ascending order.
+#[inline]
+pub(crate) fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>) {
+    if !S::WIDE {
+        return bucket.append_ascending(entries);
+    }
+    let start = entries.len();
+    bucket.for_each(|word, value| entries.push(Entry { word, value }));
+    sort::<S>(&mut entries[start..]);
+}
+
+/// Freezes a leaf and appends its present entries in ascending order.
+pub(crate) fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>) {
+    entries.reserve(leaf.len() * BUCKET_SLOTS + leaf.nodes() * NODE_SLOTS);
+    let mut at = 0;
+    // None is opened behind a frozen one.
+    while at < leaf.len() {
+        Bucket::prefetch(leaf.bucket(at + AHEAD));
+        leaf.bucket(at + AHEAD / 2).prefetch_behind();
+        let bucket = leaf.bucket(at);
+        bucket.freeze();
+        append_sorted::<S>(bucket, entries);
+        at += 1;
+    }
+}
+
+/// Sorts entries of one leaf by their keys.
+#[inline]
+pub(crate) fn sort<S: Schema>(new: &mut [Entry]) {
+    if S::WIDE {
+        // Words of one leaf are in the order of the keys, which lie elsewhere and need to be looked at
+        // only where words tie.
+        let order =
+            |a: &Entry, b: &Entry| a.word.cmp(&b.word).then_with(|| key::<S>(a).cmp(key::<S>(b)));
+        new.sort_unstable_by(order);
+    } else {
+        new.sort_unstable_by_key(|entry| entry.word);
+    }
+}
+
+/// Where a leaf has grown; the range is that of the entries of the bucket that overflowed.
+#[derive(Clone, Debug)]
+pub(crate) enum Growth {
+    Even,
+    /// It has shrunk.
+    None,
+    /// At its upper end; whether a line addresses its buckets or it opened all of them, and whether its keys
+    /// came in order.
+    Above(Range<usize>, bool, bool),
+    /// At its lower end; whether a line addresses its buckets.
+    Below(Range<usize>, bool),
+    /// In one place; whether its keys came in order.
+    Within(Range<usize>, bool),
+}
+
+/// A new leaf and its first entry.
+pub(crate) struct Part {
+    pub(crate) first: usize,
+    pub(crate) leaf: Box<AnyLeaf>,
+}
+
+/// How much room a leaf has, and where.
+#[derive(Clone, Copy)]
+enum Room {
+    Even,
+    /// For few more keys, in no order.
+    Shrunk,
+    /// For none.
+    Dense,
+    /// For so many keys above the last,
+    Above(usize),
+    /// which will come in order.
+    Behind(usize),
+    /// For so many keys below the first.
+    Below(usize),
+}
+
+/// The leaves of all entries; at least one. `upper` is the lower bound of the leaf behind them. If there
+/// is a `prefix`, the entries' words are those of a leaf whose words leave it out.
+pub(crate) fn parts<S: Schema>(
+    arena: &Arena,
+    entries: &[Entry],
+    growth: Growth,
+    upper: Option<&Bound>,
+    prefix: Option<&[u8]>,
+) -> Vec<Part> {
+    let mut pieces = pieces::<S>(entries, growth);
+    avoid_largest_bound::<S>(entries, &mut pieces);
+    let end = upper.filter(|_| !S::WIDE).map_or(u64::MAX, |bound| bound.word - 1);
+    let last = pieces.len() - 1;
+    let mut parts = Vec::with_capacity(pieces.len());
+    for (i, (range, room)) in pieces.into_iter().enumerate() {
+        let end = if i == last { end } else { u64::MAX };
+        let mut build = |range: Range<usize>, room| {
+            let builder = Builder::<S>::new(&entries[range.clone()], end, prefix, room);
+            let leaf = builder.build(arena, room)?;
+            let leaf = Box::new(AnyLeaf::Buckets(*leaf));
+            parts.push(Part { first: range.start, leaf });
+            Some(())
+        };
+        if build(range.clone(), room).is_some() {
+            continue;
+        }
+        let count = range.len().div_ceil(PIVOT_LEAF_TARGET);
+        let is_new = count > 1 || !matches!(room, Room::Even);
+        for range in cuts(range, count) {
+            if is_new && build(range.clone(), Room::Even).is_some() {
+                continue;
+            }
+            let count = range.len().div_ceil(SURE_LEAF_TARGET);
+            for range in cuts(range, count) {
+                build(range, Room::Even).expect("so few need no line");
+            }
+        }
+    }
+    parts
+}
+
+/// Where entries are cut, and how much room each piece has; at least one.
+fn pieces<S: Schema>(entries: &[Entry], growth: Growth) -> Vec<(Range<usize>, Room)> {
+    let len = entries.len();
+    let ahead = len.min(LEAF_TARGET);
+    let mut pieces = Vec::new();
+    let is_one = |is_regular| len < if is_regular { PIECE_MIN } else { PIVOT_PIECE_MIN };
+    let above =
+        |is_ordered, ahead| if is_ordered { Room::Behind(ahead) } else { Room::Above(ahead) };
+    match growth {
+        Growth::Above(_, is_regular, is_ordered) if is_one(is_regular) => {
+            pieces.push((0..len, above(is_ordered, ahead)));
+        }
+        Growth::Below(_, is_regular) if is_one(is_regular) => {
+            pieces.push((0..len, Room::Below(ahead)));
+        }
+        Growth::Above(hot, is_regular, is_ordered) => {
+            let ahead = if is_regular { ahead } else { ahead.min(AHEAD_OF_HOT * hot.len()) };
+            split(0..hot.start, Room::Dense, &mut pieces);
+            pieces.push((hot.start..len, above(is_ordered, ahead)));
+        }
+        Growth::Below(hot, _) => {
+            pieces.push((0..hot.end, Room::Below(ahead)));
+            split(hot.end..len, Room::Dense, &mut pieces);
+        }
+        Growth::Within(hot, is_ordered) if len >= PIECE_MIN / 4 => {
+            split(0..hot.start, Room::Even, &mut pieces);
+            match widest_gap::<S>(&entries[hot.clone()]) {
+                // Keys are appended before the gap.
+                Some(gap) => {
+                    let cut = hot.start + gap;
+                    pieces.push((hot.start..cut, above(is_ordered, 4 * hot.len())));
+                    split(cut..len, Room::Even, &mut pieces);
+                }
+                None => {
+                    pieces.push((hot.clone(), Room::Even));
+                    split(hot.end..len, Room::Even, &mut pieces);
+                }
+            }
+        }
+        Growth::None => split(0..len, Room::Shrunk, &mut pieces),
+        Growth::Even | Growth::Within(..) => split(0..len, Room::Even, &mut pieces),
+    }
+    pieces.retain(|(range, _)| !range.is_empty());
+    if pieces.is_empty() {
+        pieces.push((0..0, Room::Even));
+    }
+    pieces
+}
+
+/// Bounds tell the two largest words not apart, so that no leaf may start with the largest.
+fn avoid_largest_bound<S: Schema>(entries: &[Entry], pieces: &mut Vec<(Range<usize>, Room)>) {
+    let Some((last, _)) = pieces.last() else { return };
+    if pieces.len() > 1 && !S::WIDE && entries[last.start].word == u64::MAX {
+        // Then it is the only one in the last piece.
+        pieces.pop();
+        if let Some((range, _)) = pieces.last_mut() {
+            range.end += 1;
+        }
+    }
+}
+
+/// Behind how many entries there is a gap that is wider by far than all others together.
+fn widest_gap<S: Schema>(entries: &[Entry]) -> Option<usize> {
+    if S::WIDE || entries.len() < 4 {
+        return None;
+    }
+    let gaps = entries.windows(2).map(|pair| pair[1].word - pair[0].word);
+    let (at, widest) = gaps.enumerate().max_by_key(|(_, gap)| *gap)?;
+    let others = entries[entries.len() - 1].word - entries[0].word - widest;
+    (at >= 2 && others < widest / 8).then_some(at + 1)
+}
+
+/// Splits a range into pieces of about equal size.
+fn split(range: Range<usize>, room: Room, pieces: &mut Vec<(Range<usize>, Room)>) {
+    let count = if range.len() <= LEAF_MAX { 1 } else { range.len().div_ceil(LEAF_TARGET) };
+    pieces.extend(cuts(range, count).map(|range| (range, room)));
+}
+
+/// `count` pieces of a range.
+fn cuts(range: Range<usize>, count: usize) -> impl Iterator<Item = Range<usize>> {
+    let cut = move |i: usize| range.start + range.len() * i / count;
+    (0..count).map(move |i| cut(i)..cut(i + 1))
+}
+
+/// Whether the words of entries, which leave `prefix` out, are good enough for a leaf of their own, so
+/// that their keys, which lie elsewhere, need not be read.
+fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool {
+    let [first, .., last] = entries else { return false };
+    let shared_bytes = (first.word ^ last.word).leading_zeros() / 8;
+    let most = match room {
+        Room::Above(_) | Room::Behind(_) | Room::Below(_) => AHEAD_SHARED_BYTES_MAX,
+        Room::Dense => DENSE_SHARED_BYTES_MAX,
+        Room::Even | Room::Shrunk => SHARED_BYTES_MAX,
+    };
+    // A longer prefix would tell some of those apart that tie now.
+    let ties = || entries.windows(2).filter(|pair| pair[0].word == pair[1].word).count();
+    S::WIDE
+        && shared_bytes <= most
+        && (shared_bytes == 0 || ties() <= entries.len() / TIES_OF)
+        && [first, last].iter().all(|entry| key::<S>(entry).starts_with(prefix))
+}
+
+/// How long a prefix of these entries should be at most: where more keys come beyond an end, which share less
+/// with these, no longer than what tells neighbours apart.
+fn most_prefix<S: Schema>(entries: &[Entry], room: Room) -> usize {
+    const SAMPLE: usize = 64;
+    let near = match room {
+        Room::Above(_) | Room::Behind(_) => &entries[entries.len().saturating_sub(SAMPLE)..],
+        Room::Below(_) => &entries[..entries.len().min(SAMPLE)],
+        Room::Even | Room::Shrunk | Room::Dense => return usize::MAX,
+    };
+    let shared = |pair: &[Entry]| common_prefix_len(key::<S>(&pair[0]), key::<S>(&pair[1]));
+    let mut shared: Vec<usize> = near.windows(2).map(shared).collect();
+    shared.sort_unstable();
+    let last = shared.len().saturating_sub(1 + shared.len() / TIES_OF);
+    // The byte behind what neighbours share is among the word's, and one more.
+    shared.get(last).map_or(0, |shared| (shared + 2).saturating_sub(size_of::<u64>()))
+}
+
+/// Whether few enough entries share a bucket, by where the entries of each end.
+fn is_even(ends: &[u32]) -> bool {
+    let (mut start, mut nodes, mut most) = (0, 0, 0);
+    for end in ends {
+        let len = (end - start) as usize;
+        most = most.max(len);
+        nodes += len.saturating_sub(BUCKET_SLOTS).div_ceil(NODE_SLOTS);
+        start = *end;
+    }
+    most <= BUCKET_KEYS_MAX && nodes <= ends.len() * LINE_NODES_OF_64 / 64 + 1
+}
+
+/// Any number for a leaf of such words, always the same for the same.
+fn lot(words: u64) -> u8 {
+    let mixed = (words ^ words >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - u8::BITS)) as u8
+}
+
+/// Builds one leaf.
+struct Builder<'a, S> {
+    entries: &'a [Entry],
+    /// The leaf's words for wide keys.
+    words: Vec<u64>,
+    prefix: &'a [u8],
+    /// The largest word that can come.
+    end: u64,
+    schema: std::marker::PhantomData<S>,
+}
+
+impl<'a, S: Schema> Builder<'a, S> {
+    fn new(entries: &'a [Entry], end: u64, known: Option<&'a [u8]>, room: Room) -> Self {
+        if let Some(prefix) = known.filter(|prefix| tells_apart::<S>(entries, prefix, room)) {
+            let words = entries.iter().map(|entry| entry.word).collect();
+            return Self { entries, words, prefix, end, schema: std::marker::PhantomData };
+        }
+        let prefix = match entries {
+            [first, .., last] if S::WIDE => {
+                let first = key::<S>(first);
+                let shared = common_prefix_len(first, key::<S>(last));
+                &first[..shared.min(most_prefix::<S>(entries, room))]
+            }
+            _ => &[],
+        };
+        let words = match S::WIDE {
+            true => entries.iter().map(|entry| code_at(key::<S>(entry), prefix.len())).collect(),
+            false => Vec::new(),
+        };
+        Self { entries, words, prefix, end, schema: std::marker::PhantomData }
+    }
+
+    /// The leaf's word for an entry.
+    #[inline(always)]
+    fn word(&self, i: usize) -> u64 {
+        if S::WIDE { self.words[i] } else { self.entries[i].word }
+    }
+
+    /// The leaf; none if there are too many entries for one that no line fits.
+    fn build(&self, arena: &Arena, room: Room) -> Option<Box<Leaf>> {
+        let len = self.entries.len();
+        let Some(last) = len.checked_sub(1) else {
+            return Some(self.leaf(arena, Address::Line(Line::new(0, 0, 1)), 1));
+        };
+        let (first, last) = (self.word(0), self.word(last));
+        let line = match room {
+            Room::Even if len <= BUCKET_SLOTS - 3 => Some((Line::new(0, 0, 1), 1)),
+            Room::Even | Room::Shrunk => {
+                let is_shrunk = matches!(room, Room::Shrunk);
+                let fill_2 = if is_shrunk { SHRUNK_FILL_2 } else { LINE_FILL_2 };
+                let buckets = (len * 2).div_ceil(fill_2);
+                Some((Line::new(first, last, buckets), buckets))
+            }
+            Room::Dense => {
+                let buckets = len.div_ceil(DENSE_FILL);
+                Some((Line::new(first, last, buckets), buckets))
+            }
+            Room::Behind(_) if !self.ends_regularly() => None,
+            Room::Above(ahead) | Room::Behind(ahead) => self.line_ahead(ahead, false),
+            Room::Below(ahead) => self.line_ahead(ahead, true),
+        };
+        if let Some((line, buckets)) = line
+            && let Some(ends) = self.ends_by_line(&line, buckets)
+        {
+            let leaf = self.leaf(arena, Address::Line(line), buckets);
+            return Some(self.fill(arena, leaf, &ends));
+        }
+        if matches!(room, Room::Shrunk) {
+            return self.build(arena, Room::Even);
+        }
+        if let Room::Behind(ahead) = room
+            && let Some(leaf) = self.build_open(arena, ahead)
+        {
+            return Some(leaf);
+        }
+        let fill = if matches!(room, Room::Dense) { DENSE_FILL } else { PIVOT_FILL };
+        if len <= PIVOT_LEAF_MAX { self.build_by_pivots(arena, fill) } else { None }
+    }
+
+    /// Whether the last keys are so even that a line says where the next ones come.
+    fn ends_regularly(&self) -> bool {
+        const SAMPLE: usize = 64;
+        let len = self.entries.len();
+        let start = len - len.min(SAMPLE);
+        let gap = |i: usize| u128::from(self.word(i) - self.word(i - 1));
+        let widest = (start + 1..len).map(gap).max().unwrap_or(0);
+        let all = self.word(len - 1) - self.word(start);
+        widest * (len - 1 - start) as u128 <= 2 * u128::from(all)
+    }
+
+    /// A line that leaves room for `ahead` keys above or below, as dense as those at that end.
+    fn line_ahead(&self, ahead: usize, is_below: bool) -> Option<(Line, usize)> {
+        const SAMPLE: usize = 256;
+        let len = self.entries.len();
+        let (first, last) = (self.word(0), self.word(len - 1));
+        let sample = len.min(SAMPLE);
+        let at_end = if is_below { 0..sample } else { len - sample..len };
+        let gaps = u128::from(self.word(at_end.end - 1) - self.word(at_end.start));
+        let cell = gaps * APPEND_FILL as u128 / (sample as u128 - 1).max(1);
+        let cell = u64::try_from(cell.max(1)).ok()?;
+        let own = usize::try_from((last - first) / cell).ok()? + 1;
+        let extra = ahead.div_ceil(APPEND_FILL).max(1);
+        // Denser elsewhere than at that end: a line would waste buckets.
+        if own > len.div_ceil(APPEND_FILL) * 2 + 2 {
+            return None;
+        }
+        let width = cell.saturating_mul(extra as u64);
+        let (start, end) = if is_below {
+            (first.saturating_sub(width), last)
+        } else {
+            (first, last.saturating_add(width).min(self.end.max(last)))
+        };
+        let buckets = usize::try_from((end - start) / cell).ok()? + 1;
+        // The last bucket is a whole one, so that a regular run of keys fills all alike.
+        let whole = start.saturating_add(cell.saturating_mul(buckets as u64) - 1);
+        Some((Line::new(start, whole, buckets), buckets))
+    }
+
+    /// Where the entries of each bucket end that a line addresses, unless too many of them share a bucket.
+    fn ends_by_line(&self, line: &Line, buckets: usize) -> Option<Vec<u32>> {
+        let len = self.entries.len();
+        let place = |i: usize| line.at(self.word(i));
+        // Most runs that no line fits show it at a few places.
+        let mut starts = (0..len.saturating_sub(BUCKET_KEYS_MAX)).step_by(BUCKET_KEYS_MAX);
+        if starts.any(|i| place(i) == place(i + BUCKET_KEYS_MAX)) {
+            return None;
+        }
+        // Without a branch for each bucket, which the processor could not predict.
+        let mut ends = vec![0; buckets];
+        for i in 0..len {
+            ends[place(i)] = i as u32 + 1;
+        }
+        let mut start = 0;
+        for end in &mut ends {
+            *end = start.max(*end);
+            start = *end;
+        }
+        is_even(&ends).then_some(ends)
+    }
+
+    /// The same for buckets that are found by the words of these entries, the lowest of each bucket.
+    fn ends_by_pivots(&self, firsts: &[usize]) -> Option<Vec<u32>> {
+        let word = |i: usize| capped(self.word(i));
+        let mut ends = Vec::with_capacity(firsts.len());
+        for &first in firsts.iter().skip(1) {
+            // What shares the word is found in the same bucket; looked at as far as a bucket may hold it, or
+            // keys that all share a word would be passed once for each bucket.
+            let shares = |i: &usize| word(*i) == word(first);
+            let lower = (0..first).rev().take(BUCKET_KEYS_MAX).take_while(shares).count();
+            if lower == BUCKET_KEYS_MAX {
+                return None;
+            }
+            ends.push((first - lower) as u32);
+        }
+        ends.push(self.entries.len() as u32);
+        is_even(&ends).then_some(ends)
+    }
+
+    /// A leaf whose buckets are found by their lowest words, and which opens others for up to `ahead` keys
+    /// above; none if words do not tell enough keys apart.
+    fn build_open(&self, arena: &Arena, ahead: usize) -> Option<Box<Leaf>> {
+        let firsts = self.firsts(DENSE_FILL);
+        let room = OPEN_LEAF_MAX.saturating_sub(self.entries.len());
+        let more = ahead.min(room) / BUCKET_SLOTS;
+        let ends = self.ends_by_pivots(&firsts).filter(|_| more > 0)?;
+        let lowest = firsts.iter().map(|first| self.word(*first)).collect();
+        let leaf = self.leaf(arena, Address::Open(lowest), firsts.len() + more);
+        Some(self.fill(arena, leaf, &ends))
+    }
+
+    /// The first entries of as many buckets as these entries need.
+    fn firsts(&self, fill: usize) -> Vec<usize> {
+        let len = self.entries.len();
+        let buckets = len.div_ceil(fill);
+        (0..buckets).map(|bucket| len * bucket / buckets).collect()
+    }
+
+    /// Pivots for buckets of these first entries; none if the entries are too uneven for so many. `ends` is where
+    /// the entries of each bucket end, and moves to where they end by the pivots.
+    fn pivots(&self, firsts: &[usize], ends: &mut [u32]) -> Option<Pivots> {
+        let lowest: Vec<u64> = firsts.iter().map(|first| self.word(*first)).collect();
+        let start_of = |at: usize| at.checked_sub(1).map_or(0, |before| ends[before]);
+        let is_good = |unit: &Unit| {
+            let mut start = start_of(unit.first());
+            (0..unit.len()).all(|i| {
+                let at = unit.first() + i;
+                let end = self.end_by_unit(unit, i + 1, start..ends[at]);
+                let most = (ends[at] - start_of(at)).max(BUCKET_SLOTS as u32);
+                let is_good = start < end && end - start <= most;
+                start = end;
+                is_good
+            })
+        };
+        let pivots = Pivots::new(&lowest, is_good)?;
+        let mut start = 0;
+        for unit in &pivots.units {
+            for i in 1..unit.len() {
+                let end = &mut ends[unit.first() + i - 1];
+                *end = self.end_by_unit(unit, i, start..*end);
+                start = *end;
+            }
+            start = ends[unit.first() + unit.len() - 1];
+        }
+        Some(pivots)
+    }
+
+    /// Where the entries of a place end, if the last of these share a step with the unit's place `next`.
+    fn end_by_unit(&self, unit: &Unit, next: usize, entries: Range<u32>) -> u32 {
+        let is_next = |i: &u32| unit.is_from(next, self.word(*i as usize));
+        entries.end - entries.rev().take_while(is_next).count() as u32
+    }
+
+    /// The leaf; none if its entries are too uneven for one.
+    fn build_by_pivots(&self, arena: &Arena, fill: usize) -> Option<Box<Leaf>> {
+        let firsts = self.firsts(fill);
+        let buckets = firsts.len();
+        if let Some(mut ends) = self.ends_by_pivots(&firsts) {
+            let pivots = self.pivots(&firsts, &mut ends)?;
+            let leaf = self.leaf(arena, Address::Pivots(pivots), buckets);
+            return Some(self.fill(arena, leaf, &ends));
+        }
+        assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
+        // Only byte strings tie so often.
+        let pivots = firsts.iter().map(|first| key::<S>(&self.entries[*first]).into());
+        let leaf = self.leaf(arena, Address::Whole(pivots.collect()), buckets);
+        let len = self.entries.len() as u32;
+        let ends: Vec<u32> =
+            firsts.iter().skip(1).map(|first| *first as u32).chain([len]).collect();
+        Some(self.fill(arena, leaf, &ends))
+    }
+
+    fn leaf(&self, arena: &Arena, address: Address, buckets: usize) -> Box<Leaf> {
+        let mut leaf = Leaf::new(arena, address, buckets, self.prefix, self.entries.len());
+        if let Some(last) = self.entries.len().checked_sub(1).filter(|last| *last >= LOT_MIN) {
+            leaf.lot = lot(self.word(0) ^ self.word(last));
+        }
+        leaf
+    }
+
+    /// Fills a new leaf, whose buckets' entries end at `ends`.
+    fn fill(&self, arena: &Arena, leaf: Box<Leaf>, ends: &[u32]) -> Box<Leaf> {
+        let mut start = 0;
+        for (at, end) in ends.iter().enumerate() {
+            let end = *end as usize;
+            debug_assert!(
+                (start..end)
+                    .all(|i| { at == leaf.place::<S>(self.word(i), self.probe(&self.entries[i])) })
+            );
+            let has_more = start + BUCKET_SLOTS <= self.entries.len();
+            let entry = |i: usize| (self.word(start + i), self.entries[start + i].value);
+            let filled =
+                leaf.bucket(at).fill(end - start, has_more, entry, || leaf.new_node(arena));
+            // `ends` allows for an eighth of the buckets and pivots for none.
+            assert!(filled.is_ok(), "a new leaf has room for its entries");
+            start = end;
+        }
+        leaf
+    }
+
+    fn probe(&self, entry: &'a Entry) -> Probe<'a> {
+        if S::WIDE { Probe::wide(key::<S>(entry)) } else { Probe { word: entry.word, bytes: &[] } }
+    }
+}

@@ -1,0 +1,619 @@
+//! Buckets of fifteen slots and the overflow nodes behind them: where keys and values lie, and the
+//! few instructions for which a writer has a bucket to itself.
+//!
+//! Thread safety: readers take no lock and never retry. Invariants:
+//!
+//! 1. A slot holds one key for the whole life of its bucket. Removing clears the slot's `present`
+//!    bit and leaves the key; inserting the key again sets the bit.
+//! 2. A slot's key and value are written before its `used` bit is set, by a store-release of the
+//!    header. Whoever sees the bit sees the key.
+//! 3. Headers, values and links are written only by the holder of the bucket's lock bit. The
+//!    headers of its overflow nodes are covered by that lock too.
+//! 4. After the frozen bit is set nothing in the bucket or its nodes changes again.
+//! 5. A node is linked once, as the last of its chain, and stays until the whole leaf is freed.
+//!
+//! A reader that finds a slot present reads the value and then looks at the header again: if the key
+//! is present still, the value was its value at some moment in between, and if not, it was absent
+//! then. Without the second look a value that is being inserted again could be seen too early.
+#![allow(unsafe_code, reason = "follows links and reads keys with vector instructions")]
+
+use rhumb_sync::{
+    prefetch::{prefetch_address, prefetch_once},
+    primitive::{AtomicPtr, AtomicU64, IS_MODEL, Ordering, in_models, spin_loop, thread},
+};
+
+use super::{pool::Zeroed, simd};
+
+/// Slots of a bucket.
+pub(crate) const BUCKET_SLOTS: usize = in_models(15, 4);
+/// Slots of an overflow node.
+pub(crate) const NODE_SLOTS: usize = in_models(7, 2);
+
+pub(super) const USED_SHIFT: u32 = 16;
+pub(super) const LOCKED: u64 = 1 << 62;
+pub(super) const FROZEN: u64 = 1 << 63;
+
+/// So many looks at a lock bit before the thread lets others run.
+pub(super) const SPINS: u32 = 64;
+
+/// Slots with their header: a bucket or an overflow node, and what other kinds of leaves are made of.
+/// Keys first, so that a search reads the first half only. `A` is a word that belongs to all slots.
+#[repr(C, align(128))]
+pub(crate) struct Slots<const N: usize, A> {
+    /// Present bits, used bits, and for buckets the lock and frozen bits.
+    pub(super) header: AtomicU64,
+    pub(super) keys: [AtomicU64; N],
+    pub(super) extra: A,
+    pub(super) values: [AtomicU64; N],
+}
+
+/// The next overflow node.
+pub(crate) struct Link(AtomicPtr<Node>);
+
+/// 256 bytes; arenas align them to that.
+pub(crate) type Bucket = Slots<BUCKET_SLOTS, Link>;
+/// 128 bytes.
+pub(crate) type Node = Slots<NODE_SLOTS, Link>;
+
+const _: () = assert!(IS_MODEL || (size_of::<Bucket>() == 256 && size_of::<Node>() == 128));
+
+/// What a slot holds: the word of an integer key with that of its value, or any word with a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) word: u64,
+    pub(crate) value: u64,
+}
+
+/// The bucket will not change any more: its leaf is being replaced.
+#[derive(Debug)]
+pub(crate) struct Frozen;
+
+#[inline]
+pub(super) fn present(header: u64) -> u32 {
+    header as u32 & 0x7fff
+}
+
+#[inline]
+pub(super) fn used(header: u64) -> u32 {
+    (header >> USED_SHIFT) as u32 & 0x7fff
+}
+
+// SAFETY: a link is an atomic pointer.
+unsafe impl Zeroed for Link {
+    fn zero() -> Self {
+        Self(Zeroed::zero())
+    }
+}
+
+// SAFETY: slots are atomics, for which all zeroes are vacant slots, and are aligned to 128.
+unsafe impl<const N: usize, A: Zeroed> Zeroed for Slots<N, A> {
+    fn zero() -> Self {
+        let zeroes = || std::array::from_fn(|_| AtomicU64::zero());
+        Self { header: AtomicU64::zero(), keys: zeroes(), extra: A::zero(), values: zeroes() }
+    }
+}
+
+impl<const N: usize, A> Slots<N, A> {
+    /// Which slots hold `word`, among those whose bits are in `among`.
+    #[inline(always)]
+    pub(super) fn matching(&self, word: u64, among: u32) -> u32 {
+        // SAFETY: the header and N words, 7 or 15, lie one behind the other from the start of the
+        // slots, which are aligned to 128.
+        unsafe { simd::equal::<N>(std::ptr::from_ref(self).cast(), word) & among }
+    }
+
+    /// What `read` makes of the slot of `word` that it accepts.
+    #[inline(always)]
+    pub(super) fn get_here(&self, word: u64, read: &impl Fn(u64) -> Option<u64>) -> Lookup {
+        self.get_among(word, self.header.load(Ordering::Acquire), read)
+    }
+
+    /// [`Slots::get_here`] among the slots that are present by `header`, which was the header a moment
+    /// ago.
+    #[inline(always)]
+    pub(super) fn get_among(
+        &self,
+        word: u64,
+        header: u64,
+        read: &impl Fn(u64) -> Option<u64>,
+    ) -> Lookup {
+        let mut hits = self.matching(word, present(header));
+        while hits != 0 {
+            let slot = hits.trailing_zeros() as usize;
+            if let Some(value) = read(self.values[slot].load(Ordering::Acquire)) {
+                let again = self.header.load(Ordering::Acquire);
+                return if present(again) & 1 << slot != 0 {
+                    Lookup::Found(value)
+                } else {
+                    Lookup::Absent
+                };
+            }
+            hits &= hits - 1;
+        }
+        Lookup::Elsewhere
+    }
+
+    /// Calls `visit` with the key and value of each present slot.
+    #[inline(always)]
+    pub(super) fn for_each_here(&self, visit: &mut impl FnMut(u64, u64)) {
+        let before = present(self.header.load(Ordering::Acquire));
+        let values: [u64; N] =
+            std::array::from_fn(|slot| self.values[slot].load(Ordering::Acquire));
+        // As for a single key: what is present still had its value in between.
+        let mut bits = before & present(self.header.load(Ordering::Acquire));
+        while bits != 0 {
+            let slot = bits.trailing_zeros() as usize;
+            visit(self.keys[slot].load(Ordering::Relaxed), values[slot]);
+            bits &= bits - 1;
+        }
+    }
+
+    /// Calls `visit` with the value of each slot that was ever used and is not present.
+    pub(super) fn for_each_dead_here(&self, visit: &mut impl FnMut(u64)) {
+        let header = self.header.load(Ordering::Acquire);
+        let mut bits = used(header) & !present(header);
+        while bits != 0 {
+            visit(self.values[bits.trailing_zeros() as usize].load(Ordering::Acquire));
+            bits &= bits - 1;
+        }
+    }
+
+    pub(super) fn slot(
+        &self,
+        word: u64,
+        header: u64,
+        is_same: &impl Fn(u64) -> bool,
+    ) -> Option<usize> {
+        let mut hits = self.matching(word, used(header));
+        while hits != 0 {
+            let slot = hits.trailing_zeros() as usize;
+            if is_same(self.values[slot].load(Ordering::Relaxed)) {
+                return Some(slot);
+            }
+            hits &= hits - 1;
+        }
+        None
+    }
+
+    /// The first slot never used.
+    pub(super) fn vacant(header: u64) -> Option<usize> {
+        let slot = used(header).trailing_ones() as usize;
+        (slot < N).then_some(slot)
+    }
+
+    /// Takes the lock bit; returns the header without it, which is to be stored.
+    #[inline]
+    pub(super) fn take_lock(&self) -> Result<u64, Frozen> {
+        let mut looks = 0;
+        loop {
+            let header = self.header.load(Ordering::Relaxed);
+            if header & FROZEN != 0 {
+                return Err(Frozen);
+            }
+            if header & LOCKED == 0 {
+                let (ok, failed) = (Ordering::Acquire, Ordering::Relaxed);
+                if self.header.compare_exchange_weak(header, header | LOCKED, ok, failed).is_ok() {
+                    return Ok(header);
+                }
+            }
+            looks += 1;
+            if looks % SPINS == 0 { thread::yield_now() } else { spin_loop() }
+        }
+    }
+
+    pub(super) fn put(&self, slot: usize, word: u64, value: u64) {
+        self.keys[slot].store(word, Ordering::Relaxed);
+        self.values[slot].store(value, Ordering::Release);
+    }
+}
+
+impl<const N: usize> Slots<N, Link> {
+    #[inline]
+    fn next(&self) -> *mut Node {
+        self.extra.0.load(Ordering::Acquire)
+    }
+}
+
+pub(super) fn bits(slot: usize) -> u64 {
+    1 << slot | 1 << (USED_SHIFT as usize + slot)
+}
+
+pub(super) enum Lookup {
+    Found(u64),
+    /// The key's slot is here, and it is not present.
+    Absent,
+    Elsewhere,
+}
+
+/// The nodes behind a bucket. The leaf that owns them is not freed while they are borrowed.
+struct Chain<'a>(*mut Node, std::marker::PhantomData<&'a Node>);
+
+impl<'a> Iterator for Chain<'a> {
+    type Item = &'a Node;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Node> {
+        // SAFETY: links lead to nodes of the same leaf or nowhere (invariant 5), and the leaf outlives
+        // the borrow that the chain was made with.
+        let node = unsafe { self.0.as_ref() }?;
+        self.0 = node.next();
+        Some(node)
+    }
+}
+
+impl Bucket {
+    /// Asks for all lines of the bucket.
+    #[inline(always)]
+    pub(crate) fn prefetch(bucket: *const Self) {
+        for line in 0..4 {
+            prefetch_address(bucket.cast::<u8>().wrapping_add(64 * line));
+        }
+    }
+
+    /// Asks for all lines of the bucket, which will be read once.
+    #[inline(always)]
+    pub(crate) fn prefetch_once(bucket: *const Self) {
+        for line in 0..4 {
+            prefetch_once(bucket.cast::<u8>().wrapping_add(64 * line));
+        }
+    }
+
+    /// Asks for the first node behind the bucket, whose own lines are there.
+    #[inline]
+    pub(crate) fn prefetch_behind(&self) {
+        let node = self.next();
+        if !node.is_null() {
+            prefetch_address(node);
+            prefetch_address(node.wrapping_byte_add(64));
+        }
+    }
+
+    #[inline]
+    fn chain(&self) -> Chain<'_> {
+        Chain(self.next(), std::marker::PhantomData)
+    }
+
+    /// The value of the key whose word is `word`: what `read` makes of its slot, and nothing of the
+    /// slots of other keys with the same word. Never waits.
+    #[inline(always)]
+    pub(crate) fn get(&self, word: u64, read: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        match self.get_here(word, &read) {
+            Lookup::Found(value) => Some(value),
+            Lookup::Absent => None,
+            Lookup::Elsewhere => {
+                let node = self.next();
+                if node.is_null() { None } else { Self::get_behind(node, word, read) }
+            }
+        }
+    }
+
+    #[cold]
+    fn get_behind(node: *mut Node, word: u64, read: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        for node in Chain(node, std::marker::PhantomData) {
+            match node.get_here(word, &read) {
+                Lookup::Found(value) => return Some(value),
+                Lookup::Absent => return None,
+                Lookup::Elsewhere => {}
+            }
+        }
+        None
+    }
+
+    /// Calls `visit` with the word and value of each present key, in no order. Never waits.
+    #[inline]
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(u64, u64)) {
+        self.for_each_here(&mut visit);
+        for node in self.chain() {
+            node.for_each_here(&mut visit);
+        }
+    }
+
+    /// How many slots were ever used, and how many keys are present. Never waits.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let of = |header: u64| (used(header).count_ones(), present(header).count_ones());
+        let (mut all, mut here) = of(self.header.load(Ordering::Relaxed));
+        for node in self.chain() {
+            let (of_used, of_present) = of(node.header.load(Ordering::Relaxed));
+            (all, here) = (all + of_used, here + of_present);
+        }
+        (all as usize, here as usize)
+    }
+
+    /// Appends the present keys in ascending order. Words must be different, as those of integers are.
+    /// Never waits.
+    #[inline(always)]
+    pub(crate) fn append_ascending(&self, out: &mut Vec<Entry>) {
+        let header = self.header.load(Ordering::Acquire);
+        let start = out.len();
+        let all = present(header);
+        // Slots are filled from the first on, and a new bucket's in order.
+        let run = all & self.ascending(used(header));
+        let entry = |slot: usize| Entry {
+            word: self.keys[slot].load(Ordering::Relaxed),
+            value: self.values[slot].load(Ordering::Acquire),
+        };
+        if run & (run + 1) == 0 {
+            // Of all slots, because how many are in use is more than the processor can predict.
+            out.reserve(BUCKET_SLOTS);
+            for (slot, room) in out.spare_capacity_mut()[..BUCKET_SLOTS].iter_mut().enumerate() {
+                room.write(entry(slot));
+            }
+            // SAFETY: as many entries and more were written just now.
+            unsafe { out.set_len(start + run.trailing_ones() as usize) };
+        } else {
+            out.extend(Slotted(run).map(entry));
+        }
+        let rest = all & !run;
+        if rest != 0 {
+            self.merge(out, start, rest, all);
+        }
+        // As for a single key: what is present still had its value in between.
+        let gone = all & !present(self.header.load(Ordering::Acquire));
+        if gone != 0 || !self.next().is_null() {
+            self.amend(out, start, gone);
+        }
+    }
+
+    /// Merges the keys of `rest`, some of the slots `all`, into those of all others, which ascend behind `start`.
+    /// Without a branch on keys, which the processor could not predict.
+    fn merge(&self, out: &mut Vec<Entry>, start: usize, rest: u32, all: u32) {
+        let none = Entry { word: 0, value: 0 };
+        let (mut late, mut late_places) = ([(0, none); BUCKET_SLOTS], 0_u32);
+        let len = all.count_ones() as usize;
+        let mut late_len = 0;
+        for slot in Slotted(rest) {
+            let word = self.keys[slot].load(Ordering::Relaxed);
+            let value = self.values[slot].load(Ordering::Acquire);
+            // SAFETY: a bucket is a header and the keys' words, aligned.
+            let above = unsafe { simd::count_above::<BUCKET_SLOTS>(self.words(), word, all) };
+            let place = len - 1 - above;
+            late[late_len] = (place, Entry { word, value });
+            late_places |= 1 << place;
+            late_len += 1;
+        }
+        let mut early = out.len() - start;
+        out.resize(start + len, none);
+        let places = &mut out[start..];
+        for place in (0..len).rev() {
+            places[place] = places[early.saturating_sub(1)];
+            early -= usize::from(late_places & 1 << place == 0);
+        }
+        for (place, entry) in &late[..late_len] {
+            places[*place] = *entry;
+        }
+    }
+
+    /// Takes slots out of the entries behind `start` and merges those of the nodes into them.
+    #[cold]
+    fn amend(&self, out: &mut Vec<Entry>, start: usize, gone: u32) {
+        for slot in Slotted(gone) {
+            let word = self.keys[slot].load(Ordering::Relaxed);
+            out.retain(|entry| entry.word != word);
+        }
+        for node in self.chain() {
+            node.for_each_here(&mut |word, value| {
+                let at = out[start..].partition_point(|entry| entry.word < word);
+                out.insert(start + at, Entry { word, value });
+            });
+        }
+    }
+
+    /// The slots, of those in use from the first on, whose keys ascend.
+    #[inline(always)]
+    fn ascending(&self, used: u32) -> u32 {
+        // SAFETY: a bucket is a header, its keys' words and as many words again, aligned.
+        let descents = unsafe { simd::descents::<BUCKET_SLOTS>(self.words()) };
+        let last = used.trailing_ones().saturating_sub(1);
+        let len = (descents | 1 << last).trailing_zeros() + 1;
+        (1 << len) - 1
+    }
+
+    /// The header and the keys.
+    #[inline(always)]
+    fn words(&self) -> *const AtomicU64 {
+        std::ptr::from_ref(self).cast()
+    }
+
+    /// Calls `visit` with the value of each slot that holds a removed key.
+    pub(crate) fn for_each_dead(&self, mut visit: impl FnMut(u64)) {
+        self.for_each_dead_here(&mut visit);
+        for node in self.chain() {
+            node.for_each_dead_here(&mut visit);
+        }
+    }
+
+    /// Takes the bucket's lock bit, which others hold for some instructions only.
+    #[inline]
+    pub(crate) fn lock(&self) -> Result<Locked<'_>, Frozen> {
+        Ok(Locked { bucket: self, header: self.take_lock()? })
+    }
+
+    /// The bucket as if it were locked, for a leaf that no other thread can reach yet.
+    #[inline]
+    pub(crate) fn unshared(&self) -> Locked<'_> {
+        Locked { bucket: self, header: self.header.load(Ordering::Relaxed) }
+    }
+
+    /// Puts `len` ascending keys with their values into the bucket, which is empty and which no other
+    /// thread can reach yet. `has_more` says that `entry` knows [`BUCKET_SLOTS`] of them in any case.
+    #[inline(always)]
+    pub(crate) fn fill<'a>(
+        &'a self,
+        len: usize,
+        has_more: bool,
+        entry: impl Fn(usize) -> (u64, u64),
+        mut new_node: impl FnMut() -> Option<&'a Node>,
+    ) -> Result<(), NoRoom> {
+        let put = |slot| {
+            let (word, value) = entry(slot);
+            self.put(slot, word, value);
+        };
+        let here = len.min(BUCKET_SLOTS);
+        if has_more {
+            // What is in slots that are not in use does not matter, and how many are is more than the
+            // processor can predict.
+            (0..BUCKET_SLOTS).for_each(put);
+        } else {
+            (0..here).for_each(put);
+        }
+        let all = (1 << here) - 1;
+        self.header.store(all | all << USED_SHIFT, Ordering::Release);
+        for (word, value) in (here..len).map(entry) {
+            self.unshared().add(word, value, &mut new_node)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the bucket unchangeable.
+    pub(crate) fn freeze(&self) {
+        if let Ok(mut locked) = self.lock() {
+            locked.header |= FROZEN;
+        }
+    }
+}
+
+/// The slots of a set, from the first on.
+struct Slotted(u32);
+
+impl Iterator for Slotted {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        let slot = self.0.trailing_zeros() as usize;
+        self.0 &= self.0.wrapping_sub(1);
+        (slot < BUCKET_SLOTS).then_some(slot)
+    }
+}
+
+/// A bucket whose lock bit the current thread holds; dropping it publishes the changes.
+pub(crate) struct Locked<'a> {
+    bucket: &'a Bucket,
+    /// What the header becomes.
+    header: u64,
+}
+
+/// Where a key is.
+pub(crate) struct Spot<'a> {
+    node: Option<&'a Node>,
+    slot: usize,
+    /// Whether the key is present, rather than removed.
+    pub(crate) is_present: bool,
+}
+
+/// How many nodes are behind the bucket after something was added, or that there was no room.
+pub(crate) type Added = Result<usize, NoRoom>;
+
+/// The leaf has no overflow node left.
+pub(crate) struct NoRoom;
+
+impl<'a> Locked<'a> {
+    /// Where the key is or was.
+    #[inline]
+    pub(crate) fn find(&self, word: u64, is_same: impl Fn(u64) -> bool) -> Option<Spot<'a>> {
+        if let Some(slot) = self.bucket.slot(word, self.header, &is_same) {
+            let is_present = present(self.header) & 1 << slot != 0;
+            return Some(Spot { node: None, slot, is_present });
+        }
+        self.bucket.chain().find_map(|node| {
+            let header = node.header.load(Ordering::Relaxed);
+            let slot = node.slot(word, header, &is_same)?;
+            Some(Spot { node: Some(node), slot, is_present: present(header) & 1 << slot != 0 })
+        })
+    }
+
+    /// The value of a spot.
+    #[inline]
+    pub(crate) fn value(&self, spot: &Spot<'a>) -> &'a AtomicU64 {
+        match spot.node {
+            None => &self.bucket.values[spot.slot],
+            Some(node) => &node.values[spot.slot],
+        }
+    }
+
+    /// Whether every slot of the bucket itself was used.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        Bucket::vacant(self.header).is_none()
+    }
+
+    /// Whether no slot of the bucket was ever used.
+    #[inline]
+    pub(crate) fn is_vacant(&self) -> bool {
+        used(self.header) == 0
+    }
+
+    /// The greatest word that the bucket or a node behind it ever held, 0 if none.
+    pub(crate) fn greatest_word(&self) -> u64 {
+        let of = |keys: &[AtomicU64], slots: u32| {
+            Slotted(slots).map(|slot| keys[slot].load(Ordering::Relaxed)).max().unwrap_or(0)
+        };
+        let behind = self
+            .bucket
+            .chain()
+            .map(|node| of(&node.keys, used(node.header.load(Ordering::Relaxed))));
+        behind.max().unwrap_or(0).max(of(&self.bucket.keys, used(self.header)))
+    }
+
+    /// Makes the key of a spot present or absent.
+    pub(crate) fn set_present(&mut self, spot: &Spot<'a>, is_present: bool) {
+        let change = |header: u64| {
+            if is_present { header | 1 << spot.slot } else { header & !(1 << spot.slot) }
+        };
+        match spot.node {
+            None => self.header = change(self.header),
+            Some(node) => {
+                let header = change(node.header.load(Ordering::Relaxed));
+                node.header.store(header, Ordering::Release);
+            }
+        }
+    }
+
+    /// Adds a key that [`Locked::find`] did not find. `new_node` yields an empty node.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        word: u64,
+        value: u64,
+        new_node: impl FnOnce() -> Option<&'a Node>,
+    ) -> Added {
+        if let Some(slot) = Bucket::vacant(self.header) {
+            self.bucket.put(slot, word, value);
+            self.header |= bits(slot);
+            return Ok(0);
+        }
+        self.add_behind(word, value, new_node)
+    }
+
+    #[cold]
+    fn add_behind(
+        &mut self,
+        word: u64,
+        value: u64,
+        new_node: impl FnOnce() -> Option<&'a Node>,
+    ) -> Added {
+        let (mut len, mut link) = (0, &self.bucket.extra.0);
+        for node in self.bucket.chain() {
+            len += 1;
+            link = &node.extra.0;
+            let header = node.header.load(Ordering::Relaxed);
+            if let Some(slot) = Node::vacant(header) {
+                node.put(slot, word, value);
+                node.header.store(header | bits(slot), Ordering::Release);
+                return Ok(len);
+            }
+        }
+        let node = new_node().ok_or(NoRoom)?;
+        node.put(0, word, value);
+        node.header.store(bits(0), Ordering::Relaxed);
+        link.store(std::ptr::from_ref(node).cast_mut(), Ordering::Release);
+        Ok(len + 1)
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.bucket.header.store(self.header, Ordering::Release);
+    }
+}

@@ -1,0 +1,289 @@
+//! Epochs: which threads may still hold what was unlinked, so that it is not freed too early.
+//!
+//! A thread that is about to follow pointers *pins* itself: it notes the epoch of the moment in a
+//! slot of its own. Pinning is one store without a fence where the system can make every thread's
+//! stores visible on demand (`membarrier`), which whoever advances the epoch asks for; elsewhere
+//! both sides use fences. A fence would also keep a thread's lookups from overlapping, and that
+//! costs far more than the fence.
+//!
+//! Invariants:
+//!
+//! 1. The epoch advances from `e` only when every pinned slot shows `e`; so while a thread is pinned
+//!    in `e`, the epoch is at most `e + 1`.
+//! 2. What was unlinked when the epoch was `e` (read after the unlinking) may be freed when it is
+//!    `e + GRACE`: every thread that could have seen it has been unpinned since.
+//! 3. Slots are never freed, and each belongs to at most one thread.
+
+use std::{cell::Cell, marker::PhantomData, sync::OnceLock};
+
+use rhumb_sync::primitive::{
+    self, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+};
+
+/// Epochs that must pass before something unlinked is freed. Two would do; the third allows for an
+/// epoch that was read a moment too early.
+pub(crate) const GRACE: u64 = 3;
+
+/// What a slot shows when its thread is not pinned.
+const UNPINNED: u64 = 0;
+
+primitive::global! {
+    static EPOCH: AtomicU64 = AtomicU64::new(1);
+    static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
+    static SLOT_COUNT: AtomicUsize = AtomicUsize::new(0);
+}
+
+#[repr(align(128))]
+struct Slot {
+    /// The epoch in which the thread was pinned.
+    pinned: AtomicU64,
+    is_taken: AtomicBool,
+    index: usize,
+    next: Option<&'static Slot>,
+}
+
+struct Local {
+    slot: Cell<Option<&'static Slot>>,
+    /// Guards of this thread.
+    depth: Cell<usize>,
+    /// Whether pinning needs a fence.
+    is_fenced: Cell<bool>,
+}
+
+impl Local {
+    /// Notes the epoch, before anything that is loaded from now on.
+    #[inline(always)]
+    fn note(&self, slot: &Slot) {
+        // Released, so that who sees this pin knows that all reads of the one before are over.
+        slot.pinned.store(EPOCH.load(Ordering::Acquire), Ordering::Release);
+        if self.is_fenced.get() {
+            fence(Ordering::SeqCst);
+        } else {
+            compiler_fence(Ordering::SeqCst);
+        }
+    }
+}
+
+primitive::local! {
+    static LOCAL: Local = Local {
+        slot: Cell::new(None),
+        depth: Cell::new(0),
+        is_fenced: Cell::new(true),
+    };
+    static OWNER: Owner = Owner;
+}
+
+/// Gives the slot back when the thread ends.
+struct Owner;
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // Only a model's thread can have lost it by now; its slot then stays taken.
+        let _ = LOCAL.try_with(|local| {
+            // A guard that is still alive then (in another thread-local value) keeps the slot.
+            if local.depth.get() == 0
+                && let Some(slot) = local.slot.take()
+            {
+                slot.is_taken.store(false, Ordering::Release);
+            }
+        });
+    }
+}
+
+/// Proof that the thread is pinned: nothing that it can reach is freed. Belongs to its thread.
+pub(crate) struct Guard {
+    index: usize,
+    thread: PhantomData<*const ()>,
+}
+
+impl Guard {
+    /// A number of the thread: small, and different for threads that live at the same time.
+    #[inline]
+    pub(crate) fn thread_index(&self) -> usize {
+        self.index
+    }
+
+    /// Unpins the thread and pins it again, unless it has another guard.
+    pub(crate) fn repin(&mut self) {
+        LOCAL.with(|local| {
+            if let (1, Some(slot)) = (local.depth.get(), local.slot.get()) {
+                slot.pinned.store(UNPINNED, Ordering::Release);
+                local.note(slot);
+            }
+        });
+    }
+}
+
+impl Drop for Guard {
+    #[inline]
+    fn drop(&mut self) {
+        LOCAL.with(|local| {
+            let depth = local.depth.get() - 1;
+            local.depth.set(depth);
+            if depth == 0
+                && let Some(slot) = local.slot.get()
+            {
+                slot.pinned.store(UNPINNED, Ordering::Release);
+            }
+        });
+    }
+}
+
+/// Pins the current thread. A nanosecond or two.
+#[inline]
+pub(crate) fn pin() -> Guard {
+    LOCAL.with(|local| {
+        let slot = local.slot.get().unwrap_or_else(|| register(local));
+        let depth = local.depth.get();
+        local.depth.set(depth + 1);
+        if depth == 0 {
+            local.note(slot);
+        }
+        Guard { index: slot.index, thread: PhantomData }
+    })
+}
+
+/// Takes a slot for the current thread.
+#[cold]
+fn register(local: &Local) -> &'static Slot {
+    let slot = free_slot().unwrap_or_else(new_slot);
+    local.is_fenced.set(!is_asymmetric());
+    local.slot.set(Some(slot));
+    // Where the thread is ending already, nobody gives the slot back: it stays taken and unpinned.
+    let _ = OWNER.try_with(|_| ());
+    slot
+}
+
+fn slots() -> impl Iterator<Item = &'static Slot> {
+    let mut slot = load_slots();
+    std::iter::from_fn(move || {
+        let current = slot?;
+        slot = current.next;
+        Some(current)
+    })
+}
+
+#[allow(unsafe_code, reason = "slots are leaked boxes")]
+fn load_slots() -> Option<&'static Slot> {
+    // SAFETY: the pointer is null or came from `Box::leak` (invariant 3).
+    unsafe { SLOTS.load(Ordering::Acquire).as_ref() }
+}
+
+fn free_slot() -> Option<&'static Slot> {
+    slots().find(|slot| {
+        let (ok, failed) = (Ordering::Acquire, Ordering::Relaxed);
+        slot.is_taken.compare_exchange(false, true, ok, failed).is_ok()
+    })
+}
+
+fn new_slot() -> &'static Slot {
+    let slot = Box::leak(Box::new(Slot {
+        pinned: AtomicU64::new(UNPINNED),
+        is_taken: AtomicBool::new(true),
+        index: SLOT_COUNT.fetch_add(1, Ordering::Relaxed),
+        next: None,
+    }));
+    let address = std::ptr::from_mut(slot);
+    loop {
+        let head = load_slots();
+        let head_address =
+            head.map_or(std::ptr::null_mut(), |head| std::ptr::from_ref(head).cast_mut());
+        link(address, head);
+        let (ok, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        if SLOTS.compare_exchange(head_address, address, ok, failed).is_ok() {
+            break;
+        }
+    }
+    published(address)
+}
+
+#[allow(unsafe_code, reason = "writes a slot that nobody else has seen")]
+fn link(slot: *mut Slot, next: Option<&'static Slot>) {
+    // SAFETY: the slot is leaked and not published yet, so this thread alone has it.
+    unsafe { (*slot).next = next };
+}
+
+#[allow(unsafe_code, reason = "slots are leaked boxes")]
+fn published(slot: *mut Slot) -> &'static Slot {
+    // SAFETY: the slot is leaked, and after publication nobody writes to it but through atomics.
+    unsafe { &*slot }
+}
+
+/// The epoch of this moment, read after all that the thread did before.
+pub(crate) fn current() -> u64 {
+    fence(Ordering::SeqCst);
+    EPOCH.load(Ordering::SeqCst)
+}
+
+/// Advances the epoch unless a thread is pinned in an earlier one; returns the epoch. Takes some
+/// microseconds.
+pub(crate) fn try_advance() -> u64 {
+    let epoch = EPOCH.load(Ordering::SeqCst);
+    barrier();
+    if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {
+        return epoch;
+    }
+    fence(Ordering::SeqCst);
+    let (ok, failed) = (Ordering::SeqCst, Ordering::SeqCst);
+    EPOCH.compare_exchange(epoch, epoch + 1, ok, failed).map_or_else(|now| now, |_| epoch + 1)
+}
+
+/// Makes the stores of all threads that are pinned visible to this one, and what this one unlinked
+/// visible to those that pin themselves from now on.
+fn barrier() {
+    fence(Ordering::SeqCst);
+    if is_asymmetric() {
+        #[cfg(all(target_os = "linux", not(any(miri, loom, shuttle))))]
+        {
+            use rustix::thread::{MembarrierCommand, membarrier};
+            let asked = membarrier(MembarrierCommand::PrivateExpedited);
+            assert!(asked.is_ok(), "membarrier was registered and cannot fail: {asked:?}");
+        }
+    }
+}
+
+/// Whether the system makes stores visible on demand.
+fn is_asymmetric() -> bool {
+    static ASYMMETRIC: OnceLock<bool> = OnceLock::new();
+    *ASYMMETRIC.get_or_init(|| {
+        #[cfg(all(target_os = "linux", not(any(miri, loom, shuttle))))]
+        {
+            use rustix::thread::{MembarrierCommand, membarrier};
+            membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+                && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+        }
+        #[cfg(not(all(target_os = "linux", not(any(miri, loom, shuttle)))))]
+        false
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_holds_the_epoch_back() {
+        let guard = pin();
+        let nested = pin();
+        let start = current();
+        for _ in 0..5 {
+            assert!(try_advance() <= start + 1, "this thread is pinned");
+        }
+        drop(nested);
+        for _ in 0..5 {
+            assert!(try_advance() <= start + 1, "this thread is pinned still");
+        }
+        drop(guard);
+        while current() < start + 2 {
+            try_advance();
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn ended_threads_leave_their_slots_to_others() {
+        let index = |_| std::thread::spawn(|| pin().thread_index()).join().ok();
+        // Other tests have threads too, but not as many at a time.
+        assert!((0..400).filter_map(index).all(|index| index < 200));
+    }
+}

@@ -1,0 +1,55 @@
+//! What leaves of every kind but buckets have in common: the bytes that their words leave out, and what
+//! is counted for their replacement.
+
+use rhumb_sync::primitive::{AtomicBool, AtomicU32};
+
+use super::super::{
+    address::word_behind,
+    schema::{Probe, Schema},
+    tune::Noted,
+};
+
+/// The head of a leaf.
+pub(crate) struct Head {
+    /// Leading bytes that words leave out, if keys are wide.
+    prefix: Box<[u8]>,
+    /// Keys that the leaf was built of.
+    pub(crate) built_of: u32,
+    /// Keys removed since then.
+    pub(crate) removed: AtomicU32,
+    /// Slots that hold a key, present or removed.
+    pub(crate) used: AtomicU32,
+    /// What the last look at the leaf saw.
+    pub(crate) noted: Noted,
+    /// Somebody is about to replace the leaf.
+    pub(crate) is_retraining: AtomicBool,
+}
+
+impl Head {
+    /// The head of a leaf of `len` keys that start with `prefix`.
+    pub(crate) fn new(prefix: &[u8], len: usize) -> Self {
+        Self {
+            prefix: prefix.into(),
+            built_of: len as u32,
+            removed: AtomicU32::new(0),
+            used: AtomicU32::new(len as u32),
+            noted: Noted::default(),
+            is_retraining: AtomicBool::new(false),
+        }
+    }
+
+    /// Bytes that the head owns.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.prefix.len()
+    }
+
+    /// The word by which the leaf knows a key.
+    #[inline(always)]
+    pub(crate) fn word<S: Schema>(&self, probe: Probe<'_>) -> u64 {
+        if S::WIDE && !self.prefix.is_empty() {
+            word_behind(&self.prefix, probe.bytes)
+        } else {
+            probe.word
+        }
+    }
+}

@@ -1,0 +1,576 @@
+//! Leaves: a run of buckets, the address by which a word finds its bucket, and the overflow nodes of
+//! the run.
+//!
+//! Thread safety: what a leaf is addressed by never changes, but for the buckets that are opened behind
+//! the others. Invariants:
+//!
+//! 1. Buckets and nodes live as long as their leaf; a leaf is freed only when no thread can hold it.
+//! 2. Each node is handed out once.
+//! 3. Keys of a bucket are below the keys of the next: addresses are monotone.
+//! 4. A bucket is opened by who holds the lock of the one before it, for words above all that one ever
+//!    held: no key that has a slot changes its bucket. A writer looks again, under the lock, whether the
+//!    bucket is the key's.
+//! 5. Where pivots tell, the top has a word for each unit and nothing above these that counts, and the units
+//!    together have no more places than there are buckets; so a word names a unit and a bucket that are there.
+#![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
+
+use std::ptr::NonNull;
+
+use rhumb_sync::{
+    arena::{ALIGN, Arena},
+    prefetch::{prefetch, prefetch_address},
+    primitive::{AtomicBool, AtomicU32, AtomicU64, Lifetime, Ordering, in_models},
+};
+
+use super::{
+    super::{
+        address::{Line, Pivots, Top, Unit, capped, find_unit, word_behind},
+        schema::{Probe, Schema},
+        tune::Noted,
+    },
+    bucket::{Bucket, Locked, Node},
+    pool::{Pool, Zeroed},
+};
+
+/// The most overflow nodes of a leaf.
+pub(crate) const NODES_MAX: usize = in_models(512, 8);
+
+/// Where a leaf has more overflow nodes for 64 buckets than each of these, the next one like it has
+/// another fifth of its buckets.
+const FULLNESS: [usize; 2] = [3, 10];
+
+/// The lot between the least and the most.
+const LOT_EVEN: u8 = 1 << 7;
+
+/// How a leaf's buckets are addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Mode {
+    /// By a line.
+    Line,
+    /// By their lowest words.
+    Pivots,
+    /// By their lowest keys, whole: for byte strings of which too many share a word.
+    Whole,
+    /// By their lowest words, of which more come as keys are appended: where no line says where the next
+    /// ones belong.
+    Open,
+}
+
+/// What a new leaf is addressed by.
+pub(crate) enum Address {
+    Line(Line),
+    Pivots(Pivots),
+    Whole(Box<[Box<[u8]>]>),
+    /// The lowest words of the first buckets, ascending; the others are opened later.
+    Open(Vec<u64>),
+}
+
+/// The lowest words of the buckets that are open.
+struct Starts {
+    /// How many are.
+    open: AtomicU32,
+    words: Box<[AtomicU64]>,
+}
+
+impl Starts {
+    /// `lowest` ascends; its first word counts as 0.
+    fn new(lowest: &[u64], len: usize) -> Self {
+        let word = |place: usize| match place {
+            0 => 0,
+            _ => lowest.get(place).map_or(0, |word| capped(*word)),
+        };
+        let words = (0..len).map(|place| AtomicU64::new(word(place))).collect();
+        Self { open: AtomicU32::new(lowest.len().max(1) as u32), words }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.open.load(Ordering::Acquire) as usize
+    }
+
+    /// The open place of a word. Keys that are appended take one comparison, others O(log n).
+    #[inline]
+    fn place(&self, word: u64) -> usize {
+        let (len, word) = (self.len(), capped(word));
+        let is_up_to = |start: &AtomicU64| start.load(Ordering::Relaxed) <= word;
+        match self.words.get(len - 1) {
+            Some(last) if !is_up_to(last) => self.words[..len].partition_point(is_up_to) - 1,
+            _ => len - 1,
+        }
+    }
+}
+
+/// What buckets are addressed by where neither a line nor pivots do.
+enum Places {
+    Whole(Box<[Box<[u8]>]>),
+    Open(Starts),
+}
+
+/// Buckets that a line addresses, or units before them. Who has a copy of a leaf's, and of its top if it has
+/// units, finds a bucket without the leaf.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Run {
+    line: Line,
+    buckets: NonNull<Bucket>,
+}
+
+impl Run {
+    /// Asks for so many buckets from a place on, which will be read once. There may be fewer.
+    #[inline(always)]
+    pub(crate) fn prefetch_once(&self, at: usize, count: usize) {
+        let first = self.buckets.as_ptr().wrapping_add(at);
+        (0..count).for_each(|i| Bucket::prefetch_once(first.wrapping_add(i)));
+    }
+
+    /// The bucket of a word, and its place.
+    ///
+    /// # Safety
+    /// The leaf that the run is of lives for `'a`, and has a line.
+    #[inline(always)]
+    pub(crate) unsafe fn bucket<'a>(&self, word: u64) -> (&'a Bucket, usize) {
+        let place = self.line.at(word);
+        // SAFETY: the line has no more places than the leaf has buckets, which live as the leaf does.
+        (unsafe { &*self.buckets.as_ptr().add(place) }, place)
+    }
+
+    /// The same by the leaf's top.
+    ///
+    /// # Safety
+    /// The leaf that the run and the top are of lives for `'a`, and has units.
+    #[inline(always)]
+    pub(crate) unsafe fn bucket_by<'a>(&self, top: &Top, word: u64) -> (&'a Bucket, usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.half_way(top, word) }.bucket(word)
+    }
+
+    /// As far on the way to a bucket as is known by the leaf's top alone.
+    ///
+    /// # Safety
+    /// As for [`Run::bucket_by`].
+    #[inline(always)]
+    pub(crate) unsafe fn half_way<'a>(&self, top: &Top, word: u64) -> HalfWay<'a> {
+        // SAFETY: the top names no unit that the leaf has not (invariant 5).
+        HalfWay { unit: unsafe { self.unit(find_unit(top, word)) }, buckets: self.buckets }
+    }
+
+    /// Units lie before the buckets, the first one last.
+    #[inline(always)]
+    fn unit_address(&self, at: usize) -> *mut Unit {
+        self.buckets.as_ptr().cast::<Unit>().wrapping_sub(at + 1)
+    }
+
+    /// # Safety
+    /// The leaf that the run is of lives for `'a`, and has such a unit.
+    #[inline(always)]
+    unsafe fn unit<'a>(&self, at: usize) -> &'a Unit {
+        // SAFETY: it was written when the leaf was made, and never changes.
+        unsafe { &*self.unit_address(at) }
+    }
+}
+
+/// The unit that a word belongs to, and the buckets of its leaf, which lives for `'a`.
+#[derive(Clone, Copy)]
+pub(crate) struct HalfWay<'a> {
+    unit: &'a Unit,
+    buckets: NonNull<Bucket>,
+}
+
+impl<'a> HalfWay<'a> {
+    /// Asks for what [`HalfWay::bucket`] reads.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.unit);
+    }
+
+    /// The bucket of the word, and its place.
+    #[inline(always)]
+    pub(crate) fn bucket(self, word: u64) -> (&'a Bucket, usize) {
+        let place = self.unit.place(word);
+        // SAFETY: units have no more places than the leaf has buckets (invariant 5), which live as it does.
+        (unsafe { &*self.buckets.as_ptr().add(place) }, place)
+    }
+}
+
+/// A run of buckets. Finding a bucket reads the first line; where pivots tell the next two as well, and then one
+/// of the units, which lie before the buckets.
+#[repr(C, align(128))]
+pub(crate) struct Leaf {
+    run: Run,
+    mode: Mode,
+    /// Leading bytes that words leave out, if keys are wide.
+    prefix_len: u32,
+    last: u32,
+    /// How many units lie before the buckets.
+    units: u32,
+    /// The top of the pivots.
+    top: Top,
+    // What follows is read by writers only, and `places` in the modes that it is for.
+    nodes: AtomicU32,
+    /// Keys removed since the leaf was built.
+    pub(crate) removed: AtomicU32,
+    /// Keys it was built of.
+    pub(crate) built_of: u32,
+    /// Differs from leaf to leaf, as if drawn: how much more than others it takes before it is replaced.
+    pub(crate) lot: u8,
+    /// What the last look at it saw.
+    pub(crate) noted: Noted,
+    /// Somebody is about to replace it.
+    pub(crate) is_retraining: AtomicBool,
+    pool: Pool<Node>,
+    prefix: Box<[u8]>,
+    places: Option<Box<Places>>,
+    /// Which buckets may have keys, if most have none. Boxed, as few leaves have it.
+    inhabited: Option<Box<Inhabited>>,
+    life: Lifetime,
+}
+
+/// Which parts of a leaf have buckets with keys: one bit for each of up to 64 parts of equal
+/// length. A bit is set before the first key of its part can be seen, and never cleared, so a scan
+/// that begins after a key was inserted does not pass it.
+struct Inhabited {
+    parts: AtomicU64,
+    /// The buckets of a part are those whose numbers are the same after this shift.
+    shift: u32,
+}
+
+/// How many parts of a leaf [`Inhabited`] tells apart: the bits of its word.
+const PARTS: usize = 64;
+
+impl Inhabited {
+    fn none_of(buckets: usize) -> Self {
+        let shift = buckets.div_ceil(PARTS).next_power_of_two().trailing_zeros();
+        Self { parts: AtomicU64::new(0), shift }
+    }
+
+    #[inline]
+    fn note(&self, place: usize) {
+        let bit = 1 << (place >> self.shift);
+        if self.parts.load(Ordering::Relaxed) & bit == 0 {
+            self.parts.fetch_or(bit, Ordering::Release);
+        }
+    }
+
+    /// The first place from `place` on in a part that may have keys; none if there is no such part.
+    fn next(&self, place: usize) -> Option<usize> {
+        let part = place >> self.shift;
+        let parts = self.parts.load(Ordering::Acquire).checked_shr(part as u32).unwrap_or(0);
+        match parts.trailing_zeros() as usize {
+            0 => Some(place),
+            PARTS => None,
+            further => Some((part + further) << self.shift),
+        }
+    }
+
+    /// The last place up to `place` in a part that may have keys; none if there is no such part.
+    fn last(&self, place: usize) -> Option<usize> {
+        let part = (place >> self.shift).min(PARTS - 1);
+        let parts = self.parts.load(Ordering::Acquire) << (PARTS - 1 - part);
+        match parts.leading_zeros() as usize {
+            0 => Some(place),
+            PARTS => None,
+            before => Some(((part - before + 1) << self.shift) - 1),
+        }
+    }
+}
+
+const _: () = assert!(std::mem::offset_of!(Leaf, top) == 64, "finding a bucket reads one line");
+const _: () = assert!(ALIGN.is_multiple_of(align_of::<Bucket>()));
+const _: () = assert!(ALIGN.is_multiple_of(size_of::<Unit>()));
+
+/// Bytes of so many units before buckets.
+fn front_bytes(units: usize) -> usize {
+    (units * size_of::<Unit>()).next_multiple_of(ALIGN)
+}
+
+// SAFETY: the leaf owns its blocks of memory; all that changes is atomic.
+unsafe impl Send for Leaf {}
+// SAFETY: as above.
+unsafe impl Sync for Leaf {}
+
+impl Leaf {
+    /// An empty leaf of `buckets` (at least one) buckets, whose keys start with `prefix`.
+    pub(crate) fn new(
+        arena: &Arena,
+        address: Address,
+        buckets: usize,
+        prefix: &[u8],
+        built_of: usize,
+    ) -> Box<Self> {
+        let (none, no_line) = (Pivots::default(), Line::new(0, 0, 1));
+        let buckets = buckets.max(1);
+        let (line, mode, Pivots { top, units, places: _ }, places) = match address {
+            Address::Line(line) => (line.within(buckets), Mode::Line, none, None),
+            Address::Pivots(pivots) => {
+                assert!((1..=buckets).contains(&pivots.places), "every place is a bucket");
+                (no_line, Mode::Pivots, pivots, None)
+            }
+            Address::Whole(pivots) => (no_line, Mode::Whole, none, Some(Places::Whole(pivots))),
+            Address::Open(lowest) => {
+                let starts = Starts::new(&lowest, buckets);
+                (no_line, Mode::Open, none, Some(Places::Open(starts)))
+            }
+        };
+        let front = front_bytes(units.len());
+        let block = arena.allocate_zeroed(front + buckets * size_of::<Bucket>());
+        // SAFETY: the block is so long and longer.
+        let run = Run { line, buckets: unsafe { block.add(front) }.cast() };
+        // SAFETY: the block is ours, that long, and zeroed.
+        unsafe { Bucket::make_of_zeroes(run.buckets.as_ptr(), buckets) };
+        for (at, unit) in units.iter().enumerate() {
+            // SAFETY: there is room for so many before the buckets.
+            unsafe { run.unit_address(at).write(*unit) };
+        }
+        Box::new(Self {
+            run,
+            mode,
+            prefix_len: prefix.len() as u32,
+            units: units.len() as u32,
+            last: buckets as u32 - 1,
+            top,
+            nodes: AtomicU32::new(0),
+            removed: AtomicU32::new(0),
+            built_of: built_of as u32,
+            lot: LOT_EVEN,
+            noted: Noted::default(),
+            is_retraining: AtomicBool::new(false),
+            pool: Pool::new(),
+            prefix: prefix.into(),
+            places: places.map(Box::new),
+            inhabited: None,
+            life: Lifetime::new(),
+        })
+    }
+
+    /// Whether a line says where its buckets are.
+    pub(crate) fn has_line(&self) -> bool {
+        self.mode == Mode::Line
+    }
+
+    /// The buckets of a leaf with a line or units, whose words are those of its keys, and the top if it has
+    /// units.
+    pub(crate) fn run(&self) -> Option<(Run, Option<&Top>)> {
+        let top = (self.mode == Mode::Pivots).then_some(&self.top);
+        let is_known = self.prefix_len == 0 && (self.has_line() || top.is_some());
+        is_known.then_some((self.run, top))
+    }
+
+    /// Gives the leaf's memory back, but not the records that its slots point to.
+    ///
+    /// # Safety
+    /// The leaf was made with this arena, and nobody uses it again.
+    pub(crate) unsafe fn free(self, arena: &Arena) {
+        let (block, bytes) = self.block();
+        // SAFETY: all blocks came from the arena, with these lengths.
+        unsafe {
+            self.pool.free(arena);
+            arena.release(block, bytes);
+        }
+    }
+
+    /// A leaf without keys that is addressed as this one is, with more buckets if this one has many
+    /// overflow nodes.
+    pub(crate) fn like(&self, arena: &Arena) -> Box<Self> {
+        let (address, buckets) = match self.places.as_deref() {
+            Some(Places::Whole(pivots)) => (Address::Whole(pivots.clone()), self.len()),
+            Some(Places::Open(starts)) => {
+                let open = starts.words[..starts.len()].iter();
+                let lowest: Vec<u64> = open.map(|word| word.load(Ordering::Relaxed)).collect();
+                let pivots = Pivots::about(lowest);
+                let places = pivots.places;
+                (Address::Pivots(pivots), places)
+            }
+            None if self.has_line() => {
+                let full =
+                    FULLNESS.iter().take_while(|most| self.nodes() * 64 > self.len() * **most);
+                let buckets = self.len() + self.len() * full.count() / 5;
+                (Address::Line(self.run.line.scaled(buckets)), buckets)
+            }
+            None => {
+                // SAFETY: the leaf has so many units.
+                let unit = |at| *unsafe { self.run.unit(at) };
+                let units = (0..self.units as usize).map(unit).collect();
+                (Address::Pivots(Pivots { top: self.top, units, places: self.len() }), self.len())
+            }
+        };
+        let mut leaf = Self::new(arena, address, buckets, &self.prefix, self.built_of as usize);
+        leaf.inhabited = Some(Box::new(Inhabited::none_of(buckets)));
+        leaf
+    }
+
+    /// The first key of the bucket at a place is about to be seen. Called by who holds the bucket's
+    /// lock.
+    #[inline]
+    pub(crate) fn note_inhabited(&self, place: usize) {
+        if let Some(inhabited) = &self.inhabited {
+            inhabited.note(place);
+        }
+    }
+
+    /// The first place from `place` on whose bucket may have keys: a leaf that was made without
+    /// keys knows where there are none. None if there is no such place in the leaf.
+    #[inline]
+    pub(crate) fn next_inhabited(&self, place: usize) -> Option<usize> {
+        self.inhabited.as_ref().map_or(Some(place), |inhabited| inhabited.next(place))
+    }
+
+    /// As [`Leaf::next_inhabited`], for the last place up to `place`.
+    #[inline]
+    pub(crate) fn last_inhabited(&self, place: usize) -> Option<usize> {
+        self.inhabited.as_ref().map_or(Some(place), |inhabited| inhabited.last(place))
+    }
+
+    /// Leading bytes that words leave out.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// The number of buckets that keys may belong to: those that are open.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.starts().map_or(self.last as usize + 1, Starts::len)
+    }
+
+    /// The number of buckets, open or not.
+    pub(crate) fn room(&self) -> usize {
+        self.last as usize + 1
+    }
+
+    #[inline]
+    fn starts(&self) -> Option<&Starts> {
+        match self.places.as_deref() {
+            Some(Places::Open(starts)) => Some(starts),
+            _ => None,
+        }
+    }
+
+    /// Whether buckets are opened as keys are appended.
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        self.mode == Mode::Open
+    }
+
+    /// Opens a bucket for words above all of the bucket at `at`, whose lock the caller holds, if that is the
+    /// last one and full, there is another, and `word` belongs there; says whether it did. `word` has no slot
+    /// in the locked bucket.
+    #[inline]
+    pub(crate) fn open_next(&self, locked: &Locked<'_>, at: usize, word: u64) -> bool {
+        let Some(starts) = self.starts().filter(|_| locked.is_full()) else { return false };
+        let len = starts.len();
+        if at + 1 != len || len == starts.words.len() {
+            return false;
+        }
+        let above = capped(locked.greatest_word()) + 1;
+        if capped(word) < above {
+            return false;
+        }
+        starts.words[len].store(above, Ordering::Relaxed);
+        starts.open.store(len as u32 + 1, Ordering::Release);
+        true
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The overflow nodes in use.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.load(Ordering::Relaxed) as usize
+    }
+
+    /// The block of its buckets and units, and how long it is.
+    pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
+        let front = front_bytes(self.units as usize);
+        // SAFETY: `new` allocated so many bytes before the buckets.
+        let start = unsafe { self.run.buckets.cast::<u8>().sub(front) };
+        (start, front + self.room() * size_of::<Bucket>())
+    }
+
+    /// Bytes of the leaf, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.block().1 + self.pool.bytes() + self.heap_bytes()
+    }
+
+    /// Bytes of the leaf outside of the arena.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let places = match self.places.as_deref() {
+            Some(Places::Whole(pivots)) => pivots.iter().map(|pivot| pivot.len() + 16).sum(),
+            Some(Places::Open(starts)) => size_of_val(&*starts.words),
+            None => 0,
+        };
+        let inhabited = self.inhabited.as_ref().map_or(0, |_| size_of::<Inhabited>());
+        size_of::<Self>() + self.prefix.len() + places + inhabited
+    }
+
+    /// Asks for the lines that finding a bucket reads.
+    #[inline(always)]
+    pub(crate) fn prefetch(leaf: *const Self) {
+        prefetch_address(leaf);
+        prefetch_address(leaf.wrapping_byte_add(64));
+    }
+
+    /// The word by which this leaf knows a key.
+    #[inline(always)]
+    pub(crate) fn word<S: Schema>(&self, probe: Probe<'_>) -> u64 {
+        if S::WIDE && self.prefix_len > 0 {
+            word_behind(&self.prefix, probe.bytes)
+        } else {
+            probe.word
+        }
+    }
+
+    /// Which bucket a key belongs to; `word` is the leaf's word for it.
+    #[inline(always)]
+    pub(crate) fn place<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
+        let place = if self.mode == Mode::Line {
+            self.run.line.at(word)
+        } else if self.mode == Mode::Pivots {
+            // SAFETY: the top names no unit that the leaf has not (invariant 5).
+            unsafe { self.run.unit(find_unit(&self.top, word)) }.place(word)
+        } else {
+            match self.places.as_deref() {
+                Some(Places::Open(starts)) => starts.place(word),
+                Some(Places::Whole(pivots)) if S::WIDE => {
+                    pivots.partition_point(|pivot| **pivot <= *probe.bytes).saturating_sub(1)
+                }
+                _ => 0,
+            }
+        };
+        place.min(self.last as usize)
+    }
+
+    /// Tells loom that the leaf is used, by who uses a copy of its run.
+    #[inline(always)]
+    pub(crate) fn touch(&self) {
+        self.life.touch();
+    }
+
+    /// The bucket at a place; the last one for places beyond it.
+    #[inline(always)]
+    pub(crate) fn bucket(&self, place: usize) -> &Bucket {
+        self.life.touch();
+        // SAFETY: the block has `last + 1` buckets, initialised by `new`, and lives as the leaf does.
+        unsafe { &*self.run.buckets.as_ptr().add(place.min(self.last as usize)) }
+    }
+
+    /// An overflow node, empty; none if the leaf has had all that it may have.
+    pub(crate) fn new_node(&self, arena: &Arena) -> Option<&Node> {
+        let index = self.nodes.fetch_add(1, Ordering::Relaxed) as usize;
+        if index >= NODES_MAX {
+            self.nodes.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(self.pool.take(arena))
+    }
+}
+
+/// Whether the key whose record is the value of a slot is the one that is sought.
+#[inline(always)]
+pub(crate) fn is_same<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> bool + Copy {
+    move |value| {
+        // SAFETY: what slots of wide keys lead to is freed only when no thread can hold the leaf;
+        // whoever compares holds it.
+        !S::WIDE || unsafe { S::is_key(value, probe.bytes) }
+    }
+}

@@ -1,0 +1,189 @@
+//! Memory that a leaf takes piece by piece while it is in use and gives back as a whole.
+//!
+//! Thread safety: extents are added by CAS, each before the last one, and never taken away before the leaf is
+//! freed; each piece is handed out once.
+#![allow(unsafe_code, reason = "hands out pieces of blocks of an arena")]
+
+use std::ptr::{self, NonNull};
+
+use rhumb_sync::{
+    arena::Arena,
+    primitive::{AtomicPtr, AtomicU64, AtomicUsize, IS_MODEL, Ordering},
+};
+
+use super::segment::Order;
+
+/// The first extent has about so many bytes,
+const FIRST_BYTES: usize = 1024;
+/// and each other one as many pieces as one part in so many of all before it, if that is more: what is not
+/// handed out yet is a small part of the whole.
+const GROWTH: usize = 4;
+
+/// What may start as zeroed memory.
+///
+/// # Safety
+/// SAFETY: all zeroes are a value of the type, which is made of atomics, needs no drop, and is aligned to at
+/// most what an [`Arena`] aligns to. (Where a model checker's atomics are no zeroes, `zero` makes the value.)
+pub(crate) unsafe trait Zeroed: Sized {
+    /// The value that all zeroes are.
+    fn zero() -> Self;
+
+    /// Makes `len` of them from `first` on.
+    ///
+    /// # Safety
+    /// The memory is the caller's, long enough, and aligned.
+    unsafe fn make(first: *mut Self, len: usize) {
+        // SAFETY: the caller's promise; zeroes are values of the type.
+        unsafe {
+            first.write_bytes(0, len);
+            Self::make_of_zeroes(first, len);
+        }
+    }
+
+    /// [`Zeroed::make`] where there are zeroes, which need not be touched.
+    ///
+    /// # Safety
+    /// The memory is the caller's, long enough, aligned and zeroed.
+    unsafe fn make_of_zeroes(first: *mut Self, len: usize) {
+        if !IS_MODEL {
+            return;
+        }
+        for i in 0..len {
+            // SAFETY: the caller's promise.
+            unsafe { first.add(i).write(Self::zero()) };
+        }
+    }
+}
+
+// SAFETY: zeroes are the number 0, and no more alignment than a word's is needed.
+unsafe impl Zeroed for AtomicU64 {
+    fn zero() -> Self {
+        Self::new(0)
+    }
+}
+
+// SAFETY: an order is an atomic word, which is 0 where there are no slots.
+unsafe impl Zeroed for Order {
+    fn zero() -> Self {
+        Self::none()
+    }
+}
+
+// SAFETY: zeroes are the null pointer, and no more alignment than a word's is needed.
+unsafe impl<T> Zeroed for AtomicPtr<T> {
+    fn zero() -> Self {
+        Self::new(ptr::null_mut())
+    }
+}
+
+/// Pieces of one type.
+pub(crate) struct Pool<T> {
+    /// The extent that pieces are taken from, before all others.
+    last: AtomicPtr<Extent<T>>,
+}
+
+/// Pieces that lie one behind the other.
+struct Extent<T> {
+    pieces: NonNull<T>,
+    len: usize,
+    /// Pieces asked for: all that are there, and some more once there are none left.
+    taken: AtomicUsize,
+    /// The extent before this one,
+    before: *mut Self,
+    /// and the pieces of all before.
+    len_before: usize,
+}
+
+impl<T: Zeroed> Pool<T> {
+    const FIRST: usize =
+        if size_of::<T>() >= FIRST_BYTES { 1 } else { FIRST_BYTES / size_of::<T>() };
+
+    pub(crate) fn new() -> Self {
+        Self { last: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The extents, the last one first.
+    fn extents(&self) -> impl Iterator<Item = &Extent<T>> {
+        let mut next = self.last.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: extents come from boxes and live as the pool does: they are freed by who has the
+            // pool to himself.
+            let extent = unsafe { next.as_ref() }?;
+            next = extent.before;
+            Some(extent)
+        })
+    }
+
+    /// How many pieces are in use.
+    pub(crate) fn len(&self) -> usize {
+        let taken = |extent: &Extent<T>| extent.taken.load(Ordering::Relaxed).min(extent.len);
+        self.extents().next().map_or(0, |extent| extent.len_before + taken(extent))
+    }
+
+    /// Bytes of all extents.
+    pub(crate) fn bytes(&self) -> usize {
+        self.extents().map(|extent| extent.len * size_of::<T>() + size_of::<Extent<T>>()).sum()
+    }
+
+    /// A zeroed piece.
+    pub(crate) fn take(&self, arena: &Arena) -> &T {
+        loop {
+            let last = self.last.load(Ordering::Acquire);
+            // SAFETY: as in `extents`.
+            if let Some(extent) = unsafe { last.as_ref() } {
+                let index = extent.taken.fetch_add(1, Ordering::Relaxed);
+                if index < extent.len {
+                    // SAFETY: the extent has so many pieces, zeroed, which is a value of the type; it
+                    // lives as long as the pool is borrowed, and nobody else gets this index.
+                    return unsafe { &*extent.pieces.as_ptr().add(index) };
+                }
+            }
+            self.grow(last, arena);
+        }
+    }
+
+    /// Adds an extent, unless somebody was faster.
+    #[cold]
+    fn grow(&self, last: *mut Extent<T>, arena: &Arena) {
+        // SAFETY: as in `extents`.
+        let len_before = unsafe { last.as_ref() }.map_or(0, |last| last.len_before + last.len);
+        let len = Self::FIRST.max(len_before / GROWTH);
+        let pieces = arena.allocate(len * size_of::<T>()).cast::<T>();
+        // SAFETY: the block is ours and that long.
+        unsafe { T::make(pieces.as_ptr(), len) };
+        let taken = AtomicUsize::new(0);
+        let fresh =
+            Box::into_raw(Box::new(Extent { pieces, len, taken, before: last, len_before }));
+        let (ok, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        if self.last.compare_exchange(last, fresh, ok, failed).is_err() {
+            // SAFETY: nobody else has seen the extent.
+            unsafe { Extent::free(fresh, arena) };
+        }
+    }
+
+    /// Gives all memory back.
+    ///
+    /// # Safety
+    /// The pieces were taken from this arena, and none of them is used again.
+    pub(crate) unsafe fn free(&self, arena: &Arena) {
+        let mut next = self.last.swap(ptr::null_mut(), Ordering::Acquire);
+        while !next.is_null() {
+            // SAFETY: the extent is the pool's, and the caller gives it up.
+            next = unsafe { Extent::free(next, arena) };
+        }
+    }
+}
+
+impl<T> Extent<T> {
+    /// Gives an extent back; returns the one before it.
+    ///
+    /// # Safety
+    /// It came from a box, its pieces from this arena, and nobody uses it again.
+    unsafe fn free(extent: *mut Self, arena: &Arena) -> *mut Self {
+        // SAFETY: the caller's promise.
+        let extent = unsafe { Box::from_raw(extent) };
+        // SAFETY: the block came from the arena with this length.
+        unsafe { arena.release(extent.pieces.cast(), extent.len * size_of::<T>()) };
+        extent.before
+    }
+}

@@ -1,0 +1,202 @@
+//! Sorted segments: slots whose order is one word, so that a key is put in its place among the others
+//! by one store, and no reader sees a shift half done.
+//!
+//! Thread safety: readers take no lock and never retry; writers hold the segment's lock bit for some
+//! instructions. Invariants, besides the first two of `bucket`:
+//!
+//! 1. The order names every used slot, by ascending keys. It is written before the header in which the
+//!    slot becomes used, so that whoever sees the slot finds it in the order.
+//! 2. After the frozen bit is set nothing in the segment changes again.
+
+use rhumb_sync::primitive::{AtomicU64, Ordering};
+
+use super::{
+    super::{
+        core::{Action, Change, Written, cell_of},
+        plan::Entry,
+        schema::{Probe, Schema},
+    },
+    bucket::{FROZEN, Frozen, Slots, bits, present, used},
+    leaf::is_same,
+    record,
+};
+
+/// The slots of a segment by their keys: how many there are in the lowest four bits, then four bits for
+/// each.
+pub(crate) struct Order(AtomicU64);
+
+impl Order {
+    /// The order of no slots.
+    pub(super) fn none() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+/// Sorted slots, 7 or 15 of them.
+pub(crate) type Segment<const N: usize> = Slots<N, Order>;
+
+fn len_of(order: u64) -> usize {
+    (order & 15) as usize
+}
+
+fn slot_at(order: u64, rank: usize) -> usize {
+    (order >> (4 + 4 * rank)) as usize & 15
+}
+
+/// The order with a slot put at a rank, of which there are at most 15.
+fn with_slot(order: u64, rank: usize, slot: usize) -> u64 {
+    let below = (1 << (4 + 4 * rank)) - 1;
+    let shifted = (order & !below) << 4;
+    ((order & below) | shifted | (slot as u64) << (4 + 4 * rank)) + 1
+}
+
+/// Whether the key of a slot is below the one that is sought.
+pub(super) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: Probe<'_>) -> bool {
+    if !S::WIDE || word != sought {
+        return word < sought;
+    }
+    record::key_in_leaf::<S>(value) < probe.bytes
+}
+
+impl<const N: usize> Segment<N> {
+    /// Calls `visit` with the word and value of each present key in ascending order. Never waits.
+    #[inline]
+    pub(super) fn for_each_sorted(&self, mut visit: impl FnMut(u64, u64)) {
+        let before = present(self.header.load(Ordering::Acquire));
+        let order = self.extra.0.load(Ordering::Acquire);
+        let values: [u64; N] =
+            std::array::from_fn(|slot| self.values[slot].load(Ordering::Acquire));
+        // As in a bucket: what is present still had its value in between.
+        let both = before & present(self.header.load(Ordering::Acquire));
+        for rank in 0..len_of(order) {
+            let slot = slot_at(order, rank);
+            if both & 1 << slot != 0 {
+                visit(self.keys[slot].load(Ordering::Relaxed), values[slot]);
+            }
+        }
+    }
+
+    /// Appends the present entries in ascending order.
+    pub(super) fn append_to(&self, entries: &mut Vec<Entry>) {
+        self.for_each_sorted(|word, value| entries.push(Entry { word, value }));
+    }
+
+    /// Takes the lock bit, which others hold for some instructions only.
+    #[inline]
+    pub(super) fn lock(&self) -> Result<Writer<'_, N>, Frozen> {
+        Ok(Writer { segment: self, header: self.take_lock()? })
+    }
+
+    /// The segment as if it were locked: for who has the lock that stands for this one too, or a segment
+    /// that no other thread can reach yet.
+    #[inline]
+    pub(super) fn unshared(&self) -> Writer<'_, N> {
+        Writer { segment: self, header: self.header.load(Ordering::Relaxed) }
+    }
+
+    /// Makes the segment unchangeable.
+    pub(super) fn freeze(&self) {
+        if let Ok(mut locked) = self.lock() {
+            locked.header |= FROZEN;
+        }
+    }
+}
+
+/// A segment that the current thread alone may write; dropping it publishes the changes.
+pub(super) struct Writer<'a, const N: usize> {
+    segment: &'a Segment<N>,
+    /// What the header becomes.
+    header: u64,
+}
+
+impl<const N: usize> Writer<'_, N> {
+    /// Does what is to be done with a key if it has a slot here.
+    #[inline]
+    pub(super) fn rewrite<S: Schema>(
+        &mut self,
+        word: u64,
+        probe: Probe<'_>,
+        action: Action,
+    ) -> Option<Written> {
+        let slot = self.segment.slot(word, self.header, &is_same::<S>(probe))?;
+        let cell = cell_of::<S>(&self.segment.values[slot]);
+        let is_present = present(self.header) & 1 << slot != 0;
+        let old = is_present.then(|| cell.load(Ordering::Relaxed));
+        match action.change(old) {
+            Change::Keep => return Some(Written::unchanged(old)),
+            Change::Store(new) if S::HAS_RECORDS && !is_present => {
+                self.header |= 1 << slot;
+                return Some(Written::renewed(record::renew::<S>(&self.segment.values[slot], new)));
+            }
+            Change::Store(new) => {
+                cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);
+                self.header |= 1 << slot;
+            }
+            Change::Remove => self.header &= !(1 << slot),
+        }
+        Some(Written::changed(old))
+    }
+
+    /// Whether a slot was never used.
+    pub(super) fn has_room(&self) -> bool {
+        Segment::<N>::vacant(self.header).is_some()
+    }
+
+    /// Puts a key that has no slot here in its place among the others; says whether there was room.
+    /// `value` makes what its slot holds.
+    pub(super) fn add<S: Schema>(
+        &mut self,
+        word: u64,
+        probe: Probe<'_>,
+        value: impl FnOnce() -> u64,
+    ) -> bool {
+        let Some(slot) = Segment::<N>::vacant(self.header) else { return false };
+        let order = self.segment.extra.0.load(Ordering::Relaxed);
+        let below = |rank: &usize| {
+            let at = slot_at(order, *rank);
+            let [key, value] = [&self.segment.keys[at], &self.segment.values[at]]
+                .map(|cell| cell.load(Ordering::Relaxed));
+            is_below::<S>(key, value, word, probe)
+        };
+        let rank = (0..len_of(order)).filter(below).count();
+        self.segment.put(slot, word, value());
+        self.segment.extra.0.store(with_slot(order, rank, slot), Ordering::Release);
+        self.header |= bits(slot);
+        true
+    }
+
+    /// Puts an entry behind all others; there must be room.
+    pub(super) fn push(&mut self, word: u64, value: u64) {
+        let slot = used(self.header).trailing_ones() as usize;
+        debug_assert!(slot < N, "a segment has room for what it is built of");
+        let order = self.segment.extra.0.load(Ordering::Relaxed);
+        self.segment.put(slot, word, value);
+        self.segment.extra.0.store(with_slot(order, slot, slot), Ordering::Release);
+        self.header |= bits(slot);
+    }
+}
+
+impl<const N: usize> Drop for Writer<'_, N> {
+    #[inline]
+    fn drop(&mut self) {
+        self.segment.header.store(self.header, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_take_slots_at_any_rank() {
+        let (mut order, mut expected) = (0, Vec::new());
+        for slot in 0..15 {
+            let rank = slot * 7 % (slot + 1);
+            order = with_slot(order, rank, slot);
+            expected.insert(rank, slot);
+            assert_eq!(len_of(order), expected.len());
+            let found: Vec<usize> = (0..len_of(order)).map(|rank| slot_at(order, rank)).collect();
+            assert_eq!(found, expected);
+        }
+    }
+}

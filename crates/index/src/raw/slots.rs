@@ -1,0 +1,529 @@
+//! Leaves of slots: an array whose slots are claimed within the window that a line predicts, and wider
+//! arrays behind it for what finds the window full (LOFT, section 3.2).
+//!
+//! A key's *start* is where the line sends it. It lies in the first slot of the window behind its start
+//! that was vacant when it came; no key is moved for another. Each group of slots may have a *wider* run
+//! behind it, in which its keys' starts are eight times as far apart, and so may each group of that.
+//!
+//! Thread safety: readers take no lock and never retry. Writers claim single slots (`claim`).
+//! Invariants:
+//!
+//! 1. A slot holds one key for the whole life of the leaf; slots are never vacated. So all slots of a
+//!    window before a key's own are used for as long as the key's is.
+//! 2. A writer claims the first vacant slot of a window only after it has seen all keys before it, by a
+//!    CAS that fails if anything in the group has changed since.
+//! 3. A wider run is linked once, by who has claimed its group's first slot, and lives as the leaf does.
+#![allow(unsafe_code, reason = "groups lie in blocks of an arena")]
+
+use std::{ptr::NonNull, slice};
+
+use rhumb_model::Line;
+use rhumb_sync::{
+    arena::Arena,
+    prefetch::prefetch_address,
+    primitive::{AtomicPtr, AtomicU32, Ordering, in_models},
+};
+
+use super::{
+    super::{
+        core::{Action, Blocked, Change, Written, reader, slot_value},
+        fit::Run,
+        plan::{Entry, sort},
+        retrain::Trigger,
+        schema::{Probe, Schema},
+    },
+    bucket::{BUCKET_SLOTS, FROZEN, Frozen, Lookup, Slots, used},
+    claim::{self, Claim, busy, pause},
+    head::Head,
+    leaf::is_same,
+    pool::{Pool, Zeroed},
+};
+
+/// Slots of a group.
+const GROUP: usize = BUCKET_SLOTS;
+/// Groups of a wider run: so many times as much room as the group that it is behind.
+const WIDER_GROUPS: usize = 4;
+/// Runs behind a group, one behind the other.
+const DEPTH_MAX: u32 = 3;
+/// Slots of a window in a wider run.
+const WIDER_WINDOW: usize = in_models(32, 8);
+/// Groups that are one place.
+const PLACE_GROUPS: usize = 4;
+/// Heights of a leaf's line for each key that it was fitted to.
+pub(crate) const HEIGHT: u64 = 64;
+/// A leaf is replaced when of 5 slots so many are used,
+const USED_OF_5: u32 = 4;
+/// or when so many keys are in wider runs.
+const OVERFLOW_MAX: u32 = in_models(256, 8) as u32;
+/// and by the writer itself, whatever others are doing, when so many are there, or as many are used in all as
+/// the leaf has slots.
+const OVERFLOW_LIMIT: u32 = 4 * OVERFLOW_MAX;
+
+/// What is behind a group.
+pub(crate) struct Link(AtomicPtr<Wider>);
+
+// SAFETY: a link is an atomic pointer.
+unsafe impl Zeroed for Link {
+    fn zero() -> Self {
+        Self(Zeroed::zero())
+    }
+}
+
+type Group = Slots<GROUP, Link>;
+
+#[repr(C, align(256))]
+struct Wider([Group; WIDER_GROUPS]);
+
+// SAFETY: groups are atomics, for which all zeroes are vacant slots and no link, aligned to 256.
+unsafe impl Zeroed for Wider {
+    fn zero() -> Self {
+        Self(std::array::from_fn(|_| Group::zero()))
+    }
+}
+
+/// How a leaf places its keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// From words to places in the order, [`HEIGHT`] to a key.
+    pub(crate) line: Line,
+    /// Half slots for each key: the expansion factor, doubled.
+    pub(crate) expansion_2: u32,
+    /// Slots of a window.
+    pub(crate) window: u32,
+}
+
+/// A leaf of slots.
+pub(crate) struct SlotLeaf {
+    shape: Shape,
+    /// The last start.
+    last_start: u32,
+    group_count: u32,
+    groups: NonNull<Group>,
+    /// Keys in wider runs.
+    overflow: AtomicU32,
+    wider: Pool<Wider>,
+    pub(crate) head: Head,
+}
+
+// SAFETY: the leaf owns its blocks of memory; all that changes is atomic.
+unsafe impl Send for SlotLeaf {}
+// SAFETY: as above.
+unsafe impl Sync for SlotLeaf {}
+
+/// The window of a key in one of the runs that it may be in.
+#[derive(Clone, Copy)]
+struct Level<'a> {
+    groups: &'a [Group],
+    start: usize,
+    len: usize,
+    /// Where the run starts, in slots of its depth.
+    base: u64,
+    depth: u32,
+}
+
+impl<'a> Level<'a> {
+    /// The groups of the window, and which slots of each are in it.
+    #[inline(always)]
+    fn window(&self) -> impl Iterator<Item = (&'a Group, u32)> + use<'a> {
+        let (groups, mut at, end) = (self.groups, self.start, self.start + self.len);
+        std::iter::from_fn(move || {
+            let group = groups.get(at / GROUP).filter(|_| at < end)?;
+            let first = at % GROUP;
+            let last = (first + end - at).min(GROUP);
+            at += last - first;
+            Some((group, (1 << last) - (1 << first)))
+        })
+    }
+
+    /// The group that has this key's next run behind it.
+    fn home(&self) -> &'a Group {
+        &self.groups[self.start / GROUP]
+    }
+}
+
+/// What a writer finds for a key in one of its windows.
+enum Seat<'a> {
+    /// The slot that holds it, present or removed.
+    Own(&'a Group, Claim<'a>),
+    /// The slot that it is to be put into.
+    Vacant(&'a Group, Claim<'a>),
+    /// It is nowhere.
+    Nowhere,
+    /// Not here, and there is no vacant slot.
+    Full,
+}
+
+impl SlotLeaf {
+    /// A leaf of a run of entries; none if its line is not good enough for them.
+    pub(crate) fn build(arena: &Arena, shape: Shape, run: &Run<'_>) -> Option<Self> {
+        let leaf = Self::new(arena, shape, run);
+        let put = |(entry, word): (&Entry, &u64)| leaf.put(arena, *word, entry.value);
+        // Depths that no entry needs have room for any key that comes.
+        let is_good = run
+            .entries
+            .iter()
+            .zip(run.words)
+            .map(put)
+            .all(|depth| depth.is_some_and(|depth| depth < DEPTH_MAX))
+            && leaf.overflow.load(Ordering::Relaxed) < OVERFLOW_MAX / 2;
+        if !is_good {
+            // SAFETY: nobody else has seen the leaf.
+            unsafe { leaf.free(arena) };
+            return None;
+        }
+        Some(leaf)
+    }
+
+    fn new(arena: &Arena, shape: Shape, run: &Run<'_>) -> Self {
+        let len = run.entries.len();
+        let room = len * shape.expansion_2 as usize / 2;
+        let last_word = run.words.last().copied().unwrap_or_default();
+        let last = start_of(shape.line.at(last_word), shape.expansion_2, 0);
+        let last_start = usize::try_from(last).map_or(room, |last| last.clamp(room, 2 * room));
+        let groups = (last_start + shape.window as usize).div_ceil(GROUP);
+        let block = arena.allocate(groups * size_of::<Group>()).cast::<Group>();
+        // SAFETY: the block is ours and that long.
+        unsafe { Group::make(block.as_ptr(), groups) };
+        Self {
+            shape,
+            last_start: last_start as u32,
+            group_count: groups as u32,
+            groups: block,
+            overflow: AtomicU32::new(0),
+            wider: Pool::new(),
+            head: Head::new(run.prefix, len),
+        }
+    }
+
+    /// Gives the leaf's memory back, but not the records that its slots point to.
+    ///
+    /// # Safety
+    /// The leaf was made with this arena, and nobody uses it again.
+    pub(crate) unsafe fn free(self, arena: &Arena) {
+        // SAFETY: the block came from the arena with this length; the caller gives all of it up.
+        unsafe {
+            self.wider.free(arena);
+            arena.release(self.groups.cast(), self.group_count as usize * size_of::<Group>());
+        }
+    }
+
+    /// The block of its first level, and how long it is.
+    pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
+        (self.groups.cast(), self.group_count as usize * size_of::<Group>())
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.group_count as usize * GROUP
+    }
+
+    /// Wider runs.
+    pub(crate) fn wider(&self) -> usize {
+        self.wider.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.group_count as usize * size_of::<Group>() + self.wider.bytes() + self.heap_bytes()
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.head.heap_bytes()
+    }
+
+    #[inline(always)]
+    fn groups(&self) -> &[Group] {
+        // SAFETY: the block has so many groups, initialised by `new`, and lives as the leaf does.
+        unsafe { slice::from_raw_parts(self.groups.as_ptr(), self.group_count as usize) }
+    }
+
+    /// The start of a word in the array.
+    #[inline(always)]
+    fn start(&self, word: u64) -> usize {
+        let start = start_of(self.shape.line.at(word), self.shape.expansion_2, 0);
+        start.min(u64::from(self.last_start)) as usize
+    }
+
+    #[inline(always)]
+    fn first_level(&self, word: u64) -> Level<'_> {
+        let start = self.start(word);
+        Level { groups: self.groups(), start, len: self.shape.window as usize, base: 0, depth: 0 }
+    }
+
+    /// The level behind another, in a run that is there.
+    fn level_behind<'a>(&self, word: u64, before: Level<'a>, run: &'a Wider) -> Level<'a> {
+        let depth = before.depth + 1;
+        let home = (before.start / GROUP * GROUP) as u64;
+        let base = (before.base + home) * WIDER_GROUPS as u64;
+        let start = start_of(self.shape.line.at(word), self.shape.expansion_2, depth);
+        let most = WIDER_GROUPS * GROUP - WIDER_WINDOW;
+        let start = start.saturating_sub(base).min(most as u64) as usize;
+        Level { groups: &run.0, start, len: WIDER_WINDOW, base, depth }
+    }
+
+    /// The level behind another, if it has one.
+    #[inline]
+    fn next_level<'a>(&self, word: u64, before: Level<'a>) -> Option<Level<'a>> {
+        Some(self.level_behind(word, before, before.home().wider()?))
+    }
+
+    /// Makes the level behind another, or finds it if somebody else was faster.
+    fn widen<'a>(
+        &'a self,
+        arena: &Arena,
+        word: u64,
+        before: Level<'a>,
+    ) -> Result<Level<'a>, Blocked> {
+        if before.depth == DEPTH_MAX {
+            return Err(Blocked::NoRoom);
+        }
+        let home = before.home();
+        // While any slot of the group is busy the leaf is not frozen.
+        let _claim = Claim::new(&home.header, 0)?;
+        let run = match home.wider() {
+            Some(run) => run,
+            None => {
+                let run = self.wider.take(arena);
+                home.extra.0.store(std::ptr::from_ref(run).cast_mut(), Ordering::Release);
+                run
+            }
+        };
+        Ok(self.level_behind(word, before, run))
+    }
+
+    /// The word of a key's value. Never waits.
+    #[inline]
+    pub(crate) fn get<S: Schema>(&self, probe: Probe<'_>) -> Option<u64> {
+        let word = self.head.word::<S>(probe);
+        let read = reader::<S>(probe);
+        let mut level = self.first_level(word);
+        prefetch_group(level.home());
+        loop {
+            for (group, among) in level.window() {
+                let header = group.header.load(Ordering::Acquire);
+                match group.get_among(word, header & u64::from(among), &read) {
+                    Lookup::Found(value) => return Some(value),
+                    Lookup::Absent => return None,
+                    // It would be in the vacant slot, or before it.
+                    Lookup::Elsewhere if among & !used(header) != 0 => return None,
+                    Lookup::Elsewhere => {}
+                }
+            }
+            level = self.next_level(word, level)?;
+        }
+    }
+
+    /// Writes one key.
+    pub(crate) fn write<S: Schema>(
+        &self,
+        arena: &Arena,
+        probe: Probe<'_>,
+        action: Action,
+    ) -> Result<Written, Blocked> {
+        let word = self.head.word::<S>(probe);
+        let mut level = self.first_level(word);
+        prefetch_group(level.home());
+        loop {
+            match Self::seek::<S>(level, word, probe, action)? {
+                Seat::Own(group, mut claim) => {
+                    let held = &group.values[claim.slot];
+                    return Ok(claim.rewrite::<S>(held, action));
+                }
+                Seat::Vacant(group, claim) => {
+                    let Change::Store(new) = action.change(None) else {
+                        return Ok(Written::unchanged(None));
+                    };
+                    group.put(claim.slot, word, slot_value::<S>(probe, new));
+                    claim.fill();
+                    return Ok(Written::added(self.after_add(level.depth)));
+                }
+                Seat::Nowhere => return Ok(Written::unchanged(None)),
+                Seat::Full => {}
+            }
+            level = match self.next_level(word, level) {
+                Some(next) => next,
+                None if !action.inserts() => return Ok(Written::unchanged(None)),
+                None => self.widen(arena, word, level)?,
+            };
+        }
+    }
+
+    /// Finds a key's slot in a window, or claims one for it.
+    fn seek<'a, S: Schema>(
+        level: Level<'a>,
+        word: u64,
+        probe: Probe<'_>,
+        action: Action,
+    ) -> Result<Seat<'a>, Frozen> {
+        let is_same = is_same::<S>(probe);
+        for (group, among) in level.window() {
+            let mut looks = 0;
+            loop {
+                let header = group.header.load(Ordering::Acquire);
+                if header & FROZEN != 0 {
+                    return Err(Frozen);
+                }
+                let mut hits = group.matching(word, used(header) & among);
+                while hits != 0 {
+                    let slot = hits.trailing_zeros() as usize;
+                    // A removed key that is just coming back may have got a new record.
+                    if is_same(group.values[slot].load(Ordering::Acquire)) {
+                        return Ok(Seat::Own(group, Claim::new(&group.header, slot)?));
+                    }
+                    hits &= hits - 1;
+                }
+                let vacant = among & !used(header);
+                if vacant == 0 {
+                    break;
+                }
+                if !action.inserts() {
+                    return Ok(Seat::Nowhere);
+                }
+                let slot = vacant.trailing_zeros() as usize;
+                // What is being put there may be this key.
+                if busy(header) & 1 << slot == 0
+                    && let Some(claim) = Claim::try_new(&group.header, header, slot)
+                {
+                    return Ok(Seat::Vacant(group, claim));
+                }
+                pause(&mut looks);
+            }
+        }
+        Ok(Seat::Full)
+    }
+
+    /// Counts a key that took a slot.
+    fn after_add(&self, depth: u32) -> Option<Trigger> {
+        let used = self.head.used.fetch_add(1, Ordering::Relaxed) + 1;
+        let overflow = match depth {
+            0 => 0,
+            _ => self.overflow.fetch_add(1, Ordering::Relaxed) + 1,
+        };
+        if used >= self.slots() as u32 || overflow >= OVERFLOW_LIMIT {
+            return Some(Trigger::NoRoom);
+        }
+        (self.is_full(used) || overflow >= OVERFLOW_MAX).then_some(Trigger::Full)
+    }
+
+    /// Whether a leaf with so many used slots is to be replaced.
+    #[inline]
+    pub(crate) fn is_full(&self, used: u32) -> bool {
+        used >= self.slots() as u32 * USED_OF_5 / 5
+    }
+
+    /// Puts an entry into a leaf that nobody else can reach; says how many runs are before its own.
+    fn put(&self, arena: &Arena, word: u64, value: u64) -> Option<u32> {
+        let mut level = self.first_level(word);
+        loop {
+            for (group, among) in level.window() {
+                let header = group.header.load(Ordering::Relaxed);
+                let vacant = among & !used(header);
+                if vacant != 0 {
+                    let slot = vacant.trailing_zeros() as usize;
+                    group.put(slot, word, value);
+                    let bits = super::bucket::bits(slot);
+                    group.header.store(header | bits, Ordering::Release);
+                    self.overflow.fetch_add(u32::from(level.depth > 0), Ordering::Relaxed);
+                    return Some(level.depth);
+                }
+            }
+            level = match self.next_level(word, level) {
+                Some(next) => next,
+                None => self.widen(arena, word, level).ok()?,
+            };
+        }
+    }
+
+    /// The number of places.
+    pub(crate) fn len(&self) -> usize {
+        (self.group_count as usize).div_ceil(PLACE_GROUPS)
+    }
+
+    /// Which place a key belongs to: that of its start.
+    pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
+        self.start(self.head.word::<S>(probe)) / (GROUP * PLACE_GROUPS)
+    }
+
+    pub(crate) fn prefetch_place(&self, place: usize) {
+        self.groups()[place * PLACE_GROUPS..].iter().take(PLACE_GROUPS).for_each(prefetch_group);
+    }
+
+    /// Appends the present entries of a place in ascending order.
+    pub(crate) fn append_sorted<S: Schema>(&self, place: usize, entries: &mut Vec<Entry>) {
+        let from = entries.len();
+        let slots = place * PLACE_GROUPS * GROUP..(place + 1) * PLACE_GROUPS * GROUP;
+        let end = (slots.end + self.shape.window as usize).div_ceil(GROUP);
+        for group in self.groups().iter().take(end).skip(place * PLACE_GROUPS) {
+            // Of keys that start elsewhere some lie here too.
+            group.for_each_here(&mut |word, value| {
+                if slots.contains(&self.start(word)) {
+                    entries.push(Entry { word, value });
+                }
+            });
+        }
+        let groups = self.groups().iter().skip(place * PLACE_GROUPS).take(PLACE_GROUPS);
+        for run in groups.filter_map(Slots::wider) {
+            run.for_each_group(&mut |group| {
+                group.for_each_here(&mut |word, value| entries.push(Entry { word, value }));
+            });
+        }
+        sort::<S>(&mut entries[from..]);
+    }
+
+    fn for_each_group(&self, visit: &mut impl FnMut(&Group)) {
+        for group in self.groups() {
+            visit(group);
+            if let Some(run) = group.wider() {
+                run.for_each_group(visit);
+            }
+        }
+    }
+
+    /// Calls `visit` with the slot of each removed key.
+    pub(crate) fn for_each_dead(&self, visit: &mut impl FnMut(u64)) {
+        self.for_each_group(&mut |group| group.for_each_dead_here(visit));
+    }
+
+    /// Makes the leaf unchangeable. Any number of threads may.
+    pub(crate) fn freeze(&self) {
+        // A group's link is looked at after the group is frozen: no run is linked then any more.
+        self.for_each_group(&mut |group| claim::freeze(&group.header));
+    }
+}
+
+impl Group {
+    /// The run behind the group.
+    #[inline]
+    fn wider(&self) -> Option<&Wider> {
+        // SAFETY: links lead to runs of the same leaf or nowhere, and those live as the leaf does, which
+        // outlives the borrow of its group.
+        unsafe { self.extra.0.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+impl Wider {
+    fn for_each_group(&self, visit: &mut impl FnMut(&Group)) {
+        for group in &self.0 {
+            visit(group);
+            if let Some(run) = group.wider() {
+                run.for_each_group(visit);
+            }
+        }
+    }
+}
+
+/// The start, in slots of the given depth, of what is at this height of the line.
+#[inline(always)]
+fn start_of(height: u64, expansion_2: u32, depth: u32) -> u64 {
+    // Heights are capped so that the product fits: 2^44 keys in a leaf are far more than there are.
+    let height = height.min(1 << 50);
+    ((height * u64::from(expansion_2)) << (2 * depth)) / (2 * HEIGHT)
+}
+
+#[inline(always)]
+fn prefetch_group(group: &Group) {
+    let start = std::ptr::from_ref(group).cast::<u8>();
+    (0..4).for_each(|line| prefetch_address(start.wrapping_add(64 * line)));
+}

@@ -1,0 +1,512 @@
+//! From a key to its leaf: a root over groups over leaves, found by lower bounds.
+//!
+//! Thread safety: bounds never change; children are replaced by CAS. Invariants:
+//!
+//! 1. A branch's first bound counts as the least key; its bounds ascend, and a key belongs to the
+//!    last child whose bound is not above it.
+//! 2. A child's pointer is replaced only while its frozen bit is clear. Once all children of a branch
+//!    are frozen the branch never changes again, and whoever wants to change it replaces the branch.
+//! 3. Children live at least as long as a branch that a pinned thread can reach points to them.
+//! 4. The run beside a child's pointer and the top at its place were copied when the branch was made, of the
+//!    child that it had then, and never change. The pointer says whether it is that child still, and which of
+//!    both it has.
+#![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
+
+use std::{mem::MaybeUninit, ptr};
+
+use rhumb_model::code::common_prefix_len;
+use rhumb_sync::primitive::{Arc, AtomicPtr, AtomicU32, Lifetime, Ordering, in_models};
+
+use super::{
+    address::{Line, PLACES_2, Top, capped, descend_2, rungs, word_behind},
+    kinds::AnyLeaf,
+    raw::{
+        bucket::Bucket,
+        epoch::Guard,
+        leaf::{HalfWay, Run},
+        simd::{Rung, last_up_to},
+    },
+    schema::{Probe, Schema},
+};
+
+/// The most leaves of a group.
+pub(crate) const GROUP_MAX: usize = in_models(PLACES_2, 3);
+
+/// A lower bound of a child.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    pub(crate) word: u64,
+    /// The whole key, if keys are wide.
+    bytes: Option<Arc<[u8]>>,
+}
+
+impl Bound {
+    pub(crate) fn new<S: Schema>(probe: Probe<'_>) -> Self {
+        let word = if S::WIDE { probe.word } else { capped(probe.word) };
+        Self { word, bytes: S::WIDE.then(|| probe.bytes.into()) }
+    }
+
+    pub(crate) fn probe(&self) -> Probe<'_> {
+        Probe { word: self.word, bytes: self.key() }
+    }
+
+    /// The whole key, if keys are wide.
+    fn key(&self) -> &[u8] {
+        self.bytes.as_deref().unwrap_or_default()
+    }
+}
+
+/// Words around the place that a line names.
+const WINDOW: usize = 8;
+
+/// A line that names the place of any word to within a window.
+struct Hint {
+    line: Line,
+    /// The bounds, padded to a window.
+    words: Box<[u64]>,
+}
+
+impl Hint {
+    /// A hint for these bounds, if a line is good enough.
+    fn new(bounds: &[Bound]) -> Option<Self> {
+        let (second, last) = (bounds.get(1)?, bounds.last()?);
+        let line = Line::new(second.word, last.word, bounds.len());
+        let mut words: Vec<u64> = bounds.iter().map(|bound| bound.word).collect();
+        words[0] = 0;
+        words.resize(words.len().max(WINDOW), u64::MAX);
+        let hint = Self { line, words: words.into() };
+        let is_exact = bounds.iter().enumerate().all(|(place, bound)| {
+            let end = bounds.get(place + 1).map_or(u64::MAX, |next| next.word - 1);
+            hint.place(bound.word) == place && hint.place(end) == place
+        });
+        is_exact.then_some(hint)
+    }
+
+    #[inline(always)]
+    fn place(&self, word: u64) -> usize {
+        let start = self.line.at(word).saturating_sub(WINDOW / 2).min(self.words.len() - WINDOW);
+        let window = self.words[start..].first_chunk::<WINDOW>();
+        start + window.map_or(0, |window| last_up_to(window, capped(word)))
+    }
+}
+
+/// What a branch leads to.
+pub(crate) trait Node {
+    /// What finds a bucket of the node, the run alone or with the top; copied beside the pointer to it, a lookup
+    /// waits for one cache miss less.
+    fn run(&self) -> Option<(Run, Option<&Top>)>;
+}
+
+impl Node for Group {
+    fn run(&self) -> Option<(Run, Option<&Top>)> {
+        None
+    }
+}
+
+/// A child of a branch: half a line.
+#[repr(C, align(32))]
+struct Slot<T> {
+    child: AtomicPtr<T>,
+    /// Written if the pointer says [`HAS_RUN`].
+    run: MaybeUninit<Run>,
+}
+
+impl<T: Node> Slot<T> {
+    fn new(child: *mut T) -> Self {
+        // SAFETY: children are never null, and whoever makes a branch owns them or has read them from
+        // one that leads to them.
+        match unsafe { &*child }.run() {
+            Some((run, top)) => {
+                let tags = if top.is_some() { HAS_RUN | HAS_TOP } else { HAS_RUN };
+                let child = child.map_addr(|address| address | tags);
+                Self { child: AtomicPtr::new(child), run: MaybeUninit::new(run) }
+            }
+            None => Self { child: AtomicPtr::new(child), run: MaybeUninit::uninit() },
+        }
+    }
+}
+
+/// The tops of children that have one, at the children's places; those up to the last that has.
+fn tops<T: Node>(children: &[*mut T]) -> Box<[Top]> {
+    // SAFETY: children are never null, and whoever makes a branch owns them or has read them from one that
+    // leads to them.
+    let top = |child: &*mut T| unsafe { &**child }.run().and_then(|(_, top)| top.copied());
+    let tops: Vec<Option<Top>> = children.iter().map(top).collect();
+    let len = tops.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    let empty = [Rung([0; 8]); 2];
+    tops[..len].iter().map(|top| top.unwrap_or(empty)).collect()
+}
+
+/// A node of the route: bounds and children. The alignment leaves room for [`HAS_TOP`] in pointers
+/// to it also where a pointer has four bytes.
+#[repr(align(8))]
+pub(crate) struct Branch<T> {
+    rungs: Box<[Rung]>,
+    levels: usize,
+    /// Instead of more than two levels of rungs.
+    hint: Option<Hint>,
+    /// What all wide bounds but the first start with, and their words behind it.
+    prefix: Box<[u8]>,
+    codes: Box<[u64]>,
+    slots: Box<[Slot<T>]>,
+    /// Of the children whose pointer says [`HAS_TOP`].
+    tops: Box<[Top]>,
+    /// Children that were replaced, so that their slots have no run.
+    replaced: AtomicU32,
+    bounds: Box<[Bound]>,
+    life: Lifetime,
+}
+
+pub(crate) type Group = Branch<AnyLeaf>;
+pub(crate) type Root = Branch<Group>;
+
+/// A child and its lower bound.
+pub(crate) type Child<T> = (Bound, *mut T);
+
+/// A branch is worn when more than one of so many children were replaced.
+const WORN: usize = in_models(8, 2);
+
+/// Set in a child's pointer when it must not be replaced any more.
+const FROZEN: usize = 1;
+/// Set in a child's pointer while the run beside it is its own.
+const HAS_RUN: usize = 2;
+/// Set besides if what finds a bucket is the child's top, of which the branch has a copy.
+const HAS_TOP: usize = 4;
+
+const _: () = assert!(align_of::<Group>() > HAS_TOP && align_of::<AnyLeaf>() > HAS_TOP);
+
+/// A child's pointer as it was before anything was set in it.
+#[inline(always)]
+fn plain<T>(child: *mut T) -> *mut T {
+    child.map_addr(|address| address & !(FROZEN | HAS_RUN | HAS_TOP))
+}
+
+impl<T: Node> Branch<T> {
+    /// A branch of at least one child.
+    pub(crate) fn new(children: Vec<Child<T>>) -> Box<Self> {
+        let (bounds, children): (Vec<Bound>, Vec<*mut T>) = children.into_iter().unzip();
+        let mut levels = 2;
+        while 8_usize.pow(levels as u32) < bounds.len() {
+            levels += 1;
+        }
+        let is_wide = bounds.iter().any(|bound| bound.bytes.is_some());
+        let prefix = match &bounds[..] {
+            [_, second, .., last] if is_wide => {
+                &second.key()[..common_prefix_len(second.key(), last.key())]
+            }
+            _ => &[],
+        };
+        let word = |bound: &Bound| match is_wide {
+            true => word_behind(prefix, bound.key()),
+            false => bound.word,
+        };
+        let words: Vec<u64> = bounds.iter().map(word).collect();
+        Box::new(Self {
+            hint: if levels > 2 && !is_wide { Hint::new(&bounds) } else { None },
+            rungs: rungs(&words, levels),
+            prefix: prefix.into(),
+            codes: if is_wide { words.into() } else { Box::default() },
+            levels,
+            tops: tops(&children),
+            slots: children.into_iter().map(Slot::new).collect(),
+            replaced: AtomicU32::new(0),
+            bounds: bounds.into(),
+            life: Lifetime::new(),
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes of the branch, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let bound =
+            |bound: &Bound| size_of::<Bound>() + bound.bytes.as_ref().map_or(0, |b| b.len() + 16);
+        size_of::<Self>()
+            + self.rungs.len() * size_of::<Rung>()
+            + self.len() * size_of::<Slot<T>>()
+            + self.tops.len() * size_of::<Top>()
+            + self.bounds.iter().map(bound).sum::<usize>()
+            + self.prefix.len()
+            + self.codes.len() * size_of::<u64>()
+    }
+
+    pub(crate) fn bound(&self, at: usize) -> Option<&Bound> {
+        self.bounds.get(at)
+    }
+
+    /// Which child a key belongs to.
+    #[inline(always)]
+    pub(crate) fn find<S: Schema>(&self, probe: Probe<'_>) -> usize {
+        let place = if S::WIDE {
+            self.find_wide(probe.bytes)
+        } else if self.levels == 2 {
+            // As in every group: their rungs are two levels.
+            descend_2(&self.rungs, probe.word)
+        } else if let Some(hint) = &self.hint {
+            hint.place(probe.word)
+        } else {
+            self.descend(probe.word)
+        };
+        place.min(self.slots.len() - 1)
+    }
+
+    fn find_wide(&self, key: &[u8]) -> usize {
+        let word = word_behind(&self.prefix, key);
+        let place = self.descend(word).min(self.codes.len() - 1);
+        // Places before it have words that are as low; whole keys settle ties.
+        if place == 0 || self.codes[place] < word || self.bounds[place].key() <= key {
+            return place;
+        }
+        self.bounds[1..place].partition_point(|bound| bound.key() <= key)
+    }
+
+    #[inline(always)]
+    fn descend(&self, word: u64) -> usize {
+        let word = capped(word);
+        let (mut place, mut level, mut width) = (0, 0, 1);
+        for _ in 0..self.levels {
+            let rung = self.rungs.get(level + place);
+            place = place * 8 + rung.map_or(0, |rung| last_up_to(&rung.0, word));
+            level += width;
+            width *= 8;
+        }
+        place
+    }
+
+    /// A child; the last one for places beyond it.
+    #[inline(always)]
+    pub(crate) fn child<'g>(&self, at: usize, _guard: &'g Guard) -> &'g T {
+        self.life.touch();
+        let child = self.slots[at.min(self.slots.len() - 1)].child.load(Ordering::Acquire);
+        // SAFETY: children are never null, come from boxes, and live while this branch can be
+        // reached by a pinned thread (invariant 3).
+        unsafe { &*plain(child) }
+    }
+
+    /// A child, and what finds its buckets if the branch has that.
+    #[inline(always)]
+    fn child_and_run<'g>(&'g self, at: usize, _guard: &'g Guard) -> (&'g T, Way<'g>) {
+        self.life.touch();
+        let at = at.min(self.slots.len() - 1);
+        let slot = &self.slots[at];
+        let child = slot.child.load(Ordering::Acquire);
+        // SAFETY: the run was written before the pointer that says so.
+        let run = || unsafe { slot.run.assume_init() };
+        let way = match child.addr() & (HAS_RUN | HAS_TOP) {
+            HAS_RUN => Way::Line(run()),
+            0 => Way::Leaf,
+            _ => self.tops.get(at).map_or(Way::Leaf, |top| Way::Top(run(), top)),
+        };
+        // SAFETY: children are never null, come from boxes, and live while this branch can be
+        // reached by a pinned thread (invariant 3).
+        (unsafe { &*plain(child) }, way)
+    }
+
+    /// Replaces a child by one of the same bound.
+    pub(crate) fn replace(&self, at: usize, old: &T, new: *mut T) -> Replaced {
+        let child = &self.slots[at].child;
+        let is_old = |child: *mut T| ptr::eq(plain(child), old);
+        let now = child.load(Ordering::Acquire);
+        if now.addr() & FROZEN == 0 && is_old(now) {
+            let (ok, failed) = (Ordering::AcqRel, Ordering::Acquire);
+            match child.compare_exchange(now, new, ok, failed) {
+                Ok(_) => {
+                    self.replaced.fetch_add(1, Ordering::Relaxed);
+                    return Replaced::Done;
+                }
+                // Frozen meanwhile.
+                Err(now) if is_old(now) => return Replaced::Frozen,
+                Err(_) => return Replaced::Lost,
+            }
+        }
+        if is_old(now) { Replaced::Frozen } else { Replaced::Lost }
+    }
+
+    /// Whether so many children were replaced that another branch of the same would be faster.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.replaced.load(Ordering::Relaxed) as usize > self.len() / WORN
+    }
+
+    /// Makes the branch unchangeable and returns its children. Any number of threads may.
+    pub(crate) fn freeze(&self) -> Vec<Child<T>> {
+        let frozen = self.slots.iter().map(|Slot { child, .. }| {
+            let mut now = child.load(Ordering::Acquire);
+            while now.addr() & FROZEN == 0 {
+                let tagged = now.map_addr(|address| address | FROZEN);
+                match child.compare_exchange(now, tagged, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => break,
+                    Err(changed) => now = changed,
+                }
+            }
+            plain(now)
+        });
+        self.bounds.iter().cloned().zip(frozen).collect()
+    }
+
+    /// The children of a branch that nobody else uses.
+    pub(crate) fn children(&self) -> impl Iterator<Item = *mut T> {
+        self.slots.iter().map(|slot| plain(slot.child.load(Ordering::Acquire)))
+    }
+}
+
+/// What became of an attempt to replace a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    Done,
+    /// The branch is being replaced.
+    Frozen,
+    /// The child is another one now.
+    Lost,
+}
+
+pub(crate) fn ptr_of<T>(shared: &T) -> *mut T {
+    ptr::from_ref(shared).cast_mut()
+}
+
+/// What finds the buckets of a leaf.
+#[derive(Clone, Copy)]
+pub(crate) enum Way<'g> {
+    Leaf,
+    Line(Run),
+    Top(Run, &'g Top),
+}
+
+/// What leads to a key's bucket.
+#[derive(Clone, Copy)]
+pub(crate) enum Near<'g> {
+    Bucket(&'g Bucket),
+    HalfWay(HalfWay<'g>),
+    Leaf(&'g AnyLeaf),
+}
+
+/// Where a key belongs, for as long as the thread is pinned.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'g> {
+    pub(crate) root: &'g Root,
+    pub(crate) group_at: usize,
+    pub(crate) group: &'g Group,
+    pub(crate) leaf_at: usize,
+    pub(crate) leaf: &'g AnyLeaf,
+    way: Way<'g>,
+}
+
+impl<'g> Place<'g> {
+    /// The leaf that a key belongs to.
+    #[inline(always)]
+    pub(crate) fn of<S: Schema>(root: &'g Root, probe: Probe<'_>, guard: &'g Guard) -> Self {
+        let group_at = root.find::<S>(probe);
+        let group = root.child(group_at, guard);
+        Self::at(root, (group_at, group), group.find::<S>(probe), guard)
+    }
+
+    /// The place of a leaf in its group.
+    #[inline(always)]
+    pub(crate) fn at(
+        root: &'g Root,
+        (group_at, group): (usize, &'g Group),
+        leaf_at: usize,
+        guard: &'g Guard,
+    ) -> Self {
+        let (leaf, way) = group.child_and_run(leaf_at, guard);
+        Self { root, group_at, group, leaf_at, leaf, way }
+    }
+
+    /// The bucket that a key with this word belongs to, if that is known without the leaf, and its place.
+    #[inline(always)]
+    pub(crate) fn bucket(&self, word: u64) -> Option<(&'g Bucket, usize)> {
+        match self.way {
+            Way::Line(run) => {
+                self.leaf.touch();
+                // SAFETY: the run is the leaf's, which lives while the thread is pinned.
+                Some(unsafe { run.bucket(word) })
+            }
+            Way::Top(run, top) => {
+                self.leaf.touch();
+                // SAFETY: both are the leaf's, which lives while the thread is pinned.
+                Some(unsafe { run.bucket_by(top, word) })
+            }
+            Way::Leaf => None,
+        }
+    }
+
+    /// Which place of the leaf a key belongs to.
+    #[inline(always)]
+    pub(crate) fn seek<S: Schema>(&self, probe: Probe<'_>) -> usize {
+        self.bucket(probe.word).map_or_else(|| self.leaf.place::<S>(probe), |(_, at)| at)
+    }
+
+    /// Asks for so many places, which will be read once, if they are known without the leaf; says whether
+    /// it did.
+    #[inline(always)]
+    pub(crate) fn prefetch_once(&self, at: usize, count: usize) -> bool {
+        match &self.way {
+            Way::Line(run) | Way::Top(run, _) => run.prefetch_once(at, count),
+            Way::Leaf => return false,
+        }
+        true
+    }
+
+    /// How far the way to a bucket is known without waiting for more memory. Asks for what comes next.
+    #[inline(always)]
+    pub(crate) fn near(&self, word: u64) -> Near<'g> {
+        match self.way {
+            Way::Line(run) => {
+                self.leaf.touch();
+                // SAFETY: the run is the leaf's, which lives while the thread is pinned.
+                let (bucket, _) = unsafe { run.bucket(word) };
+                Bucket::prefetch(bucket);
+                Near::Bucket(bucket)
+            }
+            Way::Top(run, top) => {
+                self.leaf.touch();
+                // SAFETY: both are the leaf's, which lives while the thread is pinned.
+                let half_way = unsafe { run.half_way(top, word) };
+                half_way.prefetch();
+                Near::HalfWay(half_way)
+            }
+            Way::Leaf => {
+                AnyLeaf::prefetch(self.leaf);
+                Near::Leaf(self.leaf)
+            }
+        }
+    }
+
+    /// Whether the leaf is another one now, or in another group.
+    pub(crate) fn is_replaced(&self, guard: &'g Guard) -> bool {
+        !ptr::eq(self.root.child(self.group_at, guard), self.group)
+            || !ptr::eq(self.group.child(self.leaf_at, guard), self.leaf)
+    }
+
+    /// The lower bound of the leaf.
+    pub(crate) fn lower(&self) -> Option<&'g Bound> {
+        self.group.bound(self.leaf_at)
+    }
+
+    /// The lower bound of the next leaf; none for the last leaf.
+    pub(crate) fn upper(&self) -> Option<&'g Bound> {
+        let next_group = || self.root.bound(self.group_at + 1);
+        self.group.bound(self.leaf_at + 1).or_else(next_group)
+    }
+
+    /// The next leaf, in the same state of the route.
+    pub(crate) fn next(&self, guard: &'g Guard) -> Option<Self> {
+        if self.leaf_at + 1 < self.group.len() {
+            return Some(Self::at(self.root, (self.group_at, self.group), self.leaf_at + 1, guard));
+        }
+        let group_at = self.group_at + 1;
+        (group_at < self.root.len())
+            .then(|| Self::at(self.root, (group_at, self.root.child(group_at, guard)), 0, guard))
+    }
+
+    /// The leaf before, in the same state of the route.
+    pub(crate) fn previous(&self, guard: &'g Guard) -> Option<Self> {
+        if let Some(leaf_at) = self.leaf_at.checked_sub(1) {
+            return Some(Self::at(self.root, (self.group_at, self.group), leaf_at, guard));
+        }
+        let group_at = self.group_at.checked_sub(1)?;
+        let group = self.root.child(group_at, guard);
+        Some(Self::at(self.root, (group_at, group), group.len() - 1, guard))
+    }
+}

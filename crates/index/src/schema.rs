@@ -1,0 +1,201 @@
+//! What the inside of the index must know of its key and value types, and nothing more.
+
+use std::{any::TypeId, marker::PhantomData};
+
+use rhumb_model::code::code_at;
+use rhumb_sync::primitive::Ordering;
+
+use super::{
+    key::{Key, image::QueryOf},
+    raw::record,
+    value::{Value, bits::Bits},
+};
+
+/// Keys and values as words.
+pub(crate) trait Schema: Send + Sync + 'static {
+    /// Whether keys are byte strings, which slots lead to, rather than words.
+    const WIDE: bool;
+
+    /// Whether slots hold records of the index's own, with the key and the word of its value.
+    /// Otherwise they hold that word, and wide keys are reached through it.
+    const HAS_RECORDS: bool = Self::WIDE;
+
+    /// The wide key that what a slot holds leads to.
+    ///
+    /// # Safety
+    /// It was read from a slot of this schema's map, and what it leads to is not freed while the key
+    /// is borrowed.
+    #[allow(unsafe_code, reason = "reads a record")]
+    #[inline(always)]
+    unsafe fn key<'a>(slot: u64) -> &'a [u8] {
+        // SAFETY: such slots hold records, and the caller says that this one lives.
+        unsafe { record::key(slot) }
+    }
+
+    /// Whether what a slot holds leads to this wide key.
+    ///
+    /// # Safety
+    /// As for [`Schema::key`].
+    #[allow(unsafe_code, reason = "reads a record")]
+    #[inline(always)]
+    unsafe fn is_key(slot: u64, key: &[u8]) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { Self::key(slot) == key }
+    }
+
+    /// The word to store where `new` is to take the place of `old`. Called by who alone may write the
+    /// slot, and readers see what it returns only afterwards.
+    #[inline(always)]
+    fn succeed(_old: u64, new: u64) -> u64 {
+        new
+    }
+
+    /// Whether slots own what they lead to, so that it is freed with the map.
+    const IS_OWNER: bool = true;
+
+    /// Frees the value that a word stands for, if it stands for one in memory of its own.
+    ///
+    /// # Safety
+    /// The word came from this schema's value, and nobody uses it again.
+    #[allow(unsafe_code, reason = "frees what a word points to")]
+    unsafe fn free_value(word: u64);
+}
+
+/// A key that is sought.
+#[derive(Clone, Copy)]
+pub(crate) struct Probe<'a> {
+    /// The key's image, if it is one word.
+    pub(crate) word: u64,
+    /// The key's image, if it is wide.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl<'a> Probe<'a> {
+    /// The least of all keys.
+    pub(crate) const LEAST: Probe<'static> = Probe { word: 0, bytes: &[] };
+
+    /// Whether this key is above another.
+    pub(crate) fn is_above<S: Schema>(self, other: Probe<'_>) -> bool {
+        if S::WIDE { self.bytes > other.bytes } else { self.word > other.word }
+    }
+
+    /// What finds the wide key `bytes`.
+    pub(crate) fn wide(bytes: &'a [u8]) -> Self {
+        Self { word: code_at(bytes, 0), bytes }
+    }
+}
+
+/// The schema of a map from `K` to `V`.
+pub(crate) struct Of<K, V>(PhantomData<fn() -> (K, V)>);
+
+impl<K: Key, V: Value> Schema for Of<K, V> {
+    const WIDE: bool = K::WIDE;
+
+    /// # Safety
+    /// As for every [`Schema`]: the word is given up.
+    #[allow(unsafe_code, reason = "frees what a word points to")]
+    unsafe fn free_value(word: u64) {
+        if !is_word::<V>() {
+            // SAFETY: values that are not words are boxes that `into_word` leaked, and the caller
+            // gives this one up.
+            unsafe { record::free_box::<V>(word) };
+        }
+    }
+}
+
+/// Calls `f` with the probe of a key.
+#[inline(always)]
+pub(crate) fn with_probe<K: Key, R>(key: &K::Query, f: impl FnOnce(Probe<'_>) -> R) -> R {
+    if K::WIDE {
+        let bytes = QueryOf::<K>::bytes(key);
+        f(Probe::wide(bytes.as_ref()))
+    } else {
+        f(Probe { word: QueryOf::<K>::word(key), bytes: &[] })
+    }
+}
+
+/// The key of an entry.
+///
+/// # Safety
+/// For wide keys, `value` is that of a slot, read while the thread is pinned, as it still is.
+#[allow(unsafe_code, reason = "reads a record")]
+#[inline]
+pub(crate) unsafe fn key_of<K: Key>(word: u64, value: u64) -> K {
+    if K::WIDE {
+        // SAFETY: wide keys' values are records, which the pin keeps.
+        K::from_bytes(unsafe { record::key(value) })
+    } else {
+        K::from_word(word)
+    }
+}
+
+/// The word of the value behind a slot.
+///
+/// # Safety
+/// As for [`key_of`].
+#[allow(unsafe_code, reason = "reads a record")]
+#[inline]
+pub(crate) unsafe fn value_word<K: Key>(slot: u64) -> u64 {
+    if K::WIDE {
+        // SAFETY: wide keys' values are records, which the pin keeps.
+        unsafe { record::value(slot) }.load(Ordering::Acquire)
+    } else {
+        slot
+    }
+}
+
+/// Calls `each` on every type of word, until one is `V`.
+macro_rules! with_word {
+    ($V:ty, $word:ident => $then:expr, $otherwise:expr) => {{
+        with_word!(@ $V, $word => $then, $otherwise;
+            () u64 i64 usize isize u32 i32 u16 i16 u8 i8 f64 f32 bool char)
+    }};
+    (@ $V:ty, $word:ident => $then:expr, $otherwise:expr; $($candidate:ty)*) => {{
+        $(if TypeId::of::<$V>() == TypeId::of::<$candidate>() {
+            type $word = $candidate;
+            $then
+        } else)* {
+            $otherwise
+        }
+    }};
+}
+
+/// Whether values of the type lie inline. Known when compiled with optimisation.
+#[inline(always)]
+pub(crate) fn is_word<V: Value>() -> bool {
+    size_of::<V>() <= 8 && with_word!(V, W => { let _: Option<W> = None; true }, false)
+}
+
+/// The word that stands for a value; it owns the value.
+#[expect(clippy::unit_arg, reason = "one of the types of words is the unit")]
+#[allow(unsafe_code, reason = "reinterprets a value as the type that it is")]
+#[inline(always)]
+pub(crate) fn into_word<V: Value>(value: V) -> u64 {
+    if size_of::<V>() > 8 {
+        return record::new_box(value);
+    }
+    with_word!(V, W => {
+        // SAFETY: `V` is `W`, which is `Copy`.
+        Bits::into_bits(unsafe { std::mem::transmute_copy::<V, W>(&value) })
+    }, record::new_box(value))
+}
+
+/// The value, or a clone of it, that a word stands for.
+///
+/// # Safety
+/// The word came from [`into_word`] of the same type, and what it points to is not freed yet.
+#[allow(unsafe_code, reason = "reinterprets a value as the type that it is")]
+#[inline(always)]
+pub(crate) unsafe fn value_of<V: Value>(word: u64) -> V {
+    if size_of::<V>() > 8 {
+        // SAFETY: such values are boxed, and the caller says that this box lives.
+        return unsafe { record::boxed::<V>(word) }.clone();
+    }
+    with_word!(V, W => {
+        // SAFETY: `V` is `W`, which is `Copy`.
+        unsafe { std::mem::transmute_copy::<W, V>(&<W as Bits>::from_bits(word)) }
+    }, {
+        // SAFETY: values that are not words are boxed, and the caller says that this box lives.
+        unsafe { record::boxed::<V>(word) }.clone()
+    })
+}

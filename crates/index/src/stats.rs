@@ -1,0 +1,109 @@
+//! What an [`Index`](super::Index) says about itself.
+
+use std::cell::Cell;
+
+use rhumb_sync::primitive::{Ordering, local};
+
+use super::{
+    core::Core,
+    kinds::AnyLeaf,
+    raw::{bucket::BUCKET_SLOTS, epoch, leaf::Mode},
+    schema::{Probe, Schema},
+};
+
+local! {
+    static MOVED: Cell<u64> = Cell::new(0);
+}
+
+/// What the calling thread has copied so far to change the structure of maps, of all that it has used: entries
+/// into new leaves, leaves into new groups, and groups into new roots.
+///
+/// By how much it grows over an operation says how much the operation did besides its own; no clock on a machine
+/// that does other things as well can say so. Takes about a nanosecond.
+#[must_use]
+pub fn moved_by_thread() -> u64 {
+    MOVED.with(Cell::get)
+}
+
+/// Counts what the thread has copied.
+pub(super) fn count_moved(count: usize) {
+    MOVED.with(|moved| moved.set(moved.get() + count as u64));
+}
+
+/// Figures of an [`Index`](super::Index), gathered while others may change it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct IndexStats {
+    /// Keys in the map.
+    pub keys: usize,
+    /// Leaves whose buckets a line addresses.
+    pub line_leaves: usize,
+    /// Leaves whose buckets are found by their lowest keys.
+    pub pivot_leaves: usize,
+    /// Leaves of slots in predicted windows: see [`Preset::Loft`](super::Preset::Loft).
+    pub slot_leaves: usize,
+    /// Leaves of gapped arrays: see [`Preset::Tone`](super::Preset::Tone).
+    pub gapped_leaves: usize,
+    /// Leaves of trained arrays with bins: see [`Preset::FineStore`](super::Preset::FineStore).
+    pub bin_leaves: usize,
+    /// Groups of leaves under the root.
+    pub groups: usize,
+    /// Buckets of all leaves.
+    pub buckets: usize,
+    /// Overflow nodes behind buckets, or what a leaf of another kind has in their stead.
+    pub overflow_nodes: usize,
+    /// Keys for each slot of the leaves: 1 where every slot is taken and nothing overflows.
+    pub fill: f64,
+    /// Leaves replaced since the map was made.
+    pub retrains: u64,
+    /// Bytes that wait until no reader can hold them.
+    pub garbage_bytes: usize,
+    /// Resident bytes, as [`Index::memory_bytes`](super::Index::memory_bytes) counts them.
+    pub memory_bytes: usize,
+}
+
+/// Gathers the figures of a map.
+pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
+    let mut stats = IndexStats {
+        keys: core.len(),
+        retrains: core.retrains.load(Ordering::Relaxed),
+        memory_bytes: core.memory_bytes(),
+        garbage_bytes: core.garbage_bytes(),
+        ..IndexStats::default()
+    };
+    let guard = epoch::pin();
+    stats.groups = core.root(&guard).len();
+    let mut slots = 0;
+    let mut place = Some(core.place(Probe::LEAST, &guard));
+    while let Some(current) = place {
+        match current.leaf {
+            AnyLeaf::Buckets(leaf) => {
+                match leaf.mode() {
+                    Mode::Line => stats.line_leaves += 1,
+                    Mode::Pivots | Mode::Whole | Mode::Open => stats.pivot_leaves += 1,
+                }
+                stats.buckets += leaf.room();
+                stats.overflow_nodes += leaf.nodes();
+                slots += leaf.room() * BUCKET_SLOTS;
+            }
+            AnyLeaf::Slots(leaf) => {
+                stats.slot_leaves += 1;
+                stats.overflow_nodes += leaf.wider();
+                slots += leaf.slots();
+            }
+            AnyLeaf::Bins(leaf) => {
+                stats.bin_leaves += 1;
+                stats.overflow_nodes += leaf.bins();
+                slots += leaf.slots();
+            }
+            AnyLeaf::Gapped(leaf) => {
+                stats.gapped_leaves += 1;
+                stats.overflow_nodes += usize::from(leaf.has_secondary());
+                slots += leaf.slots();
+            }
+        }
+        place = current.next(&guard);
+    }
+    stats.fill = stats.keys as f64 / slots.max(1) as f64;
+    stats
+}

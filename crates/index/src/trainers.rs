@@ -1,0 +1,91 @@
+//! Background threads that replace leaves, so that writers need not. The first of them looks after the leaves
+//! where nobody asks for anything (`tune`).
+//!
+//! Thread safety: one lock over the queue, held for some instructions by a writer that found a leaf in
+//! need, and by a trainer between two leaves. A trainer that stalls or dies is not waited for: leaves
+//! in need have a limit beyond which a writer replaces them itself.
+
+use std::{collections::VecDeque, time::Duration};
+
+use rhumb_sync::primitive::{Condvar, Mutex, Ordering};
+
+use super::{core::Core, raw::epoch, retrain::Trigger, route::Bound, schema::Schema, tune::Tour};
+
+/// Work for trainers.
+#[derive(Default)]
+pub(crate) struct Trainers {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Lower bounds of leaves, and why they are to be replaced.
+    leaves: VecDeque<(Bound, Trigger)>,
+    is_stopped: bool,
+}
+
+impl Trainers {
+    /// Asks for the replacement of the leaf with this lower bound.
+    pub(crate) fn ask(&self, lower: Bound, trigger: Trigger) {
+        self.queue.lock().leaves.push_back((lower, trigger));
+        self.wake.notify_one();
+    }
+
+    /// Ends the trainers; what is in the queue is left to the writers.
+    pub(crate) fn stop(&self) {
+        self.queue.lock().is_stopped = true;
+        self.wake.notify_all();
+    }
+
+    /// What to do next; nothing is asked for if a time to wait is over.
+    fn next(&self, patience: Option<Duration>) -> Work {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.is_stopped {
+                return Work::Stop;
+            }
+            if let Some((lower, trigger)) = queue.leaves.pop_front() {
+                return Work::Replace(lower, trigger);
+            }
+            match patience {
+                None => self.wake.wait(&mut queue),
+                Some(patience) => {
+                    if self.wake.wait_for(&mut queue, patience).timed_out() {
+                        return Work::Nothing;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a trainer is to do.
+enum Work {
+    /// To replace the leaf with this lower bound.
+    Replace(Bound, Trigger),
+    Nothing,
+    Stop,
+}
+
+/// What a trainer does until it is stopped.
+pub(crate) fn run<S: Schema>(core: &Core<S>, is_first: bool) {
+    let Some(trainers) = &core.trainers else { return };
+    let mut tour = is_first.then(Tour::default);
+    loop {
+        match trainers.next(tour.as_ref().map(Tour::patience)) {
+            Work::Replace(lower, trigger) => replace(core, &lower, trigger),
+            Work::Nothing => tour.iter_mut().for_each(|tour| core.go_on(tour)),
+            Work::Stop => return,
+        }
+    }
+}
+
+fn replace<S: Schema>(core: &Core<S>, lower: &Bound, trigger: Trigger) {
+    let guard = epoch::pin();
+    let place = core.place(lower.probe(), &guard);
+    // Otherwise it was replaced meanwhile.
+    if place.leaf.is_retraining().load(Ordering::Relaxed) {
+        core.replace(&place, trigger, &guard);
+    }
+}

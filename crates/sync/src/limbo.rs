@@ -1,0 +1,62 @@
+//! Where replaced things wait to be dropped by a thread that may take its time.
+//!
+//! What readers share is let go of inside an epoch's collection, and that runs wherever some thread
+//! happens to pin: under a lock of the block cache, or in the middle of a write. Dropping a memtable
+//! there would make a writer wait for the freeing of a million entries; dropping a table there would
+//! take the cache's lock a second time. So the collection only puts things here, and the database's
+//! own threads drop them between jobs, holding no lock.
+//!
+//! Once the database is closed, nobody waits and nobody comes to drop things: what is added then is
+//! dropped on the spot. Kept, it would be lost with all it holds, for what lies here often holds the
+//! limbo itself.
+//!
+//! Thread safety: may be called from any thread. [`Limbo::add`] takes one lock that no other is
+//! taken under, and runs no foreign code before [`Limbo::close`].
+
+use std::any::Any;
+
+use super::primitive::Mutex;
+
+/// Things that no reader can reach any more.
+#[derive(Default)]
+pub struct Limbo {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    things: Vec<Box<dyn Any + Send>>,
+    closed: bool,
+}
+
+impl Limbo {
+    /// Keeps a thing until [`Limbo::drop_all`]; drops it once the limbo is closed.
+    pub fn add(&self, thing: Box<dyn Any + Send>) {
+        let mut state = self.state.lock();
+        if state.closed {
+            drop(state);
+            drop(thing);
+        } else {
+            state.things.push(thing);
+        }
+    }
+
+    /// Drops everything that is kept. The caller holds no lock.
+    pub fn drop_all(&self) {
+        // What is dropped may bring more: a sub-tree lets go of its levels.
+        loop {
+            let things = std::mem::take(&mut self.state.lock().things);
+            if things.is_empty() {
+                return;
+            }
+            drop(things);
+        }
+    }
+
+    /// Drops everything that is kept, and from now on keeps nothing. For the end, when no other
+    /// thread uses what may lie here and the caller holds no lock.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.drop_all();
+    }
+}

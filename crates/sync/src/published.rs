@@ -1,0 +1,165 @@
+//! A shared value that readers reach without waiting and writers replace whole.
+//!
+//! Thread safety: `current` is never null. A reader borrows the cell and an epoch guard for as long
+//! as it uses what it loaded; a replaced value is given to the [`Limbo`] through the epoch, so not
+//! before every guard of that time is gone. The last value goes with the cell.
+#![allow(unsafe_code, reason = "the epoch's loads are unsafe; this type makes them sound")]
+
+use std::fmt;
+
+use crossbeam_epoch::{Atomic, Owned, Shared};
+
+use super::{
+    epoch::{self, Guard},
+    limbo::Limbo,
+    primitive::{Arc, Ordering},
+};
+
+/// An [`Arc`] that can be replaced while it is being read.
+pub struct Published<T: Send + Sync + 'static> {
+    current: Atomic<Arc<T>>,
+    limbo: Arc<Limbo>,
+}
+
+impl<T: Send + Sync + 'static> Published<T> {
+    /// Publishes `value`; what replaced values hold is dropped by whoever empties `limbo`.
+    pub fn new(value: Arc<T>, limbo: &Arc<Limbo>) -> Self {
+        Self { current: Atomic::new(value), limbo: Arc::clone(limbo) }
+    }
+
+    /// The value of this moment, for as long as `guard` is held. Never waits.
+    #[inline]
+    pub fn load<'g>(&'g self, guard: &'g Guard) -> &'g Arc<T> {
+        let shared = self.current.load(Ordering::Acquire, guard);
+        // SAFETY: the pointer came from `Owned` in `new` or `store` and is not null; whoever unlinks
+        // it defers its destruction through the epoch, which `guard` holds back, and the value that
+        // stays to the end is not dropped while `self` is borrowed.
+        unsafe { shared.deref() }
+    }
+
+    /// The value of this moment, to keep.
+    pub fn get(&self) -> Arc<T> {
+        Arc::clone(self.load(&epoch::pin()))
+    }
+
+    /// Replaces the value. Readers that loaded the old one keep it until they let go.
+    pub fn store(&self, value: Arc<T>) {
+        let guard = epoch::pin();
+        let old = self.current.swap(Owned::new(value), Ordering::AcqRel, &guard);
+        // SAFETY: the swap unlinked `old`, so that no later load can reach it, and each thread
+        // that swaps gets a different pointer, never null.
+        unsafe { self.retire(old, &guard) };
+        // Out of this thread's own bag, where it would wait for more garbage before it counts.
+        guard.flush();
+    }
+
+    /// Gives a value to the limbo once no reader holds it.
+    ///
+    /// # Safety
+    ///
+    /// `old` is not null, was unlinked from `current`, and is passed once.
+    unsafe fn retire(&self, old: Shared<'_, Arc<T>>, guard: &Guard) {
+        let limbo = Arc::clone(&self.limbo);
+        // SAFETY: the closure runs once, when all guards are gone that could have loaded `old`,
+        // which the caller unlinked; it owns `old` then. What it captures may be sent: `Arc<T>` is
+        // `Send` because `T` is `Send + Sync`, and so is the limbo.
+        unsafe {
+            guard.defer_unchecked(move || {
+                let value: Box<Arc<T>> = old.into_owned().into_box();
+                limbo.add(value);
+            });
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Published<T> {
+    fn drop(&mut self) {
+        let last = std::mem::replace(&mut self.current, Atomic::null());
+        // SAFETY: `&mut self` says that nobody borrows the cell, hence nobody its value, which was
+        // never unlinked, is not null, and has no other owner.
+        drop(unsafe { last.into_owned() });
+    }
+}
+
+impl<T: Send + Sync + fmt::Debug + 'static> fmt::Debug for Published<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.load(&epoch::pin()).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loaded_value_outlives_its_replacement() {
+        let cell = Published::new(Arc::new(1), &Arc::default());
+        let guard = epoch::pin();
+        let one = cell.load(&guard);
+        cell.store(Arc::new(2));
+        assert_eq!((**one, **cell.load(&guard)), (1, 2));
+    }
+
+    /// Says when it is dropped.
+    struct Told(Arc<crate::primitive::AtomicUsize>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_was_replaced_is_dropped_where_the_limbo_is_emptied_and_nowhere_else() {
+        let (limbo, drops) = (Arc::<Limbo>::default(), Arc::default());
+        let cell = Published::new(Arc::new(Told(Arc::clone(&drops))), &limbo);
+        cell.store(Arc::new(Told(Arc::clone(&drops))));
+        let seen = || drops.load(Ordering::Relaxed);
+        // Other tests' threads may be pinned, so the epoch may take its time.
+        while seen() < 1 {
+            let before = seen();
+            epoch::collect();
+            assert_eq!(seen(), before, "a collection drops nothing");
+            limbo.drop_all();
+        }
+        drop(cell);
+        assert_eq!(seen(), 2, "the last value goes with the cell");
+    }
+
+    #[test]
+    fn what_holds_the_limbo_itself_is_dropped_after_the_end_too() {
+        struct Tree(#[expect(dead_code, reason = "held, not read")] Published<Told>);
+        let drops = Arc::default();
+        let limbo = Arc::default();
+        let tree = || Tree(Published::new(Arc::new(Told(Arc::clone(&drops))), &limbo));
+        let cell = Published::new(Arc::new(tree()), &limbo);
+        let guard = epoch::pin();
+        cell.store(Arc::new(tree()));
+        limbo.close();
+        drop(cell);
+        drop(guard);
+        while Arc::strong_count(&limbo) > 1 {
+            epoch::collect();
+        }
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn readers_see_whole_values_while_they_are_replaced() {
+        let cell = Arc::new(Published::new(Arc::new([0_u64; 8]), &Arc::default()));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let guard = epoch::pin();
+                        let seen = cell.load(&guard);
+                        assert!(seen.iter().all(|x| *x == seen[0]));
+                    }
+                });
+            }
+            for i in 0..2_000 {
+                cell.store(Arc::new([i; 8]));
+            }
+        });
+    }
+}
