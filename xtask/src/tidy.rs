@@ -4,6 +4,7 @@
 //! is left to `clippy` and to review. A finding is either a failure (the task ends with an error)
 //! or a note (a soft limit, listed so that it is seen).
 
+mod layers;
 mod mask;
 mod repository;
 mod source;
@@ -28,6 +29,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
             Err(_) => findings.push(Finding::failure(path, 0, "is not UTF-8")),
         }
     }
+    findings.extend(layers::check_packages(root));
     findings.sort();
     for finding in &findings {
         println!("{finding}");

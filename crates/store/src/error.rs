@@ -10,7 +10,14 @@ use std::{
     sync::Arc,
 };
 
-use crate::io::{LOCKED_BY_OWN_READERS, LOCKED_BY_READERS, LOCKED_BY_THIS_PROCESS};
+/// What a refused lock says if this very process holds it.
+pub(crate) const LOCKED_BY_THIS_PROCESS: &str = "this process";
+
+/// What a refused lock says if its holders only read, and this process is none of them.
+pub(crate) const LOCKED_BY_READERS: &str = "processes that only read";
+
+/// What a refused lock says if its holders only read, and this very process is one of them.
+pub(crate) const LOCKED_BY_OWN_READERS: &str = "this process, which only reads";
 
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

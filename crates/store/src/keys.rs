@@ -21,3 +21,11 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Box<[u8]>> {
     end[last] += 1;
     Some(end.into_boxed_slice())
 }
+
+/// The smallest byte string that is larger than `key`; it may be too long to be a key.
+pub(crate) fn successor(key: &[u8]) -> Box<[u8]> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next.into_boxed_slice()
+}

@@ -23,17 +23,18 @@ pub(crate) mod plan;
 pub(crate) mod ranges;
 pub mod slice;
 pub mod table;
+pub(crate) mod tree;
 pub(crate) mod types;
 pub(crate) mod varint;
 pub(crate) mod version;
 
 pub use db::{
-    Batch, Change, Database, Followed, Keyspace, KeyspaceStats, LevelStats, PartitionInfo,
-    Snapshot, Stats, Submitted, Tap,
+    Batch, Change, Database, DatabaseBuilder, Followed, Keyspace, KeyspaceStats, LevelStats,
+    PartitionInfo, Snapshot, Stats, Submitted, Tap,
 };
 pub use error::{Corruption, Error, Result};
 pub use iter::{Iter, stream::AsyncIter};
-pub use options::{DatabaseBuilder, KeyspaceOptions, KeyspacePreset, MemtableKind, PersistMode};
+pub use options::{KeyspaceOptions, KeyspacePreset, MemtableKind, PersistMode};
 pub use partition::Partitioning;
 pub use rhumb_index::{self as index, Index, IndexBuilder, IndexStats, Preset};
 pub use slice::Slice;

@@ -23,6 +23,7 @@ mod skiplist;
 mod tests;
 mod trees;
 mod version;
+mod view;
 mod walked;
 
 use rhumb_sync::{
@@ -50,6 +51,7 @@ pub(crate) use self::{
     cursor::{EntryRef, MemCursor},
     dead::{Asked, Stretch},
     entry::MemEntry,
+    view::MemView,
 };
 
 /// Where the log begins that a memtable needs.

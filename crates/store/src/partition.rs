@@ -4,15 +4,11 @@
 //! but a caller's function, larger keys have equal or larger names, so that the partitions of a keyspace
 //! are ranges of its keys, and a scan goes through them one after another. No I/O here, and no locks.
 
-mod map;
-
 use std::{borrow::Cow, collections::HashMap, fmt};
 
 use rhumb_sync::primitive::Arc;
 
 use crate::error::{Error, Result};
-
-pub(crate) use self::map::{PartitionMap, Place};
 
 /// The longest name of a partition, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;

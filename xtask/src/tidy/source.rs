@@ -1,7 +1,7 @@
 //! Rules about the text of one file.
 
 use super::{
-    Finding,
+    Finding, layers,
     mask::{Masked, mask},
 };
 
@@ -92,6 +92,7 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
         findings.extend(check_leftovers(path, &masked));
         findings.extend(check_printing(path, &masked));
         findings.extend(check_unsafe(path, &masked));
+        findings.extend(layers::check(path, &masked));
     }
     findings
 }
@@ -224,13 +225,8 @@ fn check_printing(path: &str, masked: &Masked) -> Vec<Finding> {
     if !NO_PRINTING.iter().any(|prefix| path.starts_with(prefix)) || is_test_file(path) {
         return findings;
     }
-    // Tests may print, and stand at the end of a file.
-    let tests = masked.code.windows(2).position(|lines| {
-        lines[0].starts_with("#[cfg(test)]")
-            && lines[1].starts_with("mod ")
-            && lines[1].contains('{')
-    });
-    for (index, code) in masked.code.iter().enumerate().take(tests.unwrap_or(usize::MAX)) {
+    // Tests may print.
+    for (index, code) in masked.code.iter().enumerate().take(tests_start(masked)) {
         for name in ["println", "eprintln", "print", "eprint"] {
             if calls_macro(code, name) {
                 let what = format!("has a `{name}!`: write to the output that was given");
@@ -241,8 +237,18 @@ fn check_printing(path: &str, masked: &Masked) -> Vec<Finding> {
     findings
 }
 
+/// The first line of a file's tests, which stand at its end; the number of lines if it has none.
+pub(super) fn tests_start(masked: &Masked) -> usize {
+    let starts = masked.code.windows(2).position(|lines| {
+        lines[0].starts_with("#[cfg(test)]")
+            && lines[1].starts_with("mod ")
+            && lines[1].contains('{')
+    });
+    starts.unwrap_or(masked.code.len())
+}
+
 /// Whether a file under `src/` holds only tests, or figures that a test prints.
-fn is_test_file(path: &str) -> bool {
+pub(super) fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.ends_with("/figures.rs") || path.contains("/tests/")
 }
 
@@ -319,7 +325,7 @@ mod tests {
         assert_eq!(findings(path, code), [""; 0]);
     }
 
-    const STORE: &str = "crates/store/src/x.rs";
+    const STORE: &str = "crates/store/src/db/x.rs";
 
     #[test]
     fn whitespace_is_found() {

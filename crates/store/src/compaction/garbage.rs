@@ -9,12 +9,9 @@
 //! * A memtable whose range tombstones lie over a quarter of what there is goes to the tables once
 //!   nothing else is to be done, so that the space comes back although nothing else is written.
 
-use rhumb_sync::primitive::{Arc, Ordering};
+use rhumb_sync::primitive::Arc;
 
-use super::picker::Job;
 use crate::{
-    db::core::{Core, Tree},
-    error::Result,
     memtable::{MemCursor, Memtable},
     ranges::{HiddenRuns, Ranges, Sweep, newest_of},
     table::Table,
@@ -41,7 +38,7 @@ pub(super) fn is_hidden(table: &Table, over: &Ranges, snapshots: &[SeqNo]) -> bo
 }
 
 /// All hidden tables of a sub-tree. O(range tombstones + tables log range tombstones).
-fn hidden(levels: &Levels, snapshots: &[SeqNo]) -> Vec<(usize, Arc<Table>)> {
+pub(crate) fn hidden(levels: &Levels, snapshots: &[SeqNo]) -> Vec<(usize, Arc<Table>)> {
     let mut over = Ranges::default();
     let mut found = Vec::new();
     for level in 0..levels.depth() {
@@ -96,9 +93,15 @@ fn is_mostly_garbage(levels: &Levels, level: usize, table: &Table, ranges: &Rang
     garbage > 0 && garbage.saturating_mul(GARBAGE_PART) >= bytes + meta.total_bytes()
 }
 
+/// Returns true if the range tombstones of a memtable lie over so much of what there is, `removed`
+/// bytes of `all`, that they are worth a flush.
+pub(crate) fn is_worth_a_flush(removed: u64, all: u64) -> bool {
+    removed >= GARBAGE_MIN && removed.saturating_mul(GARBAGE_PART) >= all
+}
+
 /// About how many bytes of a sub-tree the range tombstones of a memtable lie over, of its own
 /// entries too, and how many there are. O(entries of the memtable + range tombstones log tables).
-fn removed_bytes(memtable: &Arc<Memtable>, tree: TreeId, levels: &Levels) -> (u64, u64) {
+pub(crate) fn removed_bytes(memtable: &Arc<Memtable>, tree: TreeId, levels: &Levels) -> (u64, u64) {
     let mut cursor = MemCursor::new(Arc::clone(memtable), tree);
     cursor.seek_to_last();
     let last = cursor.entry().map(|entry| entry.key().to_vec()).unwrap_or_default();
@@ -121,63 +124,4 @@ fn removed_bytes(memtable: &Arc<Memtable>, tree: TreeId, levels: &Levels) -> (u6
         cursor.advance();
     }
     (removed, all)
-}
-
-impl Core {
-    /// Seals the active memtable if its range tombstones lie over more than a memtable holds, or
-    /// over much of what there is, so that the space comes back although nothing else is written.
-    /// Says whether it did. For a pool that has nothing else to do.
-    pub(crate) fn seal_deletes(&self) -> bool {
-        let view = self.mem.get();
-        let last = view.active.last_range_seq();
-        if last == 0 || self.work.weighed_deletes.swap(last, Ordering::Relaxed) == last {
-            return false;
-        }
-        let trees: Vec<Arc<Tree>> = {
-            let trees = self.trees.lock();
-            trees.live().filter(|tree| view.active.has_ranges_of(tree.id)).cloned().collect()
-        };
-        let (mut removed, mut all) = (0, 0);
-        for tree in &trees {
-            let (removed_here, all_here) = removed_bytes(&view.active, tree.id, &tree.levels.get());
-            (removed, all) = (removed + removed_here, all + all_here);
-        }
-        let is_much = removed >= GARBAGE_MIN && removed.saturating_mul(GARBAGE_PART) >= all;
-        if !is_much && removed < self.options.memtable_bytes {
-            return false;
-        }
-        let mut state = self.lock_write();
-        let now = self.mem.get();
-        let is_same = Arc::ptr_eq(&now.active, &view.active) && now.sealed.is_empty();
-        // What fails is reported by the next write.
-        is_same && self.check_running().is_ok() && self.seal(&mut state).is_ok()
-    }
-
-    /// Removes the hidden tables of some sub-tree; says whether there were any.
-    pub(super) fn drop_hidden(&self) -> Result<bool> {
-        let trees: Vec<Arc<Tree>> = {
-            let (trees, snapshots) = (self.trees.lock(), self.snapshots.list());
-            let may = |tree: &&Arc<Tree>| tree.levels.get().is_to_be_looked_through(&snapshots);
-            let mut found: Vec<_> = trees.live().filter(may).cloned().collect();
-            found.sort_by_key(|tree| tree.id);
-            found
-        };
-        for tree in trees {
-            let Some(_state) = tree.compaction.try_lock() else { continue };
-            let levels = tree.levels.get();
-            // After the levels: what begins later is newer than all that is in them.
-            let snapshots = self.snapshots.list();
-            let inputs = hidden(&levels, &snapshots);
-            if inputs.is_empty() {
-                levels.note_looked_through(&snapshots);
-                continue;
-            }
-            let job = Job { output_level: 0, inputs, is_move: false, deepest: false };
-            let dropped = job.inputs.len() as u64;
-            self.install_compaction(&tree, &job, Some(Vec::new()))?;
-            self.counters.hidden_tables.fetch_add(dropped, Ordering::Relaxed);
-            return Ok(true);
-        }
-        Ok(false)
-    }
 }

@@ -1,11 +1,13 @@
 //! Leveled compaction: what to merge next, and the merging.
+//!
+//! Functions over tables and levels. They take no lock and change nothing: who does compactions, and
+//! makes their outputs a part of the database, is `db`.
 
-mod garbage;
+pub(crate) mod garbage;
+pub(crate) mod job;
 pub(crate) mod joins;
+pub(crate) mod merge;
 mod output;
-mod pack;
+pub(crate) mod pack;
 pub(crate) mod picker;
-pub(crate) mod retain;
-mod small;
-mod warm;
-pub(crate) mod worker;
+pub(crate) mod warm;

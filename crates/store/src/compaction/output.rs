@@ -4,44 +4,31 @@
 //! A cut is just behind the last key of the table before it, so that the bounds of two tables never
 //! touch, and every range tombstone lies within the bounds of its table.
 
+use super::merge::Target;
 use crate::{
-    db::{core::Core, new_tables::NewTables},
     error::Result,
     keys::key_after,
     ranges::{HiddenRunsBuilder, Ranges, newest_of},
-    table::{IndexKind, TableLayout, TableMeta, TableWriter},
+    table::{NewTables, TableWriter},
     types::{KEY_BYTES_MAX, SeqNo},
 };
 
-/// How a table is ended.
-pub(super) type Finish<'a> = &'a mut dyn FnMut(TableWriter) -> Result<TableMeta>;
-
 /// Tables being written, one after another.
-pub(super) struct Output<'a, 'c> {
-    core: &'a Core,
-    options: TableLayout,
-    /// Tables of up to this size are in memory until they are ended.
-    held: u64,
+pub(super) struct Output<'t, 'a, 'c> {
+    target: Target<'t>,
     /// What stays of the range tombstones; all have an end.
     ranges: Ranges,
     /// Those before this key are in tables that were ended.
     from: Box<[u8]>,
     open: Option<TableWriter>,
     hidden: HiddenRunsBuilder,
-    finish: Finish<'a>,
     done: &'a mut NewTables<'c>,
 }
 
-impl<'a, 'c> Output<'a, 'c> {
-    pub(super) fn new(
-        core: &'a Core,
-        (options, held): (TableLayout, u64),
-        ranges: Ranges,
-        finish: Finish<'a>,
-        done: &'a mut NewTables<'c>,
-    ) -> Self {
+impl<'t, 'a, 'c> Output<'t, 'a, 'c> {
+    pub(super) fn new(target: Target<'t>, ranges: Ranges, done: &'a mut NewTables<'c>) -> Self {
         let (from, hidden) = (Box::default(), HiddenRunsBuilder::default());
-        Self { core, options, held, ranges, from, open: None, hidden, finish, done }
+        Self { target, ranges, from, open: None, hidden, done }
     }
 
     /// Takes note of the range tombstones over the entry that was added last, newest first.
@@ -53,17 +40,14 @@ impl<'a, 'c> Output<'a, 'c> {
 
     /// The table that takes the next entry.
     pub(super) fn writer(&mut self) -> &mut TableWriter {
-        let Self { core, options, held, open, .. } = self;
-        open.get_or_insert_with(|| {
-            core.counters.note_table(options.index == IndexKind::Learned);
-            TableWriter::create(&core.tables, core.new_file_id(), options).holding(*held)
-        })
+        let Target { new_table, layout, held, .. } = &self.target;
+        self.open.get_or_insert_with(|| new_table(layout).holding(*held))
     }
 
     /// Ends the table behind its last key if it is large enough. No entry of that key is to come.
     pub(super) fn cut(&mut self) -> Result<()> {
         let is_full = |writer: &TableWriter| {
-            writer.bytes_estimate() >= self.core.options.table_bytes
+            writer.bytes_estimate() >= self.target.table_bytes
                 && writer.last_key().is_some_and(|key| key.len() < KEY_BYTES_MAX)
         };
         let Some(writer) = self.open.take_if(|writer| is_full(writer)) else { return Ok(()) };
@@ -88,7 +72,7 @@ impl<'a, 'c> Output<'a, 'c> {
             writer.set_ranges(self.ranges.within(&self.from, end.as_deref()));
         }
         self.from = end.unwrap_or_default();
-        self.done.add((self.finish)(writer)?, self.hidden.finish());
+        self.done.add((self.target.finish)(writer)?, self.hidden.finish());
         Ok(())
     }
 }

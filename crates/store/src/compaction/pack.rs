@@ -6,18 +6,18 @@
 
 use std::collections::BTreeMap;
 
-use rhumb_sync::primitive::{Arc, Ordering};
+use rhumb_sync::primitive::Arc;
 
 use super::{
+    job::Merge,
     joins::{self, Sizes},
     picker,
-    small::Part,
 };
 use crate::{
-    db::core::{Core, Tree},
-    error::Result,
     table::Table,
-    types::FileId,
+    tree::Tree,
+    types::{FileId, TreeId},
+    version::levels::Levels,
 };
 
 /// A small file: what is alive in it, and where its tables are.
@@ -27,66 +27,47 @@ struct SmallFile {
     trees: Vec<Arc<Tree>>,
 }
 
-impl Core {
-    /// Packs the smallest files if there are many, of up to `bytes_max` in all; says whether any
-    /// were. O(tables) to look, which is done once after each change of some sub-tree's tables.
-    pub(super) fn pack_files(&self, bytes_max: u64) -> Result<bool> {
-        if !self.work.tables_changed.swap(false, Ordering::Relaxed) {
-            return Ok(false);
-        }
-        let sizes = Sizes::of(&self.options);
-        let mut files: Vec<(FileId, SmallFile)> = self.small_files(sizes).into_iter().collect();
-        files.sort_by_key(|(id, file)| (file.bytes, *id));
-        let bytes: Vec<u64> = files.iter().map(|(_, file)| file.bytes).collect();
-        let within = Sizes { target: sizes.target.min(bytes_max), ..sizes };
-        files.truncate(joins::pick_files(&bytes, within));
-        let chosen: Vec<FileId> = {
-            let mut ids: Vec<FileId> = files.iter().map(|(id, _)| *id).collect();
-            ids.sort_unstable();
-            ids
-        };
-        let mut trees: BTreeMap<u32, &Arc<Tree>> = BTreeMap::new();
-        for tree in files.iter().flat_map(|(_, file)| &file.trees) {
-            trees.insert(tree.id, tree);
-        }
-        let mut parts = Vec::new();
-        for tree in trees.into_values() {
-            let Some(lock) = tree.compaction.try_lock() else { continue };
-            let levels = tree.levels.get();
-            let is_chosen = |table: &Arc<Table>| {
-                small_file_of(table, sizes).is_some_and(|(id, _)| chosen.binary_search(&id).is_ok())
-            };
-            let jobs = levels
-                .all()
-                .filter(|(_, table)| is_chosen(table))
-                .map(|(at, table)| picker::job_within(&levels, at, std::slice::from_ref(table)))
-                .collect();
-            parts.push(Part { tree, jobs, _lock: lock });
-        }
-        // Of a single one nothing would become less.
-        let jobs: usize = parts.iter().map(|part| part.jobs.len()).sum();
-        if jobs < 2 {
-            return Ok(false);
-        }
-        // A failure is looked at again.
-        self.work.tables_changed.store(true, Ordering::Relaxed);
-        self.compact_parts(&parts)
-    }
+/// The smallest files if there are many, of up to `bytes_max` in all: their numbers, ascending, and
+/// the sub-trees that have tables in them, by number. O(tables).
+pub(crate) fn choose_files(
+    trees: &[Arc<Tree>],
+    sizes: Sizes,
+    bytes_max: u64,
+) -> (Vec<FileId>, BTreeMap<TreeId, Arc<Tree>>) {
+    let mut files: Vec<(FileId, SmallFile)> = small_files(trees, sizes).into_iter().collect();
+    files.sort_by_key(|(id, file)| (file.bytes, *id));
+    let bytes: Vec<u64> = files.iter().map(|(_, file)| file.bytes).collect();
+    let within = Sizes { target: sizes.target.min(bytes_max), ..sizes };
+    files.truncate(joins::pick_files(&bytes, within));
+    let mut chosen: Vec<FileId> = files.iter().map(|(id, _)| *id).collect();
+    chosen.sort_unstable();
+    let trees = files.into_iter().flat_map(|(_, file)| file.trees);
+    (chosen, trees.map(|tree| (tree.id, tree)).collect())
+}
 
-    /// All files that are small enough to be packed.
-    fn small_files(&self, sizes: Sizes) -> BTreeMap<FileId, SmallFile> {
-        let trees: Vec<Arc<Tree>> = self.trees.lock().live().cloned().collect();
-        let mut files: BTreeMap<FileId, SmallFile> = BTreeMap::new();
-        for tree in &trees {
-            for (_, table) in tree.levels.get().all() {
-                let Some((id, bytes)) = small_file_of(table, sizes) else { continue };
-                let file = files.entry(id).or_default();
-                file.bytes += bytes;
-                file.trees.push(Arc::clone(tree));
-            }
+/// The rewriting of those tables of a sub-tree that lie in one of the files `chosen`, which ascend.
+pub(crate) fn merges_of(levels: &Levels, chosen: &[FileId], sizes: Sizes) -> Vec<Merge> {
+    let is_chosen = |table: &Arc<Table>| {
+        small_file_of(table, sizes).is_some_and(|(id, _)| chosen.binary_search(&id).is_ok())
+    };
+    let tables = levels.all().filter(|(_, table)| is_chosen(table));
+    tables
+        .map(|(at, table)| picker::merge_within(levels, at, std::slice::from_ref(table)))
+        .collect()
+}
+
+/// All files that are small enough to be packed.
+fn small_files(trees: &[Arc<Tree>], sizes: Sizes) -> BTreeMap<FileId, SmallFile> {
+    let mut files: BTreeMap<FileId, SmallFile> = BTreeMap::new();
+    for tree in trees {
+        for (_, table) in tree.levels.get().all() {
+            let Some((id, bytes)) = small_file_of(table, sizes) else { continue };
+            let file = files.entry(id).or_default();
+            file.bytes += bytes;
+            file.trees.push(Arc::clone(tree));
         }
-        files
     }
+    files
 }
 
 /// The number of the file that a table lies in, if it is a small one, and how many bytes of it the

@@ -9,31 +9,19 @@ use rhumb_sync::primitive::Arc;
 
 use super::{
     garbage::is_worn,
+    job::{Job, Merge},
     joins::{self, Sizes},
 };
 use crate::{
     options::{DatabaseOptions, LEVEL_RATIO, ZERO_TABLES_TRIGGER},
     table::{Table, TableMeta},
-    types::{FileId, LEVELS_MAX, SeqNo},
+    types::{LEVELS_MAX, SeqNo},
     version::levels::Levels,
 };
 
 /// The tables that one small compaction reads are at most this many times as large as a small
 /// table: the four of level 0 that call for it.
 const SMALL_JOB_TABLES: u64 = 4;
-
-/// A compaction to do.
-pub(crate) struct Job {
-    /// Where the outputs go.
-    pub(crate) output_level: usize,
-    /// The inputs with their levels: one level and the one that it goes to, or tables that stay in
-    /// their level: neighbours to be joined, or one that is rewritten.
-    pub(crate) inputs: Vec<(usize, Arc<Table>)>,
-    /// Nothing is read: the one input only changes its level.
-    pub(crate) is_move: bool,
-    /// No deeper level holds a key of the inputs' range.
-    pub(crate) deepest: bool,
-}
 
 /// How urgent each level is; above 1 it is due. `oldest` is the number of the oldest snapshot.
 pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions, oldest: SeqNo) -> Vec<f64> {
@@ -82,8 +70,8 @@ fn is_sought(levels: &Levels, level: usize, table: &Table, oldest: SeqNo) -> boo
 
 /// Returns true if a compaction reads so little that it is done together with others like it, of
 /// other sub-trees: their outputs share a file.
-pub(crate) fn is_small(job: &Job, options: &DatabaseOptions) -> bool {
-    !job.is_move && job.input_bytes() <= SMALL_JOB_TABLES * Sizes::of(options).shared
+pub(crate) fn is_small(merge: &Merge, options: &DatabaseOptions) -> bool {
+    merge.input_bytes() <= SMALL_JOB_TABLES * Sizes::of(options).shared
 }
 
 /// The most urgent level that is due, with its score.
@@ -114,14 +102,14 @@ pub(crate) fn pick(
     }
     let tables = levels.tables(level);
     if let Some(run) = run_of(tables, sizes) {
-        return Some(job_within(levels, level, run));
+        return Some(Job::Merge(merge_within(levels, level, run)));
     }
     let sought = tables.iter().find(|table| is_sought(levels, level, table, oldest));
     if let Some(table) = sought {
         let TableMeta { smallest, largest, .. } = table.meta();
         let is_bottom = !levels.deeper_overlaps(level, smallest, largest);
         if is_bottom && is_worn(levels, level, table, oldest) || table.is_in_sparse_file() {
-            return Some(job_within(levels, level, std::slice::from_ref(table)));
+            return Some(Job::Merge(merge_within(levels, level, std::slice::from_ref(table))));
         }
     }
     if sought.is_none() && size_score(levels, level, options) < 1.0 {
@@ -146,22 +134,22 @@ fn pick_zero(levels: &Levels, options: &DatabaseOptions) -> Option<Job> {
         return Some(job(levels, 0, vec![Arc::clone(oldest)]));
     }
     let all = job(levels, 0, levels.zero.clone());
-    if is_small(&all, options) {
+    if matches!(&all, Job::Merge(merge) if is_small(merge, options)) {
         return Some(all);
     }
     // Neighbours of level 0 follow each other in time, so that one table of them stands where they
     // stood.
-    let run = run_of(&levels.zero, sizes).map(|run| job_within(levels, 0, run));
+    let run = run_of(&levels.zero, sizes).map(|run| Job::Merge(merge_within(levels, 0, run)));
     run.or(Some(all))
 }
 
 /// A compaction of tables that lie side by side in `level`, which stay there.
-pub(crate) fn job_within(levels: &Levels, level: usize, tables: &[Arc<Table>]) -> Job {
+pub(crate) fn merge_within(levels: &Levels, level: usize, tables: &[Arc<Table>]) -> Merge {
     let (smallest, largest) = key_range(tables);
     // What others of level 0 hold may be older.
     let deepest = level > 0 && !levels.deeper_overlaps(level, smallest, largest);
     let inputs = tables.iter().map(|table| (level, Arc::clone(table))).collect();
-    Job { output_level: level, inputs, is_move: false, deepest }
+    Merge { inputs, level, deepest }
 }
 
 fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
@@ -176,10 +164,14 @@ fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
     // A table leaves a file that is mostly dead, and range tombstones that hide nothing stay
     // behind.
     let moves = |one: &Table| !(one.is_in_sparse_file() || deepest && one.ranges().is_some());
-    let is_move = below.is_empty() && matches!(&inputs[..], [one] if moves(one));
+    if let ([], [one]) = (below, &inputs[..])
+        && moves(one)
+    {
+        return Job::Move { table: (level, Arc::clone(one)), level: output_level };
+    }
     let mut all: Vec<(usize, Arc<Table>)> = inputs.iter().map(|t| (level, Arc::clone(t))).collect();
     all.extend(below.iter().map(|t| (output_level, Arc::clone(t))));
-    Job { output_level, inputs: all, is_move, deepest }
+    Job::Merge(Merge { inputs: all, level: output_level, deepest })
 }
 
 /// The smallest and the largest key of all `tables`; empty keys if there are none.
@@ -190,31 +182,19 @@ fn key_range(tables: &[Arc<Table>]) -> (&[u8], &[u8]) {
 }
 
 /// A compaction of everything into the deepest level in use; `None` if it is all there and clean.
-pub(crate) fn pick_all(levels: &Levels) -> Option<Job> {
-    let job = pick_whole(levels);
+pub(crate) fn pick_all(levels: &Levels) -> Option<Merge> {
+    let merge = pick_whole(levels);
     // A table whose entries all have one number holds one version of each key.
-    let clean = job.inputs.iter().all(|(level, table)| {
+    let clean = merge.inputs.iter().all(|(level, table)| {
         let meta = table.meta();
         let tombstones = meta.tombstones + meta.range_tombstones;
-        *level == job.output_level && tombstones == 0 && meta.seq_min == meta.seq_max
+        *level == merge.level && tombstones == 0 && meta.seq_min == meta.seq_max
     });
-    (!clean).then_some(job)
+    (!clean).then_some(merge)
 }
 
 /// A compaction of everything into the deepest level in use, whatever it looks like.
-pub(crate) fn pick_whole(levels: &Levels) -> Job {
+pub(crate) fn pick_whole(levels: &Levels) -> Merge {
     let inputs = levels.all().map(|(level, table)| (level, Arc::clone(table))).collect();
-    Job { output_level: levels.depth().max(2) - 1, inputs, is_move: false, deepest: true }
-}
-
-impl Job {
-    /// The numbers of the input tables.
-    pub(crate) fn input_ids(&self) -> Vec<FileId> {
-        self.inputs.iter().map(|(_, table)| table.meta().id).collect()
-    }
-
-    /// The bytes of all input files.
-    pub(crate) fn input_bytes(&self) -> u64 {
-        self.inputs.iter().map(|(_, table)| table.meta().total_bytes()).sum()
-    }
+    Merge { inputs, level: levels.depth().max(2) - 1, deepest: true }
 }

@@ -2,23 +2,12 @@
 
 use rhumb_sync::primitive::Arc;
 
-use super::picker::Job;
-use crate::{db::core::Core, table::Table, version::levels::Levels};
+use crate::table::Table;
 
-impl Core {
-    /// Brings the outputs of a compaction into the cache if most of what they replace was there.
-    pub(super) fn warm_outputs(&self, job: &Job, outputs: &[Arc<Table>]) {
-        if is_mostly_resident(job.inputs.iter().map(|(_, table)| table)) {
-            warm(outputs);
-        }
-    }
-
-    /// Brings a flushed table into the cache if most of the tables that it joins are there: its
-    /// entries were in memory too until now.
-    pub(crate) fn warm_flushed(&self, levels: &Levels, flushed: &Arc<Table>) {
-        if is_mostly_resident(levels.all().map(|(_, table)| table)) {
-            warm(std::slice::from_ref(flushed));
-        }
+/// Brings tables into the cache if most of what they replace, or join, was there.
+pub(crate) fn warm_like<'a>(before: impl Iterator<Item = &'a Arc<Table>>, new: &[Arc<Table>]) {
+    if is_mostly_resident(before) {
+        warm(new);
     }
 }
 

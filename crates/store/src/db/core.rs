@@ -25,189 +25,25 @@ use super::{
     health::Health,
     keyspace::KeyspaceInner,
     memory::Memory,
-    snapshot::Snapshots,
     write::{Pending, WriteState},
 };
 use crate::{
-    compaction::picker::Job,
     error::{Error, Result},
     io::{Clock, FileLock, FileSystem},
     log::{LogWriter, segment::segment_path},
-    memtable::Memtable,
-    options::{DatabaseOptions, LiveOptions},
-    partition::{Functions, PartitionMap, Partitioning},
+    memtable::MemView,
+    options::DatabaseOptions,
+    partition::Functions,
     table::TableContext,
+    tree::Trees,
     types::{FileId, SeqNo, TreeId},
     version::{
         edit::{Edit, VersionEdit},
-        levels::Levels,
         manifest::Manifest,
+        snapshots::Snapshots,
         state::CatalogState,
     },
 };
-
-/// The memtables of one moment.
-pub(crate) struct MemView {
-    /// Takes the writes.
-    pub(crate) active: Arc<Memtable>,
-    /// Full, waiting for their flush; newest first.
-    pub(crate) sealed: Vec<Arc<Memtable>>,
-}
-
-impl MemView {
-    /// All memtables, newest first.
-    #[inline]
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Memtable>> {
-        std::iter::once(&self.active).chain(&self.sealed)
-    }
-
-    /// The memory they take, in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.all().map(|table| table.bytes() as u64).sum()
-    }
-}
-
-/// A sub-tree: the levels that hold the entries of one keyspace, or of one partition of it.
-pub(crate) struct Tree {
-    pub(crate) id: TreeId,
-    /// The partition's name; empty for the sub-tree of a keyspace.
-    pub(crate) name: Box<[u8]>,
-    pub(crate) options: Arc<LiveOptions>,
-    pub(crate) levels: Published<Levels>,
-    /// The partitions of a keyspace that has some: its own levels stay empty then.
-    pub(crate) partitions: Option<Published<PartitionMap>>,
-    /// Held by whoever rearranges the levels below level 0; there is one at a time.
-    pub(crate) compaction: Mutex<CompactionState>,
-    /// Set once, when the sub-tree is dropped: only snapshots read it then.
-    pub(crate) dropped: AtomicBool,
-    /// Reads at an older sequence number belong to an earlier sub-tree of the keyspace.
-    pub(crate) since: SeqNo,
-}
-
-/// What compactions of one sub-tree remember between runs.
-#[derive(Default)]
-pub(crate) struct CompactionState {
-    /// Per level, the largest key of the last compaction: the next one begins after it.
-    pub(crate) cursors: Vec<Box<[u8]>>,
-}
-
-impl CompactionState {
-    /// Where the last compaction of a level ended.
-    pub(crate) fn cursor(&self, level: usize) -> Box<[u8]> {
-        self.cursors.get(level).cloned().unwrap_or_default()
-    }
-
-    /// Remembers a compaction of a level.
-    pub(crate) fn note(&mut self, level: usize, job: &Job) {
-        let Some((_, first)) = job.inputs.first() else { return };
-        if self.cursors.len() <= level {
-            self.cursors.resize(level + 1, Box::default());
-        }
-        self.cursors[level] = first.meta().largest.clone();
-    }
-}
-
-impl Tree {
-    /// The sub-tree of a partition.
-    pub(crate) fn new(
-        id: TreeId,
-        name: Box<[u8]>,
-        options: Arc<LiveOptions>,
-        levels: Levels,
-        since: SeqNo,
-        limbo: &Arc<Limbo>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            id,
-            name,
-            options,
-            levels: Published::new(Arc::new(levels), limbo),
-            partitions: None,
-            compaction: Mutex::default(),
-            dropped: AtomicBool::new(false),
-            since,
-        })
-    }
-
-    /// The sub-tree of a keyspace; one with partitions begins with those of `partitions`.
-    pub(crate) fn root(
-        id: TreeId,
-        options: Arc<LiveOptions>,
-        levels: Levels,
-        partitions: PartitionMap,
-        since: SeqNo,
-        limbo: &Arc<Limbo>,
-    ) -> Arc<Self> {
-        let is_partitioned = options.partitions != Partitioning::None;
-        Arc::new(Self {
-            id,
-            name: Box::default(),
-            options,
-            levels: Published::new(Arc::new(levels), limbo),
-            partitions: is_partitioned.then(|| Published::new(Arc::new(partitions), limbo)),
-            compaction: Mutex::default(),
-            dropped: AtomicBool::new(false),
-            since,
-        })
-    }
-
-    /// The partitions of this moment; none for a sub-tree without.
-    pub(crate) fn partition_map(&self) -> Arc<PartitionMap> {
-        self.partitions.as_ref().map(Published::get).unwrap_or_default()
-    }
-
-    /// This sub-tree and those of its partitions.
-    pub(crate) fn with_partitions(self: &Arc<Self>) -> Vec<Arc<Self>> {
-        std::iter::once(self).chain(self.partition_map().iter()).cloned().collect()
-    }
-
-    /// Gives up all files of a dropped sub-tree; they go when the last reader lets go of them. The
-    /// caller holds the catalog, so that no flush or compaction adds to the levels meanwhile.
-    pub(crate) fn discard(&self) {
-        self.dropped.store(true, Ordering::Release);
-        for (_, table) in self.levels.get().all() {
-            table.mark_obsolete();
-        }
-    }
-}
-
-/// All sub-trees of an open database.
-#[derive(Default)]
-pub(crate) struct Trees {
-    live: HashMap<TreeId, Arc<Tree>>,
-    /// Dropped ones that snapshots may still read: what memtables hold of them goes to tables, too.
-    ghosts: HashMap<TreeId, Weak<Tree>>,
-}
-
-impl Trees {
-    pub(crate) fn add(&mut self, tree: Arc<Tree>) {
-        self.live.insert(tree.id, tree);
-    }
-
-    /// A sub-tree is dropped: it stays known for as long as somebody reads it.
-    pub(crate) fn bury(&mut self, tree: &Arc<Tree>) {
-        self.live.remove(&tree.id);
-        self.ghosts.retain(|_, ghost| ghost.strong_count() > 0);
-        self.ghosts.insert(tree.id, Arc::downgrade(tree));
-    }
-
-    /// The sub-tree `id` unless it was dropped.
-    pub(crate) fn get(&self, id: TreeId) -> Option<&Arc<Tree>> {
-        self.live.get(&id)
-    }
-
-    /// The sub-tree `id`, unless nobody reads it any more; a dropped one only `snapshots` read. They are
-    /// asked once it is known to be dropped: those that see it were there before.
-    pub(crate) fn get_read(&self, id: TreeId, snapshots: &Snapshots) -> Option<Arc<Tree>> {
-        let ghost = || self.ghosts.get(&id).filter(|_| snapshots.count() > 0)?.upgrade();
-        self.live.get(&id).cloned().or_else(ghost)
-    }
-
-    /// All that were not dropped.
-    pub(crate) fn live(&self) -> impl Iterator<Item = &Arc<Tree>> {
-        self.live.values()
-    }
-}
 
 /// The keyspaces and the manifest that remembers them.
 pub(crate) struct Catalog {

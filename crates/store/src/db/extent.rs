@@ -1,6 +1,7 @@
 //! How much a keyspace holds at most, from what is known without reading it.
 
 use super::keyspace::Keyspace;
+use crate::tree::Tree;
 
 impl Keyspace {
     /// At most so many entries are stepped over by a walk over the whole keyspace: those of its
@@ -26,7 +27,7 @@ impl Keyspace {
         // Memtables first: a flush goes the other way, so that nothing is missed between them.
         let view = self.core().mem.get();
         let trees = self.inner.tree.get().with_partitions();
-        let of_tree = |tree: &super::core::Tree| -> u64 {
+        let of_tree = |tree: &Tree| -> u64 {
             let in_memory: u64 = view.all().map(|memtable| memtable.entries_at_most(tree.id)).sum();
             let levels = tree.levels.get();
             in_memory + levels.all().map(|(_, table)| table.meta().entries).sum::<u64>()

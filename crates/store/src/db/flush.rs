@@ -4,17 +4,18 @@
 use rhumb_sync::primitive::{Arc, Ordering};
 
 use super::{
-    core::{Core, MemView, Tree},
-    new_tables::NewTables,
+    core::Core,
+    install::{IfDropped, TreeChange, With},
 };
 use crate::{
-    compaction::{joins::Sizes, retain::Retain},
+    compaction::{garbage, joins::Sizes, warm::warm_like},
     error::Result,
-    memtable::{LogFloor, MemCursor, Memtable},
+    memtable::{LogFloor, MemCursor, MemView, Memtable},
     ranges::{HiddenRuns, HiddenRunsBuilder, Sweep, newest_of},
-    table::{IndexKind, SharedWriter, TableWriter},
+    table::{NewTables, SharedWriter, TableWriter},
+    tree::Tree,
     types::{Kind, SeqNo},
-    version::edit::Edit,
+    version::{edit::Edit, retain::Retain, state::CatalogState},
 };
 
 /// What was written of a memtable, and is not part of the store.
@@ -57,15 +58,14 @@ impl Core {
     /// snapshots may read.
     pub(crate) fn write_memtable(&self, memtable: &Arc<Memtable>) -> Result<Flushed<'_>> {
         let mut retain = Retain::new(self.snapshots.list(), false);
-        let (mut trees, mut tables, mut shared) = (Vec::new(), NewTables::new(self), None);
+        let (mut trees, mut tables, mut shared) = (Vec::new(), NewTables::new(&self.tables), None);
         let writers = self.counters.writers.swap(0, Ordering::Relaxed);
         let ids = memtable.trees();
         let (are_many, held) = (ids.len() > 1, Sizes::of(&self.options).shared);
         for id in ids {
             let Some(tree) = self.trees.lock().get_read(id, &self.snapshots) else { continue };
             let options = tree.options.table().with_writers(writers);
-            self.counters.note_table(options.index == IndexKind::Learned);
-            let writer = TableWriter::create(&self.tables, self.new_file_id(), &options);
+            let writer = self.new_table(&options);
             let mut writer = if are_many { writer.holding(held) } else { writer };
             retain.next_run();
             let hidden = write_tree(memtable, &tree, &mut retain, &mut writer)?;
@@ -104,36 +104,60 @@ impl Core {
         floor: Option<LogFloor>,
         memtable: &Memtable,
     ) -> Result<()> {
-        let mut opened = Vec::with_capacity(tables.len());
+        let mut changes = Vec::with_capacity(tables.len());
         for (tree, meta) in trees.into_iter().zip(tables.to_vec()) {
             self.counters.flushed_bytes.fetch_add(meta.file_bytes, Ordering::Relaxed);
             let table = tables.open(&meta)?;
-            self.warm_flushed(&tree.levels.get(), &table);
-            opened.push((tree, table));
+            // Its entries were in memory until now.
+            warm_like(
+                tree.levels.get().all().map(|(_, table)| table),
+                std::slice::from_ref(&table),
+            );
+            changes.push(TreeChange { tree, removed: Vec::new(), added: vec![(0, table)] });
         }
-        let mut catalog = self.lock_catalog();
-        tables.keep();
-        shared.into_iter().for_each(SharedWriter::keep);
-        let mut edits = self.edits_of_created(&catalog.state, &memtable.created());
-        for (tree, table) in &opened {
-            // One that was dropped, maybe just now, is read by snapshots alone: the manifest does not
-            // hear of its table, which goes with the last of them.
-            if tree.dropped.load(Ordering::Acquire) {
-                table.mark_obsolete();
-                continue;
-            }
-            edits.push(Edit::AddTable { tree: tree.id, level: 0, meta: table.meta().clone() });
+        let keep = || {
+            tables.keep();
+            shared.into_iter().for_each(SharedWriter::keep);
+        };
+        let edit = |state: &CatalogState, tables: Vec<Edit>| {
+            let mut edits = self.edits_of_created(state, &memtable.created());
+            edits.extend(tables);
+            let floor = floor.map(|LogFloor { segment, lsn }| Edit::LogFloor { segment, lsn });
+            edits.extend(floor);
+            edits.push(Edit::LastSeq { seq: memtable.last_seq().max(state.last_seq) });
+            edits
+        };
+        let with = With { keep, edit, show: |now: &dyn Fn()| now() };
+        self.install(&changes, IfDropped::Show, with)
+    }
+
+    /// Seals the active memtable if its range tombstones lie over more than a memtable holds, or
+    /// over much of what there is, so that the space comes back although nothing else is written.
+    /// Returns true if it did. For a pool that has nothing else to do.
+    pub(crate) fn seal_deletes(&self) -> bool {
+        let view = self.mem.get();
+        let last = view.active.last_range_seq();
+        if last == 0 || self.work.weighed_deletes.swap(last, Ordering::Relaxed) == last {
+            return false;
         }
-        let floor = floor.map(|LogFloor { segment, lsn }| Edit::LogFloor { segment, lsn });
-        edits.extend(floor);
-        edits.push(Edit::LastSeq { seq: memtable.last_seq().max(catalog.state.last_seq) });
-        catalog.commit(self, edits)?;
-        for (tree, table) in opened {
-            let levels = tree.levels.get().edited(&[], &[(0, table)]);
-            tree.levels.store(Arc::new(levels));
+        let trees: Vec<Arc<Tree>> = {
+            let trees = self.trees.lock();
+            trees.live().filter(|tree| view.active.has_ranges_of(tree.id)).cloned().collect()
+        };
+        let (mut removed, mut all) = (0, 0);
+        for tree in &trees {
+            let levels = tree.levels.get();
+            let (removed_here, all_here) = garbage::removed_bytes(&view.active, tree.id, &levels);
+            (removed, all) = (removed + removed_here, all + all_here);
         }
-        self.note_zero_tables();
-        Ok(())
+        if !garbage::is_worth_a_flush(removed, all) && removed < self.options.memtable_bytes {
+            return false;
+        }
+        let mut state = self.lock_write();
+        let now = self.mem.get();
+        let is_same = Arc::ptr_eq(&now.active, &view.active) && now.sealed.is_empty();
+        // What fails is reported by the next write.
+        is_same && self.check_running().is_ok() && self.seal(&mut state).is_ok()
     }
 }
 

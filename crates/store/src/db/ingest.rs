@@ -8,10 +8,10 @@ use std::{collections::HashMap, sync::atomic::Ordering};
 use rhumb_sync::primitive::Arc;
 
 use super::{
-    core::{Core, Tree},
+    core::Core,
     hold::Held,
+    install::{IfDropped, TreeChange, With},
     keyspace::KeyspaceInner,
-    new_tables::NewTables,
     write::WriteState,
 };
 use crate::{
@@ -20,7 +20,8 @@ use crate::{
     memtable::{MemCursor, Memtable},
     options::{LEVEL_RATIO, PersistMode},
     partition::Router,
-    table::{Table, TableMeta, TableWriter},
+    table::{NewTables, Table, TableMeta, TableWriter},
+    tree::Tree,
     types::{Kind, LEVELS_MAX, SeqNo, TreeId},
     version::{edit::Edit, levels::Levels, state::CatalogState},
 };
@@ -65,7 +66,11 @@ impl<'c> Outputs<'c> {
                 None => {
                     let name: Box<[u8]> = name.into();
                     self.by_name.insert(name.clone(), self.all.len());
-                    self.all.push(Output { name, open: None, metas: NewTables::new(self.core) });
+                    self.all.push(Output {
+                        name,
+                        open: None,
+                        metas: NewTables::new(&self.core.tables),
+                    });
                     self.all.len() - 1
                 }
             };
@@ -130,7 +135,7 @@ impl Core {
                 Some(writer) => writer,
                 open => {
                     let options = inner.options.table().with_writers(0);
-                    open.insert(TableWriter::create(&self.tables, self.new_file_id(), &options))
+                    open.insert(self.new_table(&options))
                 }
             };
             writer.add(key, 0, Kind::Value, value)?;
@@ -154,50 +159,40 @@ impl Core {
         // While a compaction runs, the place below level 0 may be about to be filled.
         let alone: Vec<_> = trees.iter().map(|tree| tree.compaction.try_lock()).collect();
         let seq = state.next_seq;
-        let mut opened: Vec<(&Arc<Tree>, usize, Arc<Table>)> = Vec::new();
+        let mut changes = Vec::with_capacity(trees.len());
         for ((tree, output), alone) in trees.iter().zip(&outputs).zip(&alone) {
             let metas = &output.metas;
             let level = match alone {
                 Some(_) => self.ingest_level(&tree.levels.get(), metas),
                 None => 0,
             };
+            let mut added = Vec::with_capacity(metas.len());
             for meta in metas.iter() {
                 let mut meta = meta.clone();
                 // Every entry was written with number 0; the table shifts them all by the difference.
                 (meta.seq_min, meta.seq_max) = (seq, seq);
-                opened.push((tree, level, Table::open(&self.tables, meta)?));
+                added.push((level, Table::open(&self.tables, meta)?));
             }
+            changes.push(TreeChange { tree: Arc::clone(tree), removed: Vec::new(), added });
         }
-        let mut catalog = self.lock_catalog();
-        outputs.iter_mut().for_each(|output| output.metas.keep());
-        if trees.iter().any(|tree| tree.dropped.load(Ordering::Acquire)) {
-            opened.iter().for_each(|(.., table)| table.mark_obsolete());
-            return Err(Error::InvalidArgument(
-                "the keyspace, or a partition of it, was dropped or cleared".into(),
-            ));
-        }
-        let mut edits = edits_of_unknown(&catalog.state, inner, &trees);
-        edits.extend(opened.iter().map(|(tree, level, table)| Edit::AddTable {
-            tree: tree.id,
-            level: u8::try_from(*level).unwrap_or(0),
-            meta: table.meta().clone(),
-        }));
-        edits.push(Edit::LastSeq { seq });
-        catalog.commit(self, edits)?;
-        state.taps.reset(inner);
-        self.snapshots.while_none_begins(|| {
-            for tree in &trees {
-                self.mem.get().active.forget_dead(tree.id, seq);
-                let new = opened.iter().filter(|(of, ..)| Arc::ptr_eq(of, tree));
-                let add: Vec<_> =
-                    new.map(|(_, level, table)| (*level, Arc::clone(table))).collect();
-                tree.levels.store(Arc::new(tree.levels.get().edited(&[], &add)));
-            }
-            self.visible.store(seq, Ordering::Release);
-        });
-        state.next_seq += 1;
-        self.note_zero_tables();
-        drop((catalog, state, alone));
+        let keep = || outputs.iter_mut().for_each(|output| output.metas.keep());
+        let edit = |state: &CatalogState, tables: Vec<Edit>| {
+            let mut edits = edits_of_unknown(state, inner, &trees);
+            edits.extend(tables);
+            edits.push(Edit::LastSeq { seq });
+            edits
+        };
+        let show = |now: &dyn Fn()| {
+            state.taps.reset(inner);
+            self.snapshots.while_none_begins(|| {
+                trees.iter().for_each(|tree| self.mem.get().active.forget_dead(tree.id, seq));
+                now();
+                self.visible.store(seq, Ordering::Release);
+            });
+            state.next_seq += 1;
+        };
+        self.install(&changes, IfDropped::Fail, With { keep, edit, show })?;
+        drop((state, alone));
         self.balance_memory();
         self.work.wake();
         Ok(())

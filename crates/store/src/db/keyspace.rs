@@ -12,29 +12,24 @@ use rhumb_sync::{
     published::Published,
 };
 
-use super::{
-    Handle,
-    batch::Batch,
-    core::{Core, Tree},
-    pop::Claims,
-};
+use super::{Handle, batch::Batch, core::Core, pop::Claims};
 use crate::{
     error::{Error, Result},
-    inspect::{Explanation, explain},
-    iter::{Iter, load},
+    iter::Iter,
     keys::prefix_end,
     log::batch::Encoded,
-    memtable::{MemEntry, Memtable},
+    memtable::{MemEntry, MemView, Memtable},
     options::{KeyspaceOptions, LiveOptions},
-    partition::{PartitionMap, Router},
+    partition::Router,
     plan::{
         BlockRequest, Plan, Progress, drive,
         drivers::drive_many,
         many::ManyReads,
-        point::{Found, KeptRead, PointRead, Resident, read_resident},
+        point::{Found, KeptRead, PointRead, Resident, load, read_resident},
     },
     slice::Slice,
     table::KeyHash,
+    tree::{PartitionMap, Tree},
     types::{Kind, SeqNo, TreeId},
     version::{
         levels::Levels,
@@ -341,6 +336,17 @@ impl Keyspace {
         )
     }
 
+    /// The memtables of now, and the number and levels of the sub-tree that `key` belongs to. A
+    /// partition that is not there is like one that is empty.
+    pub(crate) fn view_of(&self, key: &[u8]) -> Result<(Arc<MemView>, TreeId, Arc<Levels>)> {
+        self.core().check_process()?;
+        let guard = rhumb_sync::epoch::pin();
+        let view = self.core().mem.get();
+        let tree = self.tree_at(key, None, &guard)?;
+        let (id, levels) = tree.map_or_else(Default::default, |tree| (tree.id, tree.levels.get()));
+        Ok((view, id, levels))
+    }
+
     /// Reads `key` in the memtables, and if it is in none, has `in_tables` read it in the levels.
     #[inline]
     fn read_at<T>(
@@ -367,22 +373,6 @@ impl Keyspace {
             }
         }
         in_tables(tree.levels.load(&guard), &guard, seq)
-    }
-
-    /// How a read of `key` comes to its answer: memtables, tables, filters, models, blocks. Reads
-    /// O(log blocks) blocks of each table that may have the key, to say where it really is.
-    ///
-    /// # Errors
-    ///
-    /// As [`Keyspace::get`].
-    pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
-        self.core().check_process()?;
-        let guard = rhumb_sync::epoch::pin();
-        let (view, key) = (self.core().mem.get(), key.as_ref());
-        let tree = self.tree_at(key, None, &guard)?;
-        // A partition that is not there is explained like one that is empty.
-        let (id, levels) = tree.map_or_else(Default::default, |tree| (tree.id, tree.levels.get()));
-        explain(view.all(), id, &levels, key, SeqNo::MAX)
     }
 
     /// The sub-tree that holds what a reader sees of `key`; none if its partition is not there, or the

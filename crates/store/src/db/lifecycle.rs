@@ -15,7 +15,7 @@ use rhumb_sync::{
 };
 
 use super::{
-    core::{Catalog, Core, Tree},
+    core::{Catalog, Core},
     hold::Held,
     keyspace::{KeyspaceInner, Retired},
     write::WriteState,
@@ -23,7 +23,8 @@ use super::{
 use crate::{
     error::{Error, Result},
     options::{KeyspaceOptions, LiveOptions, PersistMode},
-    partition::{NAME_BYTES_MAX, PartitionMap, Partitioning, Router},
+    partition::{NAME_BYTES_MAX, Partitioning, Router},
+    tree::{PartitionMap, Tree},
     types::{SeqNo, TreeId},
     version::{edit::Edit, levels::Levels},
 };
@@ -212,7 +213,7 @@ impl Core {
             gone.iter().for_each(|tree| trees.bury(tree));
         }
         gone.iter().for_each(|tree| tree.discard());
-        self.note_zero_tables();
+        self.count_tables();
         drop(catalog);
         drop(state);
         // What was kept for snapshots goes unless there are any that are older than the drop.

@@ -3,7 +3,10 @@
 mod async_reads;
 mod background;
 mod batch;
+mod builder;
 mod checkpoint;
+mod compact;
+mod compact_small;
 pub(crate) mod core;
 mod counters;
 mod extent;
@@ -11,10 +14,10 @@ mod flush;
 mod health;
 mod hold;
 mod ingest;
+mod install;
 mod keyspace;
 mod lifecycle;
 mod memory;
-pub(crate) mod new_tables;
 mod open;
 mod partition;
 mod pop;
@@ -37,10 +40,11 @@ use rhumb_sync::primitive::Arc;
 use self::core::Core;
 use crate::{
     error::{Error, Result},
-    options::{DatabaseBuilder, KeyspaceOptions, PersistMode},
+    options::{KeyspaceOptions, PersistMode},
 };
 
 pub use batch::{Batch, Submitted};
+pub use builder::DatabaseBuilder;
 pub use keyspace::Keyspace;
 pub(crate) use open::{hold_existing, take_shared_lock};
 pub use partition::PartitionInfo;

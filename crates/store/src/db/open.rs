@@ -31,16 +31,16 @@ use rhumb_sync::{
 
 use super::{
     background::Work,
-    core::{Catalog, Core, LOCK_NAME, MemView, RESERVED_FILES, Tree, Trees},
+    core::{Catalog, Core, LOCK_NAME, RESERVED_FILES},
     counters::Counters,
     health::Health,
     keyspace::KeyspaceInner,
     memory::Memory,
-    snapshot::Snapshots,
     tap::Taps,
     write::{WriteState, insert_record},
 };
 use crate::{
+    db::DatabaseBuilder,
     error::{Error, Result},
     io::{
         Clock, FileLock, FileSystem, ReadMode, engine::ReadEngine, hold_dir, open_files::OpenFiles,
@@ -53,15 +53,17 @@ use crate::{
         recover,
         segment::segment_path,
     },
-    memtable::{LogFloor, Memtable},
-    options::{DatabaseBuilder, DatabaseOptions, KeyspaceOptions, LiveOptions},
-    partition::{Functions, PartitionMap, Router},
+    memtable::{LogFloor, MemView, Memtable},
+    options::{DatabaseOptions, KeyspaceOptions, LiveOptions},
+    partition::{Functions, Router},
     table::{BlockCache, Table, TableContext, TableCounters, home_path, value_path},
+    tree::{PartitionMap, Tree, Trees},
     types::{FileId, SeqNo, TreeId},
     version::{
         edit::{Edit, FILE_ID_END},
         levels::{Level, Levels},
         manifest::{CURRENT_NAME, Manifest, Recovered, refuse_without_current},
+        snapshots::Snapshots,
         state::CatalogState,
     },
 };

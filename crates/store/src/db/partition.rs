@@ -10,14 +10,15 @@ use std::sync::atomic::Ordering;
 use rhumb_sync::{epoch, primitive::Arc};
 
 use super::{
-    core::{Core, Tree},
+    core::Core,
     keyspace::{Keyspace, KeyspaceInner},
     write::WriteState,
 };
 use crate::{
     error::{Error, Result},
     log::creation::{Creation, encode_creations},
-    partition::{PartitionMap, Router},
+    partition::Router,
+    tree::{PartitionMap, Tree},
     types::TreeId,
     version::{edit::Edit, levels::Levels, state::CatalogState},
 };

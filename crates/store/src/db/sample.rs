@@ -13,14 +13,13 @@
 
 use rhumb_sync::{epoch::pin, primitive::Arc};
 
-use super::{
-    core::{MemView, Tree},
-    keyspace::Keyspace,
-};
+use super::keyspace::Keyspace;
 use crate::{
     error::Result,
+    memtable::MemView,
     slice::Slice,
     table::{Drawn, KeyHash, Lookup, Table},
+    tree::Tree,
     types::{SeqNo, TreeId},
     version::levels::Levels,
 };

@@ -9,7 +9,6 @@ use std::ops::Bound;
 use rhumb_sync::primitive::Arc;
 
 use super::{
-    core::{MemView, Tree},
     keyspace::{KeyBound, Keyspace},
     snapshot::Snapshot,
 };
@@ -20,8 +19,9 @@ use crate::{
         merge::{Inputs, SourceSet},
         partitions::{PartitionScan, PartitionWalk, add_sources},
     },
-    partition::PartitionMap,
+    memtable::MemView,
     table::Access,
+    tree::{PartitionMap, Tree},
     types::SeqNo,
 };
 
@@ -119,15 +119,16 @@ impl Keyspace {
             // The keyspace was dropped and is gone for this number too.
             None => return Err(Error::KeyspaceDropped(Arc::clone(&self.inner.name))),
         };
-        let scan = Arc::new(PartitionScan { snapshot, view, map: held, first, last });
-        let this = self.clone();
-        let sources: Sources = if self.inner.router.is_ordered() {
-            Box::new(move |access| {
-                Inputs::Partitions(PartitionWalk::new(Arc::clone(&scan), this.access(access)))
-            })
-        } else {
-            Box::new(move |access| Inputs::Sources(scan.all_sources(this.access(access))))
-        };
+        let scan = Arc::new(PartitionScan { seq, view, map: held, first, last });
+        let (this, is_ordered) = (self.clone(), self.inner.router.is_ordered());
+        let sources: Sources = Box::new(move |access| {
+            // Held for as long as the scan: every version that it sees stays until it goes.
+            let (_held, access) = (&snapshot, this.access(access));
+            match is_ordered {
+                true => Inputs::Partitions(PartitionWalk::new(Arc::clone(&scan), access)),
+                false => Inputs::Sources(scan.all_sources(access)),
+            }
+        });
         Ok((sources, seq))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::core::{Core, Tree};
-use crate::{error::Corruption, io::ReadEngineKind, version::levels::Levels};
+use super::core::Core;
+use crate::{error::Corruption, io::ReadEngineKind, tree::Tree, version::levels::Levels};
 
 /// What a database holds and did since it was opened.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -9,13 +9,13 @@ use rhumb_sync::{primitive::Arc, record::Record};
 
 use super::{
     Handle,
-    core::Tree,
     keyspace::{Keyspace, KeyspaceInner},
     snapshot::Snapshot,
 };
 use crate::{
     error::Result,
     log::batch::{Batch, BatchOp, RangeEnd},
+    tree::Tree,
     types::{Kind, SeqNo, TreeId},
 };
 

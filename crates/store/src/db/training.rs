@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use rhumb_sync::primitive::{Arc, Ordering};
 
-use super::core::{Core, Tree};
-use crate::table::{Table, Trained};
+use super::core::Core;
+use crate::{
+    table::{Table, Trained},
+    tree::Tree,
+};
 
 /// A training that takes longer is given up.
 const TIME_MAX: Duration = Duration::from_secs(1);

@@ -14,17 +14,14 @@ use rhumb_sync::{
     record::{Record, Records},
 };
 
-use super::{
-    core::{Core, MemView},
-    tap::Taps,
-};
+use super::{core::Core, tap::Taps};
 use crate::{
     error::{Error, Result},
     log::{
         LogWriter, SegmentSync,
         batch::{Batch, Encoded},
     },
-    memtable::{LogFloor, Memtable},
+    memtable::{LogFloor, MemView, Memtable},
     options::{PersistMode, SEALED_MAX},
     types::{SEQ_END, SeqNo},
 };

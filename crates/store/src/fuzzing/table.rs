@@ -344,7 +344,7 @@ fn walk_entries(table: &Arc<Table>) -> Vec<Vec<u8>> {
     keys
 }
 
-type Move = fn(&mut TableCursor) -> crate::Result<Step>;
+type Move = fn(&mut TableCursor) -> crate::error::Result<Step>;
 
 /// Moves from the start on; says over how many entries, and whether that was all.
 fn steps(
@@ -372,7 +372,7 @@ fn steps(
 /// Does a move; false if it met damage.
 fn moved(
     cursor: &mut TableCursor,
-    step: impl FnOnce(&mut TableCursor) -> crate::Result<Step>,
+    step: impl FnOnce(&mut TableCursor) -> crate::error::Result<Step>,
 ) -> bool {
     let result = step(cursor).and_then(|step| cursor.drive(step));
     if let Err(error) = &result {

@@ -28,10 +28,10 @@ use crate::{
     options::KeyspaceOptions,
     partition::Partitioning,
     ranges::{Ranges, last_below},
-    slice::Slice,
+    slice::{BlockRef, Slice},
     table::{
-        BlockRef, KeyHash, Lookup, Table, TableContext, TableMeta, TablePlace, home_path,
-        parse_table_name, table_path, value_path,
+        KeyHash, Lookup, Table, TableContext, TableMeta, TablePlace, home_path, parse_table_name,
+        table_path, value_path,
     },
     types::{FileId, Kind, SeqNo, TreeId, compare_entries},
     version::{

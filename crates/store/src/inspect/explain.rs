@@ -11,6 +11,7 @@ use super::{
     table::index_name,
 };
 use crate::{
+    db::Keyspace,
     error::Result,
     memtable::Memtable,
     table::{
@@ -21,8 +22,22 @@ use crate::{
     version::levels::Levels,
 };
 
+impl Keyspace {
+    /// How a read of `key` comes to its answer: memtables, tables, filters, models, blocks. Reads
+    /// O(log blocks) blocks of each table that may have the key, to say where it really is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
+        let key = key.as_ref();
+        let (view, id, levels) = self.view_of(key)?;
+        explain(view.all(), id, &levels, key, SeqNo::MAX)
+    }
+}
+
 /// Explains a read of `key` in the sub-tree `tree`, as a reader at `seq` would do it.
-pub(crate) fn explain<'a>(
+fn explain<'a>(
     memtables: impl Iterator<Item = &'a Arc<Memtable>>,
     tree: TreeId,
     levels: &Levels,

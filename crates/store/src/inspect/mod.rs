@@ -25,7 +25,6 @@ use crate::{
     io::{FileSystem, StdFs},
 };
 
-pub(crate) use explain::explain;
 pub use report::{
     Answer, CheckReport, DatabaseReport, Explanation, KeyspaceReport, LevelReport, LogReport,
     ManifestReport, ModelReport, PartitionReport, Point, Problem, RecordContent, RecordReport,

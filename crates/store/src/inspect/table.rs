@@ -8,9 +8,10 @@ use super::report::TableReport;
 use crate::{
     error::{Error, Result},
     io::{FileSystem, ReadMode, engine::ReadEngine, open_files::OpenFiles},
+    slice::BlockRef,
     table::{
-        BlockCache, BlockRef, IndexKind, Table, TableContext, TableCounters, TableMeta,
-        block::BlockView, parse_table_name,
+        BlockCache, IndexKind, Table, TableContext, TableCounters, TableMeta, block::BlockView,
+        parse_table_name,
     },
     types::{FileId, Kind, SeqNo},
     version::manifest::Manifest,

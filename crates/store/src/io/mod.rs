@@ -34,17 +34,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-#[cfg(unix)]
-use std::os::fd::BorrowedFd;
+use crate::error::{Error, Result};
 
 pub use aligned::AlignedBuf;
 pub use queue::{
     QueueUse, QueueWaker, ReadDone, ReadEngineKind, ReadQueue, ReadRequest, read_full,
 };
 #[cfg(unix)]
+use std::os::fd::BorrowedFd;
+#[cfg(unix)]
 pub use std_fs::StdFs;
-
-use crate::error::{Error, Result};
 
 /// How the blocks of a table reach memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,15 +135,6 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
         Err(ErrorKind::Unsupported.into())
     }
 }
-
-/// What a refused lock says if this very process holds it.
-pub(crate) const LOCKED_BY_THIS_PROCESS: &str = "this process";
-
-/// What a refused lock says if its holders only read, and this process is none of them.
-pub(crate) const LOCKED_BY_READERS: &str = "processes that only read";
-
-/// What a refused lock says if its holders only read, and this very process is one of them.
-pub(crate) const LOCKED_BY_OWN_READERS: &str = "this process, which only reads";
 
 /// A held lock; released when dropped.
 pub trait FileLock: Send + Sync {

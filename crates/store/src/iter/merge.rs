@@ -16,9 +16,10 @@ use super::{
 };
 use crate::{
     error::Result,
+    iter::ranges::RangeView,
     plan::{Progress, drivers::read_many},
-    ranges::RangeView,
-    table::{BlockRef, Extent, Step, TableCursor},
+    slice::BlockRef,
+    table::{Extent, Step, TableCursor},
     types::{SeqNo, compare_entries, compare_keys},
 };
 

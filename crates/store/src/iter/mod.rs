@@ -6,6 +6,7 @@
 
 pub(crate) mod merge;
 pub(crate) mod partitions;
+pub(crate) mod ranges;
 pub(crate) mod source;
 pub(crate) mod stream;
 #[cfg(test)]
@@ -15,16 +16,19 @@ pub(crate) mod walk;
 
 use std::ops::Bound;
 
+use self::{
+    merge::{Inputs, SourceSet},
+    source::Start,
+    walk::Walk,
+};
 use crate::{
     error::{Error, Result},
-    plan::point::Found,
+    keys::successor,
+    plan::point::{Found, load},
     slice::Slice,
     table::Access,
     types::{SeqNo, compare_keys},
 };
-use merge::{Inputs, SourceSet};
-use source::Start;
-use walk::Walk;
 
 /// Makes what a walk goes through; called once for each end that is used.
 pub(crate) type Sources = Box<dyn Fn(Access) -> Inputs + Send + Sync>;
@@ -251,24 +255,6 @@ fn look_at<T>(walk: &mut Walk, look: impl FnOnce(&[u8], &[u8]) -> T) -> Result<T
     }
     let value = load(walk.value())?;
     Ok(look(walk.key(), &value))
-}
-
-/// The smallest key that is larger than `key`.
-fn successor(key: &[u8]) -> Box<[u8]> {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
-    next.push(0);
-    next.into_boxed_slice()
-}
-
-/// Fetches a value that a read found.
-#[inline]
-pub(crate) fn load(found: Found) -> Result<Slice> {
-    match found {
-        Found::Value(value) => Ok(value),
-        Found::Large(large) => large.table.read_large(&large.pointer),
-        Found::Nothing => Ok(Slice::copy_from(&[])),
-    }
 }
 
 impl Iterator for Iter {

@@ -2,7 +2,7 @@
 //!
 //! Partitions are ranges of keys, so the walk opens only those that it reaches, and a short scan costs
 //! the same whether there are ten of them or ten thousand. Their levels are loaded as the walk comes to
-//! them: the snapshot that the scan holds keeps what it may see in all of them until then.
+//! them: a snapshot, which whoever scans holds, keeps what the scan may see in all of them until then.
 
 use rhumb_sync::primitive::Arc;
 
@@ -11,11 +11,10 @@ use super::{
     source::{LevelCursor, Source},
 };
 use crate::{
-    db::{Snapshot, core::MemView},
-    memtable::MemCursor,
-    partition::{PartitionMap, Place},
-    ranges::RangeView,
+    iter::ranges::RangeView,
+    memtable::{MemCursor, MemView},
     table::{Access, TableCursor},
+    tree::{PartitionMap, Place},
     types::{SeqNo, TreeId},
     version::levels::Levels,
 };
@@ -50,8 +49,8 @@ pub(crate) fn add_sources(
 
 /// What a scan over several partitions reads.
 pub(crate) struct PartitionScan {
-    /// Taken before all else: every version that it sees stays until it goes.
-    pub(crate) snapshot: Snapshot,
+    /// The number at which it reads: of a snapshot that was taken before all else, and is kept as long.
+    pub(crate) seq: SeqNo,
     pub(crate) view: Arc<MemView>,
     pub(crate) map: Arc<PartitionMap>,
     /// The names of the first and the last partition that can hold a key of the range; none where the
@@ -84,8 +83,8 @@ impl PartitionScan {
     pub(crate) fn all_sources(&self, access: Access) -> SourceSet {
         let mut sources = SourceSet::default();
         for tree in self.map.iter() {
-            let seq = self.snapshot.sequence_number();
-            add_sources(&self.view, tree.id, &tree.levels.get(), seq, access, &mut sources);
+            let levels = tree.levels.get();
+            add_sources(&self.view, tree.id, &levels, self.seq, access, &mut sources);
         }
         sources
     }
@@ -132,8 +131,8 @@ impl PartitionWalk {
                 self.place = WalkPlace::End;
                 return None;
             };
-            let (levels, seq) = (tree.levels.get(), scan.snapshot.sequence_number());
-            add_sources(&scan.view, tree.id, &levels, seq, self.access, &mut sources);
+            let levels = tree.levels.get();
+            add_sources(&scan.view, tree.id, &levels, scan.seq, self.access, &mut sources);
             next = if forward { Some(scan.map.after(place)) } else { scan.map.before(place) };
         }
         self.place = next.map_or(WalkPlace::End, WalkPlace::At);

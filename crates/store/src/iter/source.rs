@@ -7,12 +7,12 @@ use rhumb_sync::primitive::Arc;
 
 use crate::{
     error::Result,
-    iter::successor,
+    keys::successor,
     memtable::{EntryRef, MemCursor},
     plan::BlockRequest,
     ranges::Span,
-    slice::Slice,
-    table::{Access, BlockRef, Extent, Step, Table, TableCursor},
+    slice::{BlockRef, Slice},
+    table::{Access, Extent, Step, Table, TableCursor},
     types::{Kind, SeqNo},
     version::levels::Levels,
 };

@@ -14,8 +14,7 @@ use crate::{
         Plan, Progress,
         point::{Found, LargeRef},
     },
-    slice::Slice,
-    table::BlockRef,
+    slice::{BlockRef, Slice},
     types::{Kind, SeqNo, is_same_key},
 };
 

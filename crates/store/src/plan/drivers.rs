@@ -3,7 +3,11 @@
 
 use std::{collections::VecDeque, future::poll_fn, io, task::Poll};
 
-use super::{BlockRequest, Plan, Progress, many::ManyReads};
+use super::{
+    BlockRequest, Plan, Progress,
+    many::ManyReads,
+    point::{Found, load},
+};
 use crate::{
     error::Result,
     io::{
@@ -12,9 +16,8 @@ use crate::{
         engine::{BORROWED_DEPTH, BorrowedQueue, Pending, ReadEngine, ReadPart},
         read_full,
     },
-    plan::point::Found,
-    slice::Slice,
-    table::{BlockRef, VALUE_PART_BYTES},
+    slice::{BlockRef, Slice},
+    table::VALUE_PART_BYTES,
 };
 
 /// How many parts of a large value are read at once.
@@ -212,9 +215,9 @@ pub(crate) async fn drive_many_async(engine: &ReadEngine, reads: &mut ManyReads<
     }
 }
 
-/// [`crate::iter::load`] without a thread that waits: some parts of a large value are read at a time.
+/// [`load`] without a thread that waits: some parts of a large value are read at a time.
 pub(crate) async fn load_async(found: Found) -> Result<Slice> {
-    let Found::Large(large) = found else { return crate::iter::load(found) };
+    let Found::Large(large) = found else { return load(found) };
     let mut value = large.table.begin_large(&large.pointer)?;
     let engine = large.table.reads();
     let (mut flying, mut begun) = (VecDeque::new(), 0);

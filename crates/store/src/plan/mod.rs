@@ -9,10 +9,7 @@ pub(crate) mod point;
 
 use rhumb_sync::primitive::Arc;
 
-use crate::{
-    error::Result,
-    table::{BlockRef, Table},
-};
+use crate::{error::Result, slice::BlockRef, table::Table};
 
 /// A block that a plan needs to go on.
 #[derive(Clone)]

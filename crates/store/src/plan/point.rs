@@ -11,8 +11,8 @@ use rhumb_sync::{
 use super::{BlockRequest, Plan, Progress};
 use crate::{
     error::Result,
-    slice::Slice,
-    table::{BlockRef, Bracket, Hit, KeyHash, Lookup, Table},
+    slice::{BlockRef, Slice},
+    table::{Bracket, Hit, KeyHash, Lookup, Table},
     types::SeqNo,
     version::{levels::Levels, prepare::Hint},
 };
@@ -316,5 +316,15 @@ impl<V: Deref<Target = Levels>, G: Pinned> Plan for PointRead<'_, V, G> {
             }
         }
         self.step_on()
+    }
+}
+
+/// Fetches a value that a read found.
+#[inline]
+pub(crate) fn load(found: Found) -> Result<Slice> {
+    match found {
+        Found::Value(value) => Ok(value),
+        Found::Large(large) => large.table.read_large(&large.pointer),
+        Found::Nothing => Ok(Slice::copy_from(&[])),
     }
 }

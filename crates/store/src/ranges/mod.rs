@@ -10,8 +10,7 @@
 //! 3. Bounds are at most as long as keys may be ([`span_of`]).
 //!
 //! No I/O and no locks here. What a memtable has is in `log.rs`, what a table has in `stretches.rs`
-//! with its bytes in `block.rs` and in `hidden.rs` what of its own it hides, what a walk asks in
-//! `view.rs`.
+//! with its bytes in `block.rs` and in `hidden.rs` what of its own it hides.
 
 mod block;
 mod hidden;
@@ -20,22 +19,21 @@ mod shelf;
 mod stretches;
 #[cfg(test)]
 mod tests;
-mod view;
 
 use std::ops::Bound;
 
-pub(crate) use self::{
-    hidden::{HiddenRuns, HiddenRunsBuilder},
-    log::{RangeLog, Tombstone},
-    stretches::{Ranges, Sweep},
-    view::RangeView,
-};
 use crate::{
     error::Result,
     keys::{KeySpan, key_after},
     log::batch::check_entry,
     slice::Slice,
     types::SeqNo,
+};
+
+pub(crate) use self::{
+    hidden::{HiddenRuns, HiddenRunsBuilder},
+    log::{RangeLog, Tombstone},
+    stretches::{Ranges, Sweep},
 };
 
 /// The largest key that can be below `end`, or if there is no such key, `end` itself.

@@ -6,10 +6,10 @@ use proptest::{collection::vec, prelude::*};
 
 use super::{HiddenRunsBuilder, RangeLog, Ranges, Span, Sweep, Tombstone, last_below, span_of};
 use crate::{
-    compaction::retain::Retain,
     keys::key_after,
     slice::Slice,
     types::{KEY_BYTES_MAX, SeqNo},
+    version::retain::Retain,
 };
 
 /// Keys that share long beginnings, and some that do not.

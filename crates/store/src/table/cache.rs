@@ -27,7 +27,7 @@ use rhumb_sync::{
     shared_bytes::SharedBytes,
 };
 
-use super::block::BlockRef;
+use crate::slice::BlockRef;
 
 /// What a resident block costs besides its bytes: its allocation, its place in the books, and that of a
 /// block that was evicted and is remembered.

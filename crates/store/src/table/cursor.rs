@@ -21,7 +21,7 @@ use rhumb_sync::epoch::pin;
 
 use super::{
     TableCounters,
-    block::{BlockRef, BlockView, Damaged, Shape, Target},
+    block::{BlockView, Damaged, Shape, Target},
     bracket::{Bracket, Side},
     read_ahead::{Access, Demand, ReadAhead},
     reader::Table,
@@ -32,7 +32,7 @@ use crate::{
         buffers::ReadBuf,
         engine::{ReadPart, block_on},
     },
-    slice::Slice,
+    slice::{BlockRef, Slice},
     types::{Kind, SeqNo},
 };
 

@@ -9,7 +9,7 @@ use rhumb_sync::bulk::Bulk;
 
 use super::{
     TableCounters,
-    block::{BlockRef, BlockView, Damaged},
+    block::{BlockView, Damaged},
     compress::{DecompressError, check_raw_len, decompress},
     file::{Scratch, with_scratch},
     format::{COMPRESSION_NONE, PAGE_BYTES},
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     io::{AlignedBuf, check_read, engine::ReadPart, read_exact_at},
+    slice::BlockRef,
 };
 
 impl Table {

@@ -10,14 +10,14 @@ use rhumb_sync::epoch::{Guard, Loaded};
 
 use super::{
     TableCounters,
-    block::{BlockRef, BlockView, Found},
+    block::{BlockView, Found},
     bracket::{Bracket, Side},
     hash::KeyHash,
     reader::Table,
 };
 use crate::{
     error::Result,
-    slice::Slice,
+    slice::{BlockRef, Slice},
     types::{Kind, SeqNo},
 };
 

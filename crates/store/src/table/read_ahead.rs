@@ -15,7 +15,6 @@ use std::{
 use rhumb_sync::epoch::pin;
 
 use super::{
-    block::BlockRef,
     file::{Scratch, with_scratch},
     format::PAGE_BYTES,
     index_block::BlockAddress,
@@ -28,6 +27,7 @@ use crate::{
         engine::{Pending, ReadPart},
         read_full,
     },
+    slice::BlockRef,
 };
 
 /// How many pages a block has, about, of which a walk's first and last are seldom needed whole.

@@ -12,12 +12,13 @@ use rhumb_sync::epoch::pin;
 
 use super::{
     TableMeta,
-    block::{BlockRef, BlockView, Damaged},
+    block::{BlockView, Damaged},
     hash::KeyHash,
     reader::Table,
 };
 use crate::{
     error::Result,
+    slice::BlockRef,
     types::{Kind, SeqNo},
 };
 

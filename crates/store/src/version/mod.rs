@@ -4,6 +4,8 @@ pub(crate) mod edit;
 pub(crate) mod levels;
 pub(crate) mod manifest;
 pub(crate) mod prepare;
+pub(crate) mod retain;
+pub(crate) mod snapshots;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;

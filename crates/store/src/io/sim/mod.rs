@@ -315,7 +315,7 @@ impl FileSystem for SimFs {
         let ids = vec![state.locate(path)?.0.id, file.id];
         if !state.try_lock(&ids, false) {
             let is_read = state.has_readers(&ids);
-            let readers = io::Error::new(ErrorKind::WouldBlock, super::LOCKED_BY_READERS);
+            let readers = io::Error::new(ErrorKind::WouldBlock, crate::error::LOCKED_BY_READERS);
             return Err(if is_read { readers } else { ErrorKind::WouldBlock.into() });
         }
         let mut content = file.state.lock();

@@ -20,9 +20,10 @@ use rustix::{
 };
 
 use super::{
-    super::{FileLock, LOCKED_BY_OWN_READERS, LOCKED_BY_READERS, LOCKED_BY_THIS_PROCESS},
+    super::FileLock,
     paths::{FilePlace, Identity, identity, openat, reopen_dir},
 };
+use crate::error::{LOCKED_BY_OWN_READERS, LOCKED_BY_READERS, LOCKED_BY_THIS_PROCESS};
 
 /// The directories that this process has locked, and what for: so a second opener is told that it
 /// is the same process.

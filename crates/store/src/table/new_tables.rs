@@ -4,30 +4,28 @@
 //! again with files of other numbers: those of the failed attempt are removed here, or each attempt on a
 //! disk in trouble would leave some until the next open.
 
-use std::ops::{Deref, DerefMut};
-
-use rhumb_sync::primitive::Arc;
-
-use super::core::Core;
-use crate::{
-    error::Result,
-    ranges::HiddenRuns,
-    table::{Table, TableMeta, home_path, value_path},
-    types::FileId,
+use std::{
+    ops::{Deref, DerefMut},
+    path::Path,
 };
+
+use rhumb_sync::primitive::{Arc, Ordering};
+
+use super::{Table, TableContext, TableMeta, home_path, value_path};
+use crate::{error::Result, ranges::HiddenRuns, types::FileId};
 
 /// Finished tables that no manifest names; the files of their own are removed unless the tables are kept.
 /// (One that they share goes with its writer.)
 pub(crate) struct NewTables<'c> {
-    core: &'c Core,
+    context: &'c Arc<TableContext>,
     metas: Vec<TableMeta>,
     /// Of those tables that have some.
     hidden: Vec<(FileId, HiddenRuns)>,
 }
 
 impl<'c> NewTables<'c> {
-    pub(crate) fn new(core: &'c Core) -> Self {
-        Self { core, metas: Vec::new(), hidden: Vec::new() }
+    pub(crate) fn new(context: &'c Arc<TableContext>) -> Self {
+        Self { context, metas: Vec::new(), hidden: Vec::new() }
     }
 
     /// Adds a table, with the runs of its entries that its own range tombstones hide.
@@ -40,7 +38,7 @@ impl<'c> NewTables<'c> {
 
     /// Opens one of them.
     pub(crate) fn open(&mut self, meta: &TableMeta) -> Result<Arc<Table>> {
-        let table = Table::open(&self.core.tables, meta.clone())?;
+        let table = Table::open(self.context, meta.clone())?;
         let hidden = self.hidden.iter().position(|(id, _)| *id == meta.id);
         if let Some(at) = hidden {
             table.set_hidden_runs(self.hidden.swap_remove(at).1);
@@ -71,13 +69,19 @@ impl DerefMut for NewTables<'_> {
 
 impl Drop for NewTables<'_> {
     fn drop(&mut self) {
-        let Self { core, metas, hidden: _ } = self;
-        for meta in metas {
+        let TableContext { fs, dir, counters, .. } = &**self.context;
+        let remove = |path: &Path| {
+            // It is removed at the next open.
+            if fs.remove_file(path).is_err() {
+                counters.removals_failed.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        for meta in &self.metas {
             if meta.place.is_none() {
-                core.remove_file(&home_path(&core.dir, meta));
+                remove(&home_path(dir, meta));
             }
             if meta.value_file_bytes > 0 {
-                core.remove_file(&value_path(&core.dir, meta.id));
+                remove(&value_path(dir, meta.id));
             }
         }
     }

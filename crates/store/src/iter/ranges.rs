@@ -5,10 +5,9 @@
 
 use rhumb_sync::primitive::Arc;
 
-use super::Span;
 use crate::{
-    db::core::MemView,
-    memtable::Memtable,
+    memtable::{MemView, Memtable},
+    ranges::Span,
     types::{SeqNo, TreeId},
     version::levels::Levels,
 };

@@ -6,10 +6,8 @@
 
 use rhumb_sync::primitive::Arc;
 
-use crate::{
-    db::core::Tree,
-    types::{SeqNo, TreeId},
-};
+use super::Tree;
+use crate::types::{SeqNo, TreeId};
 
 /// The most sub-trees of a run.
 const RUN_MAX: usize = 64;

@@ -4,17 +4,19 @@
 use rhumb_sync::primitive::{Arc, MutexGuard, Ordering};
 
 use super::{
-    joins::Sizes,
-    picker::{self, Job},
-    worker::{Due, edits_of},
+    compact::{Due, record},
+    core::Core,
+    install::{IfDropped, TreeChange, With},
 };
 use crate::{
-    db::{
-        core::{CompactionState, Core, Tree},
-        new_tables::NewTables,
+    compaction::{
+        job::{Job, Merge},
+        joins::Sizes,
+        pack, picker,
     },
     error::Result,
-    table::{SharedWriter, Table, TableWriter},
+    table::{NewTables, SharedWriter, TableWriter},
+    tree::{CompactionState, Tree},
     types::SeqNo,
 };
 
@@ -26,7 +28,7 @@ const OPENING_BYTES_MAX: u64 = 1 << 20;
 /// The compactions of one sub-tree, and what it takes to do them.
 pub(super) struct Part<'t> {
     pub(super) tree: &'t Arc<Tree>,
-    pub(super) jobs: Vec<Job>,
+    pub(super) merges: Vec<Merge>,
     /// No other compaction of the sub-tree runs meanwhile.
     pub(super) _lock: MutexGuard<'t, CompactionState>,
 }
@@ -34,7 +36,7 @@ pub(super) struct Part<'t> {
 /// A compaction that was done and is still to be installed.
 struct Done<'a> {
     tree: &'a Arc<Tree>,
-    job: &'a Job,
+    merge: &'a Merge,
     outputs: NewTables<'a>,
 }
 
@@ -49,15 +51,16 @@ impl Core {
             let levels = tree.levels.get();
             let cursor = state.cursor(*level);
             let job = picker::pick(&levels, *level, &cursor, &self.options, oldest);
-            let Some(job) = job.filter(|job| picker::is_small(job, &self.options)) else {
+            let Some(Job::Merge(merge)) = job else { continue };
+            if !picker::is_small(&merge, &self.options) {
                 continue;
-            };
-            if bytes + job.input_bytes() > bytes_max {
+            }
+            if bytes + merge.input_bytes() > bytes_max {
                 break;
             }
-            bytes += job.input_bytes();
-            state.note(*level, &job);
-            parts.push(Part { tree, jobs: vec![job], _lock: state });
+            bytes += merge.input_bytes();
+            record(&mut state, *level, &merge.inputs);
+            parts.push(Part { tree, merges: vec![merge], _lock: state });
         }
         let is_any = self.compact_parts(&parts)?;
         Ok(if is_any { bytes } else { 0 })
@@ -66,7 +69,7 @@ impl Core {
     /// Joins the small tables, and packs the small files, that openings and endings of the database
     /// have left, as far as that takes little time.
     pub(crate) fn compact_at_opening(&self) {
-        self.note_zero_tables();
+        self.count_tables();
         let mut left = OPENING_BYTES_MAX;
         loop {
             let (due, oldest) = self.due_compactions();
@@ -83,18 +86,17 @@ impl Core {
     /// Does the compactions of `parts`; what is small of their outputs shares a file. Returns false
     /// if none was wanted any more.
     pub(super) fn compact_parts(&self, parts: &[Part<'_>]) -> Result<bool> {
-        let jobs: usize = parts.iter().map(|part| part.jobs.len()).sum();
+        let jobs: usize = parts.iter().map(|part| part.merges.len()).sum();
         let mut shared = None;
         let mut done = Vec::with_capacity(jobs);
-        for (tree, job) in
-            parts.iter().flat_map(|part| part.jobs.iter().map(|job| (part.tree, job)))
-        {
-            let outputs = match self.merge_small(tree, job, jobs > 1, &mut shared) {
+        let all = parts.iter().flat_map(|part| part.merges.iter().map(|merge| (part.tree, merge)));
+        for (tree, merge) in all {
+            let outputs = match self.merge_small(tree, merge, jobs > 1, &mut shared) {
                 // It was dropped, or the database is being closed.
                 Err(_) if !self.is_compaction_wanted(tree) => continue,
                 outputs => outputs?,
             };
-            done.push(Done { tree, job, outputs });
+            done.push(Done { tree, merge, outputs });
         }
         if done.is_empty() {
             return Ok(false);
@@ -112,47 +114,61 @@ impl Core {
     fn merge_small(
         &self,
         tree: &Tree,
-        job: &Job,
+        merge: &Merge,
         are_many: bool,
         shared: &mut Option<SharedWriter>,
     ) -> Result<NewTables<'_>> {
         self.check_compaction_wanted(tree)?;
-        let mut outputs = NewTables::new(self);
+        let mut outputs = NewTables::new(&self.tables);
         let held = Sizes::of(&self.options).shared;
         let mut finish = |writer: TableWriter| match are_many {
             true => writer.finish_into(|| self.shared_writer(shared)),
             false => writer.finish(),
         };
-        self.merge_into(tree, job, held, &mut finish, &mut outputs)?;
+        self.merge_into(tree, merge, held, &mut finish, &mut outputs)?;
         Ok(outputs)
     }
 
     /// Puts all outputs in the place of their inputs, with one edit.
-    fn install_small(&self, done: Vec<Done<'_>>, shared: Option<SharedWriter>) -> Result<()> {
-        let mut opened: Vec<(Done<'_>, Vec<Arc<Table>>)> = Vec::with_capacity(done.len());
-        for mut done in done {
-            let tables = self.open_outputs(done.job, &mut done.outputs)?;
-            opened.push((done, tables));
+    fn install_small(&self, mut done: Vec<Done<'_>>, shared: Option<SharedWriter>) -> Result<()> {
+        let mut changes = Vec::with_capacity(done.len());
+        for Done { tree, merge, outputs } in &mut done {
+            let tables = self.open_outputs(merge, outputs)?;
+            let added = tables.into_iter().map(|table| (merge.level, table)).collect();
+            let removed = merge.inputs.clone();
+            changes.push(TreeChange { tree: Arc::clone(tree), removed, added });
         }
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-        let mut catalog = self.lock_catalog();
-        opened.iter_mut().for_each(|(done, _)| done.outputs.keep());
-        shared.into_iter().for_each(SharedWriter::keep);
-        let (dead, live): (Vec<_>, Vec<_>) =
-            opened.into_iter().partition(|(done, _)| done.tree.dropped.load(Ordering::Acquire));
-        dead.iter().flat_map(|(_, tables)| tables).for_each(|table| table.mark_obsolete());
-        let edits = live.iter().flat_map(|(done, tables)| edits_of(done.tree, done.job, tables));
-        catalog.commit(self, edits.collect())?;
-        for (done, tables) in &live {
-            let add: Vec<_> =
-                tables.iter().map(|table| (done.job.output_level, Arc::clone(table))).collect();
-            let levels = done.tree.levels.get().edited(&done.job.input_ids(), &add);
-            done.tree.levels.store(Arc::new(levels));
+        let keep = || {
+            done.iter_mut().for_each(|done| done.outputs.keep());
+            shared.into_iter().for_each(SharedWriter::keep);
+        };
+        let with = With { keep, edit: |_: &_, tables| tables, show: |now: &dyn Fn()| now() };
+        self.install(&changes, IfDropped::GiveUp, with)
+    }
+
+    /// Packs the smallest files if there are many, of up to `bytes_max` in all; returns true if any
+    /// were. O(tables) to look, which is done once after each change of some sub-tree's tables.
+    pub(super) fn pack_files(&self, bytes_max: u64) -> Result<bool> {
+        if !self.work.tables_changed.swap(false, Ordering::Relaxed) {
+            return Ok(false);
         }
-        self.note_zero_tables();
-        drop(catalog);
-        let inputs = live.iter().flat_map(|(done, _)| &done.job.inputs);
-        inputs.for_each(|(_, table)| table.mark_obsolete());
-        Ok(())
+        let sizes = Sizes::of(&self.options);
+        let trees: Vec<Arc<Tree>> = self.trees.lock().live().cloned().collect();
+        let (chosen, trees) = pack::choose_files(&trees, sizes, bytes_max);
+        let mut parts = Vec::new();
+        for tree in trees.values() {
+            let Some(lock) = tree.compaction.try_lock() else { continue };
+            let merges = pack::merges_of(&tree.levels.get(), &chosen, sizes);
+            parts.push(Part { tree, merges, _lock: lock });
+        }
+        // Of a single one nothing would become less.
+        let merges: usize = parts.iter().map(|part| part.merges.len()).sum();
+        if merges < 2 {
+            return Ok(false);
+        }
+        // A failure is looked at again.
+        self.work.tables_changed.store(true, Ordering::Relaxed);
+        self.compact_parts(&parts)
     }
 }

@@ -1,0 +1,117 @@
+//! The merging: reads the inputs in order, keeps what must stay, and writes new tables.
+//!
+//! It knows of tables alone: which of them, and what becomes of the outputs, its caller says.
+
+use std::ops::Bound;
+
+use rhumb_sync::primitive::Arc;
+
+use super::{garbage::is_hidden, job::Merge, output::Output};
+use crate::{
+    error::Result,
+    iter::{
+        merge::{Inputs, Merge as MergedSources, SourceSet},
+        source::{LevelCursor, Source, Start},
+    },
+    ranges::{Ranges, Sweep},
+    table::{Access, NewTables, Table, TableCursor, TableLayout, TableMeta, TableWriter},
+    types::{Kind, SeqNo},
+    version::{
+        levels::{Level, Levels},
+        retain::Retain,
+    },
+};
+
+/// Entries between two looks if the result is still wanted: a merge of some million a second looks
+/// several hundred times in that time.
+const ENTRIES_PER_LOOK: u64 = 4096;
+
+/// How a table is ended.
+pub(crate) type Finish<'a> = &'a mut dyn FnMut(TableWriter) -> Result<TableMeta>;
+
+/// How a table is begun.
+pub(crate) type NewTable<'a> = &'a dyn Fn(&TableLayout) -> TableWriter;
+
+/// What a merge writes, and with what.
+pub(crate) struct Target<'a> {
+    /// How tables are made.
+    pub(crate) layout: TableLayout,
+    /// The size from which a table is full, in bytes.
+    pub(crate) table_bytes: u64,
+    /// Tables of up to this size are in memory until they are ended, in bytes.
+    pub(crate) held: u64,
+    /// How one is begun.
+    pub(crate) new_table: NewTable<'a>,
+    /// How one is ended.
+    pub(crate) finish: Finish<'a>,
+}
+
+/// Merges the inputs into `outputs`, keeping what `snapshots`, which are all that there are, see.
+/// `go_on` fails once nobody wants the result.
+pub(crate) fn merge_tables(
+    merge: &Merge,
+    snapshots: Vec<SeqNo>,
+    target: Target<'_>,
+    go_on: &dyn Fn() -> Result<()>,
+    outputs: &mut NewTables<'_>,
+) -> Result<()> {
+    let mut retain = Retain::new(snapshots, merge.deepest);
+    let ranges = merge.inputs.iter().filter_map(|(_, table)| table.ranges().cloned());
+    let ranges = Ranges::union(ranges.collect());
+    let mut over = Sweep::new(&ranges);
+    let kept = ranges.retained(retain.snapshots(), merge.deepest);
+    let mut output = Output::new(target, kept, outputs);
+    let is_read = |table: &Table| !is_hidden(table, &ranges, retain.snapshots());
+    let sources = Inputs::Sources(SourceSet::of(sources(merge, is_read)));
+    let mut merged = MergedSources::new(sources, Start::First, Bound::Unbounded, SeqNo::MAX);
+    let begun = merged.begin()?;
+    merged.drive(begun)?;
+    let mut seen = 0_u64;
+    while let Some(entry) = merged.top() {
+        seen += 1;
+        if seen.is_multiple_of(ENTRIES_PER_LOOK) {
+            go_on()?;
+        }
+        // All versions of a key stay in one table, so that tables of a level do not touch.
+        if !retain.is_same_key(entry.key()) {
+            output.cut()?;
+        }
+        let removed = over.seqs(entry.key());
+        let is_hidden = retain.is_hidden(entry.seq(), removed);
+        let stays = retain.judge(entry.key(), entry.seq(), entry.kind());
+        if let Some(seq) = stays.filter(|_| !is_hidden) {
+            let writer = output.writer();
+            match (entry.kind(), entry.table()) {
+                (Kind::LargeValue, Some(source)) => {
+                    writer.add_large_from(entry.key(), seq, source, entry.value())?;
+                }
+                (kind, _) => writer.add(entry.key(), seq, kind, entry.value())?,
+            }
+            output.note_under(entry.key(), seq, removed);
+        }
+        let moved = merged.advance()?;
+        merged.drive(moved)?;
+    }
+    output.end()
+}
+
+/// The inputs that are to be read as sorted sources: each table of level 0 alone, deeper levels as one
+/// walk each.
+fn sources(merge: &Merge, is_read: impl Fn(&Table) -> bool) -> Vec<Source> {
+    let mut sources = Vec::new();
+    let inputs: Vec<_> = merge.inputs.iter().filter(|(_, table)| is_read(table)).collect();
+    let deepest = inputs.iter().map(|(level, _)| *level).max().unwrap_or(0);
+    for (_, table) in inputs.iter().filter(|(level, _)| *level == 0) {
+        sources.push(Source::Table(TableCursor::new(Arc::clone(table), Access::Sequential)));
+    }
+    for wanted in 1..=deepest {
+        let tables: Vec<_> =
+            inputs.iter().filter(|(l, _)| *l == wanted).map(|(_, t)| Arc::clone(t)).collect();
+        if !tables.is_empty() {
+            let levels = Levels::new(Vec::new(), vec![Level::new(tables)]);
+            let cursor = LevelCursor::new(Arc::new(levels), 1, Access::Sequential);
+            sources.push(Source::Level(cursor));
+        }
+    }
+    sources
+}

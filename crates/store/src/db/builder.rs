@@ -1,0 +1,281 @@
+//! The builder of a database: its settings, and what it is opened with.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use rhumb_sync::primitive::Arc;
+
+use super::Database;
+use crate::{
+    error::{Error, Result},
+    io::{Clock, FileSystem, ReadEngineKind, ReadMode, StdFs, SystemClock},
+    options::{DatabaseOptions, MemtableKind, PersistMode},
+    partition::Functions,
+};
+
+/// The most background threads. Each takes a stack, and no machine of today has cores for more that
+/// all compact.
+const BACKGROUND_THREADS_MAX: usize = 256;
+
+/// Opens a [`Database`].
+///
+/// ```
+/// # fn main() -> rhumb::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = rhumb::Database::builder(dir.path().join("db"))
+///     .memory_budget_bytes(256 << 20)
+///     .open()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a builder does nothing until it opens"]
+pub struct DatabaseBuilder {
+    pub(crate) path: PathBuf,
+    pub(crate) options: DatabaseOptions,
+    pub(crate) functions: Functions,
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl DatabaseBuilder {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            options: DatabaseOptions::default(),
+            functions: Functions::default(),
+            fs: Arc::new(StdFs),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// Whether a database that is not there is created (default: yes) or an error.
+    pub fn create_if_missing(mut self, create: bool) -> Self {
+        self.options.create_if_missing = create;
+        self
+    }
+
+    /// Memory for the database, in bytes. Default 512 MiB.
+    ///
+    /// Counted are memtables with their log records, cached blocks, pinned indexes and filters, and
+    /// large values that reads returned, all of them in chunks as they were mapped
+    /// ([`Stats::mapped_bytes`](crate::Stats::mapped_bytes)), and buffers of reads. Three memtables
+    /// have their room from the start, an eighth is left to the program's allocator, and the cache
+    /// gets the rest: at least a sixteenth, in two chunks or more. What scans and compactions read
+    /// ahead takes a sixteenth at most, or 1 MiB: where many go on at once each reads less ahead.
+    ///
+    /// Not counted, but for that eighth: the blocks that reads wait for at one moment, what
+    /// compactions and flushes gather of the tables that they write (their keys' hashes, the
+    /// entries of open blocks, up to 4 MiB of a table bound for a file that it shares), and what
+    /// the program's allocator keeps of what was freed. Values that are given away
+    /// ([`Keyspace::insert_owned`](crate::Keyspace::insert_owned)) stay where they are, and count
+    /// as a part of their memtable. `rhumb bench memory` measures what is resident.
+    pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
+        self.options.memory_budget_bytes = bytes;
+        self
+    }
+
+    /// The size at which a memtable is flushed, in bytes. Default 64 MiB. Up to three memtables
+    /// are in memory at a time.
+    pub fn memtable_bytes(mut self, bytes: u64) -> Self {
+        self.options.memtable_bytes = bytes;
+        self
+    }
+
+    /// What memtables are made of. Default [`MemtableKind::Learned`]. Files do not depend on it.
+    pub fn memtable_kind(mut self, kind: MemtableKind) -> Self {
+        self.options.memtable_kind = kind;
+        self
+    }
+
+    /// The size at which a compaction begins a new table, in bytes. Default 64 MiB. Tables of up to
+    /// a sixteenth of it are small: they share files, and are joined with their neighbours until
+    /// they make at least half of it.
+    pub fn table_bytes(mut self, bytes: u64) -> Self {
+        self.options.table_bytes = bytes;
+        self
+    }
+
+    /// The size of level 1, in bytes; each deeper level is ten times larger. Default 256 MiB.
+    pub fn level_one_bytes(mut self, bytes: u64) -> Self {
+        self.options.level_one_bytes = bytes;
+        self
+    }
+
+    /// Threads for flushes and compactions, at most 256. Default 2. With 0 the work is done inside
+    /// the calls that cause it, which makes a run repeatable.
+    pub fn background_threads(mut self, threads: usize) -> Self {
+        self.options.background_threads = threads;
+        self
+    }
+
+    /// How blocks that are not cached are read. Default [`ReadMode::Buffered`].
+    pub fn read_mode(mut self, mode: ReadMode) -> Self {
+        self.options.read_mode = mode;
+        self
+    }
+
+    /// How reads are done that go on at the same time: those of many keys, asynchronous ones and what
+    /// scans read ahead. Default [`ReadEngineKind::Kernel`]; where the kernel refuses, threads do them.
+    /// [`Stats::read_engine`](crate::Stats::read_engine) says which it is. Without
+    /// [`DatabaseBuilder::background_threads`] each is done by the thread that asks for it.
+    pub fn read_engine(mut self, kind: ReadEngineKind) -> Self {
+        self.options.read_engine = kind;
+        self
+    }
+
+    /// Whether scans read blocks before they come to them: more of them the longer a scan goes on, up
+    /// to two mebibytes of each table that takes part. Default: yes. Without, scans that end soon read no byte in vain.
+    pub fn read_ahead(mut self, ahead: bool) -> Self {
+        self.options.read_ahead = ahead;
+        self
+    }
+
+    /// What a write survives unless it says otherwise. Default [`PersistMode::Buffer`].
+    pub fn durability(mut self, mode: PersistMode) -> Self {
+        self.options.durability = mode;
+        self
+    }
+
+    /// How many files of tables have a descriptor at the same time; 16 at least. Others are opened
+    /// again when they are read, so that any number of tables fits below the limit of the process.
+    /// Reads that are under way keep theirs, and come on top where they are more than this.
+    ///
+    /// By default three quarters of what the limit leaves, less 64. Opening raises the limit
+    /// (`RLIMIT_NOFILE`) to 65,536 first, or as far as the system allows.
+    /// [`Stats::open_files`](crate::Stats::open_files) says how many are open, and
+    /// [`Stats::file_opens`](crate::Stats::file_opens) how often one was opened.
+    pub fn open_files_max(mut self, files: u64) -> Self {
+        self.options.open_files_max = Some(files);
+        self
+    }
+
+    /// Registers a function from keys to names of partitions, for keyspaces that are divided by
+    /// [`Partitioning::Function`] of this name. It must say the same of a key for as long as the
+    /// keyspace lives: a key of which it says something else is not found. A write of a key whose name
+    /// has over 255 bytes is refused.
+    pub fn partition_function(
+        mut self,
+        name: &str,
+        function: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.0.insert(name.to_owned(), Arc::new(function));
+        self
+    }
+
+    /// The file system to use.
+    pub fn file_system(mut self, fs: Arc<dyn FileSystem>) -> Self {
+        self.fs = fs;
+        self
+    }
+
+    /// The clock to use.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Opens the database, and recovers what was written since its last flush.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locked`] if it is open already, here or in another process; [`Error::Corrupt`] if
+    /// files that were made durable are damaged; [`Error::Io`] from the file system;
+    /// [`Error::InvalidArgument`] for settings that contradict each other, or where a keyspace is
+    /// divided by a function that was not registered.
+    pub fn open(self) -> Result<Database> {
+        self.check()?;
+        Database::open(self)
+    }
+
+    /// Opens a database that is there for reading alone, and writes nothing at all to its
+    /// directory: so it can be one that may not be written to, be on a read-only file system, or on
+    /// a disk that is full.
+    ///
+    /// What was written since the last flush is recovered, in memory: all that the log holds is
+    /// there to be read, and stays in memtables for as long as the database is open, also where
+    /// that is more than the memory budget. It is what the memtables of the writer held: three at
+    /// most, each of its [`DatabaseBuilder::memtable_bytes`] and one write more;
+    /// [`Stats::memtable_bytes`] says how much. A torn end of the log ends the recovery as in
+    /// [`DatabaseBuilder::open`], and stays.
+    ///
+    /// Any number of processes, and of handles of one process, may have the database open for
+    /// reading alone at the same time, and none may have it open for writing: each keeps out the
+    /// other. What would write fails with [`Error::ReadOnly`]: writes, flushes, compactions,
+    /// checkpoints, making keyspaces and dropping them. Reads, scans, snapshots and statistics are
+    /// as ever, but for models that are otherwise trained while reading ([`Training::Adaptive`]).
+    ///
+    /// [`DatabaseBuilder::create_if_missing`], sizes of what is written, and
+    /// [`DatabaseBuilder::durability`] mean nothing here, and no background threads are started.
+    ///
+    /// ```
+    /// # fn main() -> rhumb::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("db");
+    /// use rhumb::{Database, Error, KeyspaceOptions};
+    ///
+    /// let db = Database::builder(&path).open()?;
+    /// db.keyspace("users", KeyspaceOptions::default())?.insert("ada", "1815")?;
+    /// drop(db);
+    ///
+    /// let db = Database::builder(&path).open_read_only()?;
+    /// let users = db.keyspace("users", KeyspaceOptions::default())?;
+    /// assert_eq!(users.get("ada")?.unwrap(), b"1815");
+    /// assert!(matches!(users.insert("grace", "1906"), Err(Error::ReadOnly { .. })));
+    /// let other = Database::builder(&path).open_read_only()?;
+    /// assert!(matches!(Database::builder(&path).open(), Err(Error::Locked { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Stats::memtable_bytes`]: crate::Stats::memtable_bytes
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locked`] if a process has it open for writing; [`Error::InvalidArgument`] if there
+    /// is no database; otherwise as [`DatabaseBuilder::open`]. [`Error::Io`] also from a file
+    /// system of one's own that has no [`FileSystem::lock_shared`].
+    pub fn open_read_only(self) -> Result<Database> {
+        self.check()?;
+        Database::open_read_only(self)
+    }
+
+    /// Refuses settings that contradict each other.
+    fn check(&self) -> Result<()> {
+        let options = &self.options;
+        if options.memtable_bytes == 0 || options.table_bytes == 0 || options.level_one_bytes == 0 {
+            return Err(Error::InvalidArgument("sizes must be larger than 0".into()));
+        }
+        if options.background_threads > BACKGROUND_THREADS_MAX {
+            let what = format!(
+                "{} background threads: there may be from 0 to {BACKGROUND_THREADS_MAX}",
+                options.background_threads
+            );
+            return Err(Error::InvalidArgument(what.into()));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for DatabaseBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseBuilder")
+            .field("path", &self.path)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_make_no_sense_are_refused() {
+        for threads in [BACKGROUND_THREADS_MAX + 1, 1000, usize::MAX] {
+            let opened = Database::builder("not made").background_threads(threads).open();
+            assert!(matches!(opened, Err(Error::InvalidArgument(_))), "{threads}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Compactions of one sub-tree at a time: which is done next, and what becomes of its outputs.
+
+use rhumb_sync::primitive::{Arc, Ordering};
+
+use super::{
+    core::Core,
+    install::{IfDropped, TreeChange, With},
+};
+use crate::{
+    compaction::{
+        garbage::hidden,
+        job::{Job, Merge, Placed},
+        merge::{Finish, Target, merge_tables},
+        picker,
+        warm::warm_like,
+    },
+    error::{Error, Result},
+    table::{IndexKind, NewTables, Table, TableLayout, TableWriter},
+    tree::{CompactionState, Tree},
+    types::SeqNo,
+};
+
+/// A level that is to be compacted.
+pub(super) struct Due {
+    pub(super) score: f64,
+    pub(super) level: usize,
+    pub(super) tree: Arc<Tree>,
+}
+
+impl Core {
+    /// What is due, the most urgent first, and the number of the oldest snapshot.
+    pub(super) fn due_compactions(&self) -> (Vec<Due>, SeqNo) {
+        let oldest = self.snapshots.list().first().copied().unwrap_or(SeqNo::MAX);
+        let mut due: Vec<Due> = {
+            let trees = self.trees.lock();
+            let due = trees.live().filter_map(|tree| {
+                let urgent = picker::most_urgent(&tree.levels.get(), &self.options, oldest);
+                urgent.map(|(level, score)| Due { score, level, tree: Arc::clone(tree) })
+            });
+            due.collect()
+        };
+        // Ties are broken, so that a run without a pool is repeatable.
+        due.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.tree.id.cmp(&b.tree.id)));
+        (due, oldest)
+    }
+
+    /// Does the compaction that is needed most; returns true if any was.
+    pub(crate) fn compact_most_needed(&self) -> Result<bool> {
+        if self.drop_hidden()? {
+            return Ok(true);
+        }
+        let (due, oldest) = self.due_compactions();
+        self.compact_due(&due, oldest, false)
+    }
+
+    /// Does the first compaction of what is due that can be done, with all that are small if it is;
+    /// or, if `alone`, by itself: one damaged sub-tree must not keep the others from being
+    /// compacted.
+    fn compact_due(&self, due: &[Due], oldest: SeqNo, alone: bool) -> Result<bool> {
+        let (mut failure, mut is_busy) = (None, false);
+        for Due { level, tree, .. } in due {
+            let Some(mut state) = tree.compaction.try_lock() else {
+                is_busy = true;
+                continue;
+            };
+            let levels = tree.levels.get();
+            let cursor = state.cursor(*level);
+            let Some(job) = picker::pick(&levels, *level, &cursor, &self.options, oldest) else {
+                continue;
+            };
+            if let Job::Merge(merge) = &job
+                && !alone
+                && picker::is_small(merge, &self.options)
+            {
+                drop(state);
+                let bytes_max = self.options.table_bytes.max(merge.input_bytes());
+                match self.compact_small(due, oldest, bytes_max) {
+                    Ok(0) => continue,
+                    Ok(_) => return Ok(true),
+                    Err(_) => return self.compact_due(due, oldest, true),
+                }
+            }
+            if let Err(error) = self.compact_by(tree, &job) {
+                // What nobody wants any more was given up on purpose.
+                if self.is_compaction_wanted(tree) {
+                    failure = Some(error);
+                }
+                continue;
+            }
+            record(&mut state, *level, job.inputs());
+            return Ok(true);
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let is_packed = self.pack_files(self.options.table_bytes)?;
+        if !is_packed && !is_busy {
+            self.work.forget_compaction_failure();
+        }
+        Ok(is_packed)
+    }
+
+    /// Merges everything of a sub-tree into one level.
+    pub(crate) fn compact_all(&self, tree: &Arc<Tree>) -> Result<()> {
+        {
+            let _state = tree.compaction.lock();
+            if let Some(merge) = picker::pick_all(&tree.levels.get()) {
+                self.run_merge(tree, &merge)?;
+            }
+        }
+        self.reclaim();
+        Ok(())
+    }
+
+    /// Does one compaction. The caller holds the sub-tree's compaction lock.
+    fn compact_by(&self, tree: &Arc<Tree>, job: &Job) -> Result<()> {
+        match job {
+            Job::Merge(merge) => self.run_merge(tree, merge),
+            Job::Move { table, level } => {
+                let added = vec![(*level, Arc::clone(&table.1))];
+                self.install_compaction(tree, job.inputs(), added, || ())
+            }
+            Job::Drop(tables) => self.install_compaction(tree, tables, Vec::new(), || ()),
+        }
+    }
+
+    /// Merges some tables. The caller holds the sub-tree's compaction lock.
+    fn run_merge(&self, tree: &Arc<Tree>, merge: &Merge) -> Result<()> {
+        let mut outputs = NewTables::new(&self.tables);
+        self.merge_into(tree, merge, 0, &mut TableWriter::finish, &mut outputs)?;
+        if !outputs.is_empty() {
+            self.sync_dir()?;
+        }
+        let opened = self.open_outputs(merge, &mut outputs)?;
+        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        let added = opened.into_iter().map(|table| (merge.level, table)).collect();
+        self.install_compaction(tree, &merge.inputs, added, || outputs.keep())
+    }
+
+    /// Puts `added` in the place of `inputs`; nothing if the sub-tree was dropped.
+    fn install_compaction(
+        &self,
+        tree: &Arc<Tree>,
+        inputs: &[Placed],
+        added: Vec<Placed>,
+        keep: impl FnOnce(),
+    ) -> Result<()> {
+        let change = TreeChange { tree: Arc::clone(tree), removed: inputs.to_vec(), added };
+        let with = With { keep, edit: |_: &_, tables| tables, show: |now: &dyn Fn()| now() };
+        self.install(&[change], IfDropped::GiveUp, with)
+    }
+
+    /// Opens the outputs of a merge, and counts what it read and wrote.
+    pub(super) fn open_outputs(
+        &self,
+        merge: &Merge,
+        outputs: &mut NewTables<'_>,
+    ) -> Result<Vec<Arc<Table>>> {
+        let written: u64 = outputs.iter().map(|meta| meta.file_bytes).sum();
+        self.counters.compacted_read_bytes.fetch_add(merge.input_bytes(), Ordering::Relaxed);
+        self.counters.compacted_written_bytes.fetch_add(written, Ordering::Relaxed);
+        let metas = outputs.to_vec();
+        let opened = metas.iter().map(|meta| outputs.open(meta)).collect::<Result<Vec<_>>>()?;
+        warm_like(merge.inputs.iter().map(|(_, table)| table), &opened);
+        Ok(opened)
+    }
+
+    /// Merges the inputs into tables that `finish` ends; those of up to `held` bytes are in memory
+    /// until then.
+    pub(super) fn merge_into(
+        &self,
+        tree: &Tree,
+        merge: &Merge,
+        held: u64,
+        finish: Finish<'_>,
+        outputs: &mut NewTables<'_>,
+    ) -> Result<()> {
+        let layout = tree.options.table().with_writers(0);
+        let table_bytes = self.options.table_bytes;
+        let new_table = |layout: &TableLayout| self.new_table(layout);
+        let target = Target { layout, table_bytes, held, new_table: &new_table, finish };
+        let go_on = || self.check_compaction_wanted(tree);
+        merge_tables(merge, self.snapshots.list(), target, &go_on, outputs)
+    }
+
+    /// Begins a table, with a number of its own.
+    pub(super) fn new_table(&self, layout: &TableLayout) -> TableWriter {
+        self.counters.note_table(layout.index == IndexKind::Learned);
+        TableWriter::create(&self.tables, self.new_file_id(), layout)
+    }
+
+    /// Returns false if nobody wants the result of a compaction of `tree` any more.
+    pub(super) fn is_compaction_wanted(&self, tree: &Tree) -> bool {
+        !self.work.is_shut_down() && !tree.dropped.load(Ordering::Acquire)
+    }
+
+    /// Gives up a compaction whose result nobody wants any more: callers ask
+    /// [`Core::is_compaction_wanted`] whether a compaction failed or was given up.
+    pub(super) fn check_compaction_wanted(&self, tree: &Tree) -> Result<()> {
+        if self.is_compaction_wanted(tree) {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument("the compaction was given up".into()))
+    }
+
+    /// Removes the hidden tables of some sub-tree; returns true if there were any.
+    fn drop_hidden(&self) -> Result<bool> {
+        let trees: Vec<Arc<Tree>> = {
+            let (trees, snapshots) = (self.trees.lock(), self.snapshots.list());
+            let may = |tree: &&Arc<Tree>| tree.levels.get().is_to_be_looked_through(&snapshots);
+            let mut found: Vec<_> = trees.live().filter(may).cloned().collect();
+            found.sort_by_key(|tree| tree.id);
+            found
+        };
+        for tree in trees {
+            let Some(_state) = tree.compaction.try_lock() else { continue };
+            let levels = tree.levels.get();
+            // After the levels: what begins later is newer than all that is in them.
+            let snapshots = self.snapshots.list();
+            let tables = hidden(&levels, &snapshots);
+            if tables.is_empty() {
+                levels.note_looked_through(&snapshots);
+                continue;
+            }
+            let dropped = tables.len() as u64;
+            self.compact_by(&tree, &Job::Drop(tables))?;
+            self.counters.hidden_tables.fetch_add(dropped, Ordering::Relaxed);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+/// Remembers where a compaction of a level began.
+pub(super) fn record(state: &mut CompactionState, level: usize, inputs: &[Placed]) {
+    if let Some((_, first)) = inputs.first() {
+        state.record(level, &first.meta().largest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Database, KeyspaceOptions, io::sim::SimFs};
+
+    /// A compaction that is given up because its tree was dropped meanwhile is no failure.
+    #[test]
+    fn what_was_dropped_is_given_up_without_a_failure() {
+        let builder = Database::builder("/db").file_system(Arc::new(SimFs::new(1)));
+        let db = builder.background_threads(0).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let (core, tree) = (&db.handle.core, keyspace.inner.tree.get());
+        for round in 0..4_u32 {
+            for i in 0..1_500_u32 {
+                keyspace.insert(i.to_be_bytes(), round.to_be_bytes()).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        assert!(tree.levels.get().zero.len() >= 3, "there is something to be merged");
+        let merge = picker::pick_all(&tree.levels.get()).unwrap();
+        // The drop comes when the compaction has been chosen: it finds out while it merges.
+        tree.dropped.store(true, Ordering::Release);
+        assert!(core.run_merge(&tree, &merge).is_err(), "it is not given up");
+        assert!(!core.compact_most_needed().unwrap());
+        core.run_inline();
+        let stats = db.stats();
+        assert_eq!((stats.failure, stats.failed_jobs), (None, 0));
+    }
+}

@@ -1,0 +1,137 @@
+//! The one way in which tables enter and leave sub-trees: flushes, compactions and ingestions take
+//! it.
+//!
+//! 1. The catalog is locked, so that no sub-tree is dropped meanwhile.
+//! 2. New files stay from now on: an edit that failed may still be on the disk.
+//! 3. *Durable*: one edit of the manifest names what comes and what goes.
+//! 4. *Visible*: each sub-tree gets its new levels.
+//! 5. The catalog is free. What was replaced is obsolete: its files go with its last reader.
+
+use rhumb_sync::primitive::{Arc, Ordering};
+
+use super::core::Core;
+use crate::{
+    compaction::job::Placed,
+    error::{Error, Result},
+    table::Table,
+    tree::Tree,
+    version::{edit::Edit, state::CatalogState},
+};
+
+/// What happens to the tables of one sub-tree.
+pub(crate) struct TreeChange {
+    pub(crate) tree: Arc<Tree>,
+    /// The tables that go, with the levels that they are in.
+    pub(crate) removed: Vec<Placed>,
+    /// Those that come, with the levels that they are for. One may be among both.
+    pub(crate) added: Vec<Placed>,
+}
+
+/// What becomes of a change whose sub-tree was dropped meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfDropped {
+    /// Nobody needs it.
+    GiveUp,
+    /// Snapshots read it: the manifest does not hear of its tables, which go with the last of them.
+    Show,
+    /// Then no change is made at all.
+    Fail,
+}
+
+/// What else belongs to an installation.
+pub(crate) struct With<K, E, S> {
+    /// Has files stay that would be removed.
+    pub(crate) keep: K,
+    /// The edit, from what it says of tables.
+    pub(crate) edit: E,
+    /// Calls what makes all changes visible.
+    pub(crate) show: S,
+}
+
+impl TreeChange {
+    /// The edits that make the change durable.
+    fn edits(&self) -> impl Iterator<Item = Edit> {
+        let tree = self.tree.id;
+        let level = |level: usize| u8::try_from(level).unwrap_or(u8::MAX);
+        let removed = self.removed.iter().map(move |(from, table)| {
+            let id = table.meta().id;
+            Edit::RemoveTable { tree, level: level(*from), id }
+        });
+        let added = self.added.iter().map(move |(to, table)| {
+            let meta = table.meta().clone();
+            Edit::AddTable { tree, level: level(*to), meta }
+        });
+        removed.chain(added)
+    }
+
+    /// Publishes the levels that have it.
+    fn show(&self) {
+        let removed: Vec<_> = self.removed.iter().map(|(_, table)| table.meta().id).collect();
+        let levels = self.tree.levels.get().edited(&removed, &self.added);
+        self.tree.levels.store(Arc::new(levels));
+    }
+
+    /// The tables that went.
+    fn replaced(&self) -> impl Iterator<Item = &Arc<Table>> {
+        let is_moved = |old: &Arc<Table>| self.added.iter().any(|(_, new)| Arc::ptr_eq(old, new));
+        self.removed.iter().map(|(_, table)| table).filter(move |table| !is_moved(table))
+    }
+}
+
+impl Core {
+    /// Installs changes of different sub-trees, all or none.
+    ///
+    /// # Errors
+    /// Those of the manifest; the tables then stay as they are. With [`IfDropped::Fail`] also if a
+    /// sub-tree was dropped.
+    pub(crate) fn install<K, E, S>(
+        &self,
+        changes: &[TreeChange],
+        if_dropped: IfDropped,
+        with: With<K, E, S>,
+    ) -> Result<()>
+    where
+        K: FnOnce(),
+        E: FnOnce(&CatalogState, Vec<Edit>) -> Vec<Edit>,
+        S: FnOnce(&dyn Fn()),
+    {
+        let mut catalog = self.lock_catalog();
+        (with.keep)();
+        let is_dropped = |change: &&TreeChange| change.tree.dropped.load(Ordering::Acquire);
+        let (dropped, live): (Vec<&TreeChange>, Vec<_>) = changes.iter().partition(is_dropped);
+        let give_up = |change: &TreeChange| {
+            change.added.iter().for_each(|(_, table)| table.mark_obsolete());
+        };
+        dropped.iter().for_each(|change| give_up(change));
+        if if_dropped == IfDropped::Fail && !dropped.is_empty() {
+            live.iter().for_each(|change| give_up(change));
+            let what = "the keyspace, or a partition of it, was dropped or cleared";
+            return Err(Error::InvalidArgument(what.into()));
+        }
+        if if_dropped == IfDropped::GiveUp && live.is_empty() {
+            return Ok(());
+        }
+        let tables = live.iter().flat_map(|change| change.edits()).collect();
+        let edits = (with.edit)(&catalog.state, tables);
+        catalog.commit(self, edits)?;
+        (with.show)(&|| {
+            live.iter().for_each(|change| change.show());
+            if if_dropped == IfDropped::Show {
+                dropped.iter().for_each(|change| change.show());
+            }
+        });
+        self.count_tables();
+        drop(catalog);
+        live.iter().flat_map(|change| change.replaced()).for_each(|table| table.mark_obsolete());
+        Ok(())
+    }
+
+    /// Remembers how far compactions are behind, for the throttle, and that tables have changed.
+    pub(crate) fn count_tables(&self) {
+        let guard = rhumb_sync::epoch::pin();
+        let trees = self.trees.lock();
+        let most = trees.live().map(|tree| tree.levels.load(&guard).zero.len()).max();
+        self.work.zero_tables_max.store(most.unwrap_or(0), Ordering::Relaxed);
+        self.work.tables_changed.store(true, Ordering::Relaxed);
+    }
+}
