@@ -8,7 +8,7 @@ use std::cmp::Ordering as Order;
 
 use rhumb_model::code::code_at;
 
-use super::raw::simd::{Rung, last_of_two_up_to, last_up_to};
+use crate::simd::{Rung, last_of_two_up_to, last_up_to};
 
 /// The word of a byte string among strings that mostly start with `prefix`: the code of what follows
 /// it; the least or largest word for strings below and above all that start with it.

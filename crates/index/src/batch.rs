@@ -2,9 +2,10 @@
 
 use std::borrow::Borrow;
 
-use super::{
-    core::{Core, reader},
+use crate::{
+    core::Core,
     key::{Key, image::QueryOf},
+    op::reader,
     raw::{bucket::Bucket, epoch::Guard},
     route::Near,
     schema::{Of, Probe, Schema, with_probe},

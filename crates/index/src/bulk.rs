@@ -1,40 +1,67 @@
 //! Loading entries in ascending order: whole leaves at once into an empty map.
 #![allow(unsafe_code, reason = "owns leaves before they are published")]
 
+use std::fmt;
+
 use rhumb_sync::primitive::Ordering;
 
-use super::{
-    BulkLoadError, Index,
-    core::{Action, Core},
+use crate::{
+    core::{Core, retrain::bound_of},
+    entry::Entry,
     key::{Key, image::QueryOf},
-    kinds::{self, AnyLeaf},
-    plan::{Entry, Growth, LEAF_TARGET},
-    raw::{epoch, record},
-    retrain::bound_of,
+    kinds::AnyLeaf,
+    map::Index,
+    op::Action,
+    parts,
+    plan::{Growth, LEAF_TARGET},
+    raw::epoch,
+    record,
     route::{Bound, Child},
     schema::{Of, Probe},
     value::Value,
 };
 
-/// Loads entries; see [`Index::bulk_load`].
-pub(super) fn load<K: Key, V: Value>(
-    index: &Index<K, V>,
-    mut sorted: impl Iterator<Item = (K, V)>,
-) -> Result<usize, BulkLoadError> {
-    let mut loader = Loader::new(index);
-    let mut previous: Option<K> = None;
-    let mut position = 0;
-    let outcome = loop {
-        let Some((key, value)) = sorted.next() else { break Ok(position) };
-        if previous.as_ref().is_some_and(|previous| *previous >= key) {
-            break Err(BulkLoadError { position });
-        }
-        loader.add(&key, value);
-        previous = Some(key);
-        position += 1;
-    };
-    drop(loader);
-    outcome
+/// Why [`Index::bulk_load`] stopped: keys must ascend, without duplicates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkLoadError {
+    /// How many entries came before the one whose key was not above that of its predecessor.
+    pub position: usize,
+}
+
+impl fmt::Display for BulkLoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the key of entry {} is not above the one before it", self.position)
+    }
+}
+
+impl std::error::Error for BulkLoadError {}
+
+impl<K: Key, V: Value> Index<K, V> {
+    /// Inserts entries whose keys ascend; returns how many there were. Fastest into an empty map.
+    ///
+    /// # Errors
+    /// [`BulkLoadError`] names the first entry whose key is not above its predecessor's. The entries
+    /// before it are in the map.
+    pub fn bulk_load(
+        &self,
+        sorted: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<usize, BulkLoadError> {
+        let mut sorted = sorted.into_iter();
+        let mut loader = Loader::new(self);
+        let mut previous: Option<K> = None;
+        let mut position = 0;
+        let outcome = loop {
+            let Some((key, value)) = sorted.next() else { break Ok(position) };
+            if previous.as_ref().is_some_and(|previous| *previous >= key) {
+                break Err(BulkLoadError { position });
+            }
+            loader.add(&key, value);
+            previous = Some(key);
+            position += 1;
+        };
+        drop(loader);
+        outcome
+    }
 }
 
 /// Builds leaves that nobody else sees. Dropping it publishes them.
@@ -84,7 +111,7 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
         let entries = &self.entries[..len];
         let core = self.core();
         for part in
-            kinds::parts::<Of<K, V>>(core.preset, &core.arena, entries, Growth::Even, None, None)
+            parts::parts::<Of<K, V>>(core.preset, &core.arena, entries, Growth::Even, None, None)
         {
             self.heap_bytes += part.leaf.heap_bytes() as i64;
             let bound = match self.leaves.is_empty() {

@@ -7,15 +7,17 @@ use std::{marker::PhantomData, ops::Bound};
 
 use rhumb_sync::{arena::Arena, primitive::Arc};
 
-#[cfg(any(test, feature = "counts"))]
-pub use crate::scan::count_places;
 use crate::{
-    core::{Action, Core},
+    core::Core,
+    op::Action,
     preset::Preset,
     raw::epoch,
     scan,
     schema::{Probe, Schema},
 };
+
+#[cfg(any(test, feature = "counts"))]
+pub use crate::counts::count_places;
 
 /// Words that lead to keys.
 ///

@@ -13,15 +13,16 @@ use rhumb_model::{
 };
 use rhumb_sync::{arena::Arena, primitive::in_models};
 
-use super::{
+use crate::{
+    entry::{Entry, KeyRun, key},
     kinds::AnyLeaf,
-    plan::{Entry, Part, key},
+    op::Trigger,
+    plan::Part,
     raw::{
         bins::BinLeaf,
         gapped::{self, GappedLeaf},
         slots::{HEIGHT, Shape, SlotLeaf},
     },
-    retrain::Trigger,
     schema::Schema,
 };
 
@@ -39,20 +40,6 @@ pub(super) const READ_WINDOW: u32 = in_models(24, 6) as u32;
 
 /// A leaf that is to be replaced, and why.
 pub(super) type Before<'a> = Option<(&'a AnyLeaf, Trigger)>;
-
-/// Entries of one leaf and their words.
-pub(crate) struct Run<'a> {
-    pub(super) entries: &'a [Entry],
-    pub(super) words: &'a [u64],
-    pub(super) prefix: &'a [u8],
-}
-
-impl Run<'_> {
-    /// The run of its first entries.
-    fn first(&self, len: usize) -> Run<'_> {
-        Run { entries: &self.entries[..len], words: &self.words[..len], prefix: self.prefix }
-    }
-}
 
 /// The bytes that all entries' keys start with, if keys are wide, and the words of what follows.
 fn words<S: Schema>(entries: &[Entry]) -> (&[u8], Vec<u64>) {
@@ -73,7 +60,7 @@ fn words<S: Schema>(entries: &[Entry]) -> (&[u8], Vec<u64>) {
 pub(super) fn cut<S: Schema>(
     entries: &[Entry],
     most: usize,
-    mut build: impl FnMut(&Run<'_>) -> Option<(usize, AnyLeaf)>,
+    mut build: impl FnMut(&KeyRun<'_>) -> Option<(usize, AnyLeaf)>,
 ) -> Vec<Part> {
     let mut parts = Vec::new();
     let pieces = entries.len().div_ceil(most).max(1);
@@ -87,7 +74,7 @@ pub(super) fn cut<S: Schema>(
                 (start, (prefix, known)) = (rest.start, words::<S>(&entries[rest.clone()]));
             }
             let words = &known[rest.start - start..];
-            let run = Run { entries: &entries[rest.clone()], words, prefix };
+            let run = KeyRun { entries: &entries[rest.clone()], words, prefix };
             let mut len = rest.len();
             let (len, leaf) = loop {
                 match build(&run.first(len)) {

@@ -10,21 +10,17 @@ use rhumb_sync::{
     primitive::{AtomicBool, IS_MODEL, Ordering, in_models},
 };
 
-use super::{
+use crate::{
     address::Top,
-    core::{Action, Blocked, Written, reader},
-    fit::{self, Before},
-    plan::{self, Entry, Growth, Part},
-    preset::Preset,
+    entry::{Entry, sort},
+    op::{Action, Blocked, Trigger, Written, reader},
     raw::{
         bins::BinLeaf,
-        bucket::Bucket,
+        bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
         gapped::GappedLeaf,
         leaf::{Leaf, Run},
         slots::SlotLeaf,
     },
-    retrain::Trigger,
-    route::{Bound, Node},
     schema::{Probe, Schema},
 };
 
@@ -49,6 +45,10 @@ const _: () = assert!(
     "the kind is in a leaf's first line"
 );
 
+/// Buckets ahead of the one that is copied whose memory is asked for: a miss takes as long as copying
+/// this many.
+const AHEAD: usize = 8;
+
 /// For each place that a scan reads the memory of this many more is asked for,
 pub(super) const SCAN_STEP: usize = 2;
 /// up to so many ahead.
@@ -67,6 +67,13 @@ macro_rules! each {
             AnyLeaf::Bins($it) => $then,
         }
     };
+}
+
+/// What a branch leads to.
+pub(crate) trait Node {
+    /// What finds a bucket of the node, the run alone or with the top; copied beside the pointer to it, a lookup
+    /// waits for one cache miss less.
+    fn run(&self) -> Option<(Run, Option<&Top>)>;
 }
 
 impl Node for AnyLeaf {
@@ -124,10 +131,10 @@ impl AnyLeaf {
     #[inline]
     pub(crate) fn append_sorted<S: Schema>(&self, place: usize, entries: &mut Vec<Entry>) {
         #[cfg(any(test, feature = "counts"))]
-        super::scan::count_places(1);
+        crate::counts::count_places(1);
         each!(
             self,
-            leaf => plan::append_sorted::<S>(leaf.bucket(place), entries),
+            leaf => append_sorted::<S>(leaf.bucket(place), entries),
             leaf => leaf.append_sorted::<S>(place, entries)
         );
     }
@@ -150,7 +157,7 @@ impl AnyLeaf {
                 (at, last, wanted, ahead, entries),
                 |at| leaf.next_inhabited(at),
                 |at| Bucket::prefetch_once(leaf.bucket(at)),
-                |at, entries| plan::append_sorted::<S>(leaf.bucket(at), entries)
+                |at, entries| append_sorted::<S>(leaf.bucket(at), entries)
             ),
             leaf => append_run(
                 (at, last, wanted, ahead, entries),
@@ -179,7 +186,7 @@ impl AnyLeaf {
     /// Makes the leaf unchangeable and appends all present entries in ascending order. Any number of
     /// threads may.
     pub(crate) fn collect<S: Schema>(&self, entries: &mut Vec<Entry>) {
-        each!(self, leaf => plan::collect::<S>(leaf, entries), leaf => {
+        each!(self, leaf => collect::<S>(leaf, entries), leaf => {
             leaf.freeze();
             (0..leaf.len()).for_each(|place| leaf.append_sorted::<S>(place, entries));
         });
@@ -265,7 +272,7 @@ fn append_run(
         *ahead = at.max(*ahead);
         let end = (*ahead + SCAN_STEP).min(at + SCAN_AHEAD).min(last + 1);
         #[cfg(any(test, feature = "counts"))]
-        super::scan::count_places(1);
+        crate::counts::count_places(1);
         (*ahead..end).for_each(&prefetch);
         *ahead = end.max(*ahead);
         append(at, entries);
@@ -274,30 +281,28 @@ fn append_run(
     at
 }
 
-/// The leaves of a preset for all entries; at least one. `upper` is the lower bound of the leaf behind
-/// them,
-/// `before` the one that they replace, if there is one.
-pub(super) fn parts<S: Schema>(
-    preset: Preset,
-    arena: &Arena,
-    entries: &[Entry],
-    growth: Growth,
-    upper: Option<&Bound>,
-    before: Before<'_>,
-) -> Vec<Part> {
-    match preset {
-        Preset::Tone => fit::gapped_leaves::<S>(arena, entries),
-        Preset::FineStore => fit::bin_leaves::<S>(arena, entries),
-        Preset::Loft => fit::slot_leaves::<S>(arena, entries, before),
-        Preset::Auto => {
-            // After removals there may be entries of its neighbour.
-            let prefix = match before {
-                Some((AnyLeaf::Buckets(leaf), trigger)) if !trigger.shrinks() => {
-                    Some(leaf.prefix())
-                }
-                _ => None,
-            };
-            plan::parts::<S>(arena, entries, growth, upper, prefix)
-        }
+/// Appends the present entries of a bucket in ascending order.
+#[inline]
+fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>) {
+    if !S::WIDE {
+        return bucket.append_ascending(entries);
+    }
+    let start = entries.len();
+    bucket.for_each(|word, value| entries.push(Entry { word, value }));
+    sort::<S>(&mut entries[start..]);
+}
+
+/// Freezes a leaf and appends its present entries in ascending order.
+fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>) {
+    entries.reserve(leaf.len() * BUCKET_SLOTS + leaf.nodes() * NODE_SLOTS);
+    let mut at = 0;
+    // None is opened behind a frozen one.
+    while at < leaf.len() {
+        Bucket::prefetch(leaf.bucket(at + AHEAD));
+        leaf.bucket(at + AHEAD / 2).prefetch_behind();
+        let bucket = leaf.bucket(at);
+        bucket.freeze();
+        append_sorted::<S>(bucket, entries);
+        at += 1;
     }
 }

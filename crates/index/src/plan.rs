@@ -8,18 +8,17 @@ use std::ops::Range;
 use rhumb_model::code::{code_at, common_prefix_len};
 use rhumb_sync::{arena::Arena, primitive::in_models};
 
-use super::{
+use crate::{
     address::{Line, PIVOTS_MAX, PIVOTS_SURE, Pivots, Unit, capped},
+    entry::{Entry, key},
     kinds::AnyLeaf,
     raw::{
-        bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
+        bucket::{BUCKET_SLOTS, NODE_SLOTS},
         leaf::{Address, Leaf},
     },
     route::Bound,
     schema::{Probe, Schema},
 };
-
-pub(crate) use super::raw::bucket::Entry;
 
 /// The most keys of a new leaf: replacing a leaf takes some twenty nanoseconds for each.
 const LEAF_MAX: usize = in_models(3000, 12);
@@ -35,8 +34,6 @@ const OPEN_LEAF_MAX: usize = in_models(1800 - BUCKET_KEYS_MAX, 16);
 const PIVOT_LEAF_TARGET: usize = in_models(1800, 5);
 /// or into these where they are so uneven that pivots tell fewer places apart.
 const SURE_LEAF_TARGET: usize = PIVOTS_SURE * PIVOT_FILL;
-/// So many buckets ahead are asked for when a leaf is copied.
-const AHEAD: usize = 8;
 /// Leaves of so many keys and more are replaced sooner or later than others, by lot; for smaller ones that is
 /// hardly a node.
 const LOT_MIN: usize = in_models(256, usize::MAX);
@@ -69,53 +66,6 @@ const AHEAD_SHARED_BYTES_MAX: u32 = 5;
 const TIES_OF: usize = 32;
 /// The most keys that a new bucket and its nodes hold.
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
-
-/// The key of an entry whose value is a record. The caller holds what keeps it.
-pub(crate) fn key<S: Schema>(entry: &Entry) -> &[u8] {
-    // SAFETY: what entries of wide keys lead to lives while the leaf that they came from can be held;
-    // the caller is pinned or has them to itself.
-    unsafe { S::key(entry.value) }
-}
-
-/// Appends the present entries of a bucket in ascending order.
-#[inline]
-pub(crate) fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>) {
-    if !S::WIDE {
-        return bucket.append_ascending(entries);
-    }
-    let start = entries.len();
-    bucket.for_each(|word, value| entries.push(Entry { word, value }));
-    sort::<S>(&mut entries[start..]);
-}
-
-/// Freezes a leaf and appends its present entries in ascending order.
-pub(crate) fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>) {
-    entries.reserve(leaf.len() * BUCKET_SLOTS + leaf.nodes() * NODE_SLOTS);
-    let mut at = 0;
-    // None is opened behind a frozen one.
-    while at < leaf.len() {
-        Bucket::prefetch(leaf.bucket(at + AHEAD));
-        leaf.bucket(at + AHEAD / 2).prefetch_behind();
-        let bucket = leaf.bucket(at);
-        bucket.freeze();
-        append_sorted::<S>(bucket, entries);
-        at += 1;
-    }
-}
-
-/// Sorts entries of one leaf by their keys.
-#[inline]
-pub(crate) fn sort<S: Schema>(new: &mut [Entry]) {
-    if S::WIDE {
-        // Words of one leaf are in the order of the keys, which lie elsewhere and need to be looked at
-        // only where words tie.
-        let order =
-            |a: &Entry, b: &Entry| a.word.cmp(&b.word).then_with(|| key::<S>(a).cmp(key::<S>(b)));
-        new.sort_unstable_by(order);
-    } else {
-        new.sort_unstable_by_key(|entry| entry.word);
-    }
-}
 
 /// Where a leaf has grown; the range is that of the entries of the bucket that overflowed.
 #[derive(Clone, Debug)]

@@ -17,16 +17,16 @@ use std::{mem::MaybeUninit, ptr};
 use rhumb_model::code::common_prefix_len;
 use rhumb_sync::primitive::{Arc, AtomicPtr, AtomicU32, Lifetime, Ordering, in_models};
 
-use super::{
+use crate::{
     address::{Line, PLACES_2, Top, capped, descend_2, rungs, word_behind},
-    kinds::AnyLeaf,
+    kinds::{AnyLeaf, Node},
     raw::{
         bucket::Bucket,
         epoch::Guard,
         leaf::{HalfWay, Run},
-        simd::{Rung, last_up_to},
     },
     schema::{Probe, Schema},
+    simd::{Rung, last_up_to},
 };
 
 /// The most leaves of a group.
@@ -88,13 +88,6 @@ impl Hint {
         let window = self.words[start..].first_chunk::<WINDOW>();
         start + window.map_or(0, |window| last_up_to(window, capped(word)))
     }
-}
-
-/// What a branch leads to.
-pub(crate) trait Node {
-    /// What finds a bucket of the node, the run alone or with the top; copied beside the pointer to it, a lookup
-    /// waits for one cache miss less.
-    fn run(&self) -> Option<(Run, Option<&Top>)>;
 }
 
 impl Node for Group {

@@ -18,10 +18,10 @@ use std::{
 
 use rhumb_sync::primitive::{in_models, local};
 
-use super::{
+use crate::{
     core::Core,
+    entry::{self, Entry},
     kinds::{AnyLeaf, SCAN_AHEAD, SCAN_STEP},
-    plan::{self, Entry},
     raw::epoch::{self, Guard},
     route::Place,
     schema::{Probe, Schema},
@@ -59,7 +59,7 @@ impl Edge {
     fn exclude<S: Schema>(&mut self, entry: &Entry) {
         (self.is_excluded, self.is_open) = (true, false);
         if S::WIDE {
-            let probe = Probe::wide(plan::key::<S>(entry));
+            let probe = Probe::wide(entry::key::<S>(entry));
             self.word = probe.word;
             self.bytes.clear();
             self.bytes.extend_from_slice(probe.bytes);
@@ -77,7 +77,7 @@ impl Edge {
     fn is_below<S: Schema>(&self, entry: &Entry) -> bool {
         if S::WIDE {
             self.is_open || {
-                let key = plan::key::<S>(entry);
+                let key = entry::key::<S>(entry);
                 *key > *self.bytes || (!self.is_excluded && *key == *self.bytes)
             }
         } else {
@@ -90,7 +90,7 @@ impl Edge {
     fn is_above<S: Schema>(&self, entry: &Entry) -> bool {
         if S::WIDE {
             self.is_open || {
-                let key = plan::key::<S>(entry);
+                let key = entry::key::<S>(entry);
                 *key < *self.bytes || (!self.is_excluded && *key == *self.bytes)
             }
         } else {
@@ -104,20 +104,6 @@ const SPARE_MAX: usize = 1024;
 
 local! {
     static SPARE: Cell<Vec<Entry>> = Cell::new(Vec::new());
-}
-
-#[cfg(any(test, feature = "counts"))]
-thread_local! {
-    static PLACES: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Adds to the places and leaves that scans of this thread came to, and returns them all.
-#[cfg(any(test, feature = "counts"))]
-pub fn count_places(more: usize) -> usize {
-    PLACES.with(|places| {
-        places.set(places.get() + more);
-        places.get()
-    })
 }
 
 /// Entries of one end of a scan, in memory that scans of a thread use one after another: for short ones
@@ -409,7 +395,7 @@ impl<'m, S: Schema> Scan<'m, S> {
 
     fn enter_front(&mut self, place: Place<'m>, first: usize) {
         #[cfg(any(test, feature = "counts"))]
-        count_places(1);
+        crate::counts::count_places(1);
         // Before the leaf is read, if it is sure that so many are wanted.
         let is_asked = self.high.is_open && place.prefetch_once(first, FIRST);
         let leaf = place.leaf;
@@ -489,7 +475,7 @@ impl<'m, S: Schema> Scan<'m, S> {
 
     fn enter_back(&mut self, place: Place<'m>, first: usize) {
         #[cfg(any(test, feature = "counts"))]
-        count_places(1);
+        crate::counts::count_places(1);
         self.back.next = Some(first);
         self.back.last = 0;
         let starts_here =

@@ -3,11 +3,11 @@
 use std::{any::TypeId, marker::PhantomData};
 
 use rhumb_model::code::code_at;
-use rhumb_sync::primitive::Ordering;
+use rhumb_sync::primitive::{AtomicU64, Ordering};
 
-use super::{
+use crate::{
     key::{Key, image::QueryOf},
-    raw::record,
+    record,
     value::{Value, bits::Bits},
 };
 
@@ -198,4 +198,32 @@ pub(crate) unsafe fn value_of<V: Value>(word: u64) -> V {
         // SAFETY: values that are not words are boxed, and the caller says that this box lives.
         unsafe { record::boxed::<V>(word) }.clone()
     })
+}
+
+/// The wide key of what a slot of a leaf holds, for who can reach the leaf.
+#[allow(unsafe_code, reason = "reads a record")]
+#[inline]
+pub(crate) fn key_in_leaf<'a, S: Schema>(slot: u64) -> &'a [u8] {
+    // SAFETY: what slots of wide keys lead to lives for as long as anybody can reach their leaf.
+    unsafe { S::key(slot) }
+}
+
+/// Gives the slot of a removed wide key, for who alone writes it, a new record with this value; returns the
+/// old one. Who has found that in a leaf that was replaced since, or in a scan, takes what it holds for the
+/// value that was removed, and must not see the new value before others do.
+pub(crate) fn renew<S: Schema>(slot: &AtomicU64, value: u64) -> u64 {
+    let old = slot.load(Ordering::Relaxed);
+    slot.store(record::new(key_in_leaf::<S>(old), value), Ordering::Release);
+    old
+}
+
+/// Whether the key whose record is the value of a slot is the one that is sought.
+#[inline(always)]
+#[allow(unsafe_code, reason = "reads the key that a slot leads to")]
+pub(crate) fn is_same<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> bool + Copy {
+    move |value| {
+        // SAFETY: what slots of wide keys lead to is freed only when no thread can hold the leaf;
+        // whoever compares holds it.
+        !S::WIDE || unsafe { S::is_key(value, probe.bytes) }
+    }
 }

@@ -1,34 +1,13 @@
 //! What an [`Index`](super::Index) says about itself.
 
-use std::cell::Cell;
+use rhumb_sync::primitive::Ordering;
 
-use rhumb_sync::primitive::{Ordering, local};
-
-use super::{
+use crate::{
     core::Core,
     kinds::AnyLeaf,
     raw::{bucket::BUCKET_SLOTS, epoch, leaf::Mode},
     schema::{Probe, Schema},
 };
-
-local! {
-    static MOVED: Cell<u64> = Cell::new(0);
-}
-
-/// What the calling thread has copied so far to change the structure of maps, of all that it has used: entries
-/// into new leaves, leaves into new groups, and groups into new roots.
-///
-/// By how much it grows over an operation says how much the operation did besides its own; no clock on a machine
-/// that does other things as well can say so. Takes about a nanosecond.
-#[must_use]
-pub fn moved_by_thread() -> u64 {
-    MOVED.with(Cell::get)
-}
-
-/// Counts what the thread has copied.
-pub(super) fn count_moved(count: usize) {
-    MOVED.with(|moved| moved.set(moved.get() + count as u64));
-}
 
 /// Figures of an [`Index`](super::Index), gathered while others may change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -7,9 +7,9 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use rhumb_sync::primitive::{Condvar, Mutex, Ordering};
+use rhumb_sync::primitive::{Condvar, Mutex};
 
-use super::{core::Core, raw::epoch, retrain::Trigger, route::Bound, schema::Schema, tune::Tour};
+use crate::{op::Trigger, route::Bound};
 
 /// Work for trainers.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Trainers {
     }
 
     /// What to do next; nothing is asked for if a time to wait is over.
-    fn next(&self, patience: Option<Duration>) -> Work {
+    pub(crate) fn next(&self, patience: Option<Duration>) -> Work {
         let mut queue = self.queue.lock();
         loop {
             if queue.is_stopped {
@@ -61,31 +61,9 @@ impl Trainers {
 }
 
 /// What a trainer is to do.
-enum Work {
+pub(crate) enum Work {
     /// To replace the leaf with this lower bound.
     Replace(Bound, Trigger),
     Nothing,
     Stop,
-}
-
-/// What a trainer does until it is stopped.
-pub(crate) fn run<S: Schema>(core: &Core<S>, is_first: bool) {
-    let Some(trainers) = &core.trainers else { return };
-    let mut tour = is_first.then(Tour::default);
-    loop {
-        match trainers.next(tour.as_ref().map(Tour::patience)) {
-            Work::Replace(lower, trigger) => replace(core, &lower, trigger),
-            Work::Nothing => tour.iter_mut().for_each(|tour| core.go_on(tour)),
-            Work::Stop => return,
-        }
-    }
-}
-
-fn replace<S: Schema>(core: &Core<S>, lower: &Bound, trigger: Trigger) {
-    let guard = epoch::pin();
-    let place = core.place(lower.probe(), &guard);
-    // Otherwise it was replaced meanwhile.
-    if place.leaf.is_retraining().load(Ordering::Relaxed) {
-        core.replace(&place, trigger, &guard);
-    }
 }

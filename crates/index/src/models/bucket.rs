@@ -1,7 +1,6 @@
 //! Buckets: claiming a slot, publishing what is in it, overflow nodes, and freezing.
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
-
 use rhumb_sync::models::race;
 
 use super::super::raw::{

@@ -1,17 +1,15 @@
 //! The whole map, of a few keys: replacing leaves, groups and the root, and freeing what was replaced.
 #![allow(unsafe_code, reason = "loom checks the accesses")]
 
-use rhumb_sync::primitive::Lifetime;
-
-use rhumb_sync::models::race;
+use rhumb_sync::{models::race, primitive::Lifetime};
 
 use super::super::{
     Index, Key,
     raw::epoch,
-    retrain::Trigger,
     schema::{Of, Probe, with_probe},
     value::Value,
 };
+use crate::op::Trigger;
 
 pub(super) type Words = Index<u64, u64>;
 

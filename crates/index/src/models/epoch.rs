@@ -7,7 +7,6 @@ use loom::{
     cell::UnsafeCell,
     sync::atomic::{AtomicUsize, Ordering},
 };
-
 use rhumb_sync::models::race;
 
 use super::super::raw::{

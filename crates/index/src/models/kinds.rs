@@ -2,19 +2,17 @@
 //! of these goes on while a leaf is replaced.
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
-
 use rhumb_sync::models::race;
 
 use super::{
     super::{
         Index, Key, Preset,
-        core::Action,
         raw::epoch,
-        retrain::Trigger,
         schema::{Of, Probe},
     },
     core::replace,
 };
+use crate::op::{Action, Trigger};
 
 type Words = Index<u64, u64>;
 

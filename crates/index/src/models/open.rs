@@ -1,9 +1,7 @@
 //! Leaves that open buckets behind the others: who writes there, reads there, or replaces the leaf
 //! meanwhile.
 
-use rhumb_sync::primitive::Arc;
-
-use rhumb_sync::models::race;
+use rhumb_sync::{models::race, primitive::Arc};
 
 use super::{
     super::{
@@ -16,12 +14,12 @@ use super::{
             epoch,
             leaf::{Address, Leaf},
         },
-        retrain::Trigger,
         route::Bound,
         schema::Probe,
     },
     core::{Words, keys, replace},
 };
+use crate::op::Trigger;
 
 /// A map of one leaf with one bucket, full of 10, 20 and so on, and two more to be opened.
 fn full() -> Words {

@@ -1,9 +1,7 @@
 //! Leaves whose buckets are found by pivots, through the copy of their top that the group has: read and
 //! written while they are replaced and freed.
 
-use rhumb_sync::primitive::Arc;
-
-use rhumb_sync::models::race;
+use rhumb_sync::{models::race, primitive::Arc};
 
 use super::{
     super::{
@@ -16,12 +14,12 @@ use super::{
             epoch,
             leaf::{Address, Leaf},
         },
-        retrain::Trigger,
         route::Bound,
         schema::{Of, Probe},
     },
     core::{Words, keys, replace},
 };
+use crate::op::Trigger;
 
 /// A map of one leaf with two buckets, the second for words from 25 on, and the keys 10 and 30.
 fn of_two() -> Words {

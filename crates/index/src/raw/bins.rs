@@ -25,18 +25,17 @@ use rhumb_sync::{
 };
 
 use super::{
-    super::{
-        core::{Action, Blocked, Change, Written, reader, slot_value},
-        fit::Run,
-        plan::Entry,
-        retrain::Trigger,
-        schema::{Probe, Schema},
-    },
+    super::schema::{Probe, Schema},
     bucket::{BUCKET_SLOTS, Lookup, NODE_SLOTS},
     head::Head,
     pool::{Pool, Zeroed},
     segment::{Segment, is_below},
     trained::{Anything, Trained},
+};
+use crate::{
+    entry::{Entry, KeyRun},
+    op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
+    schema::is_same,
 };
 
 /// The most bins under a root.
@@ -131,7 +130,7 @@ impl Root {
             let [lowest, record] =
                 [&self.lowest[*at], &self.records[*at]].map(|cell| cell.load(Ordering::Relaxed));
             is_below::<S>(lowest, record, word, probe)
-                || lowest == word && super::leaf::is_same::<S>(probe)(record)
+                || lowest == word && is_same::<S>(probe)(record)
         };
         (1..self.len()).take_while(is_up_to).count()
     }
@@ -183,7 +182,7 @@ struct Spot<'a> {
 
 impl BinLeaf {
     /// A leaf whose trained array is a run of entries.
-    pub(crate) fn build(arena: &Arena, model: Model, run: &Run<'_>) -> Self {
+    pub(crate) fn build(arena: &Arena, model: Model, run: &KeyRun<'_>) -> Self {
         let pools = Pools {
             firsts: Pool::new(),
             roots: Pool::new(),

@@ -22,7 +22,8 @@ use rhumb_sync::{
     primitive::{AtomicPtr, AtomicU64, IS_MODEL, Ordering, in_models, spin_loop, thread},
 };
 
-use super::{pool::Zeroed, simd};
+use super::pool::Zeroed;
+use crate::{entry::Entry, op::Blocked, simd};
 
 /// Slots of a bucket.
 pub(crate) const BUCKET_SLOTS: usize = in_models(15, 4);
@@ -56,13 +57,6 @@ pub(crate) type Bucket = Slots<BUCKET_SLOTS, Link>;
 pub(crate) type Node = Slots<NODE_SLOTS, Link>;
 
 const _: () = assert!(IS_MODEL || (size_of::<Bucket>() == 256 && size_of::<Node>() == 128));
-
-/// What a slot holds: the word of an integer key with that of its value, or any word with a record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) word: u64,
-    pub(crate) value: u64,
-}
 
 /// The bucket will not change any more: its leaf is being replaced.
 #[derive(Debug)]
@@ -615,5 +609,11 @@ impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
         self.bucket.header.store(self.header, Ordering::Release);
+    }
+}
+
+impl From<Frozen> for Blocked {
+    fn from(_: Frozen) -> Self {
+        Self::Frozen
     }
 }

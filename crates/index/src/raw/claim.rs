@@ -8,12 +8,12 @@
 use rhumb_sync::primitive::{AtomicU64, Ordering, spin_loop, thread};
 
 use super::{
-    super::{
-        core::{Action, Change, Written, cell_of},
-        schema::Schema,
-    },
+    super::schema::Schema,
     bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
-    record,
+};
+use crate::{
+    op::{Action, Change, Written, cell_of},
+    schema,
 };
 
 const BUSY_SHIFT: u32 = 32;
@@ -80,7 +80,7 @@ impl<'a> Claim<'a> {
             Change::Keep => return Written::unchanged(old),
             Change::Store(new) if S::HAS_RECORDS && !self.is_present => {
                 self.flip ^= 1 << self.slot;
-                return Written::renewed(record::renew::<S>(held, new));
+                return Written::renewed(schema::renew::<S>(held, new));
             }
             Change::Store(new) => {
                 cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);

@@ -27,16 +27,16 @@ use rhumb_sync::{
 use super::{
     super::{
         address::Line,
-        core::{Action, Blocked, Change, Written, reader, slot_value},
-        fit::Run,
-        plan::{Entry, sort},
-        retrain::Trigger,
         schema::{Probe, Schema},
     },
     bucket::{BUCKET_SLOTS, Lookup},
     head::Head,
     pool::Zeroed,
     segment::Segment,
+};
+use crate::{
+    entry::{Entry, KeyRun, sort},
+    op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
 };
 
 /// Slots of a segment.
@@ -80,7 +80,7 @@ fn allocate(arena: &Arena, segments: usize) -> NonNull<Array> {
 
 impl GappedLeaf {
     /// A leaf of a run of entries; none if too many of them share a word.
-    pub(crate) fn build(arena: &Arena, run: &Run<'_>) -> Option<Self> {
+    pub(crate) fn build(arena: &Arena, run: &KeyRun<'_>) -> Option<Self> {
         let (mut ends, mut start) = (Vec::new(), 0);
         while start < run.words.len() {
             // As even as can be, and no word in two segments.

@@ -26,11 +26,11 @@ use super::{
     super::{
         address::{Line, Pivots, Top, Unit, capped, find_unit, word_behind},
         schema::{Probe, Schema},
-        tune::Noted,
     },
     bucket::{Bucket, Locked, Node},
     pool::{Pool, Zeroed},
 };
+use crate::raw::head::Noted;
 
 /// The most overflow nodes of a leaf.
 pub(crate) const NODES_MAX: usize = in_models(512, 8);
@@ -562,15 +562,5 @@ impl Leaf {
             return None;
         }
         Some(self.pool.take(arena))
-    }
-}
-
-/// Whether the key whose record is the value of a slot is the one that is sought.
-#[inline(always)]
-pub(crate) fn is_same<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> bool + Copy {
-    move |value| {
-        // SAFETY: what slots of wide keys lead to is freed only when no thread can hold the leaf;
-        // whoever compares holds it.
-        !S::WIDE || unsafe { S::is_key(value, probe.bytes) }
     }
 }

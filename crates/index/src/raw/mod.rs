@@ -10,8 +10,6 @@ pub(super) mod garbage;
 pub(super) mod head;
 pub(super) mod leaf;
 pub(super) mod pool;
-pub(super) mod record;
 mod segment;
-pub(super) mod simd;
 pub(super) mod slots;
 mod trained;

@@ -11,14 +11,13 @@
 use rhumb_sync::primitive::{AtomicU64, Ordering};
 
 use super::{
-    super::{
-        core::{Action, Change, Written, cell_of},
-        plan::Entry,
-        schema::{Probe, Schema},
-    },
+    super::schema::{Probe, Schema},
     bucket::{FROZEN, Frozen, Slots, bits, present, used},
-    leaf::is_same,
-    record,
+};
+use crate::{
+    entry::Entry,
+    op::{Action, Change, Written, cell_of},
+    schema::{self, is_same},
 };
 
 /// The slots of a segment by their keys: how many there are in the lowest four bits, then four bits for
@@ -55,7 +54,7 @@ pub(super) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: Pro
     if !S::WIDE || word != sought {
         return word < sought;
     }
-    record::key_in_leaf::<S>(value) < probe.bytes
+    schema::key_in_leaf::<S>(value) < probe.bytes
 }
 
 impl<const N: usize> Segment<N> {
@@ -126,7 +125,7 @@ impl<const N: usize> Writer<'_, N> {
             Change::Keep => return Some(Written::unchanged(old)),
             Change::Store(new) if S::HAS_RECORDS && !is_present => {
                 self.header |= 1 << slot;
-                return Some(Written::renewed(record::renew::<S>(&self.segment.values[slot], new)));
+                return Some(Written::renewed(schema::renew::<S>(&self.segment.values[slot], new)));
             }
             Change::Store(new) => {
                 cell.store(old.map_or(new, |old| S::succeed(old, new)), Ordering::Release);

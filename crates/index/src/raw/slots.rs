@@ -25,18 +25,16 @@ use rhumb_sync::{
 };
 
 use super::{
-    super::{
-        core::{Action, Blocked, Change, Written, reader, slot_value},
-        fit::Run,
-        plan::{Entry, sort},
-        retrain::Trigger,
-        schema::{Probe, Schema},
-    },
+    super::schema::{Probe, Schema},
     bucket::{BUCKET_SLOTS, FROZEN, Frozen, Lookup, Slots, used},
     claim::{self, Claim, busy, pause},
     head::Head,
-    leaf::is_same,
     pool::{Pool, Zeroed},
+};
+use crate::{
+    entry::{Entry, KeyRun, sort},
+    op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
+    schema::is_same,
 };
 
 /// Slots of a group.
@@ -155,7 +153,7 @@ enum Seat<'a> {
 
 impl SlotLeaf {
     /// A leaf of a run of entries; none if its line is not good enough for them.
-    pub(crate) fn build(arena: &Arena, shape: Shape, run: &Run<'_>) -> Option<Self> {
+    pub(crate) fn build(arena: &Arena, shape: Shape, run: &KeyRun<'_>) -> Option<Self> {
         let leaf = Self::new(arena, shape, run);
         let put = |(entry, word): (&Entry, &u64)| leaf.put(arena, *word, entry.value);
         // Depths that no entry needs have room for any key that comes.
@@ -174,7 +172,7 @@ impl SlotLeaf {
         Some(leaf)
     }
 
-    fn new(arena: &Arena, shape: Shape, run: &Run<'_>) -> Self {
+    fn new(arena: &Arena, shape: Shape, run: &KeyRun<'_>) -> Self {
         let len = run.entries.len();
         let room = len * shape.expansion_2 as usize / 2;
         let last_word = run.words.last().copied().unwrap_or_default();

@@ -14,17 +14,16 @@ use rhumb_sync::{
 };
 
 use super::{
-    super::{
-        core::{Action, Written, reader},
-        plan::Entry,
-        retrain::Trigger,
-        schema::{Probe, Schema},
-    },
+    super::schema::{Probe, Schema},
     bucket::present,
     claim::{self, Claim},
-    leaf::is_same,
     pool::Zeroed,
     segment::is_below,
+};
+use crate::{
+    entry::Entry,
+    op::{Action, Trigger, Written, reader},
+    schema::is_same,
 };
 
 /// Records that share a header.

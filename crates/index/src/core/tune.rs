@@ -12,13 +12,14 @@
 
 use std::time::Duration;
 
-use rhumb_sync::primitive::{AtomicU32, Ordering, in_models};
+use rhumb_sync::primitive::{Ordering, in_models};
 
-use super::{
+use super::retrain::most_nodes;
+use crate::{
     core::Core,
     kinds::AnyLeaf,
-    raw::{epoch, leaf::Leaf},
-    retrain::Trigger,
+    op::Trigger,
+    raw::{epoch, head::Since, leaf::Leaf},
     route::Bound,
     schema::{Probe, Schema},
 };
@@ -41,35 +42,9 @@ const SLOTS_FREE: usize = 64;
 /// Bins are trained when their slots are more than one for so many keys, and some more.
 const BINS_OF: usize = 4;
 
-/// What the last look at a leaf saw of its use: 0 if there was none.
-#[derive(Default)]
-pub(crate) struct Noted(AtomicU32);
-
-/// What has become of a leaf since the look before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Since {
-    /// There was none.
-    Unknown,
-    /// So often.
-    Written(u32),
-    Unwritten,
-}
-
-impl Noted {
-    /// Notes how often keys came and went, and says whether any did since the last time.
-    fn note(&self, writes: u32) -> Since {
-        let now = writes.wrapping_add(1).max(1);
-        match self.0.swap(now, Ordering::Relaxed) {
-            0 => Since::Unknown,
-            before if before == now => Since::Unwritten,
-            before => Since::Written(now.wrapping_sub(before)),
-        }
-    }
-}
-
 /// Where the first trainer is on its way through the leaves.
 #[derive(Default)]
-pub(super) struct Tour {
+pub(crate) struct Tour {
     next: Option<Bound>,
     /// Leaves that this tour has replaced.
     replaced: usize,
@@ -81,14 +56,14 @@ pub(super) struct Tour {
 
 impl Tour {
     /// How long nobody must have asked for anything before the tour goes on.
-    pub(super) fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         if self.quiet >= QUIET_TOURS { REST } else { TICK }
     }
 }
 
 impl<S: Schema> Core<S> {
     /// Looks at some leaves.
-    pub(super) fn go_on(&self, tour: &mut Tour) {
+    pub(crate) fn go_on(&self, tour: &mut Tour) {
         if self.garbage_bytes() > 0 {
             self.collect_garbage();
         }
@@ -110,7 +85,7 @@ impl<S: Schema> Core<S> {
     }
 
     /// Looks at all leaves; returns how many it replaced.
-    pub(super) fn look_at_all(&self) -> usize {
+    pub(crate) fn look_at_all(&self) -> usize {
         let (mut next, mut all) = self.look(None, LEAVES);
         while next.is_some() {
             let (further, replaced) = self.look(next, LEAVES);
@@ -148,7 +123,7 @@ impl<S: Schema> Core<S> {
 
 /// Why a leaf should be replaced, if it should.
 fn advice(leaf: &AnyLeaf) -> Option<Trigger> {
-    let removed = |head: &super::raw::head::Head| head.removed.load(Ordering::Relaxed);
+    let removed = |head: &crate::raw::head::Head| head.removed.load(Ordering::Relaxed);
     match leaf {
         AnyLeaf::Buckets(leaf) => advice_on_buckets(leaf),
         AnyLeaf::Slots(leaf) => {
@@ -160,7 +135,7 @@ fn advice(leaf: &AnyLeaf) -> Option<Trigger> {
                     leaf.is_full(used.saturating_add(more)).then_some(Trigger::Full)
                 }
                 Since::Unwritten => {
-                    let is_wide = leaf.shape().window > super::fit::READ_WINDOW;
+                    let is_wide = leaf.shape().window > crate::fit::READ_WINDOW;
                     let is_sparse = is_sparse(used.saturating_sub(removed), leaf.slots());
                     (is_wide || is_sparse).then_some(Trigger::Cold)
                 }
@@ -195,9 +170,7 @@ fn advice_on_buckets(leaf: &Leaf) -> Option<Trigger> {
     let writes = (used as u32).wrapping_add(leaf.removed.load(Ordering::Relaxed));
     match leaf.noted.note(writes) {
         Since::Unknown => None,
-        Since::Written(_) => {
-            (leaf.nodes() > Trigger::most_nodes(leaf) / 4 * 3).then_some(Trigger::Full)
-        }
+        Since::Written(_) => (leaf.nodes() > most_nodes(leaf) / 4 * 3).then_some(Trigger::Full),
         // A run of keys that was cut into as few buckets as can be may end in one that is almost empty.
         Since::Unwritten => (present < (leaf.len() - 1) * SPARSE).then_some(Trigger::Cold),
     }

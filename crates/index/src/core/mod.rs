@@ -10,26 +10,35 @@
 //! 3. The word of a value is owned by the slot or record that holds it until a write takes it out.
 #![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
 
+mod inherit;
+pub(crate) mod retrain;
+pub(crate) mod train;
+mod tune;
+
 use rhumb_sync::{
     arena::Arena,
     mapping::Gauge,
     primitive::{Arc, AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering, in_models},
 };
 
-use super::{
-    kinds::{self, AnyLeaf},
-    plan::{Entry, Growth},
+use self::retrain::after_add;
+use crate::{
+    entry::Entry,
+    kinds::AnyLeaf,
+    op::{Action, Blocked, Outcome, Trigger, Written, cell_of, reader, slot_value},
+    parts,
+    plan::Growth,
     preset::Preset,
     raw::{
-        bucket::{Bucket, Frozen, Locked, NoRoom, Spot},
+        bucket::{Bucket, Locked, NoRoom, Spot},
         epoch::Guard,
         garbage::{Garbage, Piece},
-        leaf::{Leaf, is_same},
-        record, simd,
+        leaf::Leaf,
     },
-    retrain::Trigger,
+    record,
     route::{Bound, Branch, Group, Place, Root},
-    schema::{Probe, Schema},
+    schema::{Probe, Schema, is_same},
+    simd,
     trainers::Trainers,
 };
 
@@ -38,21 +47,21 @@ const COUNTERS: usize = in_models(16, 2);
 
 /// A map from keys to words.
 pub(crate) struct Core<S: Schema> {
-    pub(super) root: AtomicPtr<Root>,
+    pub(crate) root: AtomicPtr<Root>,
     /// Where leaves lie; maps may share one.
-    pub(super) arena: Arc<Arena>,
+    pub(crate) arena: Arc<Arena>,
     /// What new leaves are made of.
-    pub(super) preset: Preset,
+    pub(crate) preset: Preset,
     garbage: Garbage<Waste<S>>,
     counters: [Counter; COUNTERS],
-    pub(super) retrains: AtomicU64,
+    pub(crate) retrains: AtomicU64,
     /// Room for the entries of a leaf that is being replaced, empty; kept because the system takes some
     /// microseconds for each page of new memory.
-    pub(super) scratch: Mutex<Vec<Entry>>,
+    pub(crate) scratch: Mutex<Vec<Entry>>,
     /// The leaf to look at next for memory that is worth giving back; the first if there is none.
-    pub(super) gathered: Mutex<Option<Bound>>,
+    pub(crate) gathered: Mutex<Option<Bound>>,
     /// Who replaces leaves, if it is not the writers.
-    pub(super) trainers: Option<Trainers>,
+    pub(crate) trainers: Option<Trainers>,
 }
 
 #[derive(Default)]
@@ -61,69 +70,6 @@ struct Counter {
     keys: AtomicI64,
     /// Bytes outside of the arena.
     heap_bytes: AtomicI64,
-}
-
-/// What a write does.
-#[derive(Clone, Copy)]
-pub(crate) enum Action {
-    /// Sets the value, whether the key is present or not.
-    Set(u64),
-    /// Sets the value of a key that is absent.
-    SetIfAbsent(u64),
-    /// Sets the value of a key that is present.
-    Update(u64),
-    Remove,
-    /// Sets the value of a key whose value is `current`.
-    Exchange {
-        current: u64,
-        new: u64,
-    },
-}
-
-impl Action {
-    /// Whether the action may make an absent key present.
-    #[inline]
-    pub(crate) fn inserts(self) -> bool {
-        matches!(self, Self::Set(_) | Self::SetIfAbsent(_))
-    }
-
-    /// What becomes of a key whose value is `old`, or that is absent.
-    #[inline]
-    pub(crate) fn change(self, old: Option<u64>) -> Change {
-        match (self, old) {
-            (Self::Set(new), _) | (Self::SetIfAbsent(new), None) | (Self::Update(new), Some(_)) => {
-                Change::Store(new)
-            }
-            (Self::Remove, Some(_)) => Change::Remove,
-            (Self::Exchange { current, new }, Some(old)) if old == current => Change::Store(new),
-            _ => Change::Keep,
-        }
-    }
-}
-
-/// What becomes of a key.
-pub(crate) enum Change {
-    Keep,
-    Store(u64),
-    Remove,
-}
-
-/// What a write found and did.
-pub(crate) struct Outcome {
-    /// The value before, if the key was present.
-    pub(crate) old: Option<u64>,
-    /// Whether anything changed.
-    pub(crate) is_done: bool,
-}
-
-impl Outcome {
-    fn unchanged(old: Option<u64>) -> Self {
-        Self { old, is_done: false }
-    }
-
-    fn changed(old: Option<u64>) -> Self {
-        Self { old, is_done: true }
-    }
 }
 
 /// What a write leaves behind for the leaf.
@@ -135,59 +81,6 @@ enum Refused {
     NoRoom,
     /// It belongs to another one now.
     Moved,
-}
-
-/// What a write did in a leaf of another kind.
-pub(crate) struct Written {
-    outcome: Outcome,
-    /// Whether the key took a slot or came back to its own, with a new record if it is wide.
-    is_added: bool,
-    /// The record that the key had before it was removed and came back.
-    replaced: Option<u64>,
-    trigger: Option<Trigger>,
-}
-
-impl Written {
-    pub(crate) fn unchanged(old: Option<u64>) -> Self {
-        Self { outcome: Outcome::unchanged(old), is_added: false, replaced: None, trigger: None }
-    }
-
-    /// A key's own slot was changed.
-    pub(crate) fn changed(old: Option<u64>) -> Self {
-        Self { outcome: Outcome::changed(old), is_added: false, replaced: None, trigger: None }
-    }
-
-    /// A removed wide key is back in its slot, with a new record instead of this one.
-    pub(crate) fn renewed(replaced: u64) -> Self {
-        Self { replaced: Some(replaced), ..Self::added(None) }
-    }
-
-    /// Lets `keep` have the record that was replaced, and say what follows from that for the leaf;
-    /// otherwise it is freed when no reader can hold it.
-    pub(crate) fn keeping(self, keep: impl FnOnce(u64) -> Option<Trigger>) -> Self {
-        match self.replaced {
-            Some(record) => Self { replaced: None, trigger: keep(record), ..self },
-            None => self,
-        }
-    }
-
-    /// A key took a slot.
-    pub(crate) fn added(trigger: Option<Trigger>) -> Self {
-        Self { outcome: Outcome::changed(None), is_added: true, replaced: None, trigger }
-    }
-}
-
-/// Why a leaf takes no write.
-pub(crate) enum Blocked {
-    /// It is being replaced.
-    Frozen,
-    NoRoom,
-}
-
-impl From<Frozen> for Blocked {
-    fn from(_: Frozen) -> Self {
-        Self::Frozen
-    }
 }
 
 /// Memory that was unlinked.
@@ -232,14 +125,14 @@ impl<S: Schema> Core<S> {
     pub(crate) fn within(arena: Arc<Arena>, preset: Preset, trainers: Option<Trainers>) -> Self {
         simd::detect();
         let least = || Bound::new::<S>(Probe::LEAST);
-        let leaves = kinds::parts::<S>(preset, &arena, &[], Growth::Even, None, None);
+        let leaves = parts::parts::<S>(preset, &arena, &[], Growth::Even, None, None);
         let leaves = leaves.into_iter().map(|part| (least(), Box::into_raw(part.leaf)));
         let group = Box::into_raw(Branch::new(leaves.collect()));
         Self::with_root(arena, preset, trainers, Branch::new(vec![(least(), group)]))
     }
 
     /// A map of the leaves that a root leads to.
-    pub(super) fn with_root(
+    pub(crate) fn with_root(
         arena: Arc<Arena>,
         preset: Preset,
         trainers: Option<Trainers>,
@@ -271,7 +164,7 @@ impl<S: Schema> Core<S> {
     }
 
     /// The last leaf.
-    pub(super) fn last_place<'g>(&self, guard: &'g Guard) -> Place<'g> {
+    pub(crate) fn last_place<'g>(&self, guard: &'g Guard) -> Place<'g> {
         let root = self.root(guard);
         let group_at = root.len() - 1;
         let group = root.child(group_at, guard);
@@ -459,7 +352,7 @@ impl<S: Schema> Core<S> {
                 if S::HAS_RECORDS {
                     self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
                 }
-                Ok(if chain == 0 { None } else { Trigger::after_add(leaf, (word, at), chain) })
+                Ok(if chain == 0 { None } else { after_add(leaf, (word, at), chain) })
             }
             Err(NoRoom) => {
                 if S::HAS_RECORDS {
@@ -495,7 +388,7 @@ impl<S: Schema> Core<S> {
 
     /// Adds to the number of keys.
     #[inline]
-    pub(super) fn count(&self, guard: &Guard, keys: i64) {
+    pub(crate) fn count(&self, guard: &Guard, keys: i64) {
         self.counters[guard.thread_index() % COUNTERS].keys.fetch_add(keys, Ordering::Relaxed);
     }
 
@@ -520,7 +413,7 @@ impl<S: Schema> Core<S> {
     }
 
     /// Frees what nobody can hold any more.
-    pub(super) fn collect_garbage(&self) {
+    pub(crate) fn collect_garbage(&self) {
         self.garbage.collect(&self.arena);
     }
 
@@ -552,40 +445,6 @@ impl<S: Schema> Core<S> {
 #[inline(always)]
 fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &Spot<'a>) -> &'a AtomicU64 {
     cell_of::<S>(locked.value(spot))
-}
-
-/// Where the word of the value is that belongs to a slot.
-#[inline(always)]
-pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
-    if S::HAS_RECORDS {
-        // SAFETY: slots hold records, which live as long as the leaf does.
-        unsafe { record::value(cell.load(Ordering::Relaxed)) }
-    } else {
-        cell
-    }
-}
-
-/// What a new slot holds of a key and its value.
-#[inline(always)]
-pub(crate) fn slot_value<S: Schema>(probe: Probe<'_>, value: u64) -> u64 {
-    if S::HAS_RECORDS { record::new(probe.bytes, value) } else { value }
-}
-
-/// Reads the value behind a slot, if the slot is the key's.
-#[inline(always)]
-pub(crate) fn reader<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> Option<u64> {
-    move |slot| {
-        if !is_same::<S>(probe)(slot) {
-            return None;
-        }
-        Some(if S::HAS_RECORDS {
-            // SAFETY: slots hold records, which live as long as the leaf does, and the thread is
-            // pinned.
-            unsafe { record::value(slot) }.load(Ordering::Acquire)
-        } else {
-            slot
-        })
-    }
 }
 
 impl<S: Schema> Drop for Core<S> {

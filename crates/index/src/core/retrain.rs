@@ -13,18 +13,21 @@
 
 use rhumb_sync::primitive::{Ordering, in_models, spin_loop};
 
-use super::{
+use crate::{
     core::{Core, Waste},
-    kinds::{self, AnyLeaf},
-    plan::{self, Entry, Growth, Part},
+    counts::count_moved,
+    entry::{self, Entry},
+    kinds::AnyLeaf,
+    op::Trigger,
+    parts,
+    plan::{Growth, Part},
     raw::{
         epoch::Guard,
         leaf::{Leaf, NODES_MAX},
-        record,
     },
+    record,
     route::{Bound, Branch, Child, GROUP_MAX, Group, Place, Replaced, ptr_of},
     schema::{Probe, Schema},
-    stats::count_moved,
 };
 
 /// A leaf is retrained when it has so many overflow nodes for 64 buckets, or by its lot
@@ -38,12 +41,8 @@ const CHAIN_MAX: usize = 3;
 /// or so many behind the first or the last bucket of a leaf without a line: where keys come beyond the others
 /// no line says where the next ones go, and each replacement lasts for so long only,
 const END_CHAIN_MAX: usize = 8;
-/// and by the writer itself, whatever others are doing, when it has so many,
+/// and by the writer itself, whatever others are doing, when it has so many.
 const CHAIN_LIMIT: usize = 12;
-/// or when of 8 keys so many were removed, if it was built of
-const REMOVED_OF_8: u32 = 3;
-/// at least so many.
-const REMOVED_MIN: u32 = in_models(64, 3) as u32;
 /// Leaves of fewer keys are joined with a neighbour when they are retrained after removals.
 const JOIN_BELOW: usize = in_models(1200, 6);
 /// So many leaves are looked at, after each that was replaced because of removals, for one to move.
@@ -53,68 +52,30 @@ const ORDERED_OF: usize = 8;
 /// So many looks at a frozen leaf before a writer replaces it itself.
 const PATIENCE: usize = in_models(2000, 1);
 
-/// Why a leaf is to be replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trigger {
-    /// It has too many overflow nodes.
-    Full,
-    /// The bucket at this place has too long a chain, of so many nodes.
-    Chain(usize, usize),
-    /// It cannot take another node.
-    NoRoom,
-    /// Many of its keys were removed.
-    Removed,
-    /// Its memory is worth giving back.
-    Stray,
-    /// It was not written for a while, and could be smaller or better to read.
-    Cold,
-    /// Somebody is replacing it.
-    Frozen,
+/// What follows from a key that went into an overflow node.
+pub(crate) fn after_add(leaf: &Leaf, (word, at): (u64, usize), chain: usize) -> Option<Trigger> {
+    let is_full = leaf.nodes() > most_nodes(leaf);
+    // Words that the leaf cannot tell apart need another leaf.
+    let is_known = leaf.has_line() || leaf.len() == 1 || word == u64::MAX;
+    let has_room = !leaf.is_open() || leaf.len() < leaf.room();
+    let is_at_end = !is_known && (at == 0 || at + 1 == leaf.len() && has_room);
+    let most = if is_at_end && !is_full { END_CHAIN_MAX } else { CHAIN_MAX };
+    if chain >= most {
+        return Some(Trigger::Chain(at, chain));
+    }
+    is_full.then_some(Trigger::Full)
 }
 
-impl Trigger {
-    /// What follows from a key that went into an overflow node.
-    pub(crate) fn after_add(leaf: &Leaf, (word, at): (u64, usize), chain: usize) -> Option<Self> {
-        let is_full = leaf.nodes() > Self::most_nodes(leaf);
-        // Words that the leaf cannot tell apart need another leaf.
-        let is_known = leaf.has_line() || leaf.len() == 1 || word == u64::MAX;
-        let has_room = !leaf.is_open() || leaf.len() < leaf.room();
-        let is_at_end = !is_known && (at == 0 || at + 1 == leaf.len() && has_room);
-        let most = if is_at_end && !is_full { END_CHAIN_MAX } else { CHAIN_MAX };
-        if chain >= most {
-            return Some(Self::Chain(at, chain));
-        }
-        is_full.then_some(Self::Full)
-    }
-
-    /// How many overflow nodes a leaf may have.
-    pub(super) fn most_nodes(leaf: &Leaf) -> usize {
-        let of_64 = NODES_OF_64 + leaf.lot as usize * NODES_SPREAD / (1 << u8::BITS);
-        (leaf.len() * of_64 / 64 + NODES_FREE).min(NODES_MAX)
-    }
-
-    /// Whether the successor should have no more room than it needs, and a small leaf be joined with the next.
-    pub(super) fn shrinks(self) -> bool {
-        matches!(self, Self::Removed | Self::Cold)
-    }
-
-    /// What follows from a removal from a leaf built of so many keys, `removed` being how many there
-    /// were since then.
-    pub(crate) fn after_remove(built_of: u32, removed: u32) -> Option<Self> {
-        Self::after_removing(built_of, removed, REMOVED_MIN)
-    }
-
-    /// [`Trigger::after_remove`] looked at after every so many removals.
-    pub(crate) fn after_removing(built_of: u32, removed: u32, every: u32) -> Option<Self> {
-        let most = (built_of / 8 * REMOVED_OF_8).max(every);
-        (removed >= most && removed.is_multiple_of(every)).then_some(Self::Removed)
-    }
+/// How many overflow nodes a leaf may have.
+pub(crate) fn most_nodes(leaf: &Leaf) -> usize {
+    let of_64 = NODES_OF_64 + leaf.lot as usize * NODES_SPREAD / (1 << u8::BITS);
+    (leaf.len() * of_64 / 64 + NODES_FREE).min(NODES_MAX)
 }
 
 impl<S: Schema> Core<S> {
     /// Replaces the leaf of `place`, unless somebody else does or did.
     #[cold]
-    pub(super) fn retrain(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
+    pub(crate) fn retrain(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
         let leaf = place.leaf;
         match trigger {
             Trigger::Frozen => {
@@ -140,7 +101,7 @@ impl<S: Schema> Core<S> {
     }
 
     /// Replaces the leaf of `place` now; does nothing if somebody was faster.
-    pub(super) fn replace(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
+    pub(crate) fn replace(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
         let mut entries = std::mem::take(&mut *self.scratch.lock());
         let mut dead = Vec::new();
         collect::<S>(place.leaf, &mut entries, &mut dead);
@@ -157,7 +118,7 @@ impl<S: Schema> Core<S> {
             _ => place.next(guard).and_then(|next| next.upper().cloned()),
         };
         let growth = growth::<S>(place, trigger, &entries);
-        let parts = kinds::parts::<S>(
+        let parts = parts::parts::<S>(
             self.preset,
             &self.arena,
             &entries,
@@ -198,7 +159,7 @@ impl<S: Schema> Core<S> {
 
     /// Looks at the next leaves in turn and moves the first whose memory is worth giving back: a map that
     /// shrinks would keep many chunks for some leaves each.
-    pub(super) fn gather(&self, guard: &Guard) {
+    pub(crate) fn gather(&self, guard: &Guard) {
         // Others that come meanwhile start at the first leaf.
         let next = self.gathered.lock().take();
         let start = next.as_ref().map_or(Probe::LEAST, Bound::probe);
@@ -217,7 +178,7 @@ impl<S: Schema> Core<S> {
 
     /// Puts leaves in the place of the only leaf if the map is empty; says whether it did. Otherwise
     /// they are the caller's still.
-    pub(super) fn replace_empty(&self, leaves: &[Child<AnyLeaf>], guard: &Guard) -> bool {
+    pub(crate) fn replace_empty(&self, leaves: &[Child<AnyLeaf>], guard: &Guard) -> bool {
         let place = self.place(Probe::LEAST, guard);
         if place.root.len() != 1 || place.group.len() != 1 {
             return false;
@@ -363,9 +324,9 @@ fn collect<S: Schema>(leaf: &AnyLeaf, entries: &mut Vec<Entry>, dead: &mut Vec<u
 }
 
 /// The lower bound of a leaf that starts with this entry.
-pub(super) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
+pub(crate) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
     if S::WIDE {
-        Bound::new::<S>(Probe::wide(plan::key::<S>(entry)))
+        Bound::new::<S>(Probe::wide(entry::key::<S>(entry)))
     } else {
         Bound::new::<S>(Probe { word: entry.word, bytes: &[] })
     }

@@ -6,7 +6,7 @@
 
 use rhumb_sync::{arena::Arena, primitive::Arc};
 
-use super::{core::Core, kinds::AnyLeaf, raw::epoch::Guard, route::Branch, schema::Schema};
+use crate::{core::Core, kinds::AnyLeaf, raw::epoch::Guard, route::Branch, schema::Schema};
 
 impl<S: Schema> Core<S> {
     /// An empty map whose leaves lie in this arena and are addressed as those of this map are now, so

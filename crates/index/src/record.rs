@@ -10,9 +10,7 @@ use std::{
     ptr, slice,
 };
 
-use rhumb_sync::primitive::{AtomicU64, Ordering};
-
-use super::super::schema::Schema;
+use rhumb_sync::primitive::AtomicU64;
 
 /// The head of a record; the key's bytes follow.
 #[repr(C)]
@@ -61,22 +59,6 @@ pub(crate) unsafe fn key<'a>(record: u64) -> &'a [u8] {
     let head = head(record);
     // SAFETY: the caller says that it is a record that lives; the key follows the head.
     unsafe { slice::from_raw_parts(head.add(1).cast(), (*head).len) }
-}
-
-/// The wide key of what a slot of a leaf holds, for who can reach the leaf.
-#[inline]
-pub(super) fn key_in_leaf<'a, S: Schema>(slot: u64) -> &'a [u8] {
-    // SAFETY: what slots of wide keys lead to lives for as long as anybody can reach their leaf.
-    unsafe { S::key(slot) }
-}
-
-/// Gives the slot of a removed wide key, for who alone writes it, a new record with this value; returns the
-/// old one. Who has found that in a leaf that was replaced since, or in a scan, takes what it holds for the
-/// value that was removed, and must not see the new value before others do.
-pub(super) fn renew<S: Schema>(slot: &AtomicU64, value: u64) -> u64 {
-    let old = slot.load(Ordering::Relaxed);
-    slot.store(new(key_in_leaf::<S>(old), value), Ordering::Release);
-    old
 }
 
 /// The value of a record.

@@ -1,0 +1,29 @@
+//! What background threads do: they replace leaves, so that writers need not. The first of them looks
+//! after the leaves where nobody asks for anything (`tune`).
+
+use rhumb_sync::primitive::Ordering;
+
+use super::{Core, tune::Tour};
+use crate::{op::Trigger, raw::epoch, route::Bound, schema::Schema, trainers::Work};
+
+/// What a trainer does until it is stopped.
+pub(crate) fn run<S: Schema>(core: &Core<S>, is_first: bool) {
+    let Some(trainers) = &core.trainers else { return };
+    let mut tour = is_first.then(Tour::default);
+    loop {
+        match trainers.next(tour.as_ref().map(Tour::patience)) {
+            Work::Replace(lower, trigger) => replace(core, &lower, trigger),
+            Work::Nothing => tour.iter_mut().for_each(|tour| core.go_on(tour)),
+            Work::Stop => return,
+        }
+    }
+}
+
+fn replace<S: Schema>(core: &Core<S>, lower: &Bound, trigger: Trigger) {
+    let guard = epoch::pin();
+    let place = core.place(lower.probe(), &guard);
+    // Otherwise it was replaced meanwhile.
+    if place.leaf.is_retraining().load(Ordering::Relaxed) {
+        core.replace(&place, trigger, &guard);
+    }
+}

@@ -1,0 +1,199 @@
+//! What a write asks of a leaf, and what the leaf answers: the words that leaves of every kind and the
+//! map share.
+#![allow(unsafe_code, reason = "follows the records of slots")]
+
+use rhumb_sync::primitive::{AtomicU64, Ordering, in_models};
+
+use crate::{
+    record,
+    schema::{Probe, Schema, is_same},
+};
+
+/// A leaf is replaced when of 8 keys that it was built of this many were removed. With more, memory comes
+/// back later; with fewer, keys are copied more often.
+const REMOVED_OF_8: u32 = 3;
+/// The fewest removals for which a leaf of buckets is replaced: below, copying it costs more than it
+/// gives back.
+const REMOVED_MIN: u32 = in_models(64, 3) as u32;
+
+/// What a write does.
+#[derive(Clone, Copy)]
+pub(crate) enum Action {
+    /// Sets the value, whether the key is present or not.
+    Set(u64),
+    /// Sets the value of a key that is absent.
+    SetIfAbsent(u64),
+    /// Sets the value of a key that is present.
+    Update(u64),
+    Remove,
+    /// Sets the value of a key whose value is `current`.
+    Exchange {
+        current: u64,
+        new: u64,
+    },
+}
+
+impl Action {
+    /// Whether the action may make an absent key present.
+    #[inline]
+    pub(crate) fn inserts(self) -> bool {
+        matches!(self, Self::Set(_) | Self::SetIfAbsent(_))
+    }
+
+    /// What becomes of a key whose value is `old`, or that is absent.
+    #[inline]
+    pub(crate) fn change(self, old: Option<u64>) -> Change {
+        match (self, old) {
+            (Self::Set(new), _) | (Self::SetIfAbsent(new), None) | (Self::Update(new), Some(_)) => {
+                Change::Store(new)
+            }
+            (Self::Remove, Some(_)) => Change::Remove,
+            (Self::Exchange { current, new }, Some(old)) if old == current => Change::Store(new),
+            _ => Change::Keep,
+        }
+    }
+}
+
+/// What becomes of a key.
+pub(crate) enum Change {
+    Keep,
+    Store(u64),
+    Remove,
+}
+
+/// What a write found and did.
+pub(crate) struct Outcome {
+    /// The value before, if the key was present.
+    pub(crate) old: Option<u64>,
+    /// Whether anything changed.
+    pub(crate) is_done: bool,
+}
+
+impl Outcome {
+    pub(crate) fn unchanged(old: Option<u64>) -> Self {
+        Self { old, is_done: false }
+    }
+
+    pub(crate) fn changed(old: Option<u64>) -> Self {
+        Self { old, is_done: true }
+    }
+}
+
+/// Why a leaf is to be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// It has too many overflow nodes.
+    Full,
+    /// The bucket at this place has too long a chain, of so many nodes.
+    Chain(usize, usize),
+    /// It cannot take another node.
+    NoRoom,
+    /// Many of its keys were removed.
+    Removed,
+    /// Its memory is worth giving back.
+    Stray,
+    /// It was not written for a while, and could be smaller or better to read.
+    Cold,
+    /// Somebody is replacing it.
+    Frozen,
+}
+
+impl Trigger {
+    /// Whether the successor should have no more room than it needs, and a small leaf be joined with the next.
+    pub(crate) fn shrinks(self) -> bool {
+        matches!(self, Self::Removed | Self::Cold)
+    }
+
+    /// What follows from a removal from a leaf built of so many keys, `removed` being how many there
+    /// were since then.
+    pub(crate) fn after_remove(built_of: u32, removed: u32) -> Option<Self> {
+        Self::after_removing(built_of, removed, REMOVED_MIN)
+    }
+
+    /// [`Trigger::after_remove`] looked at after every so many removals.
+    pub(crate) fn after_removing(built_of: u32, removed: u32, every: u32) -> Option<Self> {
+        let most = (built_of / 8 * REMOVED_OF_8).max(every);
+        (removed >= most && removed.is_multiple_of(every)).then_some(Self::Removed)
+    }
+}
+
+/// What a write did in a leaf of another kind.
+pub(crate) struct Written {
+    pub(crate) outcome: Outcome,
+    /// Whether the key took a slot or came back to its own, with a new record if it is wide.
+    pub(crate) is_added: bool,
+    /// The record that the key had before it was removed and came back.
+    pub(crate) replaced: Option<u64>,
+    pub(crate) trigger: Option<Trigger>,
+}
+
+impl Written {
+    pub(crate) fn unchanged(old: Option<u64>) -> Self {
+        Self { outcome: Outcome::unchanged(old), is_added: false, replaced: None, trigger: None }
+    }
+
+    /// A key's own slot was changed.
+    pub(crate) fn changed(old: Option<u64>) -> Self {
+        Self { outcome: Outcome::changed(old), is_added: false, replaced: None, trigger: None }
+    }
+
+    /// A removed wide key is back in its slot, with a new record instead of this one.
+    pub(crate) fn renewed(replaced: u64) -> Self {
+        Self { replaced: Some(replaced), ..Self::added(None) }
+    }
+
+    /// Lets `keep` have the record that was replaced, and say what follows from that for the leaf;
+    /// otherwise it is freed when no reader can hold it.
+    pub(crate) fn keeping(self, keep: impl FnOnce(u64) -> Option<Trigger>) -> Self {
+        match self.replaced {
+            Some(record) => Self { replaced: None, trigger: keep(record), ..self },
+            None => self,
+        }
+    }
+
+    /// A key took a slot.
+    pub(crate) fn added(trigger: Option<Trigger>) -> Self {
+        Self { outcome: Outcome::changed(None), is_added: true, replaced: None, trigger }
+    }
+}
+
+/// Why a leaf takes no write.
+pub(crate) enum Blocked {
+    /// It is being replaced.
+    Frozen,
+    NoRoom,
+}
+
+/// Where the word of the value is that belongs to a slot.
+#[inline(always)]
+pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
+    if S::HAS_RECORDS {
+        // SAFETY: slots hold records, which live as long as the leaf does.
+        unsafe { record::value(cell.load(Ordering::Relaxed)) }
+    } else {
+        cell
+    }
+}
+
+/// What a new slot holds of a key and its value.
+#[inline(always)]
+pub(crate) fn slot_value<S: Schema>(probe: Probe<'_>, value: u64) -> u64 {
+    if S::HAS_RECORDS { record::new(probe.bytes, value) } else { value }
+}
+
+/// Reads the value behind a slot, if the slot is the key's.
+#[inline(always)]
+pub(crate) fn reader<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> Option<u64> {
+    move |slot| {
+        if !is_same::<S>(probe)(slot) {
+            return None;
+        }
+        Some(if S::HAS_RECORDS {
+            // SAFETY: slots hold records, which live as long as the leaf does, and the thread is
+            // pinned.
+            unsafe { record::value(slot) }.load(Ordering::Acquire)
+        } else {
+            slot
+        })
+    }
+}

@@ -1,0 +1,40 @@
+//! What leaves a run of entries becomes, by the preset of the map.
+
+use rhumb_sync::arena::Arena;
+
+use crate::{
+    entry::Entry,
+    fit::{self, Before},
+    kinds::AnyLeaf,
+    plan::{self, Growth, Part},
+    preset::Preset,
+    route::Bound,
+    schema::Schema,
+};
+
+/// The leaves of a preset for all entries; at least one. `upper` is the lower bound of the leaf after
+/// them, `before` the one that they replace, if there is one.
+pub(crate) fn parts<S: Schema>(
+    preset: Preset,
+    arena: &Arena,
+    entries: &[Entry],
+    growth: Growth,
+    upper: Option<&Bound>,
+    before: Before<'_>,
+) -> Vec<Part> {
+    match preset {
+        Preset::Tone => fit::gapped_leaves::<S>(arena, entries),
+        Preset::FineStore => fit::bin_leaves::<S>(arena, entries),
+        Preset::Loft => fit::slot_leaves::<S>(arena, entries, before),
+        Preset::Auto => {
+            // After removals there may be entries of its neighbour.
+            let prefix = match before {
+                Some((AnyLeaf::Buckets(leaf), trigger)) if !trigger.shrinks() => {
+                    Some(leaf.prefix())
+                }
+                _ => None,
+            };
+            plan::parts::<S>(arena, entries, growth, upper, prefix)
+        }
+    }
+}
