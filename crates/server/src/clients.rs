@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{command::COMMANDS, config::Limits};
+use crate::config::Limits;
 
 /// What is known of one connection. Its own task writes it; others read.
 #[derive(Debug)]
@@ -225,8 +225,8 @@ impl Clients {
     }
 }
 
-/// What `CLIENT LIST` and `CLIENT INFO` say of a client.
-pub(crate) fn describe(info: &ClientInfo) -> String {
+/// What `CLIENT LIST` and `CLIENT INFO` say of a client, whose last command had this name.
+pub(crate) fn describe(info: &ClientInfo, last_command: &str) -> String {
     let queued = info.queued.load(Ordering::Relaxed);
     let multi = if queued == usize::MAX { -1 } else { i64::try_from(queued).unwrap_or(i64::MAX) };
     let (library, version) = info.library.lock().clone();
@@ -252,7 +252,7 @@ pub(crate) fn describe(info: &ClientInfo) -> String {
         },
         info.database.load(Ordering::Relaxed),
         query + reply + omem,
-        COMMANDS.name(info.last_command.load(Ordering::Relaxed)),
+        last_command,
         info.resp.load(Ordering::Relaxed),
         library,
         version,

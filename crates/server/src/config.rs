@@ -9,8 +9,9 @@ use std::{
 use serde::Deserialize;
 
 use crate::{
+    config_error::ConfigError,
     log::{LogFormat, LogLevel},
-    part, quantity, share,
+    quantity, share_name,
 };
 
 /// When what was written is forced to the disk.
@@ -249,18 +250,6 @@ impl Default for Config {
     }
 }
 
-/// Why settings cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError(pub(crate) String);
-
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
 impl Config {
     /// Reads settings from a TOML file; what it does not say has its default.
     ///
@@ -287,7 +276,7 @@ impl Config {
 
     /// The names of shared keyspaces.
     pub fn share_names(&self) -> impl Iterator<Item = &str> {
-        share::names(&self.share)
+        share_name::names(&self.share)
     }
 
     /// The most connections at a time: of clients, and of the processes that read what is shared.
@@ -365,8 +354,8 @@ impl Config {
                  --requirepass-file, or say --allow-open to serve everyone"
             )));
         }
-        share::check_names(&self.share)?;
-        part::check(self)?;
+        share_name::check_names(&self.share)?;
+        check_part(self)?;
         let open = !self.allow_open && !self.metrics_open;
         if let Some(address) = self.metrics.filter(is_far).filter(|_| open) {
             return Err(ConfigError(format!(
@@ -393,6 +382,23 @@ impl Limits {
     pub(crate) fn stall(&self) -> Duration {
         Duration::from_secs(self.stall_seconds.max(1))
     }
+}
+
+/// Refuses settings of a part that name nothing to have a part of.
+pub(crate) fn check_part(config: &Config) -> Result<(), ConfigError> {
+    let wrong = |what: &str| Err(ConfigError(what.to_owned()));
+    if config.share_table.is_none() && config.share_address.is_some() {
+        return wrong("--share-address says who a server is in a --share-table, and there is none");
+    }
+    if config.share_table.is_some()
+        && !config.share.iter().any(|share| share_name::is_divisible(share))
+    {
+        return wrong(
+            "--share-table divides keyspaces among servers, and none is shared: name one with \
+             --share. Databases of Redis clients are shared whole",
+        );
+    }
+    Ok(())
 }
 
 #[cfg(test)]

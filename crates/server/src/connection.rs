@@ -138,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             // After all clients whose commands are here: what is sent in one go to those who are on
             // the same machine, or behind the same wire, wakes the other side once and not each time.
             // (Also after writes, which let the others go first before: that costs 15% otherwise.)
-            if let Some(_waits) = self.session.turn.hold_replies(self.out.len()) {
+            if let Some(_waits) = self.session.client.turn.hold_replies(self.out.len()) {
                 tokio::task::yield_now().await;
             }
             self.send().await?;
@@ -175,7 +175,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Poll::Pending;
             }
         }
-        let most = if self.session.authenticated { READ_BYTES } else { READ_BYTES_FIRST };
+        let most = if self.session.client.authenticated { READ_BYTES } else { READ_BYTES_FIRST };
         let mut scratch = SCRATCH.take();
         scratch.resize(READ_BYTES, 0);
         let mut buffer = ReadBuf::new(&mut scratch[..most]);
@@ -195,11 +195,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let done = loop {
             let limits = self.session.read_limits(&self.server);
             // What a command may be depends on whether the one before it said the password.
-            let most = if self.session.authenticated { COMMANDS_MAX } else { 1 };
+            let most = if self.session.client.authenticated { COMMANDS_MAX } else { 1 };
             let parsed = self.parser.parse(&mut self.input, &mut self.frames, &limits, most);
             let complete = self.frames.len();
             let mut at = 0;
-            while at < complete && !self.session.closing {
+            while at < complete && !self.session.client.closing {
                 let ran = self.run_some(at);
                 at += ran;
                 mark = self.note_time(mark, ran);
@@ -214,7 +214,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if self.out.overflowed() {
                     self.out.clear(0);
                     self.out.error("ERR the reply is larger than the server sends");
-                    self.session.closing = true;
+                    self.session.client.closing = true;
                 }
                 if self.out.len() >= SEND_BYTES {
                     output += self.out.len();
@@ -228,16 +228,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.input.drain(..taken);
             if let Err(error) = parsed {
                 self.server.metrics.count_protocol_error();
-                let client = ("client", self.session.info.address.as_str().into());
+                let client = ("client", self.session.client.info.address.as_str().into());
                 let log = &self.server.log;
                 log.write(Event::ProtocolError, "a client sent what is not a command", &[client]);
                 self.out.error(&format!("ERR {error}"));
                 break Err(End::Closing);
             }
-            if self.session.is_http {
+            if self.session.client.is_http {
                 break Err(End::Gone);
             }
-            if self.session.closing {
+            if self.session.client.closing {
                 break Err(End::Closing);
             }
             if complete < most {
@@ -247,10 +247,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         output += self.out.len();
         self.server.metrics.count_batch(commands, began.elapsed(), input, output);
         if commands > 0 {
-            self.session.info.note_active();
+            self.session.client.info.note_active();
             if self.unsent.len() <= self.server.config.limits.output_soft_bytes() {
                 // The command that has begun is a new one, and who sends commands is busy.
-                self.session.info.note_stalled(false);
+                self.session.client.info.note_stalled(false);
             }
         }
         done
@@ -280,7 +280,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Tells of commands that took long together since `since`, unless one of them was told of;
     /// returns the time.
     fn note_time(&self, since: Instant, commands: usize) -> Instant {
-        let (now, info) = (Instant::now(), &self.session.info);
+        let (now, info) = (Instant::now(), &self.session.client.info);
         if self.server.is_slow(now - since) && !info.was_slow.swap(false, Ordering::Relaxed) {
             let name = COMMANDS.name(info.last_command.load(Ordering::Relaxed));
             self.server.note_slow(info, name, (commands, commands), now - since);
@@ -292,7 +292,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Refuses a command that is too large to come in.
     fn check_query(&mut self) -> Result<(), End> {
         let limits = &self.server.config.limits;
-        let most = if self.session.authenticated { limits.query_bytes } else { QUERY_BYTES_FIRST };
+        let most =
+            if self.session.client.authenticated { limits.query_bytes } else { QUERY_BYTES_FIRST };
         let all = self.server.clients.buffers_bytes.load(Ordering::Relaxed);
         let mine = self.input.capacity();
         let is_over = all > limits.buffers_bytes && mine > SMALL_BYTES;
@@ -355,7 +356,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Sends earlier replies, until there are none.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        let info = &self.session.info;
+        let info = &self.session.client.info;
         while !self.unsent.is_empty() {
             let polled = Pin::new(&mut self.socket).poll_write(cx, self.unsent.front());
             info.note_stalled(polled.is_pending());
@@ -413,7 +414,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.out.capacity() > IDLE_BYTES {
             keep_spare(self.out.replace_buffer(Vec::new()));
         }
-        self.session.info.note_stalled(self.parser.is_inside() || self.has_unsent());
+        self.session.client.info.note_stalled(self.parser.is_inside() || self.has_unsent());
         self.count_bytes();
     }
 
@@ -421,7 +422,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn count_bytes(&mut self) {
         let unsent = self.unsent.len();
         let (query, reply) = (self.input.capacity(), self.out.capacity() + unsent);
-        let (info, clients) = (&self.session.info, &self.server.clients);
+        let (info, clients) = (&self.session.client.info, &self.server.clients);
         if query + reply != self.counted_bytes {
             info.query_bytes.store(query, Ordering::Relaxed);
             info.reply_bytes.store(reply - unsent, Ordering::Relaxed);

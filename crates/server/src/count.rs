@@ -13,14 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-use rhumb::Result;
+use parking_lot::{Mutex, MutexGuard};
 
-use crate::{
-    db::{Databases, Db, now_ms},
-    encode::{entry::decode_head, member},
-    sweep,
-};
+use crate::encode::entry::decode_head;
 
 /// How long after it was asked for last the count is kept.
 const KEPT: Duration = Duration::from_secs(600);
@@ -124,55 +119,26 @@ impl Count {
             self.forget();
         }
     }
-}
 
-/// How many keys the database has that have not ended; counts, if that is not known: O(keys) then, and
-/// holds nobody up meanwhile. The caller holds no locks.
-///
-/// # Errors
-///
-/// From the engine.
-pub(crate) fn live_keys(databases: &Databases, db: &Db) -> Result<i64> {
-    let counted = keys(databases, db)?;
-    let _none_is_swept = db.count.sweeping.lock();
-    let all = db.count.known().unwrap_or(counted);
-    Ok(all.keys - ended_keys(db)?)
-}
+    /// Takes the place of the one that counts, and notes that the count was asked for.
+    pub(crate) fn ask(&self) -> MutexGuard<'_, Instant> {
+        let mut asked = self.asked.lock();
+        *asked = Instant::now();
+        asked
+    }
 
-/// How many keys have ended and are not yet swept.
-fn ended_keys(db: &Db) -> Result<i64> {
-    let mut ended = 0;
-    for mark in sweep::due(db, now_ms()) {
-        let (mark, _) = mark?;
-        let Some((expires, key)) = member::expiry_of(&mark) else { continue };
-        // A mark may be an old one: a key has one that says the same as its entry.
-        let entry = db.keys.get(key)?;
-        let head = entry.as_deref().and_then(decode_head);
-        ended += i64::from(head.is_some_and(|(_, end, _)| end == expires));
+    /// Begins to count: writers add to it from now on. The caller holds all keys' locks.
+    pub(crate) fn begin(&self) {
+        self.clear();
+        self.state.store(COUNTING, Ordering::Release);
     }
-    Ok(ended)
-}
 
-fn keys(databases: &Databases, db: &Db) -> Result<Tally> {
-    let count = &db.count;
-    let mut asked = count.asked.lock();
-    *asked = Instant::now();
-    if let Some(known) = count.known() {
-        return Ok(known);
+    /// Adds what was there at the beginning, unless the count was forgotten meanwhile. Returns what is
+    /// known then.
+    pub(crate) fn end(&self, counted: Tally) -> Tally {
+        self.change(counted);
+        let _ = self.state.compare_exchange(COUNTING, KNOWN, Ordering::AcqRel, Ordering::Relaxed);
+        // If it was forgotten this is the count of the beginning.
+        self.known().unwrap_or(counted)
     }
-    let snapshot = {
-        let _all = databases.locks.everything();
-        databases.settle();
-        count.clear();
-        count.state.store(COUNTING, Ordering::Release);
-        databases.engine.snapshot()
-    };
-    let mut counted = Tally::default();
-    for pair in snapshot.iter(&db.keys) {
-        counted.add(Some(&pair.inspect_err(|_| count.forget())?.1));
-    }
-    count.change(counted);
-    // It may have been forgotten meanwhile: this is the count of the beginning then.
-    let _ = count.state.compare_exchange(COUNTING, KNOWN, Ordering::AcqRel, Ordering::Relaxed);
-    Ok(count.known().unwrap_or(counted))
 }

@@ -6,6 +6,7 @@
 //! has is a map that `SWAPDB` changes. Emptying clears the keyspaces, whatever their size.
 
 use std::{
+    ops::Bound,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
@@ -19,18 +20,18 @@ use rhumb::{Batch, Database, Error, Keyspace, KeyspaceOptions, PersistMode, Resu
 use crate::{
     config::Fsync,
     count::Count,
-    encode::format::{
-        FORMAT_VERSION, SYSTEM_CLEARING, SYSTEM_KEYSPACE, SYSTEM_MAP, SYSTEM_NEXT_ID,
-        SYSTEM_VERSION,
+    encode::{
+        format::{
+            DATABASES, FORMAT_VERSION, SYSTEM_CLEARING, SYSTEM_KEYSPACE, SYSTEM_MAP,
+            SYSTEM_NEXT_ID, SYSTEM_VERSION, WORK_EXPIRY,
+        },
+        member,
     },
     health::Health,
     locks::Locks,
     segments::Learned,
     watch::Watches,
 };
-
-/// How many databases.
-pub(crate) const DATABASES: usize = 16;
 
 /// Collection numbers that are reserved at a time: so many at most are lost at a crash.
 const IDS_RESERVED: u64 = 1 << 16;
@@ -401,5 +402,13 @@ impl Databases {
             Fsync::Always => PersistMode::SyncData,
             Fsync::Everysec | Fsync::No => PersistMode::Buffer,
         }
+    }
+}
+
+impl Db {
+    /// The marks of times that are over at `now`.
+    pub(crate) fn due(&self, now: u64) -> rhumb::Iter {
+        let end = Bound::Excluded(member::expiry(now + 1, &[]));
+        self.work.range((Bound::Included(vec![WORK_EXPIRY]), end))
     }
 }

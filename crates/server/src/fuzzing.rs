@@ -7,9 +7,9 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::{
-    Config,
     clients::ClientInfo,
-    config::Fsync,
+    command::COMMANDS,
+    config::{Config, Fsync},
     resp::{Frames, Parser, ReadLimits, Reply},
     server::Server,
     session::Session,
@@ -65,7 +65,7 @@ pub fn resp(data: &[u8]) {
 static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| {
     let data = std::env::temp_dir().join(format!("rhumb-fuzz-{}", std::process::id()));
     let config = Config { data, memory_bytes: 16 << 20, fsync: Fsync::No, ..Config::default() };
-    let server = Server::open(config, Arc::new(crate::log::Log::silent()))
+    let server = Server::open(config, Arc::new(crate::log::Log::silent()), COMMANDS.len())
         .expect("an empty directory can be opened");
     // So that there is somebody to share commits with.
     for _ in 0..2 {
@@ -86,7 +86,7 @@ pub fn session(data: &[u8]) {
     let limits = ReadLimits { inline_bytes: 4096, arguments: 1000, bulk_bytes: 1 << 16, ..LIMITS };
     let parsed = parser.parse(&mut input, &mut frames, &limits, usize::MAX);
     let mut at = 0;
-    while at < frames.len() && !session.closing {
+    while at < frames.len() && !session.client.closing {
         at += session.run(server, &input, &frames, at, 1 << 20, &mut out);
         session.finish_submitted(server, &mut out);
         out.clear(1 << 20);

@@ -11,10 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{
-    metrics::{Histogram, Metrics},
-    server::Server,
-};
+use crate::metrics::{Histogram, Metrics};
 
 /// Seconds of the time that the present figures are of.
 const MINUTE: usize = 60;
@@ -74,6 +71,14 @@ pub(crate) struct Step {
     pub(crate) p99_ns: u64,
     pub(crate) latency_ns_max: u64,
     pub(crate) block_reads_per_second: f64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) disk_bytes: u64,
+    pub(crate) clients: u64,
+}
+
+/// What the server takes at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
     pub(crate) memory_bytes: u64,
     pub(crate) disk_bytes: u64,
     pub(crate) clients: u64,
@@ -141,18 +146,17 @@ impl Kept {
     }
 }
 
-/// Memory that the server counts, in bytes: what the engine has mapped, buffers of reads, and those
-/// of clients.
-pub(crate) fn memory_bytes(server: &Server, stats: &rhumb::Stats) -> u64 {
-    let buffers = server.clients.buffers_bytes.load(std::sync::atomic::Ordering::Relaxed) as u64;
-    stats.mapped_bytes + stats.read_buffer_bytes + buffers
-}
-
 impl History {
-    /// Ends a second: to be called at the start as well.
-    pub(crate) fn end_second(&self, server: &Server, stats: &rhumb::Stats) {
-        let max = server.metrics.take_latency_ns_max();
-        let copied = copy(&server.metrics, stats, max);
+    /// Ends a second: to be called at the start as well. `now` says what is not counted, once it is
+    /// wanted.
+    pub(crate) fn end_second(
+        &self,
+        metrics: &Metrics,
+        stats: &rhumb::Stats,
+        now: impl FnOnce() -> Now,
+    ) {
+        let max = metrics.take_latency_ns_max();
+        let copied = copy(metrics, stats, max);
         let mut kept = self.kept.lock();
         kept.push(copied);
         // The first step is there when the first second has ended.
@@ -162,15 +166,16 @@ impl History {
         let Some(recent) = kept.since(STEP_SECONDS) else { return };
         // The files are counted while nobody waits for the lock.
         drop(kept);
+        let Now { memory_bytes, disk_bytes, clients } = now();
         let step = Step {
             commands_per_second: recent.rate(recent.commands()),
             p50_ns: recent.latencies.percentile_ns(0.5),
             p99_ns: recent.latencies.percentile_ns(0.99),
             latency_ns_max: recent.latency_ns_max,
             block_reads_per_second: recent.rate(recent.block_reads),
-            memory_bytes: memory_bytes(server, stats),
-            disk_bytes: crate::disk::used_bytes(&server.config.data).unwrap_or(0),
-            clients: server.clients.count() as u64,
+            memory_bytes,
+            disk_bytes,
+            clients,
         };
         let mut kept = self.kept.lock();
         kept.steps.push_back(step);

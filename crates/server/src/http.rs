@@ -36,7 +36,7 @@ pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener) {
         let socket = match listener.accept().await {
             Ok((socket, _)) => socket,
             Err(error) => {
-                crate::listen::accept_failed(&server, &error).await;
+                crate::accept::accept_failed(&server, &error).await;
                 continue;
             }
         };

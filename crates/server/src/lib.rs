@@ -4,28 +4,37 @@
 //!
 //! | module | for |
 //! | --- | --- |
-//! | `listen`, `unix_socket`, `workers` | sockets, the life of the server |
+//! | `listen`, `accept`, `tls`, `unix_socket`, `workers` | sockets, the life of the server |
 //! | `http`, `exposition`, `status`, `history` | the metrics, the status page and what it shows of the last hour |
 //! | `connection` | one connection: bytes in, replies out |
 //! | `session` | one client: commands to replies |
+//! | `commit` | how a command is committed |
 //! | `command` | what each command does |
-//! | `turn`, `txn`, `db`, `locks`, `watch`, `count`, `segments` | reads and pending writes, databases, atomicity |
+//! | `server` | what all connections share |
+//! | `turn`, `fault`, `txn`, `counting`, `db`, `count`, `watch`, `locks` | reads and pending writes, databases, atomicity |
 //! | `health`, `log`, `disk` | what fails at present, and the lines that say so |
-//! | `share`, `part` | keyspaces that other processes read without asking, and which of their keys |
+//! | `share`, `part`, `share_name` | keyspaces that other processes read without asking, and which of their keys |
 //! | `encode` | how the types of Redis lie in ordered keyspaces |
 //! | `resp` | the protocol |
 #![forbid(unsafe_code)]
 
+mod accept;
 mod clients;
 mod command;
+mod commit;
 mod config;
+mod config_error;
 mod connection;
 mod count;
+mod counting;
+mod cursors;
 mod db;
 mod descriptors;
 mod disk;
 mod encode;
+mod error;
 mod exposition;
+mod fault;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod glob;
@@ -47,6 +56,7 @@ mod segments;
 mod server;
 mod session;
 mod share;
+mod share_name;
 mod status;
 mod sweep;
 #[cfg(feature = "tls")]
@@ -60,75 +70,12 @@ mod workers;
 
 use std::{fmt, io, net::SocketAddr, sync::Arc};
 
-pub use config::{Config, ConfigError, Fsync, Limits};
+pub use config::{Config, Fsync, Limits};
+pub use config_error::ConfigError;
+pub use error::ServeError;
+pub use listen::Ready;
 pub use log::{LogFormat, LogLevel, LogSink};
 pub use quantity::{CLIENTS, MEMORY_BYTES, THREADS, parse_address, parse_memory, parse_size};
-
-/// Why a server does not start, or ends.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The settings cannot be used.
-    Config(ConfigError),
-    /// The engine failed: the data cannot be opened, or the last sync failed.
-    Engine(rhumb::Error),
-    /// An address cannot be listened on.
-    Listen(String),
-    /// The operating system refused a thread, a signal handler or a socket.
-    System(io::Error),
-}
-
-impl ServeError {
-    fn listen(address: impl fmt::Display, error: &io::Error) -> Self {
-        Self::Listen(format!("cannot listen on {address}: {error}"))
-    }
-
-    fn thread(error: &io::Error) -> Self {
-        Self::System(io::Error::new(error.kind(), format!("cannot start a thread: {error}")))
-    }
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Engine(error) => error.fmt(f),
-            Self::Listen(what) => f.write_str(what),
-            Self::System(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {}
-
-impl From<ConfigError> for ServeError {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(error)
-    }
-}
-
-impl From<rhumb::Error> for ServeError {
-    fn from(error: rhumb::Error) -> Self {
-        Self::Engine(error)
-    }
-}
-
-impl From<io::Error> for ServeError {
-    fn from(error: io::Error) -> Self {
-        Self::System(error)
-    }
-}
-
-/// Where a server that has started can be found.
-#[derive(Clone, Debug)]
-pub struct Ready {
-    /// Where clients come to.
-    pub address: SocketAddr,
-    /// Where clients that speak TLS come to.
-    pub tls: Option<SocketAddr>,
-    /// Where the metrics and the status page are.
-    pub metrics: Option<SocketAddr>,
-}
 
 /// Runs a server until the process gets SIGTERM or SIGINT, or a client says `SHUTDOWN`; then lets
 /// every connection answer what it has read, syncs, and returns. `ready` is called once clients
@@ -147,7 +94,7 @@ pub fn serve(config: Config, ready: impl FnOnce(&Ready)) -> Result<(), ServeErro
 
 /// Opens the data, and shares what is to be shared before clients come.
 fn open(config: Config, log: &Arc<log::Log>) -> Result<Arc<server::Server>, ServeError> {
-    let server = Arc::new(server::Server::open(config, Arc::clone(log))?);
+    let server = Arc::new(server::Server::open(config, Arc::clone(log), command::COMMANDS.len())?);
     share::start(&server)?;
     Ok(server)
 }

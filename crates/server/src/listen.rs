@@ -16,11 +16,13 @@ use tokio::{
 };
 
 use crate::{
-    Ready, ServeError,
+    accept::{accept_failed, enter, prepare},
     clients::ClientInfo,
     config::Fsync,
-    connection, http,
-    log::{Event, LogLevel},
+    connection,
+    error::ServeError,
+    http,
+    log::Event,
     server::Server,
     sweep,
     turn::Turn,
@@ -28,14 +30,22 @@ use crate::{
     workers::{Assign, Socket},
 };
 
+/// Where a server that has started can be found.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Where clients come to.
+    pub address: SocketAddr,
+    /// Where clients that speak TLS come to.
+    pub tls: Option<SocketAddr>,
+    /// Where the metrics and the status page are.
+    pub metrics: Option<SocketAddr>,
+}
+
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
 /// How long connections may take to end.
 const DRAIN: Duration = Duration::from_secs(5);
-
-/// How long to wait after an accept that failed: there are too many files open, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Sockets that are bound, so that clients can come.
 pub(crate) struct Listeners {
@@ -175,18 +185,6 @@ async fn drain(server: &Server) {
     server.log.write(Event::Stopped, "the clients have their replies", &fields);
 }
 
-/// The system keeps so many bytes for a client besides those that are on their way to it: else one that
-/// takes nothing costs megabytes that no limit here counts.
-#[cfg(target_os = "linux")]
-const UNSENT_BYTES: u32 = 256 << 10;
-
-/// Settings of a client's socket. It serves without them as well.
-pub(crate) fn prepare(socket: &TcpStream) {
-    let _ = socket.set_nodelay(true);
-    #[cfg(target_os = "linux")]
-    let _ = socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES);
-}
-
 async fn accept_tcp(server: Arc<Server>, listener: TcpListener, assign: Assign) {
     loop {
         match listener.accept().await {
@@ -198,12 +196,6 @@ async fn accept_tcp(server: Arc<Server>, listener: TcpListener, assign: Assign) 
             Err(error) => accept_failed(&server, &error).await,
         }
     }
-}
-
-/// Says that no connection can be accepted, and waits.
-pub(crate) async fn accept_failed(server: &Server, error: &io::Error) {
-    server.log.write(Event::AcceptFailed, &format!("cannot accept a connection: {error}"), &[]);
-    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 async fn accept_unix(server: Arc<Server>, listener: UnixListener, assign: Assign) {
@@ -248,20 +240,6 @@ fn accept<S: Socket>(
     }
 }
 
-/// Enters a connection; none, which the log tells of, if there are too many.
-pub(crate) fn enter(server: &Server, from: String, to: String) -> Option<Arc<ClientInfo>> {
-    let most = server.limits.read().clients;
-    let client = from.clone();
-    let entered = server.clients.enter(most, from, to);
-    if entered.is_none() {
-        let fields = [("client", client.into()), ("limit", most.into())];
-        server.log.write(Event::ClientRefused, "there are as many clients as may be", &fields);
-    } else if server.log.is_on(LogLevel::Debug) {
-        server.log.write(Event::Connected, "a client came", &[("client", client.into())]);
-    }
-    entered
-}
-
 async fn serve_one<S: Socket>(
     server: Arc<Server>,
     socket: io::Result<S>,
@@ -303,7 +281,7 @@ impl Background {
 }
 
 fn each_second(server: &Server) {
-    server.history.end_second(server, &server.databases.engine.stats());
+    server.end_second(&server.databases.engine.stats());
     while !server.is_stopping() {
         std::thread::park_timeout(Duration::from_secs(1));
         server.metrics.end_second();
@@ -322,7 +300,7 @@ fn each_second(server: &Server) {
             let _ = server.databases.sync();
         }
         let stats = server.databases.engine.stats();
-        server.history.end_second(server, &stats);
+        server.end_second(&stats);
         watch_health(server, &stats);
         server.log.end_windows();
     }

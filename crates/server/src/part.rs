@@ -12,30 +12,12 @@ use std::{
 
 use rhumb_share::{Address, RoutingTable, Served};
 
-use crate::{
-    config::{Config, ConfigError},
-    share::is_divisible,
-};
+use crate::{config::Config, config_error::ConfigError};
 
 /// A routing table, and which of its servers this one is.
 pub(crate) struct Part {
     table: RoutingTable,
     address: Address,
-}
-
-/// Refuses settings of a part that name nothing to have a part of.
-pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
-    let wrong = |what: &str| Err(ConfigError(what.to_owned()));
-    if config.share_table.is_none() && config.share_address.is_some() {
-        return wrong("--share-address says who a server is in a --share-table, and there is none");
-    }
-    if config.share_table.is_some() && !config.share.iter().any(|share| is_divisible(share)) {
-        return wrong(
-            "--share-table divides keyspaces among servers, and none is shared: name one with \
-             --share. Databases of Redis clients are shared whole",
-        );
-    }
-    Ok(())
 }
 
 impl Part {
@@ -151,6 +133,7 @@ mod tests {
     use rhumb_share::Preset;
 
     use super::*;
+    use crate::config::check_part;
 
     fn config(dir: &Path, table: &str) -> Config {
         fs::write(dir.join("t"), table).unwrap();
@@ -194,14 +177,14 @@ mod tests {
             share_address: address.map(str::to_owned),
             ..Config::default()
         };
-        assert!(check(&with(&["db0", "users"], Some("t"), Some("a"))).is_ok());
-        assert!(check(&with(&["db0"], Some("t"), None)).is_err());
-        assert!(check(&with(&[], Some("t"), None)).is_err());
-        assert!(check(&with(&["users"], None, Some("a"))).is_err());
-        assert!(check(&with(&["db0,preset=xstore"], Some("t"), None)).is_err());
+        assert!(check_part(&with(&["db0", "users"], Some("t"), Some("a"))).is_ok());
+        assert!(check_part(&with(&["db0"], Some("t"), None)).is_err());
+        assert!(check_part(&with(&[], Some("t"), None)).is_err());
+        assert!(check_part(&with(&["users"], None, Some("a"))).is_err());
+        assert!(check_part(&with(&["db0,preset=xstore"], Some("t"), None)).is_err());
         for preset in Preset::ALL {
             let share = format!("users,preset={}", preset.name());
-            assert!(check(&with(&[&share, "others"], Some("t"), None)).is_ok(), "{share}");
+            assert!(check_part(&with(&[&share, "others"], Some("t"), None)).is_ok(), "{share}");
         }
     }
 }

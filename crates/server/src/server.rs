@@ -15,12 +15,14 @@ use tokio::sync::Notify;
 
 use crate::{
     clients::{ClientInfo, Clients},
-    command::{COMMANDS, Cursors},
-    config::{Config, ConfigError},
+    config::Config,
+    config_error::ConfigError,
+    cursors::Cursors,
     db::Databases,
-    descriptors,
+    descriptors, disk,
+    error::ServeError,
     health::Health,
-    history::History,
+    history::{History, Now},
     log::{Event, Log},
     metrics::Metrics,
     models::Models,
@@ -71,8 +73,8 @@ fn tell_start(config: &Config, log: &Log) {
 }
 
 impl Server {
-    /// Opens the data.
-    pub(crate) fn open(config: Config, log: Arc<Log>) -> Result<Self, crate::ServeError> {
+    /// Opens the data. Of each of this number of commands it counts the calls.
+    pub(crate) fn open(config: Config, log: Arc<Log>, commands: usize) -> Result<Self, ServeError> {
         let password = config.password()?;
         config.check(password.is_some())?;
         tell_start(&config, &log);
@@ -103,7 +105,7 @@ impl Server {
             clients: Clients::default(),
             cursors: Cursors::default(),
             log,
-            metrics: Metrics::new(COMMANDS.len()),
+            metrics: Metrics::new(commands),
             history: History::default(),
             models: Models::default(),
             shared: RwLock::new(None),
@@ -169,6 +171,23 @@ impl Server {
             ("client", client.address.as_str().into()),
         ];
         self.log.write(Event::SlowCommand, "a command took long", &fields);
+    }
+
+    /// Memory that the server counts, in bytes: what the engine has mapped, buffers of reads, and
+    /// those of clients.
+    pub(crate) fn memory_bytes(&self, stats: &rhumb::Stats) -> u64 {
+        let buffers = self.clients.buffers_bytes.load(Ordering::Relaxed) as u64;
+        stats.mapped_bytes + stats.read_buffer_bytes + buffers
+    }
+
+    /// Ends a second of the history.
+    pub(crate) fn end_second(&self, stats: &rhumb::Stats) {
+        self.history.end_second(&self.metrics, stats, || Now {
+            memory_bytes: self.memory_bytes(stats),
+            // The files are counted while nobody waits for the history's lock.
+            disk_bytes: disk::used_bytes(&self.config.data).unwrap_or(0),
+            clients: self.clients.count() as u64,
+        });
     }
 
     /// What is wrong with the server at this moment, one text each; nothing if all is well.

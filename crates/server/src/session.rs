@@ -3,26 +3,21 @@
 use std::{
     borrow::Cow,
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use rhumb::Submitted;
 
 use crate::{
     clients::ClientInfo,
-    command::{
-        self, COMMANDS, Command, Fault, Flags,
-        transactions::{self, Queue},
-    },
+    command::{self, COMMANDS, Client, Command, Flags, transactions},
+    commit,
     config::Fsync,
+    fault::Fault,
     log::Event,
     resp::{Args, Frames, ReadLimits, Reply},
     server::Server,
     turn::{Ticket, Turn},
-    watch::{Mark, WatchedKey},
 };
 
 /// The longest key, in bytes: the engine's.
@@ -31,29 +26,14 @@ const KEY_BYTES_MAX: usize = 64 << 10;
 /// How many commands of one kind are run together, at most.
 const RUN_MAX: usize = 256;
 
-/// A client's state.
+/// One client: its state, and what it has under way.
 pub(crate) struct Session {
-    pub(crate) info: Arc<ClientInfo>,
-    /// The selected database.
-    pub(crate) database: usize,
-    pub(crate) authenticated: bool,
-    /// The commands since `MULTI`.
-    pub(crate) queue: Option<Queue>,
-    /// The watched keys, each with whether it had ended when it was watched.
-    pub(crate) watched: Vec<(WatchedKey, bool)>,
-    /// Set by whoever writes a watched key.
-    pub(crate) mark: Mark,
-    /// Whether the connection ends once the replies are sent.
-    pub(crate) closing: bool,
-    /// Whether the client speaks HTTP: the connection ends, and nothing more is sent.
-    pub(crate) is_http: bool,
+    pub(crate) client: Client,
     /// How many commands are run together: fewer if their values are large, or after a failure.
     run_max: usize,
     /// Writes that wait for their commit, and how many commands they are of: their replies are
     /// written by [`Session::finish_submitted`], before anything else is.
     submitted: Option<(Submitted, usize)>,
-    /// The turns of the worker that serves this client.
-    pub(crate) turn: Arc<Turn>,
     /// The turns that commands have joined, and the places of their replies.
     joined: Vec<Joined>,
 }
@@ -68,27 +48,14 @@ struct Joined {
 impl Session {
     /// A client that has just come, of the worker that has these turns.
     pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool, turn: Arc<Turn>) -> Self {
-        info.authenticated.store(authenticated, Ordering::Relaxed);
-        Self {
-            info,
-            database: 0,
-            authenticated,
-            queue: None,
-            watched: Vec::new(),
-            mark: Arc::new(AtomicBool::new(false)),
-            closing: false,
-            is_http: false,
-            run_max: RUN_MAX,
-            submitted: None,
-            turn,
-            joined: Vec::new(),
-        }
+        let client = Client::new(info, authenticated, turn);
+        Self { client, run_max: RUN_MAX, submitted: None, joined: Vec::new() }
     }
 
     /// What the client may send now.
     pub(crate) fn read_limits(&self, server: &Server) -> ReadLimits {
         let limits = &server.config.limits;
-        if self.authenticated {
+        if self.client.authenticated {
             return ReadLimits {
                 inline_bytes: 64 << 10,
                 arguments: limits.arguments,
@@ -116,7 +83,7 @@ impl Session {
         out: &mut Reply,
     ) -> usize {
         let mut at = from;
-        while at < frames.len() && out.len() < most && !self.closing && !out.overflowed() {
+        while at < frames.len() && out.len() < most && !self.client.closing && !out.overflowed() {
             at += match self.run_together(server, (buffer, frames), at, most, out) {
                 0 => {
                     self.run_one(server, frames.command(buffer, at), out);
@@ -137,7 +104,7 @@ impl Session {
         most: usize,
         out: &mut Reply,
     ) -> usize {
-        if !self.authenticated || self.queue.is_some() {
+        if !self.client.authenticated || self.client.queue.is_some() {
             return 0;
         }
         let commands =
@@ -145,14 +112,14 @@ impl Session {
         let first = frames.command(buffer, from);
         if is_set(first) || is_mset(first) {
             self.finish_joined(server, out);
-            self.turn.close(&server.databases);
+            self.client.turn.close(&server.databases);
             return self.run_sets(server, commands, from..frames.len(), out);
         }
         if !is_get(first) {
             return 0;
         }
         self.finish_joined(server, out);
-        let (databases, database) = (&server.databases, self.database);
+        let (databases, database) = (&server.databases, self.client.database);
         self.note_command(COMMANDS.get);
         if from + 1 == frames.len() {
             // The usual one: nothing is collected for it.
@@ -197,10 +164,10 @@ impl Session {
             && server.clients.count() > 1
             && databases.fsync() != Fsync::Always;
         let done = if may_share {
-            command::submit_run(databases, self.database, &pairs)
+            command::submit_run(databases, self.client.database, &pairs)
                 .map(|submitted| self.submitted = Some((submitted, together)))
         } else {
-            command::set_run(databases, self.database, &pairs)
+            command::set_run(databases, self.client.database, &pairs)
                 .map(|()| (0..together).for_each(|_| out.ok()))
         };
         if let Err(error) = done {
@@ -224,7 +191,7 @@ impl Session {
     }
 
     /// Says that a command has joined a turn, and where its reply is.
-    pub(crate) fn note_joined(&mut self, ticket: Ticket, reply: Range<usize>) {
+    fn note_joined(&mut self, ticket: Ticket, reply: Range<usize>) {
         match self.joined.last_mut() {
             Some(last) if last.ticket.is_with(&ticket) && last.replies.end == reply.start => {
                 last.replies.end = reply.end;
@@ -240,7 +207,7 @@ impl Session {
             return;
         }
         let joined = std::mem::take(&mut self.joined);
-        let finish = |of: &Joined| self.turn.finish(&server.databases, &of.ticket);
+        let finish = |of: &Joined| self.client.turn.finish(&server.databases, &of.ticket);
         let results: Vec<_> = joined.iter().map(finish).collect();
         if results.iter().all(Result::is_ok) {
             return;
@@ -276,7 +243,7 @@ impl Session {
     }
 
     fn note_command(&self, index: usize) {
-        self.info.last_command.store(index, Ordering::Relaxed);
+        self.client.info.last_command.store(index, Ordering::Relaxed);
     }
 
     /// Runs or queues one command.
@@ -291,14 +258,14 @@ impl Session {
         if let Some(fault) = wrong_arguments(command, args) {
             if command.name == "exec" {
                 // An EXEC that cannot be run ends the transaction all the same.
-                transactions::reset(server, self);
+                transactions::reset(server, &mut self.client);
                 let why = fault.trim_start_matches("ERR ");
                 out.error(&format!("EXECABORT Transaction discarded because of: {why}"));
                 return;
             }
             return self.refuse(&fault, out);
         }
-        if !self.authenticated && !command.flags.has(Flags::NO_AUTH) {
+        if !self.client.authenticated && !command.flags.has(Flags::NO_AUTH) {
             return self.refuse("NOAUTH Authentication required.", out);
         }
         if command::keys_of(command, args).any(|key| key.len() > KEY_BYTES_MAX) {
@@ -306,7 +273,7 @@ impl Session {
         }
         server.metrics.count(index, 1);
         self.note_command(index);
-        match &mut self.queue {
+        match &mut self.client.queue {
             Some(queue) if !command.flags.has(Flags::NOT_QUEUED) => {
                 if command.flags.has(Flags::NO_MULTI) {
                     return self.refuse("ERR Command not allowed inside a transaction", out);
@@ -315,36 +282,39 @@ impl Session {
                     return self.refuse("ERR too many bytes are queued by MULTI", out);
                 }
                 queue.push(command, args);
-                self.info.queued.store(queue.len(), Ordering::Relaxed);
+                self.client.info.queued.store(queue.len(), Ordering::Relaxed);
                 out.simple("QUEUED");
             }
-            None if command::may_join(server, command) => {
-                command::join(server, self, out, command, args);
+            None if commit::may_join(server, command) => {
+                let from = out.len();
+                if let Some(ticket) = commit::join(server, &mut self.client, out, command, args) {
+                    self.note_joined(ticket, from..out.len());
+                }
             }
             _ => {
                 // What this client has written before is to be seen.
                 self.finish_joined(server, out);
                 if command.flags.has(Flags::SLOW) {
-                    let run = || command::execute(server, self, out, command, args);
+                    let run = || commit::execute(server, &mut self.client, out, command, args);
                     return tokio::task::block_in_place(run);
                 }
-                command::execute(server, self, out, command, args);
+                commit::execute(server, &mut self.client, out, command, args);
             }
         }
     }
 
     /// Ends the connection of a browser: what follows is the body of a request, which a page chose.
     fn end_http(&mut self, server: &Server) {
-        (self.is_http, self.closing) = (true, true);
+        (self.client.is_http, self.client.closing) = (true, true);
         server.clients.note_http();
-        let client = ("client", self.info.address.as_str().into());
+        let client = ("client", self.client.info.address.as_str().into());
         let message = "a client spoke HTTP, and its connection is ended";
         server.log.write(Event::HttpClient, message, &[client]);
     }
 
     /// Replies that a command cannot be run; a transaction that it belongs to cannot be either.
     fn refuse(&mut self, text: &str, out: &mut Reply) {
-        if let Some(queue) = &mut self.queue {
+        if let Some(queue) = &mut self.client.queue {
             queue.spoil();
         }
         out.error(text);
@@ -357,10 +327,10 @@ impl Session {
             let _ = server.databases.finish(submitted);
         }
         if !self.joined.is_empty() {
-            self.turn.close(&server.databases);
+            self.client.turn.close(&server.databases);
         }
-        transactions::unwatch_all(server, self);
-        server.clients.leave(self.info.id);
+        transactions::unwatch_all(server, &mut self.client);
+        server.clients.leave(self.client.info.id);
     }
 }
 

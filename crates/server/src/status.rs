@@ -5,7 +5,7 @@ use std::{fmt::Write, path::Path, sync::atomic::Ordering};
 use crate::{
     command::COMMANDS,
     disk,
-    history::{self, Recent, STEP_SECONDS},
+    history::{Recent, STEP_SECONDS},
     json::json_text,
     server::Server,
     share,
@@ -101,7 +101,7 @@ fn memory_json(server: &Server, stats: &rhumb::Stats) -> String {
     let buffers = server.clients.buffers_bytes.load(Ordering::Relaxed);
     object([
         ("budget_bytes", stats.memory_budget_bytes.to_string()),
-        ("used_bytes", history::memory_bytes(server, stats).to_string()),
+        ("used_bytes", server.memory_bytes(stats).to_string()),
         ("memtable_bytes", stats.memtable_bytes.to_string()),
         ("pinned_bytes", stats.pinned_bytes.to_string()),
         ("cache_bytes", stats.cache_bytes.to_string()),

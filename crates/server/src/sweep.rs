@@ -3,20 +3,13 @@
 //! Nothing depends on it for its answers: ended keys are absent for every reader, and members of a
 //! removed collection are reached by nobody.
 
-use std::{
-    ops::Bound,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use rhumb::Result;
 
 use crate::{
     db::{Databases, Db, now_ms},
-    encode::{
-        Entry,
-        format::{WORK_EXPIRY, WORK_RECLAIM},
-        member,
-    },
+    encode::{Entry, format::WORK_RECLAIM, member},
     server::Server,
     txn::{Space, Txn},
 };
@@ -44,16 +37,10 @@ pub(crate) fn sweep(server: &Server) -> Result<bool> {
     Ok(more)
 }
 
-/// The marks of times that are over at `now`.
-pub(crate) fn due(db: &Db, now: u64) -> rhumb::Iter {
-    let end = Bound::Excluded(member::expiry(now + 1, &[]));
-    db.work.range((Bound::Included(vec![WORK_EXPIRY]), end))
-}
-
 /// Removes keys whose time is over. Says whether there may be more.
 fn end_keys(server: &Server, number: u8, db: &Db) -> Result<bool> {
     let now = now_ms();
-    let marks: Vec<_> = due(db, now).take(CHUNK).collect::<Result<_>>()?;
+    let marks: Vec<_> = db.due(now).take(CHUNK).collect::<Result<_>>()?;
     if marks.is_empty() {
         return Ok(false);
     }

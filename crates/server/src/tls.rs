@@ -16,12 +16,8 @@ use tokio_rustls::{
 };
 
 use crate::{
-    clients::ClientInfo,
-    config::{Config, ConfigError},
-    connection,
-    server::Server,
-    turn::Turn,
-    workers::Assign,
+    clients::ClientInfo, config::Config, config_error::ConfigError, connection, server::Server,
+    turn::Turn, workers::Assign,
 };
 
 fn unreadable(path: &Path, error: impl std::fmt::Display) -> ConfigError {
@@ -59,14 +55,14 @@ pub(crate) async fn serve(
         let (socket, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                crate::listen::accept_failed(&server, &error).await;
+                crate::accept::accept_failed(&server, &error).await;
                 continue;
             }
         };
-        crate::listen::prepare(&socket);
+        crate::accept::prepare(&socket);
         let to = socket.local_addr().map_or(String::new(), |address| address.to_string());
         // Past the limit the socket is closed: no error can be said before the handshake.
-        let Some(info) = crate::listen::enter(&server, from.to_string(), to) else { continue };
+        let Some(info) = crate::accept::enter(&server, from.to_string(), to) else { continue };
         let (id, serving, acceptor) = (info.id, Arc::clone(&server), acceptor.clone());
         let serve = |socket, turn| serve_one(serving, acceptor, socket, info, turn);
         if assign.serve(socket, serve).is_err() {

@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use rhumb::{Error, Result};
 
 use crate::{
-    command::Fault,
     db::Databases,
+    fault::Fault,
     locks::Gathered,
     txn::{Pending, Txn},
 };

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::ServeError;
+use crate::error::ServeError;
 
 /// A bound socket's file. Dropping it removes the file, if it is still that of this socket.
 #[derive(Debug)]

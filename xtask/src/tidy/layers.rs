@@ -17,7 +17,7 @@ struct Layers {
 }
 
 /// The crates whose modules are in layers. `fuzzing` and the tests of a crate are above all of it.
-const LAYERS: [Layers; 2] = [INDEX, STORE];
+const LAYERS: [Layers; 3] = [INDEX, STORE, SERVER];
 
 const STORE: Layers = Layers {
     sources: "crates/store/src/",
@@ -51,6 +51,59 @@ const INDEX: Layers = Layers {
         "counts", "simd", "address", "key", "value", "record", "schema", "preset", "entry", "op",
         "raw", "kinds", "route", "plan", "fit", "parts", "trainers", "core", "scan", "stats",
         "batch", "map", "builder", "bulk", "engine",
+    ],
+};
+
+const SERVER: Layers = Layers {
+    sources: "crates/server/src/",
+    modules: &[
+        "random",
+        "json",
+        "glob",
+        "descriptors",
+        "disk",
+        "notify",
+        "segments",
+        "log",
+        "health",
+        "resp",
+        "encode",
+        "config_error",
+        "error",
+        "quantity",
+        "share_name",
+        "config",
+        "locks",
+        "watch",
+        "metrics",
+        "count",
+        "db",
+        "counting",
+        "txn",
+        "fault",
+        "turn",
+        "cursors",
+        "clients",
+        "history",
+        "models",
+        "server",
+        "part",
+        "share",
+        "sweep",
+        "command",
+        "commit",
+        "session",
+        "unsent",
+        "workers",
+        "connection",
+        "unix_socket",
+        "accept",
+        "exposition",
+        "status",
+        "http",
+        "tls",
+        "listen",
+        "fuzzing",
     ],
 };
 

@@ -3,11 +3,12 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use super::{
-    Context, Done, Fault, NOT_AN_INTEGER, SYNTAX, help, integer, is_word, keys::database_index,
+    COMMANDS, Context, Done, NOT_AN_INTEGER, SYNTAX, help, integer, is_word, keys::database_index,
     server::VERSION, transactions,
 };
 use crate::{
     clients::{ClientInfo, describe},
+    fault::Fault,
     log::Event,
     resp::Args,
 };
@@ -33,16 +34,16 @@ pub(super) fn echo(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 /// `QUIT`.
 pub(super) fn quit(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     context.out.ok();
-    context.session.closing = true;
+    context.client.closing = true;
     Ok(())
 }
 
 /// `RESET`.
 pub(super) fn reset(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    transactions::reset(context.server, context.session);
+    transactions::reset(context.server, context.client);
     select_index(context, 0);
     context.out.resp3 = false;
-    let info = &context.session.info;
+    let info = &context.client.info;
     info.resp.store(2, Ordering::Relaxed);
     info.name.lock().clear();
     info.no_evict.store(false, Ordering::Relaxed);
@@ -52,13 +53,13 @@ pub(super) fn reset(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
 }
 
 fn set_authenticated(context: &mut Context<'_, '_>, authenticated: bool) {
-    context.session.authenticated = authenticated;
-    context.session.info.authenticated.store(authenticated, Ordering::Relaxed);
+    context.client.authenticated = authenticated;
+    context.client.info.authenticated.store(authenticated, Ordering::Relaxed);
 }
 
 fn select_index(context: &mut Context<'_, '_>, index: usize) {
-    context.session.database = index;
-    context.session.info.database.store(index as u8, Ordering::Relaxed);
+    context.client.database = index;
+    context.client.info.database.store(index as u8, Ordering::Relaxed);
     context.txn.number = context.server.databases.number(index);
 }
 
@@ -96,7 +97,7 @@ fn is_allowed(context: &Context<'_, '_>, user: &[u8], password: &[u8]) -> bool {
 fn authenticate(context: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Done {
     if !is_allowed(context, user, password) {
         context.server.metrics.count_refused_password();
-        let client = ("client", context.session.info.address.as_str().into());
+        let client = ("client", context.client.info.address.as_str().into());
         context.server.log.write(Event::WrongPassword, "a client gave a wrong password", &[client]);
         return Err(WRONG_PASSWORD.into());
     }
@@ -163,7 +164,7 @@ pub(super) fn hello(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if let Some((user, password)) = hello.login {
         authenticate(context, user, password)?;
     }
-    if !context.session.authenticated {
+    if !context.client.authenticated {
         return Err(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise \
                     the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the \
@@ -172,13 +173,13 @@ pub(super) fn hello(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         );
     }
     if let Some(name) = hello.name {
-        set_name(&context.session.info, name);
+        set_name(&context.client.info, name);
     }
     if let Some(version) = hello.version {
         context.out.resp3 = version == 3;
-        context.session.info.resp.store(version, Ordering::Relaxed);
+        context.client.info.resp.store(version, Ordering::Relaxed);
     }
-    let (id, out) = (context.session.info.id, &mut *context.out);
+    let (id, out) = (context.client.info.id, &mut *context.out);
     out.map(7);
     for (key, value) in [("server", "redis"), ("version", VERSION)] {
         out.bulk(key.as_bytes());
@@ -215,15 +216,15 @@ pub(super) fn client(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if is("help", 2) {
         help::write("CLIENT", help::CLIENT, context.out);
     } else if is("id", 2) {
-        context.out.int(context.session.info.id as i64);
+        context.out.int(context.client.info.id as i64);
     } else if is("getname", 2) {
-        let name = context.session.info.name.lock().clone();
+        let name = context.client.info.name.lock().clone();
         context.out.bulk_or_null((!name.is_empty()).then_some(name.as_bytes()));
     } else if is("setname", 3) {
-        set_name(&context.session.info, check_name(args.at(2))?);
+        set_name(&context.client.info, check_name(args.at(2))?);
         context.out.ok();
     } else if is("info", 2) {
-        let text = describe(&context.session.info) + "\n";
+        let text = description(&context.client.info);
         context.out.verbatim(&text);
     } else if is_word(part, "list") {
         return client_list(context, args);
@@ -235,7 +236,7 @@ pub(super) fn client(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             return Err(SYNTAX.into());
         }
         if is("no-evict", 3) {
-            context.session.info.no_evict.store(on, Ordering::Relaxed);
+            context.client.info.no_evict.store(on, Ordering::Relaxed);
         }
         context.out.ok();
     } else if is_word(part, "maint_notifications") && args.len() > 2 {
@@ -279,9 +280,14 @@ fn client_list(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         }
         Some(_) => return Err(SYNTAX.into()),
     }
-    let text: String = wanted.iter().map(|info| describe(info) + "\n").collect();
+    let text: String = wanted.iter().map(|info| description(info)).collect();
     context.out.verbatim(&text);
     Ok(())
+}
+
+/// A client's line of `CLIENT LIST`.
+fn description(info: &ClientInfo) -> String {
+    describe(info, COMMANDS.name(info.last_command.load(Ordering::Relaxed))) + "\n"
 }
 
 fn client_setinfo(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
@@ -293,7 +299,7 @@ fn client_setinfo(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
         );
     }
     let value = String::from_utf8_lossy(value).into_owned();
-    let mut library = context.session.info.library.lock();
+    let mut library = context.client.info.library.lock();
     if is_word(args.at(2), "lib-name") {
         library.0 = value;
     } else if is_word(args.at(2), "lib-ver") {
@@ -354,13 +360,13 @@ fn client_kill(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     };
     let mut ended = 0;
     for info in wanted {
-        if info.id != context.session.info.id {
+        if info.id != context.client.info.id {
             info.kill();
         } else if skip_me {
             continue;
         } else {
             // After its reply.
-            context.session.closing = true;
+            context.client.closing = true;
         }
         ended += 1;
     }

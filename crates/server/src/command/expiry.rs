@@ -2,8 +2,8 @@
 //!
 //! A key ends at its time for every reader; the sweeper takes its bytes away later.
 
-use super::{Context, Done, Fault, integer, is_word};
-use crate::{encode::Entry, resp::Args};
+use super::{Context, Done, integer, is_word};
+use crate::{encode::Entry, fault::Fault, resp::Args};
 
 /// How an argument says when a key ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

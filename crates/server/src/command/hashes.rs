@@ -1,11 +1,12 @@
 //! Hashes: fields with values, ascending.
 
 use super::{
-    Context, Done, Fault, check_member, integer,
+    Context, Done, check_member, integer,
     numbers::{add_floats, add_integers, check_addend},
 };
 use crate::{
     encode::{Kind, Meta, member},
+    fault::Fault,
     resp::{Args, number::i64_bytes},
 };
 

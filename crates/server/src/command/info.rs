@@ -3,7 +3,7 @@
 use std::{fmt::Write, sync::atomic::Ordering};
 
 use super::{Context, Done, is_word, server::VERSION};
-use crate::{count::Tally, db::DATABASES, resp::Args, server::Server};
+use crate::{count::Tally, encode::format::DATABASES, resp::Args, server::Server};
 
 type Section = (&'static str, fn(&Server) -> String);
 
@@ -78,7 +78,7 @@ fn clients_section(server: &Server) -> String {
 fn memory_section(server: &Server) -> String {
     let stats = server.databases.engine.stats();
     let buffers = server.clients.buffers_bytes.load(Ordering::Relaxed) as u64;
-    let used = crate::history::memory_bytes(server, &stats);
+    let used = server.memory_bytes(&stats);
     lines([
         ("used_memory", used.to_string()),
         ("used_memory_buffers", buffers.to_string()),

@@ -2,11 +2,12 @@
 
 use std::ops::Bound;
 
-use super::{Context, Done, Fault, NO_SUCH_KEY, SYNTAX, integer, is_word, sample};
+use super::{Context, Done, NO_SUCH_KEY, SYNTAX, integer, is_word, sample};
 use crate::{
-    count,
-    db::{DATABASES, Db},
-    encode::{Entry, Kind, entry::decode_head, member},
+    counting,
+    db::Db,
+    encode::{Entry, Kind, entry::decode_head, format::DATABASES, member},
+    fault::Fault,
     glob,
     resp::Args,
     txn::{Space, prefix_range},
@@ -88,7 +89,7 @@ pub(super) fn database_index(text: &[u8]) -> Result<usize, Fault> {
 /// `COPY`.
 pub(super) fn copy(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     let (from, to) = (args.at(1), args.at(2));
-    let (mut database, mut replace, mut at) = (context.session.database, false, 3);
+    let (mut database, mut replace, mut at) = (context.client.database, false, 3);
     while let Some(option) = args.get(at) {
         match args.get(at + 1) {
             _ if is_word(option, "replace") => replace = true,
@@ -189,7 +190,7 @@ pub(super) fn randomkey(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done 
 pub(super) fn dbsize(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
     if !context.in_exec {
         let db = context.txn.db()?;
-        context.out.int(count::live_keys(&context.server.databases, db)?);
+        context.out.int(counting::live_keys(&context.server.databases, db)?);
         return Ok(());
     }
     // Under all locks, and with what the transaction has written so far.
@@ -276,7 +277,7 @@ pub(super) fn swapdb(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
             databases.watches.touch_all(database, is_touched);
         }
     }
-    context.txn.number = databases.number(context.session.database);
+    context.txn.number = databases.number(context.client.database);
     context.out.ok();
     Ok(())
 }

@@ -5,11 +5,12 @@ use std::ops::Bound;
 use rhumb::Slice;
 
 use super::{
-    Context, Done, Fault, NO_SUCH_KEY, NOT_POSITIVE, OUT_OF_RANGE, SYNTAX, connection::positive,
-    integer, is_word,
+    Context, Done, NO_SUCH_KEY, NOT_POSITIVE, OUT_OF_RANGE, SYNTAX, connection::positive, integer,
+    is_word,
 };
 use crate::{
     encode::{Kind, Meta, member},
+    fault::Fault,
     resp::Args,
     txn::{Scan, Space},
 };

@@ -1,12 +1,13 @@
 //! Strings as numbers.
 
 use super::{
-    Context, Done, Fault, NOT_A_FLOAT,
+    Context, Done, NOT_A_FLOAT,
     decimal::{self, Number},
     integer,
 };
 use crate::{
     encode::{Entry, Kind},
+    fault::Fault,
     resp::{Args, number::i64_bytes},
 };
 

@@ -1,9 +1,10 @@
 //! `OBJECT`: what Redis would say of how a value is kept. The encodings are those that Redis 7.0
 //! would choose for the value with its default settings; nothing here is kept in them.
 
-use super::{Context, Done, Fault, NO_SUCH_KEY, connection::wrong_part_arity, help, is_word};
+use super::{Context, Done, NO_SUCH_KEY, connection::wrong_part_arity, help, is_word};
 use crate::{
     encode::{Entry, Kind, Meta, member},
+    fault::Fault,
     resp::{Args, number::parse_i64},
 };
 

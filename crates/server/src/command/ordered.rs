@@ -5,9 +5,10 @@
 
 use std::ops::Bound;
 
-use super::{Context, Done, Fault, SYNTAX, connection::positive, is_word, keys::is_live};
+use super::{Context, Done, SYNTAX, connection::positive, is_word, keys::is_live};
 use crate::{
     encode::{Kind, entry::decode_head},
+    fault::Fault,
     resp::Args,
     txn::{KeyBound, Space, Txn, prefix_range},
 };

@@ -11,9 +11,10 @@ use std::{collections::BTreeSet, ops::Bound};
 
 use rhumb::Slice;
 
-use super::{Context, Fault, keys::is_live};
+use super::{Context, keys::is_live};
 use crate::{
     encode::{Meta, member},
+    fault::Fault,
     random::Random,
     segments::Segments,
     txn::{Space, prefix_range},

@@ -3,15 +3,13 @@
 //! A cursor stands for the place where a page ended: see [`Cursors`]. A scan that goes from page to
 //! page meets every key that is there all the time, whatever is written meanwhile.
 
-mod cursors;
-
 use std::ops::Bound;
 
-pub(crate) use cursors::Cursors;
-
-use super::{Context, Done, Fault, NOT_AN_INTEGER, SYNTAX, integer, is_word, keys::is_live};
+use super::{Context, Done, NOT_AN_INTEGER, SYNTAX, integer, is_word, keys::is_live};
 use crate::{
+    cursors,
     encode::{Kind, entry::decode_head, format::ID_BYTES, member},
+    fault::Fault,
     glob,
     resp::{Args, Reply, number},
     txn::{KeyBound, Space, prefix_range},

@@ -1,10 +1,11 @@
 //! Commands on the server: what it can do, what time it is there, and its end.
 
 use super::{
-    COMMANDS, Command, Context, Done, Fault, SYNTAX, categories, connection::wrong_part_arity,
-    help, is_word, keys_of,
+    COMMANDS, Command, Context, Done, SYNTAX, categories, connection::wrong_part_arity, help,
+    is_word, keys_of,
 };
 use crate::{
+    fault::Fault,
     glob,
     log::Event,
     resp::{Args, Reply},
@@ -38,10 +39,10 @@ pub(super) fn shutdown(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
     if !args.iter_from(1).all(|option| known.iter().any(|word| is_word(option, word))) {
         return Err(SYNTAX.into());
     }
-    let client = ("client", context.session.info.address.as_str().into());
+    let client = ("client", context.client.info.address.as_str().into());
     context.server.log.write(Event::Stopping, "a client said SHUTDOWN", &[client]);
     context.server.stop();
-    context.session.closing = true;
+    context.client.closing = true;
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! Sets: members in the order of their hashes.
 
 use super::{
-    Context, Done, Fault, NOT_POSITIVE, SYNTAX, check_member, connection::positive, integer, sample,
+    Context, Done, NOT_POSITIVE, SYNTAX, check_member, connection::positive, integer, sample,
 };
 use crate::{
     encode::{Kind, Meta, member},
+    fault::Fault,
     resp::Args,
 };
 

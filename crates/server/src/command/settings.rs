@@ -1,8 +1,9 @@
 //! `CONFIG`: the settings that clients ask for, under the names that Redis gives them.
 
-use super::{Context, Done, Fault, SYNTAX, connection::wrong_part_arity, help, is_word};
+use super::{Context, Done, SYNTAX, connection::wrong_part_arity, help, is_word};
 use crate::{
     config::{Fsync, Limits},
+    fault::Fault,
     glob,
     log::{Event, Value},
     resp::{Args, number::parse_i64},
@@ -18,7 +19,7 @@ fn settings(server: &Server) -> Vec<(&'static str, String)> {
         ("appendonly", "yes".to_owned()),
         ("bind", config.listen.ip().to_string()),
         ("client-output-buffer-limit", output_limit(&config.limits)),
-        ("databases", crate::db::DATABASES.to_string()),
+        ("databases", crate::encode::format::DATABASES.to_string()),
         ("dir", config.data.display().to_string()),
         ("maxclients", limits.clients.to_string()),
         ("maxmemory", config.memory_bytes.to_string()),
@@ -157,7 +158,7 @@ fn set(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
                 .map_err(|error| Fault::from(format!("ERR CONFIG SET failed - {error}")))?,
         }
     }
-    let client = context.session.info.address.as_str();
+    let client = context.client.info.address.as_str();
     for at in (2..args.len()).step_by(2) {
         let name = String::from_utf8_lossy(args.at(at)).to_ascii_lowercase();
         let value = match name.as_str() {

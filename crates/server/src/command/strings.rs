@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use rhumb::{Batch, Result, Submitted};
 
 use super::{
-    Context, Done, Fault, STRING_TOO_LONG, SYNTAX, WRONG_TYPE,
+    Context, Done, STRING_TOO_LONG, SYNTAX, WRONG_TYPE,
     expiry::{self, TimeUnit},
     integer, is_word,
 };
@@ -16,6 +16,7 @@ use crate::{
     count::Tally,
     db::{Databases, Db},
     encode::{Entry, Kind, entry::decode_head, member},
+    fault::Fault,
     locks::Held,
     resp::{Args, Reply},
 };

@@ -5,12 +5,12 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Command, Context, Done, Fault, Locking, keys_of};
+use super::{Client, Command, Context, Done, Locking, keys_of};
 use crate::{
+    fault::Fault,
     locks::Held,
     resp::{Args, Span},
     server::Server,
-    session::Session,
     txn::Txn,
 };
 
@@ -56,45 +56,45 @@ impl Queue {
     }
 }
 
-fn set_queue(session: &mut Session, queue: Option<Queue>) -> Option<Queue> {
+fn set_queue(client: &mut Client, queue: Option<Queue>) -> Option<Queue> {
     let queued = queue.as_ref().map_or(usize::MAX, Queue::len);
-    session.info.queued.store(queued, Ordering::Relaxed);
-    std::mem::replace(&mut session.queue, queue)
+    client.info.queued.store(queued, Ordering::Relaxed);
+    std::mem::replace(&mut client.queue, queue)
 }
 
 /// `MULTI`.
 pub(super) fn multi(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    if context.session.queue.is_some() {
+    if context.client.queue.is_some() {
         return Err("ERR MULTI calls can not be nested".into());
     }
-    set_queue(context.session, Some(Queue::default()));
+    set_queue(context.client, Some(Queue::default()));
     context.out.ok();
     Ok(())
 }
 
 /// `DISCARD`.
 pub(super) fn discard(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    if set_queue(context.session, None).is_none() {
+    if set_queue(context.client, None).is_none() {
         return Err("ERR DISCARD without MULTI".into());
     }
-    unwatch_all(context.server, context.session);
+    unwatch_all(context.server, context.client);
     context.out.ok();
     Ok(())
 }
 
 /// `WATCH`.
 pub(super) fn watch(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
-    if context.session.queue.is_some() {
+    if context.client.queue.is_some() {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     for key in args.iter_from(1) {
-        let watched = (context.session.database, key.to_vec());
-        if context.session.watched.iter().any(|(other, _)| *other == watched) {
+        let watched = (context.client.database, key.to_vec());
+        if context.client.watched.iter().any(|(other, _)| *other == watched) {
             continue;
         }
         let was_there = context.txn.exists(key)?;
-        context.server.databases.watches.add(watched.clone(), &context.session.mark);
-        context.session.watched.push((watched, was_there));
+        context.server.databases.watches.add(watched.clone(), &context.client.mark);
+        context.client.watched.push((watched, was_there));
     }
     context.out.ok();
     Ok(())
@@ -102,29 +102,29 @@ pub(super) fn watch(context: &mut Context<'_, '_>, args: Args<'_>) -> Done {
 
 /// `UNWATCH`.
 pub(super) fn unwatch(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    unwatch_all(context.server, context.session);
+    unwatch_all(context.server, context.client);
     context.out.ok();
     Ok(())
 }
 
-/// Takes back all that the session watches.
-pub(crate) fn unwatch_all(server: &Server, session: &mut Session) {
-    for (key, _) in session.watched.drain(..) {
-        server.databases.watches.remove(&key, &session.mark);
+/// Takes back all that the client watches.
+pub(crate) fn unwatch_all(server: &Server, client: &mut Client) {
+    for (key, _) in client.watched.drain(..) {
+        server.databases.watches.remove(&key, &client.mark);
     }
-    session.mark.store(false, Ordering::Release);
+    client.mark.store(false, Ordering::Release);
 }
 
 /// Forgets the queue and the watched keys.
-pub(crate) fn reset(server: &Server, session: &mut Session) {
-    set_queue(session, None);
-    unwatch_all(server, session);
+pub(crate) fn reset(server: &Server, client: &mut Client) {
+    set_queue(client, None);
+    unwatch_all(server, client);
 }
 
 /// Takes the locks of all commands together.
-fn lock<'s>(server: &'s Server, queue: &Queue, session: &Session) -> Held<'s> {
+fn lock<'s>(server: &'s Server, queue: &Queue, client: &Client) -> Held<'s> {
     let locks = &server.databases.locks;
-    let mut keys: Vec<&[u8]> = session.watched.iter().map(|((_, key), _)| &key[..]).collect();
+    let mut keys: Vec<&[u8]> = client.watched.iter().map(|((_, key), _)| &key[..]).collect();
     for (command, args) in queue.commands() {
         match command.locking {
             Locking::Everything | Locking::Snapshot => return locks.everything(),
@@ -138,12 +138,12 @@ fn lock<'s>(server: &'s Server, queue: &Queue, session: &Session) -> Held<'s> {
 /// Returns true if a watched key was written, or has ended, since it was watched. One that had
 /// ended before stays absent: that its bytes go is no change.
 fn is_dirty(context: &mut Context<'_, '_>) -> Result<bool, Fault> {
-    if context.session.mark.load(Ordering::Acquire) {
+    if context.client.mark.load(Ordering::Acquire) {
         return Ok(true);
     }
     let here = context.txn.number;
     let mut dirty = false;
-    for ((database, key), was_there) in &context.session.watched {
+    for ((database, key), was_there) in &context.client.watched {
         context.txn.number = context.server.databases.number(*database);
         dirty |= *was_there && !context.txn.exists(key)?;
     }
@@ -153,22 +153,22 @@ fn is_dirty(context: &mut Context<'_, '_>) -> Result<bool, Fault> {
 
 /// `EXEC`.
 pub(super) fn exec(context: &mut Context<'_, '_>, _args: Args<'_>) -> Done {
-    let Some(queue) = set_queue(context.session, None) else {
+    let Some(queue) = set_queue(context.client, None) else {
         return Err("ERR EXEC without MULTI".into());
     };
     if queue.spoiled {
-        unwatch_all(context.server, context.session);
+        unwatch_all(context.server, context.client);
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
     let server = context.server;
-    context.session.turn.close(&server.databases);
-    let locks = lock(server, &queue, context.session);
+    context.client.turn.close(&server.databases);
+    let locks = lock(server, &queue, context.client);
     server.databases.settle();
     // The moment, and the database's keyspaces, are those under the locks.
-    let number = server.databases.number(context.session.database);
+    let number = server.databases.number(context.client.database);
     context.txn = Txn::new(&server.databases, number, crate::db::now_ms());
     let dirty = is_dirty(context);
-    unwatch_all(server, context.session);
+    unwatch_all(server, context.client);
     if dirty? {
         context.out.null_array();
         return Ok(());

@@ -3,13 +3,14 @@
 use std::ops::Bound;
 
 use super::{
-    Context, Done, Fault, SYNTAX, integer, is_word,
+    Context, Done, SYNTAX, integer, is_word,
     lists::places,
     ordered::{End, between, bound},
     zsets::{remove, score_of},
 };
 use crate::{
     encode::{Kind, Meta, member},
+    fault::Fault,
     resp::{Args, number::parse_f64_end},
     txn::{KeyBound, Scan, Space, prefix_range},
 };

@@ -3,11 +3,12 @@
 use rhumb::Slice;
 
 use super::{
-    Context, Done, Fault, NOT_A_FLOAT, NOT_POSITIVE, SYNTAX, check_member, connection::positive,
-    float, is_word,
+    Context, Done, NOT_A_FLOAT, NOT_POSITIVE, SYNTAX, check_member, connection::positive, float,
+    is_word,
 };
 use crate::{
     encode::{Kind, Meta, member},
+    fault::Fault,
     resp::{Args, Reply},
     txn::{Space, prefix_range},
 };

@@ -40,3 +40,6 @@ pub(crate) const WORK_EXPIRY: u8 = 1;
 
 /// Where the first element of a list is put: in the middle, so that it grows both ways.
 pub(crate) const LIST_MIDDLE: u64 = 1 << 63;
+
+/// How many databases.
+pub(crate) const DATABASES: usize = 16;

@@ -1,0 +1,51 @@
+//! A client's state, as far as commands see it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use super::transactions::Queue;
+use crate::{
+    clients::ClientInfo,
+    turn::Turn,
+    watch::{Mark, WatchedKey},
+};
+
+/// A client's state.
+pub(crate) struct Client {
+    pub(crate) info: Arc<ClientInfo>,
+    /// The selected database.
+    pub(crate) database: usize,
+    pub(crate) authenticated: bool,
+    /// The commands since `MULTI`.
+    pub(crate) queue: Option<Queue>,
+    /// The watched keys, each with whether it had ended when it was watched.
+    pub(crate) watched: Vec<(WatchedKey, bool)>,
+    /// Set by the writer of a watched key.
+    pub(crate) mark: Mark,
+    /// The connection ends once the replies are sent.
+    pub(crate) closing: bool,
+    /// The client speaks HTTP: the connection ends, and nothing more is sent.
+    pub(crate) is_http: bool,
+    /// The turns of the worker that serves this client.
+    pub(crate) turn: Arc<Turn>,
+}
+
+impl Client {
+    /// A client that has just come, of the worker that has these turns.
+    pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool, turn: Arc<Turn>) -> Self {
+        info.authenticated.store(authenticated, Ordering::Relaxed);
+        Self {
+            info,
+            database: 0,
+            authenticated,
+            queue: None,
+            watched: Vec::new(),
+            mark: Arc::new(AtomicBool::new(false)),
+            closing: false,
+            is_http: false,
+            turn,
+        }
+    }
+}

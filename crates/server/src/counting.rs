@@ -1,0 +1,55 @@
+//! Counting the keys of a database, where their number is not known (`count`).
+
+use rhumb::Result;
+
+use crate::{
+    count::Tally,
+    db::{Databases, Db, now_ms},
+    encode::{entry::decode_head, member},
+};
+
+/// How many keys the database has that have not ended; counts, if that is not known: O(keys) then, and
+/// holds nobody up meanwhile. The caller holds no locks.
+///
+/// # Errors
+///
+/// From the engine.
+pub(crate) fn live_keys(databases: &Databases, db: &Db) -> Result<i64> {
+    let counted = keys(databases, db)?;
+    let _none_is_swept = db.count.sweeping.lock();
+    let all = db.count.known().unwrap_or(counted);
+    Ok(all.keys - ended_keys(db)?)
+}
+
+/// How many keys have ended and are not yet swept.
+fn ended_keys(db: &Db) -> Result<i64> {
+    let mut ended = 0;
+    for mark in db.due(now_ms()) {
+        let (mark, _) = mark?;
+        let Some((expires, key)) = member::expiry_of(&mark) else { continue };
+        // A mark may be an old one: a key has one that says the same as its entry.
+        let entry = db.keys.get(key)?;
+        let head = entry.as_deref().and_then(decode_head);
+        ended += i64::from(head.is_some_and(|(_, end, _)| end == expires));
+    }
+    Ok(ended)
+}
+
+fn keys(databases: &Databases, db: &Db) -> Result<Tally> {
+    let count = &db.count;
+    let _one = count.ask();
+    if let Some(known) = count.known() {
+        return Ok(known);
+    }
+    let snapshot = {
+        let _all = databases.locks.everything();
+        databases.settle();
+        count.begin();
+        databases.engine.snapshot()
+    };
+    let mut counted = Tally::default();
+    for pair in snapshot.iter(&db.keys) {
+        counted.add(Some(&pair.inspect_err(|_| count.forget())?.1));
+    }
+    Ok(count.end(counted))
+}

@@ -1,0 +1,121 @@
+//! Why a command did nothing, and what its client is told.
+
+use std::borrow::Cow;
+
+use crate::{db::Databases, resp::Reply};
+
+/// Why a command did nothing; the client is told.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The error's text, its code first.
+    Text(Cow<'static, str>),
+    /// The engine failed.
+    Engine(rhumb::Error),
+}
+
+impl From<rhumb::Error> for Fault {
+    fn from(error: rhumb::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<&'static str> for Fault {
+    fn from(text: &'static str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Fault {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl Fault {
+    /// Writes the error reply of a command that failed, and remembers what the engine met.
+    pub(crate) fn tell(&self, databases: &Databases, out: &mut Reply) {
+        if let Self::Engine(error) = self {
+            databases.health.met(error);
+        }
+        self.write(out);
+    }
+
+    /// Writes the error reply.
+    pub(crate) fn write(&self, out: &mut Reply) {
+        match self {
+            Self::Text(text) => out.error(text),
+            Self::Engine(rhumb::Error::InvalidArgument(what)) => out.error(&format!("ERR {what}")),
+            Self::Engine(error) => out.error(&failure(error)),
+        }
+    }
+}
+
+/// What a client is told when the engine fails. Programs know Redis's text for writes that fail.
+/// Where the files are is not for clients.
+fn failure(error: &rhumb::Error) -> String {
+    use rhumb::Error;
+    match error {
+        Error::WritesStopped(cause) => {
+            let cause = why(cause);
+            format!("MISCONF Errors writing to the AOF file: {cause} (writes are stopped)")
+        }
+        Error::Io(failure) if !is_reading(failure.operation) => {
+            format!("MISCONF Errors writing to the AOF file: {}", why(error))
+        }
+        _ => format!("ERR the server cannot read its data: {}", why(error)),
+    }
+}
+
+/// The verbs of operations that change nothing.
+fn is_reading(operation: &str) -> bool {
+    ["list", "map", "open", "read", "stat"].iter().any(|verb| operation.starts_with(verb))
+}
+
+/// The cause of a failure, without a path.
+fn why(error: &rhumb::Error) -> String {
+    match error {
+        rhumb::Error::Io(failure) => {
+            let text = failure.source.to_string();
+            text.split(" (os error").next().unwrap_or_default().to_owned()
+        }
+        rhumb::Error::Corrupt(_) => "a file is damaged".to_owned(),
+        rhumb::Error::WritesStopped(cause) => why(cause),
+        rhumb::Error::InvalidArgument(what) => what.clone().into_owned(),
+        _ => "the engine refuses it".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, sync::Arc};
+
+    use rhumb::Error;
+
+    use super::*;
+
+    #[test]
+    fn clients_are_told_what_failed_and_no_path() {
+        let (no_space, not_readable) = (28, 5);
+        let io = |operation, code| {
+            Error::io(operation, "/secret/path", io::Error::from_raw_os_error(code))
+        };
+        let full = io("write", no_space);
+        let cases = [
+            (full.clone(), "MISCONF Errors writing to the AOF file: No space left on device"),
+            (
+                Error::WritesStopped(Arc::new(full)),
+                "MISCONF Errors writing to the AOF file: No space left on device (writes are stopped)",
+            ),
+            (io("read", not_readable), "ERR the server cannot read its data: Input/output error"),
+            (
+                Error::corrupt("/secret/path", 7, "this", "that"),
+                "ERR the server cannot read its data: a file is damaged",
+            ),
+        ];
+        for (error, expected) in cases {
+            let mut out = Reply::new(1 << 10);
+            Fault::from(error).write(&mut out);
+            assert_eq!(String::from_utf8_lossy(out.bytes()), format!("-{expected}\r\n"));
+        }
+    }
+}
