@@ -65,3 +65,12 @@ impl<K: Key, V: Value> Default for Index<K, V> {
         Self::new()
     }
 }
+
+impl<K: Key, V: Value> FromIterator<(K, V)> for Index<K, V> {
+    /// A map of [`Preset::Auto`] with these entries; of several with one key the last.
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let index = Self::new();
+        (&index).extend(entries);
+        index
+    }
+}

@@ -3,13 +3,15 @@
 
 use std::borrow::Borrow;
 
-/// A key of an [`Index`](super::Index): every fixed-width integer, `Vec<u8>` and `Box<[u8]>`.
+/// A key of an [`Index`](super::Index): every fixed-width integer, pairs and triples of them, byte
+/// strings (`Vec<u8>`, `Box<[u8]>`, arrays `[u8; N]`) and text (`String`, `Box<str>`).
 ///
 /// Every key of the type is usable: 0 and the largest one, the empty string and long ones. The
 /// order is that of [`Ord`]. Integers of up to 64 bits are the fast path: they are stored as one
-/// word. Wider ones and byte strings live in records of their own, reached by a code of eight bytes.
+/// word. All others live in records of their own, reached by a code of eight bytes.
 pub trait Key: Ord + Clone + Send + Sync + Borrow<Self::Query> + image::Image + 'static {
-    /// What a key is looked up by: the integer itself, or a slice of bytes.
+    /// What a key is looked up by: the key itself where its size is known, or a slice of bytes, or a
+    /// `str`.
     type Query: Ord + Sync + ?Sized + image::QueryOf<Self>;
 }
 
@@ -207,6 +209,179 @@ byte_string! {
     Box<[u8]>;
 }
 
+impl<K> image::QueryOf<K> for str {
+    type Bytes<'a> = &'a [u8];
+
+    #[inline]
+    fn word(&self) -> u64 {
+        0
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+macro_rules! text {
+    ($($key:ty;)*) => {$(
+        impl Key for $key {
+            type Query = str;
+        }
+
+        impl image::Image for $key {
+            const WIDE: bool = true;
+
+            fn from_word(_word: u64) -> Self {
+                Self::default()
+            }
+
+            #[inline]
+            fn from_bytes(bytes: &[u8]) -> Self {
+                // The image of a text is a text.
+                std::str::from_utf8(bytes).unwrap_or_default().into()
+            }
+        }
+    )*};
+}
+
+text! {
+    String;
+    Box<str>;
+}
+
+impl<const N: usize> Key for [u8; N] {
+    type Query = [u8; N];
+}
+
+impl<const N: usize> image::Image for [u8; N] {
+    const WIDE: bool = true;
+
+    fn from_word(_word: u64) -> Self {
+        [0; N]
+    }
+
+    #[inline]
+    fn from_bytes(bytes: &[u8]) -> Self {
+        bytes.first_chunk::<N>().copied().unwrap_or([0; N])
+    }
+}
+
+impl<const N: usize> image::QueryOf<[u8; N]> for [u8; N] {
+    type Bytes<'a> = &'a [u8];
+
+    #[inline]
+    fn word(&self) -> u64 {
+        0
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// The most bytes of a tuple's image: three of the widest integers.
+const TUPLE_BYTES_MAX: usize = 3 * size_of::<u128>();
+
+/// The image of a tuple: those of its parts, one after the other.
+#[derive(Clone, Copy)]
+pub struct Joined {
+    bytes: [u8; TUPLE_BYTES_MAX],
+    len: usize,
+}
+
+impl AsRef<[u8]> for Joined {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// An integer as bytes that compare as it does.
+pub trait Part: Copy + Ord + Send + Sync + 'static {
+    /// Appends the bytes.
+    fn append(self, to: &mut Joined);
+    /// Takes the bytes away from the front; 0 if there are too few.
+    fn take(from: &mut &[u8]) -> Self;
+}
+
+macro_rules! parts {
+    ($($part:ty, $flip:expr;)*) => {$(
+        impl Part for $part {
+            #[inline]
+            fn append(self, to: &mut Joined) {
+                let bytes = (self ^ $flip).to_be_bytes();
+                to.bytes[to.len..to.len + bytes.len()].copy_from_slice(&bytes);
+                to.len += bytes.len();
+            }
+
+            #[inline]
+            fn take(from: &mut &[u8]) -> Self {
+                let Some((bytes, rest)) = from.split_first_chunk() else { return 0 };
+                *from = rest;
+                Self::from_be_bytes(*bytes) ^ $flip
+            }
+        }
+    )*};
+}
+
+// Flipping the sign bit orders signed numbers as unsigned ones.
+parts! {
+    u8, 0;
+    u16, 0;
+    u32, 0;
+    u64, 0;
+    u128, 0;
+    usize, 0;
+    i8, i8::MIN;
+    i16, i16::MIN;
+    i32, i32::MIN;
+    i64, i64::MIN;
+    i128, i128::MIN;
+    isize, isize::MIN;
+}
+
+macro_rules! tuple {
+    ($($part:ident $at:tt),*) => {
+        impl<$($part: Part),*> Key for ($($part,)*) {
+            type Query = ($($part,)*);
+        }
+
+        impl<$($part: Part),*> image::Image for ($($part,)*) {
+            const WIDE: bool = true;
+
+            fn from_word(_word: u64) -> Self {
+                Self::from_bytes(&[])
+            }
+
+            #[inline]
+            fn from_bytes(mut bytes: &[u8]) -> Self {
+                ($($part::take(&mut bytes),)*)
+            }
+        }
+
+        impl<$($part: Part),*> image::QueryOf<($($part,)*)> for ($($part,)*) {
+            type Bytes<'a> = Joined;
+
+            #[inline]
+            fn word(&self) -> u64 {
+                0
+            }
+
+            #[inline]
+            fn bytes(&self) -> Joined {
+                let mut joined = Joined { bytes: [0; TUPLE_BYTES_MAX], len: 0 };
+                $(self.$at.append(&mut joined);)*
+                joined
+            }
+        }
+    };
+}
+
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
+
 #[cfg(test)]
 mod tests {
     use super::{image::*, *};
@@ -237,5 +412,27 @@ mod tests {
         for key in ascending {
             assert_eq!(i128::from_bytes(&QueryOf::<i128>::bytes(&key)), key);
         }
+    }
+
+    fn assert_wide<K: Key<Query = K> + QueryOf<K> + std::fmt::Debug>(ascending: &[K]) {
+        for pair in ascending.windows(2) {
+            let [low, high] = [0, 1].map(|at| QueryOf::<K>::bytes(&pair[at]).as_ref().to_vec());
+            assert!(low < high, "{pair:?}");
+        }
+        for key in ascending {
+            assert_eq!(K::from_bytes(QueryOf::<K>::bytes(key).as_ref()), *key);
+        }
+    }
+
+    #[test]
+    fn images_of_arrays_and_tuples_keep_the_order_and_lead_back() {
+        assert_wide(&[[0_u8, 0, 0], [0, 0, 1], [0, 1, 0], [255, 0, 0]]);
+        assert_wide(&[(i8::MIN, 9_u64), (-1, 0), (-1, u64::MAX), (0, 0), (i8::MAX, 1)]);
+        assert_wide(&[
+            (0_u128, i128::MIN, 0_u128),
+            (0, -1, 7),
+            (0, 0, 0),
+            (u128::MAX, 0, u128::MAX),
+        ]);
     }
 }

@@ -1,11 +1,7 @@
 //! The map's public face: types in and out, and nothing of how keys are stored.
 #![allow(unsafe_code, reason = "gives values up, and reads those that a guard keeps")]
 
-use std::{
-    borrow::Borrow,
-    fmt,
-    ops::{Bound, RangeBounds},
-};
+use std::{borrow::Borrow, fmt, ops::Bound};
 
 use rhumb_sync::primitive::{
     Arc,
@@ -19,6 +15,7 @@ use crate::{
     key::Key,
     op::Action,
     preset::Preset,
+    range::KeyRange,
     raw::epoch::{self, Guard},
     scan::Scan,
     schema::{self, Of, into_word, is_word, key_of, value_of, with_probe},
@@ -163,9 +160,9 @@ impl<K: Key, V: Value> Index<K, V> {
     /// [`rev`](Iterator::rev). None if the range is empty or its start is above its end.
     ///
     /// While the iterator lives, what is removed from any index waits to be freed.
-    pub fn range<R: RangeBounds<K::Query>>(&self, range: R) -> Range<'_, K, V> {
-        with_limit::<K, _>(range.start_bound(), |low| {
-            with_limit::<K, _>(range.end_bound(), |high| Range {
+    pub fn range<R: KeyRange<K::Query>>(&self, range: R) -> Range<'_, K, V> {
+        with_limit::<K, _>(range.low(), |low| {
+            with_limit::<K, _>(range.high(), |high| Range {
                 scan: Scan::new(&self.core, low, high),
             })
         })
@@ -257,6 +254,56 @@ impl<K: Key, V: Word> Index<K, V> {
         let outcome = with_probe::<K, _>(key, |probe| self.core.write(probe, action, &guard));
         let old = outcome.old.map(V::from_bits);
         if outcome.is_done { Ok(current) } else { Err(old) }
+    }
+
+    /// Sets the value of a key that is present to what `f` makes of it; returns the value before.
+    ///
+    /// `f` runs under no lock, and again for each change that another thread makes meanwhile.
+    ///
+    /// # Errors
+    /// `None` if the key is absent; its value if `f` returned `None` for it.
+    ///
+    /// ```
+    /// let counts: rhumb_index::Index<String, u64> = [("ada".to_owned(), 1)].into_iter().collect();
+    /// assert_eq!(counts.fetch_update("ada", |count| count.checked_add(1)), Ok(1));
+    /// assert_eq!(counts.get("ada"), Some(2));
+    /// assert_eq!(counts.fetch_update("bob", Some), Err(None));
+    /// assert_eq!(counts.fetch_update("ada", |_| None), Err(Some(2)));
+    /// ```
+    pub fn fetch_update(
+        &self,
+        key: &K::Query,
+        mut f: impl FnMut(V) -> Option<V>,
+    ) -> Result<V, Option<V>> {
+        let mut current = self.get(key).ok_or(None)?;
+        loop {
+            let new = f(current).ok_or(Some(current))?;
+            match self.compare_exchange(key, current, new) {
+                Ok(before) => return Ok(before),
+                Err(now) => current = now.ok_or(None)?,
+            }
+        }
+    }
+}
+
+impl<K: Key, V: Value> Extend<(K, V)> for &Index<K, V> {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        entries.into_iter().for_each(|(key, value)| drop(self.insert(key, value)));
+    }
+}
+
+impl<K: Key, V: Value> Extend<(K, V)> for Index<K, V> {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        (&*self).extend(entries);
+    }
+}
+
+impl<'m, K: Key, V: Value> IntoIterator for &'m Index<K, V> {
+    type Item = (K, V);
+    type IntoIter = Range<'m, K, V>;
+
+    fn into_iter(self) -> Range<'m, K, V> {
+        self.iter()
     }
 }
 

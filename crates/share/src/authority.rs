@@ -90,7 +90,7 @@ impl Engine {
         keyspace: &Keyspace,
         scan: &Scan<'_>,
     ) -> rhumb::Result<(Vec<Pair>, bool)> {
-        let mut pairs = snapshot.range::<&[u8]>(keyspace, (scan.from, scan.to));
+        let mut pairs = snapshot.range(keyspace, (scan.from, scan.to));
         let (mut found, mut bytes) = (Vec::new(), 0);
         while let Some(pair) = if scan.reverse { pairs.next_back() } else { pairs.next() } {
             let (key, value) = pair?;

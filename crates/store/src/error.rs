@@ -210,12 +210,38 @@ impl fmt::Display for Error {
     }
 }
 
+/// The text of an error says its cause, too. So its source is what is behind that cause, and a report
+/// that prints the whole chain says nothing twice. [`Error::Io`] and [`Error::WritesStopped`] have the
+/// cause itself.
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io(e) => Some(&e.source),
-            Self::WritesStopped(cause) => Some(cause.as_ref()),
+            Self::Io(e) => e.source.source(),
+            Self::WritesStopped(cause) => cause.source(),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn a_chain_says_nothing_twice() {
+        let full = Error::io("write", "/db/log", io::Error::from_raw_os_error(28));
+        let stopped = Error::WritesStopped(Arc::new(full.clone()));
+        let wrapped = Error::io("write", "/db/log", io::Error::other(full.clone()));
+        for error in [full, stopped, wrapped] {
+            let mut chain = vec![error.to_string()];
+            let mut source = error.source();
+            while let Some(next) = source {
+                assert!(!chain.iter().any(|said| said.contains(&next.to_string())), "{chain:?}");
+                chain.push(next.to_string());
+                source = next.source();
+            }
         }
     }
 }

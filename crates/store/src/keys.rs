@@ -1,5 +1,7 @@
 //! Keys beside keys, and spans of keys: pure, and below everything that orders keys.
 
+use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+
 use crate::types::KEY_BYTES_MAX;
 
 /// From the first key on, up to and without the second, which is absent if there is no end.
@@ -28,4 +30,84 @@ pub(crate) fn successor(key: &[u8]) -> Box<[u8]> {
     next.extend_from_slice(key);
     next.push(0);
     next.into_boxed_slice()
+}
+
+/// A range of keys: any range of the standard library of what is bytes, or a pair of bounds.
+///
+/// ```
+/// # fn main() -> rhumb::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = rhumb::Database::open(dir.path())?;
+/// let users = db.keyspace("users", rhumb::KeyspaceOptions::default())?;
+/// users.insert("ada", "1815")?;
+/// assert_eq!(users.range(..).count(), 1);
+/// assert_eq!(users.range("b"..).count(), 0);
+/// assert_eq!(users.range(vec![b'a']..=vec![b'b']).count(), 1);
+/// # Ok(())
+/// # }
+/// ```
+pub trait KeyRange {
+    /// Where it begins.
+    fn low(&self) -> Bound<&[u8]>;
+    /// Where it ends.
+    fn high(&self) -> Bound<&[u8]>;
+}
+
+/// Bounds of its own, for a walk that outlives the range.
+pub(crate) fn owned_bounds(range: &impl KeyRange) -> (Bound<Box<[u8]>>, Bound<Box<[u8]>>) {
+    (range.low().map(Box::from), range.high().map(Box::from))
+}
+
+impl KeyRange for RangeFull {
+    fn low(&self) -> Bound<&[u8]> {
+        Bound::Unbounded
+    }
+
+    fn high(&self) -> Bound<&[u8]> {
+        Bound::Unbounded
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyRange for (Bound<K>, Bound<K>) {
+    fn low(&self) -> Bound<&[u8]> {
+        self.0.as_ref().map(AsRef::as_ref)
+    }
+
+    fn high(&self) -> Bound<&[u8]> {
+        self.1.as_ref().map(AsRef::as_ref)
+    }
+}
+
+impl<R: KeyRange> KeyRange for &R {
+    fn low(&self) -> Bound<&[u8]> {
+        (**self).low()
+    }
+
+    fn high(&self) -> Bound<&[u8]> {
+        (**self).high()
+    }
+}
+
+macro_rules! ranges {
+    ($($range:ident, $low:expr, $high:expr;)*) => {$(
+        impl<K: AsRef<[u8]>> KeyRange for $range<K> {
+            fn low(&self) -> Bound<&[u8]> {
+                let low: fn(&Self) -> Bound<&K> = $low;
+                low(self).map(AsRef::as_ref)
+            }
+
+            fn high(&self) -> Bound<&[u8]> {
+                let high: fn(&Self) -> Bound<&K> = $high;
+                high(self).map(AsRef::as_ref)
+            }
+        }
+    )*};
+}
+
+ranges! {
+    Range, |it| Bound::Included(&it.start), |it| Bound::Excluded(&it.end);
+    RangeFrom, |it| Bound::Included(&it.start), |_| Bound::Unbounded;
+    RangeTo, |_| Bound::Unbounded, |it| Bound::Excluded(&it.end);
+    RangeInclusive, |it| Bound::Included(it.start()), |it| Bound::Included(it.end());
+    RangeToInclusive, |_| Bound::Unbounded, |it| Bound::Included(&it.end);
 }

@@ -34,6 +34,7 @@ pub use db::{
 };
 pub use error::{Corruption, Error, Result};
 pub use iter::{Iter, stream::AsyncIter};
+pub use keys::KeyRange;
 pub use options::{KeyspaceOptions, KeyspacePreset, MemtableKind, PersistMode};
 pub use partition::Partitioning;
 pub use rhumb_index::{self as index, Index, IndexBuilder, IndexStats, Preset};

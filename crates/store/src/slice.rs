@@ -1,6 +1,6 @@
 //! Bytes handed to a caller without copying them where they are already shared.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 
 use rhumb_sync::{record::Record, shared_bytes::SharedBytes};
 
@@ -137,6 +137,118 @@ impl From<Vec<u8>> for Slice {
     }
 }
 
+impl From<Box<[u8]>> for Slice {
+    fn from(bytes: Box<[u8]>) -> Self {
+        Vec::from(bytes).into()
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Slice {
+    fn from(bytes: [u8; N]) -> Self {
+        Self::copy_from(&bytes)
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Slice {
+    fn from(bytes: &[u8; N]) -> Self {
+        Self::copy_from(bytes)
+    }
+}
+
+impl From<&str> for Slice {
+    fn from(text: &str) -> Self {
+        Self::copy_from(text.as_bytes())
+    }
+}
+
+impl From<String> for Slice {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl From<Slice> for Vec<u8> {
+    fn from(slice: Slice) -> Self {
+        slice.to_vec()
+    }
+}
+
+impl From<&Slice> for Vec<u8> {
+    fn from(slice: &Slice) -> Self {
+        slice.to_vec()
+    }
+}
+
+impl From<Slice> for Box<[u8]> {
+    fn from(slice: Slice) -> Self {
+        Self::from(&*slice)
+    }
+}
+
+impl From<Slice> for Arc<[u8]> {
+    /// Without a copy where the slice is all of what it shares.
+    fn from(slice: Slice) -> Self {
+        match slice.0 {
+            Repr::Shared(bytes, Span { start: 0, len }) if len as usize == bytes.len() => bytes,
+            repr => Self::from(&*Slice(repr)),
+        }
+    }
+}
+
+/// A text, if the bytes are UTF-8; else the error says from where on they are not.
+impl TryFrom<Slice> for String {
+    type Error = std::string::FromUtf8Error;
+
+    fn try_from(slice: Slice) -> Result<Self, Self::Error> {
+        Self::from_utf8(slice.to_vec())
+    }
+}
+
+/// An array, if the slice is as long.
+impl<const N: usize> TryFrom<Slice> for [u8; N] {
+    type Error = std::array::TryFromSliceError;
+
+    fn try_from(slice: Slice) -> Result<Self, Self::Error> {
+        (&*slice).try_into()
+    }
+}
+
+/// An array, if the slice is as long.
+impl<const N: usize> TryFrom<&Slice> for [u8; N] {
+    type Error = std::array::TryFromSliceError;
+
+    fn try_from(slice: &Slice) -> Result<Self, Self::Error> {
+        (&**slice).try_into()
+    }
+}
+
+/// Without a copy: the bytes keep the slice.
+#[cfg(feature = "bytes")]
+impl From<Slice> for bytes::Bytes {
+    fn from(slice: Slice) -> Self {
+        Self::from_owner(slice)
+    }
+}
+
+#[cfg(feature = "bytes")]
+impl From<bytes::Bytes> for Slice {
+    fn from(bytes: bytes::Bytes) -> Self {
+        Self::copy_from(&bytes)
+    }
+}
+
+impl Borrow<[u8]> for Slice {
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Default for Slice {
+    fn default() -> Self {
+        Self::copy_from(&[])
+    }
+}
+
 impl fmt::Debug for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "b\"{}\"", self.escape_ascii())
@@ -147,6 +259,30 @@ impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Slice {
     fn eq(&self, other: &T) -> bool {
         **self == *other.as_ref()
     }
+}
+
+/// The other way round: `bytes == slice`.
+macro_rules! equals {
+    ($([$($generics:tt)*] $other:ty;)*) => {$(
+        impl<$($generics)*> PartialEq<Slice> for $other {
+            fn eq(&self, slice: &Slice) -> bool {
+                let bytes: &[u8] = self.as_ref();
+                *bytes == **slice
+            }
+        }
+    )*};
+}
+
+equals! {
+    [] [u8];
+    [] &[u8];
+    [const N: usize] [u8; N];
+    [const N: usize] &[u8; N];
+    [] Vec<u8>;
+    [] Box<[u8]>;
+    [] str;
+    [] &str;
+    [] String;
 }
 
 impl Eq for Slice {}
@@ -233,5 +369,48 @@ impl BlockRef {
 impl fmt::Debug for BlockRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BlockRef({} bytes)", self.bytes().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashSet};
+
+    use super::*;
+
+    /// Slices of every kind of memory but a block's.
+    fn slices(text: &str) -> [Slice; 3] {
+        let shared: Arc<[u8]> = Arc::from([b"..", text.as_bytes(), b"."].concat());
+        let len = text.len() as u32;
+        [text.into(), Slice::from_shared_range(shared, 2, len), text.as_bytes().to_vec().into()]
+    }
+
+    #[test]
+    fn slices_become_what_users_hold_and_back() {
+        for text in ["", "ada", "a value of more than twenty-two bytes"] {
+            for slice in slices(text) {
+                assert_eq!(Vec::from(slice.clone()), text.as_bytes());
+                assert_eq!(&*Box::<[u8]>::from(slice.clone()), text.as_bytes());
+                assert_eq!(&*Arc::<[u8]>::from(slice.clone()), text.as_bytes());
+                assert_eq!(String::try_from(slice.clone()).unwrap(), text);
+                assert!(<[u8; 7]>::try_from(&slice).is_err(), "no text has that length");
+                assert!(slice == text && *text == slice && text.to_owned() == slice);
+                assert!(text.as_bytes() == slice && text.as_bytes().to_vec() == slice);
+                #[cfg(feature = "bytes")]
+                assert_eq!(bytes::Bytes::from(slice), text.as_bytes());
+            }
+        }
+        assert_eq!(<[u8; 3]>::try_from(Slice::from("ada")).unwrap(), *b"ada");
+        assert!(*b"ada" == Slice::from(b"ada") && Slice::default().is_empty());
+        assert!(String::try_from(Slice::from([0xFF])).is_err());
+    }
+
+    #[test]
+    fn slices_are_found_in_maps_by_plain_bytes() {
+        let map = BTreeMap::from([(Slice::from("ada"), 1815), (Slice::from("bob"), 1906)]);
+        assert_eq!(map.get(&b"bob"[..]), Some(&1906));
+        let set: HashSet<Slice> = slices("a value of more than twenty-two bytes").into();
+        assert_eq!(set.len(), 1);
+        assert!(set.contains(&b"a value of more than twenty-two bytes"[..]));
     }
 }

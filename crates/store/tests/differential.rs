@@ -194,7 +194,7 @@ impl World {
         let name = self.space();
         let bounds = self.bounds();
         let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
-        keyspace.delete_range::<Vec<u8>>(bounds.clone()).expect("delete a range");
+        keyspace.delete_range(bounds.clone()).expect("delete a range");
         map.retain(|key, _| !bounds.contains(key));
     }
 
@@ -205,7 +205,7 @@ impl World {
             if self.random.below(40) == 0 {
                 let bounds = self.bounds();
                 let (keyspace, map) = self.spaces.get_mut(&name).expect("made above");
-                batch.delete_range::<Vec<u8>>(keyspace, bounds.clone());
+                batch.delete_range(keyspace, bounds.clone());
                 map.retain(|key, _| !bounds.contains(key));
                 continue;
             }
@@ -256,7 +256,7 @@ impl World {
         }
         let turns: Vec<bool> = (0..7).map(|_| self.random.below(2) == 0).collect();
         let (keyspace, map) = &self.spaces[&name];
-        let mut ours = keyspace.range::<Vec<u8>>(bounds.clone());
+        let mut ours = keyspace.range(bounds.clone());
         ours.expect(self.random.below(300) as usize);
         let mut theirs = map.range::<Vec<u8>, _>(bounds);
         for turn in turns.iter().cycle() {

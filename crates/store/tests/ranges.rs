@@ -126,7 +126,7 @@ fn write(step: &Step, number: usize, db: &Database, space: &Keyspace, map: &mut 
         }
         Step::Delete(from, to) => {
             if let Some(range) = bounds(*from, *to) {
-                space.delete_range::<Vec<u8>>(range.clone()).unwrap();
+                space.delete_range(range.clone()).unwrap();
                 map.retain(|key, _| !range.contains(key));
             }
         }
@@ -203,8 +203,8 @@ fn run(steps: Vec<Step>, partitioning: &Partitioning, memtables: MemtableKind) {
 }
 
 fn look(space: &Keyspace, map: &Map, range: &Range) {
-    assert_same(space.range::<Vec<u8>>(range.clone()), map, range);
-    assert_same_back(space.range::<Vec<u8>>(range.clone()), map, range);
+    assert_same(space.range(range.clone()), map, range);
+    assert_same_back(space.range(range.clone()), map, range);
     let keys: Vec<_> = (0..400).step_by(7).map(key).collect();
     let many = space.multi_get(&keys).unwrap();
     for (key, many) in keys.iter().zip(many) {
@@ -303,7 +303,7 @@ fn covered_tables_go_without_being_read_once_no_snapshot_sees_them() {
 fn a_table_that_was_written_over_stays() {
     let home = tempfile::tempdir().unwrap();
     let (db, space) = filled(&home, 5_000);
-    space.delete_range::<Vec<u8>>(..).unwrap();
+    space.delete_range(..).unwrap();
     for at in (0..5_000).step_by(50) {
         space.insert(key(at), b"again").unwrap();
     }

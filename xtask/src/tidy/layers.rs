@@ -48,9 +48,9 @@ const STORE: Layers = Layers {
 const INDEX: Layers = Layers {
     sources: "crates/index/src/",
     modules: &[
-        "counts", "simd", "address", "key", "value", "record", "schema", "preset", "entry", "op",
-        "raw", "kinds", "route", "plan", "fit", "parts", "trainers", "core", "scan", "stats",
-        "batch", "map", "builder", "bulk", "engine",
+        "counts", "simd", "address", "key", "value", "record", "schema", "preset", "range",
+        "entry", "op", "raw", "kinds", "route", "plan", "fit", "parts", "trainers", "core", "scan",
+        "stats", "batch", "map", "builder", "bulk", "engine",
     ],
 };
 

@@ -153,6 +153,38 @@ impl TestValue for Text {
 }
 
 /// Runs a generic test for each kind of key and each kind of value, each as a test of its own.
+impl TestKey for String {
+    fn draw(random: &mut Random, shape: Shape) -> Self {
+        // One character for each byte, of one byte or two.
+        Vec::draw(random, shape).into_iter().map(char::from).collect()
+    }
+
+    fn ends() -> [Self; 2] {
+        [Self::new(), "\u{10FFFF}".repeat(20)]
+    }
+
+    fn query(&self) -> &str {
+        self
+    }
+}
+
+impl TestKey for (i64, u64) {
+    fn draw(random: &mut Random, shape: Shape) -> Self {
+        // Ties in the first part, and none.
+        let of_first = if random.one_in(3) { shape } else { Shape::Tiny };
+        let first = i64::draw(random, of_first);
+        (first, u64::draw(random, shape))
+    }
+
+    fn ends() -> [Self; 2] {
+        [(i64::MIN, 0), (i64::MAX, u64::MAX)]
+    }
+
+    fn query(&self) -> &Self {
+        self
+    }
+}
+
 macro_rules! for_each_kind {
     ($test:ident) => {
         $crate::common::for_each_kind!($test: word u64, boxed $crate::common::Text);
@@ -174,6 +206,10 @@ macro_rules! for_each_kind {
                 fn u128() { super::super::$test::<u128, $value>(); }
                 #[test]
                 fn bytes() { super::super::$test::<Vec<u8>, $value>(); }
+                #[test]
+                fn text() { super::super::$test::<String, $value>(); }
+                #[test]
+                fn pair() { super::super::$test::<(i64, u64), $value>(); }
             }
         )*}
     };

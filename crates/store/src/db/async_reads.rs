@@ -3,15 +3,16 @@
 //! No executor is asked for and none is started: a future here is woken by the database's own thread
 //! once its bytes are there, whoever polls it. What is in memory is answered without suspending.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use super::{
-    keyspace::{Begun, Keyspace, owned_bounds, prefix_bounds},
+    keyspace::{Begun, Keyspace, prefix_bounds},
     snapshot::Snapshot,
 };
 use crate::{
     error::Result,
     iter::stream::AsyncIter,
+    keys::{KeyRange, owned_bounds},
     plan::{
         Progress,
         drivers::{drive_async, drive_many_async, load_async},
@@ -43,7 +44,7 @@ impl Keyspace {
     }
 
     /// [`Keyspace::range`] for callers that wait without a thread.
-    pub fn range_async<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> AsyncIter {
+    pub fn range_async(&self, range: impl KeyRange) -> AsyncIter {
         let (from, to) = owned_bounds(&range);
         AsyncIter::new(self.ends_at(from, to, None))
     }
@@ -120,11 +121,7 @@ impl Snapshot {
     }
 
     /// [`Snapshot::range`] for callers that wait without a thread.
-    pub fn range_async<K: AsRef<[u8]>>(
-        &self,
-        keyspace: &Keyspace,
-        range: impl RangeBounds<K>,
-    ) -> AsyncIter {
+    pub fn range_async(&self, keyspace: &Keyspace, range: impl KeyRange) -> AsyncIter {
         let (from, to) = owned_bounds(&range);
         AsyncIter::new(self.ends_in(keyspace, from, to))
     }

@@ -1,6 +1,6 @@
 //! Write batches: several operations that happen together or not at all.
 
-use std::{collections::HashMap, fmt, ops::RangeBounds};
+use std::{collections::HashMap, fmt};
 
 use rhumb_sync::primitive::Arc;
 
@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    keys::KeyRange,
     log::batch::{self, BatchBuilder, Encoded, IN_PLACE_BYTES_MIN},
     options::PersistMode,
     partition::Router,
@@ -109,16 +110,11 @@ impl Batch {
     /// Adds a removal of all keys in `range`, which is one operation whatever it holds; in a keyspace
     /// with partitions, one in each that the range reaches. Later operations are not touched by it. A range
     /// without keys is no error; a bound over 64 KiB fails the commit.
-    pub fn delete_range<K: AsRef<[u8]>>(
-        &mut self,
-        keyspace: &Keyspace,
-        range: impl RangeBounds<K>,
-    ) {
+    pub fn delete_range(&mut self, keyspace: &Keyspace, range: impl KeyRange) {
         if self.refused.is_some() {
             return;
         }
-        let from = range.start_bound().map(AsRef::as_ref);
-        let to = range.end_bound().map(AsRef::as_ref);
+        let (from, to) = (range.low(), range.high());
         let pushed = span_of(from, to).and_then(|span| {
             let Some((from, to)) = span else { return Ok(()) };
             let trees = self.range_targets(keyspace, &from, to.as_deref())?;

@@ -186,7 +186,7 @@ impl DatabaseBuilder {
     /// divided by a function that was not registered.
     pub fn open(self) -> Result<Database> {
         self.check()?;
-        Database::open(self)
+        Database::open_with(self)
     }
 
     /// Opens a database that is there for reading alone, and writes nothing at all to its

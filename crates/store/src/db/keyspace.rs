@@ -1,10 +1,6 @@
 //! Keyspaces: named ordered maps.
 
-use std::{
-    fmt,
-    ops::{Bound, RangeBounds},
-    sync::atomic::Ordering,
-};
+use std::{fmt, ops::Bound, sync::atomic::Ordering};
 
 use rhumb_sync::{
     epoch::Guard,
@@ -16,7 +12,7 @@ use super::{Handle, batch::Batch, core::Core, pop::Claims};
 use crate::{
     error::{Error, Result},
     iter::Iter,
-    keys::prefix_end,
+    keys::{KeyRange, owned_bounds, prefix_end},
     log::batch::Encoded,
     memtable::{MemEntry, MemView, Memtable},
     options::{KeyspaceOptions, LiveOptions},
@@ -167,7 +163,7 @@ impl Keyspace {
     /// # Errors
     ///
     /// As [`Keyspace::insert`], with bounds of up to 64 KiB.
-    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+    pub fn delete_range(&self, range: impl KeyRange) -> Result<()> {
         let mut batch = Batch::new(Arc::clone(&self.handle));
         batch.delete_range(self, range);
         batch.commit()
@@ -414,9 +410,47 @@ impl Keyspace {
 
     /// The keys of a range with their values, from both ends. The iterator sees the keyspace as it
     /// is now.
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Iter {
+    pub fn range(&self, range: impl KeyRange) -> Iter {
         let (from, to) = owned_bounds(&range);
         self.iter_at(from, to, None)
+    }
+
+    /// Returns true if there is no key. Takes as long as a look for the first one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keyspace::get`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.first_key_value()?.is_none())
+    }
+
+    /// About how many keys there are: entries of tables and of memtables less the tombstones among
+    /// them, so that overwritten versions count until they are compacted away. O(tables). [`Iter`]
+    /// counts exactly, in O(keys).
+    #[must_use]
+    pub fn len_estimate(&self) -> u64 {
+        let core = self.core();
+        let (guard, view) = (rhumb_sync::epoch::pin(), core.mem.get());
+        let mut len = 0_u64;
+        for tree in self.inner.tree.get().with_partitions() {
+            let tables = tree.levels.load(&guard).all().map(|(_, table)| table.meta());
+            len += tables
+                .map(|meta| meta.entries - 2 * meta.tombstones.min(meta.entries / 2))
+                .sum::<u64>();
+            len += view.all().map(|memtable| memtable.entries_at_most(tree.id)).sum::<u64>();
+        }
+        len
+    }
+
+    /// Bytes of the files of its tables, with large values. What is in memtables and in the log has no
+    /// file of its own. O(tables).
+    #[must_use]
+    pub fn disk_space(&self) -> u64 {
+        let guard = rhumb_sync::epoch::pin();
+        let of_tree = |tree: &Arc<Tree>| -> u64 {
+            tree.levels.load(&guard).all().map(|(_, table)| table.meta().total_bytes()).sum()
+        };
+        self.inner.tree.get().with_partitions().iter().map(of_tree).sum()
     }
 
     /// All keys with their values, from both ends.
@@ -567,16 +601,19 @@ impl KeyspaceInner {
 /// One end of a range of keys.
 pub(crate) type KeyBound = Bound<Box<[u8]>>;
 
-/// The bounds of a range as owned keys.
-pub(crate) fn owned_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> (KeyBound, KeyBound) {
-    let own = |bound: Bound<&K>| bound.map(|key| Box::from(key.as_ref()));
-    (own(range.start_bound()), own(range.end_bound()))
-}
-
 /// The bounds of the keys that begin with `prefix`.
 pub(crate) fn prefix_bounds(prefix: &[u8]) -> (KeyBound, KeyBound) {
     let to = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
     (Bound::Included(prefix.into()), to)
+}
+
+impl IntoIterator for &Keyspace {
+    type Item = Result<(Slice, Slice)>;
+    type IntoIter = Iter;
+
+    fn into_iter(self) -> Iter {
+        self.iter()
+    }
 }
 
 impl fmt::Debug for Keyspace {

@@ -117,7 +117,17 @@ impl Database {
         DatabaseBuilder::new(path.as_ref())
     }
 
-    pub(crate) fn open(builder: DatabaseBuilder) -> Result<Self> {
+    /// Opens the database in the directory `path` as it is set by default, and makes it if there is
+    /// none: [`DatabaseBuilder::open`] of [`Database::builder`].
+    ///
+    /// # Errors
+    ///
+    /// As [`DatabaseBuilder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder(path).open()
+    }
+
+    pub(crate) fn open_with(builder: DatabaseBuilder) -> Result<Self> {
         let core = open::open(builder)?;
         Ok(Self { handle: Arc::new(Handle { core, is_closed: false }) })
     }

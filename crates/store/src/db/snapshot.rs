@@ -1,9 +1,6 @@
 //! Snapshots: the whole database as it was at one moment.
 
-use std::{
-    fmt,
-    ops::{Bound, RangeBounds},
-};
+use std::{fmt, ops::Bound};
 
 use rhumb_sync::primitive::Arc;
 
@@ -14,6 +11,7 @@ use super::{
 use crate::{
     error::Result,
     iter::{Ends, Iter},
+    keys::KeyRange,
     slice::Slice,
     types::SeqNo,
 };
@@ -101,8 +99,8 @@ impl Snapshot {
 
     /// The keys of a range with their values, from both ends.
     #[must_use]
-    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Iter {
-        let (from, to) = super::keyspace::owned_bounds(&range);
+    pub fn range(&self, keyspace: &Keyspace, range: impl KeyRange) -> Iter {
+        let (from, to) = crate::keys::owned_bounds(&range);
         Iter::new(self.ends_in(keyspace, from, to))
     }
 

@@ -95,6 +95,26 @@ impl AsyncIter {
         self.ends.note(item)
     }
 
+    /// The keys with their values as a stream, ascending. It keeps its future within itself, so it is
+    /// to be pinned (`std::pin::pin!`) before it is polled.
+    ///
+    /// ```
+    /// # async fn sum(users: &rhumb::Keyspace) -> rhumb::Result<usize> {
+    /// use futures_util::TryStreamExt;
+    ///
+    /// users.range_async("a".."m").into_stream().try_fold(0, async |n, pair| Ok(n + pair.1.len())).await
+    /// # }
+    /// ```
+    #[cfg(feature = "futures")]
+    pub fn into_stream(
+        self,
+    ) -> impl futures_util::Stream<Item = Result<(Slice, Slice)>> + Send + 'static {
+        futures_util::stream::unfold(self, async |mut iter| {
+            let item = iter.next().await?;
+            Some((item, iter))
+        })
+    }
+
     async fn look_front<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Result<Option<T>> {
         if self.front.is_none() {
             let stands = self.ends.front(Access::Overlapped).drive_async().await?;

@@ -47,15 +47,15 @@ impl World {
             false => self.map.range(range.clone()).collect(),
         };
         let ends = Ends { expected: &expected, random: &mut self.random };
-        ends.check(&mut self.keyspace.range::<Vec<u8>>(range.clone()));
+        ends.check(&mut self.keyspace.range(range.clone()));
         let ends = Ends { expected: &expected, random: &mut self.random };
-        ends.check(&mut self.keyspace.range_async::<Vec<u8>>(range.clone()));
+        ends.check(&mut self.keyspace.range_async(range.clone()));
         if let Some((snapshot, map)) = &self.snapshot {
             let expected: Vec<_> = match is_empty_range(&range) {
                 true => Vec::new(),
                 false => map.range(range.clone()).collect(),
             };
-            let mut iter = snapshot.range_async::<Vec<u8>>(&self.keyspace, range);
+            let mut iter = snapshot.range_async(&self.keyspace, range);
             Ends { expected: &expected, random: &mut self.random }.check(&mut iter);
         }
         let prefix =
