@@ -1,5 +1,6 @@
 //! Entries of leaves outside of them: on their way from one leaf to the next, or to a scan.
 #![allow(unsafe_code, reason = "reads the keys of records that the caller holds")]
+#![cfg_attr(not(feature = "published"), allow(dead_code, reason = "for leaves of other kinds"))]
 
 use crate::schema::Schema;
 

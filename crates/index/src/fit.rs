@@ -17,8 +17,8 @@ use crate::{
     entry::{Entry, KeyRun, key},
     kinds::AnyLeaf,
     op::Trigger,
-    plan::Part,
-    raw::{
+    plan::{Before, Part},
+    published::{
         bins::BinLeaf,
         gapped::{self, GappedLeaf},
         slots::{HEIGHT, Shape, SlotLeaf},
@@ -37,9 +37,6 @@ const EPSILON: u64 = in_models(32, 4) as u64;
 
 /// The window of a leaf of slots that is not written.
 pub(super) const READ_WINDOW: u32 = in_models(24, 6) as u32;
-
-/// A leaf that is to be replaced, and why.
-pub(super) type Before<'a> = Option<(&'a AnyLeaf, Trigger)>;
 
 /// The bytes that all entries' keys start with, if keys are wide, and the words of what follows.
 fn words<S: Schema>(entries: &[Entry]) -> (&[u8], Vec<u64>) {

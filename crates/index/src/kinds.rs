@@ -5,26 +5,31 @@
 //! always the same in a map of one kind, and no call through a table. A map may hold several kinds.
 #![allow(unsafe_code, reason = "passes the promise on that a leaf is given up")]
 
+#[cfg(feature = "published")]
+use rhumb_sync::primitive::{Ordering, in_models};
 use rhumb_sync::{
     arena::Arena,
-    primitive::{AtomicBool, IS_MODEL, Ordering, in_models},
+    primitive::{AtomicBool, IS_MODEL},
 };
 
 use crate::{
     address::Top,
     entry::{Entry, sort},
-    op::{Action, Blocked, Trigger, Written, reader},
+    op::reader,
     raw::{
-        bins::BinLeaf,
         bucket::{BUCKET_SLOTS, Bucket, NODE_SLOTS},
-        gapped::GappedLeaf,
         leaf::{Leaf, Run},
-        slots::SlotLeaf,
     },
     schema::{Probe, Schema},
 };
+#[cfg(feature = "published")]
+use crate::{
+    op::{Action, Blocked, Trigger, Written},
+    published::{bins::BinLeaf, gapped::GappedLeaf, slots::SlotLeaf},
+};
 
 /// Leaves that are not of buckets may be small; of so many removals one looks whether to replace them.
+#[cfg(feature = "published")]
 const REMOVED_EVERY: u32 = in_models(16, 2) as u32;
 
 /// A leaf: the keys from its lower bound to that of the next leaf, in places that ascend among each
@@ -33,10 +38,13 @@ pub(crate) enum AnyLeaf {
     /// Buckets that are ordered among each other only.
     Buckets(Leaf),
     /// Slots within predicted windows.
+    #[cfg(feature = "published")]
     Slots(SlotLeaf),
     /// Sorted arrays with gaps.
+    #[cfg(feature = "published")]
     Gapped(GappedLeaf),
     /// A trained array with bins in its gaps.
+    #[cfg(feature = "published")]
     Bins(BinLeaf),
 }
 
@@ -62,8 +70,11 @@ macro_rules! each {
     ($leaf:expr, $bucket_leaf:ident => $of_buckets:expr, $it:ident => $then:expr) => {
         match $leaf {
             AnyLeaf::Buckets($bucket_leaf) => $of_buckets,
+            #[cfg(feature = "published")]
             AnyLeaf::Slots($it) => $then,
+            #[cfg(feature = "published")]
             AnyLeaf::Gapped($it) => $then,
+            #[cfg(feature = "published")]
             AnyLeaf::Bins($it) => $then,
         }
     };
@@ -93,6 +104,12 @@ impl AnyLeaf {
     #[inline(always)]
     pub(crate) fn prefetch(leaf: *const Self) {
         Leaf::prefetch(leaf.cast());
+    }
+
+    /// The leaf, if it is one of buckets.
+    #[inline]
+    pub(crate) fn buckets(&self) -> Option<&Leaf> {
+        each!(self, leaf => Some(leaf), _leaf => None)
     }
 
     /// The number of places.
@@ -222,6 +239,7 @@ impl AnyLeaf {
     }
 
     /// Writes one key, for leaves that are not of buckets; those are written under their locks.
+    #[cfg(feature = "published")]
     #[inline]
     pub(crate) fn write<S: Schema>(
         &self,
@@ -233,6 +251,7 @@ impl AnyLeaf {
     }
 
     /// Counts a removal, for leaves that are not of buckets; says whether the leaf is to be replaced.
+    #[cfg(feature = "published")]
     pub(crate) fn after_remove(&self) -> Option<Trigger> {
         each!(self, _leaf => None, leaf => {
             let removed = leaf.head.removed.fetch_add(1, Ordering::Relaxed) + 1;

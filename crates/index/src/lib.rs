@@ -17,6 +17,7 @@ mod counts;
 #[doc(hidden)]
 pub mod engine;
 mod entry;
+#[cfg(feature = "published")]
 mod fit;
 mod key;
 mod kinds;
@@ -27,6 +28,8 @@ mod op;
 mod parts;
 mod plan;
 mod preset;
+#[cfg(feature = "published")]
+mod published;
 mod range;
 mod raw;
 mod record;

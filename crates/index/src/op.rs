@@ -1,6 +1,7 @@
 //! What a write asks of a leaf, and what the leaf answers: the words that leaves of every kind and the
 //! map share.
 #![allow(unsafe_code, reason = "follows the records of slots")]
+#![cfg_attr(not(feature = "published"), allow(dead_code, reason = "for leaves of other kinds"))]
 
 use rhumb_sync::primitive::{AtomicU64, Ordering, in_models};
 

@@ -4,9 +4,8 @@ use rhumb_sync::arena::Arena;
 
 use crate::{
     entry::Entry,
-    fit::{self, Before},
     kinds::AnyLeaf,
-    plan::{self, Growth, Part},
+    plan::{self, Before, Growth, Part},
     preset::Preset,
     route::Bound,
     schema::Schema,
@@ -23,9 +22,12 @@ pub(crate) fn parts<S: Schema>(
     before: Before<'_>,
 ) -> Vec<Part> {
     match preset {
-        Preset::Tone => fit::gapped_leaves::<S>(arena, entries),
-        Preset::FineStore => fit::bin_leaves::<S>(arena, entries),
-        Preset::Loft => fit::slot_leaves::<S>(arena, entries, before),
+        #[cfg(feature = "published")]
+        Preset::Tone => crate::fit::gapped_leaves::<S>(arena, entries),
+        #[cfg(feature = "published")]
+        Preset::FineStore => crate::fit::bin_leaves::<S>(arena, entries),
+        #[cfg(feature = "published")]
+        Preset::Loft => crate::fit::slot_leaves::<S>(arena, entries, before),
         Preset::Auto => {
             // After removals there may be entries of its neighbour.
             let prefix = match before {

@@ -12,6 +12,7 @@ use crate::{
     address::{Line, PIVOTS_MAX, PIVOTS_SURE, Pivots, Unit, capped},
     entry::{Entry, key},
     kinds::AnyLeaf,
+    op::Trigger,
     raw::{
         bucket::{BUCKET_SLOTS, NODE_SLOTS},
         leaf::{Address, Leaf},
@@ -66,6 +67,9 @@ const AHEAD_SHARED_BYTES_MAX: u32 = 5;
 const TIES_OF: usize = 32;
 /// The most keys that a new bucket and its nodes hold.
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
+
+/// A leaf that is to be replaced, and why.
+pub(crate) type Before<'a> = Option<(&'a AnyLeaf, Trigger)>;
 
 /// Where a leaf has grown; the range is that of the entries of the bucket that overflowed.
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 
 /// Which parts an index is assembled from.
 ///
-/// All but [`Preset::Auto`] are for comparison. They keep the same promises.
+/// All but [`Preset::Auto`] are for comparison, and there with the feature `published` alone. They keep
+/// the same promises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Preset {
@@ -11,11 +12,14 @@ pub enum Preset {
     Auto,
     /// Slots claimed within a predicted window, overflow in wider runs behind it, as LOFT has them. An entry of
     /// an integer key and a word takes up to 72 bytes, more if keys come where no line fits.
+    #[cfg(feature = "published")]
     Loft,
     /// Immutable trained arrays with level bins, as FineStore has them. An entry of an integer key and a word
     /// takes up to 128 bytes.
+    #[cfg(feature = "published")]
     FineStore,
     /// Gapped leaves of a primary and a secondary array, as TONE has them. An entry of an integer key and a
     /// word takes up to 48 bytes.
+    #[cfg(feature = "published")]
     Tone,
 }

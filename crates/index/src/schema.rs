@@ -201,6 +201,7 @@ pub(crate) unsafe fn value_of<V: Value>(word: u64) -> V {
 }
 
 /// The wide key of what a slot of a leaf holds, for who can reach the leaf.
+#[cfg(feature = "published")]
 #[allow(unsafe_code, reason = "reads a record")]
 #[inline]
 pub(crate) fn key_in_leaf<'a, S: Schema>(slot: u64) -> &'a [u8] {
@@ -211,6 +212,7 @@ pub(crate) fn key_in_leaf<'a, S: Schema>(slot: u64) -> &'a [u8] {
 /// Gives the slot of a removed wide key, for who alone writes it, a new record with this value; returns the
 /// old one. Who has found that in a leaf that was replaced since, or in a scan, takes what it holds for the
 /// value that was removed, and must not see the new value before others do.
+#[cfg(feature = "published")]
 pub(crate) fn renew<S: Schema>(slot: &AtomicU64, value: u64) -> u64 {
     let old = slot.load(Ordering::Relaxed);
     slot.store(record::new(key_in_leaf::<S>(old), value), Ordering::Release);

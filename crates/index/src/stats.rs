@@ -19,11 +19,11 @@ pub struct IndexStats {
     pub line_leaves: usize,
     /// Leaves whose buckets are found by their lowest keys.
     pub pivot_leaves: usize,
-    /// Leaves of slots in predicted windows: see [`Preset::Loft`](super::Preset::Loft).
+    /// Leaves of slots in predicted windows: those of the preset `Loft`.
     pub slot_leaves: usize,
-    /// Leaves of gapped arrays: see [`Preset::Tone`](super::Preset::Tone).
+    /// Leaves of gapped arrays: those of the preset `Tone`.
     pub gapped_leaves: usize,
-    /// Leaves of trained arrays with bins: see [`Preset::FineStore`](super::Preset::FineStore).
+    /// Leaves of trained arrays with bins: those of the preset `FineStore`.
     pub bin_leaves: usize,
     /// Groups of leaves under the root.
     pub groups: usize,
@@ -65,16 +65,19 @@ pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
                 stats.overflow_nodes += leaf.nodes();
                 slots += leaf.room() * BUCKET_SLOTS;
             }
+            #[cfg(feature = "published")]
             AnyLeaf::Slots(leaf) => {
                 stats.slot_leaves += 1;
                 stats.overflow_nodes += leaf.wider();
                 slots += leaf.slots();
             }
+            #[cfg(feature = "published")]
             AnyLeaf::Bins(leaf) => {
                 stats.bin_leaves += 1;
                 stats.overflow_nodes += leaf.bins();
                 slots += leaf.slots();
             }
+            #[cfg(feature = "published")]
             AnyLeaf::Gapped(leaf) => {
                 stats.gapped_leaves += 1;
                 stats.overflow_nodes += usize::from(leaf.has_secondary());

@@ -49,7 +49,7 @@ const INDEX: Layers = Layers {
     sources: "crates/index/src/",
     modules: &[
         "counts", "simd", "address", "key", "value", "record", "schema", "preset", "range",
-        "entry", "op", "raw", "kinds", "route", "plan", "fit", "parts", "trainers", "core", "scan",
+        "entry", "op", "raw", "published", "kinds", "route", "plan", "fit", "parts", "trainers", "core", "scan",
         "stats", "batch", "map", "builder", "bulk", "engine",
     ],
 };

@@ -20,7 +20,7 @@ impl<S: Schema> Core<S> {
             let group = root.child(group_at, guard);
             let mut leaves = Vec::with_capacity(group.len());
             for leaf_at in 0..group.len() {
-                let AnyLeaf::Buckets(leaf) = group.child(leaf_at, guard) else { return None };
+                let leaf = group.child(leaf_at, guard).buckets()?;
                 let leaf = Box::new(AnyLeaf::Buckets(*leaf.like(&arena)));
                 heap_bytes += leaf.heap_bytes();
                 leaves.push((group.bound(leaf_at)?.clone(), leaf));

@@ -25,7 +25,7 @@ use self::retrain::after_add;
 use crate::{
     entry::Entry,
     kinds::AnyLeaf,
-    op::{Action, Blocked, Outcome, Trigger, Written, cell_of, reader, slot_value},
+    op::{Action, Outcome, Trigger, cell_of, reader, slot_value},
     parts,
     plan::Growth,
     preset::Preset,
@@ -182,6 +182,7 @@ impl<S: Schema> Core<S> {
         }
         let leaf = match place.leaf {
             AnyLeaf::Buckets(leaf) => leaf,
+            #[cfg(feature = "published")]
             other => return other.get::<S>(probe),
         };
         let word = leaf.word::<S>(probe);
@@ -197,6 +198,7 @@ impl<S: Schema> Core<S> {
             let place = self.place(probe, guard);
             let leaf = match place.leaf {
                 AnyLeaf::Buckets(leaf) => leaf,
+                #[cfg(feature = "published")]
                 other => match self.write_other(&place, other, probe, action, guard) {
                     Some(outcome) => return outcome,
                     None => continue,
@@ -229,6 +231,7 @@ impl<S: Schema> Core<S> {
     }
 
     /// Writes one key in a leaf that is not of buckets; none if the leaf was replaced.
+    #[cfg(feature = "published")]
     #[inline(never)]
     fn write_other(
         &self,
@@ -238,6 +241,8 @@ impl<S: Schema> Core<S> {
         action: Action,
         guard: &Guard,
     ) -> Option<Outcome> {
+        use crate::op::{Blocked, Written};
+
         let Written { outcome, is_added, replaced, trigger } =
             match leaf.write::<S>(&self.arena, probe, action) {
                 Ok(written) => written,

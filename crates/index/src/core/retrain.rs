@@ -334,7 +334,7 @@ pub(crate) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
 
 /// How the leaf has grown, so that its successors have room where the next keys will come.
 fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
-    let AnyLeaf::Buckets(leaf) = place.leaf else { return Growth::Even };
+    let Some(leaf) = place.leaf.buckets() else { return Growth::Even };
     let at = match trigger {
         Trigger::Chain(at, _) => at,
         Trigger::Removed | Trigger::Stray | Trigger::Cold => return Growth::None,

@@ -19,7 +19,7 @@ use crate::{
     core::Core,
     kinds::AnyLeaf,
     op::Trigger,
-    raw::{epoch, head::Since, leaf::Leaf},
+    raw::{epoch, leaf::Leaf, noted::Since},
     route::Bound,
     schema::{Probe, Schema},
 };
@@ -36,10 +36,13 @@ const QUIET_TOURS: usize = 2;
 /// A leaf of buckets is compacted when a bucket has fewer keys than so many on average. A new one has more.
 const SPARSE: usize = in_models(7, 2);
 /// A leaf of another kind is compacted when of so many slots one has a key,
+#[cfg(feature = "published")]
 const SPARSE_SLOTS: usize = 4;
 /// not counting so many slots, because small leaves have them for nothing.
+#[cfg(feature = "published")]
 const SLOTS_FREE: usize = 64;
 /// Bins are trained when their slots are more than one for so many keys, and some more.
+#[cfg(feature = "published")]
 const BINS_OF: usize = 4;
 
 /// Where the first trainer is on its way through the leaves.
@@ -123,9 +126,11 @@ impl<S: Schema> Core<S> {
 
 /// Why a leaf should be replaced, if it should.
 fn advice(leaf: &AnyLeaf) -> Option<Trigger> {
-    let removed = |head: &crate::raw::head::Head| head.removed.load(Ordering::Relaxed);
+    #[cfg(feature = "published")]
+    let removed = |head: &crate::published::head::Head| head.removed.load(Ordering::Relaxed);
     match leaf {
         AnyLeaf::Buckets(leaf) => advice_on_buckets(leaf),
+        #[cfg(feature = "published")]
         AnyLeaf::Slots(leaf) => {
             let (used, removed) = (leaf.head.used.load(Ordering::Relaxed), removed(&leaf.head));
             match leaf.head.noted.note(used.wrapping_add(removed)) {
@@ -141,12 +146,14 @@ fn advice(leaf: &AnyLeaf) -> Option<Trigger> {
                 }
             }
         }
+        #[cfg(feature = "published")]
         AnyLeaf::Gapped(leaf) => {
             let (used, removed) = (leaf.used(), removed(&leaf.head));
             let is_cold = leaf.head.noted.note(used.wrapping_add(removed)) == Since::Unwritten;
             let is_sparse = is_sparse(used.saturating_sub(removed), leaf.slots());
             (is_cold && (leaf.has_secondary() || is_sparse)).then_some(Trigger::Cold)
         }
+        #[cfg(feature = "published")]
         AnyLeaf::Bins(leaf) => {
             let (used, removed) = (leaf.head.used.load(Ordering::Relaxed), removed(&leaf.head));
             let is_cold = leaf.head.noted.note(used.wrapping_add(removed)) == Since::Unwritten;
@@ -157,6 +164,7 @@ fn advice(leaf: &AnyLeaf) -> Option<Trigger> {
     }
 }
 
+#[cfg(feature = "published")]
 fn is_sparse(keys: u32, slots: usize) -> bool {
     keys as usize * SPARSE_SLOTS + SLOTS_FREE < slots
 }

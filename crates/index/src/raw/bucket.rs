@@ -16,6 +16,7 @@
 //! is present still, the value was its value at some moment in between, and if not, it was absent
 //! then. Without the second look a value that is being inserted again could be seen too early.
 #![allow(unsafe_code, reason = "follows links and reads keys with vector instructions")]
+#![cfg_attr(not(feature = "published"), allow(dead_code, reason = "for leaves of other kinds"))]
 
 use rhumb_sync::{
     prefetch::{prefetch_address, prefetch_once},
@@ -30,22 +31,22 @@ pub(crate) const BUCKET_SLOTS: usize = in_models(15, 4);
 /// Slots of an overflow node.
 pub(crate) const NODE_SLOTS: usize = in_models(7, 2);
 
-pub(super) const USED_SHIFT: u32 = 16;
-pub(super) const LOCKED: u64 = 1 << 62;
-pub(super) const FROZEN: u64 = 1 << 63;
+pub(crate) const USED_SHIFT: u32 = 16;
+pub(crate) const LOCKED: u64 = 1 << 62;
+pub(crate) const FROZEN: u64 = 1 << 63;
 
 /// So many looks at a lock bit before the thread lets others run.
-pub(super) const SPINS: u32 = 64;
+pub(crate) const SPINS: u32 = 64;
 
 /// Slots with their header: a bucket or an overflow node, and what other kinds of leaves are made of.
 /// Keys first, so that a search reads the first half only. `A` is a word that belongs to all slots.
 #[repr(C, align(128))]
 pub(crate) struct Slots<const N: usize, A> {
     /// Present bits, used bits, and for buckets the lock and frozen bits.
-    pub(super) header: AtomicU64,
-    pub(super) keys: [AtomicU64; N],
-    pub(super) extra: A,
-    pub(super) values: [AtomicU64; N],
+    pub(crate) header: AtomicU64,
+    pub(crate) keys: [AtomicU64; N],
+    pub(crate) extra: A,
+    pub(crate) values: [AtomicU64; N],
 }
 
 /// The next overflow node.
@@ -63,12 +64,12 @@ const _: () = assert!(IS_MODEL || (size_of::<Bucket>() == 256 && size_of::<Node>
 pub(crate) struct Frozen;
 
 #[inline]
-pub(super) fn present(header: u64) -> u32 {
+pub(crate) fn present(header: u64) -> u32 {
     header as u32 & 0x7fff
 }
 
 #[inline]
-pub(super) fn used(header: u64) -> u32 {
+pub(crate) fn used(header: u64) -> u32 {
     (header >> USED_SHIFT) as u32 & 0x7fff
 }
 
@@ -90,7 +91,7 @@ unsafe impl<const N: usize, A: Zeroed> Zeroed for Slots<N, A> {
 impl<const N: usize, A> Slots<N, A> {
     /// Which slots hold `word`, among those whose bits are in `among`.
     #[inline(always)]
-    pub(super) fn matching(&self, word: u64, among: u32) -> u32 {
+    pub(crate) fn matching(&self, word: u64, among: u32) -> u32 {
         // SAFETY: the header and N words, 7 or 15, lie one behind the other from the start of the
         // slots, which are aligned to 128.
         unsafe { simd::equal::<N>(std::ptr::from_ref(self).cast(), word) & among }
@@ -98,14 +99,14 @@ impl<const N: usize, A> Slots<N, A> {
 
     /// What `read` makes of the slot of `word` that it accepts.
     #[inline(always)]
-    pub(super) fn get_here(&self, word: u64, read: &impl Fn(u64) -> Option<u64>) -> Lookup {
+    pub(crate) fn get_here(&self, word: u64, read: &impl Fn(u64) -> Option<u64>) -> Lookup {
         self.get_among(word, self.header.load(Ordering::Acquire), read)
     }
 
     /// [`Slots::get_here`] among the slots that are present by `header`, which was the header a moment
     /// ago.
     #[inline(always)]
-    pub(super) fn get_among(
+    pub(crate) fn get_among(
         &self,
         word: u64,
         header: u64,
@@ -129,7 +130,7 @@ impl<const N: usize, A> Slots<N, A> {
 
     /// Calls `visit` with the key and value of each present slot.
     #[inline(always)]
-    pub(super) fn for_each_here(&self, visit: &mut impl FnMut(u64, u64)) {
+    pub(crate) fn for_each_here(&self, visit: &mut impl FnMut(u64, u64)) {
         let before = present(self.header.load(Ordering::Acquire));
         let values: [u64; N] =
             std::array::from_fn(|slot| self.values[slot].load(Ordering::Acquire));
@@ -143,7 +144,7 @@ impl<const N: usize, A> Slots<N, A> {
     }
 
     /// Calls `visit` with the value of each slot that was ever used and is not present.
-    pub(super) fn for_each_dead_here(&self, visit: &mut impl FnMut(u64)) {
+    pub(crate) fn for_each_dead_here(&self, visit: &mut impl FnMut(u64)) {
         let header = self.header.load(Ordering::Acquire);
         let mut bits = used(header) & !present(header);
         while bits != 0 {
@@ -152,7 +153,7 @@ impl<const N: usize, A> Slots<N, A> {
         }
     }
 
-    pub(super) fn slot(
+    pub(crate) fn slot(
         &self,
         word: u64,
         header: u64,
@@ -170,14 +171,14 @@ impl<const N: usize, A> Slots<N, A> {
     }
 
     /// The first slot never used.
-    pub(super) fn vacant(header: u64) -> Option<usize> {
+    pub(crate) fn vacant(header: u64) -> Option<usize> {
         let slot = used(header).trailing_ones() as usize;
         (slot < N).then_some(slot)
     }
 
     /// Takes the lock bit; returns the header without it, which is to be stored.
     #[inline]
-    pub(super) fn take_lock(&self) -> Result<u64, Frozen> {
+    pub(crate) fn take_lock(&self) -> Result<u64, Frozen> {
         let mut looks = 0;
         loop {
             let header = self.header.load(Ordering::Relaxed);
@@ -195,7 +196,7 @@ impl<const N: usize, A> Slots<N, A> {
         }
     }
 
-    pub(super) fn put(&self, slot: usize, word: u64, value: u64) {
+    pub(crate) fn put(&self, slot: usize, word: u64, value: u64) {
         self.keys[slot].store(word, Ordering::Relaxed);
         self.values[slot].store(value, Ordering::Release);
     }
@@ -208,11 +209,11 @@ impl<const N: usize> Slots<N, Link> {
     }
 }
 
-pub(super) fn bits(slot: usize) -> u64 {
+pub(crate) fn bits(slot: usize) -> u64 {
     1 << slot | 1 << (USED_SHIFT as usize + slot)
 }
 
-pub(super) enum Lookup {
+pub(crate) enum Lookup {
     Found(u64),
     /// The key's slot is here, and it is not present.
     Absent,

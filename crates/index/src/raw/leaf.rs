@@ -30,7 +30,7 @@ use super::{
     bucket::{Bucket, Locked, Node},
     pool::{Pool, Zeroed},
 };
-use crate::raw::head::Noted;
+use crate::raw::noted::Noted;
 
 /// The most overflow nodes of a leaf.
 pub(crate) const NODES_MAX: usize = in_models(512, 8);

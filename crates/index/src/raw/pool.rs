@@ -3,6 +3,7 @@
 //! Thread safety: extents are added by CAS, each before the last one, and never taken away before the leaf is
 //! freed; each piece is handed out once.
 #![allow(unsafe_code, reason = "hands out pieces of blocks of an arena")]
+#![cfg_attr(not(feature = "published"), allow(dead_code, reason = "for leaves of other kinds"))]
 
 use std::ptr::{self, NonNull};
 
@@ -10,8 +11,6 @@ use rhumb_sync::{
     arena::Arena,
     primitive::{AtomicPtr, AtomicU64, AtomicUsize, IS_MODEL, Ordering},
 };
-
-use super::segment::Order;
 
 /// The first extent has about so many bytes,
 const FIRST_BYTES: usize = 1024;
@@ -59,13 +58,6 @@ pub(crate) unsafe trait Zeroed: Sized {
 unsafe impl Zeroed for AtomicU64 {
     fn zero() -> Self {
         Self::new(0)
-    }
-}
-
-// SAFETY: an order is an atomic word, which is 0 where there are no slots.
-unsafe impl Zeroed for Order {
-    fn zero() -> Self {
-        Self::none()
     }
 }
 

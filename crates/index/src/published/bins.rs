@@ -25,17 +25,18 @@ use rhumb_sync::{
 };
 
 use super::{
-    super::schema::{Probe, Schema},
-    bucket::{BUCKET_SLOTS, Lookup, NODE_SLOTS},
     head::Head,
-    pool::{Pool, Zeroed},
     segment::{Segment, is_below},
     trained::{Anything, Trained},
 };
 use crate::{
     entry::{Entry, KeyRun},
     op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
-    schema::is_same,
+    raw::{
+        bucket::{BUCKET_SLOTS, Lookup, NODE_SLOTS},
+        pool::{Pool, Zeroed},
+    },
+    schema::{Probe, Schema, is_same},
 };
 
 /// The most bins under a root.

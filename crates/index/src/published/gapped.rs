@@ -24,19 +24,16 @@ use rhumb_sync::{
     primitive::{AtomicPtr, AtomicU32, Ordering, in_models},
 };
 
-use super::{
-    super::{
-        address::Line,
-        schema::{Probe, Schema},
-    },
-    bucket::{BUCKET_SLOTS, Lookup},
-    head::Head,
-    pool::Zeroed,
-    segment::Segment,
-};
+use super::{head::Head, segment::Segment};
 use crate::{
+    address::Line,
     entry::{Entry, KeyRun, sort},
     op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
+    raw::{
+        bucket::{BUCKET_SLOTS, Lookup},
+        pool::Zeroed,
+    },
+    schema::{Probe, Schema},
 };
 
 /// Slots of a segment.

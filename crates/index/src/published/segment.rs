@@ -7,17 +7,18 @@
 //! 1. The order names every used slot, by ascending keys. It is written before the header in which the
 //!    slot becomes used, so that whoever sees the slot finds it in the order.
 //! 2. After the frozen bit is set nothing in the segment changes again.
+#![allow(unsafe_code, reason = "says that zeroes are an order")]
 
 use rhumb_sync::primitive::{AtomicU64, Ordering};
 
-use super::{
-    super::schema::{Probe, Schema},
-    bucket::{FROZEN, Frozen, Slots, bits, present, used},
-};
 use crate::{
     entry::Entry,
     op::{Action, Change, Written, cell_of},
-    schema::{self, is_same},
+    raw::{
+        bucket::{FROZEN, Frozen, Slots, bits, present, used},
+        pool::Zeroed,
+    },
+    schema::{self, Probe, Schema, is_same},
 };
 
 /// The slots of a segment by their keys: how many there are in the lowest four bits, then four bits for
@@ -26,8 +27,15 @@ pub(crate) struct Order(AtomicU64);
 
 impl Order {
     /// The order of no slots.
-    pub(super) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self(AtomicU64::new(0))
+    }
+}
+
+// SAFETY: an order is an atomic word, which is 0 where there are no slots.
+unsafe impl Zeroed for Order {
+    fn zero() -> Self {
+        Self::none()
     }
 }
 
@@ -50,7 +58,7 @@ fn with_slot(order: u64, rank: usize, slot: usize) -> u64 {
 }
 
 /// Whether the key of a slot is below the one that is sought.
-pub(super) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: Probe<'_>) -> bool {
+pub(crate) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: Probe<'_>) -> bool {
     if !S::WIDE || word != sought {
         return word < sought;
     }
@@ -60,7 +68,7 @@ pub(super) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: Pro
 impl<const N: usize> Segment<N> {
     /// Calls `visit` with the word and value of each present key in ascending order. Never waits.
     #[inline]
-    pub(super) fn for_each_sorted(&self, mut visit: impl FnMut(u64, u64)) {
+    pub(crate) fn for_each_sorted(&self, mut visit: impl FnMut(u64, u64)) {
         let before = present(self.header.load(Ordering::Acquire));
         let order = self.extra.0.load(Ordering::Acquire);
         let values: [u64; N] =
@@ -76,25 +84,25 @@ impl<const N: usize> Segment<N> {
     }
 
     /// Appends the present entries in ascending order.
-    pub(super) fn append_to(&self, entries: &mut Vec<Entry>) {
+    pub(crate) fn append_to(&self, entries: &mut Vec<Entry>) {
         self.for_each_sorted(|word, value| entries.push(Entry { word, value }));
     }
 
     /// Takes the lock bit, which others hold for some instructions only.
     #[inline]
-    pub(super) fn lock(&self) -> Result<Writer<'_, N>, Frozen> {
+    pub(crate) fn lock(&self) -> Result<Writer<'_, N>, Frozen> {
         Ok(Writer { segment: self, header: self.take_lock()? })
     }
 
     /// The segment as if it were locked: for who has the lock that stands for this one too, or a segment
     /// that no other thread can reach yet.
     #[inline]
-    pub(super) fn unshared(&self) -> Writer<'_, N> {
+    pub(crate) fn unshared(&self) -> Writer<'_, N> {
         Writer { segment: self, header: self.header.load(Ordering::Relaxed) }
     }
 
     /// Makes the segment unchangeable.
-    pub(super) fn freeze(&self) {
+    pub(crate) fn freeze(&self) {
         if let Ok(mut locked) = self.lock() {
             locked.header |= FROZEN;
         }
@@ -102,7 +110,7 @@ impl<const N: usize> Segment<N> {
 }
 
 /// A segment that the current thread alone may write; dropping it publishes the changes.
-pub(super) struct Writer<'a, const N: usize> {
+pub(crate) struct Writer<'a, const N: usize> {
     segment: &'a Segment<N>,
     /// What the header becomes.
     header: u64,
@@ -111,7 +119,7 @@ pub(super) struct Writer<'a, const N: usize> {
 impl<const N: usize> Writer<'_, N> {
     /// Does what is to be done with a key if it has a slot here.
     #[inline]
-    pub(super) fn rewrite<S: Schema>(
+    pub(crate) fn rewrite<S: Schema>(
         &mut self,
         word: u64,
         probe: Probe<'_>,
@@ -137,13 +145,13 @@ impl<const N: usize> Writer<'_, N> {
     }
 
     /// Whether a slot was never used.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         Segment::<N>::vacant(self.header).is_some()
     }
 
     /// Puts a key that has no slot here in its place among the others; says whether there was room.
     /// `value` makes what its slot holds.
-    pub(super) fn add<S: Schema>(
+    pub(crate) fn add<S: Schema>(
         &mut self,
         word: u64,
         probe: Probe<'_>,
@@ -165,7 +173,7 @@ impl<const N: usize> Writer<'_, N> {
     }
 
     /// Puts an entry behind all others; there must be room.
-    pub(super) fn push(&mut self, word: u64, value: u64) {
+    pub(crate) fn push(&mut self, word: u64, value: u64) {
         let slot = used(self.header).trailing_ones() as usize;
         debug_assert!(slot < N, "a segment has room for what it is built of");
         let order = self.segment.extra.0.load(Ordering::Relaxed);

@@ -14,16 +14,14 @@ use rhumb_sync::{
 };
 
 use super::{
-    super::schema::{Probe, Schema},
-    bucket::present,
     claim::{self, Claim},
-    pool::Zeroed,
     segment::is_below,
 };
 use crate::{
     entry::Entry,
     op::{Action, Trigger, Written, reader},
-    schema::is_same,
+    raw::{bucket::present, pool::Zeroed},
+    schema::{Probe, Schema, is_same},
 };
 
 /// Records that share a header.
@@ -33,11 +31,11 @@ const RECORDS: usize = 15;
 const HEAD_BYTES: usize = 128;
 
 /// What is behind a link: of any type, told apart by the lowest bits of its address.
-pub(super) type Anything = u8;
+pub(crate) type Anything = u8;
 
 /// A trained array.
 #[derive(Clone, Copy)]
-pub(super) struct Trained {
+pub(crate) struct Trained {
     model: Model,
     len: u32,
     block: NonNull<u8>,
@@ -48,7 +46,7 @@ const _: () = assert!(align_of::<AtomicU64>() <= 8 && align_of::<AtomicPtr<Anyth
 
 impl Trained {
     /// The trained array of a run of entries, whose words ascend along `model`.
-    pub(super) fn new(arena: &Arena, model: Model, words: &[u64], entries: &[Entry]) -> Self {
+    pub(crate) fn new(arena: &Arena, model: Model, words: &[u64], entries: &[Entry]) -> Self {
         let len = words.len();
         let block = arena.allocate(Self::bytes_of(len));
         let trained = Self { model, len: len as u32, block };
@@ -78,7 +76,7 @@ impl Trained {
     ///
     /// # Safety
     /// The array was made with this arena, and nobody uses it again.
-    pub(super) unsafe fn free(self, arena: &Arena) {
+    pub(crate) unsafe fn free(self, arena: &Arena) {
         // SAFETY: the block came from the arena with this length, and the caller gives it up.
         unsafe { arena.release(self.block, self.bytes()) };
     }
@@ -87,18 +85,18 @@ impl Trained {
     ///
     /// # Safety
     /// The address is that of a trained array's block, which lives for as long as it is borrowed.
-    pub(super) unsafe fn at<'a>(address: *const Anything) -> &'a Self {
+    pub(crate) unsafe fn at<'a>(address: *const Anything) -> &'a Self {
         // SAFETY: blocks start with the array's head, and the caller says that this one lives.
         unsafe { &*address.cast() }
     }
 
     /// Where the array's block is.
-    pub(super) fn address(&self) -> *mut Anything {
+    pub(crate) fn address(&self) -> *mut Anything {
         self.block.as_ptr()
     }
 
     /// The block that it lies in, and how long it is.
-    pub(super) fn block(&self) -> (NonNull<u8>, usize) {
+    pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
         (self.block, self.bytes())
     }
 
@@ -122,13 +120,13 @@ impl Trained {
         HEAD_BYTES + Self::links_at(len) + (len + 1) * size_of::<AtomicPtr<Anything>>()
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         Self::bytes_of(self.len())
     }
 
     /// The number of records.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
@@ -158,13 +156,13 @@ impl Trained {
 
     /// The links: the first is for what is below all records, each other for what is behind one.
     #[inline(always)]
-    pub(super) fn links(&self) -> &[AtomicPtr<Anything>] {
+    pub(crate) fn links(&self) -> &[AtomicPtr<Anything>] {
         self.array(Self::links_at(self.len()), self.len() + 1)
     }
 
     /// The record of a key, or the link that it belongs behind.
     #[inline(always)]
-    pub(super) fn find<S: Schema>(&self, word: u64, probe: Probe<'_>) -> Result<usize, usize> {
+    pub(crate) fn find<S: Schema>(&self, word: u64, probe: Probe<'_>) -> Result<usize, usize> {
         let (keys, values) = (self.keys(), self.values());
         let window = self.model.window(word);
         let end = (window.hi as usize).min(keys.len());
@@ -186,7 +184,7 @@ impl Trained {
 
     /// The word of the value of a record, if it is present.
     #[inline(always)]
-    pub(super) fn get<S: Schema>(&self, at: usize, probe: Probe<'_>) -> Option<u64> {
+    pub(crate) fn get<S: Schema>(&self, at: usize, probe: Probe<'_>) -> Option<u64> {
         let header = &self.headers()[at / RECORDS];
         let is_present = || present(header.load(Ordering::Acquire)) & 1 << (at % RECORDS) != 0;
         if !is_present() {
@@ -198,19 +196,19 @@ impl Trained {
     }
 
     /// Does what is to be done with a key that has a record.
-    pub(super) fn rewrite<S: Schema>(
+    pub(crate) fn rewrite<S: Schema>(
         &self,
         at: usize,
         action: Action,
         keep: impl FnOnce(u64) -> Option<Trigger>,
-    ) -> Result<Written, super::bucket::Frozen> {
+    ) -> Result<Written, crate::raw::bucket::Frozen> {
         let mut claim = Claim::new(&self.headers()[at / RECORDS], at % RECORDS)?;
         // Before the claim ends, so that whoever freezes the record finds what was kept.
         Ok(claim.rewrite::<S>(&self.values()[at], action).keeping(keep))
     }
 
     /// The entry of a record, if it is present.
-    pub(super) fn entry(&self, at: usize) -> Option<Entry> {
+    pub(crate) fn entry(&self, at: usize) -> Option<Entry> {
         let header = &self.headers()[at / RECORDS];
         let is_present = || present(header.load(Ordering::Acquire)) & 1 << (at % RECORDS) != 0;
         if !is_present() {
@@ -221,7 +219,7 @@ impl Trained {
     }
 
     /// Calls `visit` with the slot of each record that is not present.
-    pub(super) fn for_each_dead(&self, visit: &mut impl FnMut(u64)) {
+    pub(crate) fn for_each_dead(&self, visit: &mut impl FnMut(u64)) {
         for (at, value) in self.values().iter().enumerate() {
             let header = self.headers()[at / RECORDS].load(Ordering::Acquire);
             if present(header) & 1 << (at % RECORDS) == 0 {
@@ -231,12 +229,12 @@ impl Trained {
     }
 
     /// Makes the records, but not what is behind the links, unchangeable.
-    pub(super) fn freeze(&self) {
+    pub(crate) fn freeze(&self) {
         self.headers().iter().for_each(claim::freeze);
     }
 
     /// The lines of a record's key and value.
-    pub(super) fn lines(&self, at: usize) -> Option<[*const u64; 2]> {
+    pub(crate) fn lines(&self, at: usize) -> Option<[*const u64; 2]> {
         let value = self.values().get(at)?;
         Some([&raw const self.keys()[at], std::ptr::from_ref(value).cast()])
     }

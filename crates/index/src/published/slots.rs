@@ -25,16 +25,17 @@ use rhumb_sync::{
 };
 
 use super::{
-    super::schema::{Probe, Schema},
-    bucket::{BUCKET_SLOTS, FROZEN, Frozen, Lookup, Slots, used},
     claim::{self, Claim, busy, pause},
     head::Head,
-    pool::{Pool, Zeroed},
 };
 use crate::{
     entry::{Entry, KeyRun, sort},
     op::{Action, Blocked, Change, Trigger, Written, reader, slot_value},
-    schema::is_same,
+    raw::{
+        bucket::{BUCKET_SLOTS, FROZEN, Frozen, Lookup, Slots, used},
+        pool::{Pool, Zeroed},
+    },
+    schema::{Probe, Schema, is_same},
 };
 
 /// Slots of a group.
@@ -421,7 +422,7 @@ impl SlotLeaf {
                 if vacant != 0 {
                     let slot = vacant.trailing_zeros() as usize;
                     group.put(slot, word, value);
-                    let bits = super::bucket::bits(slot);
+                    let bits = crate::raw::bucket::bits(slot);
                     group.header.store(header | bits, Ordering::Release);
                     self.overflow.fetch_add(u32::from(level.depth > 0), Ordering::Relaxed);
                     return Some(level.depth);

@@ -1,10 +1,11 @@
 //! What leaves of every kind but buckets have in common: the bytes that their words leave out, and what
 //! is counted for their replacement.
 
-use rhumb_sync::primitive::{AtomicBool, AtomicU32, Ordering};
+use rhumb_sync::primitive::{AtomicBool, AtomicU32};
 
 use crate::{
     address::word_behind,
+    raw::noted::Noted,
     schema::{Probe, Schema},
 };
 
@@ -49,32 +50,6 @@ impl Head {
             word_behind(&self.prefix, probe.bytes)
         } else {
             probe.word
-        }
-    }
-}
-
-/// What the last look at a leaf saw of its use: 0 if there was none.
-#[derive(Default)]
-pub(crate) struct Noted(AtomicU32);
-
-/// What has become of a leaf since the look before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Since {
-    /// There was none.
-    Unknown,
-    /// So often.
-    Written(u32),
-    Unwritten,
-}
-
-impl Noted {
-    /// Notes how often keys came and went, and says whether any did since the last time.
-    pub(crate) fn note(&self, writes: u32) -> Since {
-        let now = writes.wrapping_add(1).max(1);
-        match self.0.swap(now, Ordering::Relaxed) {
-            0 => Since::Unknown,
-            before if before == now => Since::Unwritten,
-            before => Since::Written(now.wrapping_sub(before)),
         }
     }
 }

@@ -7,20 +7,17 @@
 
 use rhumb_sync::primitive::{AtomicU64, Ordering, spin_loop, thread};
 
-use super::{
-    super::schema::Schema,
-    bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
-};
 use crate::{
     op::{Action, Change, Written, cell_of},
-    schema,
+    raw::bucket::{FROZEN, Frozen, SPINS, USED_SHIFT},
+    schema::{self, Schema},
 };
 
 const BUSY_SHIFT: u32 = 32;
 
 /// Which slots somebody is writing.
 #[inline]
-pub(super) fn busy(header: u64) -> u32 {
+pub(crate) fn busy(header: u64) -> u32 {
     (header >> BUSY_SHIFT) as u32 & 0xffff
 }
 
@@ -31,15 +28,15 @@ fn busy_bit(slot: usize) -> u64 {
 
 /// Looks away for a moment from what another writer has for some instructions.
 #[inline]
-pub(super) fn pause(looks: &mut u32) {
+pub(crate) fn pause(looks: &mut u32) {
     *looks += 1;
     if looks.is_multiple_of(SPINS) { thread::yield_now() } else { spin_loop() }
 }
 
 /// A slot that the current thread alone may write. Dropping it publishes the changes.
-pub(super) struct Claim<'a> {
+pub(crate) struct Claim<'a> {
     header: &'a AtomicU64,
-    pub(super) slot: usize,
+    pub(crate) slot: usize,
     is_present: bool,
     /// Bits of the header that change.
     flip: u64,
@@ -47,7 +44,7 @@ pub(super) struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     /// Claims a slot, whatever it holds.
-    pub(super) fn new(header: &'a AtomicU64, slot: usize) -> Result<Self, Frozen> {
+    pub(crate) fn new(header: &'a AtomicU64, slot: usize) -> Result<Self, Frozen> {
         let mut looks = 0;
         loop {
             let seen = header.load(Ordering::Relaxed);
@@ -65,7 +62,7 @@ impl<'a> Claim<'a> {
 
     /// Claims a slot that is not busy if the header is still `seen`.
     #[inline]
-    pub(super) fn try_new(header: &'a AtomicU64, seen: u64, slot: usize) -> Option<Self> {
+    pub(crate) fn try_new(header: &'a AtomicU64, seen: u64, slot: usize) -> Option<Self> {
         let flip = busy_bit(slot);
         let (ok, failed) = (Ordering::Acquire, Ordering::Relaxed);
         header.compare_exchange(seen, seen | flip, ok, failed).ok()?;
@@ -73,7 +70,7 @@ impl<'a> Claim<'a> {
     }
 
     /// Does what is to be done with the key of the slot; `held` is what the slot holds.
-    pub(super) fn rewrite<S: Schema>(&mut self, held: &AtomicU64, action: Action) -> Written {
+    pub(crate) fn rewrite<S: Schema>(&mut self, held: &AtomicU64, action: Action) -> Written {
         let cell = cell_of::<S>(held);
         let old = self.is_present.then(|| cell.load(Ordering::Relaxed));
         match action.change(old) {
@@ -92,7 +89,7 @@ impl<'a> Claim<'a> {
     }
 
     /// Makes a slot that was never used one of a present key, which has been written.
-    pub(super) fn fill(mut self) {
+    pub(crate) fn fill(mut self) {
         self.flip ^= 1 << self.slot | 1 << (USED_SHIFT as usize + self.slot);
     }
 }
@@ -105,7 +102,7 @@ impl Drop for Claim<'_> {
 }
 
 /// Makes the slots of a header unchangeable.
-pub(super) fn freeze(header: &AtomicU64) {
+pub(crate) fn freeze(header: &AtomicU64) {
     let mut looks = 0;
     loop {
         let seen = header.load(Ordering::Relaxed);
