@@ -2,11 +2,13 @@
 
 use std::borrow::Borrow;
 
+use rhumb_sync::epoch::Guard;
+
 use crate::{
     core::Core,
     key::{Key, image::QueryOf},
     op::reader,
-    raw::{bucket::Bucket, epoch::Guard},
+    raw::bucket::Bucket,
     route::Near,
     schema::{Of, Probe, Schema, with_probe},
     value::Value,

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use rhumb_sync::primitive::Ordering;
+use rhumb_sync::{epoch, primitive::Ordering};
 
 use crate::{
     core::{Core, retrain::bound_of},
@@ -14,7 +14,6 @@ use crate::{
     op::Action,
     parts,
     plan::{Growth, LEAF_TARGET},
-    raw::epoch,
     record,
     route::{Bound, Child},
     schema::{Of, Probe},

@@ -5,13 +5,12 @@
 
 use std::{marker::PhantomData, ops::Bound};
 
-use rhumb_sync::{arena::Arena, primitive::Arc};
+use rhumb_sync::{arena::Arena, epoch, primitive::Arc};
 
 use crate::{
     core::Core,
     op::Action,
     preset::Preset,
-    raw::epoch,
     scan,
     schema::{Probe, Schema},
 };

@@ -3,9 +3,12 @@
 
 use std::{borrow::Borrow, fmt, ops::Bound};
 
-use rhumb_sync::primitive::{
-    Arc,
-    thread::{self, JoinHandle},
+use rhumb_sync::{
+    epoch::{self, Guard},
+    primitive::{
+        Arc,
+        thread::{self, JoinHandle},
+    },
 };
 
 use crate::{
@@ -16,7 +19,6 @@ use crate::{
     op::Action,
     preset::Preset,
     range::KeyRange,
-    raw::epoch::{self, Guard},
     scan::Scan,
     schema::{self, Of, into_word, is_word, key_of, value_of, with_probe},
     stats::{self, IndexStats},

@@ -15,14 +15,16 @@
 use std::{mem::MaybeUninit, ptr};
 
 use rhumb_model::code::common_prefix_len;
-use rhumb_sync::primitive::{Arc, AtomicPtr, AtomicU32, Lifetime, Ordering, in_models};
+use rhumb_sync::{
+    epoch::Guard,
+    primitive::{Arc, AtomicPtr, AtomicU32, Lifetime, Ordering, in_models},
+};
 
 use crate::{
     address::{Line, PLACES_2, Top, capped, descend_2, rungs, word_behind},
     kinds::{AnyLeaf, Node},
     raw::{
         bucket::Bucket,
-        epoch::Guard,
         leaf::{HalfWay, Run},
     },
     schema::{Probe, Schema},

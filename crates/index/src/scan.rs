@@ -16,13 +16,15 @@ use std::{
     ops::{Bound as Limit, Range},
 };
 
-use rhumb_sync::primitive::{in_models, local};
+use rhumb_sync::{
+    epoch::{self, Guard},
+    primitive::{in_models, local},
+};
 
 use crate::{
     core::Core,
     entry::{self, Entry},
     kinds::{AnyLeaf, SCAN_AHEAD, SCAN_STEP},
-    raw::epoch::{self, Guard},
     route::Place,
     schema::{Probe, Schema},
 };

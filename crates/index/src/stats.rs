@@ -1,11 +1,11 @@
 //! What an [`Index`](super::Index) says about itself.
 
-use rhumb_sync::primitive::Ordering;
+use rhumb_sync::{epoch, primitive::Ordering};
 
 use crate::{
     core::Core,
     kinds::AnyLeaf,
-    raw::{bucket::BUCKET_SLOTS, epoch, leaf::Mode},
+    raw::{bucket::BUCKET_SLOTS, leaf::Mode},
     schema::{Probe, Schema},
 };
 

@@ -10,7 +10,9 @@ pub mod arena;
 #[cfg(not(any(loom, shuttle)))]
 pub mod bulk;
 #[cfg(not(any(loom, shuttle)))]
+pub mod deferred;
 pub mod epoch;
+pub mod garbage;
 #[cfg(not(any(loom, shuttle)))]
 pub mod limbo;
 pub mod lock;
@@ -31,3 +33,5 @@ pub mod published;
 pub mod record;
 #[cfg(not(any(loom, shuttle)))]
 pub mod shared_bytes;
+#[cfg(not(any(loom, shuttle)))]
+pub mod slot;

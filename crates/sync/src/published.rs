@@ -7,34 +7,48 @@
 
 use std::fmt;
 
-use crossbeam_epoch::{Atomic, Owned, Shared};
-
 use super::{
+    deferred,
     epoch::{self, Guard},
     limbo::Limbo,
-    primitive::{Arc, Ordering},
+    primitive::{Arc, AtomicPtr, Ordering},
 };
 
 /// An [`Arc`] that can be replaced while it is being read.
 pub struct Published<T: Send + Sync + 'static> {
-    current: Atomic<Arc<T>>,
+    /// A box that is this cell's own.
+    current: AtomicPtr<Arc<T>>,
     limbo: Arc<Limbo>,
+}
+
+/// A value that was replaced: it goes to the limbo once no reader holds it.
+struct Replaced<T: Send + Sync + 'static> {
+    value: Option<Box<Arc<T>>>,
+    limbo: Arc<Limbo>,
+}
+
+impl<T: Send + Sync + 'static> Drop for Replaced<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take() {
+            self.limbo.add(value);
+        }
+    }
 }
 
 impl<T: Send + Sync + 'static> Published<T> {
     /// Publishes `value`; what replaced values hold is dropped by whoever empties `limbo`.
     pub fn new(value: Arc<T>, limbo: &Arc<Limbo>) -> Self {
-        Self { current: Atomic::new(value), limbo: Arc::clone(limbo) }
+        let current = AtomicPtr::new(Box::into_raw(Box::new(value)));
+        Self { current, limbo: Arc::clone(limbo) }
     }
 
     /// The value of this moment, for as long as `guard` is held. Never waits.
     #[inline]
-    pub fn load<'g>(&'g self, guard: &'g Guard) -> &'g Arc<T> {
-        let shared = self.current.load(Ordering::Acquire, guard);
-        // SAFETY: the pointer came from `Owned` in `new` or `store` and is not null; whoever unlinks
-        // it defers its destruction through the epoch, which `guard` holds back, and the value that
-        // stays to the end is not dropped while `self` is borrowed.
-        unsafe { shared.deref() }
+    pub fn load<'g>(&'g self, _guard: &'g Guard) -> &'g Arc<T> {
+        // SAFETY: the pointer came from a box in `new` or `store`. The thread that unlinks it drops it
+        // through the epoch, which the guard holds back, and the value that stays to the end is not
+        // dropped while `self` is borrowed.
+        unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
     /// The value of this moment, to keep.
@@ -45,39 +59,20 @@ impl<T: Send + Sync + 'static> Published<T> {
     /// Replaces the value. Readers that loaded the old one keep it until they let go.
     pub fn store(&self, value: Arc<T>) {
         let guard = epoch::pin();
-        let old = self.current.swap(Owned::new(value), Ordering::AcqRel, &guard);
-        // SAFETY: the swap unlinked `old`, so that no later load can reach it, and each thread
-        // that swaps gets a different pointer, never null.
-        unsafe { self.retire(old, &guard) };
-        // Out of this thread's own bag, where it would wait for more garbage before it counts.
-        guard.flush();
-    }
-
-    /// Gives a value to the limbo once no reader holds it.
-    ///
-    /// # Safety
-    ///
-    /// `old` is not null, was unlinked from `current`, and is passed once.
-    unsafe fn retire(&self, old: Shared<'_, Arc<T>>, guard: &Guard) {
-        let limbo = Arc::clone(&self.limbo);
-        // SAFETY: the closure runs once, when all guards are gone that could have loaded `old`,
-        // which the caller unlinked; it owns `old` then. What it captures may be sent: `Arc<T>` is
-        // `Send` because `T` is `Send + Sync`, and so is the limbo.
-        unsafe {
-            guard.defer_unchecked(move || {
-                let value: Box<Arc<T>> = old.into_owned().into_box();
-                limbo.add(value);
-            });
-        }
+        let old = self.current.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
+        // SAFETY: the pointer came from a box, and the swap unlinked it: no later load can reach it, and
+        // each thread that swaps gets a different one.
+        let value = Some(unsafe { Box::from_raw(old) });
+        let replaced = Replaced { value, limbo: Arc::clone(&self.limbo) };
+        deferred::drop_later(&guard, size_of::<Replaced<T>>(), Box::new(replaced));
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for Published<T> {
     fn drop(&mut self) {
-        let last = std::mem::replace(&mut self.current, Atomic::null());
-        // SAFETY: `&mut self` says that nobody borrows the cell, hence nobody its value, which was
-        // never unlinked, is not null, and has no other owner.
-        drop(unsafe { last.into_owned() });
+        // SAFETY: `&mut self` says that nobody borrows the cell, hence nobody its value, which came from
+        // a box, was never unlinked and has no other owner.
+        drop(unsafe { Box::from_raw(*self.current.get_mut()) });
     }
 }
 
@@ -118,7 +113,7 @@ mod tests {
         // Other tests' threads may be pinned, so the epoch may take its time.
         while seen() < 1 {
             let before = seen();
-            epoch::collect();
+            deferred::collect();
             assert_eq!(seen(), before, "a collection drops nothing");
             limbo.drop_all();
         }
@@ -139,7 +134,7 @@ mod tests {
         drop(cell);
         drop(guard);
         while Arc::strong_count(&limbo) > 1 {
-            epoch::collect();
+            deferred::collect();
         }
         assert_eq!(drops.load(Ordering::Relaxed), 2);
     }

@@ -19,6 +19,7 @@ use std::{
 
 use super::{
     arena::{self, Arena},
+    deferred::OneWord,
     primitive::{Arc, AtomicUsize, Ordering},
 };
 
@@ -191,6 +192,20 @@ impl Drop for SharedBytes {
             fence(Ordering::Acquire);
             self.free();
         }
+    }
+}
+
+// SAFETY: a shared byte string is its pointer.
+unsafe impl OneWord for SharedBytes {
+    fn into_word(self) -> *mut () {
+        self.into_raw().cast()
+    }
+
+    /// # Safety
+    /// As for every [`OneWord`].
+    unsafe fn from_word(word: *mut ()) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_raw(word.cast()) }
     }
 }
 

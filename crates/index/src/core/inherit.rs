@@ -4,9 +4,9 @@
 //! Thread safety: as in `core`. The other map may be written meanwhile: what is taken over of a leaf or a
 //! branch never changes, but for buckets that a leaf opens, and of those it takes what is open.
 
-use rhumb_sync::{arena::Arena, primitive::Arc};
+use rhumb_sync::{arena::Arena, epoch::Guard, primitive::Arc};
 
-use crate::{core::Core, kinds::AnyLeaf, raw::epoch::Guard, route::Branch, schema::Schema};
+use crate::{core::Core, kinds::AnyLeaf, route::Branch, schema::Schema};
 
 impl<S: Schema> Core<S> {
     /// An empty map whose leaves lie in this arena and are addressed as those of this map are now, so

@@ -17,6 +17,8 @@ mod tune;
 
 use rhumb_sync::{
     arena::Arena,
+    epoch::Guard,
+    garbage::{Garbage, Piece},
     mapping::Gauge,
     primitive::{Arc, AtomicI64, AtomicPtr, AtomicU64, Mutex, Ordering, in_models},
 };
@@ -31,8 +33,6 @@ use crate::{
     preset::Preset,
     raw::{
         bucket::{Bucket, Locked, NoRoom, Spot},
-        epoch::Guard,
-        garbage::{Garbage, Piece},
         leaf::Leaf,
     },
     record,
@@ -44,6 +44,10 @@ use crate::{
 
 /// Counters are spread over so many lines.
 const COUNTERS: usize = in_models(16, 2);
+
+/// Bytes that wait in one of sixteen stripes before a thread looks which may be freed. Looking
+/// interrupts all threads, and takes longer than most replacements of a leaf may.
+const GARBAGE_BYTES: usize = 1 << 20;
 
 /// A map from keys to words.
 pub(crate) struct Core<S: Schema> {
@@ -142,7 +146,7 @@ impl<S: Schema> Core<S> {
             root: AtomicPtr::new(Box::into_raw(root)),
             preset,
             arena,
-            garbage: Garbage::new(),
+            garbage: Garbage::new(GARBAGE_BYTES),
             counters: std::array::from_fn(|_| Counter::default()),
             retrains: AtomicU64::new(0),
             scratch: Mutex::default(),

@@ -11,7 +11,10 @@
 //!    replaced it, with the records of the keys that were removed from it.
 #![allow(unsafe_code, reason = "publishes leaves and retires what they replace")]
 
-use rhumb_sync::primitive::{Ordering, in_models, spin_loop};
+use rhumb_sync::{
+    epoch::Guard,
+    primitive::{Ordering, in_models, spin_loop},
+};
 
 use crate::{
     core::{Core, Waste},
@@ -21,10 +24,7 @@ use crate::{
     op::Trigger,
     parts,
     plan::{Growth, Part},
-    raw::{
-        epoch::Guard,
-        leaf::{Leaf, NODES_MAX},
-    },
+    raw::leaf::{Leaf, NODES_MAX},
     record,
     route::{Bound, Branch, Child, GROUP_MAX, Group, Place, Replaced, ptr_of},
     schema::{Probe, Schema},

@@ -1,10 +1,10 @@
 //! What background threads do: they replace leaves, so that writers need not. The first of them looks
 //! after the leaves where nobody asks for anything (`tune`).
 
-use rhumb_sync::primitive::Ordering;
+use rhumb_sync::{epoch, primitive::Ordering};
 
 use super::{Core, tune::Tour};
-use crate::{op::Trigger, raw::epoch, route::Bound, schema::Schema, trainers::Work};
+use crate::{op::Trigger, route::Bound, schema::Schema, trainers::Work};
 
 /// What a trainer does until it is stopped.
 pub(crate) fn run<S: Schema>(core: &Core<S>, is_first: bool) {

@@ -12,14 +12,17 @@
 
 use std::time::Duration;
 
-use rhumb_sync::primitive::{Ordering, in_models};
+use rhumb_sync::{
+    epoch,
+    primitive::{Ordering, in_models},
+};
 
 use super::retrain::most_nodes;
 use crate::{
     core::Core,
     kinds::AnyLeaf,
     op::Trigger,
-    raw::{epoch, leaf::Leaf, noted::Since},
+    raw::{leaf::Leaf, noted::Since},
     route::Bound,
     schema::{Probe, Schema},
 };

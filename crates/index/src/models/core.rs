@@ -1,11 +1,10 @@
 //! The whole map, of a few keys: replacing leaves, groups and the root, and freeing what was replaced.
 #![allow(unsafe_code, reason = "loom checks the accesses")]
 
-use rhumb_sync::{models::race, primitive::Lifetime};
+use rhumb_sync::{epoch, models::race, primitive::Lifetime};
 
 use super::super::{
     Index, Key,
-    raw::epoch,
     schema::{Of, Probe, with_probe},
     value::Value,
 };

@@ -7,11 +7,10 @@ use loom::{
     cell::UnsafeCell,
     sync::atomic::{AtomicUsize, Ordering},
 };
-use rhumb_sync::models::race;
-
-use super::super::raw::{
+use rhumb_sync::{
     epoch::{self, Guard},
     garbage::{Garbage, Piece},
+    models::race,
 };
 
 /// What is shared: whoever reads it must have been done when it is freed.
@@ -53,7 +52,7 @@ struct Shared {
 impl Shared {
     fn new() -> Self {
         let things = (0..4).map(|_| Thing::default()).collect();
-        Self { things, current: AtomicUsize::new(0), garbage: Garbage::new() }
+        Self { things, current: AtomicUsize::new(0), garbage: Garbage::new(1 << 20) }
     }
 
     fn read(&self, _guard: &Guard) {

@@ -2,12 +2,11 @@
 //! of these goes on while a leaf is replaced.
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
-use rhumb_sync::models::race;
+use rhumb_sync::{epoch, models::race};
 
 use super::{
     super::{
         Index, Key, Preset,
-        raw::epoch,
         schema::{Of, Probe},
     },
     core::replace,

@@ -2,8 +2,6 @@
 //! code of the index is here; nothing here decides where a key belongs or when to retrain.
 
 pub(crate) mod bucket;
-pub(crate) mod epoch;
-pub(crate) mod garbage;
 pub(crate) mod leaf;
 pub(crate) mod noted;
 pub(crate) mod pool;

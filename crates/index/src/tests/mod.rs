@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rhumb_sync::epoch;
 use rhumb_testkit::random::Random;
 
 use super::{
     Index, Key, Preset, Value,
-    raw::epoch,
     schema::{Of, Probe},
 };
 use crate::{

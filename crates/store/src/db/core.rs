@@ -12,7 +12,7 @@ use std::{
 };
 
 use rhumb_sync::{
-    epoch,
+    deferred,
     limbo::Limbo,
     primitive::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering},
     process::Process,
@@ -178,7 +178,7 @@ impl Core {
         for log in logs {
             self.remove_file(&segment_path(&self.dir, log.header().id));
         }
-        epoch::collect();
+        deferred::collect();
         self.limbo.drop_all();
     }
 

@@ -253,7 +253,7 @@ mod tests {
         let begun = std::time::Instant::now();
         while cache.strong_count() + limbo.strong_count() > 0 {
             assert!(begun.elapsed().as_secs() < 60, "a closed database is still there");
-            rhumb_sync::epoch::collect();
+            rhumb_sync::deferred::collect();
         }
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! Thread safety: any number of threads may read and insert. Entries are never removed, but for one of
 //! the same place, which the newer one replaces.
+//!
+//! The list has an epoch of its own, that of the crate which it comes from. All else has the one of
+//! `rhumb_sync::epoch`, where a pin is a store without a fence.
 
 use std::{borrow::Borrow, cmp::Ordering as Order, ops::Bound};
 
+use crossbeam_epoch as epoch;
 use crossbeam_skiplist::{SkipList as List, base::Entry};
 use rhumb_sync::{
-    epoch,
     primitive::{AtomicUsize, Ordering},
     record::Record,
 };
@@ -145,7 +148,7 @@ pub(super) struct SkipList {
 
 impl SkipList {
     pub(super) fn new() -> Self {
-        Self { entries: List::new(epoch::collector()), bytes: AtomicUsize::new(0) }
+        Self { entries: List::new(epoch::default_collector().clone()), bytes: AtomicUsize::new(0) }
     }
 
     pub(super) fn bytes(&self) -> usize {

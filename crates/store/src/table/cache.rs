@@ -20,11 +20,12 @@ use std::sync::{
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter, sync::Cache};
 use rhumb_sync::{
     arena::Arena,
-    epoch::{EpochSlot, Guard, Loaded, pin},
+    epoch::{Guard, pin},
     mapping::Gauge,
     placed::Placed,
     prefetch::prefetch,
     shared_bytes::SharedBytes,
+    slot::{EpochSlot, Loaded},
 };
 
 use crate::slice::BlockRef;

@@ -6,7 +6,7 @@
 //! Thread safety: lookups may run at any time. They pin nothing themselves, and take no lock and no
 //! count until they have found a value to return.
 
-use rhumb_sync::epoch::{Guard, Loaded};
+use rhumb_sync::{epoch::Guard, slot::Loaded};
 
 use super::{
     TableCounters,

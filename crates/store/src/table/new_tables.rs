@@ -92,7 +92,7 @@ mod tests {
     use std::path::Path;
 
     use rhumb_sync::{
-        epoch,
+        deferred, epoch,
         primitive::{Arc, AtomicBool, Ordering},
     };
 
@@ -131,9 +131,9 @@ mod tests {
     fn let_go_of_replaced(db: &Database) {
         let is_gone = Arc::new(AtomicBool::new(false));
         let last = Arc::clone(&is_gone);
-        epoch::pin().defer(move || last.store(true, Ordering::Release));
+        deferred::defer(&epoch::pin(), move || last.store(true, Ordering::Release));
         while !is_gone.load(Ordering::Acquire) {
-            epoch::pin().flush();
+            deferred::collect();
             std::thread::yield_now();
         }
         db.handle.core.limbo.drop_all();

@@ -313,7 +313,7 @@ fn records_are_let_go_with_the_memtable() {
         assert!(records.iter().all(|record| record.strong_count() > 1));
         drop(table);
         for _ in 0..1000 {
-            rhumb_sync::epoch::collect();
+            rhumb_sync::deferred::collect();
             if records[1..].iter().all(|record| record.strong_count() == 1) {
                 break;
             }

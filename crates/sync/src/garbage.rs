@@ -6,22 +6,22 @@
 
 use std::collections::VecDeque;
 
-use rhumb_sync::primitive::{AtomicUsize, Mutex, Ordering, in_models};
-
-use super::epoch::{self, GRACE, Guard};
+use crate::{
+    epoch::{self, GRACE, Guard},
+    primitive::{AtomicUsize, Mutex, Ordering, in_models},
+};
 
 const STRIPES: usize = in_models(16, 2);
-/// A stripe has the epoch advanced when it has grown by so many pieces,
+/// A stripe has the epoch advanced when it has grown by this many pieces. Advancing interrupts all
+/// threads, so that it must be rare.
 const PIECES: usize = in_models(128, 4);
-/// or by so many bytes: advancing interrupts all threads and takes longer than most replacements may, so that it
-/// must be rare among them.
-const BYTES: usize = 1 << 20;
 /// Who retires a piece frees about so many times its bytes, if as much may be freed: a leaf takes some
 /// microseconds, and nobody is to wait for many of them.
 const SHARE: usize = 2;
 
 /// Something to free, and what it needs for that.
-pub(crate) trait Piece: Send {
+pub trait Piece: Send {
+    /// What freeing it needs.
     type Context;
 
     /// Frees it.
@@ -32,8 +32,11 @@ pub(crate) trait Piece: Send {
     unsafe fn free(self, context: &Self::Context);
 }
 
-pub(crate) struct Garbage<P> {
+/// Pieces that were unlinked, of one map or of many cells.
+pub struct Garbage<P> {
     stripes: [Stripe<P>; STRIPES],
+    /// A stripe has the epoch advanced also when it has grown by this number of bytes.
+    bytes_max: usize,
 }
 
 #[repr(align(128))]
@@ -64,16 +67,18 @@ impl<P> Queue<P> {
 }
 
 impl<P: Piece> Garbage<P> {
-    pub(crate) fn new() -> Self {
+    /// None. A stripe, of which there are sixteen, lets about `bytes_max` bytes wait before it looks which
+    /// of them may be freed.
+    pub fn new(bytes_max: usize) -> Self {
         let stripe = || Stripe {
             queue: Mutex::new(Queue { pieces: VecDeque::new(), grown: (0, 0), epoch: 0 }),
             bytes: AtomicUsize::new(0),
         };
-        Self { stripes: std::array::from_fn(|_| stripe()) }
+        Self { stripes: std::array::from_fn(|_| stripe()), bytes_max }
     }
 
     /// Bytes that wait.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.bytes.load(Ordering::Relaxed)).sum()
     }
 
@@ -82,20 +87,14 @@ impl<P: Piece> Garbage<P> {
     /// # Safety
     /// No thread that is pinned from now on can reach the piece, and it is retired once.
     #[allow(unsafe_code, reason = "a promise that the epoch keeps")]
-    pub(crate) unsafe fn retire(
-        &self,
-        guard: &Guard,
-        piece: P,
-        bytes: usize,
-        context: &P::Context,
-    ) {
+    pub unsafe fn retire(&self, guard: &Guard, piece: P, bytes: usize, context: &P::Context) {
         let stripe = &self.stripes[guard.thread_index() % STRIPES];
         stripe.bytes.fetch_add(bytes, Ordering::Relaxed);
         let is_due = {
             let mut queue = stripe.queue.lock();
             queue.pieces.push_back((epoch::current(), bytes, piece));
             queue.grown = (queue.grown.0 + 1, queue.grown.1 + bytes);
-            queue.grown.0 >= PIECES || queue.grown.1 >= BYTES
+            queue.grown.0 >= PIECES || queue.grown.1 >= self.bytes_max
         };
         if is_due {
             stripe.advance();
@@ -104,18 +103,19 @@ impl<P: Piece> Garbage<P> {
     }
 
     /// Frees what may be freed.
-    pub(crate) fn collect(&self, context: &P::Context) {
+    pub fn collect(&self, context: &P::Context) {
         for _ in 0..GRACE {
             epoch::try_advance();
         }
+        let epoch = epoch::try_advance();
         for stripe in &self.stripes {
-            stripe.advance();
+            stripe.is_at(epoch);
             stripe.free(usize::MAX, context);
         }
     }
 
     /// Frees everything.
-    pub(crate) fn free_all(&mut self, context: &P::Context) {
+    pub fn free_all(&mut self, context: &P::Context) {
         for stripe in &mut self.stripes {
             for (_, _, piece) in std::mem::take(&mut stripe.queue.get_mut().pieces) {
                 // SAFETY: `&mut self` says that nobody is left who could use the map.
@@ -131,7 +131,11 @@ impl<P: Piece> Garbage<P> {
 impl<P: Piece> Stripe<P> {
     /// Lets more be freed.
     fn advance(&self) {
-        let epoch = epoch::try_advance();
+        self.is_at(epoch::try_advance());
+    }
+
+    /// Takes note that the epoch is at least this.
+    fn is_at(&self, epoch: u64) {
         let mut queue = self.queue.lock();
         (queue.epoch, queue.grown) = (epoch.max(queue.epoch), (0, 0));
     }
