@@ -45,8 +45,8 @@ pub enum BenchCommand {
     Engine(EngineCommand),
     /// Read many keys at once, asynchronously and in scans, with little in the cache
     ///
-    /// Workloads: multiget_cold get_async_cold range_cold scan_cold. Beside them stands what the disk
-    /// itself gives on the same files.
+    /// Workloads: multiget_cold get_async_cold range_cold scan_cold. Beside them stands what the
+    /// disk itself gives on the same files.
     #[cfg(all(
         target_os = "linux",
         any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
@@ -59,23 +59,24 @@ pub enum BenchCommand {
     Ycsb(YcsbCommand),
     /// Drop every second of ten partitions, and read before and after
     ///
-    /// Subjects: a partition for each, and one range or a thousand that are deleted for each. Workloads:
-    /// drop seek_dead scan_dead scan_live get_live space, and with 1, 10, 1000 and 10000 partitions of one
-    /// entry create, flush (of all), written and idle (bytes by which a process grows that writes them, or
-    /// opens them), files and scan10. --keys are those of one partition [default: 300000].
+    /// Subjects: a partition for each, and one range or a thousand that are deleted for each.
+    /// Workloads: drop seek_dead scan_dead scan_live get_live space, and with 1, 10, 1000 and 10000
+    /// partitions of one entry create, flush (of all), written and idle (bytes by which a process
+    /// grows that writes them, or opens them), files and scan10. --keys are those of one partition
+    /// [default: 300000].
     #[command(name = "readafterdelete")]
     ReadAfterDelete(ReadAfterDeleteCommand),
     /// Compare index blocks: codes trained from keys, eight plain bytes, binary search
     ///
     /// Workloads: compact, index (bytes in the file), index_memory, index_per_block,
-    /// keys_per_segment, coded_segments, codes, get (all in the cache), blocks_read (with nothing in
-    /// it); and for the codes by themselves distinct, coding and parameters.
+    /// keys_per_segment, coded_segments, codes, get (all in the cache), blocks_read (with nothing
+    /// in it); and for the codes by themselves distinct, coding and parameters.
     Models(ModelsCommand),
     /// Hold each technique of `TridentKV` by itself against none of them, and all
     ///
-    /// Subjects: none, models, coding (with models), adaptive (models trained while writers are few),
-    /// partitions (by the first byte), async (32 reads at a time), tridentkv (all). Workloads: fill, settle,
-    /// index, `get_large_cache`, `get_small_cache`.
+    /// Subjects: none, models, coding (with models), adaptive (models trained while writers are
+    /// few), partitions (by the first byte), async (32 reads at a time), tridentkv (all).
+    /// Workloads: fill, settle, index, `get_large_cache`, `get_small_cache`.
     #[cfg(all(
         target_os = "linux",
         any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
@@ -258,8 +259,8 @@ pub struct IndexCommand {
     /// Presets: auto, loft, finestore, tone
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "auto")]
     pub preset: Vec<String>,
-    /// Workloads: lookup, lookup_zipf, batch64, scan100, mixed95, mixed50, insert, dynamic; and, if named,
-    /// outside, append, growth, remove [default: lookup to dynamic]
+    /// Workloads: lookup, lookup_zipf, batch64, scan100, mixed95, mixed50, insert, dynamic; and, if
+    /// named, outside, append, growth, remove [default: lookup to dynamic]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub workload: Vec<String>,
     /// Crafted keys against learned indexes, held against as many random ones: error, gaps, retrain

@@ -184,7 +184,7 @@ impl<'a> Writer<'a> {
         }
         session.write(&self.group)?;
         self.group.clear();
-        // The count goes up before the versions do: whoever sees a version sees that it must
+        // The count goes up before the versions do: a thread that sees a version sees that it must
         // refresh its snapshot.
         if self.group_size > 1 {
             self.contents.commits.fetch_add(1, Release);

@@ -1,8 +1,8 @@
-//! What a store must do to be measured by dropping parts of its keys, and Rhumb, which has partitions for
-//! that, and deletes of ranges for keys that no partition holds together.
+//! What a store must do to be measured by dropping parts of its keys, and Rhumb, which has
+//! partitions for that, and deletes of ranges for keys that no partition holds together.
 //!
-//! A part is known by its number; its keys begin with its name. Where the parts are stores of their own,
-//! a scan goes from one to the next that is there.
+//! A part is known by its number; its keys begin with its name. Where the parts are stores of their
+//! own, a scan goes from one to the next that is there.
 
 use std::path::Path;
 
@@ -51,8 +51,8 @@ pub trait DropStore {
     /// Reads a key of a part, and says whether it was there.
     fn get(&mut self, partition: u32, key: &[u8], on_value: OnValue<'_>) -> Result<bool>;
 
-    /// Visits entries in ascending order from the first that is not less than `from`, which is of this
-    /// part, until `on_entry` says `false`. Need not go beyond the next part that is there.
+    /// Visits entries in ascending order from the first that is not less than `from`, which is of
+    /// this part, until `on_entry` says `false`. Need not go beyond the next part that is there.
     fn scan(&mut self, partition: u32, from: &[u8], on_entry: OnEntry<'_>) -> Result<()>;
 }
 
@@ -66,7 +66,7 @@ pub fn key_of(partition: u32, number: usize) -> String {
 #[derive(Debug)]
 pub struct RhumbDropEngine {
     name: &'static str,
-    /// As so many ranges each; as partitions if there is no number.
+    /// The number of ranges that each part is; without one, a part is a partition.
     ranges: Option<usize>,
 }
 

@@ -32,7 +32,8 @@ pub struct Run {
     /// snowflake, or a file in data/ by its name without extension (npm-names, ipv4)
     #[arg(long, value_name = "NAME", conflicts_with = "keys_file")]
     pub data: Option<String>,
-    /// Keys from a file: SOSD binary (a little-endian u64 count, then sorted u64), or one key a line
+    /// Keys from a file: SOSD binary (a little-endian u64 count, then sorted u64), or one key a
+    /// line
     #[arg(long, value_name = "FILE")]
     pub keys_file: Option<PathBuf>,
     /// Number of keys [default: 5000000 (index: 10000000, remote: 1000000), or all of a file]

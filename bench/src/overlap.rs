@@ -1,5 +1,5 @@
-//! The smallest executor that keeps many futures of one thread going: what an executor costs shall not
-//! be taken for what a store costs.
+//! The smallest executor that keeps many futures of one thread going: what an executor costs shall
+//! not be taken for what a store costs.
 
 use std::{
     future::Future,
@@ -56,7 +56,7 @@ impl Wake for Bit {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Whoever raises the first flag wakes the thread; it takes all of them at once.
+        // The call that raises the first flag wakes the thread; it takes all of them at once.
         if self.0.woken.fetch_or(self.1, Ordering::AcqRel) == 0 {
             self.0.thread.unpark();
         }

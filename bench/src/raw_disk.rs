@@ -1,5 +1,5 @@
-//! What the disk itself gives: reads of files through the kernel's queue and nothing else, to hold a
-//! store's figures against.
+//! What the disk itself gives: reads of files through the kernel's queue and nothing else, to hold
+//! a store's figures against.
 #![allow(unsafe_code, reason = "the kernel reads into memory that the ring's entries point to")]
 
 use std::{
@@ -103,8 +103,8 @@ impl RawDisk {
         let fd = types::Fd(self.files[file].0.as_raw_fd());
         let len = buffer.len() as u32;
         let entry = opcode::Read::new(fd, buffer.as_mut_ptr(), len).offset(offset).build();
-        // SAFETY: the buffer and the file stay until `read` has seen that the read has ended, since it
-        // returns only then; the ring has as many places as there are buffers.
+        // SAFETY: the buffer and the file stay until `read` has seen that the read has ended, since
+        // it returns only then; the ring has as many places as there are buffers.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(slot as u64)) };
         pushed.expect("a place for each buffer");
     }

@@ -13,7 +13,7 @@ const PRESETS: [(&str, Preset); 4] = [
     ("rhumb-tone", Preset::Tone),
 ];
 
-/// Rhumb's index under each of `names` (`rhumb`, `rhumb-loft`, …) with so many trainers.
+/// Rhumb's index under each of `names` (`rhumb`, `rhumb-loft`, …) with this number of trainers.
 ///
 /// # Errors
 /// If a name is unknown.

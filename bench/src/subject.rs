@@ -170,8 +170,8 @@ pub trait Session {
     /// Visits entries in ascending order from the first that is not less than `from`.
     fn scan(&mut self, from: &[u8], on_entry: OnEntry<'_>) -> Result<()>;
 
-    /// The same for a caller that knows how many entries it will visit, about, and says so to an engine that
-    /// can be told.
+    /// The same for a caller that knows how many entries it will visit, about, and says so to an
+    /// engine that can be told.
     fn scan_some(&mut self, from: &[u8], _entries: usize, on_entry: OnEntry<'_>) -> Result<()> {
         self.scan(from, on_entry)
     }
@@ -181,8 +181,8 @@ pub trait Session {
         self.scan(from, on_entry)
     }
 
-    /// Scans from each of `starts`, `depth` of them at a time as far as the engine can; each ends when
-    /// `on_entry`, which is told the place of its start, says `false`.
+    /// Scans from each of `starts`, `depth` of them at a time as far as the engine can; each ends
+    /// when `on_entry`, which is told the place of its start, says `false`.
     fn scans_overlapped(
         &mut self,
         starts: &[&[u8]],

@@ -25,7 +25,8 @@ use rhumb_bench::{
     suite::{async_reads, engine as engine_suite, idle::Process, queue, readafterdelete, ycsb},
 };
 
-/// What the rivals' own measurements use. Without it, their small nodes cost them a third to a half.
+/// What the rivals' own measurements use. Without it, their small nodes cost them a third to a
+/// half.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -113,8 +114,8 @@ enum Suite {
     /// Concurrent ordered maps in memory; the workloads are those of `rhumb bench index`
     #[cfg(feature = "index")]
     Index {
-        /// Workloads: lookup, lookup_zipf, batch64, scan100, mixed95, mixed50, insert, dynamic; and, if named,
-        /// outside, append, growth, remove [default: lookup to dynamic]
+        /// Workloads: lookup, lookup_zipf, batch64, scan100, mixed95, mixed50, insert, dynamic;
+        /// and, if named, outside, append, growth, remove [default: lookup to dynamic]
         #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
         workload: Vec<String>,
         /// Crafted keys: error, gaps, retrain

@@ -23,8 +23,8 @@ Starts `rhumb serve` and runs the smoke programs in clients/, all of them if non
 
   redis-cli redis-benchmark redis-py valkey-py node-redis ioredis go-redis redis-rs jedis";
 
-/// A smoke program: what it needs, how its packages are fetched, how it is run, and the command whose
-/// last word says which version of the client that was.
+/// A smoke program: what it needs, how its packages are fetched, how it is run, and the command
+/// whose last word says which version of the client that was.
 struct Program {
     name: &'static str,
     tool: &'static str,

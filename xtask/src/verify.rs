@@ -1,6 +1,6 @@
-//! The suites that need a build of their own: models of the index under loom, whole maps under shuttle,
-//! and the index's tests under sanitizers. CONTRIBUTING.md says what each shows. Beside them, those
-//! in which planted bugs are to be caught.
+//! The suites that need a build of their own: models of the index under loom, whole maps under
+//! shuttle, and the index's tests under sanitizers. CONTRIBUTING.md says what each shows. Beside
+//! them, those in which planted bugs are to be caught.
 
 use std::{
     env,
@@ -131,8 +131,8 @@ impl Suite {
         }
     }
 
-    /// The command that runs the tests whose names contain one of `filters`, or all, on the sources at
-    /// `root`, with builds in `target`.
+    /// The command that runs the tests whose names contain one of `filters`, or all, on the sources
+    /// at `root`, with builds in `target`.
     pub(crate) fn command(self, root: &Path, target: &Path, filters: &[&str]) -> Command {
         let is_sanitized = matches!(self, Self::Threads | Self::Addresses);
         let mut command = Command::new("cargo");

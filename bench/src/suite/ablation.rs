@@ -1,5 +1,6 @@
-//! What each technique of TridentKV is worth by itself: a store without any of them beside stores that
-//! have one, and one that has all, with a cache of a twentieth of the data and with one for all of it.
+//! What each technique of TridentKV is worth by itself: a store without any of them beside stores
+//! that have one, and one that has all, with a cache of a twentieth of the data and with one for
+//! all of it.
 //!
 //! Every value that is read is verified. Subjects take turns within each repetition.
 

@@ -1,6 +1,6 @@
 //! The suite of reads that go on at the same time: many keys at once, asynchronous reads and scans,
-//! with a cache of a twentieth of the data and past the page cache, beside what the disk itself gives
-//! on the same files.
+//! with a cache of a twentieth of the data and past the page cache, beside what the disk itself
+//! gives on the same files.
 
 use std::path::{Path, PathBuf};
 
@@ -200,7 +200,7 @@ impl Subject<'_> {
             ("read_4k", Places::Random, DEPTH, PAGE_BYTES),
             ("read_8k", Places::Random, DEPTH, 2 * PAGE_BYTES),
             ("read_4k_alone", Places::Random, 1, PAGE_BYTES),
-            // The pages that so many bytes touch, wherever they begin.
+            // The pages that a record of this size touches, wherever it begins.
             (
                 "read_range",
                 Places::Random,

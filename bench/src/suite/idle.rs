@@ -1,9 +1,10 @@
-//! What partitions cost that hold one entry each and are not used: memory, files, and the time of a flush
-//! that touches all of them.
+//! What partitions cost that hold one entry each and are not used: memory, files, and the time of a
+//! flush that touches all of them.
 //!
-//! Memory is what a process grows by, so each figure of it is taken by a process of its own: this program
-//! once more, with the same arguments, and in its environment what it is to do instead. In a process that
-//! has had other stores open, what those gave back would be used again, and nothing would be seen to grow.
+//! Memory is what a process grows by, so each figure of it is taken by a process of its own: this
+//! program once more, with the same arguments, and in its environment what it is to do instead. In
+//! a process that has had other stores open, what those gave back would be used again, and nothing
+//! would be seen to grow.
 
 use std::{
     env,
@@ -49,7 +50,8 @@ pub enum Process {
 /// What is done where the memory of the process is told.
 #[derive(Clone, Copy)]
 enum Step {
-    /// Write an entry to each partition, and flush: bytes, nanoseconds to create one, nanoseconds of the flush.
+    /// Write an entry to each partition, and flush: bytes, nanoseconds to create one, nanoseconds
+    /// of the flush.
     Write,
     /// Open what was written: bytes.
     Open,

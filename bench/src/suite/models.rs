@@ -1,8 +1,8 @@
-//! What index blocks take and what they cost: Rhumb's ways to make numbers of keys, against each other
-//! and against index blocks that are searched. Then the codes by themselves.
+//! What index blocks take and what they cost: Rhumb's ways to make numbers of keys, against each
+//! other and against index blocks that are searched. Then the codes by themselves.
 //!
-//! Every value that is read is verified. The keys are the same for all; a repetition loads each subject
-//! anew, in random order.
+//! Every value that is read is verified. The keys are the same for all; a repetition loads each
+//! subject anew, in random order.
 
 use std::{collections::HashSet, hint::black_box, path::Path, time::Instant};
 

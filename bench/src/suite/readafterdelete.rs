@@ -1,8 +1,8 @@
-//! Reads after a large deletion: parts of a store are dropped, and what was before is held against what
-//! is after. Then, what partitions cost that nobody uses.
+//! Reads after a large deletion: parts of a store are dropped, and what was before is held against
+//! what is after. Then, what partitions cost that nobody uses.
 //!
-//! Figures before the drop are those of the subject `before` for Rhumb, and of the rival's name with
-//! `-before` behind it. Every entry that is read is verified.
+//! Figures before the drop are those of the subject `before` for Rhumb, and of the rival's name
+//! with `-before` behind it. Every entry that is read is verified.
 
 use std::{
     path::Path,

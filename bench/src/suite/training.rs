@@ -1,8 +1,8 @@
-//! When models are trained, and what that costs whom: so many writers fill a store whose flushes train
-//! always, while writers are few, or never; then, when the store has come to rest, it is read.
+//! What it costs to train models at flushes: a number of writers fill a store whose flushes train
+//! always, while writers are few, or never. Then, when the store has come to rest, it is read.
 //!
-//! Beside the rate of the fill stands the CPU time of all threads for each write: on a machine whose cores
-//! are all taken this is what training costs, and it varies less than the rate does.
+//! Beside the rate of the fill stands the CPU time of all threads for each write: on a machine
+//! whose cores are all taken this is what training costs, and it varies less than the rate does.
 //!
 //! Every value that is read is verified. Subjects take turns within each repetition.
 
@@ -69,8 +69,8 @@ pub fn run(options: &Options) -> Result<Report> {
                 let of_one = Sample::plain(cpu_ns / filled.units.max(1) as f64, "ns/op");
                 report.add(name, "fillrandom", writers, Sample::rate(&filled, "ops/s"));
                 report.add(name, "fillrandom_cpu", writers, of_one);
-                // As the writers left it, but for blocks that come into the cache: reads that share the
-                // cores with compactions would tell who had more of those left to do.
+                // As the writers left it, but for blocks that come into the cache: reads that share
+                // the cores with compactions would tell who had more of those left to do.
                 come_to_rest();
                 warm_up(&field)?;
                 come_to_rest();

@@ -33,7 +33,8 @@ pub(crate) fn chosen(names: &[String]) -> Result<Vec<&'static dyn Engine>> {
     suite::choose(names, if names.is_empty() { &KNOWN[..usual] } else { KNOWN })
 }
 
-/// Subjects whose reads overlap: Rhumb, what reads many keys with one call, and what reads one at a time.
+/// Subjects whose reads overlap: Rhumb, what reads many keys with one call, and what reads one at a
+/// time.
 static OVERLAPPING: &[&dyn Engine] = &[
     &LEARNED,
     #[cfg(feature = "engine")]

@@ -1,6 +1,6 @@
 //! RocksDB, tuned as its own guide advises for point reads: full Bloom filters, index and filters
-//! pinned in a HyperClock cache of the shared size, values read without a copy. Then, what it has for
-//! dropping parts of the keys: point deletes, ranges, whole files and column families.
+//! pinned in a HyperClock cache of the shared size, values read without a copy. Then, what it has
+//! for dropping parts of the keys: point deletes, ranges, whole files and column families.
 
 use std::path::Path;
 

@@ -16,7 +16,8 @@ use rhumb_bench::{
 };
 
 /// Subjects of runs that name none. scc's tree is not among them: the beginning of a range does not
-/// come to an end in 3.8.8 once most of 100,000 keys were removed, as `insert` with `--verify` does.
+/// come to an end in 3.8.8 once most of 100,000 keys were removed, as `insert` with `--verify`
+/// does.
 const USUAL: [&str; 5] = ["rhumb", "congee", "skiplist", "concurrent-map", "btreemap"];
 
 /// Measures the subjects named and prints the report.

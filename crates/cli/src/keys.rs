@@ -87,8 +87,8 @@ impl Form {
         }
     }
 
-    /// Writes `bytes` as a member of a JSON object, without a comma: `"name":…`, or `"name_hex":"…"`
-    /// where the form asks for it or the bytes cannot be the form's.
+    /// Writes `bytes` as a member of a JSON object, without a comma: `"name":…`, or
+    /// `"name_hex":"…"` where the form asks for it or the bytes cannot be the form's.
     pub(crate) fn write_json(
         self,
         out: &mut dyn Write,

@@ -1,5 +1,5 @@
-//! `rhumb serve` on a full disk: clear errors, reads go on, and writes too once there is room, without
-//! a restart.
+//! `rhumb serve` on a full disk: clear errors, reads go on, and writes too once there is room,
+//! without a restart.
 //!
 //! The disk is a small one in memory that only the server's process sees; where the system lets
 //! nobody mount such a thing, the test says so and does nothing.

@@ -1,8 +1,9 @@
-//! Which of a run of places a word belongs to: a line, or the lowest words of the places.
+//! The place, among a run of places, that a word belongs to: by a line, or by the lowest words of
+//! the places.
 //!
-//! Both are monotone, total, and never leave the run, and nothing more is asked of them: whoever
-//! places keys and whoever looks them up ask the same address, so that a poor one costs time and
-//! never an answer.
+//! Both are monotone, total, and never leave the run, and nothing more is asked of them. The code
+//! that places keys and the code that looks them up ask the same address, so a poor address costs
+//! time but never gives a wrong answer.
 
 use std::cmp::Ordering as Order;
 
@@ -10,10 +11,12 @@ use rhumb_model::code::code_at;
 
 use crate::simd::{Rung, last_of_two_up_to, last_up_to};
 
-/// The word of a byte string among strings that mostly start with `prefix`: the code of what follows
-/// it; the least or largest word for strings below and above all that start with it.
+/// The word of a byte string among strings that mostly start with `prefix`: the code of what
+/// follows the prefix. Strings below all that start with it get the least word, and strings above
+/// them the largest.
 pub(crate) fn word_behind(prefix: &[u8], key: &[u8]) -> u64 {
-    // Most prefixes are shorter than a call of the library's comparison takes.
+    // Most prefixes are short: comparing them takes less time than a call of the library's
+    // comparison.
     let len = prefix.len();
     if len <= size_of::<u64>() {
         let unused = 8 * (size_of::<u64>() - len) as u32;
@@ -32,8 +35,8 @@ pub(crate) fn word_behind(prefix: &[u8], key: &[u8]) -> u64 {
     }
 }
 
-/// A line from words to the places `0..places`, in integers: a product of 32 by 32 bits. Small, because
-/// finding a key reads one line of many, at a random place.
+/// A line from words to the places `0..places`, in integers: a product of 32 by 32 bits. It is
+/// small, because finding a key reads one of many lines, at a random address.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Line {
@@ -41,8 +44,8 @@ pub(crate) struct Line {
     start: u64,
     /// Places for each unit of distance, scaled to 32 bits.
     slope: u32,
-    /// From the highest bit: the last place, in 20 bits; `from`, by which distances are scaled to 32
-    /// bits, in 6; `to`, by which products are scaled to places, in 6.
+    /// From the highest bit: the last place, in 20 bits; `from`, by which distances are scaled to
+    /// 32 bits, in 6; `to`, by which products are scaled to places, in 6.
     scale: u32,
 }
 
@@ -50,18 +53,18 @@ pub(crate) struct Line {
 const LINE_PLACES_MAX: usize = 1 << 20;
 
 impl Line {
-    /// The line that divides the words from `start` to `end` evenly among `places` places, of
-    /// which there are at least 1; those beyond 2^20 are not used.
+    /// The line that divides the words from `start` to `end` evenly among `places` places, of which
+    /// there is at least 1. Places beyond 2^20 are not used.
     pub(crate) fn new(start: u64, end: u64, places: usize) -> Self {
         let span = end.saturating_sub(start);
         let from = u32::BITS.saturating_sub(span.leading_zeros());
         Self::of(start, from, places, u128::from(span >> from) + 1)
     }
 
-    /// `whole` distances, of those that are scaled by `from`, divided among the places.
+    /// A line of `places` places for `whole` distances, in units scaled by `from`.
     fn of(start: u64, from: u32, places: usize, whole: u128) -> Self {
         let places = places.clamp(1, LINE_PLACES_MAX) as u128;
-        // The slope is below 2^32, and not below 2^30; `whole` is not much above 2^32, so that this is
+        // The slope is below 2^32, and not below 2^30; `whole` is not much above 2^32. So `to` is
         // at most 63.
         let to = 31 + whole.ilog2() - places.ilog2();
         let scale = (places as u32 - 1) << 12 | from << 6 | to;
@@ -75,7 +78,7 @@ impl Line {
         Self::of(self.start, self.scale >> 6 & 63, places, whole.max(1))
     }
 
-    /// The line with no more than so many places, of which there is at least 1.
+    /// The line with no more than `places` places, of which there is at least 1.
     pub(crate) fn within(self, places: usize) -> Self {
         let last = self.last().min(places.saturating_sub(1));
         Self { scale: (last as u32) << 12 | self.scale & 0xfff, ..self }
@@ -100,7 +103,7 @@ impl Line {
 /// The most places that [`descend_2`] tells apart.
 pub(crate) const PLACES_2: usize = 64;
 
-/// Padding; searches are for lower words, so that it is never counted.
+/// Padding. Searches are for lower words, so it is never counted.
 const PAD: u64 = u64::MAX;
 
 /// The word that is compared: the two largest words are the same place.
@@ -140,26 +143,27 @@ pub(crate) fn descend_2(rungs: &[Rung], word: u64) -> usize {
 
 /// Words of the top.
 const TOP_WORDS: usize = 16;
-/// Places of a unit behind its first.
+/// The places of a unit after its first, as steps.
 const UNIT_STEPS: usize = 24;
-/// The same where words are kept whole.
+/// The places of a unit after its first, if words are kept whole.
 const UNIT_WORDS: usize = UNIT_STEPS * size_of::<u16>() / size_of::<u64>();
-/// Leaves of so many places can always be addressed by [`Pivots`].
+/// Leaves of at most this many places can always be addressed by [`Pivots`].
 pub(crate) const PIVOTS_SURE: usize = TOP_WORDS * (UNIT_WORDS + 1);
 /// The most places that [`Pivots`] tell apart.
 pub(crate) const PIVOTS_MAX: usize = TOP_WORDS * (UNIT_STEPS + 1);
 
-/// What is read first: the first words of the units.
+/// The top of a search: the first words of the units, which are read first.
 pub(crate) type Top = [Rung; TOP_WORDS / 8];
 
-/// A run of places, in one line: the lowest words of all but the first, as steps of equal width from the
-/// unit's first word, or whole where no width does. Around a place of their own, a few bits tell as much as
-/// whole words; four times as many fit in the processor's caches.
+/// A run of places, in one cache line: the lowest words of all but the first, as steps of equal
+/// width from the unit's first word, or whole words if no step width tells them apart. Around a
+/// place of their own, a few bits tell as much as whole words; four times as many fit in the
+/// processor's caches.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     start: u64,
-    /// The place of the first, and how many there are.
+    /// The place of the unit's first, and the number of its places.
     first: u32,
     len: u16,
     /// A step is two to the power of this; [`WHOLE`] if words are kept whole.
@@ -168,13 +172,14 @@ pub(crate) struct Unit {
     steps: [u16; UNIT_STEPS],
 }
 
-/// As a shift: no step, but words.
+/// The shift of a unit that keeps whole words, not steps.
 const WHOLE: u16 = u64::BITS as u16;
-/// Searches are for less, so that it is never counted.
+/// Searches are for lower steps, so it is never counted.
 const STEP_PAD: u16 = u16::MAX;
 
 impl Unit {
-    /// A unit of the places whose lowest words are `lowest`, ascending; at least one, and no more than fit.
+    /// A unit of the places whose lowest words are `lowest`, ascending; at least one, and no more
+    /// than fit.
     fn of_steps(lowest: &[u64], first: usize) -> Self {
         let (start, last) = (capped(lowest[0]), capped(lowest[lowest.len() - 1]));
         let shift = (u64::BITS - (last - start).leading_zeros()).saturating_sub(u16::BITS);
@@ -185,7 +190,7 @@ impl Unit {
         unit
     }
 
-    /// The same of so few places that words are kept whole.
+    /// A unit like [`Unit::of_steps`], but of few enough places to keep words whole.
     fn of_words(lowest: &[u64], first: usize) -> Self {
         let mut unit = Self::alone(capped(lowest[0]), first, lowest.len(), WHOLE);
         let words = unit.steps.as_chunks_mut().0.iter_mut();
@@ -207,7 +212,7 @@ impl Unit {
         step.min(u64::from(STEP_PAD - 1)) as u16
     }
 
-    /// Which of the unit's places the word, capped, is in, from the first of the unit.
+    /// The place of a capped word, counted from the first of the unit.
     #[inline(always)]
     fn behind_first(&self, word: u64) -> usize {
         if self.shift == WHOLE {
@@ -236,8 +241,8 @@ impl Unit {
         usize::from(self.len)
     }
 
-    /// Whether a word, not below the unit's first, is in its place `next`, at least 1, or beyond. Never if
-    /// there is no such place.
+    /// Returns true if a word, not below the unit's first, is in the unit's place `next`, at least
+    /// 1, or in a later one. False if there is no such place.
     pub(crate) fn is_from(&self, next: usize, word: u64) -> bool {
         let word = capped(word);
         let is_up_to = || match self.shift {
@@ -247,13 +252,13 @@ impl Unit {
         next < self.len() && is_up_to()
     }
 
-    /// Whether no two of the unit's places are one.
+    /// Returns true if all places of the unit are distinct.
     pub(crate) fn are_distinct(&self) -> bool {
         let steps = &self.steps[..self.len() - 1];
         steps.first().is_none_or(|step| *step > 0) && steps.is_sorted_by(|a, b| a < b)
     }
 
-    /// The place of a word that is not below the unit's first, nor that of the next unit.
+    /// The place of a word that is not below the unit's first word, and is below the next unit's.
     #[inline(always)]
     pub(crate) fn place(&self, word: u64) -> usize {
         self.first as usize + self.behind_first(capped(word))
@@ -274,9 +279,9 @@ impl Default for Pivots {
 }
 
 impl Pivots {
-    /// Pivots of places whose lowest words are `lowest`, ascending, the first of which counts as 0: or about
-    /// these words, where `is_good` agrees with what a unit, of so many places, makes of them. None if that
-    /// takes too many units, as it never does with [`PIVOTS_SURE`] places or fewer.
+    /// Pivots of places whose lowest words are `lowest`, ascending; the first counts as 0. The
+    /// bounds may be rounded to steps where `is_good` accepts the unit that results. None if that
+    /// takes too many units, which never happens with [`PIVOTS_SURE`] places or fewer.
     pub(crate) fn new(lowest: &[u64], is_good: impl Fn(&Unit) -> bool) -> Option<Self> {
         let mut units: Vec<Unit> = Vec::with_capacity(TOP_WORDS);
         let mut at = 0;
@@ -285,7 +290,8 @@ impl Pivots {
                 return None;
             }
             let left = &lowest[at..];
-            // The more places the wider the steps: what is too wide for some is so for more.
+            // More places need wider steps: steps that are too wide for some places are so for
+            // more.
             let most = left.len().min(UNIT_STEPS + 1);
             let of_steps = |len: usize| Unit::of_steps(&left[..len], at);
             let (mut few, mut many) = (1, most + 1);
@@ -303,7 +309,7 @@ impl Pivots {
         Some(Self { top: Self::top(&starts), units: units.into(), places: lowest.len() })
     }
 
-    /// Pivots of so many of these places, ascending, as they tell apart; at least one.
+    /// Pivots of as many of these places, ascending, as they tell apart; at least one.
     pub(crate) fn about(mut lowest: Vec<u64>) -> Self {
         loop {
             if let Some(pivots) = Self::new(&lowest, Unit::are_distinct) {
@@ -327,7 +333,7 @@ impl Pivots {
     }
 }
 
-/// The unit of a word, by the units' first words.
+/// The unit of a word, found by the units' first words.
 #[inline(always)]
 pub(crate) fn find_unit(top: &Top, word: u64) -> usize {
     last_of_two_up_to(top, capped(word))
@@ -406,7 +412,7 @@ mod tests {
             wide in 1_usize..8,
             more: u64,
         ) {
-            // Runs of which some are far from each other, and some near.
+            // Runs in which some words are far from each other, and some near.
             let far = |(i, word): (usize, &u64)| if i % wide == 0 { *word } else { *word >> narrow };
             let mut lowest: Vec<u64> = lowest.iter().enumerate().map(far).collect();
             lowest.push(0);
@@ -432,7 +438,7 @@ mod tests {
         fn pivots_about_words_keep_their_order(
             lowest in prop::collection::vec(any::<u64>(), 1..600), narrow in 0_u32..64, more: u64,
         ) {
-            // Words that tie, or start far from 0, among them.
+            // Among them are words that tie, or that start far from 0.
             let mut lowest: Vec<u64> = lowest.into_iter().map(|word| word >> narrow).collect();
             lowest.sort_unstable();
             let pivots = Pivots::about(lowest.clone());

@@ -1,4 +1,5 @@
-//! Lookups of many keys: stage by stage for a few keys at a time, so that their cache misses overlap.
+//! Lookups of many keys: stage by stage for a few keys at a time, so that their cache misses
+//! overlap.
 
 use std::borrow::Borrow;
 
@@ -61,7 +62,7 @@ fn get_round<K: Key, V: Value>(
     }
 }
 
-/// Goes on to the buckets, and asks for those.
+/// Goes on to the buckets, and prefetches them.
 fn nearer<'g, S: Schema>(
     near: [Near<'g>; ROUND],
     probes: &[Probe<'_>; ROUND],

@@ -1,4 +1,4 @@
-//! How an [`Index`] is put together.
+//! Builds an [`Index`].
 
 use std::marker::PhantomData;
 
@@ -18,7 +18,7 @@ impl<K: Key, V: Value> IndexBuilder<K, V> {
         Self { preset: Preset::Auto, trainers: 0, marker: PhantomData }
     }
 
-    /// Sets which parts the index is assembled from; [`Preset::Auto`] unless set.
+    /// Sets the parts that the index is assembled from; [`Preset::Auto`] unless set.
     #[must_use]
     pub fn preset(mut self, preset: Preset) -> Self {
         self.preset = preset;
@@ -28,11 +28,12 @@ impl<K: Key, V: Value> IndexBuilder<K, V> {
     /// Sets the number of background threads that retrain; 0 unless set.
     ///
     /// With 0 the writers retrain themselves, one leaf at a time, which takes some tens of
-    /// microseconds. The first trainer also does what [`Index::tune`] does, bit by bit while nothing is asked
-    /// of it, and frees what waits for that.
+    /// microseconds. The first trainer also does what [`Index::tune`] does, bit by bit while
+    /// nothing is asked of it, and frees garbage.
     ///
-    /// Besides, once any map has grown to 16 MiB, the process has one thread that makes memory ready before a
-    /// growing map needs it: at most 4 MiB for each, until a second after it last grew.
+    /// Besides, once any map has grown to 16 MiB, the process has one thread that makes memory
+    /// ready before a growing map needs it: at most 4 MiB for each, until a second after it last
+    /// grew.
     #[must_use]
     pub fn trainers(mut self, trainers: usize) -> Self {
         self.trainers = trainers;
@@ -67,7 +68,8 @@ impl<K: Key, V: Value> Default for Index<K, V> {
 }
 
 impl<K: Key, V: Value> FromIterator<(K, V)> for Index<K, V> {
-    /// A map of [`Preset::Auto`] with these entries; of several with one key the last.
+    /// A map of [`Preset::Auto`] with these entries; if several have the same key, the last of them
+    /// counts.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let index = Self::new();
         (&index).extend(entries);

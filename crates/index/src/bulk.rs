@@ -20,10 +20,10 @@ use crate::{
     value::Value,
 };
 
-/// Why [`Index::bulk_load`] stopped: keys must ascend, without duplicates.
+/// The error of [`Index::bulk_load`]: keys must ascend, without duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkLoadError {
-    /// How many entries came before the one whose key was not above that of its predecessor.
+    /// The number of entries before the one whose key was not above that of its predecessor.
     pub position: usize,
 }
 
@@ -36,11 +36,11 @@ impl fmt::Display for BulkLoadError {
 impl std::error::Error for BulkLoadError {}
 
 impl<K: Key, V: Value> Index<K, V> {
-    /// Inserts entries whose keys ascend; returns how many there were. Fastest into an empty map.
+    /// Inserts entries whose keys ascend. Returns the number of entries. Fastest into an empty map.
     ///
     /// # Errors
-    /// [`BulkLoadError`] names the first entry whose key is not above its predecessor's. The entries
-    /// before it are in the map.
+    /// [`BulkLoadError`] names the first entry whose key is not above its predecessor's. The
+    /// entries before it are in the map.
     pub fn bulk_load(
         &self,
         sorted: impl IntoIterator<Item = (K, V)>,
@@ -63,12 +63,12 @@ impl<K: Key, V: Value> Index<K, V> {
     }
 }
 
-/// Builds leaves that nobody else sees. Dropping it publishes them.
+/// Builds leaves that no other thread sees. Dropping it publishes them.
 struct Loader<'a, K: Key, V: Value> {
     index: &'a Index<K, V>,
     entries: Vec<Entry>,
     leaves: Vec<Child<AnyLeaf>>,
-    /// Whether the map was empty at the start; otherwise entries are inserted one by one.
+    /// True if the map was empty at the start; otherwise entries are inserted one by one.
     is_whole: bool,
     keys: i64,
     heap_bytes: i64,
@@ -122,7 +122,7 @@ impl<'a, K: Key, V: Value> Loader<'a, K, V> {
         self.entries.drain(..len);
     }
 
-    /// Publishes the leaves, or inserts what is in them if the map is not empty any more.
+    /// Publishes the leaves, or inserts their entries if the map is not empty any more.
     fn finish(&mut self) {
         // The rest in pieces of about equal size, none of which starts with the largest key.
         let rest = self.entries.len();

@@ -1,4 +1,5 @@
-//! What threads have done, counted: what no clock on a machine that does other things can say.
+//! Counts of what threads have done. They say what no clock can say on a machine that does other
+//! things as well.
 
 use std::cell::Cell;
 
@@ -8,11 +9,11 @@ local! {
     static MOVED: Cell<u64> = Cell::new(0);
 }
 
-/// What the calling thread has copied so far to change the structure of maps, of all that it has used: entries
-/// into new leaves, leaves into new groups, and groups into new roots.
+/// The number of copies that the calling thread has made so far to change the structure of the maps
+/// that it has used: entries into new leaves, leaves into new groups, and groups into new roots.
 ///
-/// By how much it grows over an operation says how much the operation did besides its own; no clock on a machine
-/// that does other things as well can say so. Takes about a nanosecond.
+/// Its growth over an operation tells how much the operation did besides its own work; no clock can
+/// say so on a machine that does other things as well. Takes about a nanosecond.
 #[must_use]
 pub fn moved_by_thread() -> u64 {
     MOVED.with(Cell::get)

@@ -1,7 +1,7 @@
-//! What an engine's memtable builds on: a map that holds one word for each key, and reaches the key
+//! The map that an engine's memtable builds on: it holds one word for each key, and reaches the key
 //! through it.
 //!
-//! No part of the interface of this crate: it changes in any release.
+//! No part of the stable interface of this crate: it changes in any release.
 
 use std::{marker::PhantomData, ops::Bound};
 
@@ -21,14 +21,16 @@ pub use crate::counts::count_places;
 /// Words that lead to keys.
 ///
 /// # Safety
-/// Where a [`KeyedMap`] of the type is made, [`KeyedMap::set`] is given nothing but words that lead to
-/// the key that they are set for, and what they lead to is neither moved nor freed before the map.
+/// Where a [`KeyedMap`] of the type is made, [`KeyedMap::set`] is given nothing but words that lead
+/// to the key that they are set for, and what they lead to is neither moved nor freed before the
+/// map.
 #[allow(unsafe_code, reason = "promises about words")]
 pub unsafe trait Keyed: Send + Sync + 'static {
     /// The key that a word of the map leads to.
     ///
     /// # Safety
-    /// The word was given to a map of this type, and what it leads to lives while the key is borrowed.
+    /// The word was given to a map of this type, and what it leads to lives while the key is
+    /// borrowed.
     unsafe fn key<'a>(word: u64) -> &'a [u8];
 
     /// Returns true if a word of the map leads to this key.
@@ -37,14 +39,14 @@ pub unsafe trait Keyed: Send + Sync + 'static {
     /// The word was given to a map of this type, and what it leads to lives.
     unsafe fn is_key(word: u64, key: &[u8]) -> bool;
 
-    /// The word to hold where `new` is set for a key that has `old`. Readers see it only afterwards.
+    /// The word to hold when `new` is set for a key that has `old`. Readers see it only afterwards.
     ///
     /// # Safety
     /// As for [`Keyed::is_key`], for both. One thread at a time calls it for a key.
     unsafe fn succeed(old: u64, new: u64) -> u64;
 }
 
-/// How the inside of the index sees such words.
+/// The schema of such words for the inside of the index.
 struct Slots<K>(PhantomData<fn() -> K>);
 
 impl<K: Keyed> Schema for Slots<K> {
@@ -57,8 +59,8 @@ impl<K: Keyed> Schema for Slots<K> {
     #[allow(unsafe_code, reason = "follows a word")]
     #[inline(always)]
     unsafe fn key<'a>(slot: u64) -> &'a [u8] {
-        // SAFETY: slots of the map hold words that were given to it, and the caller says that what this
-        // one leads to lives.
+        // SAFETY: slots of the map hold words that were given to it, and the caller says that what
+        // this one leads to lives.
         unsafe { K::key(slot) }
     }
 
@@ -74,8 +76,8 @@ impl<K: Keyed> Schema for Slots<K> {
     #[allow(unsafe_code, reason = "follows two words")]
     #[inline(always)]
     fn succeed(old: u64, new: u64) -> u64 {
-        // SAFETY: both were given to the map, which whoever made it outlives by `Keyed`; and the thread
-        // that writes a slot is the only one.
+        // SAFETY: both were given to the map, and what they lead to outlives the map, as [`Keyed`]
+        // demands; the thread that writes a slot is the only one.
         unsafe { K::succeed(old, new) }
     }
 
@@ -95,9 +97,9 @@ impl<K: Keyed> KeyedMap<K> {
         Self(Core::within(arena, Preset::Auto, None))
     }
 
-    /// An empty map in `arena` whose leaves are addressed as those of this map are now, so that keys
-    /// which are distributed in the same way find their room. O(leaves); the room for their keys is
-    /// reserved, and touched when they come. `None` if this map cannot be a pattern.
+    /// An empty map in `arena` whose leaves are addressed as those of this map are now, so that
+    /// keys which are distributed in the same way find their room. O(leaves). The room for their
+    /// keys is reserved, and touched when they come. `None` if this map cannot be a pattern.
     #[must_use]
     pub fn like(&self, arena: Arc<Arena>) -> Option<Self> {
         self.0.like(arena, &epoch::pin()).map(Self)

@@ -11,10 +11,10 @@ pub(crate) struct Entry {
     pub(crate) value: u64,
 }
 
-/// The key of an entry whose value is a record. The caller holds what keeps it.
+/// The key of an entry whose value is a record. The caller holds what keeps the record alive.
 pub(crate) fn key<S: Schema>(entry: &Entry) -> &[u8] {
-    // SAFETY: what entries of wide keys lead to lives while the leaf that they came from can be held;
-    // the caller is pinned or has them to itself.
+    // SAFETY: what entries of wide keys lead to lives while the leaf that they came from can be
+    // held; the caller is pinned or has them to itself.
     unsafe { S::key(entry.value) }
 }
 
@@ -22,8 +22,8 @@ pub(crate) fn key<S: Schema>(entry: &Entry) -> &[u8] {
 #[inline]
 pub(crate) fn sort<S: Schema>(new: &mut [Entry]) {
     if S::WIDE {
-        // Words of one leaf are in the order of the keys, which lie elsewhere and need to be looked at
-        // only where words tie.
+        // Words of one leaf are in the order of the keys, which lie elsewhere and need to be looked
+        // at only where words tie.
         let order =
             |a: &Entry, b: &Entry| a.word.cmp(&b.word).then_with(|| key::<S>(a).cmp(key::<S>(b)));
         new.sort_unstable_by(order);

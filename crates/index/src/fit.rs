@@ -1,8 +1,9 @@
-//! What leaves of the published kinds a run of entries becomes: where the run is cut, and what each leaf's
-//! line and room are.
+//! Plans the leaves of the published kinds for a run of entries: where the run is cut, and what
+//! each leaf's line and room are.
 //!
-//! Nothing here is shared yet: leaves are built by one thread from entries in ascending order. Whatever the
-//! keys are, a run of [`SURE`] of them becomes a leaf, so that every run does after some halving.
+//! Nothing here is shared yet: leaves are built by one thread from entries in ascending order.
+//! Whatever the keys are, a run of [`SURE`] of them becomes a leaf, so every run does after some
+//! halving.
 
 use std::ops::Range;
 
@@ -26,13 +27,13 @@ use crate::{
     schema::Schema,
 };
 
-/// Runs of so many entries or fewer can always be built.
+/// Runs of at most this many entries can always be built.
 const SURE: usize = in_models(12, 3);
-/// The most keys of a leaf of slots: replacing one takes some tens of nanoseconds for each.
+/// The most keys of a leaf of slots. Replacing one takes some tens of nanoseconds for each key.
 const SLOT_LEAF_MAX: usize = in_models(4096, 12);
 /// The most keys of a trained array.
 const TRAINED_MAX: usize = in_models(2048, 8);
-/// How far, in keys, a line may pass from a key that it was fitted to.
+/// The greatest distance, in keys, at which a line may pass a key that it was fitted to.
 const EPSILON: u64 = in_models(32, 4) as u64;
 
 /// The window of a leaf of slots that is not written.
@@ -52,8 +53,8 @@ fn words<S: Schema>(entries: &[Entry]) -> (&[u8], Vec<u64>) {
     (prefix, entries.iter().map(word).collect())
 }
 
-/// Cuts entries into runs of at most `most`, each of which `build` makes a leaf of as many of the first
-/// entries as it likes, or of none if it cannot; then it is given fewer.
+/// Cuts entries into runs of at most `most`. Of each run, `build` makes a leaf of as many of the
+/// first entries as it likes. If it makes none, it is given fewer entries.
 pub(super) fn cut<S: Schema>(
     entries: &[Entry],
     most: usize,
@@ -92,16 +93,16 @@ pub(super) fn cut<S: Schema>(
     parts
 }
 
-/// How many of the first `len` words a leaf may have: bounds tell the two largest words not apart, so
-/// that no leaf may start with the largest.
+/// The number of the first `len` words that a leaf may have. Bounds do not tell the two largest
+/// words apart, so no leaf may start with the largest.
 fn sound<S: Schema>(words: &[u64], len: usize) -> usize {
     let is_unsound = !S::WIDE && len > 1 && words.get(len) == Some(&u64::MAX);
     len - usize::from(is_unsound)
 }
 
-/// Leaves of slots, each along one line that passes within [`EPSILON`] of its keys (LOFT, section 3.2), with
-/// more room in each that was filled twice in a row, and narrower windows in those that are not written
-/// (section 3.4).
+/// Leaves of slots, each along one line that passes within [`EPSILON`] of its keys (LOFT, section
+/// 3.2). Each leaf that was filled twice in a row gets more room, and those that are not written
+/// get narrower windows (section 3.4).
 pub(super) fn slot_leaves<S: Schema>(
     arena: &Arena,
     entries: &[Entry],
@@ -131,8 +132,8 @@ pub(super) fn slot_leaves<S: Schema>(
     })
 }
 
-/// Leaves of two gapped arrays, merged where there were two, and cut where they are too large (TONE,
-/// section 4.2).
+/// Leaves of two gapped arrays, merged where there were two, and cut where they are too large
+/// (TONE, section 4.2).
 pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
     cut::<S>(entries, gapped::KEYS_MAX, |run| {
         let leaf = GappedLeaf::build(arena, run)?;
@@ -140,7 +141,8 @@ pub(super) fn gapped_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<
     })
 }
 
-/// Leaves of bins, whose trained arrays are the runs that the learning probe finds (FineStore, section 3.1).
+/// Leaves of bins, whose trained arrays are the runs that the learning probe finds (FineStore,
+/// section 3.1).
 pub(super) fn bin_leaves<S: Schema>(arena: &Arena, entries: &[Entry]) -> Vec<Part> {
     const PROBE: lpa::Probe = lpa::Probe { threshold: EPSILON, step: 512 };
     cut::<S>(entries, TRAINED_MAX, |run| {

@@ -10,16 +10,16 @@ use std::borrow::Borrow;
 /// order is that of [`Ord`]. Integers of up to 64 bits are the fast path: they are stored as one
 /// word. All others live in records of their own, reached by a code of eight bytes.
 pub trait Key: Ord + Clone + Send + Sync + Borrow<Self::Query> + image::Image + 'static {
-    /// What a key is looked up by: the key itself where its size is known, or a slice of bytes, or a
-    /// `str`.
+    /// The type that a key is looked up by: the key itself if its size is known, or a slice of
+    /// bytes, or a `str`.
     type Query: Ord + Sync + ?Sized + image::QueryOf<Self>;
 }
 
 /// The images of keys; sealed, because placement relies on them.
 pub(crate) mod image {
-    /// How a key is made again from its image.
+    /// Makes a key again from its image.
     pub trait Image: Sized {
-        /// Whether the image is a byte string; otherwise it is one word.
+        /// True if the image is a byte string; otherwise it is one word.
         const WIDE: bool;
         /// The key of an image that is one word.
         fn from_word(word: u64) -> Self;
@@ -27,7 +27,7 @@ pub(crate) mod image {
         fn from_bytes(bytes: &[u8]) -> Self;
     }
 
-    /// How a key's image is made. Images compare as keys do.
+    /// Makes a key's image. Images compare as keys do.
     pub trait QueryOf<K> {
         /// A wide key's image.
         type Bytes<'a>: AsRef<[u8]>

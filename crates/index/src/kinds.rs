@@ -1,8 +1,9 @@
-//! Leaves of every kind behind one face: what reading, scanning and retraining need of a leaf,
+//! Leaves of every kind with one interface: what reading, scanning and retraining need of a leaf,
 //! whatever it is made of. What only one kind has stays in its own module.
 //!
-//! The kinds are a closed set, told apart by a byte in the first line of the leaf: a branch that is
-//! always the same in a map of one kind, and no call through a table. A map may hold several kinds.
+//! The kinds are a closed set, told apart by a byte in the first line of the leaf. In a map of one
+//! kind that branch always goes the same way, and nothing is called through a table. A map may hold
+//! several kinds.
 #![allow(unsafe_code, reason = "passes the promise on that a leaf is given up")]
 
 #[cfg(feature = "published")]
@@ -28,7 +29,8 @@ use crate::{
     published::{bins::BinLeaf, gapped::GappedLeaf, slots::SlotLeaf},
 };
 
-/// Leaves that are not of buckets may be small; of so many removals one looks whether to replace them.
+/// Leaves that are not of buckets may be small: only one removal in this many checks whether to
+/// replace them.
 #[cfg(feature = "published")]
 const REMOVED_EVERY: u32 = in_models(16, 2) as u32;
 
@@ -53,16 +55,16 @@ const _: () = assert!(
     "the kind is in a leaf's first line"
 );
 
-/// Buckets ahead of the one that is copied whose memory is asked for: a miss takes as long as copying
-/// this many.
+/// How far ahead of the copied bucket memory is prefetched: a miss takes as long as copying this
+/// many buckets.
 const AHEAD: usize = 8;
 
-/// For each place that a scan reads the memory of this many more is asked for,
+/// The places that a scan prefetches for each place that it reads.
 pub(super) const SCAN_STEP: usize = 2;
-/// up to so many ahead.
+/// The most places that a scan prefetches ahead.
 pub(super) const SCAN_AHEAD: usize = 12;
 
-/// Evaluates an expression for the leaf of whichever kind.
+/// Evaluates an expression for the leaf, whatever its kind.
 macro_rules! each {
     ($leaf:expr, $it:ident => $then:expr) => {
         each!($leaf, $it => $then, $it => $then)
@@ -80,10 +82,10 @@ macro_rules! each {
     };
 }
 
-/// What a branch leads to.
+/// A node that a branch leads to.
 pub(crate) trait Node {
-    /// What finds a bucket of the node, the run alone or with the top; copied beside the pointer to it, a lookup
-    /// waits for one cache miss less.
+    /// What finds a bucket of the node: the run alone, or with the top. A branch keeps a copy
+    /// beside the pointer to the node, so that a lookup waits for one cache miss less.
     fn run(&self) -> Option<(Run, Option<&Top>)>;
 }
 
@@ -94,13 +96,13 @@ impl Node for AnyLeaf {
 }
 
 impl AnyLeaf {
-    /// Tells loom that the leaf is used, by who uses a copy of its run.
+    /// Tells loom that the leaf is used. Called by code that uses a copy of its run.
     #[inline(always)]
     pub(crate) fn touch(&self) {
         each!(self, leaf => leaf.touch(), _leaf => ());
     }
 
-    /// Asks for the lines that finding a place reads.
+    /// Prefetches the lines that finding a place reads.
     #[inline(always)]
     pub(crate) fn prefetch(leaf: *const Self) {
         Leaf::prefetch(leaf.cast());
@@ -118,7 +120,7 @@ impl AnyLeaf {
         each!(self, leaf => leaf.len())
     }
 
-    /// Which place a key belongs to.
+    /// The place that a key belongs to.
     #[inline(always)]
     pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
         each!(
@@ -128,13 +130,13 @@ impl AnyLeaf {
         )
     }
 
-    /// Asks for the lines of a place.
+    /// Prefetches the lines of a place.
     #[inline(always)]
     pub(crate) fn prefetch_place(&self, place: usize) {
         each!(self, leaf => Bucket::prefetch(leaf.bucket(place)), leaf => leaf.prefetch_place(place));
     }
 
-    /// Asks for the lines of a place, which will be read once.
+    /// Prefetches the lines of a place, which will be read once.
     #[inline(always)]
     pub(crate) fn prefetch_once(&self, place: usize) {
         each!(
@@ -156,9 +158,9 @@ impl AnyLeaf {
         );
     }
 
-    /// Appends the present entries of the places from `at` to `last` in ascending order until there are
-    /// `wanted` or more; returns the first place that it did not read. `ahead` is the first place whose
-    /// memory was not asked for, before and after. Never waits.
+    /// Appends the present entries of the places from `at` to `last` in ascending order until there
+    /// are `wanted` or more. Returns the first place that it did not read. `ahead` is the first
+    /// place that is not prefetched yet, before and after. Never waits.
     #[inline]
     pub(crate) fn append_run<S: Schema>(
         &self,
@@ -200,8 +202,8 @@ impl AnyLeaf {
         );
     }
 
-    /// Makes the leaf unchangeable and appends all present entries in ascending order. Any number of
-    /// threads may.
+    /// Makes the leaf unchangeable and appends all present entries in ascending order. Any number
+    /// of threads may do so at once.
     pub(crate) fn collect<S: Schema>(&self, entries: &mut Vec<Entry>) {
         each!(self, leaf => collect::<S>(leaf, entries), leaf => {
             leaf.freeze();
@@ -209,13 +211,13 @@ impl AnyLeaf {
         });
     }
 
-    /// Whether its main block lies in memory that is worth giving back.
+    /// Returns true if its main block lies in memory that is worth giving back.
     pub(crate) fn is_stray(&self, arena: &Arena) -> bool {
         let (block, bytes) = each!(self, leaf => leaf.block());
         arena.is_stray(block, bytes)
     }
 
-    /// Bytes of the leaf, about.
+    /// About the number of bytes of the leaf.
     pub(crate) fn bytes(&self) -> usize {
         each!(self, leaf => leaf.bytes())
     }
@@ -250,7 +252,8 @@ impl AnyLeaf {
         each!(self, _leaf => Err(Blocked::Frozen), leaf => leaf.write::<S>(arena, probe, action))
     }
 
-    /// Counts a removal, for leaves that are not of buckets; says whether the leaf is to be replaced.
+    /// Counts a removal, for leaves that are not of buckets. Returns a trigger if the leaf is to be
+    /// replaced.
     #[cfg(feature = "published")]
     pub(crate) fn after_remove(&self) -> Option<Trigger> {
         each!(self, _leaf => None, leaf => {
@@ -259,7 +262,7 @@ impl AnyLeaf {
         })
     }
 
-    /// Whether somebody is about to replace it.
+    /// The flag that is true while a thread is about to replace it.
     pub(crate) fn is_retraining(&self) -> &AtomicBool {
         each!(self, leaf => &leaf.is_retraining, leaf => &leaf.head.is_retraining)
     }
@@ -267,15 +270,15 @@ impl AnyLeaf {
     /// Gives the leaf's memory back, but not the records that its slots point to.
     ///
     /// # Safety
-    /// The leaf was made with this arena, and nobody uses it again.
+    /// The leaf was made with this arena, and no thread uses it again.
     pub(crate) unsafe fn free(self: Box<Self>, arena: &Arena) {
         // SAFETY: the caller's promise.
         each!(*self, leaf => unsafe { leaf.free(arena) });
     }
 }
 
-/// [`AnyLeaf::append_run`] by what says which is the next place that may have entries, what asks
-/// for the memory of a place and what reads it.
+/// [`AnyLeaf::append_run`] with its parts as functions: `next` returns the next place that may have
+/// entries, `prefetch` prefetches a place, and `append` reads it.
 #[inline(always)]
 fn append_run(
     (mut at, last, wanted, ahead, entries): (usize, usize, usize, &mut usize, &mut Vec<Entry>),
@@ -315,7 +318,7 @@ fn append_sorted<S: Schema>(bucket: &Bucket, entries: &mut Vec<Entry>) {
 fn collect<S: Schema>(leaf: &Leaf, entries: &mut Vec<Entry>) {
     entries.reserve(leaf.len() * BUCKET_SLOTS + leaf.nodes() * NODE_SLOTS);
     let mut at = 0;
-    // None is opened behind a frozen one.
+    // No bucket is opened after a frozen one.
     while at < leaf.len() {
         Bucket::prefetch(leaf.bucket(at + AHEAD));
         leaf.bucket(at + AHEAD / 2).prefetch_behind();

@@ -2,10 +2,10 @@
 //!
 //! This module is the public face: types in and out, and nothing of how keys are stored.
 //!
-//! Inside, keys and values are words (`schema`). `route` leads a key to its leaf, `address` within the
-//! leaf to a bucket, `core` reads and writes there, `retrain` replaces leaves by what `plan` makes of
-//! them, and `scan` walks them. The memory of all this is in `raw`. [`engine`] is what the engine's
-//! memtable builds on.
+//! Inside, keys and values are words (`schema`). `route` leads a key to its leaf, `address` within
+//! the leaf to a bucket, `core` reads and writes there, `retrain` replaces leaves by what `plan`
+//! makes of them, and `scan` walks them. The memory of all this is in `raw`. [`engine`] is what the
+//! engine's memtable builds on.
 #![deny(unsafe_code)]
 
 mod address;

@@ -40,15 +40,15 @@ const READ_AHEAD: usize = 1024;
 ///   retraining.
 /// - Lookups take O(log n) at worst, whatever the keys are.
 /// - Memory is returned after removals; dropping the map frees everything.
-/// - A trainer that stalls or dies costs space, never answers, and nobody waits for it.
+/// - A trainer that stalls or dies costs space, never answers, and no operation waits for it.
 ///
-/// An entry of an integer key and a word takes 22 to 30 bytes while the map grows, up to 45 after
-/// removals (the other presets say what they take); a key wider than 64 bits adds a record of 16 bytes
-/// and its own, a value that is not a word its box. Beyond that a map takes some four mebibytes (up to
-/// sixteen when it has shrunk, because a leaf holds the chunk of two that it lies in), an eighth for
-/// memory between leaves, and what waits until readers that may hold it are done. Replacing a leaf, of
-/// at most some 3000 keys, takes whoever does it some tens of microseconds, once in a thousand
-/// insertions or so.
+/// An entry of an integer key and a word takes 22 to 30 bytes while the map grows, and up to 45
+/// after removals (the other presets say what they take). A key wider than 64 bits adds a record of
+/// 16 bytes and its own, a value that is not a word its box. Beyond that a map takes some four
+/// mebibytes (up to sixteen when it has shrunk, because a leaf holds the chunk of two that it lies
+/// in), an eighth for memory between leaves, and what waits until readers that may hold it are
+/// done. Replacing a leaf, of at most some 3000 keys, takes the thread that does it some tens of
+/// microseconds, about once in a thousand insertions.
 ///
 /// ```
 /// let index = rhumb_index::Index::new();
@@ -58,7 +58,7 @@ const READ_AHEAD: usize = 1024;
 /// ```
 pub struct Index<K: Key, V: Value> {
     pub(crate) core: Arc<Core<Of<K, V>>>,
-    trainers: Vec<JoinHandle<()>>,
+    pub(crate) trainers: Vec<JoinHandle<()>>,
 }
 
 impl<K: Key, V: Value> Index<K, V> {
@@ -72,12 +72,12 @@ impl<K: Key, V: Value> Index<K, V> {
             let run = move || train::run(&core, i == 0);
             thread::Builder::new().name("rhumb-train".into()).spawn(run)
         };
-        // Where the system refuses a thread, there are fewer, and writers do without.
+        // If the system refuses a thread, there are fewer, and writers do without it.
         let trainers = (0..threads).filter_map(|i| start(i).ok()).collect();
         Self { core, trainers }
     }
 
-    /// Sets the value of a key; returns the one that it had.
+    /// Sets the value of a key. Returns the value that it had.
     #[inline]
     pub fn insert(&self, key: K, value: V) -> Option<V> {
         let guard = epoch::pin();
@@ -88,7 +88,7 @@ impl<K: Key, V: Value> Index<K, V> {
         old.map(|old| self.take(old, &guard))
     }
 
-    /// Sets the value of a key that is present; says whether it was.
+    /// Sets the value of a key that is present. Returns true if it was.
     #[inline]
     pub fn update(&self, key: &K::Query, value: V) -> bool {
         let guard = epoch::pin();
@@ -100,7 +100,7 @@ impl<K: Key, V: Value> Index<K, V> {
         outcome.is_done
     }
 
-    /// Removes a key; returns the value that it had.
+    /// Removes a key. Returns the value that it had.
     #[inline]
     pub fn remove(&self, key: &K::Query) -> Option<V> {
         let guard = epoch::pin();
@@ -117,14 +117,14 @@ impl<K: Key, V: Value> Index<K, V> {
         Some(value(word, &guard))
     }
 
-    /// Whether a key is present. Never waits.
+    /// Returns true if a key is present. Never waits.
     #[inline]
     pub fn contains_key(&self, key: &K::Query) -> bool {
         let guard = epoch::pin();
         with_probe::<K, _>(key, |probe| self.core.get(probe, &guard)).is_some()
     }
 
-    /// The value of a key; if there is none, the one that `f` makes, which is then its value.
+    /// The value of a key. If there is none, `f` makes one, which then is the key's value.
     ///
     /// `f` runs under no lock, at most once, and its value is dropped if another thread was faster.
     pub fn get_or_insert_with(&self, key: K, f: impl FnOnce() -> V) -> V {
@@ -147,8 +147,8 @@ impl<K: Key, V: Value> Index<K, V> {
     /// Looks up many keys at once: `out[i]` becomes the value of `keys[i]`. What `out` held before
     /// is dropped.
     ///
-    /// The keys' cache misses overlap, which takes a fraction of the time of as many
-    /// [`get`](Index::get). Each lookup is linearizable; all of them together are not one.
+    /// The keys' cache misses overlap, so this takes a fraction of the time of a
+    /// [`get`](Index::get) for each key. Each lookup is linearizable; all of them together are not.
     pub fn get_many<Q: Borrow<K::Query>>(&self, keys: &[Q], out: &mut Vec<Option<V>>) {
         out.clear();
         out.reserve(keys.len());
@@ -159,9 +159,11 @@ impl<K: Key, V: Value> Index<K, V> {
     }
 
     /// The entries whose keys are in `range`, in ascending order; from the other end with
-    /// [`rev`](Iterator::rev). None if the range is empty or its start is above its end.
+    /// [`rev`](Iterator::rev). Empty if the range is empty or its start is above its end.
     ///
-    /// While the iterator lives, what is removed from any index waits to be freed.
+    /// While the iterator lives, what is removed from any index of the process, and what its
+    /// databases replace (memtables, cached blocks, files), waits to be freed: it is for walks
+    /// that go on, not to be kept.
     pub fn range<R: KeyRange<K::Query>>(&self, range: R) -> Range<'_, K, V> {
         with_limit::<K, _>(range.low(), |low| {
             with_limit::<K, _>(range.high(), |high| Range {
@@ -170,7 +172,7 @@ impl<K: Key, V: Value> Index<K, V> {
         })
     }
 
-    /// All entries in ascending order.
+    /// All entries in ascending order; as [`Index::range`].
     pub fn iter(&self) -> Range<'_, K, V> {
         Range { scan: Scan::new(&self.core, Bound::Unbounded, Bound::Unbounded) }
     }
@@ -185,12 +187,12 @@ impl<K: Key, V: Value> Index<K, V> {
         self.iter().next_back()
     }
 
-    /// The number of keys. Exact when no one writes. Constant time.
+    /// The number of keys. Exact while no thread writes. Constant time.
     pub fn len(&self) -> usize {
         self.core.len()
     }
 
-    /// Whether there are no keys.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -201,17 +203,19 @@ impl<K: Key, V: Value> Index<K, V> {
         self.core.memory_bytes()
     }
 
-    /// Looks at all leaves, and replaces those that are used otherwise than they were made for: some that
-    /// fill up, some with much room that were not written since the last call, and some that keep memory from
-    /// being given back. Returns how many it replaced. Linear in the map.
+    /// Looks at all leaves, and replaces those that are used differently from what they were made
+    /// for: some that fill up, some with much room that were not written since the last call, and
+    /// some that keep memory from being given back. Returns the number of leaves that it replaced.
+    /// Linear in the map.
     ///
-    /// The first of a map's trainers does so by itself while nothing is asked of it; where there are none, a
-    /// caller may from time to time, or after many removals. Nothing depends on it but memory and speed.
+    /// The first of a map's trainers does so by itself while nothing is asked of it. In a map
+    /// without trainers, a caller may do so from time to time, or after many removals. Nothing
+    /// depends on it but memory and speed.
     pub fn tune(&self) -> usize {
         self.core.look_at_all()
     }
 
-    /// Figures of the map. Linear in its leaves.
+    /// Statistics of the map. Linear in its leaves.
     pub fn stats(&self) -> IndexStats {
         stats::of(&self.core)
     }
@@ -246,7 +250,7 @@ impl<K: Key, V: Value> Index<K, V> {
 }
 
 impl<K: Key, V: Word> Index<K, V> {
-    /// Sets the value of a key to `new` if it is `current`; returns `current` then.
+    /// Sets the value of a key to `new` if it is `current`. Returns `current` then.
     ///
     /// # Errors
     /// The value that the key has instead, none if it is absent.
@@ -258,7 +262,7 @@ impl<K: Key, V: Word> Index<K, V> {
         if outcome.is_done { Ok(current) } else { Err(old) }
     }
 
-    /// Sets the value of a key that is present to what `f` makes of it; returns the value before.
+    /// Sets the value of a key that is present to what `f` makes of it. Returns the value before.
     ///
     /// `f` runs under no lock, and again for each change that another thread makes meanwhile.
     ///
@@ -309,7 +313,7 @@ impl<'m, K: Key, V: Value> IntoIterator for &'m Index<K, V> {
     }
 }
 
-/// The value of a word that was found in the map while pinned as it still is.
+/// The value of a word that was found in the map under the pin that `_guard` proves.
 #[inline(always)]
 fn value<V: Value>(word: u64, _guard: &Guard) -> V {
     // SAFETY: words in the map came from `into_word` of its value type, and what they stand for is
@@ -337,7 +341,8 @@ impl<K: Key, V: Value> Drop for Index<K, V> {
             trainers.stop();
         }
         for trainer in self.trainers.drain(..) {
-            // A trainer that freed a value may have dropped the last handle: it cannot wait for itself.
+            // A trainer that freed a value may have dropped the last handle: it cannot wait for
+            // itself.
             if trainer.thread().id() != thread::current().id() {
                 // One that panicked has said so.
                 let _ = trainer.join();
@@ -358,10 +363,10 @@ pub struct Range<'a, K: Key, V: Value> {
 }
 
 impl<K: Key, V: Value> Range<'_, K, V> {
-    /// Appends the next entries in ascending order to `out`, at most `limit` of them; returns how many.
-    /// Fewer come at the end of the range only.
+    /// Appends the next entries in ascending order to `out`, at most `limit` of them. Returns the
+    /// number of entries appended, which is below `limit` only at the end of the range.
     ///
-    /// The same as [`next`](Iterator::next) as often, and faster.
+    /// The same as calling [`next`](Iterator::next) up to `limit` times, and faster.
     ///
     /// ```
     /// let index = rhumb_index::Index::<u64, u64>::new();
@@ -380,7 +385,8 @@ impl<K: Key, V: Value> Range<'_, K, V> {
                 return out.len() - start;
             }
             out.extend(run.iter().map(|entry| {
-                // SAFETY: the scan yielded the entry just now, and its pin lasts until the next call.
+                // SAFETY: the scan yielded the entry just now, and its pin lasts until the next
+                // call.
                 #[allow(unsafe_code, reason = "the scan keeps the entry")]
                 unsafe {
                     let value = value_of(schema::value_word::<K>(entry.value));

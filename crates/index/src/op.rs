@@ -1,5 +1,5 @@
-//! What a write asks of a leaf, and what the leaf answers: the words that leaves of every kind and the
-//! map share.
+//! What a write asks of a leaf, and what the leaf answers: the types that leaves of every kind and
+//! the map share.
 #![allow(unsafe_code, reason = "follows the records of slots")]
 #![cfg_attr(not(feature = "published"), allow(dead_code, reason = "for leaves of other kinds"))]
 
@@ -10,14 +10,14 @@ use crate::{
     schema::{Probe, Schema, is_same},
 };
 
-/// A leaf is replaced when of 8 keys that it was built of this many were removed. With more, memory comes
-/// back later; with fewer, keys are copied more often.
+/// A leaf is replaced when this many of 8 keys that it was built of were removed. With more, memory
+/// comes back later; with fewer, keys are copied more often.
 const REMOVED_OF_8: u32 = 3;
-/// The fewest removals for which a leaf of buckets is replaced: below, copying it costs more than it
-/// gives back.
+/// The fewest removals for which a leaf of buckets is replaced. With fewer removals, copying it
+/// costs more than it gives back.
 const REMOVED_MIN: u32 = in_models(64, 3) as u32;
 
-/// What a write does.
+/// The action of a write.
 #[derive(Clone, Copy)]
 pub(crate) enum Action {
     /// Sets the value, whether the key is present or not.
@@ -35,13 +35,13 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Whether the action may make an absent key present.
+    /// Returns true if the action may make an absent key present.
     #[inline]
     pub(crate) fn inserts(self) -> bool {
         matches!(self, Self::Set(_) | Self::SetIfAbsent(_))
     }
 
-    /// What becomes of a key whose value is `old`, or that is absent.
+    /// The change that this makes to a key whose value is `old`, or that is absent.
     #[inline]
     pub(crate) fn change(self, old: Option<u64>) -> Change {
         match (self, old) {
@@ -55,18 +55,18 @@ impl Action {
     }
 }
 
-/// What becomes of a key.
+/// The change that a write makes to a key.
 pub(crate) enum Change {
     Keep,
     Store(u64),
     Remove,
 }
 
-/// What a write found and did.
+/// The outcome of a write.
 pub(crate) struct Outcome {
     /// The value before, if the key was present.
     pub(crate) old: Option<u64>,
-    /// Whether anything changed.
+    /// True if anything changed.
     pub(crate) is_done: bool,
 }
 
@@ -80,12 +80,12 @@ impl Outcome {
     }
 }
 
-/// Why a leaf is to be replaced.
+/// A reason to replace a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
     /// It has too many overflow nodes.
     Full,
-    /// The bucket at this place has too long a chain, of so many nodes.
+    /// The bucket at this place has too long a chain, of this many nodes.
     Chain(usize, usize),
     /// It cannot take another node.
     NoRoom,
@@ -95,33 +95,34 @@ pub(crate) enum Trigger {
     Stray,
     /// It was not written for a while, and could be smaller or better to read.
     Cold,
-    /// Somebody is replacing it.
+    /// A thread is replacing it.
     Frozen,
 }
 
 impl Trigger {
-    /// Whether the successor should have no more room than it needs, and a small leaf be joined with the next.
+    /// Returns true if the successor should have no more room than it needs, and a small leaf
+    /// should be joined with the next.
     pub(crate) fn shrinks(self) -> bool {
         matches!(self, Self::Removed | Self::Cold)
     }
 
-    /// What follows from a removal from a leaf built of so many keys, `removed` being how many there
-    /// were since then.
+    /// The trigger, if any, that follows from a removal from a leaf built of `built_of` keys,
+    /// `removed` of which were removed since then.
     pub(crate) fn after_remove(built_of: u32, removed: u32) -> Option<Self> {
         Self::after_removing(built_of, removed, REMOVED_MIN)
     }
 
-    /// [`Trigger::after_remove`] looked at after every so many removals.
+    /// [`Trigger::after_remove`], checked after every `every` removals.
     pub(crate) fn after_removing(built_of: u32, removed: u32, every: u32) -> Option<Self> {
         let most = (built_of / 8 * REMOVED_OF_8).max(every);
         (removed >= most && removed.is_multiple_of(every)).then_some(Self::Removed)
     }
 }
 
-/// What a write did in a leaf of another kind.
+/// The outcome of a write in a leaf of another kind.
 pub(crate) struct Written {
     pub(crate) outcome: Outcome,
-    /// Whether the key took a slot or came back to its own, with a new record if it is wide.
+    /// True if the key took a slot or came back to its own, with a new record if it is wide.
     pub(crate) is_added: bool,
     /// The record that the key had before it was removed and came back.
     pub(crate) replaced: Option<u64>,
@@ -133,7 +134,7 @@ impl Written {
         Self { outcome: Outcome::unchanged(old), is_added: false, replaced: None, trigger: None }
     }
 
-    /// A key's own slot was changed.
+    /// The key's own slot was changed.
     pub(crate) fn changed(old: Option<u64>) -> Self {
         Self { outcome: Outcome::changed(old), is_added: false, replaced: None, trigger: None }
     }
@@ -143,8 +144,8 @@ impl Written {
         Self { replaced: Some(replaced), ..Self::added(None) }
     }
 
-    /// Lets `keep` have the record that was replaced, and say what follows from that for the leaf;
-    /// otherwise it is freed when no reader can hold it.
+    /// Lets `keep` have the record that was replaced, and return the trigger that follows from that
+    /// for the leaf. Otherwise the record is freed when no reader can hold it.
     pub(crate) fn keeping(self, keep: impl FnOnce(u64) -> Option<Trigger>) -> Self {
         match self.replaced {
             Some(record) => Self { replaced: None, trigger: keep(record), ..self },
@@ -158,14 +159,14 @@ impl Written {
     }
 }
 
-/// Why a leaf takes no write.
+/// The reason why a leaf takes no write.
 pub(crate) enum Blocked {
     /// It is being replaced.
     Frozen,
     NoRoom,
 }
 
-/// Where the word of the value is that belongs to a slot.
+/// The cell that holds the word of a slot's value.
 #[inline(always)]
 pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
     if S::HAS_RECORDS {
@@ -176,13 +177,13 @@ pub(crate) fn cell_of<S: Schema>(cell: &AtomicU64) -> &AtomicU64 {
     }
 }
 
-/// What a new slot holds of a key and its value.
+/// The content of a new slot for a key and its value.
 #[inline(always)]
 pub(crate) fn slot_value<S: Schema>(probe: Probe<'_>, value: u64) -> u64 {
     if S::HAS_RECORDS { record::new(probe.bytes, value) } else { value }
 }
 
-/// Reads the value behind a slot, if the slot is the key's.
+/// Reads the value of a slot, if the slot is the key's.
 #[inline(always)]
 pub(crate) fn reader<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> Option<u64> {
     move |slot| {

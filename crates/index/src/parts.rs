@@ -1,4 +1,4 @@
-//! What leaves a run of entries becomes, by the preset of the map.
+//! Builds the leaves for a run of entries, by the preset of the map.
 
 use rhumb_sync::arena::Arena;
 
@@ -11,8 +11,8 @@ use crate::{
     schema::Schema,
 };
 
-/// The leaves of a preset for all entries; at least one. `upper` is the lower bound of the leaf after
-/// them, `before` the one that they replace, if there is one.
+/// Builds the leaves of a preset for all entries; at least one. `upper` is the lower bound of the
+/// leaf after them, `before` the leaf that they replace, if there is one.
 pub(crate) fn parts<S: Schema>(
     preset: Preset,
     arena: &Arena,

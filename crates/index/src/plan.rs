@@ -1,4 +1,5 @@
-//! What leaves a run of entries becomes: how many, how they are addressed, and where they have room.
+//! Plans the leaves for a run of entries: how many, how they are addressed, and where they have
+//! room.
 //!
 //! Nothing here is shared yet: leaves are built by one thread from entries in ascending order.
 #![allow(unsafe_code, reason = "reads the keys of records that the caller holds")]
@@ -21,49 +22,55 @@ use crate::{
     schema::{Probe, Schema},
 };
 
-/// The most keys of a new leaf: replacing a leaf takes some twenty nanoseconds for each.
+/// The most keys of a new leaf. Replacing a leaf takes some twenty nanoseconds for each of its
+/// keys.
 const LEAF_MAX: usize = in_models(3000, 12);
-/// Larger runs become leaves of at most so many keys.
+/// Runs of more than [`LEAF_MAX`] keys become leaves of at most this many keys.
 pub(crate) const LEAF_TARGET: usize = in_models(1800, 6);
-/// The most keys of a leaf whose buckets are found by their lowest keys; as many as of others, so that one leaf
-/// takes the place of one and its group stays as it is.
+/// The most keys of a leaf whose buckets are found by their lowest keys. It equals [`LEAF_MAX`], so
+/// that one leaf replaces one leaf and its group stays as it is.
 const PIVOT_LEAF_MAX: usize = in_models(3000, 8);
 const _: () = assert!(PIVOT_LEAF_MAX <= PIVOTS_MAX * PIVOT_FILL);
-/// A leaf that opens buckets has room for so many.
+/// The most keys that a leaf which opens buckets has room for.
 const OPEN_LEAF_MAX: usize = in_models(1800 - BUCKET_KEYS_MAX, 16);
-/// What larger runs of such keys are cut into,
+/// Runs of more than [`PIVOT_LEAF_MAX`] keys whose buckets are found by their lowest keys are cut
+/// into leaves of this many keys.
 const PIVOT_LEAF_TARGET: usize = in_models(1800, 5);
-/// or into these where they are so uneven that pivots tell fewer places apart.
+/// The keys of a leaf cut from a run so uneven that pivots tell fewer places apart.
 const SURE_LEAF_TARGET: usize = PIVOTS_SURE * PIVOT_FILL;
-/// Leaves of so many keys and more are replaced sooner or later than others, by lot; for smaller ones that is
-/// hardly a node.
+/// Leaves of at least this many keys are jittered: each is replaced at a fullness of its own. In
+/// smaller leaves the jitter amounts to hardly one node.
 const LOT_MIN: usize = in_models(256, usize::MAX);
-/// Leaves of fewer keys are kept in one piece wherever they grow,
+/// Leaves of fewer keys are not cut, wherever they grow.
 const PIECE_MIN: usize = in_models(1024, 8);
-/// unless they grow at an end, and no line says where.
+/// The same limit for a leaf that grows at an end where no line predicts the next keys.
 const PIVOT_PIECE_MIN: usize = PIECE_MIN / 8;
-/// Room for so many times the keys of the bucket that overflowed, where no line says how many will come.
+/// Room for this multiple of the keys of the bucket that overflowed, if no line predicts how many
+/// will come.
 const AHEAD_OF_HOT: usize = 4;
-/// Keys of 2 buckets that a line addresses: some buckets then have more keys than slots.
+/// The keys for 2 buckets that a line addresses: some buckets then have more keys than slots.
 const LINE_FILL_2: usize = in_models(18, 5);
-/// The same where keys are being removed.
+/// The keys for 2 buckets that a line addresses, in a leaf from which keys are being removed.
 const SHRUNK_FILL_2: usize = in_models(23, 6);
-/// Keys of a bucket that is found by its lowest key.
+/// The keys of a bucket that is found by its lowest key.
 const PIVOT_FILL: usize = in_models(9, 2);
-/// Keys of a bucket that will see few more.
+/// The keys of a bucket that will get few more.
 const DENSE_FILL: usize = in_models(14, 4);
-/// Keys of a bucket that is to be filled in order.
+/// The keys of a bucket that is to be filled in order.
 const APPEND_FILL: usize = in_models(13, 3);
-/// A line is good enough if it needs at most so many overflow nodes for 64 buckets.
+/// A line is good enough if it needs at most this many overflow nodes for 64 buckets.
 const LINE_NODES_OF_64: usize = 10;
-/// Leading bytes that all words of a new leaf may share: six are left then to tell them apart by.
+/// The most leading bytes that all words of a new leaf may share: the other six then tell them
+/// apart.
 const SHARED_BYTES_MAX: u32 = 2;
-/// The same of a leaf that is left behind, whose keys need not be read again,
+/// The most shared leading bytes of a dense leaf, which appends have passed: its keys need not be
+/// read again.
 const DENSE_SHARED_BYTES_MAX: u32 = 4;
-/// and of a leaf that has room for keys above or below: they may share less with those that are
-/// there than those do among each other, and a shorter prefix holds for longer.
+/// The most shared leading bytes of a leaf that has room for keys above or below. New keys may
+/// share less with the present keys than those share with each other, and a shorter prefix holds
+/// for longer.
 const AHEAD_SHARED_BYTES_MAX: u32 = 5;
-/// Of so many keys one may tie with another, if a longer prefix is to be had.
+/// One key in this many may tie with another before a longer prefix is chosen.
 const TIES_OF: usize = 32;
 /// The most keys that a new bucket and its nodes hold.
 const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
@@ -71,18 +78,19 @@ const BUCKET_KEYS_MAX: usize = BUCKET_SLOTS + 2 * NODE_SLOTS;
 /// A leaf that is to be replaced, and why.
 pub(crate) type Before<'a> = Option<(&'a AnyLeaf, Trigger)>;
 
-/// Where a leaf has grown; the range is that of the entries of the bucket that overflowed.
+/// The place where a leaf has grown; the range is that of the entries of the bucket that
+/// overflowed.
 #[derive(Clone, Debug)]
 pub(crate) enum Growth {
     Even,
     /// It has shrunk.
     None,
-    /// At its upper end; whether a line addresses its buckets or it opened all of them, and whether its keys
-    /// came in order.
+    /// At its upper end. The first flag is true if a line addresses its buckets or it opened all of
+    /// them; the second is true if its keys came in order.
     Above(Range<usize>, bool, bool),
-    /// At its lower end; whether a line addresses its buckets.
+    /// At its lower end. The flag is true if a line addresses its buckets.
     Below(Range<usize>, bool),
-    /// In one place; whether its keys came in order.
+    /// In one place. The flag is true if its keys came in order.
     Within(Range<usize>, bool),
 }
 
@@ -92,24 +100,24 @@ pub(crate) struct Part {
     pub(crate) leaf: Box<AnyLeaf>,
 }
 
-/// How much room a leaf has, and where.
+/// The room that a leaf has, and where it is.
 #[derive(Clone, Copy)]
 enum Room {
     Even,
-    /// For few more keys, in no order.
+    /// For a few more keys, in no order.
     Shrunk,
     /// For none.
     Dense,
-    /// For so many keys above the last,
+    /// For this many keys above the last, in any order.
     Above(usize),
-    /// which will come in order.
+    /// For this many keys above the last, which will come in order.
     Behind(usize),
-    /// For so many keys below the first.
+    /// For this many keys below the first.
     Below(usize),
 }
 
-/// The leaves of all entries; at least one. `upper` is the lower bound of the leaf behind them. If there
-/// is a `prefix`, the entries' words are those of a leaf whose words leave it out.
+/// Builds the leaves of all entries; at least one. `upper` is the lower bound of the leaf after
+/// them. If there is a `prefix`, the entries' words are those of a leaf whose words leave it out.
 pub(crate) fn parts<S: Schema>(
     arena: &Arena,
     entries: &[Entry],
@@ -149,7 +157,7 @@ pub(crate) fn parts<S: Schema>(
     parts
 }
 
-/// Where entries are cut, and how much room each piece has; at least one.
+/// Decides where entries are cut, and how much room each piece has. Returns at least one piece.
 fn pieces<S: Schema>(entries: &[Entry], growth: Growth) -> Vec<(Range<usize>, Room)> {
     let len = entries.len();
     let ahead = len.min(LEAF_TARGET);
@@ -198,7 +206,8 @@ fn pieces<S: Schema>(entries: &[Entry], growth: Growth) -> Vec<(Range<usize>, Ro
     pieces
 }
 
-/// Bounds tell the two largest words not apart, so that no leaf may start with the largest.
+/// Joins the last two pieces if the last would start with the largest word: bounds do not tell the
+/// two largest words apart, so no leaf may start with the largest.
 fn avoid_largest_bound<S: Schema>(entries: &[Entry], pieces: &mut Vec<(Range<usize>, Room)>) {
     let Some((last, _)) = pieces.last() else { return };
     if pieces.len() > 1 && !S::WIDE && entries[last.start].word == u64::MAX {
@@ -210,7 +219,8 @@ fn avoid_largest_bound<S: Schema>(entries: &[Entry], pieces: &mut Vec<(Range<usi
     }
 }
 
-/// Behind how many entries there is a gap that is wider by far than all others together.
+/// The number of entries before a gap that is far wider than all others together; none if there is
+/// no such gap.
 fn widest_gap<S: Schema>(entries: &[Entry]) -> Option<usize> {
     if S::WIDE || entries.len() < 4 {
         return None;
@@ -227,14 +237,14 @@ fn split(range: Range<usize>, room: Room, pieces: &mut Vec<(Range<usize>, Room)>
     pieces.extend(cuts(range, count).map(|range| (range, room)));
 }
 
-/// `count` pieces of a range.
+/// Cuts a range into `count` pieces.
 fn cuts(range: Range<usize>, count: usize) -> impl Iterator<Item = Range<usize>> {
     let cut = move |i: usize| range.start + range.len() * i / count;
     (0..count).map(move |i| cut(i)..cut(i + 1))
 }
 
-/// Whether the words of entries, which leave `prefix` out, are good enough for a leaf of their own, so
-/// that their keys, which lie elsewhere, need not be read.
+/// Returns true if the words of entries, which leave `prefix` out, are good enough for a leaf of
+/// their own. Their keys, which lie elsewhere, then need not be read.
 fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool {
     let [first, .., last] = entries else { return false };
     let shared_bytes = (first.word ^ last.word).leading_zeros() / 8;
@@ -243,7 +253,7 @@ fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool 
         Room::Dense => DENSE_SHARED_BYTES_MAX,
         Room::Even | Room::Shrunk => SHARED_BYTES_MAX,
     };
-    // A longer prefix would tell some of those apart that tie now.
+    // A longer prefix would tell apart some of the keys that tie now.
     let ties = || entries.windows(2).filter(|pair| pair[0].word == pair[1].word).count();
     S::WIDE
         && shared_bytes <= most
@@ -251,8 +261,8 @@ fn tells_apart<S: Schema>(entries: &[Entry], prefix: &[u8], room: Room) -> bool 
         && [first, last].iter().all(|entry| key::<S>(entry).starts_with(prefix))
 }
 
-/// How long a prefix of these entries should be at most: where more keys come beyond an end, which share less
-/// with these, no longer than what tells neighbours apart.
+/// The longest prefix that these entries should have. If more keys will come beyond an end, which
+/// share less with these, it is no longer than what tells neighbours apart.
 fn most_prefix<S: Schema>(entries: &[Entry], room: Room) -> usize {
     const SAMPLE: usize = 64;
     let near = match room {
@@ -264,11 +274,12 @@ fn most_prefix<S: Schema>(entries: &[Entry], room: Room) -> usize {
     let mut shared: Vec<usize> = near.windows(2).map(shared).collect();
     shared.sort_unstable();
     let last = shared.len().saturating_sub(1 + shared.len() / TIES_OF);
-    // The byte behind what neighbours share is among the word's, and one more.
+    // The byte after those that neighbours share is in the word, and so is one more.
     shared.get(last).map_or(0, |shared| (shared + 2).saturating_sub(size_of::<u64>()))
 }
 
-/// Whether few enough entries share a bucket, by where the entries of each end.
+/// Returns true if few enough entries share a bucket. `ends` says where the entries of each bucket
+/// end.
 fn is_even(ends: &[u32]) -> bool {
     let (mut start, mut nodes, mut most) = (0, 0, 0);
     for end in ends {
@@ -280,7 +291,7 @@ fn is_even(ends: &[u32]) -> bool {
     most <= BUCKET_KEYS_MAX && nodes <= ends.len() * LINE_NODES_OF_64 / 64 + 1
 }
 
-/// Any number for a leaf of such words, always the same for the same.
+/// A jitter for a leaf of such words, by a hash: the same words always give the same.
 fn lot(words: u64) -> u8 {
     let mixed = (words ^ words >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (u64::BITS - u8::BITS)) as u8
@@ -324,7 +335,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         if S::WIDE { self.words[i] } else { self.entries[i].word }
     }
 
-    /// The leaf; none if there are too many entries for one that no line fits.
+    /// Builds the leaf; none if there are too many entries for one that no line fits.
     fn build(&self, arena: &Arena, room: Room) -> Option<Box<Leaf>> {
         let len = self.entries.len();
         let Some(last) = len.checked_sub(1) else {
@@ -365,7 +376,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         if len <= PIVOT_LEAF_MAX { self.build_by_pivots(arena, fill) } else { None }
     }
 
-    /// Whether the last keys are so even that a line says where the next ones come.
+    /// Returns true if the last keys are even enough for a line to predict the next ones.
     fn ends_regularly(&self) -> bool {
         const SAMPLE: usize = 64;
         let len = self.entries.len();
@@ -388,7 +399,7 @@ impl<'a, S: Schema> Builder<'a, S> {
         let cell = u64::try_from(cell.max(1)).ok()?;
         let own = usize::try_from((last - first) / cell).ok()? + 1;
         let extra = ahead.div_ceil(APPEND_FILL).max(1);
-        // Denser elsewhere than at that end: a line would waste buckets.
+        // The keys are denser elsewhere than at that end: a line would waste buckets.
         if own > len.div_ceil(APPEND_FILL) * 2 + 2 {
             return None;
         }
@@ -404,7 +415,8 @@ impl<'a, S: Schema> Builder<'a, S> {
         Some((Line::new(start, whole, buckets), buckets))
     }
 
-    /// Where the entries of each bucket end that a line addresses, unless too many of them share a bucket.
+    /// The ends of the entries of each bucket that a line addresses; none if too many of them share
+    /// a bucket.
     fn ends_by_line(&self, line: &Line, buckets: usize) -> Option<Vec<u32>> {
         let len = self.entries.len();
         let place = |i: usize| line.at(self.word(i));
@@ -426,13 +438,15 @@ impl<'a, S: Schema> Builder<'a, S> {
         is_even(&ends).then_some(ends)
     }
 
-    /// The same for buckets that are found by the words of these entries, the lowest of each bucket.
+    /// The ends of the entries of each bucket if buckets are found by the words of these entries,
+    /// the lowest of each bucket.
     fn ends_by_pivots(&self, firsts: &[usize]) -> Option<Vec<u32>> {
         let word = |i: usize| capped(self.word(i));
         let mut ends = Vec::with_capacity(firsts.len());
         for &first in firsts.iter().skip(1) {
-            // What shares the word is found in the same bucket; looked at as far as a bucket may hold it, or
-            // keys that all share a word would be passed once for each bucket.
+            // Entries that share the word are found in the same bucket. The walk looks only at as
+            // many as a bucket may hold: otherwise, keys that all share a word would be passed once
+            // for each bucket.
             let shares = |i: &usize| word(*i) == word(first);
             let lower = (0..first).rev().take(BUCKET_KEYS_MAX).take_while(shares).count();
             if lower == BUCKET_KEYS_MAX {
@@ -444,8 +458,8 @@ impl<'a, S: Schema> Builder<'a, S> {
         is_even(&ends).then_some(ends)
     }
 
-    /// A leaf whose buckets are found by their lowest words, and which opens others for up to `ahead` keys
-    /// above; none if words do not tell enough keys apart.
+    /// A leaf whose buckets are found by their lowest words, and which opens others for up to
+    /// `ahead` keys above; none if words do not tell enough keys apart.
     fn build_open(&self, arena: &Arena, ahead: usize) -> Option<Box<Leaf>> {
         let firsts = self.firsts(DENSE_FILL);
         let room = OPEN_LEAF_MAX.saturating_sub(self.entries.len());
@@ -456,15 +470,15 @@ impl<'a, S: Schema> Builder<'a, S> {
         Some(self.fill(arena, leaf, &ends))
     }
 
-    /// The first entries of as many buckets as these entries need.
+    /// The first entry of each bucket that these entries need.
     fn firsts(&self, fill: usize) -> Vec<usize> {
         let len = self.entries.len();
         let buckets = len.div_ceil(fill);
         (0..buckets).map(|bucket| len * bucket / buckets).collect()
     }
 
-    /// Pivots for buckets of these first entries; none if the entries are too uneven for so many. `ends` is where
-    /// the entries of each bucket end, and moves to where they end by the pivots.
+    /// Pivots for buckets of these first entries; none if the entries are too uneven for that many.
+    /// `ends` says where the entries of each bucket end, and moves to where they end by the pivots.
     fn pivots(&self, firsts: &[usize], ends: &mut [u32]) -> Option<Pivots> {
         let lowest: Vec<u64> = firsts.iter().map(|first| self.word(*first)).collect();
         let start_of = |at: usize| at.checked_sub(1).map_or(0, |before| ends[before]);
@@ -492,13 +506,14 @@ impl<'a, S: Schema> Builder<'a, S> {
         Some(pivots)
     }
 
-    /// Where the entries of a place end, if the last of these share a step with the unit's place `next`.
+    /// The end of the entries of a place, if the last of them share a step with the unit's place
+    /// `next`.
     fn end_by_unit(&self, unit: &Unit, next: usize, entries: Range<u32>) -> u32 {
         let is_next = |i: &u32| unit.is_from(next, self.word(*i as usize));
         entries.end - entries.rev().take_while(is_next).count() as u32
     }
 
-    /// The leaf; none if its entries are too uneven for one.
+    /// Builds the leaf; none if its entries are too uneven for one.
     fn build_by_pivots(&self, arena: &Arena, fill: usize) -> Option<Box<Leaf>> {
         let firsts = self.firsts(fill);
         let buckets = firsts.len();
@@ -508,7 +523,7 @@ impl<'a, S: Schema> Builder<'a, S> {
             return Some(self.fill(arena, leaf, &ends));
         }
         assert!(S::WIDE, "no bucket found by whole words has more keys than its share");
-        // Only byte strings tie so often.
+        // Only byte strings have that many ties.
         let pivots = firsts.iter().map(|first| key::<S>(&self.entries[*first]).into());
         let leaf = self.leaf(arena, Address::Whole(pivots.collect()), buckets);
         let len = self.entries.len() as u32;

@@ -1,10 +1,10 @@
-//! Ranges of keys, also of keys whose size is not known: the standard library's `RangeBounds` is for
-//! others.
+//! Ranges of keys, also of keys whose size is not known, which the standard library's `RangeBounds`
+//! does not cover.
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// A range of what keys are looked up by: any range of the standard library, of values, of references,
-/// or a pair of bounds.
+/// A range of what keys are looked up by: any range of the standard library, of values or of
+/// references, or a pair of bounds.
 ///
 /// ```
 /// let index: rhumb_index::Index<String, u32> =
@@ -14,9 +14,9 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 /// assert_eq!(index.range(..).count(), 3);
 /// ```
 pub trait KeyRange<Q: ?Sized> {
-    /// Where it begins.
+    /// The lower end.
     fn low(&self) -> Bound<&Q>;
-    /// Where it ends.
+    /// The upper end.
     fn high(&self) -> Bound<&Q>;
 }
 

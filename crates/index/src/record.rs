@@ -1,8 +1,8 @@
 //! Records (a wide key with the word of its value) and boxes (values that are not words), each in
 //! memory of its own and known by a word.
 //!
-//! Thread safety: a record's key never changes; its value is an atomic word. When either is freed is
-//! decided by whoever holds the word.
+//! Thread safety: a record's key never changes; its value is an atomic word. The thread that owns
+//! the word decides when either is freed.
 #![allow(unsafe_code, reason = "lays bytes out behind a head")]
 
 use std::{

@@ -4,12 +4,13 @@
 //!
 //! 1. A branch's first bound counts as the least key; its bounds ascend, and a key belongs to the
 //!    last child whose bound is not above it.
-//! 2. A child's pointer is replaced only while its frozen bit is clear. Once all children of a branch
-//!    are frozen the branch never changes again, and whoever wants to change it replaces the branch.
+//! 2. A child's pointer is replaced only while its frozen bit is clear. Once all children of a
+//!    branch are frozen the branch never changes again, and a thread that wants to change it
+//!    replaces the branch.
 //! 3. Children live at least as long as a branch that a pinned thread can reach points to them.
-//! 4. The run beside a child's pointer and the top at its place were copied when the branch was made, of the
-//!    child that it had then, and never change. The pointer says whether it is that child still, and which of
-//!    both it has.
+//! 4. The run beside a child's pointer, and the top at its place, were copied when the branch was
+//!    made, from the child that it had then, and never change. The pointer says whether it still
+//!    leads to that child, and which of the two that child has.
 #![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
 
 use std::{mem::MaybeUninit, ptr};
@@ -58,7 +59,7 @@ impl Bound {
     }
 }
 
-/// Words around the place that a line names.
+/// Words that are searched around the place that a line names.
 const WINDOW: usize = 8;
 
 /// A line that names the place of any word to within a window.
@@ -102,14 +103,14 @@ impl Node for Group {
 #[repr(C, align(32))]
 struct Slot<T> {
     child: AtomicPtr<T>,
-    /// Written if the pointer says [`HAS_RUN`].
+    /// Written if the pointer has [`HAS_RUN`] set.
     run: MaybeUninit<Run>,
 }
 
 impl<T: Node> Slot<T> {
     fn new(child: *mut T) -> Self {
-        // SAFETY: children are never null, and whoever makes a branch owns them or has read them from
-        // one that leads to them.
+        // SAFETY: children are never null, and the maker of a branch owns them or has read them
+        // from one that leads to them.
         match unsafe { &*child }.run() {
             Some((run, top)) => {
                 let tags = if top.is_some() { HAS_RUN | HAS_TOP } else { HAS_RUN };
@@ -121,10 +122,10 @@ impl<T: Node> Slot<T> {
     }
 }
 
-/// The tops of children that have one, at the children's places; those up to the last that has.
+/// The tops of children that have one, at the children's places, up to the last child that has one.
 fn tops<T: Node>(children: &[*mut T]) -> Box<[Top]> {
-    // SAFETY: children are never null, and whoever makes a branch owns them or has read them from one that
-    // leads to them.
+    // SAFETY: children are never null, and the maker of a branch owns them or has read them from
+    // one that leads to them.
     let top = |child: &*mut T| unsafe { &**child }.run().and_then(|(_, top)| top.copied());
     let tops: Vec<Option<Top>> = children.iter().map(top).collect();
     let len = tops.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
@@ -138,15 +139,15 @@ fn tops<T: Node>(children: &[*mut T]) -> Box<[Top]> {
 pub(crate) struct Branch<T> {
     rungs: Box<[Rung]>,
     levels: usize,
-    /// Instead of more than two levels of rungs.
+    /// Used instead of more than two levels of rungs.
     hint: Option<Hint>,
-    /// What all wide bounds but the first start with, and their words behind it.
+    /// The prefix of all wide bounds except the first; `codes` are the words of what follows it.
     prefix: Box<[u8]>,
     codes: Box<[u64]>,
     slots: Box<[Slot<T>]>,
-    /// Of the children whose pointer says [`HAS_TOP`].
+    /// The tops of the children whose pointers have [`HAS_TOP`] set.
     tops: Box<[Top]>,
-    /// Children that were replaced, so that their slots have no run.
+    /// The number of children that were replaced: their slots have no run.
     replaced: AtomicU32,
     bounds: Box<[Bound]>,
     life: Lifetime,
@@ -158,14 +159,14 @@ pub(crate) type Root = Branch<Group>;
 /// A child and its lower bound.
 pub(crate) type Child<T> = (Bound, *mut T);
 
-/// A branch is worn when more than one of so many children were replaced.
+/// A branch is worn when more than one in this many of its children were replaced.
 const WORN: usize = in_models(8, 2);
 
 /// Set in a child's pointer when it must not be replaced any more.
 const FROZEN: usize = 1;
 /// Set in a child's pointer while the run beside it is its own.
 const HAS_RUN: usize = 2;
-/// Set besides if what finds a bucket is the child's top, of which the branch has a copy.
+/// Set as well if the child's top finds a bucket; the branch has a copy of the top.
 const HAS_TOP: usize = 4;
 
 const _: () = assert!(align_of::<Group>() > HAS_TOP && align_of::<AnyLeaf>() > HAS_TOP);
@@ -214,7 +215,7 @@ impl<T: Node> Branch<T> {
         self.slots.len()
     }
 
-    /// Bytes of the branch, about.
+    /// About the number of bytes of the branch.
     pub(crate) fn bytes(&self) -> usize {
         let bound =
             |bound: &Bound| size_of::<Bound>() + bound.bytes.as_ref().map_or(0, |b| b.len() + 16);
@@ -231,13 +232,13 @@ impl<T: Node> Branch<T> {
         self.bounds.get(at)
     }
 
-    /// Which child a key belongs to.
+    /// The child that a key belongs to.
     #[inline(always)]
     pub(crate) fn find<S: Schema>(&self, probe: Probe<'_>) -> usize {
         let place = if S::WIDE {
             self.find_wide(probe.bytes)
         } else if self.levels == 2 {
-            // As in every group: their rungs are two levels.
+            // This is so in every group: its rungs are two levels.
             descend_2(&self.rungs, probe.word)
         } else if let Some(hint) = &self.hint {
             hint.place(probe.word)
@@ -250,7 +251,7 @@ impl<T: Node> Branch<T> {
     fn find_wide(&self, key: &[u8]) -> usize {
         let word = word_behind(&self.prefix, key);
         let place = self.descend(word).min(self.codes.len() - 1);
-        // Places before it have words that are as low; whole keys settle ties.
+        // Places before it have lower words or equal ones; whole keys settle ties.
         if place == 0 || self.codes[place] < word || self.bounds[place].key() <= key {
             return place;
         }
@@ -311,7 +312,7 @@ impl<T: Node> Branch<T> {
                     self.replaced.fetch_add(1, Ordering::Relaxed);
                     return Replaced::Done;
                 }
-                // Frozen meanwhile.
+                // The branch was frozen meanwhile.
                 Err(now) if is_old(now) => return Replaced::Frozen,
                 Err(_) => return Replaced::Lost,
             }
@@ -319,12 +320,14 @@ impl<T: Node> Branch<T> {
         if is_old(now) { Replaced::Frozen } else { Replaced::Lost }
     }
 
-    /// Whether so many children were replaced that another branch of the same would be faster.
+    /// Returns true if enough children were replaced that a new branch of the same children would
+    /// be faster.
     pub(crate) fn is_worn(&self) -> bool {
         self.replaced.load(Ordering::Relaxed) as usize > self.len() / WORN
     }
 
-    /// Makes the branch unchangeable and returns its children. Any number of threads may.
+    /// Makes the branch unchangeable and returns its children. Any number of threads may do so at
+    /// once.
     pub(crate) fn freeze(&self) -> Vec<Child<T>> {
         let frozen = self.slots.iter().map(|Slot { child, .. }| {
             let mut now = child.load(Ordering::Acquire);
@@ -340,13 +343,13 @@ impl<T: Node> Branch<T> {
         self.bounds.iter().cloned().zip(frozen).collect()
     }
 
-    /// The children of a branch that nobody else uses.
+    /// The children of a branch that no other thread uses.
     pub(crate) fn children(&self) -> impl Iterator<Item = *mut T> {
         self.slots.iter().map(|slot| plain(slot.child.load(Ordering::Acquire)))
     }
 }
 
-/// What became of an attempt to replace a child.
+/// The outcome of an attempt to replace a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replaced {
     Done,
@@ -360,7 +363,7 @@ pub(crate) fn ptr_of<T>(shared: &T) -> *mut T {
     ptr::from_ref(shared).cast_mut()
 }
 
-/// What finds the buckets of a leaf.
+/// The way to the buckets of a leaf.
 #[derive(Clone, Copy)]
 pub(crate) enum Way<'g> {
     Leaf,
@@ -368,7 +371,7 @@ pub(crate) enum Way<'g> {
     Top(Run, &'g Top),
 }
 
-/// What leads to a key's bucket.
+/// The point on the way to a key's bucket that is known.
 #[derive(Clone, Copy)]
 pub(crate) enum Near<'g> {
     Bucket(&'g Bucket),
@@ -376,7 +379,7 @@ pub(crate) enum Near<'g> {
     Leaf(&'g AnyLeaf),
 }
 
-/// Where a key belongs, for as long as the thread is pinned.
+/// The leaf that a key belongs to, for as long as the thread is pinned.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'g> {
     pub(crate) root: &'g Root,
@@ -408,7 +411,8 @@ impl<'g> Place<'g> {
         Self { root, group_at, group, leaf_at, leaf, way }
     }
 
-    /// The bucket that a key with this word belongs to, if that is known without the leaf, and its place.
+    /// The bucket that a key with this word belongs to, and its place, if they are known without
+    /// reading the leaf.
     #[inline(always)]
     pub(crate) fn bucket(&self, word: u64) -> Option<(&'g Bucket, usize)> {
         match self.way {
@@ -426,14 +430,14 @@ impl<'g> Place<'g> {
         }
     }
 
-    /// Which place of the leaf a key belongs to.
+    /// The place of the leaf that a key belongs to.
     #[inline(always)]
     pub(crate) fn seek<S: Schema>(&self, probe: Probe<'_>) -> usize {
         self.bucket(probe.word).map_or_else(|| self.leaf.place::<S>(probe), |(_, at)| at)
     }
 
-    /// Asks for so many places, which will be read once, if they are known without the leaf; says whether
-    /// it did.
+    /// Prefetches `count` places from `at` on, which will be read once, if they are known without
+    /// reading the leaf. Returns true if it did.
     #[inline(always)]
     pub(crate) fn prefetch_once(&self, at: usize, count: usize) -> bool {
         match &self.way {
@@ -443,7 +447,8 @@ impl<'g> Place<'g> {
         true
     }
 
-    /// How far the way to a bucket is known without waiting for more memory. Asks for what comes next.
+    /// Goes as far towards a bucket as is possible without waiting for more memory, and prefetches
+    /// what comes next.
     #[inline(always)]
     pub(crate) fn near(&self, word: u64) -> Near<'g> {
         match self.way {
@@ -468,7 +473,7 @@ impl<'g> Place<'g> {
         }
     }
 
-    /// Whether the leaf is another one now, or in another group.
+    /// Returns true if the leaf is another one now, or is in another group.
     pub(crate) fn is_replaced(&self, guard: &'g Guard) -> bool {
         !ptr::eq(self.root.child(self.group_at, guard), self.group)
             || !ptr::eq(self.group.child(self.leaf_at, guard), self.leaf)

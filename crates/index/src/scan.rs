@@ -1,14 +1,15 @@
 //! Scans: bucket by bucket, in order within each.
 //!
-//! A scan walks the leaves of one state of the route. Leaves that are replaced meanwhile go on being
-//! read: their content is that of a moment after the scan began. From time to time the scan unpins its
-//! thread and finds its place again, so that a long one does not hold memory back.
+//! A scan walks the leaves of one state of the route. Leaves that are replaced meanwhile go on
+//! being read: their content is that of a moment after the scan began. From time to time the scan
+//! unpins its thread and finds its place again, so that a long one does not hold memory back.
 //!
 //! Thread safety: as in `core`. Invariants:
 //!
-//! 1. Places and buffered entries are of the current pin; the pin ends only when no entry is buffered.
-//! 2. Once both ends were asked, what was yielded lies outside of `low..=high`, so that they never cross.
-//!    While only one is, that is made so bucket by bucket.
+//! 1. Places and buffered entries are of the current pin; the pin ends only when no entry is
+//!    buffered.
+//! 2. Once both ends were asked, what was yielded lies outside of `low..=high`, so the ends never
+//!    cross. While only one end is asked, its edge moves bucket by bucket.
 #![allow(unsafe_code, reason = "keeps places beside the guard that keeps them alive")]
 
 use std::{
@@ -29,11 +30,11 @@ use crate::{
     schema::{Probe, Schema},
 };
 
-/// A scan finds its place again after so many leaves.
+/// A scan finds its place again after this many leaves.
 const LEAVES_PINNED: usize = in_models(32, 2);
-/// So many buckets are asked for when a leaf is entered; a short scan needs no more.
+/// The buckets that are prefetched when a leaf is entered; a short scan needs no more.
 const FIRST: usize = 4;
-/// Room of a buffer beyond the entries that are wanted: that of a bucket and some nodes.
+/// The room of a buffer beyond the entries that are wanted: that of a bucket and some nodes.
 const BUFFER: usize = 48;
 /// The most entries that are read at once.
 const RUN_MAX: usize = 256;
@@ -42,9 +43,9 @@ const RUN_MAX: usize = 256;
 struct Edge {
     word: u64,
     bytes: Vec<u8>,
-    /// Whether the key itself is outside.
+    /// True if the key itself is outside.
     is_excluded: bool,
-    /// Whether there is no limit on this side.
+    /// True if there is no limit on this side.
     is_open: bool,
 }
 
@@ -74,7 +75,7 @@ impl Edge {
         Probe { word: self.word, bytes: &self.bytes }
     }
 
-    /// Whether an entry is above this edge, taken as a lower one.
+    /// Returns true if an entry is above this edge, taken as a lower one.
     #[inline]
     fn is_below<S: Schema>(&self, entry: &Entry) -> bool {
         if S::WIDE {
@@ -87,7 +88,7 @@ impl Edge {
         }
     }
 
-    /// Whether an entry is below this edge, taken as an upper one.
+    /// Returns true if an entry is below this edge, taken as an upper one.
     #[inline]
     fn is_above<S: Schema>(&self, entry: &Entry) -> bool {
         if S::WIDE {
@@ -101,20 +102,20 @@ impl Edge {
     }
 }
 
-/// A buffer that is kept for the thread's next scan has at most room for so many entries.
+/// A buffer that is kept for the thread's next scan has room for at most this many entries.
 const SPARE_MAX: usize = 1024;
 
 local! {
     static SPARE: Cell<Vec<Entry>> = Cell::new(Vec::new());
 }
 
-/// Entries of one end of a scan, in memory that scans of a thread use one after another: for short ones
-/// the allocator would take as long as the reading.
+/// Entries of one end of a scan, in memory that the scans of a thread use one after another. For
+/// short scans the allocator would take as long as the reading.
 #[derive(Default)]
 struct Buffer(Vec<Entry>);
 
 impl Buffer {
-    /// Empties the buffer and makes room for so many entries.
+    /// Empties the buffer and makes room for `entries` entries.
     fn prepare(&mut self, entries: usize) {
         if self.0.capacity() == 0 {
             self.0 = SPARE.try_with(Cell::take).unwrap_or_default();
@@ -128,7 +129,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         if (1..=SPARE_MAX).contains(&self.0.capacity()) {
             self.0.clear();
-            // A thread that ends has nothing to keep it for.
+            // A thread that is ending has no later scan to keep the buffer for.
             let _ = SPARE.try_with(|spare| spare.set(std::mem::take(&mut self.0)));
         }
     }
@@ -138,15 +139,15 @@ impl Drop for Buffer {
 struct End<'m> {
     /// The leaf that is being read; none before the first and after a pin has ended.
     place: Option<Place<'m>>,
-    /// The bucket to read next, and whether there is one.
+    /// The bucket to read next; none if there is no other.
     next: Option<usize>,
     /// The last bucket of this leaf that can hold keys of the range.
     last: usize,
-    /// The bucket whose memory is to be asked for next.
+    /// The bucket to prefetch next.
     ahead: usize,
-    /// Entries of a bucket in ascending order,
+    /// Entries of a bucket in ascending order.
     buffer: Buffer,
-    /// and those of them that are to be yielded.
+    /// The entries of the buffer that are still to be yielded.
     left: Range<usize>,
     is_done: bool,
     leaves: usize,
@@ -170,8 +171,8 @@ impl End<'_> {
         self.keep::<S>(low, high);
     }
 
-    /// Reads places from `at` on until there are `wanted` entries or the leaf ends, and keeps what is
-    /// within the edges.
+    /// Reads places from `at` on until there are `wanted` entries or the leaf ends, and keeps the
+    /// entries within the edges.
     fn read_run<S: Schema>(
         &mut self,
         leaf: &AnyLeaf,
@@ -187,7 +188,7 @@ impl End<'_> {
         self.keep::<S>(low, high);
     }
 
-    /// Leaves out what is beyond the edges.
+    /// Leaves out the entries beyond the edges.
     fn keep<S: Schema>(&mut self, low: &Edge, high: &Edge) {
         let start = self.buffer.0.iter().take_while(|entry| !low.is_below::<S>(entry)).count();
         let last = self.buffer.0[start..].iter().rposition(|entry| high.is_above::<S>(entry));
@@ -205,7 +206,7 @@ impl End<'_> {
     }
 }
 
-/// Which ends of a scan were asked for entries.
+/// The ends of a scan that were asked for entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Neither,
@@ -222,8 +223,8 @@ pub(crate) struct Scan<'m, S: Schema> {
     high: Edge,
     front: End<'m>,
     back: End<'m>,
-    /// Entries to read from below at once: as many as will be asked for, or twice as many as the last
-    /// time.
+    /// The number of entries to read from below at once: as many as will be asked for, or twice as
+    /// many as the last time.
     wanted: usize,
     guard: Guard,
 }
@@ -260,15 +261,15 @@ impl<'m, S: Schema> Scan<'m, S> {
         }
     }
 
-    /// The next entries from below, at most `limit` of them; none at the end. What their values stand
-    /// for lives until the next call.
+    /// The next entries from below, at most `limit` of them; none at the end. What their values
+    /// stand for lives until the next call.
     #[inline]
     pub(crate) fn next_run(&mut self, limit: usize) -> &[Entry] {
         if limit == 0 {
             return &[];
         }
         self.wanted = limit.min(RUN_MAX);
-        // Settles what is between the two ends, and fills the buffer.
+        // Resolves what is between the two ends, and fills the buffer.
         let Some(_) = self.next() else { return &[] };
         let start = self.front.left.start - 1;
         if self.asked == Asked::Front {
@@ -307,7 +308,7 @@ impl<'m, S: Schema> Scan<'m, S> {
         self.note_front();
     }
 
-    /// Moves the lower edge behind what was yielded of the front's bucket.
+    /// Moves the lower edge past what was yielded of the front's bucket.
     fn note_front(&mut self) {
         let yielded = self.front.buffer.0[..self.front.left.start].last();
         if let Some(entry) = yielded.filter(|entry| self.low.is_below::<S>(entry)) {
@@ -345,12 +346,12 @@ impl<'m, S: Schema> Scan<'m, S> {
 
     /// The guard for as long as the map may be borrowed.
     fn guard(&self) -> &'m Guard {
-        // SAFETY: the reference is used for nothing but the lifetime of places, which this scan drops
-        // before it lets the guard go (invariant 1); the guard's own address does not matter.
+        // SAFETY: the reference is used only for the lifetime of places, which this scan drops
+        // before it releases the guard (invariant 1); the guard's own address does not matter.
         unsafe { &*std::ptr::from_ref(&self.guard) }
     }
 
-    /// Lets others free memory, if no end has entries of the current pin.
+    /// Lets other threads free memory, if no end has entries of the current pin.
     fn repin(&mut self) {
         if self.front.is_empty() && self.back.is_empty() {
             (self.front.place, self.back.place) = (None, None);
@@ -398,7 +399,7 @@ impl<'m, S: Schema> Scan<'m, S> {
     fn enter_front(&mut self, place: Place<'m>, first: usize) {
         #[cfg(any(test, feature = "counts"))]
         crate::counts::count_places(1);
-        // Before the leaf is read, if it is sure that so many are wanted.
+        // Before the leaf is read, if it is certain that this many are wanted.
         let is_asked = self.high.is_open && place.prefetch_once(first, FIRST);
         let leaf = place.leaf;
         self.front.next = Some(first);
@@ -488,7 +489,7 @@ impl<'m, S: Schema> Scan<'m, S> {
                 self.back.next = None;
             }
         }
-        // What is asked for next lies below this one.
+        // The next buckets to prefetch lie below this one.
         self.back.ahead = (first + 1).saturating_sub(FIRST).max(self.back.last);
         for at in (self.back.ahead..=first).rev() {
             place.leaf.prefetch_once(at);

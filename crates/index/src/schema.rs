@@ -1,4 +1,4 @@
-//! What the inside of the index must know of its key and value types, and nothing more.
+//! What the inside of the index needs to know of its key and value types, and nothing more.
 
 use std::{any::TypeId, marker::PhantomData};
 
@@ -13,18 +13,18 @@ use crate::{
 
 /// Keys and values as words.
 pub(crate) trait Schema: Send + Sync + 'static {
-    /// Whether keys are byte strings, which slots lead to, rather than words.
+    /// True if keys are byte strings, which slots lead to, rather than words.
     const WIDE: bool;
 
-    /// Whether slots hold records of the index's own, with the key and the word of its value.
+    /// True if slots hold records of the index's own, with the key and the word of its value.
     /// Otherwise they hold that word, and wide keys are reached through it.
     const HAS_RECORDS: bool = Self::WIDE;
 
     /// The wide key that what a slot holds leads to.
     ///
     /// # Safety
-    /// It was read from a slot of this schema's map, and what it leads to is not freed while the key
-    /// is borrowed.
+    /// It was read from a slot of this schema's map, and what it leads to is not freed while the
+    /// key is borrowed.
     #[allow(unsafe_code, reason = "reads a record")]
     #[inline(always)]
     unsafe fn key<'a>(slot: u64) -> &'a [u8] {
@@ -32,7 +32,7 @@ pub(crate) trait Schema: Send + Sync + 'static {
         unsafe { record::key(slot) }
     }
 
-    /// Whether what a slot holds leads to this wide key.
+    /// Returns true if what a slot holds leads to this wide key.
     ///
     /// # Safety
     /// As for [`Schema::key`].
@@ -43,25 +43,25 @@ pub(crate) trait Schema: Send + Sync + 'static {
         unsafe { Self::key(slot) == key }
     }
 
-    /// The word to store where `new` is to take the place of `old`. Called by who alone may write the
-    /// slot, and readers see what it returns only afterwards.
+    /// The word to store where `new` is to take the place of `old`. The caller is the only thread
+    /// that may write the slot, and readers see what this returns only afterwards.
     #[inline(always)]
     fn succeed(_old: u64, new: u64) -> u64 {
         new
     }
 
-    /// Whether slots own what they lead to, so that it is freed with the map.
+    /// True if slots own what they lead to, so that it is freed with the map.
     const IS_OWNER: bool = true;
 
     /// Frees the value that a word stands for, if it stands for one in memory of its own.
     ///
     /// # Safety
-    /// The word came from this schema's value, and nobody uses it again.
+    /// The word came from this schema's value, and no thread uses it again.
     #[allow(unsafe_code, reason = "frees what a word points to")]
     unsafe fn free_value(word: u64);
 }
 
-/// A key that is sought.
+/// A key that is being looked up.
 #[derive(Clone, Copy)]
 pub(crate) struct Probe<'a> {
     /// The key's image, if it is one word.
@@ -74,12 +74,12 @@ impl<'a> Probe<'a> {
     /// The least of all keys.
     pub(crate) const LEAST: Probe<'static> = Probe { word: 0, bytes: &[] };
 
-    /// Whether this key is above another.
+    /// Returns true if this key is above another.
     pub(crate) fn is_above<S: Schema>(self, other: Probe<'_>) -> bool {
         if S::WIDE { self.bytes > other.bytes } else { self.word > other.word }
     }
 
-    /// What finds the wide key `bytes`.
+    /// The probe of the wide key `bytes`.
     pub(crate) fn wide(bytes: &'a [u8]) -> Self {
         Self { word: code_at(bytes, 0), bytes }
     }
@@ -129,7 +129,7 @@ pub(crate) unsafe fn key_of<K: Key>(word: u64, value: u64) -> K {
     }
 }
 
-/// The word of the value behind a slot.
+/// The word of a slot's value.
 ///
 /// # Safety
 /// As for [`key_of`].
@@ -160,7 +160,7 @@ macro_rules! with_word {
     }};
 }
 
-/// Whether values of the type lie inline. Known when compiled with optimisation.
+/// Returns true if values of the type lie inline. Known when compiled with optimisation.
 #[inline(always)]
 pub(crate) fn is_word<V: Value>() -> bool {
     size_of::<V>() <= 8 && with_word!(V, W => { let _: Option<W> = None; true }, false)
@@ -200,18 +200,19 @@ pub(crate) unsafe fn value_of<V: Value>(word: u64) -> V {
     })
 }
 
-/// The wide key of what a slot of a leaf holds, for who can reach the leaf.
+/// The wide key of what a slot of a leaf holds, for callers that can reach the leaf.
 #[cfg(feature = "published")]
 #[allow(unsafe_code, reason = "reads a record")]
 #[inline]
 pub(crate) fn key_in_leaf<'a, S: Schema>(slot: u64) -> &'a [u8] {
-    // SAFETY: what slots of wide keys lead to lives for as long as anybody can reach their leaf.
+    // SAFETY: what slots of wide keys lead to lives for as long as any thread can reach their leaf.
     unsafe { S::key(slot) }
 }
 
-/// Gives the slot of a removed wide key, for who alone writes it, a new record with this value; returns the
-/// old one. Who has found that in a leaf that was replaced since, or in a scan, takes what it holds for the
-/// value that was removed, and must not see the new value before others do.
+/// Gives the slot of a removed wide key a new record with this value, and returns the old one. The
+/// caller is the only thread that writes the slot. A reader that has found the old record in a leaf
+/// that was replaced since, or in a scan, takes its content for the value that was removed. It must
+/// not see the new value before others do.
 #[cfg(feature = "published")]
 pub(crate) fn renew<S: Schema>(slot: &AtomicU64, value: u64) -> u64 {
     let old = slot.load(Ordering::Relaxed);
@@ -219,13 +220,13 @@ pub(crate) fn renew<S: Schema>(slot: &AtomicU64, value: u64) -> u64 {
     old
 }
 
-/// Whether the key whose record is the value of a slot is the one that is sought.
+/// Returns a function that is true for the slot whose key is the one being looked up.
 #[inline(always)]
 #[allow(unsafe_code, reason = "reads the key that a slot leads to")]
 pub(crate) fn is_same<S: Schema>(probe: Probe<'_>) -> impl Fn(u64) -> bool + Copy {
     move |value| {
         // SAFETY: what slots of wide keys lead to is freed only when no thread can hold the leaf;
-        // whoever compares holds it.
+        // the thread that compares holds it.
         !S::WIDE || unsafe { S::is_key(value, probe.bytes) }
     }
 }

@@ -1,10 +1,12 @@
-//! Comparing one word with many: AVX-512 or AVX2, chosen at run time, else plain code, as under model
-//! checkers and sanitizers, which do not see what assembly reads. Among words that ascend plain code
-//! searches by halves, and takes fewer instructions than AVX2 would.
+//! Comparing one word with many: AVX-512 or AVX2, chosen at run time, otherwise plain code. Plain
+//! code is also used under model checkers and sanitizers, which do not see what assembly reads.
+//! Among words that ascend, plain code searches by halves, and takes fewer instructions than AVX2
+//! would.
 //!
 //! Words that are compared may be written at the same time. The AVX-512 forms are assembly, which
-//! reads each aligned word whole, as the processor promises; the result for a word that changes is
-//! any, and the caller leaves it out of account. (Assembly rather than intrinsics also because those need
+//! reads each aligned word whole, as the processor promises. The result for a word that changes is
+//! arbitrary, and the caller ignores it. (Assembly rather than intrinsics also because those need a
+//! newer compiler, and because it can be inlined into code that is compiled for any processor.)
 //! a newer compiler, and because it can be inlined into code that is compiled for any processor.)
 #![allow(unsafe_code, reason = "vector instructions on memory that others may write")]
 
@@ -13,7 +15,7 @@ mod avx2;
 
 use rhumb_sync::primitive::{AtomicU64, Ordering};
 
-/// What the processor has; set by [`detect`].
+/// The instructions that the processor has; set by [`detect`].
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 static LEVEL: rhumb_sync::primitive::AtomicU32 = rhumb_sync::primitive::AtomicU32::new(PLAIN);
 
@@ -24,7 +26,7 @@ const AVX2: u32 = 1;
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 const AVX512: u32 = 2;
 
-/// Finds out what the processor has. Until it was called plain code is used.
+/// Finds out which instructions the processor has. Until it is called, plain code is used.
 pub(crate) fn detect() {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("popcnt") {
@@ -34,14 +36,14 @@ pub(crate) fn detect() {
     }
 }
 
-/// Whether the assembly for AVX-512 may be used.
+/// Returns true if the assembly for AVX-512 may be used.
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 #[inline(always)]
 fn has_avx512() -> bool {
     LEVEL.load(Ordering::Relaxed) == AVX512
 }
 
-/// Whether AVX2 is to be used.
+/// Returns true if AVX2 is to be used.
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
 #[inline(always)]
 fn has_avx2() -> bool {
@@ -53,10 +55,11 @@ fn has_avx2() -> bool {
 #[derive(Clone, Copy)]
 pub(crate) struct Rung(pub(crate) [u64; 8]);
 
-/// Which of the `N` words behind the one at `first` equal `key`, the first of them being bit 0.
+/// The set of the `N` words after the one at `first` that equal `key`; the first of them is bit 0.
 ///
 /// # Safety
-/// `N` is 7 or 15, and `first` is the first of `N + 1` words that may be read, on a 64-byte boundary.
+/// `N` is 7 or 15, and `first` is the first of `N + 1` words that may be read, on a 64-byte
+/// boundary.
 #[inline(always)]
 pub(crate) unsafe fn equal<const N: usize>(first: *const AtomicU64, key: u64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
@@ -95,7 +98,7 @@ unsafe fn equal_plain<const N: usize>(first: *const AtomicU64, key: u64) -> u32 
 unsafe fn equal_avx512<const N: usize>(first: *const AtomicU64, key: u64) -> u32 {
     use std::arch::asm;
     let found: u32;
-    // Registers from 16 on leave no upper half behind that would slow other code down.
+    // Registers from 16 on leave no upper half dirty that would slow other code down.
     if N == 7 {
         // SAFETY: eight words may be read.
         unsafe {
@@ -133,13 +136,15 @@ unsafe fn equal_avx512<const N: usize>(first: *const AtomicU64, key: u64) -> u32
     found >> 1
 }
 
-/// Which of the ascending `words` is the last that is at most `key`; the first of them counts as such.
+/// The place of the last of the ascending `words` that is at most `key`; the first word counts as
+/// such.
 #[inline(always)]
 pub(crate) fn last_up_to(words: &[u64; 8], key: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if has_avx512() {
         let place: u64;
-        // SAFETY: AVX-512 and `popcnt` were detected; the operand is eight words that nobody writes.
+        // SAFETY: AVX-512 and `popcnt` were detected; the operand is eight words that no thread
+        // writes.
         unsafe {
             std::arch::asm!(
                 "vpbroadcastq zmm16, {key}",
@@ -161,8 +166,8 @@ pub(crate) fn last_up_to(words: &[u64; 8], key: u64) -> usize {
     last_up_to_plain(words, key)
 }
 
-/// [`last_up_to`] by halves, without a branch: fewer instructions than with AVX2, so that more of the next
-/// lookup runs while this one waits for memory.
+/// [`last_up_to`] by halves, without a branch: fewer instructions than with AVX2, so that more of
+/// the next lookup runs while this one waits for memory.
 #[inline(always)]
 fn last_up_to_plain(words: &[u64; 8], key: u64) -> usize {
     let mut place = 4 * usize::from(words[4] <= key);
@@ -170,14 +175,15 @@ fn last_up_to_plain(words: &[u64; 8], key: u64) -> usize {
     place + usize::from(words[place + 1] <= key)
 }
 
-/// Which of the ascending words of two rungs is the last that is at most `key`; the first of them counts
-/// as such.
+/// The place of the last of the ascending words of two rungs that is at most `key`; the first word
+/// counts as such.
 #[inline(always)]
 pub(crate) fn last_of_two_up_to(rungs: &[Rung; 2], key: u64) -> usize {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
     if has_avx512() {
         let place: u64;
-        // SAFETY: AVX-512 and `popcnt` were detected; the operands are 16 words that nobody writes.
+        // SAFETY: AVX-512 and `popcnt` were detected; the operands are 16 words that no thread
+        // writes.
         unsafe {
             std::arch::asm!(
                 "vpbroadcastq zmm16, {key}",
@@ -202,15 +208,15 @@ pub(crate) fn last_of_two_up_to(rungs: &[Rung; 2], key: u64) -> usize {
     last_of_two_up_to_plain(rungs, key)
 }
 
-/// [`last_of_two_up_to`] in the rung that it is in.
+/// [`last_of_two_up_to`], searched in the rung that holds the word.
 #[inline(always)]
 fn last_of_two_up_to_plain(rungs: &[Rung; 2], key: u64) -> usize {
     let at = usize::from(rungs[1].0[0] <= key);
     8 * at + last_up_to_plain(&rungs[at].0, key)
 }
 
-/// How many of the `N` words behind the one at `first` are above `key`, of those in `among`, whose bit 0
-/// is the first of them.
+/// The number of the `N` words after the one at `first` that are above `key`, among those in
+/// `among`, whose bit 0 is the first of them.
 ///
 /// # Safety
 /// As for [`equal`], with 15 wherever there are vector instructions.
@@ -274,11 +280,12 @@ unsafe fn count_above_plain<const N: usize>(
     (0..N).filter(is_above).count()
 }
 
-/// Which of the `N` words behind the one at `first` are above their successor, the first of them being
-/// bit 0; the bit of the last and those above it are any.
+/// The set of the `N` words after the one at `first` that are above their successor; the first of
+/// them is bit 0. The bit of the last word and those above it are arbitrary.
 ///
 /// # Safety
-/// As for [`equal`], with 15 wherever there are vector instructions, and two words more may be read.
+/// As for [`equal`], with 15 wherever there are vector instructions, and two words more may be
+/// read.
 #[inline(always)]
 pub(crate) unsafe fn descents<const N: usize>(first: *const AtomicU64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle, sanitized))))]
@@ -332,7 +339,7 @@ mod tests {
         check();
         #[cfg(all(target_arch = "x86_64", not(any(miri, sanitized))))]
         if std::is_x86_feature_detected!("avx2") {
-            // Other tests use whatever is set, all of which give the same answers.
+            // Other tests use any of the levels, which all give the same answers.
             LEVEL.store(AVX2, Ordering::Relaxed);
             check();
             detect();

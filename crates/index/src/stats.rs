@@ -1,4 +1,4 @@
-//! What an [`Index`](super::Index) says about itself.
+//! Statistics of an [`Index`](super::Index).
 
 use rhumb_sync::{epoch, primitive::Ordering};
 
@@ -9,7 +9,7 @@ use crate::{
     schema::{Probe, Schema},
 };
 
-/// Figures of an [`Index`](super::Index), gathered while others may change it.
+/// Statistics of an [`Index`](super::Index), gathered while other threads may change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct IndexStats {
@@ -29,7 +29,7 @@ pub struct IndexStats {
     pub groups: usize,
     /// Buckets of all leaves.
     pub buckets: usize,
-    /// Overflow nodes behind buckets, or what a leaf of another kind has in their stead.
+    /// Overflow nodes of buckets, or what a leaf of another kind has in their stead.
     pub overflow_nodes: usize,
     /// Keys for each slot of the leaves: 1 where every slot is taken and nothing overflows.
     pub fill: f64,
@@ -41,7 +41,7 @@ pub struct IndexStats {
     pub memory_bytes: usize,
 }
 
-/// Gathers the figures of a map.
+/// Gathers the statistics of a map.
 pub(super) fn of<S: Schema>(core: &Core<S>) -> IndexStats {
     let mut stats = IndexStats {
         keys: core.len(),

@@ -1,9 +1,9 @@
-//! Background threads that replace leaves, so that writers need not. The first of them looks after the leaves
-//! where nobody asks for anything (`tune`).
+//! Background threads that replace leaves, so that writers need not. The first of them looks after
+//! the leaves while no thread asks for anything (`tune`).
 //!
-//! Thread safety: one lock over the queue, held for some instructions by a writer that found a leaf in
-//! need, and by a trainer between two leaves. A trainer that stalls or dies is not waited for: leaves
-//! in need have a limit beyond which a writer replaces them itself.
+//! Thread safety: one lock over the queue, held for a few instructions by a writer that found a
+//! leaf in need, and by a trainer between two leaves. No thread waits for a trainer that stalls or
+//! dies: leaves in need have a limit beyond which a writer replaces them itself.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -20,7 +20,7 @@ pub(crate) struct Trainers {
 
 #[derive(Default)]
 struct Queue {
-    /// Lower bounds of leaves, and why they are to be replaced.
+    /// Lower bounds of leaves, and the reasons to replace them.
     leaves: VecDeque<(Bound, Trigger)>,
     is_stopped: bool,
 }
@@ -38,7 +38,7 @@ impl Trainers {
         self.wake.notify_all();
     }
 
-    /// What to do next; nothing is asked for if a time to wait is over.
+    /// The next work; [`Work::Nothing`] if none comes within `patience`.
     pub(crate) fn next(&self, patience: Option<Duration>) -> Work {
         let mut queue = self.queue.lock();
         loop {
@@ -60,7 +60,7 @@ impl Trainers {
     }
 }
 
-/// What a trainer is to do.
+/// Work for a trainer.
 pub(crate) enum Work {
     /// To replace the leaf with this lower bound.
     Replace(Bound, Trigger),

@@ -2,8 +2,8 @@
 
 /// A value of an [`Index`](super::Index): any type that can be cloned, sent and shared.
 ///
-/// Words ([`Word`]) lie beside their key; values of other types are boxed, and what the map returns
-/// of them is a clone. Put large values into an [`Arc`](std::sync::Arc).
+/// Words ([`Word`]) lie beside their key. Values of other types are boxed, and the map returns
+/// clones of them. Put large values into an [`Arc`](std::sync::Arc).
 pub trait Value: Clone + Send + Sync + 'static {}
 
 impl<V: Clone + Send + Sync + 'static> Value for V {}

@@ -1,8 +1,8 @@
 //! The memory that an index takes: bounded while it grows, returned when it shrinks.
 //!
-//! A program of its own, with one test at a time: what an index does without is freed when no thread of
-//! the process can still read it, so other tests beside it, on a machine that lets their threads wait,
-//! would decide where leaves lie.
+//! A program of its own, with one test at a time. What an index no longer needs is freed when no
+//! thread of the process can still read it. Other tests beside it, on a machine that lets their
+//! threads wait, would decide where leaves lie.
 
 #[path = "index/setting.rs"]
 mod setting;
@@ -22,7 +22,7 @@ use crate::setting::Setting;
 /// Held by the test that runs.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Keys of the larger test: enough that what is taken ahead of need is a small part.
+/// The keys of the larger test: enough that the memory taken ahead of need is a small part.
 const KEYS: u64 = 800_000;
 
 /// The most bytes that an integer and a word may take in an index that has grown, as its preset's
@@ -36,24 +36,25 @@ fn bytes_grown(preset: Preset) -> usize {
     }
 }
 
-/// The same after removals.
+/// The same limit after removals.
 fn bytes_shrunk(preset: Preset) -> usize {
     bytes_grown(preset) / 2 * 3
 }
 
-/// What an index that grows may have besides: the chunks of two mebibytes that it began, those made ahead of
-/// need, and what waits to be freed.
+/// The bytes that an index that grows may have besides: the chunks of two mebibytes that it began,
+/// those made ahead of need, and what waits to be freed.
 const BESIDES_GROWN: usize = 12 << 20;
-/// And one that has shrunk, where one leaf may hold a chunk. Seven chunks in all are the most that was seen,
-/// on a machine with too much to do.
+/// The bytes that an index that has shrunk may have besides, where one leaf may hold a chunk. Seven
+/// chunks in all are the most that was seen, on a machine with too much to do.
 const BESIDES_SHRUNK: usize = 16 << 20;
 
-/// What `keys` integers and words may take at `each` bytes: an eighth more is between leaves.
+/// The bytes that `keys` integers and words may take at `each` bytes: an eighth more is between
+/// leaves.
 fn bytes_max(keys: u64, each: usize) -> usize {
     keys as usize * each / 8 * 9
 }
 
-/// Waits a moment, with some writes, until no reader can hold what an index does without.
+/// Waits a moment, with some writes, until no reader can hold what an index no longer needs.
 fn settle(index: &Index<u64, u64>, goal: usize, writes: impl Fn()) {
     let start = Instant::now();
     while index.memory_bytes() > goal && start.elapsed() < Duration::from_secs(20) {
@@ -78,7 +79,7 @@ fn memory_is_bounded_and_comes_back() {
             peak <= bytes_max(KEYS, bytes_grown(setting.preset)) + BESIDES_GROWN,
             "{setting:?}: {peak} bytes at the peak"
         );
-        // Long scans, which let others free memory on their way.
+        // Long scans, which let other threads free memory on their way.
         let mut sorted: Vec<u64> = (0..KEYS).map(scatter).collect();
         sorted.sort_unstable();
         assert!(index.iter().map(|(key, _)| key).eq(sorted.iter().copied()));
@@ -86,7 +87,7 @@ fn memory_is_bounded_and_comes_back() {
         for key in removed.iter().copied().map(scatter) {
             assert_eq!(index.remove(&key), Some(key));
         }
-        // Bytes wait until no reader can hold them; a few writes and a moment let them go.
+        // Bytes wait until no reader can hold them; a few writes and a moment release them.
         let goal = bytes_max(kept.len() as u64, bytes_shrunk(setting.preset)) + BESIDES_SHRUNK;
         settle(&index, goal, || {
             for key in kept[..100].iter().copied().map(scatter) {
@@ -114,7 +115,8 @@ fn rewriting_the_same_keys_takes_no_more_memory() {
             index.insert(scatter(key), key);
         }
         let once = index.memory_bytes();
-        // So often that leaves which are not freed would be far more than what is allowed besides.
+        // Often enough that leaves which are not freed would be far more than what is allowed
+        // besides.
         for round in 0..50 {
             for key in 0..20_000 {
                 assert_eq!(index.remove(&scatter(key)), Some(key + round));

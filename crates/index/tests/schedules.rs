@@ -1,10 +1,10 @@
-//! Whole maps under random schedules: `--cfg shuttle` runs the threads of a history one step at a time,
-//! in an order drawn by chance or with a few changes of priority (PCT), and each key's history is
-//! checked for linearizability. Nodes and leaves are so small there that a history replaces leaves,
-//! groups and the root many times.
+//! Whole maps under random schedules. `--cfg shuttle` runs the threads of a history one step at a
+//! time, in an order drawn by chance or with a few changes of priority (PCT), and each key's
+//! history is checked for linearizability. Nodes and leaves are small enough there that a history
+//! replaces leaves, groups and the root many times.
 //!
-//! `RHUMB_SCHEDULES=n` says how many schedules each test runs. A failure prints a schedule that
-//! `shuttle::replay` repeats.
+//! `RHUMB_SCHEDULES=n` sets the number of schedules that each test runs. A failure prints a
+//! schedule that `shuttle::replay` repeats.
 #![cfg(shuttle)]
 
 use std::{
@@ -25,16 +25,17 @@ use shuttle::{
     thread,
 };
 
-/// Schedules of each test unless the environment says otherwise.
+/// The number of schedules of each test unless the environment says otherwise.
 const SCHEDULES: usize = 2000;
 /// Keys whose histories are checked.
 const WATCHED: u64 = 3;
 /// Operations of each thread.
 const STEPS: u64 = 14;
-/// Changes of priority in a PCT schedule.
+/// The number of changes of priority in a PCT schedule.
 const DEPTH: usize = 4;
 
-/// What histories of this kind have done together, so that they are known to reach what they are for.
+/// What histories of this kind have done together, so that they are known to reach what they are
+/// for.
 #[derive(Default)]
 struct Reached {
     retrains: AtomicU64,
@@ -42,10 +43,10 @@ struct Reached {
     operations: AtomicU64,
 }
 
-/// What threads share.
+/// The state that threads share.
 struct Shared<K: Key> {
     index: Index<K, u64>,
-    /// Steps of all threads: the order in which calls were made and returned.
+    /// A clock of the steps of all threads: it orders the calls and their returns.
     clock: AtomicU64,
     of: fn(u64) -> K,
 }
@@ -55,7 +56,7 @@ impl<K: Key> Shared<K> {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The watched key of this number; its neighbours lie before and behind.
+    /// The watched key of this number; its neighbours lie before and after it.
     fn watched(&self, which: u64) -> K {
         (self.of)(which * 100 + 50)
     }
@@ -124,7 +125,7 @@ impl<K: Key> Shared<K> {
         })
     }
 
-    /// What one thread does, and what it saw of each watched key.
+    /// Runs one thread. Returns what it saw of each watched key.
     fn act(&self, id: u64) -> Vec<Vec<Operation>> {
         let mut record = vec![Vec::new(); WATCHED as usize];
         for step in 0..STEPS {
@@ -221,12 +222,12 @@ fn uneven_words() {
     check(|number| (number / 7 * 7).pow(7) + number);
 }
 
-/// The string of a number, behind a prefix that all share.
+/// The string of a number, after a prefix that all share.
 fn string(number: u64) -> Vec<u8> {
     format!("a prefix of more than a word/{number:05}").into_bytes()
 }
 
-/// One of some strings that have their first bytes in common with many others.
+/// One of some strings that share their first bytes with many others.
 fn string_of_one_code(number: u64) -> Vec<u8> {
     let mut key = vec![0; (number % 3) as usize * 9];
     key.extend_from_slice(&number.to_be_bytes());

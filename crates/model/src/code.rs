@@ -11,7 +11,7 @@
 #[inline]
 pub fn code_at(key: &[u8], skip: usize) -> u64 {
     let Some(last) = key.len().checked_sub(8) else { return short_code(key, skip) };
-    // One load for all lengths: where fewer than eight bytes follow, those before them are shifted
+    // One load for all lengths: if fewer than eight bytes follow, those before them are shifted
     // out. A branch on the length of the rest would be mispredicted for text.
     let start = skip.min(last);
     let bytes = key[start..].first_chunk::<8>().copied().unwrap_or_default();

@@ -1,11 +1,11 @@
 //! The byte codec of models: how numbers, columns of numbers and lines are written and read.
 //!
-//! Reading trusts nothing: every length is checked against the bytes that are there before
-//! anything is allocated, and a refusal says where, what was expected and what was found.
+//! Reading trusts nothing: every length is checked against the bytes that are there before anything
+//! is allocated, and a refusal says where, what was expected and what was found.
 //!
 //! * *varint*: seven bits a byte, least significant first, the high bit set on all but the last.
-//! * *column*: `[middle varint][low bits u8][differences to the middle as a Rice code]`; the number of values
-//!   is known from elsewhere.
+//! * *column*: `[middle varint][low bits u8][differences to the middle as a Rice code]`; the number
+//!   of values is known from elsewhere.
 //! * *line*: `[x0 u64][y0 i64][mantissa u32][shift u8]`, little endian.
 
 mod column;
@@ -18,11 +18,11 @@ use crate::segment::Line;
 /// Bytes that are not a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// Where, in bytes from the start of what was read.
+    /// The position of the error, in bytes from the start of what was read.
     pub offset: usize,
-    /// What should be there.
+    /// The expected content.
     pub expected: &'static str,
-    /// What is there.
+    /// The content that was found.
     pub found: String,
 }
 
@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
         Ok(line)
     }
 
-    /// Refuses bytes that are left.
+    /// Returns an error if bytes are left.
     pub fn finish(&self) -> Result<(), DecodeError> {
         match self.remaining() {
             0 => Ok(()),

@@ -1,14 +1,14 @@
 //! Learned models over sorted keys: sorted keys in, bounded positions out.
 //!
-//! This crate does no I/O, starts no threads and holds no unsafe code. All arithmetic is total:
-//! no key, in any order, and no byte of a damaged model makes it panic or overflow.
+//! This crate does no I/O, starts no threads and holds no unsafe code. All arithmetic is total: no
+//! key, in any order, and no byte of a damaged model makes it panic or overflow.
 //!
 //! * [`code`] turns byte-string keys into numbers that keep their order.
 //! * [`pla`] fits lines to sorted points in one pass, with a bound on the error.
-//! * [`lpa`] fits least-squares lines by probing, for what is published with them.
-//! * [`segment`] is what a fit yields: a [`Line`] and the [`Window`] around its prediction.
+//! * [`lpa`] fits least-squares lines by probing, for the published systems that use them.
+//! * [`segment`] is the result of a fit: a [`Line`] and the [`Window`] around its prediction.
 //! * [`search`] finishes a lookup inside a window.
-//! * [`string_code`] does so for text, by what the keys are made of.
+//! * [`string_code`] turns text into such numbers, by what the keys are made of.
 //! * [`codec`] writes models as bytes and reads them back from bytes that may be damaged.
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,17 @@
 //! The learning probe: runs of sorted keys that one least-squares line predicts within a threshold.
 //!
-//! A probe steps forward by a fixed number of keys for as long as the line trained on all keys so far
-//! stays within the threshold, then back by steps that halve until it does again (FineStore, section
-//! 3.1.1). The streaming fitter in [`pla`](crate::pla) finds longer runs in one pass; this one exists
-//! so that what is published with it can be built and measured as it is.
+//! A probe steps forward by a fixed number of keys for as long as the line trained on all keys so
+//! far stays within the threshold. Then it steps back, by steps that halve, until the line does so
+//! again (FineStore, section 3.1.1). The streaming fitter in [`pla`](crate::pla) finds longer runs
+//! in one pass; this one exists so that what is published with it can be built and measured as it
+//! is.
 //!
-//! Lines are integers, and a run's error is that of the very line that is returned. So rounding may cost
-//! length, never the guarantee.
+//! Lines are integers, and a run's error is that of the very line that is returned. So rounding may
+//! make runs shorter, but never breaks the guarantee.
 
 use crate::segment::{Line, Segment};
 
-/// Distances between keys are scaled to so many bits where sums are formed.
+/// Distances between keys are scaled to this many bits before sums are formed.
 const DISTANCE_BITS: u32 = 40;
 
 /// The probe's settings.
@@ -18,20 +19,19 @@ const DISTANCE_BITS: u32 = 40;
 pub struct Probe {
     /// The largest error of a line, in positions.
     pub threshold: u64,
-    /// Keys of a step forward; steps back are half of it, then a quarter, and so on.
+    /// The number of keys of a step forward; steps back are half of it, then a quarter, and so on.
     pub step: usize,
 }
 
 impl Probe {
     /// The length of the first run of `keys`, which ascend and may repeat, and its line: `y` is the
     /// position in the run. `None` if there are no keys.
-    ///
-    /// Linear in the run for each step: O(log step) trainings besides one for each step of the run. Looks
-    /// at 2^20 keys at most.
+    /// Linear in the run for each step: O(log step) trainings in addition to one for each step of
+    /// the run. Looks at 2^20 keys at most.
     #[must_use]
     pub fn first_run(&self, keys: &[u64]) -> Option<(usize, Segment)> {
         let keys = &keys[..keys.len().min(1 << 20)];
-        // One key, however often it comes again, is a run; so are any that the threshold spans.
+        // A single key is a run, even if it repeats; so are any keys that the threshold spans.
         let (mut good, mut fit) = (1, train(keys.get(..1)?));
         let step = self.step.max(1);
         let mut back = step;
@@ -58,12 +58,12 @@ impl Probe {
 
     fn within(&self, keys: &[u64]) -> Option<Segment> {
         let segment = train(keys);
-        // One of the upward reach is for keys that were not trained.
+        // One position of the upward reach is for keys that were not trained.
         (segment.below.max(segment.above - 1) <= self.threshold).then_some(segment)
     }
 }
 
-/// The least-squares line of the positions of keys that ascend and may repeat, with the error that it has.
+/// The least-squares line of the positions of keys that ascend and may repeat, with its error.
 ///
 /// At most 2^20 keys count for the line; the error is that of all. Linear.
 #[must_use]
@@ -107,7 +107,8 @@ fn quotient(rise: u128, run: u128, scale: u32) -> (u32, u8) {
     let wanted = (31 + run.ilog2()).saturating_sub(rise.ilog2());
     let up = wanted.min(rise.leading_zeros());
     let digits = (rise << up) / (run >> (wanted - up)).max(1);
-    // One digit too many at most where a shift takes it off; a slope over 2^32 keeps what it can.
+    // There is at most one digit too many if a shift takes it off; a slope over 2^32 keeps what it
+    // can.
     let over = (128 - digits.leading_zeros()).saturating_sub(32);
     let shift = (wanted + scale).saturating_sub(over);
     let excess = shift.saturating_sub(u32::from(Line::SHIFT_MAX));

@@ -43,7 +43,7 @@ fn compare(a: Slope, b: Slope) -> Ordering {
 }
 
 impl Ray {
-    /// Where `point`, at or right of `right`, lies: above the ray, on it, or below.
+    /// Returns whether `point`, at or right of `right`, lies above the ray, on it, or below.
     #[inline]
     fn side(&self, point: Point) -> Ordering {
         compare(slope(self.left, point), slope(self.left, self.right))
@@ -141,7 +141,7 @@ impl Fitter {
     pub const EPSILON_MAX: u64 = 1 << 48;
     /// The largest rise of `y` within one run; a point that rises further is refused.
     pub const RISE_MAX: u64 = 1 << 48;
-    /// The largest `y` there may be; greater ones are refused, also as the first of a run.
+    /// The largest `y` allowed; greater ones are refused, also as the first of a run.
     pub const Y_MAX: u64 = 1 << 62;
 
     /// A fitter whose lines pass within `epsilon` of every point.
@@ -240,7 +240,7 @@ impl Fitter {
         true
     }
 
-    /// Takes a point at the `x` of the last one. Its ceiling is no news; its floor may be.
+    /// Takes a point at the `x` of the last one. Its ceiling narrows nothing; its floor may.
     fn raise_floor(&mut self, point: Point) -> bool {
         let floor = Point { x: point.x, y: point.y - self.epsilon };
         match self.flattest {
@@ -346,7 +346,7 @@ impl Fitter {
     }
 }
 
-/// Whether a line no flatter than `flattest` has a slope that 32 bits can hold.
+/// Returns true if a line no flatter than `flattest` has a slope that 32 bits can hold.
 #[inline]
 fn is_representable(flattest: Ray) -> bool {
     let (rise, run) = flattest.slope();

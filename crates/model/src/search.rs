@@ -23,7 +23,7 @@ pub fn partition_point(lo: usize, hi: usize, mut is_before: impl FnMut(usize) ->
     base + usize::from(len == 1 && is_before(base))
 }
 
-/// The place of `key` in sorted `keys`: the number of keys below it, sought inside `window` only.
+/// The place of `key` in sorted `keys`: the number of keys below it, searched inside `window` only.
 ///
 /// Right whenever the window contains that place; otherwise an end of the window, and never more
 /// than `keys.len()`.

@@ -1,4 +1,4 @@
-//! What a fit yields: a line in integer fixed point, and the window around its prediction.
+//! The result of a fit: a line in integer fixed point, and the window around its prediction.
 //!
 //! No floating point: a prediction is the same number on every machine, monotone, and total.
 
@@ -6,7 +6,7 @@
 /// and the result saturating to `0..=u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Line {
-    /// Where the line leaves its floor: every `x` up to here predicts `y0`.
+    /// The end of the line's floor: every `x` up to here predicts `y0`.
     pub x0: u64,
     /// The height at `x0`. May be negative: predictions below zero read as zero.
     pub y0: i64,
@@ -51,7 +51,7 @@ impl Line {
         let exponent = slope.log2().floor() as i32;
         let shift = (bits as i32 - 1 - exponent).clamp(0, i32::from(Self::SHIFT_MAX));
         let scaled = (slope * f64::from(shift).exp2()).round() as u32;
-        // Rounding up to a power of two needs a digit more, which is zero.
+        // Rounding up to a power of two needs one more digit, which is zero.
         if shift > 0 && bits < 32 && scaled == 1 << bits {
             return (scaled / 2, shift as u8 - 1);
         }
@@ -69,7 +69,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Whether `position` is in the window.
+    /// Returns true if `position` is in the window.
     #[must_use]
     #[inline]
     pub fn contains(&self, position: u64) -> bool {
@@ -81,14 +81,14 @@ impl Window {
 ///
 /// **Guarantee.** For every trained point `(x, y)`, `window(x)` contains `y`. For every other `x`,
 /// it contains the place of `x` in the order: the `y` of the first trained point above `x`, or
-/// `end` where there is none.
+/// `end` if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The fitted line.
     pub line: Line,
-    /// How far a place may lie below the prediction.
+    /// The greatest distance of a place below the prediction.
     pub below: u64,
-    /// How far a place may lie above the prediction.
+    /// The greatest distance of a place above the prediction.
     pub above: u64,
     /// The `y` of the first trained point.
     pub start: u64,

@@ -2,15 +2,15 @@
 //! they are frequent.
 //!
 //! A key's bytes are the digits of a mixed-radix number. Which digits there are, and how wide each
-//! is, is *trained*: a byte that never occurs gets no room, one that occurs often gets much, so that
-//! the numbers of real keys lie far more evenly than their bytes do, and a line follows them further.
-//! The widths depend on the byte's position, or on the byte before it, whichever the trainer was asked
-//! for.
+//! is, is *trained*: a byte that never occurs gets no room, and one that occurs often gets much. So
+//! the numbers of real keys lie far more evenly than their bytes do, and a line follows them
+//! further. The widths depend on the byte's position, or on the byte before it, whichever the
+//! trainer was asked for.
 //!
-//! Each byte narrows an interval of numbers to a part of it, and parts lie in the order of bytes. So
-//! codes never invert the order of *any* two byte strings that agree on what is skipped, trained or
-//! not: a byte without room has the place between its neighbours, and ends the code. Integers only; no
-//! allocation after training or reading.
+//! Each byte narrows an interval of numbers to a part of it, and parts lie in the order of bytes.
+//! So codes never invert the order of *any* two byte strings that agree on what is skipped, trained
+//! or not: a byte without room has the place between its neighbours, and ends the code. Integers
+//! only; no allocation after training or reading.
 
 use crate::codec::{DecodeError, Reader, put_varint};
 
@@ -22,12 +22,12 @@ const RANGE_MIN: u64 = 1 << TOTAL_BITS;
 const CLASS_MAX: u8 = 15;
 /// The most positions with widths of their own.
 pub const POSITIONS_MAX: usize = 32;
-/// A byte that precedes fewer than one in so many others has no row of its own.
+/// A byte that precedes fewer than one in this many of all bytes has no row of its own.
 const ROW_SHARE_MIN: u64 = 512;
 /// Bit of [`StringCode::symbols`]: the byte has no room.
 const UNSEEN: u16 = 1 << 15;
 
-/// On what the widths of digits depend.
+/// The context that the widths of digits depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
     /// On the position in the key: for keys of a fixed form.
@@ -45,19 +45,19 @@ impl Context {
     }
 }
 
-/// A trained code. At most about 270 KiB; for text some KiB.
+/// A trained code. At most about 270 KiB; a few KiB for text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StringCode {
     context: Context,
     /// The first position that has a row; with [`Context::Previous`] 0.
     base: usize,
-    /// For each byte its symbol, or the next symbol above it and [`UNSEEN`]. Symbols count from 1; 0 is
-    /// the end of the key.
+    /// For each byte its symbol, or the next symbol above it and [`UNSEEN`]. Symbols count from 1;
+    /// 0 is the end of the key.
     symbols: [u16; 256],
-    /// For each byte, where the row begins that is used after it.
+    /// For each byte, the start of the row that is used after it.
     row_after: [u32; 256],
-    /// Where each part begins, in the low half, and how wide it is. A row has a part for each symbol,
-    /// and the place behind the last.
+    /// The start of each part, in the low half, and its width. A row has a part for each symbol,
+    /// and the place after the last.
     rows: Vec<u32>,
     /// The length of a row.
     stride: usize,
@@ -66,8 +66,8 @@ pub struct StringCode {
 impl StringCode {
     /// The number of `key` without its first `skip` bytes.
     ///
-    /// For any keys `a <= b` with equal first `skip` bytes, `code(a, skip) <= code(b, skip)`. A key of
-    /// `skip` bytes or fewer has the code 0. Takes at most 64 steps and allocates nothing.
+    /// For any keys `a <= b` with equal first `skip` bytes, `code(a, skip) <= code(b, skip)`. A key
+    /// of `skip` bytes or fewer has the code 0. Takes at most 64 steps and allocates nothing.
     #[must_use]
     #[inline]
     pub fn code(&self, key: &[u8], skip: usize) -> u64 {
@@ -96,14 +96,14 @@ impl StringCode {
         low
     }
 
-    /// Where the row of position `i` begins.
+    /// The start of the row of position `i`.
     #[inline]
     fn row_at(&self, i: usize) -> usize {
         let last = self.rows.len() / self.stride - 1;
         i.saturating_sub(self.base).min(last) * self.stride
     }
 
-    /// On what the widths depend.
+    /// The context that the widths depend on.
     #[must_use]
     pub fn context(&self) -> Context {
         self.context
@@ -146,7 +146,7 @@ impl StringCode {
             },
             Context::Previous => own_rows.count() + 1,
         };
-        // The classes of a row are those of its symbols: what ends a key needs no room.
+        // The classes of a row are those of its symbols: the end of a key needs no room.
         let classes = reader.take(row_count * symbols.div_ceil(2), "the classes of rows")?;
         let mut code = Self {
             context,
@@ -168,7 +168,7 @@ impl StringCode {
         Ok(code)
     }
 
-    /// Appends a row whose symbols have these classes, two a byte, the first in the low half.
+    /// Appends a row whose symbols have these classes, two to a byte, the first in the low half.
     fn push_row(&mut self, packed: &[u8]) {
         let symbols = self.stride - 2;
         let class = |i: usize| packed[i / 2] >> (4 * (i % 2)) & 0xf;
@@ -182,7 +182,7 @@ impl StringCode {
         for i in 0..symbols {
             weights_before += weight(i);
             seen_before += u64::from(class(i) > 0);
-            // Every seen byte gets one part at least; rounded so that equal weights stay even.
+            // Every seen byte gets at least one part; rounded so that equal weights stay even.
             let end = (seen_before + weights_before * share / weights) as u32;
             self.rows.push(begin | (end - begin) << 16);
             begin = end;
@@ -236,8 +236,8 @@ impl Bitmap {
 pub struct Trainer {
     context: Context,
     base: usize,
-    /// For each row, how often it met each byte. With [`Context::Previous`] the last row is that of
-    /// bytes with none before them, which share a row with others in the end.
+    /// For each row, the number of times it met each byte. With [`Context::Previous`] the last row
+    /// is that of bytes with none before them, which share a row with others in the end.
     counts: Vec<[u32; 256]>,
 }
 
@@ -249,7 +249,7 @@ impl Trainer {
         Self { context, base, counts: vec![[0; 256]; rows] }
     }
 
-    /// Notes the bytes of `key` up to position `end`, as far as there are any.
+    /// Counts the bytes of `key` up to position `end`, as far as there are any.
     pub fn add(&mut self, key: &[u8], end: usize) {
         let end = end.min(key.len());
         for i in self.base.min(end)..end {
@@ -264,7 +264,7 @@ impl Trainer {
         }
     }
 
-    /// The code of what was noted, as bytes for [`StringCode::decode`].
+    /// The code of what was counted, as bytes for [`StringCode::decode`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut alphabet = Bitmap::default();
@@ -312,7 +312,8 @@ fn put_row(counts: &[u32; 256], alphabet: &Bitmap, out: &mut Vec<u8>) {
     let total = counts.iter().map(|count| u64::from(*count)).sum::<u64>();
     let class = |byte: u8| match u64::from(counts[usize::from(byte)]) {
         0 => 0,
-        // Rounded to the nearest power of two, in halves: a share of 1/2 has a class below that of 1.
+        // Rounded to the nearest power of two, in halves: a share of 1/2 has a class below that of
+        // 1.
         count => CLASS_MAX - ((total * 2 / count).ilog2().saturating_sub(1)).min(13) as u8,
     };
     let mut low = None;
@@ -387,19 +388,19 @@ mod tests {
         assert_eq!(code.code(b"xc", 1) >> 49, 32768 - 1);
     }
 
-    /// Each byte's room follows from the one before it, that of the first from all.
+    /// Each byte's room follows from the byte before it; that of the first byte from all bytes.
     #[test]
     fn rows_are_those_of_the_byte_before() {
         let code = trained(Context::Previous, 0, &["ab", "ab", "ab", "ba", "bc", "bc", "bc"]);
         let part = |key: &[u8], skip| code.code(key, skip) as f64 / u64::MAX as f64;
-        // Classes of a, b and c are 14, 14 and 13 in all, none, 15 and none after a, 13, none and 15
-        // after b.
+        // Classes of a, b and c are 14, 14 and 13 in all, none, 15 and none after a, 13, none and
+        // 15 after b.
         let (a, b) = (0.0, 0.4);
         let near = |found: f64, expected: f64| (found - expected).abs() < 2e-4;
         assert!(near(part(b"a", 0), a) && near(part(b"b", 0), b) && near(part(b"c", 0), 0.8));
         assert!(near(part(b"ab", 0), a) && near(part(b"ac", 0), a + 0.4));
         assert!(near(part(b"bc", 0), b + 0.4 * 0.2) && near(part(b"bb", 0), b + 0.4 * 0.2));
-        // What is skipped counts as the byte before.
+        // The last skipped byte counts as the byte before.
         assert!(near(part(b"bc", 1), 0.2) && near(part(b"ac", 1), 1.0));
     }
 

@@ -13,8 +13,8 @@ use crate::{
 /// How long to wait after an accept that failed: there are too many files open, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The system keeps so many bytes for a client besides those that are on their way to it: else one that
-/// takes nothing costs megabytes that no limit here counts.
+/// The system keeps at most this number of bytes for a client besides those that are on their way
+/// to it: else one that takes nothing costs megabytes that no limit here counts.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 256 << 10;
 

@@ -136,8 +136,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return done;
             }
             // After all clients whose commands are here: what is sent in one go to those who are on
-            // the same machine, or behind the same wire, wakes the other side once and not each time.
-            // (Also after writes, which let the others go first before: that costs 15% otherwise.)
+            // the same machine, or behind the same wire, wakes the other side once and not each
+            // time. (Also after writes, which let the others go first before: that costs 15%
+            // otherwise.)
             if let Some(_waits) = self.session.client.turn.hold_replies(self.out.len()) {
                 tokio::task::yield_now().await;
             }

@@ -5,8 +5,8 @@
 //! that somebody asks, and for [`KEPT`] after the last. Nothing of it is on the disk.
 //!
 //! Rules: (1) keeping begins under all keys' locks, at the moment that the counting sees; (2) a
-//! writer adds to the count under its keys' locks, after a look at what is there; (3) when it is not
-//! known whether a write happened, the count is forgotten.
+//! writer adds to the count under its keys' locks, after a look at what is there; (3) when it is
+//! not known whether a write happened, the count is forgotten.
 
 use std::{
     sync::atomic::{AtomicI64, AtomicU8, Ordering},
@@ -61,7 +61,7 @@ pub(crate) struct Count {
     state: AtomicU8,
     keys: AtomicI64,
     expires: AtomicI64,
-    /// Held by whoever counts; when it was asked for last.
+    /// When it was asked for last. Held by the thread that counts.
     asked: Mutex<Instant>,
     /// Held while keys that have ended are swept, and while those that are not yet are counted.
     pub(crate) sweeping: Mutex<()>,
@@ -133,8 +133,8 @@ impl Count {
         self.state.store(COUNTING, Ordering::Release);
     }
 
-    /// Adds what was there at the beginning, unless the count was forgotten meanwhile. Returns what is
-    /// known then.
+    /// Adds what was there at the beginning, unless the count was forgotten meanwhile. Returns what
+    /// is known then.
     pub(crate) fn end(&self, counted: Tally) -> Tally {
         self.change(counted);
         let _ = self.state.compare_exchange(COUNTING, KNOWN, Ordering::AcqRel, Ordering::Relaxed);

@@ -8,8 +8,8 @@ use crate::{
     encode::{entry::decode_head, member},
 };
 
-/// How many keys the database has that have not ended; counts, if that is not known: O(keys) then, and
-/// holds nobody up meanwhile. The caller holds no locks.
+/// How many keys the database has that have not ended; counts, if that is not known: O(keys) then,
+/// and holds nobody up meanwhile. The caller holds no locks.
 ///
 /// # Errors
 ///

@@ -33,7 +33,7 @@ use crate::{
     watch::Watches,
 };
 
-/// Collection numbers that are reserved at a time: so many at most are lost at a crash.
+/// Collection numbers that are reserved at a time. A crash loses at most this number of them.
 const IDS_RESERVED: u64 = 1 << 16;
 
 /// The largest database, in entries, those that were removed included, that is emptied entry by
@@ -165,8 +165,8 @@ impl Databases {
         self.map[database].load(Ordering::Acquire)
     }
 
-    /// The database that has the keyspaces of this number: to those who watch keys. The caller holds
-    /// a lock, so that no databases are exchanged.
+    /// The database that has the keyspaces of this number: to those who watch keys. The caller
+    /// holds a lock, so that no databases are exchanged.
     pub(crate) fn database_of(&self, number: u8) -> usize {
         (0..DATABASES).find(|at| self.number(*at) == number).unwrap_or_default()
     }
@@ -351,7 +351,7 @@ impl Databases {
     }
 
     /// Queues a batch, to be committed together with those of other clients. The caller holds the
-    /// locks of its keys and may release them: whoever reads before a write calls
+    /// locks of its keys and may release them: a client that reads before a write calls
     /// [`Databases::settle`].
     ///
     /// # Errors

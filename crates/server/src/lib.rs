@@ -241,7 +241,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Whoever wants to know calls `stop`.
+        // A caller that wants the error calls `stop`.
         let _ = self.end();
     }
 }

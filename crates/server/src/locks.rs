@@ -92,8 +92,8 @@ impl Locks {
         Held::ManyExclusive(stripes.into_iter().map(|at| self.stripes[at].write()).collect())
     }
 
-    /// Adds the locks of some keys, against everyone, to those of a turn. Waits for them if the turn
-    /// has none yet; else says whether all could be had at once.
+    /// Adds the locks of some keys, against everyone, to those of a turn. Waits for them if the
+    /// turn has none yet; else says whether all could be had at once.
     pub(crate) fn gather<'k>(
         &self,
         held: &mut Gathered,

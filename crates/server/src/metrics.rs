@@ -39,7 +39,7 @@ fn zeros(len: usize) -> Box<[AtomicU64]> {
 }
 
 impl Metrics {
-    /// Nothing counted, of so many commands.
+    /// Nothing counted, of this number of commands.
     pub(crate) fn new(commands: usize) -> Self {
         let zero = || AtomicU64::new(0);
         Self {

@@ -1,15 +1,15 @@
 //! A turn: what the clients of one worker write between two looks at their sockets is committed
 //! together.
 //!
-//! A command that writes some keys *joins* the turn of its worker: it runs over what those before it
-//! left pending, under locks that the turn keeps, and its reply waits. When all clients whose
-//! commands are here have had their turn, whoever comes back first *closes* it: one commit, and the
-//! locks are free. So the log is written once for all of them, and what each of them changes, such
-//! as the number of a set's members, once as well.
+//! A command that writes some keys *joins* the turn of its worker: it runs over what those before
+//! it left pending, under locks that the turn keeps, and its reply waits. When all clients whose
+//! commands are here have had their turn, the first worker to come back *closes* it: one commit,
+//! and the locks are free. So the log is written once for all of them, and what each of them
+//! changes, such as the number of a set's members, once as well.
 //!
 //! Rules: (1) a turn that has locks waits for no others: it is closed if it cannot have them at
-//! once; (2) whoever takes locks in another way closes the turn of its worker first; (3) whoever has
-//! joined awaits nothing else before it finishes.
+//! once; (2) a command that takes locks in another way closes the turn of its worker first; (3) a
+//! command that has joined awaits nothing else before it finishes.
 
 use std::sync::{
     Arc, OnceLock,
@@ -26,12 +26,13 @@ use crate::{
     txn::{Pending, Txn},
 };
 
-/// A turn is closed once so many commands have joined it, or so many bytes are pending.
+/// A turn is closed once this number of commands have joined it, or once the bytes below are
+/// pending.
 const COMMANDS_MAX: usize = 512;
 const BYTES_MAX: usize = 1 << 20;
 
-/// So many bytes of replies wait for a worker's other clients at a time. More would have left the
-/// processor's nearer caches before the kernel copies it.
+/// The most bytes of replies that wait for a worker's other clients at a time. More would have left
+/// the processor's nearer caches before the kernel copies it.
 const REPLY_BYTES_MAX: usize = 128 << 10;
 
 /// What became of a turn, once it is closed.

@@ -73,9 +73,9 @@ pub(crate) struct Workers {
 pub(crate) struct Assign(Arc<[Worker]>);
 
 impl Workers {
-    /// Starts so many workers. If none are asked for, one for each core but one, which is left to
-    /// flushes, compactions and the system's work for the network: a worker that has to wait for a
-    /// core keeps all its clients waiting.
+    /// Starts this number of workers. If none are asked for, one for each core but one, which is
+    /// left to flushes, compactions and the system's work for the network: a worker that has to
+    /// wait for a core keeps all its clients waiting.
     pub(crate) fn start(threads: usize) -> io::Result<Self> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if threads == 0 { cores().saturating_sub(1).max(1) } else { threads };

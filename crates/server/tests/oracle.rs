@@ -1,9 +1,9 @@
 //! The same random commands to this server and to Redis, and the same replies from both.
 //!
-//! Needs a `redis-server` of version 7.0 on the machine; without one nothing is compared, and a line
-//! says so. `RHUMB_ORACLE_COMMANDS` says how many commands (default 20,000), `RHUMB_SEED` repeats a
-//! run. What differs on purpose is in docs/commands.md; the commands here keep away from it, or the
-//! order of a reply that Redis gives in no order is taken out.
+//! Needs a `redis-server` of version 7.0 on the machine; without one nothing is compared, and a
+//! line says so. `RHUMB_ORACLE_COMMANDS` says how many commands (default 20,000), `RHUMB_SEED`
+//! repeats a run. What differs on purpose is in docs/commands.md; the commands here keep away from
+//! it, or the order of a reply that Redis gives in no order is taken out.
 
 mod common;
 #[path = "oracle/generate.rs"]

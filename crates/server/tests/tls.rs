@@ -1,7 +1,7 @@
 //! TLS: `cargo test -p rhumb-server --features tls --test tls`, which compiles C.
 //!
-//! Needs `openssl` on the machine, which makes the certificates; without it nothing is tested, and a
-//! line says so.
+//! Needs `openssl` on the machine, which makes the certificates; without it nothing is tested, and
+//! a line says so.
 #![cfg(feature = "tls")]
 
 mod common;

@@ -1,7 +1,7 @@
-//! What can go wrong, named for what the caller can do about it.
+//! The errors of this crate, named for what the caller can do about them.
 //!
-//! Every error that comes from a file names the file; damage also names the offset, what was
-//! expected there and what was found.
+//! Every error that comes from a file names the file. Damage also names the offset, and what was
+//! expected and found there.
 
 use std::{
     borrow::Cow,
@@ -10,22 +10,22 @@ use std::{
     sync::Arc,
 };
 
-/// What a refused lock says if this very process holds it.
+/// The holder that a refused lock names if this process itself holds the lock.
 pub(crate) const LOCKED_BY_THIS_PROCESS: &str = "this process";
 
-/// What a refused lock says if its holders only read, and this process is none of them.
+/// The holder that a refused lock names if its holders only read, and this process is none of them.
 pub(crate) const LOCKED_BY_READERS: &str = "processes that only read";
 
-/// What a refused lock says if its holders only read, and this very process is one of them.
+/// The holder that a refused lock names if its holders only read, and this process is one of them.
 pub(crate) const LOCKED_BY_OWN_READERS: &str = "this process, which only reads";
 
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is found where a file should be that something durable names.
+/// The text for a missing file that something durable names.
 pub(crate) const NO_FILE: &str = "no such file";
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -38,36 +38,36 @@ pub enum Error {
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// What the lock file says of its holder.
+        /// The holder that the lock file names.
         holder: String,
     },
-    /// Writes are stopped by an earlier failure; reads go on. Reopen the database once the cause
-    /// is gone.
+    /// Writes are stopped by an earlier failure; reads go on. Reopen the database once the cause is
+    /// gone.
     WritesStopped(Arc<Error>),
-    /// The database was [opened for reading alone](crate::DatabaseBuilder::open_read_only), and the
+    /// The database was [opened for reading only](crate::DatabaseBuilder::open_read_only), and the
     /// operation would write. Nothing was done.
     ReadOnly {
         /// The database's directory.
         path: PathBuf,
     },
     /// The process was forked from the one that opened the database, and may use none of its
-    /// handles: a thread that is not in this process may hold any of the locks. Nothing was done.
+    /// handles: a thread that does not exist in this process may hold any of the locks. Nothing was
+    /// done.
     Forked {
         /// The number of the process that opened the database.
         opened_by: u32,
     },
-    /// An argument is outside what the operation takes. Nothing was done.
+    /// An argument is not one that the operation accepts. Nothing was done.
     InvalidArgument(Cow<'static, str>),
     /// The keyspace was dropped.
     KeyspaceDropped(Arc<str>),
-    /// A promise that the engine makes to itself was broken, or one of its threads panicked. Please
-    /// report it.
+    /// The engine broke one of its own promises, or one of its threads panicked. Please report it.
     Internal(Cow<'static, str>),
     /// The database was written by a version of Rhumb that this one cannot read.
     Unsupported {
         /// The file whose version is unknown.
         path: PathBuf,
-        /// What was found and what this version reads.
+        /// What was found, and what this version reads.
         what: String,
     },
 }
@@ -75,13 +75,13 @@ pub enum Error {
 /// A failed operation of the operating system.
 #[derive(Debug)]
 pub struct IoFailure {
-    /// What was being done, as a verb: "write", "fdatasync", "rename".
+    /// The operation, as a verb: "write", "fdatasync", "rename".
     pub operation: &'static str,
     /// The file or directory it was done to.
     pub path: PathBuf,
-    /// Where in the file, in bytes from its start, for what has a place.
+    /// The offset in the file, in bytes from its start, if the operation has one.
     pub offset: Option<u64>,
-    /// What the operating system said.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
@@ -90,22 +90,22 @@ pub struct IoFailure {
 pub struct Corruption {
     /// The damaged file.
     pub path: PathBuf,
-    /// Where in the file, in bytes from its start.
+    /// The offset in the file, in bytes from its start.
     pub offset: u64,
-    /// What should be there.
+    /// The expected contents.
     pub expected: Cow<'static, str>,
-    /// What is there.
+    /// The contents that were found.
     pub found: String,
 }
 
 impl Error {
-    /// Wraps an error of the operating system with what was being done and to which path.
+    /// Wraps an error of the operating system with the operation and the path it was done to.
     pub fn io(operation: &'static str, path: impl AsRef<Path>, source: io::Error) -> Self {
         let path = path.as_ref().to_owned();
         Self::Io(Arc::new(IoFailure { operation, path, offset: None, source }))
     }
 
-    /// [`Error::io`] for what was being done at `offset` of the file.
+    /// Like [`Error::io`], for an operation at `offset` of the file.
     pub fn io_at(
         operation: &'static str,
         path: impl AsRef<Path>,
@@ -131,7 +131,7 @@ impl Error {
         }))
     }
 
-    /// Takes a failure to open a file for damage if the file is not there, although `named_by` says
+    /// Turns a failure to open a file into damage if the file is missing, although `named_by` says
     /// that it was made durable.
     pub(crate) fn or_missing(self, named_by: &'static str) -> Self {
         match &self {
@@ -142,7 +142,7 @@ impl Error {
         }
     }
 
-    /// Whether the error reports damaged bytes.
+    /// Returns true if the error reports damaged bytes.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         match self {
@@ -210,9 +210,9 @@ impl fmt::Display for Error {
     }
 }
 
-/// The text of an error says its cause, too. So its source is what is behind that cause, and a report
-/// that prints the whole chain says nothing twice. [`Error::Io`] and [`Error::WritesStopped`] have the
-/// cause itself.
+/// The text of an error includes its cause. So its source is the cause of that cause, and a report
+/// that prints the whole chain says nothing twice. [`Error::Io`] and [`Error::WritesStopped`] hold
+/// the cause itself.
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

@@ -1,22 +1,22 @@
-//! Keys beside keys, and spans of keys: pure, and below everything that orders keys.
+//! Neighbouring keys and spans of keys: pure functions, below everything that orders keys.
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 use crate::types::KEY_BYTES_MAX;
 
-/// From the first key on, up to and without the second, which is absent if there is no end.
+/// A span from the first key up to, but not including, the second; `None` if it has no end.
 pub(crate) type KeySpan = (Box<[u8]>, Option<Box<[u8]>>);
 
-/// The smallest key after `key`; none if there is none that a keyspace may hold.
+/// The smallest key after `key`; `None` if a keyspace can hold no such key.
 pub(crate) fn key_after(key: &[u8]) -> Option<Box<[u8]>> {
     if key.len() >= KEY_BYTES_MAX {
-        // Keys that go on from this one are too long.
+        // Keys that extend this one are too long.
         return prefix_end(key);
     }
     Some([key, &[0]].concat().into())
 }
 
-/// The smallest key that is larger than every key with this prefix; none if there is no such key.
+/// The smallest key that is larger than every key with this prefix; `None` if there is no such key.
 pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Box<[u8]>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;
     let mut end = prefix[..=last].to_vec();
@@ -32,7 +32,7 @@ pub(crate) fn successor(key: &[u8]) -> Box<[u8]> {
     next.into_boxed_slice()
 }
 
-/// A range of keys: any range of the standard library of what is bytes, or a pair of bounds.
+/// A range of keys: any range of the standard library over bytes, or a pair of bounds.
 ///
 /// ```
 /// # fn main() -> rhumb::Result<()> {
@@ -47,14 +47,17 @@ pub(crate) fn successor(key: &[u8]) -> Box<[u8]> {
 /// # }
 /// ```
 pub trait KeyRange {
-    /// Where it begins.
+    /// The lower bound.
     fn low(&self) -> Bound<&[u8]>;
-    /// Where it ends.
+    /// The upper bound.
     fn high(&self) -> Bound<&[u8]>;
 }
 
-/// Bounds of its own, for a walk that outlives the range.
-pub(crate) fn owned_bounds(range: &impl KeyRange) -> (Bound<Box<[u8]>>, Bound<Box<[u8]>>) {
+/// The two ends of a range, owned.
+pub(crate) type OwnedBounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
+
+/// Owned bounds, for a walk that outlives the range.
+pub(crate) fn owned_bounds(range: &impl KeyRange) -> OwnedBounds {
     (range.low().map(Box::from), range.high().map(Box::from))
 }
 

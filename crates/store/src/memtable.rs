@@ -4,12 +4,12 @@
 //! structures: the index, which learns where keys are, or a skip list. A memtable never forgets: an
 //! overwritten version stays until the flush decides what snapshots still need.
 //!
-//! Its rooms: entries and their numbers here, cursors in `cursor.rs`, range tombstones in
+//! Its parts: entries and their sequence numbers here, cursors in `cursor.rs`, range tombstones in
 //! `removed.rs`, what walks found out in `walked.rs` and `dead.rs`.
 //!
 //! Invariants:
 //! 1. An entry's bytes lie in the log record that carried it; entries share the record.
-//! 2. Entries are ordered by sub-tree, key, and newest first.
+//! 2. Entries are ordered by sub-tree, by key, and from the newest to the oldest.
 //! 3. Entries are inserted by one thread at a time, and never removed.
 
 mod cursor;
@@ -54,16 +54,16 @@ pub(crate) use self::{
     view::MemView,
 };
 
-/// Where the log begins that a memtable needs.
+/// The start of the part of the log that a memtable needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogFloor {
     /// The oldest segment that holds an entry of the memtable.
     pub(crate) segment: FileId,
-    /// The place of that segment's first byte.
+    /// The position of that segment's first byte.
     pub(crate) lsn: Lsn,
 }
 
-/// What a memtable is made of.
+/// The structure that holds a memtable's entries.
 enum Entries {
     Learned(Learned),
     SkipList(Box<SkipList>),
@@ -79,38 +79,40 @@ macro_rules! each {
     };
 }
 
-/// What a new partition takes besides its name, here and among the sub-trees, about.
+/// About how many bytes a new partition takes besides its name, here and among the sub-trees.
 const CREATION_BYTES: usize = 512;
 
-/// A sorted set of entries that grows until it is sealed and flushed, and range tombstones beside them.
+/// A sorted set of entries that grows until it is sealed and flushed, and range tombstones beside
+/// them.
 pub(crate) struct Memtable {
     entries: Entries,
     filter: Filter,
-    /// Set with the first range tombstone, so that other reads look no further.
+    /// Set with the first range tombstone. Until then reads do not look at `ranges`.
     has_ranges: AtomicBool,
     ranges: Trees<RangeLog>,
-    /// Where walks found nothing living.
+    /// Key ranges in which walks found nothing living.
     dead: DeadRuns,
-    /// Entries that walks stepped over, of this memtable and all others of the database.
+    /// The number of entries that walks stepped over, in this memtable and all others of the
+    /// database.
     passed: Arc<AtomicU64>,
     /// Bytes of the filter, the records and the range tombstones.
     bytes: AtomicUsize,
-    /// The least number of an entry; the greatest number there is while there is none.
+    /// The least sequence number of an entry; the greatest possible number if there is no entry.
     first_entry: AtomicU64,
-    /// The greatest number of an entry.
+    /// The greatest sequence number of an entry.
     last_entry: AtomicU64,
-    /// Of the range tombstones.
+    /// The greatest sequence number of a range tombstone.
     last_range: AtomicU64,
     log: Option<LogFloor>,
-    /// Partitions that came into being in the log records of these entries: the flush that gives the
-    /// records up makes them durable.
+    /// The partitions that were created in the log records of these entries. The flush that frees
+    /// the records makes the partitions durable.
     created: Mutex<Vec<Creation>>,
 }
 
 impl Memtable {
-    /// An empty memtable whose entries are logged from `log` on; `None` for one that was replayed,
-    /// which the log keeps until all that was replayed is flushed. It will be sealed at about
-    /// `bytes_max`. `gauge` counts its memory.
+    /// An empty memtable whose entries are logged from `log` on. `log` is `None` for a memtable
+    /// that was replayed: the log keeps its records until all that was replayed is flushed. The
+    /// memtable will be sealed at about `bytes_max`. `gauge` counts its memory.
     pub(crate) fn new(
         kind: MemtableKind,
         log: Option<LogFloor>,
@@ -124,9 +126,9 @@ impl Memtable {
         Self::of(entries, log, bytes_max)
     }
 
-    /// An empty memtable that follows this one: where this one has learned, it knows from the start
-    /// where keys will be, and it takes over what walks found out. No write is on its way.
-    /// Otherwise as [`Memtable::new`].
+    /// An empty memtable that follows this one. If this one has learned, the new one knows from the
+    /// start where keys will be; it also takes over what walks found out. No write may be in
+    /// progress. Otherwise like [`Memtable::new`].
     pub(crate) fn successor(&self, log: Option<LogFloor>, bytes_max: u64) -> Self {
         let entries = match &self.entries {
             Entries::Learned(before) => {
@@ -157,17 +159,17 @@ impl Memtable {
         }
     }
 
-    /// Where the log begins that this memtable needs.
+    /// The start of the part of the log that this memtable needs.
     pub(crate) fn log(&self) -> Option<LogFloor> {
         self.log
     }
 
-    /// Memory taken, in bytes; an estimate from above.
+    /// The memory taken, in bytes: an upper estimate.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed) + each!(&self.entries, entries => entries.bytes())
     }
 
-    /// Whether nothing was inserted, and no partition created.
+    /// Returns true if nothing was inserted and no partition created.
     pub(crate) fn is_empty(&self) -> bool {
         self.created.lock().is_empty()
             && !self.has_ranges.load(Ordering::Relaxed)
@@ -184,14 +186,14 @@ impl Memtable {
         self.last_entry.load(Ordering::Relaxed)
     }
 
-    /// Takes note of new partitions.
+    /// Records new partitions.
     pub(crate) fn add_created(&self, creations: &[Creation]) {
         let bytes: usize = creations.iter().map(|new| new.name.len() + CREATION_BYTES).sum();
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.created.lock().extend_from_slice(creations);
     }
 
-    /// The partitions that were created in this memtable's time, in order.
+    /// The partitions that were created while this memtable took the writes, in order.
     pub(crate) fn created(&self) -> Vec<Creation> {
         self.created.lock().clone()
     }
@@ -205,7 +207,7 @@ impl Memtable {
             self.note_under_ranges(operation.tree, operation.key(record));
         }
         self.filter.add(operation.key(record));
-        // One thread at a time is here.
+        // Only one thread at a time runs this.
         if seq < self.first_entry.load(Ordering::Relaxed) {
             self.first_entry.store(seq, Ordering::Relaxed);
         }
@@ -213,7 +215,7 @@ impl Memtable {
         each!(&self.entries, entries => entries.insert(record, operation, seq));
     }
 
-    /// Asks for what a read of the key touches first.
+    /// Prefetches what a read of the key touches first.
     #[inline]
     pub(crate) fn prefetch(&self, key: &[u8]) {
         self.filter.prefetch(key);
@@ -228,37 +230,38 @@ impl Memtable {
         self.get_entry(tree, key, seq)
     }
 
-    /// [`Memtable::get`] behind the filter.
+    /// [`Memtable::get`] without the filter.
     #[inline(never)]
     fn get_entry(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> Option<MemEntry> {
         each!(&self.entries, entries => entries.get(tree, key, seq))
     }
 
-    /// Returns true if a reader at `seq` may see an entry of `tree` that lies here. O(log n).
+    /// Returns true if a reader at `seq` may see an entry of `tree` in this memtable. O(log n).
     pub(crate) fn may_show(&self, tree: TreeId, seq: SeqNo) -> bool {
-        // What the reader sees was inserted before it got its number, and so was the least one
-        // noted.
+        // What the reader sees was inserted before the reader got its sequence number, and by then
+        // the least number was recorded as well.
         self.first_entry.load(Ordering::Relaxed) <= seq && self.has_entries_of(tree)
     }
 
-    /// Returns true if any entry or range tombstone of `tree` lies here. O(log n). For tests.
+    /// Returns true if this memtable holds any entry or range tombstone of `tree`. O(log n). For
+    /// tests.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn contains_tree(&self, tree: TreeId) -> bool {
         self.has_entries_of(tree) || self.has_ranges_of(tree)
     }
 
-    /// Whether any entry of `tree` lies here. O(log n).
+    /// Returns true if this memtable holds any entry of `tree`. O(log n).
     pub(crate) fn has_entries_of(&self, tree: TreeId) -> bool {
         each!(&self.entries, entries => entries.contains_tree(tree))
     }
 
-    /// At most so many entries of `tree` are here.
+    /// An upper bound on the number of entries of `tree` in this memtable.
     pub(crate) fn entries_at_most(&self, tree: TreeId) -> u64 {
         each!(&self.entries, entries => entries.entries_at_most(tree))
     }
 
-    /// How many versions of keys are here, of all sub-trees, to be drawn from; none if entries of
-    /// this kind of memtable have no numbers.
+    /// The number of versions of keys in this memtable, of all sub-trees, for drawing samples;
+    /// `None` if this kind of memtable does not number its entries.
     pub(crate) fn versions(&self) -> Option<u64> {
         match &self.entries {
             Entries::Learned(entries) => Some(entries.versions()),
@@ -267,7 +270,8 @@ impl Memtable {
     }
 
     /// The version that was inserted after `nth` others, if it is the newest value of its key that
-    /// a reader at `seq` sees here: its sub-tree, its key and its number. O(log n).
+    /// a reader at `seq` sees in this memtable: its sub-tree, its key and its sequence number.
+    /// O(log n).
     pub(crate) fn newest_at(&self, nth: u64, seq: SeqNo) -> Option<(TreeId, &[u8], SeqNo)> {
         match &self.entries {
             Entries::Learned(entries) => {

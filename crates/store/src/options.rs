@@ -9,7 +9,7 @@ use crate::{
     table::{Compression, IndexKind, StringCoding, TableLayout, TableOptions, Training},
 };
 
-/// What an acknowledged write survives.
+/// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PersistMode {
     /// The end of the process: the write was handed to the operating system.
@@ -17,31 +17,32 @@ pub enum PersistMode {
     Buffer,
     /// A power cut: the log's contents were forced to the disk (`fdatasync`).
     SyncData,
-    /// A power cut: as [`PersistMode::SyncData`], with all of the file's metadata (`fsync`).
+    /// A power cut: like [`PersistMode::SyncData`], with all of the file's metadata (`fsync`).
     SyncAll,
 }
 
-/// What memtables are made of.
+/// The data structure of memtables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemtableKind {
-    /// The index of this crate, which learns where keys are: inserts and lookups take a few steps, in any
-    /// order of the keys, and O(log n) at worst.
+    /// The index of this crate, which learns where keys are: inserts and lookups take a few steps
+    /// in any order of the keys, and O(log n) at worst.
     #[default]
     Learned,
     /// A lock-free skip list: O(log n) steps, whatever the keys.
     SkipList,
 }
 
-/// What is asked of a keyspace when it is opened.
+/// The options that are requested of a keyspace when it is opened.
 ///
-/// The default asks for nothing: it opens a keyspace as it is, and creates one as most are best.
+/// The default requests nothing: it opens a keyspace as it is, and creates one with the options
+/// that are best for most.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyspaceOptions {
-    /// How its tables are written; may change whenever the keyspace is opened.
+    /// How its tables are written. This may change whenever the keyspace is opened.
     pub table: TableOptions,
-    /// Into which parts its keys are divided; fixed when the keyspace is created.
-    /// [`Partitioning::None`] asks for no partitions of a new keyspace, and for nothing of one that
-    /// is there.
+    /// How its keys are divided into partitions. This is fixed when the keyspace is created.
+    /// [`Partitioning::None`] requests no partitions for a new keyspace, and makes no request of an
+    /// existing one.
     pub partitions: Partitioning,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct LiveOptions {
 }
 
 impl LiveOptions {
-    /// Those of a new keyspace of which this is asked.
+    /// The options of a new keyspace that is created with `options`.
     pub(crate) fn new(options: &KeyspaceOptions) -> Self {
         let table = options.table.over(&TableLayout::default());
         Self { table: Mutex::new(table), partitions: options.partitions.clone() }
@@ -69,30 +70,31 @@ impl LiveOptions {
         *self.table.lock() = table;
     }
 
-    /// All of them, with a value for each.
+    /// All options, each with a value.
     pub(crate) fn all(&self) -> KeyspaceOptions {
         KeyspaceOptions { table: self.table().into(), partitions: self.partitions.clone() }
     }
 }
 
-/// A published engine, as far as a keyspace can be set up as it: for measuring and comparing what it was
-/// published with. `docs/papers.md` says where the parts differ.
+/// A published engine, as far as a keyspace can be set up like it: for measuring what it was
+/// published with, and for comparing. `docs/papers.md` says where the parts differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyspacePreset {
-    /// TridentKV: index blocks that are learned over string codes trained from the keys
-    /// ([`StringCoding::On`]), models trained while tables are written or while they are read, as writers
-    /// are few or many ([`Training::Adaptive`]), and a sub-tree for each partition. Its reads are those of
+    /// TridentKV. Its index blocks are learned over string codes trained from the keys
+    /// ([`StringCoding::On`]). Its models are trained while tables are written if there are few
+    /// writers, and otherwise later in the background ([`Training::Adaptive`]). Every partition has
+    /// its own sub-tree. Its reads are those of
     /// [`Keyspace::get_async`](crate::Keyspace::get_async).
     TridentKv,
 }
 
 impl KeyspacePreset {
-    /// The options of a keyspace that is divided by `partitions`, of which the paper says that they follow
-    /// from the application.
+    /// The options of a keyspace that is divided by `partitions`. According to the paper, the
+    /// partitions follow from the application.
     ///
-    /// Each technique is taken back by itself: the codes by [`StringCoding::Off`], the models by
-    /// [`Training::Never`] (so that blocks are found by binary search), and the partitions by
+    /// Each technique can be disabled by itself: the codes by [`StringCoding::Off`], the models by
+    /// [`Training::Never`] (blocks are then found by binary search), and the partitions by
     /// [`Partitioning::None`].
     ///
     /// ```
@@ -115,20 +117,22 @@ impl KeyspacePreset {
     }
 }
 
-/// Version of the encoded options of a keyspace without partitions, and of one with them.
+/// The version of the encoded options of a keyspace without partitions.
 const PLAIN_VERSION: u8 = 1;
+/// The version of the encoded options of a keyspace with partitions.
 const PARTITIONED_VERSION: u8 = 2;
 
-/// The bits of the index's byte that say how keys are coded and when models are trained, two each,
-/// begin here; both are 0 by default, so that options without them mean what they meant.
+/// In the index's byte, the two bits from this one on say how keys are coded. They are 0 by
+/// default, so that options written without them keep their meaning.
 const CODING_SHIFT: u8 = 4;
+/// In the index's byte, the two bits from this one on say when models are trained; 0 by default.
 const TRAINING_SHIFT: u8 = 6;
 
-/// Bytes of the encoded options of either version before what is said of partitions.
+/// The number of bytes of the encoded options, in either version, before the part about partitions.
 const TABLE_OPTIONS_BYTES: usize = 13;
 
 impl KeyspaceOptions {
-    /// Refuses values that are out of bounds, by name.
+    /// Rejects values that are out of bounds. The error names the option.
     pub(crate) fn check(&self) -> Result<()> {
         let table = self.table.over(&TableLayout::default());
         let refuse = |what: String| Err(Error::InvalidArgument(what.into()));
@@ -138,8 +142,8 @@ impl KeyspaceOptions {
         self.partitions.check().or_else(refuse)
     }
 
-    /// The options of a new keyspace as the manifest keeps them; `docs/format/manifest.md` has the
-    /// bytes.
+    /// The options of a new keyspace as the manifest stores them; `docs/format/manifest.md`
+    /// describes the bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let table = self.table.over(&TableLayout::default());
         let version = match self.partitions {
@@ -157,13 +161,13 @@ impl KeyspaceOptions {
         bytes
     }
 
-    /// Returns true if encoded options ask for a compression that only another build has.
+    /// Returns true if encoded options request a compression that this build lacks.
     pub(crate) fn lacks_compression(bytes: &[u8]) -> bool {
         bytes.get(2).is_some_and(|byte| Compression::is_left_out(*byte))
     }
 
-    /// Reads what [`KeyspaceOptions::encode`] wrote, a value for each option; the error says what
-    /// was expected and found.
+    /// Reads the output of [`KeyspaceOptions::encode`], with a value for each option. The error
+    /// says what was expected and found.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let Some((&table, behind)) = bytes.split_first_chunk::<TABLE_OPTIONS_BYTES>() else {
             return Err(format!("keyspace options of {} bytes", bytes.len()));
@@ -218,26 +222,27 @@ pub(crate) struct DatabaseOptions {
     pub(crate) open_files_max: Option<u64>,
 }
 
-/// How many times larger each level may be than the one above it.
+/// The factor by which each level may be larger than the one above it.
 pub(crate) const LEVEL_RATIO: u64 = 10;
 
-/// How many tables of level 0 call for a compaction.
+/// The number of tables of level 0 from which a compaction is due.
 pub(crate) const ZERO_TABLES_TRIGGER: usize = 4;
 
-/// How many tables of level 0 begin to slow writers down, and how many slow them the most.
+/// The number of tables of level 0 from which writers are slowed down.
 pub(crate) const ZERO_TABLES_SLOW: usize = 12;
-/// See [`ZERO_TABLES_SLOW`].
+/// The number of tables of level 0 from which writers are slowed down the most.
 pub(crate) const ZERO_TABLES_SLOWEST: usize = 36;
 
-/// How many full memtables may wait for their flush.
+/// The number of full memtables that may wait for their flush.
 pub(crate) const SEALED_MAX: usize = 2;
 
-/// The share of the memory budget that read-ahead takes at most, and what it may always take.
+/// Read-ahead may take at most one in this many parts of the memory budget.
 const AHEAD_SHARE: u64 = 16;
+/// The number of bytes that read-ahead may always take, however small the memory budget is.
 const AHEAD_BYTES_MIN: u64 = 1 << 20;
 
 impl DatabaseOptions {
-    /// How many bytes may be read ahead.
+    /// The number of bytes that may be read ahead.
     pub(crate) fn ahead_bytes_max(&self) -> usize {
         let bytes = (self.memory_budget_bytes / AHEAD_SHARE).max(AHEAD_BYTES_MIN);
         usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -267,7 +272,7 @@ impl Default for DatabaseOptions {
 mod tests {
     use super::*;
 
-    /// Each technique of a preset is an option of its own, which a keyspace keeps.
+    /// Each technique of a preset is an option of its own, which a keyspace stores.
     #[test]
     fn a_preset_is_taken_back_piece_by_piece() {
         let published = KeyspacePreset::TridentKv.options(Partitioning::Delimiter(b'/'));

@@ -1,8 +1,9 @@
-//! Partitions: which part of a keyspace a key belongs to, and where that part's sub-tree is.
+//! Partitions: the part of a keyspace that a key belongs to, and the sub-tree of that part.
 //!
-//! A partition has a name, a byte string that follows from the key alone. For all ways of partitioning
-//! but a caller's function, larger keys have equal or larger names, so that the partitions of a keyspace
-//! are ranges of its keys, and a scan goes through them one after another. No I/O here, and no locks.
+//! A partition has a name, a byte string that follows from the key alone. Unless the caller
+//! partitions by a function, larger keys have equal or larger names. The partitions of a keyspace
+//! are then ranges of its keys, and a scan goes through them one after another. No I/O here, and no
+//! locks.
 
 use std::{borrow::Cow, collections::HashMap, fmt};
 
@@ -13,29 +14,30 @@ use crate::error::{Error, Result};
 /// The longest name of a partition, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
-/// The most split points of a keyspace.
+/// The largest number of split points of a keyspace.
 pub(crate) const SPLIT_POINTS_MAX: usize = 65_535;
 
 /// How the keys of a keyspace are divided into partitions: parts that can be
-/// [dropped](crate::Keyspace::drop_partition) at once. A partition comes into being with the first
-/// write into it, and costs no sync. Names of partitions have at most 255 bytes.
+/// [dropped](crate::Keyspace::drop_partition) at once. A partition is created by the first write
+/// into it, and that costs no sync. Names of partitions have at most 255 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Partitioning {
     /// Not at all.
     #[default]
     None,
-    /// By the first so many bytes of the key, 1 to 255; a shorter key is a partition by itself. The
-    /// bytes are the partition's name.
+    /// By the first bytes of the key, this many, 1 to 255. The bytes are the partition's name; a
+    /// shorter key is a partition by itself.
     PrefixLength(u8),
-    /// By what comes before this byte for the first time; that, with the byte, is the partition's name.
-    /// A key without the byte is a partition by itself, and of a longer name the first 255 bytes count.
+    /// By the part of the key before the first occurrence of this byte; that part and the byte are
+    /// the partition's name. A key without the byte is a partition by itself, and a longer name is
+    /// cut to its first 255 bytes.
     Delimiter(u8),
-    /// At these keys, ascending: 1 to 65,535, of 1 to 255 bytes each. A partition is named by the key
-    /// that it begins with; the first has the empty name.
+    /// At these keys, ascending: 1 to 65,535 of them, of 1 to 255 bytes each. A partition is named
+    /// by the key that it begins with; the first has the empty name.
     SplitPoints(Vec<Vec<u8>>),
-    /// By a function of the key, [registered](crate::DatabaseBuilder::partition_function) under this
-    /// name whenever the database is opened. Scans merge all partitions.
+    /// By a function of the key, [registered](crate::DatabaseBuilder::partition_function) under
+    /// this name whenever the database is opened. Scans merge all partitions.
     Function(String),
 }
 
@@ -53,7 +55,7 @@ impl fmt::Debug for Functions {
 }
 
 impl Partitioning {
-    /// Refuses what is out of its documented bounds.
+    /// Rejects what is out of its documented bounds.
     pub(crate) fn check(&self) -> Result<(), String> {
         let is_name = |name: &[u8]| (1..=NAME_BYTES_MAX).contains(&name.len());
         match self {
@@ -74,7 +76,7 @@ impl Partitioning {
         }
     }
 
-    /// The partitions for a message: of many split points the first ones.
+    /// The partitions as text for a message; of many split points only the first ones.
     pub(crate) fn in_words(&self) -> String {
         const SHOWN_MAX: usize = 8;
         match self {
@@ -90,7 +92,7 @@ impl Partitioning {
         }
     }
 
-    /// Appends the bytes that the manifest keeps; nothing for [`Partitioning::None`].
+    /// Appends the bytes that the manifest stores; nothing for [`Partitioning::None`].
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let put = |out: &mut Vec<u8>, bytes: &[u8]| {
             out.extend((bytes.len() as u32).to_le_bytes());
@@ -112,8 +114,8 @@ impl Partitioning {
         }
     }
 
-    /// Reads what [`Partitioning::encode`] wrote; the error says what was found. Allocates no more than
-    /// some 25 times the bytes given.
+    /// Reads the output of [`Partitioning::encode`]. The error says what was found. Allocates no
+    /// more than about 25 times the bytes given.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let short = || "partitions that are cut off".to_owned();
         let take = |rest: &mut &[u8], len: usize| -> Result<Vec<u8>, String> {
@@ -166,7 +168,7 @@ pub(crate) enum Router {
 }
 
 impl Router {
-    /// A router as `partitioning` says, with the function that it asks for.
+    /// The router for `partitioning`, with the function that it names.
     pub(crate) fn new(partitioning: &Partitioning, functions: &Functions) -> Result<Self> {
         match partitioning {
             Partitioning::None => Ok(Self::None),
@@ -180,17 +182,17 @@ impl Router {
         }
     }
 
-    /// Whether the keyspace has partitions.
+    /// Returns true if the keyspace has partitions.
     pub(crate) fn has_partitions(&self) -> bool {
         !matches!(self, Self::None)
     }
 
-    /// Whether partitions are ranges of keys, in the order of their names.
+    /// Returns true if partitions are ranges of keys, in the order of their names.
     pub(crate) fn is_ordered(&self) -> bool {
         !matches!(self, Self::Function(_))
     }
 
-    /// The name of the partition of `key`. O(log split points), and the cost of the function.
+    /// The name of the partition of `key`. O(log split points), or the cost of the function.
     #[inline]
     pub(crate) fn name_of<'a>(&'a self, key: &'a [u8]) -> Cow<'a, [u8]> {
         match self {
@@ -200,7 +202,7 @@ impl Router {
         }
     }
 
-    /// Refuses the name of a partition that is too long.
+    /// Rejects the name of a partition that is too long.
     pub(crate) fn check_name(name: &[u8]) -> Result<()> {
         if name.len() <= NAME_BYTES_MAX {
             return Ok(());
@@ -213,9 +215,9 @@ impl Router {
 }
 
 impl Partitioning {
-    /// The name of the partition of `key`; none where a function says it. Larger keys have equal or larger
-    /// names: what is kept of a key is a beginning of it, and a longer one of two keys that begin with
-    /// the same delimited part keeps no more than that part.
+    /// The name of the partition of `key`; `None` if a function decides it. Larger keys have equal
+    /// or larger names: a name is a prefix of its key, and of two keys that begin with the same
+    /// delimited part, the longer one keeps no more than that part.
     #[inline]
     pub(crate) fn name_of<'a>(&'a self, key: &'a [u8]) -> Option<&'a [u8]> {
         let len = match self {
@@ -302,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// What makes partitions ranges of keys.
+        /// The property that makes partitions ranges of keys.
         #[test]
         fn names_are_in_the_order_of_keys(
             partitioning in partitioning(),

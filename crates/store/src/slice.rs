@@ -1,16 +1,17 @@
-//! Bytes handed to a caller without copying them where they are already shared.
+//! Bytes handed to a caller, without a copy if they are already shared.
 
 use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 
 use rhumb_sync::{record::Record, shared_bytes::SharedBytes};
 
-/// The most bytes that a [`Slice`] keeps within itself.
+/// The largest number of bytes that a [`Slice`] keeps within itself.
 const INLINE_BYTES_MAX: usize = 22;
 
 /// An immutable byte string that a read returned: a key or a value.
 ///
 /// Dereferences to `[u8]`. Cloning is cheap. A slice may keep the cached block that it points into
-/// alive, so a program that keeps many small slices for long should copy them ([`to_vec`](slice::to_vec)).
+/// alive, so a program that keeps many small slices for a long time should copy them
+/// ([`to_vec`](slice::to_vec)).
 #[derive(Clone)]
 pub struct Slice(Repr);
 
@@ -22,8 +23,9 @@ enum Repr {
     Block(BlockRef, Span),
 }
 
-// What a slice is made of is aligned to words, so that it is moved in words: directly behind the byte that
-// says the variant, it would be moved in pieces that overlap, each of which waits for the one before.
+// The variants of a slice are aligned to words, so that it is moved in words. Directly after the
+// byte of the variant they would be moved in overlapping parts, each of which waits for the one
+// before.
 
 /// Bytes within the slice.
 #[derive(Clone, Copy)]
@@ -33,7 +35,7 @@ struct Inline {
     bytes: [u8; INLINE_BYTES_MAX],
 }
 
-/// Which of the bytes behind a pointer.
+/// A range of the bytes behind a pointer.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 struct Span {
@@ -89,7 +91,7 @@ impl Slice {
         Self(Repr::Record(record, Span { start, len }))
     }
 
-    /// The same bytes, within the slice itself if they are few enough.
+    /// The same bytes, kept within the slice itself if there are few enough.
     pub(crate) fn made_small(self) -> Self {
         if self.len() <= INLINE_BYTES_MAX { Self::copy_from(&self) } else { self }
     }
@@ -186,7 +188,7 @@ impl From<Slice> for Box<[u8]> {
 }
 
 impl From<Slice> for Arc<[u8]> {
-    /// Without a copy where the slice is all of what it shares.
+    /// Needs no copy if the slice is all of what it shares.
     fn from(slice: Slice) -> Self {
         match slice.0 {
             Repr::Shared(bytes, Span { start: 0, len }) if len as usize == bytes.len() => bytes,
@@ -195,7 +197,8 @@ impl From<Slice> for Arc<[u8]> {
     }
 }
 
-/// A text, if the bytes are UTF-8; else the error says from where on they are not.
+/// Converts to a string if the bytes are UTF-8. Otherwise the error says where the invalid bytes
+/// begin.
 impl TryFrom<Slice> for String {
     type Error = std::string::FromUtf8Error;
 
@@ -204,7 +207,7 @@ impl TryFrom<Slice> for String {
     }
 }
 
-/// An array, if the slice is as long.
+/// Converts to an array if the slice has its length.
 impl<const N: usize> TryFrom<Slice> for [u8; N] {
     type Error = std::array::TryFromSliceError;
 
@@ -213,7 +216,7 @@ impl<const N: usize> TryFrom<Slice> for [u8; N] {
     }
 }
 
-/// An array, if the slice is as long.
+/// Converts to an array if the slice has its length.
 impl<const N: usize> TryFrom<&Slice> for [u8; N] {
     type Error = std::array::TryFromSliceError;
 
@@ -222,7 +225,7 @@ impl<const N: usize> TryFrom<&Slice> for [u8; N] {
     }
 }
 
-/// Without a copy: the bytes keep the slice.
+/// Needs no copy: the bytes hold the slice.
 #[cfg(feature = "bytes")]
 impl From<Slice> for bytes::Bytes {
     fn from(slice: Slice) -> Self {
@@ -261,7 +264,7 @@ impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Slice {
     }
 }
 
-/// The other way round: `bytes == slice`.
+/// Comparison with the slice on the right: `bytes == slice`.
 macro_rules! equals {
     ($([$($generics:tt)*] $other:ty;)*) => {$(
         impl<$($generics)*> PartialEq<Slice> for $other {
@@ -310,8 +313,8 @@ impl std::hash::Hash for Slice {
 pub(crate) struct BlockRef(SharedBytes);
 
 impl BlockRef {
-    /// Values up to this many bytes are copied out of a block: cheaper than sharing it, and the
-    /// block need not stay in memory for them.
+    /// Values of up to this many bytes are copied out of a block. That is cheaper than sharing the
+    /// block, which then need not stay in memory for them.
     pub(crate) const COPY_BYTES_MAX: usize = 22;
 
     /// Copies a payload into a block of its own.
@@ -320,7 +323,7 @@ impl BlockRef {
         Self(SharedBytes::copy_from(payload))
     }
 
-    /// The block behind the bytes that a cache slot shares.
+    /// The block of the bytes that a cache slot shares.
     #[inline]
     pub(crate) fn from_shared(bytes: SharedBytes) -> Self {
         Self(bytes)
@@ -337,7 +340,7 @@ impl BlockRef {
         &self.0
     }
 
-    /// Returns true if the block lies in the cache's memory.
+    /// Returns true if the block is in the cache's memory.
     pub(crate) fn is_placed(&self) -> bool {
         self.0.is_placed()
     }
@@ -356,8 +359,8 @@ impl BlockRef {
         self.clone().into_slice(start, len)
     }
 
-    /// [`BlockRef::slice`] of more than [`BlockRef::COPY_BYTES_MAX`] bytes, which takes the block, and so
-    /// its count, along.
+    /// [`BlockRef::slice`] of more than [`BlockRef::COPY_BYTES_MAX`] bytes. It takes the block
+    /// over, and its reference count with it.
     #[inline]
     pub(crate) fn into_slice(self, start: usize, len: usize) -> Slice {
         const SMALL: &str = "a block's length is a u32 of its frame";
@@ -378,7 +381,7 @@ mod tests {
 
     use super::*;
 
-    /// Slices of every kind of memory but a block's.
+    /// Slices of every kind of memory but that of a block.
     fn slices(text: &str) -> [Slice; 3] {
         let shared: Arc<[u8]> = Arc::from([b"..", text.as_bytes(), b"."].concat());
         let len = text.len() as u32;
@@ -394,14 +397,16 @@ mod tests {
                 assert_eq!(&*Arc::<[u8]>::from(slice.clone()), text.as_bytes());
                 assert_eq!(String::try_from(slice.clone()).unwrap(), text);
                 assert!(<[u8; 7]>::try_from(&slice).is_err(), "no text has that length");
-                assert!(slice == text && *text == slice && text.to_owned() == slice);
+                let owned = text.to_owned();
+                assert!(slice == text && *text == slice && owned == slice);
                 assert!(text.as_bytes() == slice && text.as_bytes().to_vec() == slice);
                 #[cfg(feature = "bytes")]
                 assert_eq!(bytes::Bytes::from(slice), text.as_bytes());
             }
         }
         assert_eq!(<[u8; 3]>::try_from(Slice::from("ada")).unwrap(), *b"ada");
-        assert!(*b"ada" == Slice::from(b"ada") && Slice::default().is_empty());
+        let ada = Slice::from(b"ada");
+        assert!(*b"ada" == ada && Slice::default().is_empty());
         assert!(String::try_from(Slice::from([0xFF])).is_err());
     }
 

@@ -1,20 +1,20 @@
-//! The few words that every layer of the engine shares.
+//! The basic types that every layer of the engine shares.
 
 use std::cmp::Ordering;
 
-/// The number of a write: every operation has its own, later ones are larger.
+/// The sequence number of a write: every operation has its own, and later ones are larger.
 ///
-/// Below 2^56, so that a sequence number and a [`Kind`] share one word.
+/// It is below 2^56, so that a sequence number and a [`Kind`] fit into one word.
 pub(crate) type SeqNo = u64;
 
 /// Sequence numbers stay below this.
 pub(crate) const SEQ_END: SeqNo = 1 << 56;
 
-/// Names a sub-tree: the levels of one keyspace, or of one partition of it. Never used twice in
-/// the life of a database, so that a log record of a dropped sub-tree can never reach another.
+/// Identifies a sub-tree: the levels of one keyspace, or of one partition of it. Never used twice
+/// in the life of a database, so that a log record of a dropped sub-tree can never reach another.
 pub(crate) type TreeId = u32;
 
-/// Names a file of the database; the number in its name. Never used twice.
+/// Identifies a file of the database: the number in its name. Never used twice.
 pub(crate) type FileId = u64;
 
 /// The longest key, in bytes.
@@ -23,11 +23,12 @@ pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
 /// The longest value, in bytes.
 pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// How many levels a sub-tree has at most. Each holds [`LEVEL_RATIO`](crate::options::LEVEL_RATIO)
-/// times what the one above it holds, so that more would be petabytes.
+/// The largest number of levels of a sub-tree. Each holds
+/// [`LEVEL_RATIO`](crate::options::LEVEL_RATIO) times what the one above it holds, so more levels
+/// would hold petabytes.
 pub(crate) const LEVELS_MAX: usize = 7;
 
-/// What an entry says of its key.
+/// What an entry says about its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -35,7 +36,7 @@ pub(crate) enum Kind {
     Value = 0,
     /// The key was removed.
     Tombstone = 1,
-    /// The key has a value that is kept outside the block; the entry holds where.
+    /// The key has a value that is stored outside the block; the entry says where.
     LargeValue = 2,
 }
 
@@ -52,17 +53,18 @@ impl Kind {
     }
 }
 
-/// Keys are compared by words up to this length: what a call would cost is most of it there.
+/// Keys are compared in words up to this length. Below it, most of the cost of a call would be the
+/// call itself.
 const WORDS_MAX: usize = 32;
 
-/// Eight bytes of a key, if it has them, as a number of the same order.
+/// Eight bytes of a key as a number of the same order; `None` if the key is too short.
 #[inline(always)]
 fn word(key: &[u8], at: usize) -> Option<u64> {
     let bytes = key.get(at..at + 8)?;
     bytes.try_into().map(u64::from_be_bytes).ok()
 }
 
-/// The order of keys: as bytes, a key before those that it begins.
+/// The order of keys: as bytes, with a key before all longer keys that begin with it.
 #[inline]
 #[must_use]
 pub(crate) fn compare_keys(a: &[u8], b: &[u8]) -> Ordering {
@@ -75,14 +77,14 @@ pub(crate) fn compare_keys(a: &[u8], b: &[u8]) -> Ordering {
         at += 8;
     }
     if at > 0 && at < WORDS_MAX && a.len() == b.len() {
-        // The last word of both, of which a part may have been compared.
+        // The last word of both keys, part of which may have been compared already.
         let last = a.len() - 8;
         return word(a, last).cmp(&word(b, last));
     }
     a[at..].cmp(&b[at..])
 }
 
-/// Whether two keys are the same: neighbours mostly differ in their last bytes.
+/// Returns true if two keys are the same. Neighbours mostly differ in their last bytes.
 #[inline]
 #[must_use]
 pub(crate) fn is_same_key(a: &[u8], b: &[u8]) -> bool {

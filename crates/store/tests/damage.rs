@@ -1,10 +1,12 @@
-//! Damage at rest: bytes of a closed or killed database change, in every kind of file. Whatever
-//! then opens or is read is right or an error; nothing panics, and `check` finds all that matters.
+//! Damage at rest: bytes of a closed or killed database change, in every kind of file. Every open
+//! and every read that follows is right or an error; nothing panics, and `check` finds everything
+//! that matters.
 //!
-//! `RHUMB_BIT_FLIPS` says how many times, `RHUMB_SEED` repeats one of them. Two changes may cost
-//! writes, a suffix of those in the log, because they look like what a power cut leaves: one behind
-//! the last place that something durable vouches for, which `check` notes; and a log cut short
-//! exactly between two records, which nothing can tell from one that never was longer.
+//! `RHUMB_BIT_FLIPS` sets the number of changes, `RHUMB_SEED` repeats one of them. Two kinds of
+//! change may cost writes, a suffix of those in the log, because they look like what a power cut
+//! leaves. One is a change after the last position that something durable vouches for; `check`
+//! notes it. The other is a log cut short exactly between two records, which cannot be told from a
+//! log that was never longer.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +34,8 @@ type Files = Vec<(PathBuf, Vec<u8>)>;
 
 const DIR: &str = "/db";
 
-/// Writes that are in the log and in no table; their keys begin with [`LOGGED_PREFIX`].
+/// The number of writes that are in the log and in no table; their keys begin with
+/// [`LOGGED_PREFIX`].
 const LOGGED: u32 = 40;
 const LOGGED_PREFIX: &[u8] = b"~log/";
 
@@ -41,7 +44,7 @@ fn open(fs: &SimFs) -> rhumb::Result<Database> {
     builder.create_if_missing(false).background_threads(0).open()
 }
 
-/// Keyspaces that between them have every kind of index, block and value.
+/// The options of keyspaces that together have every kind of index, block and value.
 fn options(name: &str) -> KeyspaceOptions {
     let table = TableOptions {
         block_bytes: Some(512),
@@ -65,7 +68,7 @@ fn options(name: &str) -> KeyspaceOptions {
 
 const KEYSPACES: [&str; 2] = ["learned", "searched"];
 
-/// The files of a process that was killed, and what each keyspace then holds: tables in two levels,
+/// The files of a process that was killed, and the contents of each keyspace: tables in two levels,
 /// large values, tombstones of keys and ranges, and writes that are in the log alone.
 fn build() -> (Files, Map) {
     let fs = SimFs::new(1);
@@ -102,7 +105,7 @@ fn build() -> (Files, Map) {
     assert!(ranges(&db) >= 2, "range tombstones in tables");
     for n in 0..LOGGED {
         if n % 15 == 0 {
-            // Over no key, so that it may be lost with the writes around it.
+            // This range covers no key, so it may be lost with the writes around it.
             let range = &b"~log0"[..]..&b"~log1"[..];
             keyspaces.iter().for_each(|keyspace| keyspace.delete_range(range.clone()).unwrap());
         }
@@ -129,7 +132,7 @@ fn disk_of(files: &Files) -> SimFs {
     fs
 }
 
-/// A file, and what becomes of its bytes.
+/// Damages a random file. Returns its path, its new bytes and a description.
 fn damage(files: &Files, random: &mut Random) -> (PathBuf, Vec<u8>, String) {
     let (path, mut bytes) = files[random.index(files.len())].clone();
     let at = random.index(bytes.len());
@@ -157,7 +160,7 @@ fn damage(files: &Files, random: &mut Random) -> (PathBuf, Vec<u8>, String) {
     (path, bytes, what)
 }
 
-/// What a damage turned out to be.
+/// The result of a damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Found,
@@ -166,7 +169,7 @@ enum Verdict {
     TornTail,
 }
 
-/// Opens and reads the database in every way, and holds it against `map`.
+/// Opens and reads the database in every way, and compares it with `map`.
 ///
 /// `is_cut` says that the damaged file was cut short.
 fn judge(fs: &SimFs, damaged: &Path, is_cut: bool, map: &Map) -> Result<Verdict, String> {
@@ -220,12 +223,12 @@ fn log_key(n: u32) -> Vec<u8> {
     [LOGGED_PREFIX, format!("{n:03}").as_bytes()].concat()
 }
 
-/// Whether `key` is one of the last `count` writes in the log.
+/// Returns true if `key` is one of the last `count` writes in the log.
 fn is_lost(key: &[u8], count: u32) -> bool {
     key.starts_with(LOGGED_PREFIX) && *key >= *log_key(LOGGED - count)
 }
 
-/// How many of the last writes in the log are gone.
+/// The number of the last writes in the log that are gone.
 fn lost_from_log(keyspace: &Keyspace, map: &Map) -> Result<u32, String> {
     let mut kept = 0;
     while kept < LOGGED && map.contains_key(&log_key(kept)) {
@@ -238,7 +241,7 @@ fn lost_from_log(keyspace: &Keyspace, map: &Map) -> Result<u32, String> {
     Ok(LOGGED - kept)
 }
 
-/// Gets every key, and some that are absent; returns how many reads failed.
+/// Gets every key, and some that are absent. Returns the number of failed reads.
 fn read_all(keyspace: &Keyspace, map: &Map, kept: &dyn Fn(&[u8]) -> bool) -> Result<u32, String> {
     let mut errors = 0;
     let absent = map.keys().step_by(7).map(|key| [key, &b"!"[..]].concat());
@@ -257,7 +260,7 @@ fn read_all(keyspace: &Keyspace, map: &Map, kept: &dyn Fn(&[u8]) -> bool) -> Res
     Ok(errors)
 }
 
-/// Iterates from both ends up to the first error; returns how many errors there were.
+/// Iterates from both ends up to the first error. Returns the number of errors.
 fn scan_all(keyspace: &Keyspace, map: &Map, kept: &dyn Fn(&[u8]) -> bool) -> Result<u32, String> {
     let entries = || map.iter().filter(|(key, _)| kept(key));
     let mut errors = 0;

@@ -1,5 +1,6 @@
-//! A database with more tables than the process may have descriptors: it opens, is written, flushed
-//! and read below the limit less 64. Each test is a process of its own, started with a low limit.
+//! A database with more tables than the process may have descriptors: it can be opened, written,
+//! flushed and read below the limit less 64. Each test is a process of its own, started with a low
+//! limit.
 //!
 //! `RHUMB_DESCRIPTOR_KEYSPACES` is the number of keyspaces (10,000 in the long form).
 
@@ -9,14 +10,16 @@ use std::{env, fs, path::Path, process::Command};
 
 use rhumb::{Database, KeyspaceOptions, PersistMode, Result};
 
-/// The limit of the process, and what of it the engine leaves alone.
+/// The limit of the process.
 const LIMIT: u64 = 256;
+/// The number of descriptors of the limit that the engine leaves free.
 const LEFT: u64 = 64;
 
-/// Files that background threads read or open at one moment: they are open beyond the bound.
+/// The number of files that background threads read or open at one moment: they are open beyond the
+/// bound.
 const READS: u64 = 8;
 
-/// Keys of a keyspace.
+/// The number of keys of a keyspace.
 const KEYS: u32 = 5;
 
 /// Runs the ignored test `name` of this program with `LIMIT` descriptors, which it cannot raise.
@@ -104,7 +107,7 @@ fn limited_keyspaces() -> Result<()> {
     Ok(())
 }
 
-/// Tables of their own, none of which is small: ascending keys, which are never merged.
+/// Tables of their own, none of them small: their keys ascend, so they are never merged.
 #[test]
 fn more_tables_than_descriptors() {
     run_limited("limited_tables");
@@ -131,7 +134,7 @@ fn limited_tables() -> Result<()> {
     drop((keyspace, db));
     let db = builder().open()?;
     let keyspace = db.keyspace("keys", KeyspaceOptions::default())?;
-    // Far apart, so that nearly every read is of another table.
+    // The keys are far apart, so that nearly every read is of another table.
     for step in 0..TABLES * VALUES {
         let key = step * 37 % (TABLES * VALUES);
         assert_eq!(&keyspace.get(key.to_be_bytes())?.expect("it is there")[..], value(key));

@@ -1,8 +1,8 @@
 //! The database against `BTreeMap`: random histories of every operation, with snapshots, batches,
-//! several keyspaces, drops, clears, ingestions, checkpoints, compactions and reopenings, over
-//! tiny memtables and tables so that every level is in use.
+//! several keyspaces, drops, clears, ingestions, checkpoints, compactions and reopenings, over tiny
+//! memtables and tables so that every level is in use.
 //!
-//! `RHUMB_HISTORIES` says how many histories to run, `RHUMB_SEED` which to begin with.
+//! `RHUMB_HISTORIES` sets the number of histories to run, `RHUMB_SEED` the one to begin with.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use rhumb_testkit::random::Random;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What is drawn by chance.
+/// Random keys and values.
 trait Draw {
     /// Keys that collide often, share prefixes, and include the empty one and long ones.
     fn key(&mut self) -> Vec<u8>;
@@ -124,7 +124,7 @@ impl World {
         NAMES[self.random.below(NAMES.len() as u64) as usize].to_owned()
     }
 
-    /// A keyspace by chance, made if it is not there.
+    /// A random keyspace, created if it does not exist.
     fn space(&mut self) -> String {
         let name = self.name();
         if !self.spaces.contains_key(&name) {
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// Two bounds by chance; in half of the cases of keys that are near each other.
+    /// Two random bounds; in half of the cases the keys are near each other.
     fn bounds(&mut self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         let (mut from, mut to) = (self.random.key(), self.random.key());
         if self.random.below(2) == 0 {
@@ -335,7 +335,7 @@ impl World {
         map.insert(b"after".to_vec(), b"clear".to_vec());
     }
 
-    /// Drops the partition of a key by chance, with a batch and an iterator begun before it.
+    /// Drops the partition of a random key, with a batch and an iterator begun before it.
     fn drop_partition(&mut self) {
         let name = self.space();
         let key = self.random.key();
@@ -359,7 +359,7 @@ impl World {
             map.retain(|key, _| keyspace.partition_of(key) != partition);
         }
         assert_same(keyspace.iter(), map);
-        // The iterator goes on over what was there when it was made.
+        // The iterator goes on over the entries that existed when it was made.
         let mut expected = before.into_iter();
         let same = |got: Option<rhumb::Result<_>>, want: Option<(Vec<u8>, Vec<u8>)>| {
             let got = got.transpose().expect("scan");
@@ -406,7 +406,7 @@ impl World {
         std::fs::remove_dir_all(&path).expect("remove the checkpoint");
     }
 
-    /// Reads what lies in `dir` without writing, by every way to scan, and each key.
+    /// Reads the database in `dir` without writing, by every way to scan, and each key.
     fn read_alone(&self, dir: &Path, maps: &[(String, Map)]) {
         let db = builder(dir, self.threads, self.memtables).open_read_only();
         let db = db.expect("open for reading alone");
@@ -432,7 +432,7 @@ impl World {
             std::mem::take(&mut self.spaces).into_iter().map(|(name, s)| (name, s.1)).collect();
         let image = self.dir.with_extension("image");
         if self.threads == 0 {
-            // Nothing goes on meanwhile, so that the copy is what a killed process leaves.
+            // Nothing runs meanwhile, so the copy is what a killed process leaves.
             copy(&self.dir, &image);
             self.read_alone(&image, &maps);
             std::fs::remove_dir_all(&image).expect("remove the image");
@@ -443,7 +443,7 @@ impl World {
         let names: Vec<String> = maps.iter().map(|(name, _)| name.clone()).collect();
         assert_eq!(self.db().keyspace_names(), names);
         for (name, map) in maps {
-            // How its tables are written may change at each opening.
+            // The way in which its tables are written may change at each opening.
             let mut options = self.options();
             options.partitions = Partitioning::None;
             let keyspace = self.db().keyspace(&name, options).expect("keyspace");

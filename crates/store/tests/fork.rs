@@ -1,6 +1,6 @@
-//! A process that is forked from one that has a database open: it is refused every read and write,
-//! whatever it drops leaves the parent's files alone, and a database of its own works. Alone in its
-//! process: no other test's thread holds a lock at the moment of the fork.
+//! A process that is forked from one that has a database open: every read and write is refused,
+//! dropping its handles leaves the parent's files alone, and a database of its own works. This test
+//! is alone in its process: no other test's thread holds a lock at the moment of the fork.
 #![cfg(unix)]
 #![allow(unsafe_code, reason = "the library's way to run something in a child is unsafe")]
 
@@ -15,8 +15,8 @@ use std::{
 
 use rhumb::{Database, Error, Keyspace, KeyspaceOptions, PersistMode, Result, Snapshot, Submitted};
 
-/// What a child answers with if it panics. Its answers are numbers of errors of the system: those
-/// are what the standard library passes on from a child.
+/// The answer of a child that panics. Answers are error numbers of the system, because the standard
+/// library passes those on from a child.
 const PANICKED: i32 = 100;
 
 /// Runs `act` in a forked child, and returns its answer.
@@ -27,8 +27,8 @@ fn in_fork(act: impl Fn() -> i32 + Send + Sync + 'static) -> i32 {
         answer => Err(IoError::from_raw_os_error(answer)),
     };
     // SAFETY: the child allocates and takes locks, which is what is tested. The threads that may
-    // hold one at the fork are those of the database: glibc sees to the allocator's locks, and the
-    // engine must see to its own.
+    // hold one at the fork are those of the database: glibc takes care of the allocator's locks,
+    // and the engine must take care of its own.
     let command = unsafe { command.pre_exec(run) };
     match command.status() {
         Ok(status) => i32::from(!status.success()),
@@ -58,7 +58,7 @@ fn is_refused<T>(result: Result<T>) -> bool {
     matches!(result, Err(error @ Error::Forked { .. }) if error.to_string().contains("forked"))
 }
 
-/// What a child does with its parent's database; answers with the number of the first surprise.
+/// Uses the parent's database in a child. Returns the number of the first surprise.
 fn child(handles: &Mutex<Option<Handles>>, dir: &Path) -> i32 {
     let Some(handles) = handles.lock().unwrap().take() else { return 1 };
     let Handles { db, keyspace, .. } = &handles;
@@ -117,7 +117,7 @@ fn a_forked_child_is_refused_and_harms_nothing() {
     let second = Database::builder(&dir).open();
     assert!(matches!(second, Err(Error::Locked { .. })), "the child gave the lock up");
 
-    // The parent goes on, and closes in order.
+    // The parent goes on, and closes normally.
     let handles = Arc::into_inner(handles).unwrap().into_inner().unwrap().unwrap();
     handles.keyspace.insert("after", "1").unwrap();
     handles.db.persist(PersistMode::SyncAll).unwrap();

@@ -1,4 +1,4 @@
-//! What a large value takes in memory on its way into the database and back, by the peak of the
+//! The memory that a large value takes on its way into the database and back, by the peak of the
 //! whole process: alone in its process.
 
 use std::{
@@ -10,13 +10,14 @@ use rhumb::{Database, Keyspace, KeyspaceOptions};
 
 const MIB: u64 = 1 << 20;
 
-/// Held by the test that runs: each looks at the memory of the whole process, or takes some.
+/// Held by the running test: each looks at the memory of the whole process, or takes some.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What the process may take besides values, in each step: memtables' first chunks, buffers.
+/// The memory that the process may take besides values, in each step: memtables' first chunks,
+/// buffers.
 const BESIDES: u64 = 16 * MIB;
 
-/// A line of what the system says of this process's memory, in bytes; none where it does not say.
+/// A line of the system's report on this process's memory, in bytes; `None` if the system has none.
 fn status(name: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with(name))?;
@@ -24,17 +25,17 @@ fn status(name: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// By how many bytes the process was larger than before at some moment of `act`; none where the
-/// system does not say.
+/// The number of bytes by which the process was larger than before at some moment of `act`; `None`
+/// if the system does not say.
 fn peak_of(act: impl FnOnce()) -> Option<u64> {
     let before = status("VmRSS:")?;
-    // The peak begins anew.
+    // Resets the peak.
     fs::write("/proc/self/clear_refs", "5").ok()?;
     act();
     Some(status("VmHWM:")?.saturating_sub(before))
 }
 
-/// A value whose pages differ, so that all of them are there.
+/// A value whose pages differ, so that all of them are resident.
 fn value(bytes: u64) -> Vec<u8> {
     let mut value = vec![0_u8; usize::try_from(bytes).unwrap()];
     for (at, page) in value.chunks_mut(4096).enumerate() {
@@ -48,15 +49,15 @@ fn read_back(keyspace: &Keyspace, key: &str, bytes: u64) {
     assert_eq!((value.len() as u64, value[4096], value[0]), (bytes, 1, 0));
 }
 
-/// With `most` values of `bytes`, and a little.
+/// Checks that `act` takes at most `most` values of `bytes`, and a little more.
 fn check(what: &str, bytes: u64, most: u64, act: impl FnOnce()) {
     let Some(peak) = peak_of(act) else { return };
     println!("{what}: {} MiB at most", peak / MIB);
     assert!(peak <= most * bytes + BESIDES, "{what}: {} MiB", peak / MIB);
 }
 
-/// A value that is given away is in memory once, one that is lent once more than the caller has it;
-/// in a batch, too, whatever else that says. Reading it back takes it once.
+/// A value that is given away is in memory once; a value that is lent is there once more than the
+/// caller's own. The same holds in a batch, whatever else is in it. Reading it back takes it once.
 #[test]
 fn a_large_value_is_copied_no_more_than_it_must() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +71,7 @@ fn a_large_value_is_copied_no_more_than_it_must() {
         check("flush", bytes, 0, || db.flush().unwrap());
         check("read back", bytes, 1, || read_back(&keyspace, key, bytes));
     };
-    // With the process and the caller's own: all that the value ever takes.
+    // Including the process and the caller's own: all that the value ever takes.
     check("made and given away", bytes, 1, || {
         keyspace.insert_owned("owned", value(bytes)).unwrap();
     });
@@ -136,6 +137,6 @@ fn batches_of_large_and_small_values_are_whole() {
     };
     check(&db);
     drop((db, keyspace));
-    // Out of the log, or the tables.
+    // Read from the log, or from the tables.
     check(&Database::builder(dir.path().join("db")).open().unwrap());
 }

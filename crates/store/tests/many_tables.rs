@@ -1,5 +1,5 @@
-//! How many files there are, and how much is written, where tables are small and many: keys that
-//! ascend, databases that are opened for a moment, thousands of keyspaces.
+//! The number of files, and the amount written, if there are many small tables: keys that ascend,
+//! databases that are opened for a moment, thousands of keyspaces.
 //!
 //! The long forms (CONTRIBUTING.md) use the operating system's files and the default sizes.
 
@@ -16,7 +16,7 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
-/// Where a test's database lies.
+/// The place of a test's database.
 struct Place {
     fs: Arc<dyn FileSystem>,
     sim: Option<SimFs>,
@@ -24,7 +24,7 @@ struct Place {
 }
 
 impl Place {
-    /// On a simulated disk, or `real`.
+    /// A place on a simulated disk, or a `real` one.
     fn new(real: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sim = (!real).then(|| SimFs::new(1));
@@ -40,7 +40,7 @@ impl Place {
         builder.file_system(Arc::clone(&self.fs))
     }
 
-    /// The files whose names contain `part`.
+    /// The number of files whose names contain `part`.
     fn files(&self, part: &str) -> usize {
         let names = self.fs.list(&self.dir.path().join("db")).unwrap();
         names.iter().filter(|name| name.contains(part)).count()
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// Waits until there are at most `most` files of tables: the pool may be at it, and threads of
+/// Waits until there are at most `most` table files: the pool may be removing some, and threads of
 /// other tests may hold the epoch back.
 fn wait_for_tables(place: &Place, db: &Database, most: usize) {
     let begun = std::time::Instant::now();
@@ -87,7 +87,7 @@ fn opened_for_a_moment(openings: u64, keyspaces: u64, place: &Place, most: usize
             }
         }
         drop(db);
-        // With the log, the manifest, CURRENT and LOCK.
+        // With the log, the manifest, `CURRENT` and `LOCK`.
         assert!(place.files("") <= most, "{} files after {opening} openings", place.files(""));
         assert!(place.files(".log") <= 2 && place.files("MANIFEST") <= 1);
     }
@@ -114,7 +114,7 @@ fn two_keyspaces_opened_for_a_moment_share_their_files() {
     opened_for_a_moment(60, 2, &place, 30);
 }
 
-/// Each opening makes a keyspace of its own: no table has a neighbour, and files are packed.
+/// Each opening creates a keyspace of its own: no table has a neighbour, and files are packed.
 #[test]
 fn keyspaces_that_are_written_once_do_not_keep_a_file_each() {
     let place = Place::new(false);
@@ -132,7 +132,7 @@ fn keyspaces_that_are_written_once_do_not_keep_a_file_each() {
     }
 }
 
-/// A flush of a few ascending keys a minute, as checkpoints are.
+/// A flush of a few ascending keys a minute, as of checkpoints.
 #[test]
 fn flushes_of_ascending_keys_are_merged_and_each_byte_few_times() {
     let place = Place::new(false);
@@ -147,7 +147,7 @@ fn flushes_of_ascending_keys_are_merged_and_each_byte_few_times() {
     let stats = db.stats();
     // Level 0 and three tables of each of four sizes.
     wait_for_tables(&place, &db, 16);
-    // log4(300) joins, and the first from level 0.
+    // log4(300) joins, and the first merge from level 0.
     let written = stats.compacted_written_bytes;
     assert!(written <= 5 * stats.flushed_bytes, "{written} for {}", stats.flushed_bytes);
     assert!(stats.compactions <= flushes / 2, "{} compactions", stats.compactions);
@@ -156,7 +156,7 @@ fn flushes_of_ascending_keys_are_merged_and_each_byte_few_times() {
     assert!(first.unwrap().0 == 0_u64.to_be_bytes() && last.unwrap().0 == [255; 9]);
 }
 
-/// Ascending keys in many keyspaces at once, as series of measurements are.
+/// Ascending keys in many keyspaces at once, like series of measurements.
 #[test]
 fn series_in_many_keyspaces_have_at_most_twice_the_files_that_they_need() {
     let long = setting("RHUMB_SERIES_BYTES");
@@ -208,7 +208,7 @@ fn thousands_of_keyspaces_are_flushed_into_one_file() {
     let db = place.builder().open().unwrap();
     let names: Vec<String> = (0..count).map(|i| format!("keyspace {i}")).collect();
     let syncs = || place.sim.as_ref().map(|sim| sim.counts().of(CallKind::SyncData));
-    // Half of them one by one, for one sync each, and half together, for one sync.
+    // Half of them are created one by one, with one sync each, and half together, with one sync.
     let (one_by_one, together) = names.split_at(names.len() / 2);
     let (begun, before) = (std::time::Instant::now(), syncs());
     let mut keyspaces: Vec<Keyspace> =
@@ -229,7 +229,7 @@ fn thousands_of_keyspaces_are_flushed_into_one_file() {
         db.flush().unwrap();
         println!("flushed in {:?}", begun.elapsed());
         if let (Some(before), Some(after), 0) = (before, syncs(), round) {
-            // Of the shared file and of the manifest.
+            // One of the shared file and one of the manifest.
             assert_eq!(after - before, 2);
             assert_eq!(place.tables(), 1, "one file for all");
         }

@@ -1,5 +1,5 @@
-//! The memory budget, counted: what the program's allocator has handed out and what the engine has
-//! mapped by itself, at most, while threads write, read and scan small values and large ones.
+//! The memory budget, counted: the peak of what the program's allocator has handed out and of what
+//! the engine has mapped itself, while threads write, read and scan small values and large ones.
 //!
 //! A program of its own, because it counts what the whole process allocates.
 #![allow(unsafe_code, reason = "counts what the program's allocator hands out")]
@@ -31,7 +31,7 @@ fn add(bytes: usize) {
     MOST.fetch_max(live, Ordering::Relaxed);
 }
 
-// SAFETY: the system's allocator does it all.
+// SAFETY: the system's allocator does everything.
 unsafe impl GlobalAlloc for Counting {
     /// # Safety
     /// As for every [`GlobalAlloc`].
@@ -77,11 +77,12 @@ const THREADS: u64 = 4;
 /// The number of small values of each thread.
 const SMALL: u64 = 12_000;
 const SMALL_BYTES: usize = 1000;
-/// One of this number of writes of each thread is of a large value.
+/// One in this many writes of each thread is of a large value.
 const LARGE_EVERY: u64 = 100;
 const LARGE_BYTES: usize = 240 << 10;
 
-/// What callers hold: each thread has a large value that it writes and one that it reads.
+/// The memory that callers hold: each thread has a large value that it writes and one that it
+/// reads.
 const CALLERS: usize = 2 * LARGE_BYTES * THREADS as usize;
 
 fn mix(x: u64) -> u64 {
@@ -111,16 +112,17 @@ fn write_and_read(keyspace: &Keyspace, thread: u64, start: &Barrier) {
     }
 }
 
-/// What the process may have besides: what is taken before the cache has made room for it, and the
-/// last chunks of arenas, which are not full. What is allocated and what is mapped are each taken
-/// at their most, which need not be at the same time.
+/// The memory that the process may have besides: memory that is taken before the cache has made
+/// room for it, and the last chunks of arenas, which are not full. Allocated and mapped memory are
+/// each taken at their peak, and the peaks need not be at the same time.
 const BESIDES: usize = BUDGET / 4;
 
-/// The engine has no larger block of the program's allocator, whose heaps would keep it.
+/// The size of the largest block that the engine may take from the program's allocator, whose heaps
+/// would keep it.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
 
-/// All that there is, at its most, is within the budget and what callers hold, and none of it is a
-/// large block of the program's allocator.
+/// All memory, at its peak, is within the budget and what callers hold, and none of it is a large
+/// block of the program's allocator.
 #[test]
 fn all_that_is_allocated_and_mapped_is_within_the_budget() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Partitions through the public interface: what they are named, when they are there, what a drop
-//! frees and keeps, and what a kill leaves of creations and drops.
+//! Partitions through the public interface: their names, when they exist, what a drop frees and
+//! keeps, and what a kill leaves of creations and drops.
 
 use std::{path::Path, sync::Arc};
 
@@ -32,7 +32,8 @@ fn keys(iter: rhumb::Iter) -> Vec<String> {
     iter.map(|pair| String::from_utf8(pair.unwrap().0.to_vec()).unwrap()).collect()
 }
 
-/// Waits until the database has so many table files: threads of other tests may hold the epoch back.
+/// Waits until the database has `expected` table files: threads of other tests may hold the epoch
+/// back.
 fn assert_tables(db: &Database, fs: &SimFs, expected: usize) {
     let tables = || {
         let files = fs.files(Path::new("/db"));
@@ -87,7 +88,7 @@ fn several_partitions_are_dropped_together() {
         keyspace.insert(format!("{tenant}/1"), "x").unwrap();
     }
     db.flush().unwrap();
-    // One that only the log knows.
+    // A partition that only the log knows.
     keyspace.insert("e/1", "x").unwrap();
     let snapshot = db.snapshot();
     let number = db.stats().sequence_number;
@@ -99,7 +100,7 @@ fn several_partitions_are_dropped_together() {
     assert_eq!(keys(snapshot.iter(&keyspace)), ["a/1", "b/1", "c/1", "d/1", "e/1"]);
     drop(snapshot);
     keyspace.insert("c/2", "new").unwrap();
-    // What the log still has of them is not replayed.
+    // The log's remaining records of them are not replayed.
     let killed = fs.kill();
     drop((keyspace, db));
     let db = builder(&killed).open().unwrap();
@@ -137,7 +138,7 @@ fn a_drop_frees_the_files_at_once_unless_a_snapshot_sees_them() {
     };
     assert_eq!(seen(), (101, 201));
     assert_eq!(keys(keyspace.prefix("a/")), ["a/newer"]);
-    // The flush keeps for the snapshot what the memtable held of the dropped partition.
+    // The flush keeps the memtable's entries of the dropped partition for the snapshot.
     db.flush().unwrap();
     assert_eq!(seen(), (101, 201));
     drop(snapshot);
@@ -156,7 +157,7 @@ fn creations_and_drops_survive_a_kill() {
         (|_, k| k.insert("a/1", "x").unwrap(), &["a/1"]),
         (|db, _| db.flush().unwrap(), &["a/1"]),
         (|_, k| k.insert("b/1", "x").unwrap(), &["a/1", "b/1"]),
-        // In the manifest; in the log alone.
+        // The first is in the manifest; the second in the log alone.
         (|_, k| assert!(k.drop_partition("a/").unwrap()), &["b/1"]),
         (|_, k| assert!(k.drop_partition("b/").unwrap()), &[]),
         (|_, k| k.insert("b/2", "x").unwrap(), &["b/2"]),
@@ -189,7 +190,7 @@ fn creations_and_drops_survive_a_kill() {
         }
         let expected = acts[killed_after - 1].1;
         let listed: Vec<_> = expected.iter().map(|key| key[..2].to_owned()).collect();
-        // And once more, from what that opening left.
+        // Once more, from what that opening left.
         let mut fs = fs;
         for times in 1..3 {
             fs = fs.kill();
@@ -265,7 +266,7 @@ fn an_iterator_over_partitions_sees_one_moment() {
     db.flush().unwrap();
     let mut iter = keyspace.iter();
     assert_eq!(iter.next().unwrap().unwrap().1, b"old");
-    // The levels that the iterator has still to open are rewritten meanwhile.
+    // The levels that the iterator has not yet opened are rewritten meanwhile.
     for _ in 0..5 {
         write("new");
         db.flush().unwrap();
@@ -316,7 +317,8 @@ fn what_is_out_of_bounds_is_refused() {
     assert!(!db.has_keyspace("k"));
 }
 
-/// Writers create, drop and write partitions against each other: nothing is lost but what was dropped.
+/// Writers create, drop and write partitions against each other: nothing is lost but what was
+/// dropped.
 #[test]
 fn writers_and_droppers_do_not_disturb_each_other() {
     let dir = tempfile::tempdir().unwrap();
@@ -351,24 +353,24 @@ fn writers_and_droppers_do_not_disturb_each_other() {
     assert_eq!(keyspace.iter().count(), 6_000);
 }
 
-/// The files of the database whose names end so.
+/// The number of the database's files whose names end in `end`.
 fn files(fs: &SimFs, end: &str) -> usize {
     let files = fs.files(Path::new("/db"));
     files.iter().filter(|path| path.to_string_lossy().ends_with(end)).count()
 }
 
-/// Bytes of all files that tables share.
+/// The number of bytes of all files that tables share.
 fn shared_bytes(fs: &SimFs) -> usize {
     let files = fs.files(Path::new("/db")).into_iter();
     let shared = files.filter(|path| path.to_string_lossy().ends_with(".set"));
-    // One may be removed between the two looks.
+    // One may be removed between listing and reading.
     shared.map(|path| fs.content(&path).map_or(0, |bytes| bytes.len())).sum()
 }
 
 #[test]
 fn a_flush_of_many_small_partitions_writes_one_file_whose_space_comes_back() {
     let fs = new_disk();
-    // Tables of up to 256 KiB are small then.
+    // Then tables of up to 256 KiB are small.
     let db = builder(&fs).table_bytes(4 << 20).open().unwrap();
     let table = TableOptions { compression: Some(Compression::None), ..TableOptions::default() };
     let keyspace = db.keyspace("k", KeyspaceOptions { table, ..by_tenant() }).unwrap();
@@ -376,7 +378,7 @@ fn a_flush_of_many_small_partitions_writes_one_file_whose_space_comes_back() {
     for i in 0..500 {
         keyspace.insert(name(i) + "key", [i as u8; 50]).unwrap();
     }
-    // One that is large has a file of its own.
+    // A large table has a file of its own.
     for i in 0..8_000_u32 {
         keyspace.insert(format!("large/{i}"), [i as u8; 50]).unwrap();
     }
@@ -386,7 +388,7 @@ fn a_flush_of_many_small_partitions_writes_one_file_whose_space_comes_back() {
     assert!(infos.iter().all(|info| info.tables == 1 && info.file_bytes >= 4_096));
     assert!(Inspector::with_file_system(Arc::new(fs.clone())).database("/db").is_ok());
     db.checkpoint("/copy").unwrap();
-    // Most of the file is dead: what is left of it moves to another, and it goes.
+    // Most of the file is dead: its live tables move to another file, and it is removed.
     let before = shared_bytes(&fs);
     for i in 0..400 {
         keyspace.drop_partition(name(i)).unwrap();

@@ -1,5 +1,6 @@
-//! Deletes of ranges against `BTreeMap`: with snapshots and both directions, across flushes and
-//! compactions that cut them, in batches, partitions and after reopening; and what they give back.
+//! Deletes of ranges against `BTreeMap`: with snapshots and in both directions, across flushes and
+//! compactions that cut them, in batches, partitions and after reopening; and the space that they
+//! free.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +39,7 @@ fn key(at: u32) -> Vec<u8> {
 /// A step of a history.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Values for so many keys from one on, each so far from the one before.
+    /// Writes values for keys: the first key, the number of keys, and the distance between them.
     Write(u32, u32, u32),
     Remove(u32),
     Delete(Bound<u32>, Bound<u32>),
@@ -85,7 +86,7 @@ fn partitions() -> impl Strategy<Value = Partitioning> {
     ]
 }
 
-/// The range of a map as two bounds of keys; none where a map would refuse it.
+/// The range of a map as two bounds of keys; `None` if a map would refuse it.
 fn bounds(from: Bound<u32>, to: Bound<u32>) -> Option<Range> {
     let at = |bound: &Bound<u32>| match bound {
         Bound::Included(at) | Bound::Excluded(at) => Some(*at),
@@ -231,7 +232,7 @@ proptest! {
     }
 }
 
-/// A keyspace of so many keys, flushed and compacted.
+/// A keyspace of `keys` keys, flushed and compacted.
 fn filled(home: &tempfile::TempDir, keys: u32) -> (Database, Keyspace) {
     let builder = Database::builder(home.path().join("db")).background_threads(0);
     let db = builder.table_bytes(64 << 10).level_one_bytes(256 << 10).open().unwrap();
@@ -243,7 +244,7 @@ fn filled(home: &tempfile::TempDir, keys: u32) -> (Database, Keyspace) {
     (db, space)
 }
 
-/// The log has nothing else to replay than what was deleted.
+/// The log has nothing to replay but the deletes.
 #[test]
 fn deletes_of_ranges_alone_survive_a_kill() {
     let fs = SimFs::new(1);
@@ -263,7 +264,7 @@ fn deletes_of_ranges_alone_survive_a_kill() {
     batch.commit().unwrap();
     let mut fs = fs.kill();
     drop((space, db));
-    // And once more, from what that opening left.
+    // Once more, from what that opening left.
     for _ in 0..2 {
         let (db, space) = open(&fs);
         assert_eq!(space.iter().count(), 70);
@@ -288,7 +289,7 @@ fn covered_tables_go_without_being_read_once_no_snapshot_sees_them() {
     assert_eq!(snapshot.iter(&space).count(), 20_000);
     let read = db.stats().compacted_read_bytes;
     drop(snapshot);
-    // Without a pool the next write does what is to be done.
+    // Without a pool the next write does the pending work.
     space.insert(key(1), b"next").unwrap();
     let stats = db.stats();
     assert!(stats.hidden_tables > before / 2, "{} of {before}", stats.hidden_tables);
@@ -368,8 +369,8 @@ fn wrong_arguments_are_refused() {
     assert!(matches!(space.delete_range(key(1)..), Err(rhumb::Error::KeyspaceDropped(_))));
 }
 
-/// The background seeks out what deletes have hidden, in a thousand partitions one after another, while
-/// snapshots come and go and each is soon older than another delete.
+/// The background looks for tables that deletes have hidden, in a thousand partitions one after
+/// another, while snapshots come and go and each is soon older than another delete.
 #[test]
 fn a_snapshot_keeps_what_was_hidden_after_it_began() {
     const PARTITIONS: u32 = 1_000;
@@ -385,7 +386,7 @@ fn a_snapshot_keeps_what_was_hidden_after_it_began() {
         (0..40).for_each(|at| space.insert(key(partition, at), [7; 100]).unwrap());
     }
     space.compact().unwrap();
-    // What this hides is too little to be sought out.
+    // This hides too little for a compaction to be due.
     for partition in 0..PARTITIONS {
         space.delete_range(key(partition, 7)..key(partition, 8)).unwrap();
     }

@@ -1,8 +1,8 @@
-//! Very many asynchronous reads, most of which are dropped while they are under way: nothing of them
-//! stays, and the others get their own bytes.
+//! Very many asynchronous reads, most of which are dropped while they are in flight: nothing of
+//! them stays, and the others get their own bytes.
 //!
-//! A program of its own, because it weighs the memory of its process: other tests beside it would be
-//! weighed with it. `RHUMB_ASYNC_DROPS` says how many reads are given up.
+//! A program of its own, because it measures the memory of its process: other tests in it would be
+//! measured with it. `RHUMB_ASYNC_DROPS` sets the number of reads that are dropped.
 
 #[path = "async_reads/common.rs"]
 #[expect(dead_code, reason = "the suite of asynchronous reads uses the rest")]
@@ -32,18 +32,20 @@ use rhumb::{
 };
 use rhumb_testkit::random::Random;
 
-/// How many reads are given up in each run of the tests, unless told otherwise.
+/// The number of reads that are dropped in each run of the tests by default.
 const DROPS_DEFAULT: u64 = 20_000;
-/// How many reads each thread has under way at once at most.
+/// The largest number of reads that each thread has in flight at once.
 const FLIGHTS: usize = 48;
-/// A read that is given up ends by itself, and has its buffer until then: with more of these nobody gives
-/// up another, or the disk could not follow and the memory would say nothing.
+/// The number of buffers in use above which no thread drops another read. A dropped read ends by
+/// itself, and has its buffer until then. With more of them the disk could not keep up, and the
+/// memory would say nothing.
 const BUFFERS_MAX: u64 = 2_000;
-/// By how much the memory of the process may grow after the first tenth of a run: what threads and their
-/// allocators take anew, but no 350 bytes of each read of a long run.
+/// The number of bytes by which the memory of the process may grow after the first tenth of a run:
+/// room for what threads and their allocators take anew, but less than 350 bytes for each read of a
+/// long run.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
-/// A file system whose kernel gives out so many queues, and no more.
+/// A file system whose kernel gives out `queues_left` queues, and no more.
 #[derive(Debug)]
 struct Grudging {
     files: StdFs,
@@ -87,7 +89,7 @@ impl FileSystem for Grudging {
     }
 }
 
-/// Counts how often it is woken, and by its own count who may still do that.
+/// Counts how often it is woken. Its reference count shows how many wakers are left.
 #[derive(Default)]
 struct Counting(AtomicU64);
 
@@ -97,10 +99,10 @@ impl Wake for Counting {
     }
 }
 
-/// A read that says whether what it got is right.
+/// A read that reports whether its result is right.
 struct Flight {
     read: Pin<Box<dyn Future<Output = bool> + Send>>,
-    /// Whether it was polled and waits for something.
+    /// True if it was polled and waits for something.
     is_under_way: bool,
 }
 
@@ -134,18 +136,18 @@ fn start(keyspace: &Keyspace, map: &Arc<Map>, random: &mut Random) -> Flight {
     Flight { read: Box::pin(read), is_under_way: false }
 }
 
-/// What a thread's reads came to.
+/// The results of a thread's reads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Given up while they waited for the disk.
+    /// The number of reads dropped while they waited for the disk.
     dropped: u64,
-    /// Given up before they were polled once.
+    /// The number of reads dropped before they were polled once.
     unpolled: u64,
-    /// Read to the end and verified.
+    /// The number of reads that were completed and verified.
     verified: u64,
 }
 
-/// Starts, polls and drops reads at random until so many were dropped under way.
+/// Starts, polls and drops reads at random until `drops` reads were dropped in flight.
 fn storm((db, keyspace): (&Database, &Keyspace), map: &Arc<Map>, seed: u64, drops: u64) -> Counts {
     let mut random = Random::new(seed);
     let counting = Arc::new(Counting::default());
@@ -171,7 +173,7 @@ fn storm((db, keyspace): (&Database, &Keyspace), map: &Arc<Map>, seed: u64, drop
                 flights[at] = None;
                 counts.unpolled += 1;
             }
-            // Some results arrive before anybody looks.
+            // Some results arrive before any poll.
             1 if random.below(64) == 0 => thread::sleep(Duration::from_micros(random.below(200))),
             _ => match flight.read.as_mut().poll(&mut context) {
                 Poll::Pending => flight.is_under_way = true,
@@ -194,13 +196,13 @@ fn storm((db, keyspace): (&Database, &Keyspace), map: &Arc<Map>, seed: u64, drop
     panic!("{} wakers are kept by nobody's reads", Arc::strong_count(&counting) - 1);
 }
 
-/// The resident memory of this process, where the system tells it.
+/// The resident memory of this process, if the system reports it.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     text.split(' ').nth(1)?.parse::<u64>().ok().map(|pages| pages * 4096)
 }
 
-/// Two threads of reads; yields what they came to together.
+/// Runs two threads of reads. Returns the sum of their results.
 fn storms(store: (&Database, &Keyspace), map: &Arc<Map>, seed: u64, drops: u64) -> Counts {
     thread::scope(|scope| {
         let threads = [0, 1].map(|thread| {
@@ -222,7 +224,7 @@ fn reads_that_are_given_up_leave_nothing_behind() {
     let drops = std::env::var("RHUMB_ASYNC_DROPS");
     let drops = drops.map_or(DROPS_DEFAULT, |text| text.parse().expect("a number"));
     let (kernel, threads) = (ReadEngineKind::Kernel, ReadEngineKind::Threads);
-    // How many queues the kernel gives out, how reads are wanted, and how files are read.
+    // The number of queues that the kernel gives out, the read engine, and the read mode.
     let ways = [
         (u64::MAX, kernel, ReadMode::Direct),
         (u64::MAX, kernel, ReadMode::Buffered),

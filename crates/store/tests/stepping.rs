@@ -1,5 +1,6 @@
-//! What walks step over: bounded for each step, however much was written, overwritten or removed
-//! before. Counts, not times; `RHUMB_POPS` is the number of entries that go through each queue.
+//! The number of entries that walks step over is bounded for each step, however much was written,
+//! overwritten or removed before. These are counts, not times; `RHUMB_POPS` is the number of
+//! entries that go through each queue.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,15 +12,15 @@ use std::{
 
 use rhumb::{Database, DatabaseBuilder, Keyspace, KeyspaceOptions, MemtableKind, Partitioning};
 
-/// The most entries that one look for a first or last key may step over. Between two living keys
-/// lie at most two parts that are not recorded together, each of fewer than 16 steps, of which a
+/// The most entries that one search for a first or last key may step over. Between two living keys
+/// are at most two parts that are not recorded together, each of fewer than 16 steps, of which a
 /// pass counts four: 32 dead keys, and eight before each of eight passes. A skip list has two
 /// versions of each of these 96 keys, and counts those of the eight keys that it reads ahead at
 /// each pass. 309 is the most that two million steps have shown, 97 with a learned memtable.
 const PASSED_A_POP: u64 = 96 * 2 + 8 * 8 * 2;
-/// And on average.
+/// The most entries that a search may step over on average.
 const PASSED_ON_AVERAGE: u64 = 40;
-/// The most versions that a walk steps over of one key in one source: eight on each side of the one
+/// The most versions of one key in one source that a walk steps over: eight on each side of the one
 /// that its reader sees, before it seeks.
 const VERSIONS_A_KEY: u64 = 16;
 
@@ -31,7 +32,7 @@ fn open(dir: &tempfile::TempDir) -> DatabaseBuilder {
     Database::builder(dir.path().join("db"))
 }
 
-/// Counts what is stepped over, call by call.
+/// Counts the entries that each call steps over.
 struct Counted<'a> {
     db: &'a Database,
     before: u64,
@@ -70,7 +71,7 @@ fn kinds() -> [MemtableKind; 2] {
     [MemtableKind::Learned, MemtableKind::SkipList]
 }
 
-/// Push at the end, take the first, with `depth` entries in between.
+/// Pushes at the end and takes the first, with `depth` entries in between.
 fn queue(db: &Database, jobs: &Keyspace, depth: u64, count: u64, flush_every: Option<u64>) {
     let mut counted = Counted::new(db);
     for number in 0..count + depth {
@@ -108,7 +109,7 @@ fn a_queue_steps_over_few_entries_between_flushes() {
         queue(&db, &jobs, depth, pops(), Some(every));
         db.flush().unwrap();
         drop(jobs);
-        // What was taken and put within one memtable has left nothing.
+        // Entries that were taken and put within one memtable have left nothing.
         let stats = db.stats();
         assert!(stats.keyspaces[0].entries < 4 * depth + 4096, "{:?}", stats.keyspaces[0]);
     }
@@ -146,7 +147,7 @@ fn what_came_and_went_in_one_memtable_leaves_nothing() {
     }
 }
 
-/// Small memtables: flushes and compactions go on all the time.
+/// Small memtables: flushes and compactions run all the time.
 #[test]
 fn a_queue_steps_over_few_entries_in_small_memtables() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ fn a_stack_and_a_double_ended_queue_step_over_few_entries() {
         let mut counted = Counted::new(&db);
         let (mut model, mut next) = (VecDeque::new(), 1_u64 << 40);
         for step in 0..pops() {
-            // Up and down, with numbers that never come again.
+            // Up and down, with numbers that are not reused.
             for _ in 0..1 + step % 3 {
                 stack.insert(key(next), step.to_le_bytes()).unwrap();
                 model.push_back(next);
@@ -199,7 +200,7 @@ fn a_stack_and_a_double_ended_queue_step_over_few_entries() {
         }
         counted.check();
 
-        // Both ends: put in and taken out at either.
+        // Both ends: entries are put in and taken out at either.
         let both = db.keyspace("both", KeyspaceOptions::default()).unwrap();
         let mut counted = Counted::new(&db);
         let (mut model, mut low, mut high) = (VecDeque::new(), 1_u64 << 40, 1_u64 << 40);
@@ -233,7 +234,7 @@ fn a_stack_and_a_double_ended_queue_step_over_few_entries() {
     }
 }
 
-/// Leases: what was taken comes back later, at a time of its own, now and then before all others.
+/// Leases: what was taken comes back later, with a time of its own, now and then before all others.
 #[test]
 fn a_priority_queue_steps_over_few_entries() {
     for kind in kinds() {
@@ -285,7 +286,7 @@ fn a_queue_over_partitions_steps_over_few_entries() {
 /// nothing about them: what is known of others stays.
 #[test]
 fn empty_partitions_are_passed_and_not_recorded() {
-    // More than there may be sub-trees with stretches.
+    // More than the number of sub-trees that may have stretches.
     const EMPTY: u32 = 5000;
     let dir = tempfile::tempdir().unwrap();
     let db = open(&dir).open().unwrap();
@@ -309,7 +310,7 @@ fn empty_partitions_are_passed_and_not_recorded() {
         (0..2000).for_each(|at| space.insert(name(part, at), b"job").unwrap());
         (0..1999).for_each(|at| space.remove(name(part, at)).unwrap());
     }
-    // The first look at each steps over everything once.
+    // The first search in each steps over everything once.
     for (space, part) in [(&jobs, 0), (&parts, EMPTY)] {
         assert_eq!(*space.first_key_value().unwrap().unwrap().0, name(part, 1999));
     }
@@ -327,8 +328,8 @@ fn empty_partitions_are_passed_and_not_recorded() {
     assert_eq!(db.stats().file_opens, files, "no file is opened for what holds nothing");
 }
 
-/// What was cleared, or dropped with its partition, is not walked through, though a snapshot still
-/// sees it: before and after a flush and a compaction, both ways.
+/// A walk does not step through what was cleared, or dropped with its partition, even if a snapshot
+/// still sees it: before and after a flush and a compaction, in both directions.
 #[test]
 fn what_was_cleared_or_dropped_under_a_snapshot_is_not_walked_through() {
     for is_flushed in [false, true] {
@@ -376,8 +377,8 @@ fn what_was_cleared_or_dropped_under_a_snapshot_is_not_walked_through() {
     }
 }
 
-/// A walk that is left at its end has not looked at what other sources have beyond it: what it
-/// stepped over says nothing of that, whether the next key of its source is living or dead.
+/// A walk that stops at its end has not looked at what other sources have beyond it. The entries
+/// that it stepped over say nothing of that, whether the next key of its source is living or dead.
 #[test]
 fn what_lies_beyond_the_end_of_a_range_is_not_recorded() {
     let up: [u64; 3] = [50, 95, 100];
@@ -498,8 +499,8 @@ fn versions_in_a_table_are_seeked_past() {
     }
 }
 
-/// Takers from both ends and those who put in, at once: each entry is taken once, in the order of
-/// its end.
+/// Threads take from both ends while others put in: each entry is taken once, in the order of its
+/// end.
 #[test]
 fn takers_at_once_never_get_the_same_entry() {
     let dir = tempfile::tempdir().unwrap();
@@ -539,9 +540,9 @@ fn takers_at_once_never_get_the_same_entry() {
     assert!(jobs.first_key_value().unwrap().is_none());
 }
 
-/// Walks both ways and from any place, by now and by snapshots, against a map: while keys are
-/// removed and put back in runs, one by one and by ranges, ingested past the memtable, flushed and
-/// compacted.
+/// Walks in both directions and from any place, as of now and of snapshots, compared with a map:
+/// while keys are removed and put back in runs, one by one and by ranges, ingested past the
+/// memtable, flushed and compacted.
 #[test]
 fn walks_agree_with_a_map_whatever_was_removed() {
     for (kind, memtable_bytes) in [

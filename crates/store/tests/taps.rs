@@ -1,4 +1,4 @@
-//! What follows a keyspace sees what its readers see, whatever changes it.
+//! A tap sees what the readers of its keyspace see, however the keyspace changes.
 
 use std::{
     collections::BTreeMap,
@@ -14,15 +14,15 @@ use rhumb::{
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A copy of a keyspace, kept by what a tap is told.
+/// A copy of a keyspace, made from the calls of a tap.
 #[derive(Default)]
 struct Copy(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// With what was applied.
+    /// With the applied changes.
     map: Map,
-    /// As it was published.
+    /// With the published changes.
     published: Map,
     seq: u64,
     resets: u32,
@@ -35,7 +35,7 @@ impl Copy {
         self.0.lock().unwrap()
     }
 
-    /// Begins anew with what there is.
+    /// Starts again with the present contents.
     fn load(&self, followed: &Followed, keyspace: &Keyspace) {
         let snapshot = followed.snapshot().unwrap();
         let pairs = snapshot.iter(keyspace).map(|pair| {
@@ -245,7 +245,7 @@ fn one_swap_of_several_at_a_time_succeeds() {
                 }
             });
         }
-        // Beside writes that are grouped, and the clearing of another keyspace.
+        // Alongside writes that are grouped, and the clearing of another keyspace.
         scope.spawn(|| {
             let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
             for n in 0..200u64 {

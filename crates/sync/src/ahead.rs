@@ -1,14 +1,16 @@
-//! Memory that is ready before it is needed: the first touch of a chunk has the system find and clear it,
-//! which takes a fifth of a millisecond at best and tens of milliseconds where it has to move other memory
-//! out of the way.
+//! Memory that is ready before it is needed: the first touch of a chunk has the system find and
+//! clear it. That takes a fifth of a millisecond at best, and tens of milliseconds if the system
+//! has to move other memory out of the way.
 //!
-//! One thread of the process does that, of low priority, which sleeps where no arena is about to need a
-//! chunk. An arena asks for *spares* while it grows and takes those that are ready; where none is, because
-//! that thread is late or was not to be had, it maps a chunk itself. What is not taken soon goes back.
+//! One thread of the process does that, with low priority; it sleeps while no arena is about to
+//! need a chunk. An arena asks for *spares* while it grows and takes those that are ready. If none
+//! is, because that thread is late or could not be started, the arena maps a chunk itself. What is
+//! not taken soon goes back.
 //!
-//! Thread safety: one lock for the spares of an arena, held while a chunk is added to the arena and under
-//! which the arena's own is taken. Memory is touched under no lock of ours, and by writes rather than by
-//! asking the system for a range, which would hold up all others that map memory meanwhile.
+//! Thread safety: one lock for the spares of an arena, held while a chunk is added to the arena;
+//! the arena's own lock is taken under it. Memory is touched under no lock of ours. It is touched
+//! by writes rather than by asking the system for a range, which would hold up all other threads
+//! that map memory meanwhile.
 
 use super::{
     mapping::{Gauge, Mapping},
@@ -25,9 +27,9 @@ pub(crate) struct Spares {
 #[derive(Default)]
 pub(crate) struct Ready {
     pub(crate) chunks: Vec<Mapping>,
-    /// How many there should be.
+    /// The number that should be ready.
     pub(crate) wanted: usize,
-    /// Whether the thread was asked for them and has not seen to it yet.
+    /// True if the thread was asked for them and has not handled that yet.
     is_asked: bool,
     /// Looks of the thread since the last one came or went.
     looks: usize,
@@ -42,12 +44,12 @@ impl Ready {
 }
 
 impl Spares {
-    /// None.
+    /// No spares.
     pub(crate) fn new(gauge: Gauge) -> Self {
         Self { ready: Mutex::default(), gauge }
     }
 
-    /// What counts the arena's memory.
+    /// The gauge that counts the arena's memory.
     pub(crate) fn gauge(&self) -> &Gauge {
         &self.gauge
     }
@@ -56,12 +58,12 @@ impl Spares {
         self.ready.lock()
     }
 
-    /// Bytes of those that are ready.
+    /// The bytes of the chunks that are ready.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().chunks.iter().map(Mapping::bytes).sum()
     }
 
-    /// Asks for so many to be ready soon.
+    /// Asks for `wanted` chunks to be ready soon.
     pub(crate) fn ask(self: &Arc<Self>, wanted: usize) {
         {
             let mut ready = self.lock();
@@ -75,7 +77,7 @@ impl Spares {
     }
 }
 
-/// Who makes spares.
+/// The thread that makes spares.
 #[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
 mod maker {
     use std::{
@@ -95,11 +97,12 @@ mod maker {
         Ready, Spares,
     };
 
-    /// Writers go before: they need what is made here some milliseconds from now.
+    /// The thread's priority: writers go first, because what is made here is needed only some
+    /// milliseconds later.
     const NICENESS: i32 = 10;
-    /// Spares are looked at so often,
+    /// The time between two looks at the spares.
     const LOOK: Duration = Duration::from_millis(500);
-    /// and go back when so many looks in a row have found that none came or went.
+    /// Spares go back when this many looks in a row have found that none came or went.
     const LOOKS: usize = 2;
 
     global! {
@@ -107,12 +110,12 @@ mod maker {
         static WAKE: Condvar = Condvar::new();
     }
 
-    /// Has spares made for an arena, once the thread comes to it.
+    /// Has spares made for an arena, once the thread gets to it.
     pub(crate) fn ask(spares: &Arc<Spares>) {
         static STARTED: OnceLock<Process> = OnceLock::new();
         let started = STARTED.get_or_init(|| {
             let thread = thread::Builder::new().name("rhumb-memory".to_owned());
-            // Where there is none, arenas map what they need when they need it.
+            // Without that thread, arenas map what they need when they need it.
             drop(thread.spawn(run));
             Process::default()
         });
@@ -125,7 +128,8 @@ mod maker {
     }
 
     fn run() {
-        // Of the calling thread; where it is refused, it has the priority of its maker.
+        // Of the calling thread. If that is refused, it has the priority of the thread that started
+        // it.
         let _ = setpriority_process(None, NICENESS);
         let mut kept: Vec<Weak<Spares>> = Vec::new();
         let mut looked = Instant::now();
@@ -143,7 +147,8 @@ mod maker {
         }
     }
 
-    /// Who asked; if there are any to look after, nobody may have by the next look.
+    /// The arenas that asked. If there are spares to look after, this may return none after
+    /// [`LOOK`].
     fn wait(has_kept: bool) -> Vec<Weak<Spares>> {
         let mut asked = ASKED.lock();
         while asked.is_empty() {
@@ -157,7 +162,7 @@ mod maker {
     }
 
     impl Spares {
-        /// Makes as many as are wanted.
+        /// Makes spares until there are as many as are wanted.
         fn make(&self) {
             loop {
                 {
@@ -175,7 +180,8 @@ mod maker {
             }
         }
 
-        /// Gives the spares back if none came or went for long; says whether there are any left.
+        /// Gives the spares back if none came or went for [`LOOKS`] looks. Returns true if any are
+        /// left.
         fn look(&self) -> bool {
             let given = {
                 let Ready { chunks, looks, .. } = &mut *self.lock();
@@ -187,7 +193,7 @@ mod maker {
     }
 }
 
-/// Nobody: each block is for a tool to look after, or the system is not known.
+/// No such thread: each block is for a tool to look after, or the system is not known.
 #[cfg(not(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle)))))]
 mod maker {
     use super::{super::primitive::Arc, Spares};

@@ -2,9 +2,9 @@
 //! it can: a lookup then finds every translation of an address in the processor's tables.
 //!
 //! Thread safety: one lock, taken for a fraction of a microsecond for each block that is allocated
-//! or released, and no other under it, nor is the system called. Who finds no room takes the lock of the
-//! spares before it (`ahead`), so that one chunk is added at a time. What is in a block is its owner's
-//! affair.
+//! or released. No other lock is taken under it, nor is the system called. A thread that finds no
+//! room takes the lock of the spares first (`ahead`), so that one chunk is added at a time. What is
+//! in a block is its owner's affair.
 #![allow(unsafe_code, reason = "hands out parts of mapped memory")]
 
 use std::{
@@ -24,26 +24,27 @@ pub const ALIGN: usize = 256;
 
 /// Size and alignment of a chunk: a large page.
 pub const CHUNK_BYTES: usize = 2 << 20;
-/// The largest block that shares a chunk with others. With a sanitizer each block is a chunk of its own,
-/// so that it sees who uses memory that was given back.
+/// The largest block that shares a chunk with others. With a sanitizer each block is a chunk of its
+/// own, so that the sanitizer sees every use of memory that was given back.
 const SHARED_BYTES_MAX: usize = if cfg!(sanitized) { 0 } else { CHUNK_BYTES };
-/// What the length of a larger block is rounded up to: a multiple of every system's pages. The end of it that
-/// does not fill a large page is in small ones.
+/// The length of a larger block is rounded up to a multiple of this, which is a multiple of every
+/// system's pages. The end of the block that does not fill a large page is in small ones.
 const LARGE_ALIGN: usize = if cfg!(sanitized) { ALIGN } else { 64 << 10 };
-/// Blocks are worth moving out of a chunk of which one part in so many is free.
+/// Blocks are worth moving out of a chunk if at least one part in this many of it is free.
 const STRAY_FREE: usize = 4;
-/// A packed arena has a spare chunk made ahead of need for each so many that it has,
+/// A packed arena keeps one spare chunk ready for each this many chunks that it has, up to
+/// [`AHEAD_MAX`].
 const CHUNKS_FOR_AHEAD: usize = 8;
-/// but at most so many,
+/// The most spare chunks that a packed arena keeps ready.
 const AHEAD_MAX: usize = 2;
-/// when no free extent is longer.
+/// A packed arena makes spare chunks ready when no free extent is longer than this.
 const LOW_BYTES: usize = CHUNK_BYTES / 2;
-/// Blocks that came back are kept as they are for the next of the same length, as long as they are together
-/// at most one part in so many of what is used,
+/// Blocks that came back are kept as they are for the next of the same length, as long as they are
+/// together at most one part in this many of the used bytes.
 const KEPT_PART: usize = 16;
-/// and no more than so many bytes: the lock is held while they are made free extents.
+/// The most bytes of blocks kept as they are: the lock is held while they are made free extents.
 const KEPT_BYTES_MAX: usize = 4 << 20;
-/// Of so many chunks one may be kept empty, besides one in any case where blocks are not packed.
+/// One chunk in this many may be kept empty. Where blocks are not packed, one more may.
 const CHUNKS_FOR_SPARE: usize = 32;
 
 /// Memory of one user. All of it is given back when the arena is dropped.
@@ -53,7 +54,7 @@ pub struct Arena {
     spares: Arc<Spares>,
     /// Bytes of all blocks.
     used: AtomicUsize,
-    /// Whether memory was ever taken back: until then all that is handed out is as the system gave it.
+    /// True once memory was taken back: until then all that is handed out is as the system gave it.
     has_released: AtomicBool,
 }
 
@@ -63,20 +64,21 @@ struct State {
     free: BTreeMap<usize, usize>,
     /// Length and address of each free extent.
     by_len: BTreeSet<(usize, usize)>,
-    /// Addresses, by length, of blocks that came back and are no free extents yet: who replaces blocks by
-    /// others takes these again, without a look at the extents. None where blocks are packed.
+    /// Addresses, by length, of blocks that came back and are not free extents yet: a caller that
+    /// replaces blocks by others takes these again, without a look at the extents. Empty where
+    /// blocks are packed.
     kept: BTreeMap<usize, Vec<usize>>,
     kept_bytes: usize,
     chunks: Chunks,
     /// Chunks that are one free extent.
     empty: usize,
-    /// Whether blocks are taken from the lowest addresses, rather than from the extents that fit
+    /// True if blocks are taken from the lowest addresses, rather than from the extents that fit
     /// best.
     is_packed: bool,
 }
 
-/// Every chunk, by address. Columns, because looking for room reads only one of them, to the end where
-/// the others are full.
+/// Every chunk, by address. Columns, because looking for room reads only one of them, to the end
+/// where the others are full.
 #[derive(Default)]
 struct Chunks {
     starts: Vec<usize>,
@@ -120,10 +122,11 @@ impl Arena {
         Self::with(State::default(), gauge)
     }
 
-    /// An arena that keeps blocks together at the lowest addresses, so that chunks become empty when
-    /// its user shrinks and moves its blocks. Finding a block takes about a nanosecond for each chunk.
-    /// While it grows, from 16 MiB on, its next chunk is made ready before it is needed, or the next two:
-    /// at most an eighth of what it has, which goes back a second after it last grew.
+    /// An arena that keeps blocks together at the lowest addresses, so that chunks become empty
+    /// when its user shrinks and moves its blocks. Finding a block takes about a nanosecond for
+    /// each chunk. While it grows, from 16 MiB on, its next chunk is made ready before it is
+    /// needed, or the next two: at most an eighth of what it has, which goes back a second after it
+    /// last grew.
     pub fn packed(gauge: &Gauge) -> Self {
         Self::with(State { is_packed: true, ..State::default() }, gauge)
     }
@@ -134,7 +137,7 @@ impl Arena {
         Self { state, spares, used: AtomicUsize::new(0), has_released }
     }
 
-    /// A block of at least `bytes`, aligned to [`ALIGN`]. Its contents are any.
+    /// A block of at least `bytes`, aligned to [`ALIGN`]. Its content is arbitrary.
     ///
     /// Aborts, as every allocation of the language does, if there is no memory.
     pub fn allocate(&self, bytes: usize) -> NonNull<u8> {
@@ -181,13 +184,13 @@ impl Arena {
         has_room.then(|| self.allocate(bytes))
     }
 
-    /// Adds a chunk and takes a block of it, unless somebody else has added one meanwhile.
+    /// Adds a chunk and takes a block of it, unless another thread has added one meanwhile.
     #[cold]
     fn grow(&self, bytes: usize) -> NonNull<u8> {
         let mut spares = self.spares.lock();
         let (found, is_first, _gone) = {
             let mut state = self.state.lock();
-            // Of other lengths, but they may make room together.
+            // Kept blocks have other lengths, but they may make room together.
             let gone = state.free_kept();
             (state.take(bytes), state.chunks.starts.is_empty(), gone)
         };
@@ -219,9 +222,9 @@ impl Arena {
         let bytes = bytes.next_multiple_of(ALIGN);
         let address = block.addr().get();
         let used = self.used.fetch_sub(bytes, Ordering::Relaxed) - bytes;
-        // Before its lock is given up, under which the block may be handed out again.
+        // Before its lock is released: from then on the block may be handed out again.
         self.has_released.store(true, Ordering::Release);
-        // Given back when the lock is not held any more.
+        // Dropped, and so given back to the system, after the lock is released.
         let _gone = self.state.lock().release(address, bytes, used);
     }
 
@@ -230,15 +233,15 @@ impl Arena {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all chunks, with those that are ready for later.
+    /// The bytes of all chunks, including those that are ready for later.
     pub fn bytes(&self) -> usize {
         let spares = self.spares.bytes();
         let chunks = &self.state.lock().chunks.chunks;
         spares + chunks.iter().map(|chunk| chunk.memory.bytes()).sum::<usize>()
     }
 
-    /// Whether a block of so many bytes is in a chunk of which much is free while there is room for it at
-    /// lower addresses: moving such blocks empties chunks.
+    /// Returns true if a block of `bytes` is in a chunk much of which is free, while there is room
+    /// for the block at lower addresses. Moving such blocks empties chunks.
     pub fn is_stray(&self, block: NonNull<u8>, bytes: usize) -> bool {
         let bytes = bytes.next_multiple_of(ALIGN);
         let mut state = self.state.lock();
@@ -276,15 +279,15 @@ impl State {
         Some(self.pointer(address))
     }
 
-    /// How many chunks should be ready for later, if the next is not far.
+    /// The number of chunks that should be ready for later, if the next is needed soon.
     fn ahead(&self) -> Option<usize> {
         let wanted = (self.chunks.starts.len() / CHUNKS_FOR_AHEAD).min(AHEAD_MAX);
         let is_low = || self.by_len.last().is_none_or(|(len, _)| *len <= LOW_BYTES);
         (self.is_packed && wanted > 0 && is_low()).then_some(wanted)
     }
 
-    /// Takes a block back when so many bytes are used without it; returns chunks that are to be given back
-    /// to the system.
+    /// Takes a block back; `used` bytes are in use without it. Returns chunks that are to be given
+    /// back to the system.
     fn release(&mut self, address: usize, bytes: usize, used: usize) -> Vec<Chunk> {
         if bytes > SHARED_BYTES_MAX {
             return self.chunks.remove(address).into_iter().collect();
@@ -303,7 +306,8 @@ impl State {
         gone
     }
 
-    /// Makes free extents of what is kept; returns chunks that are to be given back to the system.
+    /// Makes free extents of the kept blocks. Returns chunks that are to be given back to the
+    /// system.
     fn free_kept(&mut self) -> Vec<Chunk> {
         self.kept_bytes = 0;
         let kept = std::mem::take(&mut self.kept);
@@ -312,7 +316,7 @@ impl State {
         blocks.filter_map(|(address, bytes)| self.free(address, bytes)).collect()
     }
 
-    /// Makes a free extent of a block; returns a chunk that is to be given back to the system.
+    /// Makes a free extent of a block. Returns a chunk that is to be given back to the system.
     fn free(&mut self, address: usize, bytes: usize) -> Option<Chunk> {
         let (address, len) = self.join(address, bytes);
         self.add_free(address, len);
@@ -461,7 +465,7 @@ mod tests {
         assert!(!arena.is_stray(large, CHUNK_BYTES + 1));
     }
 
-    /// Waits until an arena holds so many bytes, or for long.
+    /// Waits until an arena holds `bytes`, for 20 seconds at most. Returns true if it does.
     #[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
     fn wait_for_bytes(arena: &Arena, bytes: usize) -> bool {
         let start = std::time::Instant::now();
@@ -494,7 +498,7 @@ mod tests {
         let has = |spares: usize| wait_for_bytes(&arena, (chunks().len() + spares) * CHUNK_BYTES);
         grow(CHUNKS_FOR_AHEAD - 1);
         assert_eq!(arena.spares.lock().wanted, 0, "a small one has no spare");
-        // A machine that stops the test for long has the spare go back meanwhile.
+        // If the machine stops the test for long, the spare goes back meanwhile.
         let is_taken = (0..5).any(|_| {
             grow(1);
             assert!(has(1), "one is made");

@@ -27,7 +27,8 @@ use super::{
 /// called.
 const HEAP_BYTES_MAX: usize = 64 << 10;
 
-/// A mapping's length is a multiple of this number of bytes, which is one of every system's pages.
+/// A mapping's length is a multiple of this number of bytes, which is a multiple of every system's
+/// pages.
 const PAGES_BYTES: usize = 64 << 10;
 
 /// An array that grows at its end.
@@ -57,7 +58,7 @@ impl<T: Copy> Bulk<T> {
         Self { gauge: Some(gauge.clone()), ..Self::default() }
     }
 
-    /// An empty array of any elements that is counted as this one is.
+    /// An empty array of any elements, counted by the same gauge as this one.
     pub fn another<U: Copy>(&self) -> Bulk<U> {
         Bulk { gauge: self.gauge.clone(), ..Bulk::default() }
     }
@@ -136,7 +137,7 @@ impl<T: Copy> Bulk<T> {
         }
     }
 
-    /// Sees to it that there is room for more elements.
+    /// Makes sure that there is room for `more` elements.
     #[inline]
     fn reserve(&mut self, more: usize) {
         if self.capacity() - self.len() < more {
@@ -171,8 +172,8 @@ impl<T: Copy> Bulk<T> {
 }
 
 impl Bulk<u8> {
-    /// An array of `len` zeros, which no gauge counts. Where it is mapped, memory is found when it
-    /// is touched.
+    /// An array of `len` zeros, which no gauge counts. If it is mapped, memory is found when it is
+    /// touched.
     pub fn zeroed(len: usize) -> Self {
         if len <= HEAP_BYTES_MAX {
             return Self { home: Home::Heap(vec![0; len]), gauge: None };
@@ -234,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// What is done to an array, with a number of elements.
+    /// An operation on an array, with a number of elements.
     #[derive(Clone, Copy, Debug)]
     enum Act {
         Push,

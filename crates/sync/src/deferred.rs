@@ -1,8 +1,8 @@
 //! What is dropped once no thread can hold it any more: of all cells and slots of the process.
 //!
-//! It is dropped inside a later call that defers something, or in [`collect`], in whatever thread that
-//! is and under whatever locks it holds. So what is large or takes locks is handed on from here to a
-//! [`Limbo`](crate::limbo::Limbo).
+//! It is dropped inside a later call that defers something, or in [`collect`], in whatever thread
+//! that is and under whatever locks it holds. So what is large or takes locks is handed on from
+//! here to a [`Limbo`](crate::limbo::Limbo).
 
 use std::sync::LazyLock;
 
@@ -11,8 +11,9 @@ use crate::{
     garbage::{Garbage, Piece},
 };
 
-/// Bytes that wait in one of sixteen stripes before it looks what may be dropped: so some mebibyte of
-/// cached blocks waits at most. Halved, threads are interrupted twice as often while blocks are evicted.
+/// Bytes that wait in one of sixteen stripes before it looks what may be dropped: so some mebibyte
+/// of cached blocks waits at most. Halved, threads are interrupted twice as often while blocks are
+/// evicted.
 const BYTES_MAX: usize = 64 << 10;
 
 static GARBAGE: LazyLock<Garbage<Deferred>> = LazyLock::new(|| Garbage::new(BYTES_MAX));
@@ -62,14 +63,16 @@ unsafe impl<T: Send + 'static> OneWord for Box<T> {
         Self::into_raw(self).cast()
     }
 
+    /// # Safety
+    /// As the trait's.
     unsafe fn from_word(word: *mut ()) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self::from_raw(word.cast()) }
     }
 }
 
-/// Drops something of about `bytes` bytes once no thread is pinned that is so now. It can be reached by
-/// no thread that pins itself later.
+/// Drops something of about `bytes` bytes once no thread is pinned that is so now. It can be
+/// reached by no thread that pins itself later.
 pub(crate) fn drop_later<T: OneWord>(guard: &Guard, bytes: usize, what: T) {
     /// # Safety
     /// The word came from `into_word` of the type, and is not used again.
@@ -79,8 +82,8 @@ pub(crate) fn drop_later<T: OneWord>(guard: &Guard, bytes: usize, what: T) {
         drop(unsafe { T::from_word(word) });
     }
     let deferred = Deferred { word: what.into_word(), drop: drop_word::<T> };
-    // SAFETY: what is dropped early is dropped by its owner: nothing that can be reached by others is
-    // passed here but by those that have unlinked it, as they say.
+    // SAFETY: what is dropped early is dropped by its owner: nothing that can be reached by others
+    // is passed here but by those that have unlinked it, as they say.
     #[allow(unsafe_code, reason = "the caller has unlinked it")]
     unsafe {
         GARBAGE.retire(guard, deferred, bytes, &());
@@ -103,8 +106,8 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// Drops what may be dropped by now. What the calling thread deferred just before is among it, unless
-/// another thread is pinned meanwhile.
+/// Drops what may be dropped by now. What the calling thread deferred just before is among it,
+/// unless another thread is pinned meanwhile.
 pub fn collect() {
     GARBAGE.collect(&());
 }

@@ -1,15 +1,16 @@
-//! Epochs: which threads may still hold what was unlinked, so that it is not freed too early.
+//! Epochs: they tell which threads may still hold what was unlinked, so that it is not freed too
+//! early.
 //!
-//! A thread that is about to follow pointers *pins* itself: it notes the epoch of the moment in a
-//! slot of its own. Pinning is one store without a fence where the system can make every thread's
-//! stores visible on demand (`membarrier`), which whoever advances the epoch asks for; elsewhere
+//! A thread that is about to follow pointers *pins* itself: it stores the current epoch in a slot
+//! of its own. Pinning is one store without a fence where the system can make every thread's stores
+//! visible on demand (`membarrier`), which the thread that advances the epoch asks for; elsewhere
 //! both sides use fences. A fence would also keep a thread's lookups from overlapping, and that
 //! costs far more than the fence.
 //!
 //! Invariants:
 //!
-//! 1. The epoch advances from `e` only when every pinned slot shows `e`; so while a thread is pinned
-//!    in `e`, the epoch is at most `e + 1`.
+//! 1. The epoch advances from `e` only when every pinned slot shows `e`; so once it is seen that a
+//!    thread is pinned in `e`, the epoch is at most `e + 1` until that thread is unpinned.
 //! 2. What was unlinked when the epoch was `e` (read after the unlinking) may be freed when it is
 //!    `e + GRACE`: every thread that could have seen it has been unpinned since.
 //! 3. Slots are never freed, and each belongs to at most one thread.
@@ -24,7 +25,7 @@ use crate::primitive::{
 /// epoch that was read a moment too early.
 pub const GRACE: u64 = 3;
 
-/// What a slot shows when its thread is not pinned.
+/// The value of a slot whose thread is not pinned.
 const UNPINNED: u64 = 0;
 
 primitive::global! {
@@ -44,17 +45,18 @@ struct Slot {
 
 struct Local {
     slot: Cell<Option<&'static Slot>>,
-    /// Guards of this thread.
+    /// The number of guards of this thread.
     depth: Cell<usize>,
-    /// Whether pinning needs a fence.
+    /// True if pinning needs a fence.
     is_fenced: Cell<bool>,
 }
 
 impl Local {
-    /// Notes the epoch, before anything that is loaded from now on.
+    /// Records the epoch, before anything that is loaded from now on.
     #[inline(always)]
     fn note(&self, slot: &Slot) {
-        // Released, so that who sees this pin knows that all reads of the one before are over.
+        // Released, so that a thread that sees this pin knows that all reads of the one before are
+        // over.
         slot.pinned.store(EPOCH.load(Ordering::Acquire), Ordering::Release);
         if self.is_fenced.get() {
             fence(Ordering::SeqCst);
@@ -129,7 +131,7 @@ impl Drop for Guard {
     }
 }
 
-/// Pins the current thread. A nanosecond or two.
+/// Pins the current thread. Takes a nanosecond or two.
 #[inline]
 pub fn pin() -> Guard {
     LOCAL.with(|local| {
@@ -149,7 +151,7 @@ fn register(local: &Local) -> &'static Slot {
     let slot = free_slot().unwrap_or_else(new_slot);
     local.is_fenced.set(!is_asymmetric());
     local.slot.set(Some(slot));
-    // Where the thread is ending already, nobody gives the slot back: it stays taken and unpinned.
+    // If the thread is ending already, the slot is not given back: it stays taken and unpinned.
     let _ = OWNER.try_with(|_| ());
     slot
 }
@@ -205,7 +207,7 @@ fn link(slot: *mut Slot, next: Option<&'static Slot>) {
 
 #[allow(unsafe_code, reason = "slots are leaked boxes")]
 fn published(slot: *mut Slot) -> &'static Slot {
-    // SAFETY: the slot is leaked, and after publication nobody writes to it but through atomics.
+    // SAFETY: the slot is leaked, and after publication it is written only through atomics.
     unsafe { &*slot }
 }
 
@@ -215,11 +217,14 @@ pub fn current() -> u64 {
     EPOCH.load(Ordering::SeqCst)
 }
 
-/// Advances the epoch unless a thread is pinned in an earlier one; returns the epoch. Takes some
+/// Advances the epoch unless a thread is pinned in an earlier one, or the system refuses to make
+/// stores visible (a filter of system calls that was set later). Returns the epoch. Takes some
 /// microseconds.
 pub fn try_advance() -> u64 {
     let epoch = EPOCH.load(Ordering::SeqCst);
-    barrier();
+    if !barrier() {
+        return epoch;
+    }
     if slots().any(|slot| ![UNPINNED, epoch].contains(&slot.pinned.load(Ordering::Acquire))) {
         return epoch;
     }
@@ -229,20 +234,18 @@ pub fn try_advance() -> u64 {
 }
 
 /// Makes the stores of all threads that are pinned visible to this one, and what this one unlinked
-/// visible to those that pin themselves from now on.
-fn barrier() {
+/// visible to those that pin themselves from now on. Returns false if the system refuses to.
+fn barrier() -> bool {
     fence(Ordering::SeqCst);
+    #[cfg(all(target_os = "linux", not(any(miri, loom, shuttle))))]
     if is_asymmetric() {
-        #[cfg(all(target_os = "linux", not(any(miri, loom, shuttle))))]
-        {
-            use rustix::thread::{MembarrierCommand, membarrier};
-            let asked = membarrier(MembarrierCommand::PrivateExpedited);
-            assert!(asked.is_ok(), "membarrier was registered and cannot fail: {asked:?}");
-        }
+        use rustix::thread::{MembarrierCommand, membarrier};
+        return membarrier(MembarrierCommand::PrivateExpedited).is_ok();
     }
+    true
 }
 
-/// Whether the system makes stores visible on demand.
+/// Returns true if the system makes stores visible on demand.
 fn is_asymmetric() -> bool {
     static ASYMMETRIC: OnceLock<bool> = OnceLock::new();
     *ASYMMETRIC.get_or_init(|| {

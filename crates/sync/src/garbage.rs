@@ -1,22 +1,27 @@
-//! What was unlinked and waits until no thread can hold it.
+//! Garbage: memory that was unlinked and waits until no thread can hold it.
 //!
-//! Thread safety: each stripe has a lock, which threads seldom share. Nothing is freed under a lock,
-//! because freeing may run destructors of the caller's values. Garbage is freed by the threads that
-//! make it, a little at a time, and the rest when the map is dropped.
+//! Thread safety: each stripe has a lock, which threads seldom share. Nothing is freed under a
+//! lock, because freeing may run destructors of the caller's values. Garbage is freed by the
+//! threads that make it, a little at a time, and the rest when the map is dropped.
+//!
+//! A forked child has no other thread of its parent, and so a stripe that one of them had locked at
+//! the fork is never unlocked there. The child therefore waits for no stripe: it passes those that
+//! are locked, and what is in one that stays locked is not freed.
 
 use std::collections::VecDeque;
 
 use crate::{
     epoch::{self, GRACE, Guard},
-    primitive::{AtomicUsize, Mutex, Ordering, in_models},
+    primitive::{AtomicUsize, Mutex, MutexGuard, Ordering, in_models},
+    process::Process,
 };
 
 const STRIPES: usize = in_models(16, 2);
 /// A stripe has the epoch advanced when it has grown by this many pieces. Advancing interrupts all
-/// threads, so that it must be rare.
+/// threads and takes longer than most replacements may, so it must be rare among them.
 const PIECES: usize = in_models(128, 4);
-/// Who retires a piece frees about so many times its bytes, if as much may be freed: a leaf takes some
-/// microseconds, and nobody is to wait for many of them.
+/// A thread that retires a piece frees about this many times its bytes, if that much may be freed.
+/// A leaf takes some microseconds, and no thread should wait for many of them.
 const SHARE: usize = 2;
 
 /// Something to free, and what it needs for that.
@@ -27,7 +32,7 @@ pub trait Piece: Send {
     /// Frees it.
     ///
     /// # Safety
-    /// Nobody uses it again.
+    /// No thread uses it again.
     #[allow(unsafe_code, reason = "a promise that the epoch keeps")]
     unsafe fn free(self, context: &Self::Context);
 }
@@ -37,6 +42,8 @@ pub struct Garbage<P> {
     stripes: [Stripe<P>; STRIPES],
     /// A stripe has the epoch advanced also when it has grown by this number of bytes.
     bytes_max: usize,
+    /// The process that made it, and not a child that was forked later.
+    process: Process,
 }
 
 #[repr(align(128))]
@@ -47,11 +54,11 @@ struct Stripe<P> {
 }
 
 struct Queue<P> {
-    /// With the epoch after which it was unlinked and its size, in order.
+    /// Each piece with its size and the epoch after which it was unlinked, in order.
     pieces: VecDeque<(u64, usize, P)>,
-    /// How many pieces and bytes came since the epoch was advanced.
+    /// The pieces and bytes that came since the epoch was advanced.
     grown: (usize, usize),
-    /// The epoch as it was then.
+    /// The epoch as it was when it was last advanced.
     epoch: u64,
 }
 
@@ -67,39 +74,49 @@ impl<P> Queue<P> {
 }
 
 impl<P: Piece> Garbage<P> {
-    /// None. A stripe, of which there are sixteen, lets about `bytes_max` bytes wait before it looks which
-    /// of them may be freed.
+    /// None. A stripe, of which there are sixteen, lets about `bytes_max` bytes wait before it
+    /// looks which of them may be freed.
     pub fn new(bytes_max: usize) -> Self {
         let stripe = || Stripe {
             queue: Mutex::new(Queue { pieces: VecDeque::new(), grown: (0, 0), epoch: 0 }),
             bytes: AtomicUsize::new(0),
         };
-        Self { stripes: std::array::from_fn(|_| stripe()), bytes_max }
+        let process = Process::default();
+        Self { stripes: std::array::from_fn(|_| stripe()), bytes_max, process }
     }
 
-    /// Bytes that wait.
+    /// The bytes that wait.
     pub fn bytes(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Takes a piece of some `bytes` that was unlinked; frees others that have waited long enough.
+    /// Takes a piece of about `bytes` bytes that was unlinked. Frees others that have waited long
+    /// enough.
     ///
     /// # Safety
     /// No thread that is pinned from now on can reach the piece, and it is retired once.
     #[allow(unsafe_code, reason = "a promise that the epoch keeps")]
     pub unsafe fn retire(&self, guard: &Guard, piece: P, bytes: usize, context: &P::Context) {
-        let stripe = &self.stripes[guard.thread_index() % STRIPES];
-        stripe.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let is_due = {
-            let mut queue = stripe.queue.lock();
-            queue.pieces.push_back((epoch::current(), bytes, piece));
-            queue.grown = (queue.grown.0 + 1, queue.grown.1 + bytes);
-            queue.grown.0 >= PIECES || queue.grown.1 >= self.bytes_max
+        let is_here = self.process.is_here();
+        let first = guard.thread_index() % STRIPES;
+        let found = (first..first + STRIPES).find_map(|index| {
+            let stripe = &self.stripes[index % STRIPES];
+            stripe.lock(is_here).map(|queue| (stripe, queue))
+        });
+        let Some((stripe, mut queue)) = found else {
+            // All of a child's stripes stay locked.
+            std::mem::forget(piece);
+            return;
         };
+        stripe.bytes.fetch_add(bytes, Ordering::Relaxed);
+        queue.pieces.push_back((epoch::current(), bytes, piece));
+        queue.grown = (queue.grown.0 + 1, queue.grown.1 + bytes);
+        let is_due = queue.grown.0 >= PIECES || queue.grown.1 >= self.bytes_max;
+        drop(queue);
         if is_due {
-            stripe.advance();
+            stripe.is_at(epoch::try_advance(), is_here);
         }
-        stripe.free(SHARE * bytes.max(1), context);
+        stripe.free(SHARE * bytes.max(1), is_here, context);
     }
 
     /// Frees what may be freed.
@@ -107,10 +124,10 @@ impl<P: Piece> Garbage<P> {
         for _ in 0..GRACE {
             epoch::try_advance();
         }
-        let epoch = epoch::try_advance();
+        let (epoch, is_here) = (epoch::try_advance(), self.process.is_here());
         for stripe in &self.stripes {
-            stripe.is_at(epoch);
-            stripe.free(usize::MAX, context);
+            stripe.is_at(epoch, is_here);
+            stripe.free(usize::MAX, is_here, context);
         }
     }
 
@@ -118,7 +135,7 @@ impl<P: Piece> Garbage<P> {
     pub fn free_all(&mut self, context: &P::Context) {
         for stripe in &mut self.stripes {
             for (_, _, piece) in std::mem::take(&mut stripe.queue.get_mut().pieces) {
-                // SAFETY: `&mut self` says that nobody is left who could use the map.
+                // SAFETY: `&mut self` says that no thread is left that could use the map.
                 #[allow(unsafe_code, reason = "nobody is left")]
                 unsafe {
                     piece.free(context);
@@ -129,30 +146,93 @@ impl<P: Piece> Garbage<P> {
 }
 
 impl<P: Piece> Stripe<P> {
-    /// Lets more be freed.
-    fn advance(&self) {
-        self.is_at(epoch::try_advance());
+    /// Its queue. In a forked child (`is_here` is false) it waits for no other thread, and there is
+    /// none while the queue is locked.
+    fn lock(&self, is_here: bool) -> Option<MutexGuard<'_, Queue<P>>> {
+        // Models have one process.
+        #[cfg(not(any(loom, shuttle)))]
+        if !is_here {
+            return self.queue.try_lock();
+        }
+        #[cfg(any(loom, shuttle))]
+        let _ = is_here;
+        Some(self.queue.lock())
     }
 
     /// Takes note that the epoch is at least this.
-    fn is_at(&self, epoch: u64) {
-        let mut queue = self.queue.lock();
-        (queue.epoch, queue.grown) = (epoch.max(queue.epoch), (0, 0));
+    fn is_at(&self, epoch: u64, is_here: bool) {
+        if let Some(mut queue) = self.lock(is_here) {
+            (queue.epoch, queue.grown) = (epoch.max(queue.epoch), (0, 0));
+        }
     }
 
-    /// Frees what may be freed until that were `most` bytes.
-    fn free(&self, most: usize, context: &P::Context) {
+    /// Frees what may be freed until it has freed `most` bytes.
+    fn free(&self, most: usize, is_here: bool, context: &P::Context) {
         let mut freed = 0;
         while freed < most {
-            let Some((bytes, piece)) = self.queue.lock().pop() else { return };
+            let popped = self.lock(is_here).and_then(|mut queue| queue.pop());
+            let Some((bytes, piece)) = popped else { return };
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             freed += bytes.max(1);
-            // SAFETY: it was unlinked in an epoch that has been left by every thread that was pinned
-            // then (the epoch's second invariant), and it was in the queue once.
+            // SAFETY: it was unlinked in an epoch that has been left by every thread that was
+            // pinned then (the epoch's second invariant), and it was in the queue once.
             #[allow(unsafe_code, reason = "the epoch says so")]
             unsafe {
                 piece.free(context);
             }
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::{Arc, Weak};
+
+    use super::*;
+
+    /// What is dropped when it is freed.
+    struct Counted(#[expect(dead_code, reason = "held, not read")] Arc<()>);
+
+    impl Piece for Counted {
+        type Context = ();
+
+        /// # Safety
+        /// As for every [`Piece`].
+        #[allow(unsafe_code, reason = "drops what it holds")]
+        unsafe fn free(self, (): &()) {}
+    }
+
+    /// Retires a piece, and returns what tells that it was freed.
+    fn retire(garbage: &Garbage<Counted>) -> Weak<()> {
+        let piece = Arc::new(());
+        let freed = Arc::downgrade(&piece);
+        // SAFETY: nothing else has the piece.
+        #[allow(unsafe_code, reason = "nothing else has the piece")]
+        unsafe {
+            garbage.retire(&epoch::pin(), Counted(piece), 1, &());
+        }
+        freed
+    }
+
+    #[test]
+    fn a_child_waits_for_no_stripe_that_was_locked_at_the_fork() {
+        let garbage = Garbage { process: Process::other(), ..Garbage::new(1) };
+        let before = retire(&garbage);
+        let mine = epoch::pin().thread_index() % STRIPES;
+        let locked = garbage.stripes[mine].queue.lock();
+        let after = retire(&garbage);
+        // Threads of other tests may be pinned for a moment.
+        while after.strong_count() > 0 {
+            garbage.collect(&());
+            std::thread::yield_now();
+        }
+        assert_eq!(before.strong_count(), 1, "its stripe is locked");
+        drop(locked);
+        garbage.collect(&());
+        assert_eq!(before.strong_count(), 0);
+
+        let all: Vec<_> = garbage.stripes.iter().map(|stripe| stripe.queue.lock()).collect();
+        assert_eq!(retire(&garbage).strong_count(), 1, "there is no room for it");
+        drop(all);
     }
 }

@@ -1,8 +1,9 @@
-//! What threads of Rhumb share, and when it may be freed: the one door to atomics, memory mapped from
-//! the system, values that readers reach without waiting. Nothing here knows what is being shared.
+//! What threads of Rhumb share, and when it may be freed: the one door to atomics, memory mapped
+//! from the system, values that readers reach without waiting. Nothing here knows what is being
+//! shared.
 //!
 //! This crate is a part of `rhumb` and of `rhumb-index`. Its interface changes with theirs, in any
-//! release. It may use `unsafe`, behind types that cannot be misused; it does no I/O.
+//! release. It may use `unsafe`, inside types that cannot be misused; it does no I/O.
 #![deny(unsafe_code)]
 
 mod ahead;
@@ -25,7 +26,6 @@ pub mod models;
 pub mod placed;
 pub mod prefetch;
 pub mod primitive;
-#[cfg(not(any(loom, shuttle)))]
 pub mod process;
 #[cfg(not(any(loom, shuttle)))]
 pub mod published;

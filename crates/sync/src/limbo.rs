@@ -1,14 +1,14 @@
-//! Where replaced things wait to be dropped by a thread that may take its time.
+//! Deferred drops: replaced things wait here to be dropped by a thread that may take its time.
 //!
-//! What readers share is let go of inside an epoch's collection, and that runs wherever some thread
-//! happens to pin: under a lock of the block cache, or in the middle of a write. Dropping a memtable
-//! there would make a writer wait for the freeing of a million entries; dropping a table there would
-//! take the cache's lock a second time. So the collection only puts things here, and the database's
-//! own threads drop them between jobs, holding no lock.
+//! What readers share is released inside an epoch's collection, and that runs wherever some thread
+//! happens to pin: under a lock of the block cache, or in the middle of a write. Dropping a
+//! memtable there would make a writer wait for the freeing of a million entries. Dropping a table
+//! there would take the cache's lock a second time. So the collection only puts things here, and
+//! the database's own threads drop them between jobs, holding no lock.
 //!
-//! Once the database is closed, nobody waits and nobody comes to drop things: what is added then is
-//! dropped on the spot. Kept, it would be lost with all it holds, for what lies here often holds the
-//! limbo itself.
+//! Once the database is closed, no thread waits and no thread comes to drop things: what is added
+//! then is dropped on the spot. If it were kept, it would be lost with all it holds, because what
+//! lies here often holds the limbo itself.
 //!
 //! Thread safety: may be called from any thread. [`Limbo::add`] takes one lock that no other is
 //! taken under, and runs no foreign code before [`Limbo::close`].
@@ -43,7 +43,7 @@ impl Limbo {
 
     /// Drops everything that is kept. The caller holds no lock.
     pub fn drop_all(&self) {
-        // What is dropped may bring more: a sub-tree lets go of its levels.
+        // What is dropped may add more: a tree releases its levels.
         loop {
             let things = std::mem::take(&mut self.state.lock().things);
             if things.is_empty() {

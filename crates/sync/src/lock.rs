@@ -4,7 +4,7 @@
 //! the whole process: a child that is forked while another thread is in that table can never wait
 //! for anything again, not even for a thread of a database of its own.
 //!
-//! What a panic in the middle of a change means is decided where that can happen: `db/hold.rs`.
+//! The code that can panic in the middle of a change decides what that means: `db/hold.rs`.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -26,13 +26,13 @@ use std::sync::TryLockError;
 pub struct Mutex<T>(basis::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A lock that nobody holds.
+    /// A lock that no thread holds.
     #[cfg(not(any(loom, shuttle)))]
     pub const fn new(value: T) -> Self {
         Self(basis::Mutex::new(value))
     }
 
-    /// A lock that nobody holds.
+    /// A lock that no thread holds.
     #[cfg(any(loom, shuttle))]
     pub fn new(value: T) -> Self {
         Self(basis::Mutex::new(value))
@@ -55,7 +55,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// What it guards, by the only reference there is.
+    /// The value that it guards, by the only reference there is.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,7 +65,7 @@ impl<T> Mutex<T> {
 #[derive(Debug)]
 pub struct MutexGuard<'a, T>(Option<basis::MutexGuard<'a, T>>);
 
-/// Why a guard is never found empty: [`Condvar`] borrows it mutably while it waits.
+/// Explains why a guard is never found empty: [`Condvar`] borrows it mutably while it waits.
 const HELD: &str = "a guard holds its lock";
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -84,7 +84,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// The end of a wait that has a limit.
+/// The end of a wait with a limit.
 pub struct Waited {
     timed_out: bool,
 }
@@ -101,13 +101,13 @@ impl Waited {
 pub struct Condvar(basis::Condvar);
 
 impl Condvar {
-    /// A condition for which nobody waits.
+    /// A condition that no thread waits for.
     #[cfg(not(any(loom, shuttle)))]
     pub const fn new() -> Self {
         Self(basis::Condvar::new())
     }
 
-    /// Gives the lock back, waits for a notice, and takes the lock again.
+    /// Releases the lock, waits for a notice, and takes the lock again.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let held = guard.0.take().expect(HELD);
         guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));

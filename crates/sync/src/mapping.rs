@@ -10,7 +10,7 @@ use super::{
     primitive::{Arc, AtomicUsize, Ordering},
 };
 
-/// The smallest page that the system hands out: writing to each finds memory for all.
+/// The smallest page that the system hands out: writing to each of them finds memory for all.
 #[cfg(all(target_os = "linux", not(any(miri, sanitized, loom, shuttle))))]
 const PAGE_BYTES: usize = 4 << 10;
 
@@ -39,18 +39,18 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// So many bytes, untouched, which `gauge` counts. Aborts if there is no memory.
+    /// Maps `bytes`, untouched, which `gauge` counts. Aborts if there is no memory.
     pub(crate) fn new(bytes: usize, wants_large_pages: bool, gauge: &Gauge) -> Self {
         gauge.0.fetch_add(bytes, Ordering::Relaxed);
         Self { base: system::map(bytes, wants_large_pages), bytes, gauge: gauge.clone() }
     }
 
-    /// Where it begins.
+    /// The start of the mapping.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// How long it is.
+    /// The length of the mapping.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -68,7 +68,8 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.gauge.0.fetch_sub(self.bytes, Ordering::Relaxed);
-        // SAFETY: it was mapped with this length, and who drops it gives up all that was handed out of it.
+        // SAFETY: it was mapped with this length, and the code that drops it gives up all that was
+        // handed out of it.
         unsafe { system::unmap(self.base, self.bytes) };
     }
 }
@@ -93,20 +94,20 @@ mod system {
     pub(super) fn map(bytes: usize, wants_large_pages: bool) -> NonNull<u8> {
         let base = if bytes < CHUNK_BYTES { map_anywhere(bytes) } else { map_aligned(bytes) };
         if wants_large_pages {
-            // SAFETY: the range is mapped; the advice changes nothing but how it is backed. Where
-            // it is refused, small pages do.
+            // SAFETY: the range is mapped; the advice changes nothing but how it is backed. If it
+            // is refused, small pages do.
             let _ = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) };
         }
         NonNull::new(base).unwrap_or_else(|| no_memory(bytes))
     }
 
     fn map_aligned(bytes: usize) -> *mut u8 {
-        // Most kernels align what large pages fit into by themselves.
+        // Most kernels align by themselves what large pages fit into.
         let base = map_anywhere(bytes);
         if base.addr().is_multiple_of(CHUNK_BYTES) {
             return base;
         }
-        // SAFETY: the mapping was just made with this length, and nobody has seen it.
+        // SAFETY: the mapping was just made with this length, and no other thread has seen it.
         unsafe { unmap_range(base, bytes) };
         let start = map_anywhere(bytes + CHUNK_BYTES);
         let before = start.addr().next_multiple_of(CHUNK_BYTES) - start.addr();
@@ -126,7 +127,7 @@ mod system {
         mapped.map_or_else(|_| no_memory(bytes), |start| start.cast())
     }
 
-    /// Unmaps a range, which may be empty. Where that fails it stays mapped and is never touched.
+    /// Unmaps a range, which may be empty. If that fails it stays mapped and is never touched.
     ///
     /// # Safety
     /// It is mapped and not used again.
@@ -163,7 +164,7 @@ mod system {
     use super::CHUNK_BYTES;
     use crate::arena::ALIGN;
 
-    /// What the address of a chunk is a multiple of.
+    /// The alignment of a chunk.
     const CHUNK_ALIGN: usize = if cfg!(sanitized) { ALIGN } else { CHUNK_BYTES };
 
     fn layout(bytes: usize) -> Layout {

@@ -1,4 +1,5 @@
-//! What stands behind the door where a model checker runs the code: its atomics and threads.
+//! The atomics and threads that `primitive` gives when a model checker runs the code: the checker's
+//! own.
 
 pub use checker::{
     hint::spin_loop,
@@ -32,16 +33,18 @@ macro_rules! local {
 /// Models have no signals, and no compiler between them and the checker.
 pub fn compiler_fence(_: Ordering) {}
 
-/// See `primitive`, where it is nothing.
+/// See `primitive`: without a model checker it is nothing.
 #[cfg(loom)]
 pub struct Lifetime(loom::cell::UnsafeCell<()>);
 
 #[cfg(loom)]
 impl Lifetime {
+    /// Begins now, and ends when it is dropped.
     pub fn new() -> Self {
         Self(loom::cell::UnsafeCell::new(()))
     }
 
+    /// Tells the checker of an access, with which the end must not race.
     pub fn touch(&self) {
         self.0.with(|_| ());
     }

@@ -1,11 +1,11 @@
-//! How a model runs: a few actors on what they share, once for each order in which they start.
+//! Runs models: a few actors on what they share, once for each order in which they start.
 //!
 //! Loom runs each under the orders of its threads' steps, up to a number of preemptions, and the
 //! values that a load may return under the memory model. It finds the orders that matter from the
-//! last access to each atomic alone: where a thread loads what it then writes, as every lock does, it
-//! forgets which threads had read it before, and never tries the other order. What starts is then all
-//! that is seen. So each model is run once for each order in which its actors start, and writers come
-//! before readers in one of them.
+//! last access to each atomic alone. If a thread loads what it then writes, as every lock does,
+//! loom forgets which threads had read it before, and never tries the other order. The thread that
+//! starts first is then all that is seen. So each model is run once for each order in which its
+//! actors start, and writers come before readers in one of them.
 
 use std::{
     io::Write,
@@ -18,8 +18,8 @@ use std::{
 
 use loom::{model::Builder, thread};
 
-/// Runs `actors` on what `make` makes, and `end` on what they leave. There are at most `preemptions`
-/// in a run, unless `LOOM_MAX_PREEMPTIONS` says how many.
+/// Runs `actors` on what `make` makes, and `end` on what they leave. A run has at most
+/// `preemptions`, unless `LOOM_MAX_PREEMPTIONS` gives another limit.
 ///
 /// # Panics
 /// If an actor or `end` does, and if there was only one order of steps.

@@ -1,10 +1,12 @@
-//! Arrays of a fixed length in memory of an arena: for what every lookup reads somewhere in, so that it
-//! finds the translation of the address too.
+//! Arrays of a fixed length in memory of an arena: for arrays that every lookup reads somewhere, so
+//! that it also finds the translation of the address in the processor's tables.
 //!
 //! Thread safety: that of a `Box<[T]>`. Invariants:
 //!
-//! 1. `start` is aligned for `T`, and its first `len` elements are initialised and belong to this alone.
-//! 2. `start` came from `arena` as a block of `bytes`, which have room for `len` elements; without an arena
+//! 1. `start` is aligned for `T`, and its first `len` elements are initialised and belong to this
+//!    alone.
+//! 2. `start` came from `arena` as a block of `bytes`, which have room for `len` elements. Without
+//!    an arena `len` is 0 and there is no block.
 //!    `len` is 0 and there is no block.
 #![allow(unsafe_code, reason = "elements in memory that an arena hands out")]
 
@@ -38,7 +40,7 @@ impl<T> Placed<T> {
         Self { start: NonNull::dangling(), len: 0, bytes: 0, arena: None }
     }
 
-    /// What `elements` gives, but no more than it says that it has.
+    /// The elements that `elements` yields, but no more than it says that it has.
     pub fn new(arena: &Arc<Arena>, elements: impl ExactSizeIterator<Item = T>) -> Self {
         const { assert!(align_of::<T>() <= arena::ALIGN) };
         let room = elements.len();
@@ -49,7 +51,8 @@ impl<T> Placed<T> {
         let start = arena.allocate(bytes).cast::<T>();
         let mut placed = Self { start, len: 0, bytes, arena: Some(Arc::clone(arena)) };
         for element in elements.take(room) {
-            // SAFETY: fewer than `room` elements are there, so that the block has room for this one.
+            // SAFETY: fewer than `room` elements are there, so that the block has room for this
+            // one.
             unsafe { placed.start.add(placed.len).write(element) };
             placed.len += 1;
         }
@@ -74,7 +77,7 @@ impl<T> Deref for Placed<T> {
 
 impl<T> DerefMut for Placed<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as for `deref`, and nobody else can reach them (invariant 1).
+        // SAFETY: as for `deref`, and no other thread can reach them (invariant 1).
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -83,9 +86,10 @@ impl<T> Drop for Placed<T> {
     fn drop(&mut self) {
         let Some(arena) = self.arena.take() else { return };
         let elements: *mut [T] = &raw mut **self;
-        // SAFETY: the elements are initialised and nobody looks at them again.
+        // SAFETY: the elements are initialised and no thread looks at them again.
         unsafe { ptr::drop_in_place(elements) };
-        // SAFETY: the block came from this arena with this length (invariant 2) and is not used again.
+        // SAFETY: the block came from this arena with this length (invariant 2) and is not used
+        // again.
         unsafe { arena.release(self.start.cast(), self.bytes) };
     }
 }

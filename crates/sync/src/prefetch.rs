@@ -4,14 +4,14 @@
 /// Bytes that one hint brings in.
 pub const LINE_BYTES: usize = 64;
 
-/// Asks for the line that holds the first byte of `value`.
+/// Prefetches the line that holds the first byte of `value`.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
     prefetch_address(std::ptr::from_ref(value));
 }
 
-/// As [`prefetch_address`], for a line that will be read once: it need not displace what is read again
-/// and again.
+/// As [`prefetch_address`], for a line that will be read once: it need not displace what is read
+/// again and again.
 #[inline(always)]
 pub fn prefetch_once<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -24,8 +24,8 @@ pub fn prefetch_once<T>(address: *const T) {
     let _ = address;
 }
 
-/// Asks for the line at an address, which need not be one of anything. Costs about a nanosecond and
-/// changes nothing but time; does nothing on processors without the instruction.
+/// Prefetches the line at an address, which need not be one of anything. Costs about a nanosecond
+/// and changes nothing but time; does nothing on processors without the instruction.
 #[inline(always)]
 pub fn prefetch_address<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
-//! The one door to atomics, locks and threads, so that a model checker can take their place here and
-//! nowhere else: `--cfg loom` or `--cfg shuttle`, of the index alone (CONTRIBUTING.md says how).
+//! The one door to atomics, locks and threads, so that a model checker can take their place here
+//! and nowhere else: `--cfg loom` or `--cfg shuttle`, of the index alone (see CONTRIBUTING.md).
 
 pub use super::lock::{Condvar, Mutex, MutexGuard};
 #[cfg(any(loom, shuttle))]
@@ -34,8 +34,8 @@ macro_rules! local {
 
 pub use crate::{global, local};
 
-/// Tells loom when what holds it is used and when it is dropped, so that it finds a use that does not
-/// come before the end for certain. Nothing otherwise.
+/// Tells loom when its owner is used and when it is dropped, so that loom finds a use that is not
+/// certain to come before the end. Nothing otherwise.
 #[cfg(not(loom))]
 pub struct Lifetime;
 
@@ -48,15 +48,15 @@ impl Lifetime {
         Self
     }
 
-    /// Notes a use.
+    /// Records a use.
     #[inline(always)]
     pub fn touch(&self) {}
 }
 
-/// Whether a model checker runs the code.
+/// True if a model checker runs the code.
 pub const IS_MODEL: bool = cfg!(any(loom, shuttle));
 
-/// A size that models take small, so that they soon reach what is rare.
+/// A size that is small in models, so that they soon reach rare cases.
 pub const fn in_models(usual: usize, small: usize) -> usize {
     if IS_MODEL { small } else { usual }
 }

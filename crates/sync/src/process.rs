@@ -1,4 +1,4 @@
-//! Which process this is, asked so cheaply that every write can ask.
+//! Tells which process this is, cheaply enough that every write can ask.
 //!
 //! A forked child has its parent's memory and open files and none of its threads. What a database
 //! holds is its parent's: the child must notice before it touches anything. The system's call for
@@ -29,6 +29,12 @@ impl Process {
         self.0 == id()
     }
 
+    /// A process that is not this one.
+    #[cfg(test)]
+    pub(crate) fn other() -> Self {
+        Self(!id())
+    }
+
     /// Its number.
     pub fn id(self) -> u32 {
         self.0
@@ -50,7 +56,7 @@ fn id() -> u32 {
     }
 }
 
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(all(target_os = "linux", not(any(miri, loom, shuttle))))]
 mod system {
     use std::{ptr, sync::atomic::AtomicU32};
 
@@ -59,8 +65,8 @@ mod system {
     /// The size of a page, or less.
     const PAGE_BYTES: usize = 4 << 10;
 
-    /// A word that is 0 at first and again in every child that is forked; none where the kernel,
-    /// one before Linux 4.14, has no such memory.
+    /// A word that is 0 at first and again in every child that is forked; none if the kernel, one
+    /// before Linux 4.14, has no such memory.
     pub(crate) fn wiped_word() -> Option<&'static AtomicU32> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new private mapping at an address of the system's choice touches nothing.
@@ -75,7 +81,7 @@ mod system {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(miri))))]
+#[cfg(not(all(target_os = "linux", not(any(miri, loom, shuttle)))))]
 mod system {
     use std::sync::atomic::AtomicU32;
 

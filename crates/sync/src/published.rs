@@ -1,7 +1,7 @@
 //! A shared value that readers reach without waiting and writers replace whole.
 //!
 //! Thread safety: `current` is never null. A reader borrows the cell and an epoch guard for as long
-//! as it uses what it loaded; a replaced value is given to the [`Limbo`] through the epoch, so not
+//! as it uses what it loaded. A replaced value is given to the [`Limbo`] through the epoch, so not
 //! before every guard of that time is gone. The last value goes with the cell.
 #![allow(unsafe_code, reason = "the epoch's loads are unsafe; this type makes them sound")]
 
@@ -23,20 +23,25 @@ pub struct Published<T: Send + Sync + 'static> {
 
 /// A value that was replaced: it goes to the limbo once no reader holds it.
 struct Replaced<T: Send + Sync + 'static> {
-    value: Option<Box<Arc<T>>>,
+    /// A box, which is no box before the drop: readers may hold references into it.
+    value: *mut Arc<T>,
     limbo: Arc<Limbo>,
 }
 
+// SAFETY: it owns an `Arc<T>`, which may be sent because `T` is `Send + Sync`, and so may the
+// limbo.
+unsafe impl<T: Send + Sync + 'static> Send for Replaced<T> {}
+
 impl<T: Send + Sync + 'static> Drop for Replaced<T> {
     fn drop(&mut self) {
-        if let Some(value) = self.value.take() {
-            self.limbo.add(value);
-        }
+        // SAFETY: the pointer came from a box and was unlinked once (`store`). This is dropped
+        // through the epoch, so that no reader holds it any more.
+        self.limbo.add(unsafe { Box::from_raw(self.value) });
     }
 }
 
 impl<T: Send + Sync + 'static> Published<T> {
-    /// Publishes `value`; what replaced values hold is dropped by whoever empties `limbo`.
+    /// Publishes `value`. The thread that empties `limbo` drops what replaced values hold.
     pub fn new(value: Arc<T>, limbo: &Arc<Limbo>) -> Self {
         let current = AtomicPtr::new(Box::into_raw(Box::new(value)));
         Self { current, limbo: Arc::clone(limbo) }
@@ -45,9 +50,9 @@ impl<T: Send + Sync + 'static> Published<T> {
     /// The value of this moment, for as long as `guard` is held. Never waits.
     #[inline]
     pub fn load<'g>(&'g self, _guard: &'g Guard) -> &'g Arc<T> {
-        // SAFETY: the pointer came from a box in `new` or `store`. The thread that unlinks it drops it
-        // through the epoch, which the guard holds back, and the value that stays to the end is not
-        // dropped while `self` is borrowed.
+        // SAFETY: the pointer came from a box in `new` or `store`. The thread that unlinks it drops
+        // it through the epoch, which the guard holds back, and the value that stays to the end is
+        // not dropped while `self` is borrowed.
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
@@ -56,22 +61,21 @@ impl<T: Send + Sync + 'static> Published<T> {
         Arc::clone(self.load(&epoch::pin()))
     }
 
-    /// Replaces the value. Readers that loaded the old one keep it until they let go.
+    /// Replaces the value. Readers that loaded the old one keep it until they release it.
     pub fn store(&self, value: Arc<T>) {
         let guard = epoch::pin();
+        // The swap unlinks it: no later load can reach it, and each thread that swaps gets another
+        // one.
         let old = self.current.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
-        // SAFETY: the pointer came from a box, and the swap unlinked it: no later load can reach it, and
-        // each thread that swaps gets a different one.
-        let value = Some(unsafe { Box::from_raw(old) });
-        let replaced = Replaced { value, limbo: Arc::clone(&self.limbo) };
+        let replaced = Replaced { value: old, limbo: Arc::clone(&self.limbo) };
         deferred::drop_later(&guard, size_of::<Replaced<T>>(), Box::new(replaced));
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for Published<T> {
     fn drop(&mut self) {
-        // SAFETY: `&mut self` says that nobody borrows the cell, hence nobody its value, which came from
-        // a box, was never unlinked and has no other owner.
+        // SAFETY: `&mut self` says that nobody borrows the cell, hence nobody its value, which came
+        // from a box, was never unlinked and has no other owner.
         drop(unsafe { Box::from_raw(*self.current.get_mut()) });
     }
 }
@@ -95,7 +99,7 @@ mod tests {
         assert_eq!((**one, **cell.load(&guard)), (1, 2));
     }
 
-    /// Says when it is dropped.
+    /// Counts its drop.
     struct Told(Arc<crate::primitive::AtomicUsize>);
 
     impl Drop for Told {

@@ -1,14 +1,14 @@
 //! The bytes of a log record behind one pointer, with a shared count, wherever they lie: one after
-//! the other in regions of an arena, in a block of their own, or in a vector that somebody gave
+//! the other in regions of an arena, in a block of their own, or in a vector that a caller gave
 //! away. Large values that come from a file are kept likewise.
 //!
 //! Records are made by one thread after the other in the order of the log, and go together with
-//! their memtable. So they are laid one after the other: the program's allocator, which has a heap
+//! their memtable. So they are laid one after the other. The program's allocator, which has a heap
 //! for each thread, would come to own the records of a memtable in every heap.
 //!
 //! Thread safety: may be cloned, read and dropped on any thread. Invariants:
 //!
-//! 1. `head` points to a [`Head`], which `len` bytes follow unless they were given. They were
+//! 1. `head` points to a `Head`, which `len` bytes follow unless they were given. They were
 //!    written when the record was made, and afterwards only through the one [`Record`] that there
 //!    was.
 //! 2. `count` is the number of [`Record`]s and of raw pointers that own a count; the thread that
@@ -32,11 +32,11 @@ use super::{
     primitive::{Arc, AtomicUsize, Ordering},
 };
 
-/// Bytes of a region. Twice as many would double what a reader's slice keeps alive; half of them
-/// would have the arena asked twice as often.
+/// The bytes of a region. Twice as many would double what a reader's slice keeps alive; half as
+/// many would have the arena asked twice as often.
 const REGION_BYTES: usize = 64 << 10;
 
-/// Records of more bytes do not share a region: of what is left of one at most an eighth is wasted.
+/// Records of more bytes do not share a region: at most an eighth of a region is wasted at its end.
 const SHARED_BYTES_MAX: usize = REGION_BYTES / 8;
 
 /// A log record, whose bytes do not change any more.
@@ -44,7 +44,7 @@ pub struct Record {
     head: NonNull<Head>,
 }
 
-/// What is said of the bytes; in front of them, but where they were given.
+/// The header of the bytes. It lies in front of them, unless they were given.
 #[repr(C)]
 struct Head {
     count: AtomicUsize,
@@ -52,7 +52,7 @@ struct Head {
     home: Home,
 }
 
-/// Where the memory is from.
+/// The origin of the memory.
 enum Home {
     /// Head and bytes lie in a region.
     Region(Arc<Region>),
@@ -85,13 +85,13 @@ impl Drop for Region {
 }
 
 // SAFETY: the bytes are never written while others can reach them (invariant 1), the count is
-// atomic and decides who frees (invariant 2), and whatever the memory is from may be used on any
-// thread.
+// atomic and decides which thread frees (invariant 2), and whatever the memory is from may be used
+// on any thread.
 unsafe impl Send for Record {}
 // SAFETY: as for `Send`: `&Record` gives reads and clones.
 unsafe impl Sync for Record {}
 
-/// Where records are laid, by one thread at a time.
+/// The place where records are laid, by one thread at a time.
 pub struct Records {
     arena: Arc<Arena>,
     region: Option<Arc<Region>>,
@@ -119,11 +119,11 @@ impl Records {
         // them.
         let memory = unsafe { region.memory.add(self.used) };
         self.used += size;
-        // SAFETY: the memory is long enough and aligned, and nobody else has it.
+        // SAFETY: the memory is long enough and aligned, and no other thread has it.
         unsafe { Record::write(memory, &[bytes], bytes.len(), Home::Region(region)) }
     }
 
-    /// The next record begins another region.
+    /// Begins another region for the next record.
     #[cold]
     fn next_region(&mut self) -> Arc<Region> {
         let (memory, arena) = (self.arena.allocate(REGION_BYTES), Arc::clone(&self.arena));
@@ -134,9 +134,9 @@ impl Records {
     }
 }
 
-/// What a record of `len` bytes takes with its head. The next one is aligned after it.
+/// The bytes that a record of `len` bytes takes with its head. The next one is aligned after it.
 fn block_bytes(len: usize) -> usize {
-    // What is there to be copied is far shorter than the address space.
+    // Bytes that are there to be copied are far fewer than the address space has.
     len.saturating_add(size_of::<Head>()).next_multiple_of(align_of::<Head>())
 }
 
@@ -149,7 +149,7 @@ impl Record {
         unsafe { Self::write(memory, parts, len, Home::Block(Arc::clone(arena))) }
     }
 
-    /// So many zeros in a block of an arena, to be overwritten ([`Record::get_mut`]).
+    /// `len` zeros in a block of an arena, to be overwritten ([`Record::get_mut`]).
     pub fn zeroed(arena: &Arc<Arena>, len: usize) -> Self {
         let memory = arena.allocate_zeroed(block_bytes(len));
         let head = memory.cast::<Head>();
@@ -193,7 +193,7 @@ impl Record {
         unsafe { self.head.as_ref() }
     }
 
-    /// The bytes, to be changed, if nobody shares them.
+    /// The bytes, to be changed, if no other record shares them.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         if self.head().count.load(Ordering::Acquire) != 1 {
             return None;
@@ -203,8 +203,8 @@ impl Record {
         if let Home::Given(bytes) = &mut head.home {
             return Some(bytes.as_mut_slice());
         }
-        // SAFETY: the bytes are this record's alone, behind its head in memory that was written
-        // through the same pointer (invariant 1), and nobody else reads them.
+        // SAFETY: the bytes are this record's alone, after its head in memory that was written
+        // through the same pointer (invariant 1), and no other thread reads them.
         Some(unsafe {
             let start = self.head.add(1).cast::<u8>();
             slice::from_raw_parts_mut(start.as_ptr(), self.head.as_ref().len)
@@ -220,7 +220,7 @@ impl Record {
         }
     }
 
-    /// The number of those that share the bytes.
+    /// The number of records and raw pointers that share the bytes.
     pub fn strong_count(&self) -> usize {
         self.head().count.load(Ordering::Relaxed)
     }
@@ -257,7 +257,7 @@ impl Record {
         let bytes = block_bytes(self.len());
         // SAFETY: the count is zero, so this is the only one left (invariant 2).
         let home = unsafe { &raw const (*self.head.as_ptr()).home };
-        // SAFETY: as above. It is moved out of a head that nobody looks at again.
+        // SAFETY: as above. It is moved out of a head that no thread looks at again.
         match unsafe { home.read() } {
             Home::Region(region) => drop(region),
             Home::Block(arena) => {
@@ -284,7 +284,7 @@ impl Deref for Record {
         if let Home::Given(bytes) = &head.home {
             return bytes;
         }
-        // SAFETY: `len` bytes follow the head and were written before anybody shared them
+        // SAFETY: `len` bytes follow the head and were written before any thread shared them
         // (invariant 1), and this owns a count, so that they stay.
         unsafe { slice::from_raw_parts(self.head.as_ptr().add(1).cast::<u8>(), head.len) }
     }
@@ -293,8 +293,8 @@ impl Deref for Record {
 impl Clone for Record {
     #[inline]
     fn clone(&self) -> Self {
-        // The caller owns a count, so no order is needed for another. As many as wrap it around
-        // do not fit into memory, unless they are leaked.
+        // The caller owns a count, so no order is needed for another. Enough of them to wrap the
+        // count around do not fit into memory, unless they are leaked.
         if self.head().count.fetch_add(1, Ordering::Relaxed) > isize::MAX as usize {
             std::process::abort();
         }
@@ -306,7 +306,7 @@ impl Drop for Record {
     #[inline]
     fn drop(&mut self) {
         if self.head().count.fetch_sub(1, Ordering::Release) == 1 {
-            // All reads of the others come before their release.
+            // All reads of other threads come before their release.
             fence(Ordering::Acquire);
             self.free();
         }

@@ -2,10 +2,10 @@
 //!
 //! Thread safety: may be cloned, read and dropped on any thread. Invariants:
 //!
-//! 1. `head` points to a [`Head`] followed by `len` bytes that were written when it was made and
+//! 1. `head` points to a `Head` followed by `len` bytes that were written when it was made and
 //!    never since.
-//! 2. `count` is the number of [`SharedBytes`] and of raw pointers that own a count; whoever takes
-//!    it to zero is the only one left and frees the memory, once.
+//! 2. `count` is the number of [`SharedBytes`] and of raw pointers that own a count; the thread
+//!    that takes it to zero is the only one left and frees the memory, once.
 #![allow(unsafe_code, reason = "counts travel through raw pointers to fit an atomic")]
 
 use std::{
@@ -28,12 +28,12 @@ pub struct SharedBytes {
     head: NonNull<Head>,
 }
 
-/// What is in front of the bytes.
+/// The header in front of the bytes.
 #[repr(C, align(16))]
 struct Head {
     count: AtomicUsize,
     len: usize,
-    /// Where the memory is from; `None` if it is from the program's allocator.
+    /// The arena that the memory is from; `None` if it is from the program's allocator.
     arena: Option<Arc<Arena>>,
 }
 
@@ -41,15 +41,15 @@ struct Head {
 const COUNT_MAX: usize = isize::MAX as usize;
 
 // SAFETY: the bytes are never written while they can be reached (invariant 1), the count is atomic
-// and decides who frees (invariant 2), and an arena may be used on any thread.
+// and decides which thread frees (invariant 2), and an arena may be used on any thread.
 unsafe impl Send for SharedBytes {}
 // SAFETY: as for `Send`: `&SharedBytes` gives reads and clones.
 unsafe impl Sync for SharedBytes {}
 
 impl SharedBytes {
     /// Copies `pieces`, which are `len` bytes together, to memory of `arena`, which lives at least
-    /// as long as the copy, or else of the program's allocator: without an arena, or where its
-    /// chunks would have more bytes than its limit.
+    /// as long as the copy. Without an arena, or if its chunks would have more bytes than the
+    /// limit, they are copied to memory of the program's allocator.
     pub fn gather<'p>(
         arena: Option<(&Arc<Arena>, usize)>,
         len: usize,
@@ -69,13 +69,13 @@ impl SharedBytes {
             }
         };
         let head = memory.cast::<Head>();
-        // SAFETY: the memory was just allocated with this layout, aligned to a head and with room for it,
-        // and is used nowhere else.
+        // SAFETY: the memory was just allocated with this layout, aligned to a head and with room
+        // for it, and is used nowhere else.
         unsafe { head.write(Head { count: AtomicUsize::new(1), len, arena }) };
         let mut at = 0;
         for piece in pieces {
             assert!(piece.len() <= len - at, "more bytes than there is room for");
-            // SAFETY: `len` bytes lie behind the head, and those of the piece end within them.
+            // SAFETY: `len` bytes lie after the head, and those of the piece end within them.
             unsafe {
                 let bytes = memory.add(size_of::<Head>() + at);
                 ptr::copy_nonoverlapping(piece.as_ptr(), bytes.as_ptr(), piece.len());
@@ -108,7 +108,7 @@ impl SharedBytes {
         self.head().arena.is_some()
     }
 
-    /// How many share the bytes.
+    /// The number of owners that share the bytes.
     pub fn strong_count(&self) -> usize {
         self.head().count.load(Ordering::Relaxed)
     }
@@ -121,7 +121,7 @@ impl SharedBytes {
         head.as_ptr().cast()
     }
 
-    /// The bytes behind a pointer that [`SharedBytes::into_raw`] gave.
+    /// The bytes of a pointer that [`SharedBytes::into_raw`] gave.
     ///
     /// # Safety
     ///
@@ -139,7 +139,7 @@ impl SharedBytes {
     fn free(&mut self) {
         let layout = layout_for(self.len());
         // SAFETY: the count is zero, so this is the only one left (invariant 2): the arena is moved
-        // out of memory that nobody looks at again.
+        // out of memory that no thread looks at again.
         let arena = unsafe { (&raw const (*self.head.as_ptr()).arena).read() };
         let memory = self.head.cast::<u8>();
         match arena {
@@ -151,7 +151,7 @@ impl SharedBytes {
     }
 }
 
-/// What `len` bytes and their head take.
+/// The memory that `len` bytes and their head take.
 #[inline]
 fn layout_for(len: usize) -> Layout {
     // A slice whose length and head exceed the address space cannot be there to be copied; if it
@@ -167,8 +167,8 @@ impl Deref for SharedBytes {
     #[inline]
     fn deref(&self) -> &[u8] {
         let len = self.head().len;
-        // SAFETY: `len` bytes follow the head and were written before anybody saw it (invariant 1),
-        // and this owns a count, so that they stay.
+        // SAFETY: `len` bytes follow the head and were written before any other thread saw it
+        // (invariant 1), and this owns a count, so that they stay.
         unsafe { slice::from_raw_parts(self.head.as_ptr().add(1).cast::<u8>(), len) }
     }
 }
@@ -176,7 +176,7 @@ impl Deref for SharedBytes {
 impl Clone for SharedBytes {
     #[inline]
     fn clone(&self) -> Self {
-        // Whoever clones owns a count, so no order is needed for another.
+        // The caller owns a count, so no order is needed for another.
         if self.head().count.fetch_add(1, Ordering::Relaxed) > COUNT_MAX {
             std::process::abort();
         }
@@ -188,7 +188,7 @@ impl Drop for SharedBytes {
     #[inline]
     fn drop(&mut self) {
         if self.head().count.fetch_sub(1, Ordering::Release) == 1 {
-            // All reads of the others come before their release.
+            // All reads of other threads come before their release.
             fence(Ordering::Acquire);
             self.free();
         }

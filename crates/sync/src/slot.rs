@@ -4,12 +4,13 @@
 //!
 //! 1. The pointer of an [`EpochSlot`] is null or owns exactly one strong count of a
 //!    [`SharedBytes`]; its two low bits are flags, which the allocation's alignment leaves free.
-//! 2. The count is taken out of the slot by exactly one swap, and is dropped only when every thread
+//! 2. The count is taken out of the slot by exactly one swap. It is dropped only when every thread
 //!    that was pinned at that moment has been unpinned, or by `&mut self`, when no [`Loaded`] of
 //!    the slot can exist.
-//! 3. What is taken out is dropped through the one epoch of the process, which every [`Guard`] holds back.
+//! 3. What is taken out is dropped through the one epoch of the process, which every [`Guard`]
+//!    holds back.
 //!
-//! This module holds no policy: what is kept, and for how long, is decided by its users.
+//! This module holds no policy: its users decide what is kept, and for how long.
 #![allow(
     unsafe_code,
     reason = "a reader borrows the bytes without owning a count, which only the epoch makes sound"
@@ -54,8 +55,8 @@ pub struct Loaded<'a> {
 }
 
 impl Loaded<'_> {
-    /// Asks for `lines` lines from byte `offset` of the contents on, without waiting for any of
-    /// it: not even the length is looked at, so `offset` may lie behind the end.
+    /// Prefetches `lines` lines from byte `offset` of the contents on, without waiting for any of
+    /// it: not even the length is looked at, so `offset` may lie beyond the end.
     #[inline]
     pub fn prefetch(&self, offset: usize, lines: usize) {
         let start = untag(self.tagged).wrapping_byte_add(offset);
@@ -86,7 +87,7 @@ impl EpochSlot {
         Self { pointer: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
     }
 
-    /// What the slot holds. Never waits.
+    /// The content of the slot. Never waits.
     #[inline]
     pub fn load<'a>(&'a self, _guard: &'a Guard) -> Option<Loaded<'a>> {
         let tagged = self.pointer.load(Ordering::Acquire);
@@ -101,12 +102,12 @@ impl EpochSlot {
         Some(Loaded { bytes, tagged, borrowed: PhantomData })
     }
 
-    /// Whether the slot held nothing a moment ago.
+    /// Returns true if the slot held nothing a moment ago.
     pub fn is_empty(&self) -> bool {
         self.pointer.load(Ordering::Relaxed).is_null()
     }
 
-    /// Puts `bytes` into the slot if it is empty; says whether it was.
+    /// Puts `bytes` into the slot if it is empty. Returns true if it was.
     pub fn fill(&self, bytes: SharedBytes) -> bool {
         let raw = bytes.into_raw();
         debug_assert_eq!(raw.addr() & FLAGS, 0, "a head is aligned to more than the flags");
@@ -123,8 +124,8 @@ impl EpochSlot {
         filled.is_ok()
     }
 
-    /// Empties the slot; says whether it held anything. The bytes live on for those who share them
-    /// and for those who are pinned now.
+    /// Empties the slot. Returns true if it held anything. The bytes live on for all that share
+    /// them and for the threads that are pinned now.
     pub fn clear(&self, guard: &Guard) -> bool {
         let untagged = untag(self.pointer.swap(ptr::null_mut(), Ordering::AcqRel));
         if untagged.is_null() {
@@ -136,8 +137,8 @@ impl EpochSlot {
         true
     }
 
-    /// Notes that the contents were used. Returns true the first time for these contents. Writes
-    /// to the slot only if the note is not there yet.
+    /// Records that the contents were used. Returns true the first time for these contents. Writes
+    /// to the slot only if that is not recorded yet.
     #[inline]
     pub fn touch(&self, loaded: &Loaded<'_>) -> bool {
         if loaded.tagged.addr() & TOUCHED != 0 {
@@ -153,14 +154,14 @@ impl EpochSlot {
         outcome.is_ok() && loaded.tagged.addr() & SEEN == 0
     }
 
-    /// Whether the contents were used since the last call.
+    /// Returns true if the contents were used since the last call.
     pub fn take_touched(&self) -> bool {
         let tagged = self.pointer.load(Ordering::Relaxed);
         if tagged.addr() & TOUCHED == 0 {
             return false;
         }
         let cleared = tagged.map_addr(|address| address & !TOUCHED);
-        // A failure means that the contents changed: those now there were not judged, so keep them.
+        // A failure means that the contents changed: the new ones were not examined, so keep them.
         let _ =
             self.pointer.compare_exchange(tagged, cleared, Ordering::Relaxed, Ordering::Relaxed);
         true
@@ -168,7 +169,7 @@ impl EpochSlot {
 }
 
 impl EpochSlot {
-    /// Empties a slot that nobody else can read any more.
+    /// Empties a slot that no other thread can read any more.
     pub fn take(&mut self) -> Option<SharedBytes> {
         let untagged = untag(std::mem::replace(self.pointer.get_mut(), ptr::null_mut()));
         if untagged.is_null() {

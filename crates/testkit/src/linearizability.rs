@@ -2,9 +2,9 @@
 //! moment between its call and its return, in which a register would have given every answer.
 //!
 //! After Wing and Gong (1993), with the memory of visited configurations of Lowe (2017). Each
-//! thread's operations follow one another, so a configuration is how many operations of each thread
-//! are done, and the register's value. Keys are independent of one another: linearizability is a
-//! local property (Herlihy and Wing 1990), so each key is checked by itself.
+//! thread's operations follow one another, so a configuration is the number of operations of each
+//! thread that are done, and the register's value. Keys are independent of one another:
+//! linearizability is a local property (Herlihy and Wing 1990), so each key is checked by itself.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ pub trait Answered: Copy {
     fn apply(self, state: Option<u64>) -> Option<Option<u64>>;
 }
 
-/// What was asked of a key of a map, and the answer.
+/// A call on a key of a map, and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields are named as in the map's interface")]
 pub enum Call {
@@ -24,11 +24,11 @@ pub enum Call {
     Update { value: u64, was_there: bool },
     /// Removes the key; the answer is its value.
     Remove { old: Option<u64> },
-    /// Also what a scan or a batch says of the key.
+    /// Returns the value. Also stands for what a scan or a batch says of the key.
     Get { found: Option<u64> },
-    /// Looks if the key is present.
+    /// Returns true if the key is present.
     Contains { found: bool },
-    /// The value, which is `value` from now on if there was none.
+    /// Returns the value. If there was none, it is `value` from now on.
     GetOrInsert { value: u64, got: u64 },
     /// Sets the value if it is `current`.
     CompareExchange { current: u64, new: u64, answer: Result<u64, Option<u64>> },
@@ -63,16 +63,16 @@ impl Answered for Call {
 /// An operation on one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<C = Call> {
-    /// What was asked, and the answer.
+    /// The call and its answer.
     pub call: C,
-    /// When it was called, on a clock that all threads share.
+    /// The time of the call, on a clock that all threads share.
     pub called: u64,
-    /// When it returned, on the same clock.
+    /// The time of the return, on the same clock.
     pub returned: u64,
 }
 
-/// Returns true if the operations of all threads on one key, whose value was `initial`, can be put in
-/// an order that explains every answer. Those of each thread are in order already.
+/// Returns true if the operations of all threads on one key, whose value was `initial`, can be put
+/// in an order that explains every answer. Those of each thread are in order already.
 pub fn is_linearizable<C: Answered>(threads: &[Vec<Operation<C>>], initial: Option<u64>) -> bool {
     let start = (vec![0_usize; threads.len()], initial);
     let mut visited = HashSet::from([start.clone()]);
@@ -121,7 +121,7 @@ mod tests {
             let threads = [vec![at(0, 9, insert(1, None))], vec![at(1, 2, get(found))]];
             assert!(is_linearizable(&threads, None));
         }
-        // The only order is against that of the calls.
+        // The only legal order is against that of the calls.
         let threads = [
             vec![at(0, 9, insert(1, Some(2)))],
             vec![at(1, 8, insert(2, None)), at(9, 10, Call::Remove { old: Some(1) })],

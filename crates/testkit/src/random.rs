@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_published_generator() {
-        // The first outputs of the reference implementation (Vigna, splitmix64.c) for the seed 1234567.
+        // The first outputs of the reference implementation (Vigna, splitmix64.c) for the seed
+        // 1234567.
         let mut random = Random::new(1_234_567);
         let numbers: Vec<u64> = (0..3).map(|_| random.next()).collect();
         assert_eq!(

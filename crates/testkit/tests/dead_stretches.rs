@@ -1,9 +1,9 @@
 //! Models of dead stretches for loom: a walk that records one, a writer that puts a value into it,
-//! and readers, who must see every value that is visible to them.
+//! and readers, which must see every value that is visible to them.
 //!
 //! An entry is one atomic word here, the number of the write that made it; the steps around it are
-//! those of a memtable. `cargo xtask verify models` runs these with the models of the index. The engine
-//! does not run under loom, so that its file is taken by itself.
+//! those of a memtable. `cargo xtask verify models` runs these with the models of the index. The
+//! engine does not run under loom, so this program includes that one file of it.
 
 #![cfg(loom)]
 
@@ -63,7 +63,7 @@ impl Table {
         table
     }
 
-    /// The key's value is living for a reader at `seq`.
+    /// Returns true if the key's value is living for a reader at `seq`.
     fn is_living(&self, seq: SeqNo) -> bool {
         (1..=seq).contains(&self.entry.load(Ordering::Acquire))
     }

@@ -179,8 +179,8 @@ fn check_file(layers: &Layers, path: &str, masked: &Masked) -> Vec<Finding> {
         .collect()
 }
 
-/// The module right under the crate's root that a path leads into, seen from the module `own`; `None`
-/// if it does not go by the root.
+/// The module right under the crate's root that a path leads into, seen from the module `own`;
+/// `None` if it does not go by the root.
 fn top_of(own: &[&str], import: &str) -> Option<String> {
     let mut parts = import.split("::");
     let first = parts.next()?;

@@ -101,6 +101,7 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
         findings.extend(check_functions(path, &masked));
         findings.extend(check_leftovers(path, &masked));
         findings.extend(check_printing(path, &masked));
+        findings.extend(check_comments(path, text, &masked));
         findings.extend(check_unsafe(path, &masked));
         findings.extend(layers::check(path, &masked));
     }
@@ -211,6 +212,34 @@ fn words<'a>(line: &'a str, word: &'a str) -> impl Iterator<Item = (usize, &'a s
 fn identifier(text: &str) -> Option<&str> {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     (end > 0).then(|| &text[..end])
+}
+
+/// The most columns of a line that is a comment; code has rustfmt's width, which is the same.
+const COMMENT_COLUMNS_MAX: usize = 100;
+
+/// What no comment says: a quantity, or the thread or the caller that is meant, has a name.
+const UNNAMED: [&str; 2] = ["so many", "whoever"];
+
+fn check_comments(path: &str, text: &str, masked: &Masked) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, (line, comment)) in text.lines().zip(&masked.comments).enumerate() {
+        let said = comment.to_lowercase();
+        for phrase in UNNAMED.iter().filter(|phrase| said.contains(**phrase)) {
+            let what = format!("has \"{phrase}\" in a comment: name what is meant");
+            findings.push(Finding::failure(path, index + 1, what));
+        }
+        // A table's row, or an address, cannot be wrapped.
+        let is_whole =
+            comment.trim_start_matches(['/', '!', ' ']).starts_with('|') || comment.contains("://");
+        let columns = line.chars().count();
+        let is_comment = !comment.trim().is_empty() && masked.has_no_code(index);
+        if columns > COMMENT_COLUMNS_MAX && is_comment && !is_whole {
+            let what =
+                format!("has a comment of {columns} columns; the most is {COMMENT_COLUMNS_MAX}");
+            findings.push(Finding::failure(path, index + 1, what));
+        }
+    }
+    findings
 }
 
 fn check_leftovers(path: &str, masked: &Masked) -> Vec<Finding> {
@@ -383,6 +412,18 @@ mod tests {
         assert_found(STORE, "fn f() { dbg!(1); }\n", "dbg");
         assert_found(STORE, "fn f() { todo!() }\n", "todo");
         assert_clean(STORE, "const A: &str = \"TODO dbg!(1)\"; // todos!\n");
+    }
+
+    #[test]
+    fn comments_are_wrapped_and_name_what_they_mean() {
+        let long = format!("// {}\n", "word ".repeat(20));
+        assert_found(STORE, &long, "columns");
+        assert_found(STORE, "/// Of So many keys.\nstruct A;\n", "so many");
+        assert_found(STORE, "// Freed by whoever holds it.\n", "whoever");
+        assert_clean(STORE, &format!("//! | {} |\n", "word ".repeat(30)));
+        assert_clean(STORE, "const TEXT: &str = \"so many\";\n");
+        let text = format!("const TEXT: &str = \"a\n{}\";\n", "word ".repeat(30));
+        assert_clean(STORE, &text);
     }
 
     #[test]

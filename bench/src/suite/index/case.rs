@@ -158,7 +158,7 @@ impl<'a> Case<'a> {
         self.inserted_by(self.rounds)
     }
 
-    /// The keys that the first so many rounds have inserted.
+    /// The keys that the first `rounds` rounds have inserted.
     pub(super) fn inserted_by(&self, rounds: usize) -> &[u64] {
         &self.fresh[..self.inserts() * rounds.min(self.rounds)]
     }
@@ -224,7 +224,8 @@ fn poison(workload: Workload, loaded: &[u64], count: usize, rng: &mut Rng) -> Ve
             }
         }
         _ => {
-            // Where the distance is small the clusters overlap, so each place has fewer than 64 * 16.
+            // Where the distance is small the clusters overlap, so each place has fewer
+            // than 64 * 16.
             let places = count.div_ceil(48 * 16);
             for _ in 0..places {
                 let at = loaded[rng.below(loaded.len() as u64) as usize];

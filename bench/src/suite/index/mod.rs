@@ -34,9 +34,9 @@ use crate::{
 /// Bytes of a pair.
 const PAIR_BYTES: usize = 16;
 
-/// Of so many operations that may change the map one is timed, if the options do not say,
+/// One operation in 8 that may change the map is timed, unless the options give a number.
 const SAMPLE_WRITES: u64 = 8;
-/// and of so many lookups.
+/// One lookup in 256 is timed, unless the options give a number.
 const SAMPLE_LOOKUPS: u64 = 256;
 
 /// Keys that were never inserted and are looked up by the verification, at most.
@@ -243,9 +243,9 @@ impl<'a> Suite<'a> {
         Ok(())
     }
 
-    /// Reports the most entries that one write has copied to change the structure, and how many of the
-    /// timed writes that took over a millisecond did so and did not: a clock alone cannot say whose fault
-    /// a slow one is.
+    /// Reports the most entries that one write has copied to change the structure, and how many of
+    /// the timed writes that took over a millisecond did so and did not: a clock alone cannot say
+    /// whose fault a slow one is.
     fn tell_changes(&mut self, turn: Turn, name: &str) {
         let changes = self.tallies[turn.subject].take_changes();
         if changes.most == 0 {
@@ -260,9 +260,9 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// Reports inserts, lookups and memory at each power of ten of the keys: `growth_1000000_lookup` is
-    /// what lookups reach on that many, `growth_1000000_insert` what the inserts reached that made them
-    /// so many.
+    /// Reports inserts, lookups and memory at each power of ten of the keys:
+    /// `growth_1000000_lookup` is the rate of lookups in 1,000,000 keys, and
+    /// `growth_1000000_insert` the rate of the inserts since the power before.
     fn grow(&mut self, case: &Case<'_>, turn: Turn, map: &dyn Loaded) -> Result<()> {
         let mut grown: Option<Measured> = None;
         for rounds in 0..=case.rounds {
@@ -293,8 +293,8 @@ impl<'a> Suite<'a> {
         Ok(())
     }
 
-    /// Removes nine in ten of all keys, and reports memory after a quiet moment: per pair that there
-    /// was at the peak, and as a share of the peak.
+    /// Removes nine in ten of all keys, and reports memory after a quiet moment: per pair that
+    /// there was at the peak, and as a share of the peak.
     fn remove_most(
         &mut self,
         case: &Case<'_>,

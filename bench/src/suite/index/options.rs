@@ -24,8 +24,8 @@ pub struct IndexOptions {
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: usize,
     /// Operations of each round [default: half of the loaded keys; insert and append: as many
-    /// inserts in all as keys were loaded; outside half, poison a fifth of that]; not for growth and
-    /// remove
+    /// inserts in all as keys were loaded; outside half, poison a fifth of that]; not for growth
+    /// and remove
     #[arg(long, value_name = "N")]
     pub ops: Option<usize>,
     /// One in this many operations is timed, a power of two: 1 finds the slowest of all, and takes

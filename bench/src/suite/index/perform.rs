@@ -36,7 +36,8 @@ pub(super) enum Step {
     Read,
     /// The operations of one round.
     Round(usize),
-    /// Lookups of everything loaded, and inserted by the first so many rounds, until the time is over.
+    /// Lookups of everything loaded, and of what the first rounds of this number have inserted,
+    /// until the time is over.
     ReadAfter(usize),
     /// Removes nine in ten of all keys.
     RemoveMost,
@@ -197,15 +198,15 @@ struct Start {
     digest: u64,
 }
 
-/// A word that depends on all bits of an entry; values are random, so that no two entries change theirs
-/// for each other's and keep the sum.
+/// A word that depends on all bits of an entry; values are random, so that no two entries change
+/// theirs for each other's and keep the sum.
 fn digest(key: u64, value: u64) -> u64 {
     key ^ value.rotate_left(32)
 }
 
 impl Start {
-    /// Whether the entries are those that must come. Reads nothing else, because looking every key up
-    /// in the harness's memory would take as long as a good scan.
+    /// Whether the entries are those that must come. Reads nothing else, because looking every key
+    /// up in the harness's memory would take as long as a good scan.
     fn is_met_by(&self, entries: &[(u64, u64)]) -> bool {
         let is_first = entries.first().is_none_or(|(key, _)| *key == self.from);
         let ascends =
@@ -314,7 +315,7 @@ impl Plan {
                 let start = loaded.partition_point(|&other| other < key) / range * range;
                 start + (mix(zipf.draw(rng)) % range as u64) as usize
             };
-            // In either order, so that one in so many operations is not always of the same kind.
+            // In either order, so that the operation that is timed is not always of the same kind.
             let mut pair = [(key, true), (loaded[rank.min(loaded.len() - 1)], false)];
             if rng.below(2) == 0 {
                 pair.reverse();

@@ -48,8 +48,8 @@ pub trait Session {
     /// Removes `key`; whether it was there.
     fn remove(&mut self, key: u64) -> bool;
 
-    /// What this thread has copied so far to change the map's structure, in entries; 0 if the map does not
-    /// say.
+    /// What this thread has copied so far to change the map's structure, in entries; 0 if the map
+    /// does not say.
     fn moved(&self) -> u64 {
         0
     }
@@ -167,7 +167,8 @@ impl Changes {
         Self { seen, ..Self::default() }
     }
 
-    /// Takes note of a write: what the thread has copied so far, and how long it took if it was timed.
+    /// Takes note of a write: what the thread has copied so far, and how long it took if it was
+    /// timed.
     #[inline]
     pub(super) fn note(&mut self, moved: u64, ns: Option<u64>) {
         let more = moved - self.seen;

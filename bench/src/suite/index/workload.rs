@@ -8,8 +8,8 @@ pub(super) const HOT_RANGES: usize = 100;
 /// [`Workload::Growth`] begins with one key in this many,
 pub(super) const GROWTH_START: usize = 100;
 
-/// and inserts the others in so many rounds: as many as make ten times the start, ten times over, and
-/// that ten times.
+/// and inserts the others in this number of rounds: as many as make ten times the start, ten times
+/// over, and that ten times.
 pub(super) const GROWTH_ROUNDS: usize = 11;
 
 /// A workload.
@@ -44,8 +44,8 @@ pub enum Workload {
     PoisonGaps,
     /// The same with clusters that halve their distance to one point, so that no split is even.
     PoisonRetrain,
-    /// Inserts in random order into a hundredth of the keys until all are there, and lookups of all that
-    /// are at each power of ten: a curve.
+    /// Inserts in random order into a hundredth of the keys until all are there, and lookups of all
+    /// that are at each power of ten: a curve.
     Growth,
     /// Removals of nine in ten of the loaded keys, and a quiet moment.
     Remove,

@@ -1,18 +1,19 @@
-//! Maps that begin with the models of another: leaves as its leaves are, and what leads to them, without
-//! its keys.
+//! Maps that begin with the models of another: leaves as its leaves are, and what leads to them,
+//! without its keys.
 //!
-//! Thread safety: as in `core`. The other map may be written meanwhile: what is taken over of a leaf or a
-//! branch never changes, but for buckets that a leaf opens, and of those it takes what is open.
+//! Thread safety: as in `core`. The other map may be written meanwhile. What is copied of a leaf or
+//! a branch never changes, except that a leaf opens buckets; of those, the ones that are open are
+//! copied.
 
 use rhumb_sync::{arena::Arena, epoch::Guard, primitive::Arc};
 
 use crate::{core::Core, kinds::AnyLeaf, route::Branch, schema::Schema};
 
 impl<S: Schema> Core<S> {
-    /// An empty map whose leaves lie in this arena and are addressed as those of this map are now, so
-    /// that keys which are distributed in the same way find their room. O(leaves); the room for their
-    /// keys is reserved, and touched when they come. None if this map has leaves that are not of
-    /// buckets.
+    /// An empty map whose leaves lie in this arena and are addressed as those of this map are now,
+    /// so that keys which are distributed in the same way find their room. O(leaves). The room for
+    /// their keys is reserved, and touched when they come. None if this map has leaves that are not
+    /// of buckets.
     pub(crate) fn like(&self, arena: Arc<Arena>, guard: &Guard) -> Option<Self> {
         let root = self.root(guard);
         let (mut groups, mut heap_bytes) = (Vec::with_capacity(root.len()), 0);

@@ -1,12 +1,12 @@
 //! The map itself, in words: reading and writing one key.
 //!
-//! Thread safety: readers pin the epoch, follow pointers and take no lock. A writer holds the lock bit
-//! of one bucket for some instructions. Invariants:
+//! Thread safety: readers pin the epoch, follow pointers and take no lock. A writer holds the lock
+//! bit of one bucket for a few instructions. Invariants:
 //!
-//! 1. Every key belongs to one bucket of one leaf at a time; a leaf is replaced only after all of its
-//!    buckets are frozen, by leaves with the same present keys.
-//! 2. A writer that finds its bucket frozen replaces the leaf itself and tries again: the content of a
-//!    frozen leaf is the same for all, and the first replacement counts.
+//! 1. Every key belongs to one bucket of one leaf at a time; a leaf is replaced only after all of
+//!    its buckets are frozen, by leaves with the same present keys.
+//! 2. A writer that finds its bucket frozen replaces the leaf itself and tries again: the content
+//!    of a frozen leaf is the same for all, and the first replacement counts.
 //! 3. The word of a value is owned by the slot or record that holds it until a write takes it out.
 #![allow(unsafe_code, reason = "follows pointers that epochs keep alive")]
 
@@ -42,7 +42,7 @@ use crate::{
     trainers::Trainers,
 };
 
-/// Counters are spread over so many lines.
+/// The number of cache lines that counters are spread over, so that threads rarely share one.
 const COUNTERS: usize = in_models(16, 2);
 
 /// Bytes that wait in one of sixteen stripes before a thread looks which may be freed. Looking
@@ -52,19 +52,19 @@ const GARBAGE_BYTES: usize = 1 << 20;
 /// A map from keys to words.
 pub(crate) struct Core<S: Schema> {
     pub(crate) root: AtomicPtr<Root>,
-    /// Where leaves lie; maps may share one.
+    /// The arena that leaves lie in; maps may share one.
     pub(crate) arena: Arc<Arena>,
-    /// What new leaves are made of.
+    /// The kind of leaves that new ones are, and how they are built.
     pub(crate) preset: Preset,
     garbage: Garbage<Waste<S>>,
     counters: [Counter; COUNTERS],
     pub(crate) retrains: AtomicU64,
-    /// Room for the entries of a leaf that is being replaced, empty; kept because the system takes some
-    /// microseconds for each page of new memory.
+    /// Room for the entries of a leaf that is being replaced, empty; kept because the system takes
+    /// some microseconds for each page of new memory.
     pub(crate) scratch: Mutex<Vec<Entry>>,
     /// The leaf to look at next for memory that is worth giving back; the first if there is none.
     pub(crate) gathered: Mutex<Option<Bound>>,
-    /// Who replaces leaves, if it is not the writers.
+    /// The threads that replace leaves, if the writers do not.
     pub(crate) trainers: Option<Trainers>,
 }
 
@@ -76,14 +76,14 @@ struct Counter {
     heap_bytes: AtomicI64,
 }
 
-/// What a write leaves behind for the leaf.
+/// The outcome of a write in a bucket, and what follows from it for the leaf.
 type InBucket = Result<(Outcome, Option<Trigger>), Refused>;
 
-/// Why a bucket did not take a key.
+/// The reason why a bucket did not take a key.
 enum Refused {
     /// The leaf has no overflow node left.
     NoRoom,
-    /// It belongs to another one now.
+    /// The key belongs to another bucket now.
     Moved,
 }
 
@@ -104,10 +104,10 @@ impl<S: Schema> Piece for Waste<S> {
     type Context = Arena;
 
     /// # Safety
-    /// As for every [`Piece`]: nobody uses it again.
+    /// As for every [`Piece`]: no thread uses it again.
     unsafe fn free(self, arena: &Arena) {
         // SAFETY: each pointer came from a box, or word from a record or value, and the caller says
-        // that nobody uses it again.
+        // that no thread uses it again.
         unsafe {
             match self {
                 Self::Leaf(leaf) => Box::from_raw(leaf).free(arena),
@@ -216,7 +216,7 @@ impl<S: Schema> Core<S> {
             Bucket::prefetch(bucket);
             let trigger = match bucket.lock() {
                 Err(_) => Trigger::Frozen,
-                // A bucket was opened for it meanwhile.
+                // A bucket was opened for the key meanwhile.
                 Ok(_) if leaf.is_open() && leaf.place::<S>(word, probe) != at => continue,
                 Ok(locked) => {
                     match self.write_locked(locked, leaf, (word, at), probe, action, guard) {
@@ -274,8 +274,8 @@ impl<S: Schema> Core<S> {
             self.count_heap(guard, record::bytes_of(probe.bytes.len()) as i64);
         }
         if let Some(record) = replaced {
-            // SAFETY: the slot holds another record since, and nothing that can be reached from now on
-            // holds this one.
+            // SAFETY: the slot holds another record since, and nothing that can be reached from now
+            // on holds this one.
             unsafe { self.retire_record(record, guard) };
         }
         if let Some(trigger) = trigger {
@@ -365,7 +365,7 @@ impl<S: Schema> Core<S> {
             }
             Err(NoRoom) => {
                 if S::HAS_RECORDS {
-                    // SAFETY: the record was made above and nobody else has seen it.
+                    // SAFETY: the record was made above and no other thread has seen it.
                     unsafe { record::free(value) };
                 }
                 Err(Refused::NoRoom)
@@ -373,9 +373,10 @@ impl<S: Schema> Core<S> {
         }
     }
 
-    /// Makes a removed key present again. A wide one gets a new record, and the old one is returned:
-    /// who has found that in a leaf that was replaced since, or in a scan, takes what it holds for the
-    /// value that was removed, and must not see the new value before others do.
+    /// Makes a removed key present again. A wide one gets a new record, and the old one is
+    /// returned: a reader that has found the old record in a leaf that was replaced since, or in a
+    /// scan, takes its content for the value that was removed. It must not see the new value before
+    /// others do.
     fn add_again<'a>(
         &self,
         locked: &mut Locked<'a>,
@@ -421,7 +422,7 @@ impl<S: Schema> Core<S> {
         self.arena.bytes() + usize::try_from(heap).unwrap_or(0) + scratch
     }
 
-    /// Frees what nobody can hold any more.
+    /// Frees what no thread can hold any more.
     pub(crate) fn collect_garbage(&self) {
         self.garbage.collect(&self.arena);
     }
@@ -450,7 +451,7 @@ impl<S: Schema> Core<S> {
     }
 }
 
-/// Where the word of a spot's value is.
+/// The cell that holds the word of a spot's value.
 #[inline(always)]
 fn cell<'a, S: Schema>(locked: &Locked<'a>, spot: &Spot<'a>) -> &'a AtomicU64 {
     cell_of::<S>(locked.value(spot))
@@ -460,8 +461,9 @@ impl<S: Schema> Drop for Core<S> {
     fn drop(&mut self) {
         self.garbage.free_all(&self.arena);
         let root = self.root.load(Ordering::Acquire);
-        // SAFETY: `&mut self` says that nobody else uses the map. What is reachable was not retired:
-        // each leaf, group and the root is in one place, and so is each record and value.
+        // SAFETY: `&mut self` says that no other thread uses the map. What is reachable was not
+        // retired: each leaf, each group and the root is in one place, and so is each record and
+        // value.
         unsafe {
             let root = Box::from_raw(root);
             for group in root.children() {
@@ -481,7 +483,7 @@ impl<S: Schema> Drop for Core<S> {
 /// Frees the records and values of a leaf.
 ///
 /// # Safety
-/// Nobody uses them again.
+/// No thread uses them again.
 unsafe fn free_contents<S: Schema>(leaf: &AnyLeaf) {
     let mut entries = Vec::new();
     leaf.collect::<S>(&mut entries);

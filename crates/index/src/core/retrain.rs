@@ -1,14 +1,15 @@
 //! Replacing a leaf: freeze, copy, publish by CAS.
 //!
-//! Nobody waits for a trainer: whoever needs the replacement of a frozen leaf makes it from the frozen
-//! content, which is the same for all, and the first one published counts. Readers go on in the frozen
-//! leaf. When a key's leaf is replaced is decided here; what by, in `plan`.
+//! No thread waits for a trainer: a thread that needs the replacement of a frozen leaf makes it
+//! from the frozen content, which is the same for all, and the first one published counts. Readers
+//! go on in the frozen leaf. This module decides when a key's leaf is replaced; `plan` decides by
+//! what.
 //!
 //! Thread safety: as in `core`. Invariants:
 //!
 //! 1. Each bucket of the replaced leaves is frozen before its content is copied.
-//! 2. A leaf that was not published is freed by its maker, a leaf that was replaced is retired by who
-//!    replaced it, with the records of the keys that were removed from it.
+//! 2. A leaf that was not published is freed by its maker. A leaf that was replaced is retired by
+//!    the thread that replaced it, with the records of the keys that were removed from it.
 #![allow(unsafe_code, reason = "publishes leaves and retires what they replace")]
 
 use rhumb_sync::{
@@ -30,29 +31,33 @@ use crate::{
     schema::{Probe, Schema},
 };
 
-/// A leaf is retrained when it has so many overflow nodes for 64 buckets, or by its lot
+/// A leaf is retrained at this many overflow nodes for 64 buckets, plus its jitter (see
+/// [`NODES_SPREAD`]).
 const NODES_OF_64: usize = 10;
-/// up to so many more: leaves that were loaded together, and fill together, are then not all replaced at once;
+/// The jitter adds up to this many nodes for 64 buckets, by a hash of the leaf's words. Leaves that
+/// were loaded together, and fill together, are then not all replaced at once.
 const NODES_SPREAD: usize = 16;
-/// and a few more if it is small,
+/// Every leaf may have this many nodes more, which counts if it is small.
 const NODES_FREE: usize = in_models(4, 1);
-/// or when a bucket has so many nodes behind it,
+/// A leaf is retrained when one of its buckets has this many overflow nodes.
 const CHAIN_MAX: usize = 3;
-/// or so many behind the first or the last bucket of a leaf without a line: where keys come beyond the others
-/// no line says where the next ones go, and each replacement lasts for so long only,
+/// The same limit for the first or the last bucket of a leaf without a line. No line predicts where
+/// keys beyond the others go, so each replacement lasts only as long as the chain takes to grow to
+/// this length.
 const END_CHAIN_MAX: usize = 8;
-/// and by the writer itself, whatever others are doing, when it has so many.
+/// The writer itself replaces the leaf, whatever other threads are doing, when a bucket has this
+/// many nodes.
 const CHAIN_LIMIT: usize = 12;
 /// Leaves of fewer keys are joined with a neighbour when they are retrained after removals.
 const JOIN_BELOW: usize = in_models(1200, 6);
-/// So many leaves are looked at, after each that was replaced because of removals, for one to move.
+/// After a leaf was replaced because of removals, this many leaves are looked at for one to move.
 const GATHER: usize = 16;
-/// Keys come in order if of so many one at most is below the one before.
+/// Keys come in order if at most one of this many is below the one before.
 const ORDERED_OF: usize = 8;
-/// So many looks at a frozen leaf before a writer replaces it itself.
+/// A writer looks this many times at a frozen leaf before it replaces the leaf itself.
 const PATIENCE: usize = in_models(2000, 1);
 
-/// What follows from a key that went into an overflow node.
+/// The trigger, if any, that follows from a key that went into an overflow node.
 pub(crate) fn after_add(leaf: &Leaf, (word, at): (u64, usize), chain: usize) -> Option<Trigger> {
     let is_full = leaf.nodes() > most_nodes(leaf);
     // Words that the leaf cannot tell apart need another leaf.
@@ -66,20 +71,21 @@ pub(crate) fn after_add(leaf: &Leaf, (word, at): (u64, usize), chain: usize) -> 
     is_full.then_some(Trigger::Full)
 }
 
-/// How many overflow nodes a leaf may have.
+/// The most overflow nodes that a leaf may have.
 pub(crate) fn most_nodes(leaf: &Leaf) -> usize {
     let of_64 = NODES_OF_64 + leaf.lot as usize * NODES_SPREAD / (1 << u8::BITS);
     (leaf.len() * of_64 / 64 + NODES_FREE).min(NODES_MAX)
 }
 
 impl<S: Schema> Core<S> {
-    /// Replaces the leaf of `place`, unless somebody else does or did.
+    /// Replaces the leaf of `place`, unless another thread does or did.
     #[cold]
     pub(crate) fn retrain(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
         let leaf = place.leaf;
         match trigger {
             Trigger::Frozen => {
-                // Its replacement is some microseconds away, unless whoever makes it was stopped.
+                // The replacement is some microseconds away, unless the thread that makes it was
+                // stopped.
                 for _ in 0..PATIENCE {
                     if place.is_replaced(guard) || !std::ptr::eq(self.root(guard), place.root) {
                         return;
@@ -88,7 +94,7 @@ impl<S: Schema> Core<S> {
                 }
             }
             Trigger::NoRoom => {}
-            // Whoever was to replace it takes too long.
+            // The thread that was to replace it takes too long.
             Trigger::Chain(_, CHAIN_LIMIT..) => {}
             _ if leaf.is_retraining().swap(true, Ordering::Relaxed) => return,
             _ => {
@@ -100,7 +106,7 @@ impl<S: Schema> Core<S> {
         self.replace(place, trigger, guard);
     }
 
-    /// Replaces the leaf of `place` now; does nothing if somebody was faster.
+    /// Replaces the leaf of `place` now; does nothing if another thread was faster.
     pub(crate) fn replace(&self, place: &Place<'_>, trigger: Trigger, guard: &Guard) {
         let mut entries = std::mem::take(&mut *self.scratch.lock());
         let mut dead = Vec::new();
@@ -140,8 +146,8 @@ impl<S: Schema> Core<S> {
             self.retrains.fetch_add(1, Ordering::Relaxed);
             self.count_heap(guard, heap);
             for leaf in replaced {
-                // SAFETY: the CAS that published the replacement unlinked the leaf. The records were
-                // in one of the leaves and are in none of their successors.
+                // SAFETY: the CAS that published the replacement unlinked the leaf. The records
+                // were in one of the leaves and are in none of their successors.
                 unsafe { self.retire_leaf(leaf, std::mem::take(&mut dead), guard) };
             }
         } else {
@@ -157,10 +163,10 @@ impl<S: Schema> Core<S> {
         }
     }
 
-    /// Looks at the next leaves in turn and moves the first whose memory is worth giving back: a map that
-    /// shrinks would keep many chunks for some leaves each.
+    /// Looks at the next leaves in turn and moves the first whose memory is worth giving back.
+    /// Otherwise a map that shrinks would keep many chunks for a few leaves each.
     pub(crate) fn gather(&self, guard: &Guard) {
-        // Others that come meanwhile start at the first leaf.
+        // Other threads that come meanwhile start at the first leaf.
         let next = self.gathered.lock().take();
         let start = next.as_ref().map_or(Probe::LEAST, Bound::probe);
         let mut place = Some(self.place(start, guard));
@@ -176,8 +182,8 @@ impl<S: Schema> Core<S> {
         *self.gathered.lock() = place.and_then(|place| place.lower().cloned());
     }
 
-    /// Puts leaves in the place of the only leaf if the map is empty; says whether it did. Otherwise
-    /// they are the caller's still.
+    /// Puts leaves in the place of the only leaf if the map is empty. Returns true if it did.
+    /// Otherwise the leaves are still the caller's.
     pub(crate) fn replace_empty(&self, leaves: &[Child<AnyLeaf>], guard: &Guard) -> bool {
         let place = self.place(Probe::LEAST, guard);
         if place.root.len() != 1 || place.group.len() != 1 {
@@ -220,8 +226,8 @@ impl<S: Schema> Core<S> {
         unsafe { self.retire(Waste::Record(record), bytes, guard) };
     }
 
-    /// Puts `children` in the place of the neighbours `replaced`, the first of which is the place's;
-    /// says whether it did.
+    /// Puts `children` in the place of the neighbours `replaced`, the first of which is the
+    /// place's. Returns true if it did.
     fn publish(
         &self,
         place: &Place<'_>,
@@ -250,7 +256,7 @@ impl<S: Schema> Core<S> {
         self.publish_groups(place, leaves, guard) && is_current
     }
 
-    /// Replaces the place's group by groups of these leaves; says whether it did.
+    /// Replaces the place's group by groups of these leaves. Returns true if it did.
     fn publish_groups(
         &self,
         place: &Place<'_>,
@@ -289,8 +295,8 @@ impl<S: Schema> Core<S> {
         is_done
     }
 
-    /// Replaces the root by one with these groups in the place of the place's group; says whether it
-    /// did.
+    /// Replaces the root by one with these groups in the place of the place's group. Returns true
+    /// if it did.
     fn publish_root(&self, place: &Place<'_>, groups: &[Child<Group>], guard: &Guard) -> bool {
         let mut children = place.root.freeze();
         let is_current = children.get(place.group_at).is_some_and(|c| c.1 == ptr_of(place.group));
@@ -332,7 +338,8 @@ pub(crate) fn bound_of<S: Schema>(entry: &Entry) -> Bound {
     }
 }
 
-/// How the leaf has grown, so that its successors have room where the next keys will come.
+/// Determines how the leaf has grown, so that its successors have room where the next keys will
+/// come.
 fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> Growth {
     let Some(leaf) = place.leaf.buckets() else { return Growth::Even };
     let at = match trigger {
@@ -359,8 +366,8 @@ fn growth<S: Schema>(place: &Place<'_>, trigger: Trigger, entries: &[Entry]) -> 
     let hot = below..below + here;
     // Slots are taken in the order in which keys come.
     let is_ordered = falls <= here / ORDERED_OF;
-    // Where no line said where keys come, and no more buckets could be opened for them though there were some,
-    // the next replacement is not far: it should be of few.
+    // If no line predicted where keys come, and the leaf did not take them by opening all of its
+    // buckets, the next replacement is not far: it should be of few keys.
     let is_regular = leaf.has_line() || leaf.is_open() && leaf.len() == leaf.room();
     if hot.end == entries.len() {
         Growth::Above(hot, is_regular, is_ordered)

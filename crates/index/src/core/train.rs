@@ -1,12 +1,12 @@
-//! What background threads do: they replace leaves, so that writers need not. The first of them looks
-//! after the leaves where nobody asks for anything (`tune`).
+//! The work of background threads: they replace leaves, so that writers need not. The first of them
+//! looks after the leaves while no thread asks for anything (`tune`).
 
 use rhumb_sync::{epoch, primitive::Ordering};
 
 use super::{Core, tune::Tour};
 use crate::{op::Trigger, route::Bound, schema::Schema, trainers::Work};
 
-/// What a trainer does until it is stopped.
+/// Runs a trainer until it is stopped.
 pub(crate) fn run<S: Schema>(core: &Core<S>, is_first: bool) {
     let Some(trainers) = &core.trainers else { return };
     let mut tour = is_first.then(Tour::default);

@@ -1,14 +1,16 @@
-//! What becomes of leaves that are used otherwise than they were made for: the first trainer looks at them in
-//! turn while nobody asks for anything, and so does [`Index::tune`](super::Index::tune).
+//! Tuning leaves that are used differently from what they were made for. The first trainer looks at
+//! them in turn while no thread asks for anything, and so does [`Index::tune`](super::Index::tune).
 //!
-//! A leaf that fills up is replaced before a writer has to; one that has not been written since the last look
-//! and has much room is made anew without it, and joined with a neighbour if it is small; one of slots gets the
-//! narrow windows that lookups like; and one that lies in a chunk of memory that is mostly free is moved out of it.
-//! Nobody counts anything for this, neither readers nor writers: what a leaf
-//! has taken is read off the headers of its slots. Reads are not seen, so that a leaf is cold that is not
-//! written.
+//! A leaf that fills up is replaced before a writer has to. A leaf that has not been written since
+//! the last look and has much room is made anew without it, and joined with a neighbour if it is
+//! small. A leaf of slots gets the narrow windows that suit lookups. A leaf that lies in a chunk of
+//! memory that is mostly free is moved out of it.
 //!
-//! Thread safety: as in `core`. A look changes no leaf; those that are worth it are replaced as any other.
+//! Neither readers nor writers count anything for this: what a leaf has taken is read off the
+//! headers of its slots. Reads are not seen, so a leaf that is not written counts as cold.
+//!
+//! Thread safety: as in `core`. A look changes no leaf; those that are worth it are replaced like
+//! any other.
 
 use std::time::Duration;
 
@@ -27,41 +29,42 @@ use crate::{
     schema::{Probe, Schema},
 };
 
-/// Leaves of one look: so many have their headers read in less than a millisecond.
+/// The leaves of one look. Reading the headers of this many takes less than a millisecond.
 const LEAVES: usize = in_models(64, 4);
-/// Between two looks,
+/// The time between two looks.
 const TICK: Duration = Duration::from_millis(20);
-/// and where the last ones found nothing to do and nothing has changed since.
+/// The time between two looks if the last tours found nothing to do and nothing has changed since.
 const REST: Duration = Duration::from_secs(1);
-/// So many tours in a row must have found nothing.
+/// The number of tours in a row that must find nothing before the trainer rests ([`REST`]).
 const QUIET_TOURS: usize = 2;
 
-/// A leaf of buckets is compacted when a bucket has fewer keys than so many on average. A new one has more.
+/// A leaf of buckets is compacted when a bucket has fewer keys than this on average. A new leaf has
+/// more.
 const SPARSE: usize = in_models(7, 2);
-/// A leaf of another kind is compacted when of so many slots one has a key,
+/// A leaf of another kind is compacted when fewer than one in this many of its slots has a key.
 #[cfg(feature = "published")]
 const SPARSE_SLOTS: usize = 4;
-/// not counting so many slots, because small leaves have them for nothing.
+/// This many slots of a leaf do not count, because small leaves have them for nothing.
 #[cfg(feature = "published")]
 const SLOTS_FREE: usize = 64;
-/// Bins are trained when their slots are more than one for so many keys, and some more.
+/// Bins are trained when they have more than one slot for this many keys, and some more.
 #[cfg(feature = "published")]
 const BINS_OF: usize = 4;
 
-/// Where the first trainer is on its way through the leaves.
+/// The progress of the first trainer on its way through the leaves.
 #[derive(Default)]
 pub(crate) struct Tour {
     next: Option<Bound>,
     /// Leaves that this tour has replaced.
     replaced: usize,
-    /// Tours that changed nothing, nor did anybody else meanwhile.
+    /// Tours in a row during which neither the tour nor any other thread changed anything.
     quiet: usize,
-    /// What the map was like at the end of the last tour.
+    /// The activity of the map at the end of the last tour.
     seen: (usize, u64),
 }
 
 impl Tour {
-    /// How long nobody must have asked for anything before the tour goes on.
+    /// The time without a request after which the tour goes on.
     pub(crate) fn patience(&self) -> Duration {
         if self.quiet >= QUIET_TOURS { REST } else { TICK }
     }
@@ -90,7 +93,7 @@ impl<S: Schema> Core<S> {
         }
     }
 
-    /// Looks at all leaves; returns how many it replaced.
+    /// Looks at all leaves. Returns the number of leaves that it replaced.
     pub(crate) fn look_at_all(&self) -> usize {
         let (mut next, mut all) = self.look(None, LEAVES);
         while next.is_some() {
@@ -100,13 +103,13 @@ impl<S: Schema> Core<S> {
         all
     }
 
-    /// What changes when keys come or leaves are replaced.
+    /// Two numbers that change when keys come or leaves are replaced.
     fn activity(&self) -> (usize, u64) {
         (self.len(), self.retrains.load(Ordering::Relaxed))
     }
 
-    /// Looks at some leaves from the one with this lower bound on; returns that of the next, and how many it
-    /// replaced.
+    /// Looks at `leaves` leaves from the one with this lower bound on. Returns the lower bound of
+    /// the next leaf, and the number of leaves that it replaced.
     fn look(&self, from: Option<Bound>, leaves: usize) -> (Option<Bound>, usize) {
         let guard = epoch::pin();
         let mut place = Some(self.place(from.as_ref().map_or(Probe::LEAST, Bound::probe), &guard));
@@ -127,7 +130,7 @@ impl<S: Schema> Core<S> {
     }
 }
 
-/// Why a leaf should be replaced, if it should.
+/// The reason to replace a leaf, if there is one.
 fn advice(leaf: &AnyLeaf) -> Option<Trigger> {
     #[cfg(feature = "published")]
     let removed = |head: &crate::published::head::Head| head.removed.load(Ordering::Relaxed);
@@ -138,7 +141,7 @@ fn advice(leaf: &AnyLeaf) -> Option<Trigger> {
             let (used, removed) = (leaf.head.used.load(Ordering::Relaxed), removed(&leaf.head));
             match leaf.head.noted.note(used.wrapping_add(removed)) {
                 Since::Unknown => None,
-                // As much again would fill it.
+                // As many writes again would fill it.
                 Since::Written(more) => {
                     leaf.is_full(used.saturating_add(more)).then_some(Trigger::Full)
                 }
@@ -182,7 +185,8 @@ fn advice_on_buckets(leaf: &Leaf) -> Option<Trigger> {
     match leaf.noted.note(writes) {
         Since::Unknown => None,
         Since::Written(_) => (leaf.nodes() > most_nodes(leaf) / 4 * 3).then_some(Trigger::Full),
-        // A run of keys that was cut into as few buckets as can be may end in one that is almost empty.
+        // A run of keys that was cut into as few buckets as possible may end in one that is almost
+        // empty.
         Since::Unwritten => (present < (leaf.len() - 1) * SPARSE).then_some(Trigger::Cold),
     }
 }

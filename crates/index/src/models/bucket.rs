@@ -12,7 +12,7 @@ fn get(bucket: &Bucket, key: u64) -> Option<u64> {
     bucket.get(key, Some)
 }
 
-/// Sets the value of a key; returns the one before, or nothing if the bucket is frozen.
+/// Sets the value of a key. Returns the one before, or nothing if the bucket is frozen.
 fn set(bucket: &Bucket, key: u64, value: u64) -> Option<Option<u64>> {
     let mut locked = bucket.lock().ok()?;
     let same = |_| true;
@@ -87,11 +87,11 @@ fn one_key_has_one_slot_whoever_inserts_it() {
     });
 }
 
-/// How a key is looked up.
+/// A way to look up a key.
 type Look = fn(&Bucket, u64) -> Option<u64>;
 
-/// A key that is removed and inserted again, and how it is looked up: 10, then absent, then 20, and
-/// never back.
+/// Checks a key that is removed and inserted again, looked up by `look`: the reader sees 10, then
+/// absent, then 20, and never an earlier state again.
 fn watch_a_key_come_back<const KEY: u64>(look: Look) {
     fn come_back<const KEY: u64>((bucket, _): &(Bucket, Look)) {
         remove(bucket, KEY);

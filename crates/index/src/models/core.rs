@@ -1,4 +1,5 @@
-//! The whole map, of a few keys: replacing leaves, groups and the root, and freeing what was replaced.
+//! The whole map, of a few keys: replacing leaves, groups and the root, and freeing what was
+//! replaced.
 #![allow(unsafe_code, reason = "loom checks the accesses")]
 
 use rhumb_sync::{epoch, models::race, primitive::Lifetime};
@@ -12,7 +13,7 @@ use crate::op::Trigger;
 
 pub(super) type Words = Index<u64, u64>;
 
-/// Replaces the leaf of a key, as somebody does who finds this reason.
+/// Replaces the leaf of a key, as a thread does that finds this reason.
 pub(super) fn replace<K: Key, V: Value>(index: &Index<K, V>, key: &K::Query, trigger: Trigger) {
     let guard = epoch::pin();
     with_probe::<K, _>(key, |probe| {
@@ -43,8 +44,8 @@ fn two_helpers_replace_a_leaf_and_no_write_is_lost() {
         assert_eq!(index.insert(15, 0), None);
     };
     race(2, || loaded(2), [help, other], |index| assert_eq!(keys(index), [10, 15]));
-    // With a second leaf the group is not worn by one replacement: who comes too late loses the slot, and not
-    // the group.
+    // With a second leaf the group is not worn by one replacement: a thread that comes too late
+    // loses the slot, and not the group.
     let end = |index: &Words| assert_eq!(keys(index), [10, 15, 30, 40, 50, 60, 70, 80]);
     race(2, || loaded(8), [help, other], end);
 }
@@ -132,8 +133,8 @@ fn two_groups_are_replaced_at_a_time() {
     );
 }
 
-/// A wide key that is removed and inserted again: whoever holds a leaf as it was before must not see
-/// the new value before others do.
+/// A wide key that is removed and inserted again: a reader that holds a leaf as it was before must
+/// not see the new value before others do.
 #[test]
 fn a_wide_key_comes_back_while_its_leaf_is_replaced() {
     const KEY: &[u8] = b"key";
@@ -176,7 +177,7 @@ fn a_scan_misses_nothing_that_stays() {
     race(2, || loaded(8), [write, scan], |index| assert_eq!(index.len(), 9));
 }
 
-/// A value whose reads and end loom sees; clones are none of its business.
+/// A value whose reads and end loom sees; its clones are not checked.
 struct Seen {
     cell: Option<Lifetime>,
     number: u64,

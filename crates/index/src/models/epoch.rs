@@ -13,7 +13,7 @@ use rhumb_sync::{
     models::race,
 };
 
-/// What is shared: whoever reads it must have been done when it is freed.
+/// A shared thing: every reader of it must be done when it is freed.
 #[derive(Default)]
 struct Thing(UnsafeCell<bool>);
 
@@ -25,7 +25,7 @@ struct Unlinked(Arc<[Thing]>, usize);
 
 impl Thing {
     fn read(&self) {
-        // SAFETY: loom checks that nobody frees the thing at the same time.
+        // SAFETY: loom checks that no thread frees the thing at the same time.
         let is_freed = self.0.with(|freed| unsafe { *freed });
         assert!(!is_freed, "read after it was freed");
     }
@@ -35,9 +35,9 @@ impl Piece for Unlinked {
     type Context = ();
 
     /// # Safety
-    /// As for every [`Piece`]: nobody uses it again.
+    /// As for every [`Piece`]: no thread uses it again.
     unsafe fn free(self, (): &()) {
-        // SAFETY: loom checks that nobody reads the thing at the same time.
+        // SAFETY: loom checks that no thread reads the thing at the same time.
         self.0[self.1].0.with_mut(|freed| unsafe { *freed = true });
     }
 }
@@ -79,7 +79,7 @@ impl Shared {
     }
 }
 
-/// What was retired is freed once nobody is pinned.
+/// Checks that everything retired is freed once no thread is pinned.
 fn all_is_freed(shared: &Shared) {
     shared.garbage.collect(&());
     assert_eq!(shared.garbage.bytes(), 0);

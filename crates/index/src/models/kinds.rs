@@ -1,5 +1,5 @@
-//! Leaves of the published kinds: claiming slots, filling and splitting bins, the secondary array, and what
-//! of these goes on while a leaf is replaced.
+//! Leaves of the published kinds: claiming slots, filling and splitting bins, the secondary array,
+//! and which of these go on while a leaf is replaced.
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use rhumb_sync::{epoch, models::race};
@@ -74,8 +74,8 @@ fn readers_see_whole_slots() {
     }
 }
 
-/// A key finds no room where it belongs (a wider run, a split bin, a secondary array) while one that lies
-/// there is written.
+/// A key finds no room where it belongs (so a wider run, a split bin or a secondary array is made)
+/// while one that lies there is written.
 #[test]
 fn what_is_full_grows_and_nothing_in_it_is_lost() {
     let grow = |index: &Words| assert_eq!(index.insert(18, 0), None);
@@ -136,7 +136,8 @@ fn no_run_is_linked_to_a_frozen_group() {
     });
 }
 
-/// A bin under a root is full, so that all of them become a small trained array while another is written.
+/// A bin under a root is full, so that all of them become a small trained array while another bin
+/// is written.
 #[test]
 fn bins_are_trained_while_another_writes_one_of_them() {
     let one = |index: &Words| assert_eq!(index.insert(18, 0), None);
@@ -158,7 +159,7 @@ fn bins_are_trained_while_another_writes_one_of_them() {
     }
 }
 
-/// 1, then absent, then 2, and never back.
+/// The stage that was found: 1, then absent, then 2, and never back.
 fn stage(found: Option<u64>) -> usize {
     match found {
         Some(1) => 0,

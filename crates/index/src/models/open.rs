@@ -1,7 +1,6 @@
-//! Leaves that open buckets behind the others: who writes there, reads there, or replaces the leaf
-//! meanwhile.
+//! Leaves that open buckets after the others, written, read or replaced meanwhile.
 
-use rhumb_sync::{models::race, primitive::Arc};
+use rhumb_sync::{epoch, models::race, primitive::Arc};
 
 use super::{
     super::{
@@ -11,7 +10,6 @@ use super::{
         preset::Preset,
         raw::{
             bucket::BUCKET_SLOTS,
-            epoch,
             leaf::{Address, Leaf},
         },
         route::Bound,

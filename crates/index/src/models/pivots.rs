@@ -1,7 +1,7 @@
-//! Leaves whose buckets are found by pivots, through the copy of their top that the group has: read and
-//! written while they are replaced and freed.
+//! Leaves whose buckets are found by pivots, through the copy of their top that the group has: read
+//! and written while they are replaced and freed.
 
-use rhumb_sync::{models::race, primitive::Arc};
+use rhumb_sync::{epoch, models::race, primitive::Arc};
 
 use super::{
     super::{
@@ -10,10 +10,7 @@ use super::{
         core::Core,
         kinds::AnyLeaf,
         preset::Preset,
-        raw::{
-            epoch,
-            leaf::{Address, Leaf},
-        },
+        raw::leaf::{Address, Leaf},
         route::Bound,
         schema::{Of, Probe},
     },
@@ -24,7 +21,8 @@ use crate::op::Trigger;
 /// A map of one leaf with two buckets, the second for words from 25 on, and the keys 10 and 30.
 fn of_two() -> Words {
     let core = Core::new(Preset::Auto, None);
-    // The group of the first is worn by it, so that the second has a new one, which copies its top.
+    // The first leaf makes its group worn, so that the second has a new group, which copies its
+    // top.
     for _ in 0..2 {
         let pivots = Pivots::new(&[0, 25], |_| true).expect("two places take one unit");
         let leaf = Leaf::new(&core.arena, Address::Pivots(pivots), 2, &[], 0);

@@ -1,18 +1,23 @@
-//! Leaves of bins: a trained array, and *level bins* in the gaps between its records for what comes later
-//! (FineStore, section 3).
+//! Leaves of bins: a trained array, and *level bins* in the gaps between its records for keys that
+//! come later (FineStore, section 3).
 //!
-//! A gap is empty, or has one bin of seven slots; when that is full, one of fifteen; then a root over up to
-//! seven bins of fifteen slots; when those are full, a small trained array of their keys with gaps of its own.
-//! When a gap of a small array would need a smaller one, the leaf is to be replaced.
+//! A gap is empty or has one bin of seven slots. When that is full, it has one of fifteen; then a
+//! root over up to seven bins of fifteen slots; when those are full, a small trained array of their
+//! keys with gaps of its own. When a gap of a small array would need a smaller one, the leaf is to
+//! be replaced.
 //!
-//! Thread safety: readers take no lock and never retry. Every change of what is in a gap, other than writing
-//! a bin, is made alike: the bin is frozen, its successors are made of its content, and one CAS on the gap's
-//! link counts. Whoever meets a frozen bin does so itself. Invariants:
+//! Thread safety: readers take no lock and never retry. Every change of what is in a gap, other
+//! than writing a bin, is made in the same way: the bin is frozen, its successors are made of its
+//! content, and one CAS on the gap's link publishes them. A thread that finds a frozen bin does so
+//! itself. Invariants:
 //!
-//! 1. Trained records and gaps keep their keys for the life of the leaf: a key has a record or one gap.
-//! 2. What a link leads to is unchangeable but for the bins' slots. A link is replaced only after the bins that
-//!    its successor leaves out are frozen, and never once its frozen bit is set.
-//! 3. What was linked once lives as long as the leaf, and so do the records of wide keys that were removed.
+//! 1. Trained records and gaps keep their keys for the life of the leaf: a key has a record or one
+//!    gap.
+//! 2. What a link leads to is unchangeable except for the bins' slots. A link is replaced only
+//!    after the bins that its successor leaves out are frozen, and never once its frozen bit is
+//!    set.
+//! 3. What was linked once lives as long as the leaf, and so do the records of wide keys that were
+//!    removed.
 #![allow(unsafe_code, reason = "follows links")]
 
 use std::ptr::{self, NonNull};
@@ -41,17 +46,17 @@ use crate::{
 
 /// The most bins under a root.
 const CHILDREN: usize = in_models(7, 2);
-/// A full bin with so many removed keys is made anew rather than split.
+/// A full bin with about this many removed keys is made anew rather than split.
 const DEAD_MIN: usize = in_models(5, 2);
-/// Records and gaps of one place.
+/// The records and gaps of one place.
 const PLACE: usize = in_models(32, 2);
-/// A leaf is replaced when it has so many keys, because replacing it takes some tens of nanoseconds for
-/// each,
+/// A leaf is replaced when it has this many keys: replacing it takes some tens of nanoseconds for
+/// each.
 const KEYS_MAX: u32 = in_models(8192, 24) as u32;
-/// and by the writer itself, whatever others are doing, when it has so many.
+/// The writer itself replaces a leaf, whatever other threads are doing, when it has this many keys.
 const KEYS_LIMIT: u32 = 3 * KEYS_MAX;
 
-/// Kinds of what is behind a link, in the lowest bits of its address.
+/// The kinds of what a link leads to, in the lowest bits of its address.
 const FIRST: usize = 0;
 const ROOT: usize = 1;
 const SMALL: usize = 2;
@@ -69,7 +74,7 @@ struct Root {
     len: AtomicU64,
     /// Lowest words; the first counts as 0.
     lowest: [AtomicU64; CHILDREN],
-    /// With the records of these keys, if they are wide.
+    /// The records of these keys, if they are wide.
     records: [AtomicU64; CHILDREN],
     children: [AtomicPtr<Child>; CHILDREN],
 }
@@ -83,7 +88,7 @@ unsafe impl Zeroed for Root {
     }
 }
 
-/// What is in a gap.
+/// The content of a gap.
 enum Gap<'a> {
     Empty,
     First(&'a First),
@@ -93,12 +98,12 @@ enum Gap<'a> {
 }
 
 impl Gap<'_> {
-    /// What a link leads to.
+    /// The content of the gap whose link is `link`.
     #[inline(always)]
     fn behind(link: *mut Anything) -> Self {
         let address = link.map_addr(|address| address & !(KINDS | FROZEN));
-        // SAFETY: links lead to nothing or to what their lowest bits say, which lives as the leaf does;
-        // the leaf outlives what is borrowed from its links.
+        // SAFETY: links lead to nothing or to what their lowest bits say, which lives as the leaf
+        // does; the leaf outlives what is borrowed from its links.
         unsafe {
             match link.addr() & KINDS {
                 _ if address.is_null() => Gap::Empty,
@@ -121,11 +126,11 @@ impl Root {
     }
 
     fn child(&self, at: usize) -> &Child {
-        // SAFETY: the root was linked with so many children, which live as the leaf does.
+        // SAFETY: the root was linked with more than `at` children, which live as the leaf does.
         unsafe { &*self.children[at].load(Ordering::Relaxed) }
     }
 
-    /// Which bin a key belongs to.
+    /// The bin that a key belongs to.
     fn find<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
         let is_up_to = |at: &usize| {
             let [lowest, record] =
@@ -136,7 +141,7 @@ impl Root {
         (1..self.len()).take_while(is_up_to).count()
     }
 
-    /// Appends a bin of these entries, of which there are some.
+    /// Appends a bin of these entries; there is at least one.
     fn push(&self, child: &Child, lowest: Entry) {
         let at = self.len();
         self.lowest[at].store(lowest.word, Ordering::Relaxed);
@@ -173,7 +178,7 @@ unsafe impl Send for BinLeaf {}
 // SAFETY: as above.
 unsafe impl Sync for BinLeaf {}
 
-/// Where a writer is: a gap, and in what.
+/// The place of a writer: a gap, and the kind of array that it is in.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     link: &'a AtomicPtr<Anything>,
@@ -200,10 +205,10 @@ impl BinLeaf {
     /// Gives the leaf's memory back, but not the records that its slots point to.
     ///
     /// # Safety
-    /// The leaf was made with this arena, and nobody uses it again.
+    /// The leaf was made with this arena, and no thread uses it again.
     pub(crate) unsafe fn free(self, arena: &Arena) {
-        // SAFETY: small arrays are linked in one place each and came from this arena, as did the rest;
-        // the caller gives all of it up.
+        // SAFETY: small arrays are linked in one place each and came from this arena, as did the
+        // rest; the caller gives all of it up.
         unsafe {
             self.for_each_small(|small| small.free(arena));
             self.trained.free(arena);
@@ -238,7 +243,7 @@ impl BinLeaf {
             + self.pools.children.len() * BUCKET_SLOTS
     }
 
-    /// Bins that were made.
+    /// The number of bins that were made.
     pub(crate) fn bins(&self) -> usize {
         self.pools.firsts.len() + self.pools.children.len()
     }
@@ -346,7 +351,7 @@ impl BinLeaf {
         }
     }
 
-    /// Writes a key in its bin; none if the bin is full or frozen, and then it is frozen.
+    /// Writes a key in its bin. Returns none if the bin is full or frozen; it is then frozen.
     fn write_bin<S: Schema, const N: usize>(
         &self,
         bin: &Segment<N>,
@@ -356,7 +361,8 @@ impl BinLeaf {
     ) -> Option<Written> {
         let mut locked = bin.lock().ok()?;
         if let Some(written) = locked.rewrite::<S>(word, probe, action) {
-            // Before the lock is let go, so that whoever freezes the bin finds what was kept.
+            // Before the lock is released, so that the thread that freezes the bin finds what was
+            // kept.
             return Some(written.keeping(|record| self.keep(record)));
         }
         let Change::Store(new) = action.change(None) else { return Some(Written::unchanged(None)) };
@@ -368,8 +374,8 @@ impl BinLeaf {
         Some(Written::added(self.count_used()))
     }
 
-    /// Keeps a record that no slot holds any more: a root may know its bins by it. Counted like a used
-    /// slot, so that a key that comes and goes has the leaf replaced in the end.
+    /// Keeps a record that no slot holds any more: a root may know its bins by it. It is counted
+    /// like a used slot, so that a key that comes and goes has the leaf replaced in the end.
     fn keep(&self, record: u64) -> Option<Trigger> {
         self.pools.dead.lock().push(record);
         self.count_used()
@@ -383,12 +389,13 @@ impl BinLeaf {
         }
     }
 
-    /// Puts another thing in a gap, unless somebody was faster. `dead` are the slots that it leaves out.
+    /// Puts something else in a gap, unless another thread was faster. `dead` are the slots that it
+    /// leaves out.
     fn relink(&self, spot: Spot<'_>, to: *mut Anything, dead: Vec<u64>) -> Result<bool, Blocked> {
         if spot.seen.addr() & FROZEN != 0 {
             return Err(Blocked::Frozen);
         }
-        // Whoever looks at the list after the link was frozen finds all of them there.
+        // A thread that looks at the list after the link was frozen finds all of them there.
         let mut list = self.pools.dead.lock();
         let (ok, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         let is_done = spot.link.compare_exchange(spot.seen, to, ok, failed).is_ok();
@@ -398,8 +405,8 @@ impl BinLeaf {
         Ok(is_done)
     }
 
-    /// Replaces the first bin of a gap, which is frozen, by a larger one, or by a fresh one if it holds
-    /// many removed keys.
+    /// Replaces the first bin of a gap, which is frozen, by a larger one, or by a fresh one if it
+    /// holds many removed keys.
     #[cold]
     fn grow_first<S: Schema>(
         &self,
@@ -419,8 +426,8 @@ impl BinLeaf {
         Ok(())
     }
 
-    /// Replaces the only bin of a gap, which is frozen, by two under a root, or by a fresh one if it holds
-    /// many removed keys.
+    /// Replaces the only bin of a gap, which is frozen, by two under a root, or by a fresh one if
+    /// it holds many removed keys.
     #[cold]
     fn split_second<S: Schema>(
         &self,
@@ -454,8 +461,8 @@ impl BinLeaf {
         root.push(child, lowest);
     }
 
-    /// Replaces a bin under a root, which is frozen, by two, or by a fresh one if it holds many removed
-    /// keys; or all bins under the root by a small trained array.
+    /// Replaces a bin under a root, which is frozen, by two, or by a fresh one if it holds many
+    /// removed keys; or all bins under the root by a small trained array.
     #[cold]
     fn split_child<S: Schema>(
         &self,
@@ -515,7 +522,7 @@ impl BinLeaf {
         }
     }
 
-    /// Which place a key belongs to: that of its record, or of the record behind its gap.
+    /// The place that a key belongs to: that of its record, or of the record after its gap.
     pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
         let (Ok(at) | Err(at)) = self.trained.find::<S>(self.head.word::<S>(probe), probe);
         at / PLACE
@@ -539,13 +546,13 @@ impl BinLeaf {
         self.pools.dead.lock().iter().for_each(|slot| visit(*slot));
     }
 
-    /// Makes the leaf unchangeable. Any number of threads may.
+    /// Makes the leaf unchangeable. Any number of threads may do so at once.
     pub(crate) fn freeze(&self) {
         freeze(&self.trained);
     }
 }
 
-/// Puts entries into an empty bin that nobody else can reach.
+/// Puts entries into an empty bin that no other thread can reach.
 fn fill<const N: usize>(bin: &Segment<N>, entries: &[Entry]) {
     let mut bin = bin.unshared();
     entries.iter().for_each(|entry| bin.push(entry.word, entry.value));
@@ -561,7 +568,7 @@ fn content<S: Schema, const N: usize>(bin: &Segment<N>) -> (Vec<Entry>, Vec<u64>
     (entries, dead)
 }
 
-/// Appends the present entries of gaps and of the records behind them.
+/// Appends the present entries of gaps and of the records after them.
 fn append_range(array: &Trained, range: std::ops::Range<usize>, entries: &mut Vec<Entry>) {
     for at in range {
         match Gap::behind(array.links()[at].load(Ordering::Acquire)) {
@@ -592,7 +599,7 @@ fn for_each_dead_of(array: &Trained, visit: &mut impl FnMut(u64)) {
     }
 }
 
-/// Makes a trained array and all that is behind its links unchangeable.
+/// Makes a trained array and everything that its links lead to unchangeable.
 fn freeze(array: &Trained) {
     array.freeze();
     for link in array.links() {

@@ -2,7 +2,8 @@
 //!
 //! Thread safety: writers of different slots never wait for each other. Invariants:
 //!
-//! 1. A slot's key and value, and its bits in the header, are changed only by who has its busy bit.
+//! 1. A slot's key and value, and its bits in the header, are changed only by the thread that has
+//!    its busy bit.
 //! 2. The frozen bit is set only while no slot is busy; then nothing of the run changes again.
 
 use rhumb_sync::primitive::{AtomicU64, Ordering, spin_loop, thread};
@@ -15,7 +16,7 @@ use crate::{
 
 const BUSY_SHIFT: u32 = 32;
 
-/// Which slots somebody is writing.
+/// The slots that threads are writing.
 #[inline]
 pub(crate) fn busy(header: u64) -> u32 {
     (header >> BUSY_SHIFT) as u32 & 0xffff
@@ -26,7 +27,7 @@ fn busy_bit(slot: usize) -> u64 {
     1 << (BUSY_SHIFT as usize + slot)
 }
 
-/// Looks away for a moment from what another writer has for some instructions.
+/// Waits for a moment while another writer has a slot for a few instructions.
 #[inline]
 pub(crate) fn pause(looks: &mut u32) {
     *looks += 1;
@@ -69,7 +70,7 @@ impl<'a> Claim<'a> {
         Some(Self { header, slot, is_present: seen & 1 << slot != 0, flip })
     }
 
-    /// Does what is to be done with the key of the slot; `held` is what the slot holds.
+    /// Applies an action to the key of the slot; `held` is what the slot holds.
     pub(crate) fn rewrite<S: Schema>(&mut self, held: &AtomicU64, action: Action) -> Written {
         let cell = cell_of::<S>(held);
         let old = self.is_present.then(|| cell.load(Ordering::Relaxed));

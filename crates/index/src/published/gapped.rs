@@ -1,16 +1,17 @@
-//! Gapped leaves: a sorted array with gaps, the *primary*, and a *secondary* one of the same capacity that
-//! is made when the primary is full, so that growing is put off (TONE, section 4).
+//! Gapped leaves: a sorted array with gaps, the *primary*, and a *secondary* one of the same
+//! capacity that is made when the primary is full, so that growing is put off (TONE, section 4).
 //!
-//! Both arrays are cut into segments of fifteen slots. A line names about the segment that a key belongs
-//! to, and an exponential search over the segments' lowest words settles it. Within its segment a key is
-//! put in its place by the segment's order word, rather than by moving others: a shift would have readers
-//! wait, or try again, or miss the key that is being moved.
+//! Both arrays are cut into segments of fifteen slots. A line predicts roughly which segment a key
+//! belongs to, and an exponential search over the segments' lowest words finds it. Within its
+//! segment a key is put in its place by the segment's order word, rather than by moving others: a
+//! shift would make readers wait, or try again, or miss the key that is being moved.
 //!
 //! Thread safety: readers take no lock and never retry. Invariants:
 //!
-//! 1. Which segment a key belongs to never changes. A key has one slot, in either array.
+//! 1. The segment that a key belongs to never changes. A key has one slot, in either array.
 //! 2. The lock bit of a segment of the primary is that of the secondary's segment too.
-//! 3. The secondary array is linked once, by who holds the lock of a segment, and lives as the leaf does.
+//! 3. The secondary array is linked once, by a thread that holds the lock of a segment, and lives
+//!    as the leaf does.
 #![allow(unsafe_code, reason = "segments lie in blocks of an arena")]
 
 use std::{
@@ -38,11 +39,11 @@ use crate::{
 
 /// Slots of a segment.
 const SLOTS: usize = BUCKET_SLOTS;
-/// Keys of a segment of a new leaf: a density of 0.6.
+/// The target number of keys of a segment of a new leaf: a density of 0.6.
 const FILL: usize = SLOTS * 3 / 5;
 /// The most keys of a segment of a new leaf.
 const FILL_MAX: usize = in_models(13, 3);
-/// An array is full when of 5 slots so many are used.
+/// An array is full when this many of 5 slots are used.
 const USED_OF_5: usize = 4;
 /// The most keys of a new leaf: its primary array is then 16 KiB of keys and values.
 pub(crate) const KEYS_MAX: usize = in_models(1024 * 3 / 5, 8);
@@ -51,7 +52,7 @@ type Array = Segment<SLOTS>;
 
 /// A leaf of two gapped arrays.
 pub(crate) struct GappedLeaf {
-    /// From words to segments, about.
+    /// Maps words to segments, roughly.
     line: Line,
     /// The lowest word of each segment; the first counts as 0.
     lowest: Box<[u64]>,
@@ -67,7 +68,7 @@ unsafe impl Send for GappedLeaf {}
 // SAFETY: as above.
 unsafe impl Sync for GappedLeaf {}
 
-/// A zeroed array of so many segments.
+/// A zeroed array of `segments` segments.
 fn allocate(arena: &Arena, segments: usize) -> NonNull<Array> {
     let block = arena.allocate(segments * size_of::<Array>()).cast::<Array>();
     // SAFETY: the block is ours and that long.
@@ -80,7 +81,7 @@ impl GappedLeaf {
     pub(crate) fn build(arena: &Arena, run: &KeyRun<'_>) -> Option<Self> {
         let (mut ends, mut start) = (Vec::new(), 0);
         while start < run.words.len() {
-            // As even as can be, and no word in two segments.
+            // As even as possible, and no word in two segments.
             let left = run.words.len() - start;
             let mut end = start + left.div_ceil(left.div_ceil(FILL));
             while end < run.words.len() && run.words[end] == run.words[end - 1] {
@@ -116,7 +117,7 @@ impl GappedLeaf {
     /// Gives the leaf's memory back, but not the records that its slots point to.
     ///
     /// # Safety
-    /// The leaf was made with this arena, and nobody uses it again.
+    /// The leaf was made with this arena, and no thread uses it again.
     pub(crate) unsafe fn free(self, arena: &Arena) {
         let bytes = self.len() * size_of::<Array>();
         // SAFETY: both blocks came from the arena with this length; the caller gives them up.
@@ -149,7 +150,7 @@ impl GappedLeaf {
         both.iter().map(|used| used.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether there is a secondary array.
+    /// Returns true if there is a secondary array.
     pub(crate) fn has_secondary(&self) -> bool {
         self.secondary().is_some()
     }
@@ -164,8 +165,8 @@ impl GappedLeaf {
 
     #[inline(always)]
     fn primary(&self) -> &[Array] {
-        // SAFETY: the block has so many segments, initialised when it was allocated, and lives as the
-        // leaf does.
+        // SAFETY: the block has as many segments as `lowest` has words, initialised when it was
+        // allocated, and lives as the leaf does.
         unsafe { slice::from_raw_parts(self.primary.as_ptr(), self.lowest.len()) }
     }
 
@@ -176,7 +177,8 @@ impl GappedLeaf {
         Some(unsafe { slice::from_raw_parts(secondary.as_ptr(), self.lowest.len()) })
     }
 
-    /// Which segment a word belongs to: from where the line says, in steps that double.
+    /// The segment that a word belongs to, searched from the one that the line predicts, in steps
+    /// that double.
     #[inline(always)]
     fn segment(&self, word: u64) -> usize {
         let lowest = &*self.lowest;
@@ -258,7 +260,7 @@ impl GappedLeaf {
         Ok(Written::added(None))
     }
 
-    /// The secondary array, which is made if nobody has made it. The caller holds the lock of a segment.
+    /// The secondary array, made if it does not exist yet. The caller holds the lock of a segment.
     #[cold]
     fn add_secondary(&self, arena: &Arena) -> &[Array] {
         let block = allocate(arena, self.len());
@@ -266,7 +268,7 @@ impl GappedLeaf {
         let linked = match self.secondary.compare_exchange(none, block.as_ptr(), ok, failed) {
             Ok(_) => block.as_ptr(),
             Err(others) => {
-                // SAFETY: nobody else has seen the block, which has this length.
+                // SAFETY: no other thread has seen the block, which has this length.
                 unsafe { arena.release(block.cast(), self.len() * size_of::<Array>()) };
                 others
             }
@@ -275,7 +277,7 @@ impl GappedLeaf {
         unsafe { slice::from_raw_parts(linked, self.lowest.len()) }
     }
 
-    /// Which place a key belongs to: its segment.
+    /// The place that a key belongs to: its segment.
     pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
         self.segment(self.head.word::<S>(probe))
     }
@@ -309,9 +311,9 @@ impl GappedLeaf {
         self.for_each_segment(|segment| segment.for_each_dead_here(visit));
     }
 
-    /// Makes the leaf unchangeable. Any number of threads may.
+    /// Makes the leaf unchangeable. Any number of threads may do so at once.
     pub(crate) fn freeze(&self) {
-        // With that nobody makes or writes a secondary array any more.
+        // After that no thread makes or writes a secondary array.
         self.primary().iter().for_each(Segment::freeze);
     }
 }

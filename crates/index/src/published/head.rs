@@ -1,5 +1,5 @@
-//! What leaves of every kind but buckets have in common: the bytes that their words leave out, and what
-//! is counted for their replacement.
+//! What leaves of every kind but buckets have in common: the bytes that their words leave out, and
+//! the counts that decide on their replacement.
 
 use rhumb_sync::primitive::{AtomicBool, AtomicU32};
 
@@ -19,9 +19,9 @@ pub(crate) struct Head {
     pub(crate) removed: AtomicU32,
     /// Slots that hold a key, present or removed.
     pub(crate) used: AtomicU32,
-    /// What the last look at the leaf saw.
+    /// The leaf's use, as the last look saw it.
     pub(crate) noted: Noted,
-    /// Somebody is about to replace the leaf.
+    /// True if a thread is about to replace the leaf.
     pub(crate) is_retraining: AtomicBool,
 }
 

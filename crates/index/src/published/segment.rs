@@ -1,11 +1,11 @@
-//! Sorted segments: slots whose order is one word, so that a key is put in its place among the others
-//! by one store, and no reader sees a shift half done.
+//! Sorted segments: slots whose order is one word. A key is put in its place among the others by
+//! one store, and no reader sees a shift half done.
 //!
-//! Thread safety: readers take no lock and never retry; writers hold the segment's lock bit for some
-//! instructions. Invariants, besides the first two of `bucket`:
+//! Thread safety: readers take no lock and never retry; writers hold the segment's lock bit for a
+//! few instructions. Invariants, besides the first two of `bucket`:
 //!
-//! 1. The order names every used slot, by ascending keys. It is written before the header in which the
-//!    slot becomes used, so that whoever sees the slot finds it in the order.
+//! 1. The order names every used slot, by ascending keys. It is written before the header in which
+//!    the slot becomes used, so a thread that sees the slot finds it in the order.
 //! 2. After the frozen bit is set nothing in the segment changes again.
 #![allow(unsafe_code, reason = "says that zeroes are an order")]
 
@@ -21,8 +21,8 @@ use crate::{
     schema::{self, Probe, Schema, is_same},
 };
 
-/// The slots of a segment by their keys: how many there are in the lowest four bits, then four bits for
-/// each.
+/// The slots of a segment by their keys: the number of slots in the lowest four bits, then four
+/// bits for each.
 pub(crate) struct Order(AtomicU64);
 
 impl Order {
@@ -57,7 +57,7 @@ fn with_slot(order: u64, rank: usize, slot: usize) -> u64 {
     ((order & below) | shifted | (slot as u64) << (4 + 4 * rank)) + 1
 }
 
-/// Whether the key of a slot is below the one that is sought.
+/// Returns true if the key of a slot is below the one that is being looked up.
 pub(crate) fn is_below<S: Schema>(word: u64, value: u64, sought: u64, probe: Probe<'_>) -> bool {
     if !S::WIDE || word != sought {
         return word < sought;
@@ -73,7 +73,7 @@ impl<const N: usize> Segment<N> {
         let order = self.extra.0.load(Ordering::Acquire);
         let values: [u64; N] =
             std::array::from_fn(|slot| self.values[slot].load(Ordering::Acquire));
-        // As in a bucket: what is present still had its value in between.
+        // As in a bucket: a slot that is still present had its value in between.
         let both = before & present(self.header.load(Ordering::Acquire));
         for rank in 0..len_of(order) {
             let slot = slot_at(order, rank);
@@ -88,14 +88,14 @@ impl<const N: usize> Segment<N> {
         self.for_each_sorted(|word, value| entries.push(Entry { word, value }));
     }
 
-    /// Takes the lock bit, which others hold for some instructions only.
+    /// Takes the lock bit, which other threads hold for a few instructions only.
     #[inline]
     pub(crate) fn lock(&self) -> Result<Writer<'_, N>, Frozen> {
         Ok(Writer { segment: self, header: self.take_lock()? })
     }
 
-    /// The segment as if it were locked: for who has the lock that stands for this one too, or a segment
-    /// that no other thread can reach yet.
+    /// The segment as if it were locked: for a caller that has the lock that stands for this
+    /// segment too, or for a segment that no other thread can reach yet.
     #[inline]
     pub(crate) fn unshared(&self) -> Writer<'_, N> {
         Writer { segment: self, header: self.header.load(Ordering::Relaxed) }
@@ -112,12 +112,12 @@ impl<const N: usize> Segment<N> {
 /// A segment that the current thread alone may write; dropping it publishes the changes.
 pub(crate) struct Writer<'a, const N: usize> {
     segment: &'a Segment<N>,
-    /// What the header becomes.
+    /// The header that dropping this stores.
     header: u64,
 }
 
 impl<const N: usize> Writer<'_, N> {
-    /// Does what is to be done with a key if it has a slot here.
+    /// Applies an action to a key if it has a slot here.
     #[inline]
     pub(crate) fn rewrite<S: Schema>(
         &mut self,
@@ -144,13 +144,13 @@ impl<const N: usize> Writer<'_, N> {
         Some(Written::changed(old))
     }
 
-    /// Whether a slot was never used.
+    /// Returns true if a slot was never used.
     pub(crate) fn has_room(&self) -> bool {
         Segment::<N>::vacant(self.header).is_some()
     }
 
-    /// Puts a key that has no slot here in its place among the others; says whether there was room.
-    /// `value` makes what its slot holds.
+    /// Puts a key that has no slot here in its place among the others. Returns true if there was
+    /// room. `value` makes what its slot holds.
     pub(crate) fn add<S: Schema>(
         &mut self,
         word: u64,
@@ -172,7 +172,7 @@ impl<const N: usize> Writer<'_, N> {
         true
     }
 
-    /// Puts an entry behind all others; there must be room.
+    /// Puts an entry after all others; there must be room.
     pub(crate) fn push(&mut self, word: u64, value: u64) {
         let slot = used(self.header).trailing_ones() as usize;
         debug_assert!(slot < N, "a segment has room for what it is built of");

@@ -1,18 +1,20 @@
-//! Leaves of slots: an array whose slots are claimed within the window that a line predicts, and wider
-//! arrays behind it for what finds the window full (LOFT, section 3.2).
+//! Leaves of slots: an array whose slots are claimed within the window that a line predicts, and
+//! wider arrays for keys that find the window full (LOFT, section 3.2).
 //!
-//! A key's *start* is where the line sends it. It lies in the first slot of the window behind its start
-//! that was vacant when it came; no key is moved for another. Each group of slots may have a *wider* run
-//! behind it, in which its keys' starts are eight times as far apart, and so may each group of that.
+//! A key's *start* is where the line sends it. A key lies in the first slot of the window from its
+//! start on that was vacant when it came; no key is moved for another. Each group of slots may link
+//! to a *wider* run, in which its keys' starts are four times as far apart, and so may each group
+//! of that run.
 //!
 //! Thread safety: readers take no lock and never retry. Writers claim single slots (`claim`).
 //! Invariants:
 //!
-//! 1. A slot holds one key for the whole life of the leaf; slots are never vacated. So all slots of a
-//!    window before a key's own are used for as long as the key's is.
-//! 2. A writer claims the first vacant slot of a window only after it has seen all keys before it, by a
-//!    CAS that fails if anything in the group has changed since.
-//! 3. A wider run is linked once, by who has claimed its group's first slot, and lives as the leaf does.
+//! 1. A slot holds one key for the whole life of the leaf; slots are never vacated. So all slots of
+//!    a window before a key's own are used for as long as the key's is.
+//! 2. A writer claims the first vacant slot of a window only after it has seen all keys before it,
+//!    by a CAS that fails if anything in the group has changed since.
+//! 3. A wider run is linked once, by the thread that has claimed its group's first slot, and lives
+//!    as the leaf does.
 #![allow(unsafe_code, reason = "groups lie in blocks of an arena")]
 
 use std::{ptr::NonNull, slice};
@@ -40,25 +42,25 @@ use crate::{
 
 /// Slots of a group.
 const GROUP: usize = BUCKET_SLOTS;
-/// Groups of a wider run: so many times as much room as the group that it is behind.
+/// The groups of a wider run: it has this many times the room of the group that links to it.
 const WIDER_GROUPS: usize = 4;
-/// Runs behind a group, one behind the other.
+/// The most wider runs in a chain from a group of the first level.
 const DEPTH_MAX: u32 = 3;
-/// Slots of a window in a wider run.
+/// The slots of a window in a wider run.
 const WIDER_WINDOW: usize = in_models(32, 8);
-/// Groups that are one place.
+/// The groups that make one place.
 const PLACE_GROUPS: usize = 4;
-/// Heights of a leaf's line for each key that it was fitted to.
+/// The heights of a leaf's line for each key that it was fitted to.
 pub(crate) const HEIGHT: u64 = 64;
-/// A leaf is replaced when of 5 slots so many are used,
+/// A leaf is replaced when this many of 5 slots are used.
 const USED_OF_5: u32 = 4;
-/// or when so many keys are in wider runs.
+/// A leaf is replaced when this many keys are in wider runs.
 const OVERFLOW_MAX: u32 = in_models(256, 8) as u32;
-/// and by the writer itself, whatever others are doing, when so many are there, or as many are used in all as
-/// the leaf has slots.
+/// The writer itself replaces a leaf, whatever other threads are doing, when this many keys are in
+/// wider runs, or when as many slots are used in all as the first level has.
 const OVERFLOW_LIMIT: u32 = 4 * OVERFLOW_MAX;
 
-/// What is behind a group.
+/// A group's link to its wider run.
 pub(crate) struct Link(AtomicPtr<Wider>);
 
 // SAFETY: a link is an atomic pointer.
@@ -80,10 +82,10 @@ unsafe impl Zeroed for Wider {
     }
 }
 
-/// How a leaf places its keys.
+/// The parameters by which a leaf places its keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// From words to places in the order, [`HEIGHT`] to a key.
+    /// Maps words to heights in their order, [`HEIGHT`] to a key.
     pub(crate) line: Line,
     /// Half slots for each key: the expansion factor, doubled.
     pub(crate) expansion_2: u32,
@@ -115,13 +117,13 @@ struct Level<'a> {
     groups: &'a [Group],
     start: usize,
     len: usize,
-    /// Where the run starts, in slots of its depth.
+    /// The start of the run, in slots of its depth.
     base: u64,
     depth: u32,
 }
 
 impl<'a> Level<'a> {
-    /// The groups of the window, and which slots of each are in it.
+    /// The groups of the window, and the slots of each that are in it.
     #[inline(always)]
     fn window(&self) -> impl Iterator<Item = (&'a Group, u32)> + use<'a> {
         let (groups, mut at, end) = (self.groups, self.start, self.start + self.len);
@@ -134,30 +136,30 @@ impl<'a> Level<'a> {
         })
     }
 
-    /// The group that has this key's next run behind it.
+    /// The group that links to this key's next run.
     fn home(&self) -> &'a Group {
         &self.groups[self.start / GROUP]
     }
 }
 
-/// What a writer finds for a key in one of its windows.
+/// The slot that a writer finds for a key in one of its windows.
 enum Seat<'a> {
     /// The slot that holds it, present or removed.
     Own(&'a Group, Claim<'a>),
     /// The slot that it is to be put into.
     Vacant(&'a Group, Claim<'a>),
-    /// It is nowhere.
+    /// The key is nowhere in the leaf.
     Nowhere,
-    /// Not here, and there is no vacant slot.
+    /// The key is not here, and there is no vacant slot.
     Full,
 }
 
 impl SlotLeaf {
-    /// A leaf of a run of entries; none if its line is not good enough for them.
+    /// Builds a leaf of a run of entries; none if its line is not good enough for them.
     pub(crate) fn build(arena: &Arena, shape: Shape, run: &KeyRun<'_>) -> Option<Self> {
         let leaf = Self::new(arena, shape, run);
         let put = |(entry, word): (&Entry, &u64)| leaf.put(arena, *word, entry.value);
-        // Depths that no entry needs have room for any key that comes.
+        // No entry may need the deepest runs, which keep room for any key that comes.
         let is_good = run
             .entries
             .iter()
@@ -166,7 +168,7 @@ impl SlotLeaf {
             .all(|depth| depth.is_some_and(|depth| depth < DEPTH_MAX))
             && leaf.overflow.load(Ordering::Relaxed) < OVERFLOW_MAX / 2;
         if !is_good {
-            // SAFETY: nobody else has seen the leaf.
+            // SAFETY: no other thread has seen the leaf.
             unsafe { leaf.free(arena) };
             return None;
         }
@@ -197,7 +199,7 @@ impl SlotLeaf {
     /// Gives the leaf's memory back, but not the records that its slots point to.
     ///
     /// # Safety
-    /// The leaf was made with this arena, and nobody uses it again.
+    /// The leaf was made with this arena, and no thread uses it again.
     pub(crate) unsafe fn free(self, arena: &Arena) {
         // SAFETY: the block came from the arena with this length; the caller gives all of it up.
         unsafe {
@@ -219,7 +221,7 @@ impl SlotLeaf {
         self.group_count as usize * GROUP
     }
 
-    /// Wider runs.
+    /// The number of wider runs.
     pub(crate) fn wider(&self) -> usize {
         self.wider.len()
     }
@@ -234,7 +236,8 @@ impl SlotLeaf {
 
     #[inline(always)]
     fn groups(&self) -> &[Group] {
-        // SAFETY: the block has so many groups, initialised by `new`, and lives as the leaf does.
+        // SAFETY: the block has `group_count` groups, initialised by `new`, and lives as the leaf
+        // does.
         unsafe { slice::from_raw_parts(self.groups.as_ptr(), self.group_count as usize) }
     }
 
@@ -251,7 +254,7 @@ impl SlotLeaf {
         Level { groups: self.groups(), start, len: self.shape.window as usize, base: 0, depth: 0 }
     }
 
-    /// The level behind another, in a run that is there.
+    /// The level after `before`, in a run that is there.
     fn level_behind<'a>(&self, word: u64, before: Level<'a>, run: &'a Wider) -> Level<'a> {
         let depth = before.depth + 1;
         let home = (before.start / GROUP * GROUP) as u64;
@@ -262,13 +265,13 @@ impl SlotLeaf {
         Level { groups: &run.0, start, len: WIDER_WINDOW, base, depth }
     }
 
-    /// The level behind another, if it has one.
+    /// The level after another, if it has one.
     #[inline]
     fn next_level<'a>(&self, word: u64, before: Level<'a>) -> Option<Level<'a>> {
         Some(self.level_behind(word, before, before.home().wider()?))
     }
 
-    /// Makes the level behind another, or finds it if somebody else was faster.
+    /// Makes the level after another, or finds it if another thread was faster.
     fn widen<'a>(
         &'a self,
         arena: &Arena,
@@ -381,7 +384,7 @@ impl SlotLeaf {
                     return Ok(Seat::Nowhere);
                 }
                 let slot = vacant.trailing_zeros() as usize;
-                // What is being put there may be this key.
+                // The key that is being put there may be this one.
                 if busy(header) & 1 << slot == 0
                     && let Some(claim) = Claim::try_new(&group.header, header, slot)
                 {
@@ -406,13 +409,14 @@ impl SlotLeaf {
         (self.is_full(used) || overflow >= OVERFLOW_MAX).then_some(Trigger::Full)
     }
 
-    /// Whether a leaf with so many used slots is to be replaced.
+    /// Returns true if a leaf with `used` used slots is to be replaced.
     #[inline]
     pub(crate) fn is_full(&self, used: u32) -> bool {
         used >= self.slots() as u32 * USED_OF_5 / 5
     }
 
-    /// Puts an entry into a leaf that nobody else can reach; says how many runs are before its own.
+    /// Puts an entry into a leaf that no other thread can reach. Returns the number of runs before
+    /// its own.
     fn put(&self, arena: &Arena, word: u64, value: u64) -> Option<u32> {
         let mut level = self.first_level(word);
         loop {
@@ -440,7 +444,7 @@ impl SlotLeaf {
         (self.group_count as usize).div_ceil(PLACE_GROUPS)
     }
 
-    /// Which place a key belongs to: that of its start.
+    /// The place that a key belongs to: that of its start.
     pub(crate) fn place<S: Schema>(&self, probe: Probe<'_>) -> usize {
         self.start(self.head.word::<S>(probe)) / (GROUP * PLACE_GROUPS)
     }
@@ -455,7 +459,7 @@ impl SlotLeaf {
         let slots = place * PLACE_GROUPS * GROUP..(place + 1) * PLACE_GROUPS * GROUP;
         let end = (slots.end + self.shape.window as usize).div_ceil(GROUP);
         for group in self.groups().iter().take(end).skip(place * PLACE_GROUPS) {
-            // Of keys that start elsewhere some lie here too.
+            // Some keys that start elsewhere lie here too.
             group.for_each_here(&mut |word, value| {
                 if slots.contains(&self.start(word)) {
                     entries.push(Entry { word, value });
@@ -485,7 +489,7 @@ impl SlotLeaf {
         self.for_each_group(&mut |group| group.for_each_dead_here(visit));
     }
 
-    /// Makes the leaf unchangeable. Any number of threads may.
+    /// Makes the leaf unchangeable. Any number of threads may do so at once.
     pub(crate) fn freeze(&self) {
         // A group's link is looked at after the group is frozen: no run is linked then any more.
         self.for_each_group(&mut |group| claim::freeze(&group.header));
@@ -493,11 +497,11 @@ impl SlotLeaf {
 }
 
 impl Group {
-    /// The run behind the group.
+    /// The wider run that the group links to.
     #[inline]
     fn wider(&self) -> Option<&Wider> {
-        // SAFETY: links lead to runs of the same leaf or nowhere, and those live as the leaf does, which
-        // outlives the borrow of its group.
+        // SAFETY: links lead to runs of the same leaf or nowhere, and those live as the leaf does,
+        // which outlives the borrow of its group.
         unsafe { self.extra.0.load(Ordering::Acquire).as_ref() }
     }
 }
@@ -513,7 +517,7 @@ impl Wider {
     }
 }
 
-/// The start, in slots of the given depth, of what is at this height of the line.
+/// The start, in slots of the given depth, of a key at this height of the line.
 #[inline(always)]
 fn start_of(height: u64, expansion_2: u32, depth: u32) -> u64 {
     // Heights are capped so that the product fits: 2^44 keys in a leaf are far more than there are.

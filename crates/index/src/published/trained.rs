@@ -1,8 +1,8 @@
-//! Trained arrays: sorted keys that never move, one line that predicts where each is, and for each gap
-//! between them a link to what has come there since.
+//! Trained arrays: sorted keys that never move, one line that predicts where each is, and for each
+//! gap between them a link to what has come there since.
 //!
-//! Thread safety: keys never change. A record's value and presence are written by who has claimed it, as in
-//! `claim`; links are replaced by CAS while they are not frozen.
+//! Thread safety: keys never change. A record's value and presence are written by the thread that
+//! has claimed it, as in `claim`; links are replaced by CAS while they are not frozen.
 #![allow(unsafe_code, reason = "arrays lie in one block of an arena")]
 
 use std::{ptr::NonNull, slice};
@@ -30,7 +30,7 @@ const RECORDS: usize = 15;
 /// Bytes before the arrays of a trained array that lies in its own block.
 const HEAD_BYTES: usize = 128;
 
-/// What is behind a link: of any type, told apart by the lowest bits of its address.
+/// What a link leads to: a value of any type, told apart by the lowest bits of its address.
 pub(crate) type Anything = u8;
 
 /// A trained array.
@@ -50,7 +50,7 @@ impl Trained {
         let len = words.len();
         let block = arena.allocate(Self::bytes_of(len));
         let trained = Self { model, len: len as u32, block };
-        // SAFETY: the block is ours, that long and aligned; all of it is written before anything is
+        // SAFETY: the block is ours, that long and aligned. All of it is written before anything is
         // read: zeroes are no values, absent records and links to nothing.
         unsafe {
             block.cast::<Self>().write(trained);
@@ -75,7 +75,7 @@ impl Trained {
     /// Gives the memory back.
     ///
     /// # Safety
-    /// The array was made with this arena, and nobody uses it again.
+    /// The array was made with this arena, and no thread uses it again.
     pub(crate) unsafe fn free(self, arena: &Arena) {
         // SAFETY: the block came from the arena with this length, and the caller gives it up.
         unsafe { arena.release(self.block, self.bytes()) };
@@ -90,7 +90,7 @@ impl Trained {
         unsafe { &*address.cast() }
     }
 
-    /// Where the array's block is.
+    /// The address of the array's block.
     pub(crate) fn address(&self) -> *mut Anything {
         self.block.as_ptr()
     }
@@ -100,7 +100,7 @@ impl Trained {
         (self.block, self.bytes())
     }
 
-    /// Where the values are, behind the keys.
+    /// The offset of the values, after the keys.
     #[inline(always)]
     fn values_at(len: usize) -> usize {
         len * size_of::<u64>()
@@ -133,8 +133,8 @@ impl Trained {
     /// One of the block's arrays.
     #[inline(always)]
     fn array<T>(&self, at: usize, len: usize) -> &[T] {
-        // SAFETY: the block holds keys, values, headers and links, each of its own type and aligned to
-        // eight bytes, one behind the other; the callers name one of these arrays. All of it was
+        // SAFETY: the block holds keys, values, headers and links, each of its own type and aligned
+        // to eight bytes, one after the other; the callers name one of these arrays. All of it was
         // initialised by `new` and lives for as long as the array is used.
         unsafe { slice::from_raw_parts(self.block.add(HEAD_BYTES + at).cast().as_ptr(), len) }
     }
@@ -154,13 +154,13 @@ impl Trained {
         self.array(Self::headers_at(self.len()), self.len().div_ceil(RECORDS))
     }
 
-    /// The links: the first is for what is below all records, each other for what is behind one.
+    /// The links: the first is for what is below all records, each other for what comes after one.
     #[inline(always)]
     pub(crate) fn links(&self) -> &[AtomicPtr<Anything>] {
         self.array(Self::links_at(self.len()), self.len() + 1)
     }
 
-    /// The record of a key, or the link that it belongs behind.
+    /// The record of a key, or the number of the link of the gap that the key belongs to.
     #[inline(always)]
     pub(crate) fn find<S: Schema>(&self, word: u64, probe: Probe<'_>) -> Result<usize, usize> {
         let (keys, values) = (self.keys(), self.values());
@@ -191,11 +191,11 @@ impl Trained {
             return None;
         }
         let value = reader::<S>(probe)(self.values()[at].load(Ordering::Acquire));
-        // As in a bucket: what is present still had its value in between.
+        // As in a bucket: a record that is still present had its value in between.
         value.filter(|_| is_present())
     }
 
-    /// Does what is to be done with a key that has a record.
+    /// Applies an action to a key that has a record.
     pub(crate) fn rewrite<S: Schema>(
         &self,
         at: usize,
@@ -203,7 +203,7 @@ impl Trained {
         keep: impl FnOnce(u64) -> Option<Trigger>,
     ) -> Result<Written, crate::raw::bucket::Frozen> {
         let mut claim = Claim::new(&self.headers()[at / RECORDS], at % RECORDS)?;
-        // Before the claim ends, so that whoever freezes the record finds what was kept.
+        // Before the claim ends, so that the thread that freezes the record finds what was kept.
         Ok(claim.rewrite::<S>(&self.values()[at], action).keeping(keep))
     }
 
@@ -228,7 +228,7 @@ impl Trained {
         }
     }
 
-    /// Makes the records, but not what is behind the links, unchangeable.
+    /// Makes the records, but not what the links lead to, unchangeable.
     pub(crate) fn freeze(&self) {
         self.headers().iter().for_each(claim::freeze);
     }

@@ -1,20 +1,21 @@
-//! Buckets of fifteen slots and the overflow nodes behind them: where keys and values lie, and the
-//! few instructions for which a writer has a bucket to itself.
+//! Buckets of fifteen slots and their overflow nodes: where keys and values lie, and the few
+//! instructions for which a writer has a bucket to itself.
 //!
 //! Thread safety: readers take no lock and never retry. Invariants:
 //!
 //! 1. A slot holds one key for the whole life of its bucket. Removing clears the slot's `present`
 //!    bit and leaves the key; inserting the key again sets the bit.
 //! 2. A slot's key and value are written before its `used` bit is set, by a store-release of the
-//!    header. Whoever sees the bit sees the key.
+//!    header. A reader that sees the bit sees the key.
 //! 3. Headers, values and links are written only by the holder of the bucket's lock bit. The
 //!    headers of its overflow nodes are covered by that lock too.
 //! 4. After the frozen bit is set nothing in the bucket or its nodes changes again.
 //! 5. A node is linked once, as the last of its chain, and stays until the whole leaf is freed.
 //!
-//! A reader that finds a slot present reads the value and then looks at the header again: if the key
-//! is present still, the value was its value at some moment in between, and if not, it was absent
-//! then. Without the second look a value that is being inserted again could be seen too early.
+//! A reader that finds a slot present reads the value and then looks at the header again: if the
+//! key is present still, the value was its value at some moment in between, and if not, it was
+//! absent then. Without the second look a value that is being inserted again could be seen too
+//! early.
 #![allow(unsafe_code, reason = "follows links and reads keys with vector instructions")]
 #![cfg_attr(not(feature = "published"), allow(dead_code, reason = "for leaves of other kinds"))]
 
@@ -35,11 +36,12 @@ pub(crate) const USED_SHIFT: u32 = 16;
 pub(crate) const LOCKED: u64 = 1 << 62;
 pub(crate) const FROZEN: u64 = 1 << 63;
 
-/// So many looks at a lock bit before the thread lets others run.
+/// A thread looks this many times at a lock bit before it lets others run.
 pub(crate) const SPINS: u32 = 64;
 
-/// Slots with their header: a bucket or an overflow node, and what other kinds of leaves are made of.
-/// Keys first, so that a search reads the first half only. `A` is a word that belongs to all slots.
+/// Slots with their header: a bucket or an overflow node, and what other kinds of leaves are made
+/// of. Keys first, so that a search reads the first half only. `A` is a word that belongs to all
+/// slots.
 #[repr(C, align(128))]
 pub(crate) struct Slots<const N: usize, A> {
     /// Present bits, used bits, and for buckets the lock and frozen bits.
@@ -89,22 +91,22 @@ unsafe impl<const N: usize, A: Zeroed> Zeroed for Slots<N, A> {
 }
 
 impl<const N: usize, A> Slots<N, A> {
-    /// Which slots hold `word`, among those whose bits are in `among`.
+    /// The slots that hold `word`, among those whose bits are in `among`.
     #[inline(always)]
     pub(crate) fn matching(&self, word: u64, among: u32) -> u32 {
-        // SAFETY: the header and N words, 7 or 15, lie one behind the other from the start of the
+        // SAFETY: the header and N words, 7 or 15, lie one after the other from the start of the
         // slots, which are aligned to 128.
         unsafe { simd::equal::<N>(std::ptr::from_ref(self).cast(), word) & among }
     }
 
-    /// What `read` makes of the slot of `word` that it accepts.
+    /// Looks up `word` in these slots: the result of `read` for the slot that it accepts.
     #[inline(always)]
     pub(crate) fn get_here(&self, word: u64, read: &impl Fn(u64) -> Option<u64>) -> Lookup {
         self.get_among(word, self.header.load(Ordering::Acquire), read)
     }
 
-    /// [`Slots::get_here`] among the slots that are present by `header`, which was the header a moment
-    /// ago.
+    /// [`Slots::get_here`] among the slots that are present by `header`, which was the header a
+    /// moment ago.
     #[inline(always)]
     pub(crate) fn get_among(
         &self,
@@ -134,7 +136,7 @@ impl<const N: usize, A> Slots<N, A> {
         let before = present(self.header.load(Ordering::Acquire));
         let values: [u64; N] =
             std::array::from_fn(|slot| self.values[slot].load(Ordering::Acquire));
-        // As for a single key: what is present still had its value in between.
+        // As for a single key: a slot that is still present had its value in between.
         let mut bits = before & present(self.header.load(Ordering::Acquire));
         while bits != 0 {
             let slot = bits.trailing_zeros() as usize;
@@ -176,7 +178,7 @@ impl<const N: usize, A> Slots<N, A> {
         (slot < N).then_some(slot)
     }
 
-    /// Takes the lock bit; returns the header without it, which is to be stored.
+    /// Takes the lock bit. Returns the header without it, which is to be stored.
     #[inline]
     pub(crate) fn take_lock(&self) -> Result<u64, Frozen> {
         let mut looks = 0;
@@ -220,7 +222,7 @@ pub(crate) enum Lookup {
     Elsewhere,
 }
 
-/// The nodes behind a bucket. The leaf that owns them is not freed while they are borrowed.
+/// The overflow nodes of a bucket. The leaf that owns them is not freed while they are borrowed.
 struct Chain<'a>(*mut Node, std::marker::PhantomData<&'a Node>);
 
 impl<'a> Iterator for Chain<'a> {
@@ -228,8 +230,8 @@ impl<'a> Iterator for Chain<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a Node> {
-        // SAFETY: links lead to nodes of the same leaf or nowhere (invariant 5), and the leaf outlives
-        // the borrow that the chain was made with.
+        // SAFETY: links lead to nodes of the same leaf or nowhere (invariant 5), and the leaf
+        // outlives the borrow that the chain was made with.
         let node = unsafe { self.0.as_ref() }?;
         self.0 = node.next();
         Some(node)
@@ -237,7 +239,7 @@ impl<'a> Iterator for Chain<'a> {
 }
 
 impl Bucket {
-    /// Asks for all lines of the bucket.
+    /// Prefetches all lines of the bucket.
     #[inline(always)]
     pub(crate) fn prefetch(bucket: *const Self) {
         for line in 0..4 {
@@ -245,7 +247,7 @@ impl Bucket {
         }
     }
 
-    /// Asks for all lines of the bucket, which will be read once.
+    /// Prefetches all lines of the bucket, which will be read once.
     #[inline(always)]
     pub(crate) fn prefetch_once(bucket: *const Self) {
         for line in 0..4 {
@@ -253,7 +255,7 @@ impl Bucket {
         }
     }
 
-    /// Asks for the first node behind the bucket, whose own lines are there.
+    /// Prefetches the first overflow node of the bucket, whose own lines are already in the cache.
     #[inline]
     pub(crate) fn prefetch_behind(&self) {
         let node = self.next();
@@ -268,8 +270,8 @@ impl Bucket {
         Chain(self.next(), std::marker::PhantomData)
     }
 
-    /// The value of the key whose word is `word`: what `read` makes of its slot, and nothing of the
-    /// slots of other keys with the same word. Never waits.
+    /// The value of the key whose word is `word`. `read` returns it for the key's slot, and nothing
+    /// for the slots of other keys with the same word. Never waits.
     #[inline(always)]
     pub(crate) fn get(&self, word: u64, read: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         match self.get_here(word, &read) {
@@ -303,7 +305,7 @@ impl Bucket {
         }
     }
 
-    /// How many slots were ever used, and how many keys are present. Never waits.
+    /// The number of slots that were ever used, and of keys that are present. Never waits.
     pub(crate) fn count(&self) -> (usize, usize) {
         let of = |header: u64| (used(header).count_ones(), present(header).count_ones());
         let (mut all, mut here) = of(self.header.load(Ordering::Relaxed));
@@ -314,26 +316,26 @@ impl Bucket {
         (all as usize, here as usize)
     }
 
-    /// Appends the present keys in ascending order. Words must be different, as those of integers are.
-    /// Never waits.
+    /// Appends the present keys in ascending order. Words must be different, as those of integers
+    /// are. Never waits.
     #[inline(always)]
     pub(crate) fn append_ascending(&self, out: &mut Vec<Entry>) {
         let header = self.header.load(Ordering::Acquire);
         let start = out.len();
         let all = present(header);
-        // Slots are filled from the first on, and a new bucket's in order.
+        // Slots are filled from the first on, and those of a new bucket in the order of keys.
         let run = all & self.ascending(used(header));
         let entry = |slot: usize| Entry {
             word: self.keys[slot].load(Ordering::Relaxed),
             value: self.values[slot].load(Ordering::Acquire),
         };
         if run & (run + 1) == 0 {
-            // Of all slots, because how many are in use is more than the processor can predict.
+            // Writes all slots, because the processor could not predict how many are in use.
             out.reserve(BUCKET_SLOTS);
             for (slot, room) in out.spare_capacity_mut()[..BUCKET_SLOTS].iter_mut().enumerate() {
                 room.write(entry(slot));
             }
-            // SAFETY: as many entries and more were written just now.
+            // SAFETY: at least this many entries were written just now.
             unsafe { out.set_len(start + run.trailing_ones() as usize) };
         } else {
             out.extend(Slotted(run).map(entry));
@@ -342,15 +344,15 @@ impl Bucket {
         if rest != 0 {
             self.merge(out, start, rest, all);
         }
-        // As for a single key: what is present still had its value in between.
+        // As for a single key: a slot that is still present had its value in between.
         let gone = all & !present(self.header.load(Ordering::Acquire));
         if gone != 0 || !self.next().is_null() {
             self.amend(out, start, gone);
         }
     }
 
-    /// Merges the keys of `rest`, some of the slots `all`, into those of all others, which ascend behind `start`.
-    /// Without a branch on keys, which the processor could not predict.
+    /// Merges the keys of `rest`, some of the slots `all`, into those of the other slots, which
+    /// ascend from `start` on. Without a branch on keys, which the processor could not predict.
     fn merge(&self, out: &mut Vec<Entry>, start: usize, rest: u32, all: u32) {
         let none = Entry { word: 0, value: 0 };
         let (mut late, mut late_places) = ([(0, none); BUCKET_SLOTS], 0_u32);
@@ -378,7 +380,7 @@ impl Bucket {
         }
     }
 
-    /// Takes slots out of the entries behind `start` and merges those of the nodes into them.
+    /// Takes slots out of the entries from `start` on and merges those of the nodes into them.
     #[cold]
     fn amend(&self, out: &mut Vec<Entry>, start: usize, gone: u32) {
         for slot in Slotted(gone) {
@@ -417,7 +419,7 @@ impl Bucket {
         }
     }
 
-    /// Takes the bucket's lock bit, which others hold for some instructions only.
+    /// Takes the bucket's lock bit, which other threads hold for a few instructions only.
     #[inline]
     pub(crate) fn lock(&self) -> Result<Locked<'_>, Frozen> {
         Ok(Locked { bucket: self, header: self.take_lock()? })
@@ -429,8 +431,9 @@ impl Bucket {
         Locked { bucket: self, header: self.header.load(Ordering::Relaxed) }
     }
 
-    /// Puts `len` ascending keys with their values into the bucket, which is empty and which no other
-    /// thread can reach yet. `has_more` says that `entry` knows [`BUCKET_SLOTS`] of them in any case.
+    /// Puts `len` ascending keys with their values into the bucket, which is empty and which no
+    /// other thread can reach yet. If `has_more`, then `entry` knows [`BUCKET_SLOTS`] of them in
+    /// any case.
     #[inline(always)]
     pub(crate) fn fill<'a>(
         &'a self,
@@ -445,8 +448,8 @@ impl Bucket {
         };
         let here = len.min(BUCKET_SLOTS);
         if has_more {
-            // What is in slots that are not in use does not matter, and how many are is more than the
-            // processor can predict.
+            // The content of slots that are not in use does not matter, and the processor could not
+            // predict how many are in use.
             (0..BUCKET_SLOTS).for_each(put);
         } else {
             (0..here).for_each(put);
@@ -484,26 +487,26 @@ impl Iterator for Slotted {
 /// A bucket whose lock bit the current thread holds; dropping it publishes the changes.
 pub(crate) struct Locked<'a> {
     bucket: &'a Bucket,
-    /// What the header becomes.
+    /// The header that dropping this stores.
     header: u64,
 }
 
-/// Where a key is.
+/// The slot of a key.
 pub(crate) struct Spot<'a> {
     node: Option<&'a Node>,
     slot: usize,
-    /// Whether the key is present, rather than removed.
+    /// True if the key is present, rather than removed.
     pub(crate) is_present: bool,
 }
 
-/// How many nodes are behind the bucket after something was added, or that there was no room.
+/// The number of the bucket's nodes after something was added, or that there was no room.
 pub(crate) type Added = Result<usize, NoRoom>;
 
 /// The leaf has no overflow node left.
 pub(crate) struct NoRoom;
 
 impl<'a> Locked<'a> {
-    /// Where the key is or was.
+    /// The slot that the key has or had.
     #[inline]
     pub(crate) fn find(&self, word: u64, is_same: impl Fn(u64) -> bool) -> Option<Spot<'a>> {
         if let Some(slot) = self.bucket.slot(word, self.header, &is_same) {
@@ -526,19 +529,19 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Whether every slot of the bucket itself was used.
+    /// Returns true if every slot of the bucket itself was used.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         Bucket::vacant(self.header).is_none()
     }
 
-    /// Whether no slot of the bucket was ever used.
+    /// Returns true if no slot of the bucket was ever used.
     #[inline]
     pub(crate) fn is_vacant(&self) -> bool {
         used(self.header) == 0
     }
 
-    /// The greatest word that the bucket or a node behind it ever held, 0 if none.
+    /// The greatest word that the bucket or one of its nodes ever held; 0 if none.
     pub(crate) fn greatest_word(&self) -> u64 {
         let of = |keys: &[AtomicU64], slots: u32| {
             Slotted(slots).map(|slot| keys[slot].load(Ordering::Relaxed)).max().unwrap_or(0)

@@ -1,17 +1,19 @@
-//! Leaves: a run of buckets, the address by which a word finds its bucket, and the overflow nodes of
-//! the run.
+//! Leaves: a run of buckets, the address by which a word finds its bucket, and the overflow nodes
+//! of the run.
 //!
-//! Thread safety: what a leaf is addressed by never changes, but for the buckets that are opened behind
+//! Thread safety: what a leaf is addressed by never changes, except that buckets are opened after
 //! the others. Invariants:
 //!
-//! 1. Buckets and nodes live as long as their leaf; a leaf is freed only when no thread can hold it.
+//! 1. Buckets and nodes live as long as their leaf; a leaf is freed only when no thread can hold
+//!    it.
 //! 2. Each node is handed out once.
 //! 3. Keys of a bucket are below the keys of the next: addresses are monotone.
-//! 4. A bucket is opened by who holds the lock of the one before it, for words above all that one ever
-//!    held: no key that has a slot changes its bucket. A writer looks again, under the lock, whether the
-//!    bucket is the key's.
-//! 5. Where pivots tell, the top has a word for each unit and nothing above these that counts, and the units
-//!    together have no more places than there are buckets; so a word names a unit and a bucket that are there.
+//! 4. A bucket is opened by the thread that holds the lock of the bucket before it, for words above
+//!    all that the earlier bucket ever held: no key that has a slot changes its bucket. After it
+//!    has taken the lock, a writer checks again that the bucket is the key's.
+//! 5. In mode [`Mode::Pivots`] the top has a word for each unit, and no word above these is taken
+//!    for a unit's. The units together have no more places than there are buckets. So a word always
+//!    names a unit and a bucket that exist.
 #![allow(unsafe_code, reason = "buckets lie in blocks of an arena")]
 
 use std::ptr::NonNull;
@@ -35,14 +37,14 @@ use crate::raw::noted::Noted;
 /// The most overflow nodes of a leaf.
 pub(crate) const NODES_MAX: usize = in_models(512, 8);
 
-/// Where a leaf has more overflow nodes for 64 buckets than each of these, the next one like it has
-/// another fifth of its buckets.
+/// The fullness thresholds, in overflow nodes for 64 buckets: for each one that a leaf exceeds, the
+/// next leaf like it gets another fifth of its buckets.
 const FULLNESS: [usize; 2] = [3, 10];
 
-/// The lot between the least and the most.
+/// The jitter halfway between the least and the most.
 const LOT_EVEN: u8 = 1 << 7;
 
-/// How a leaf's buckets are addressed.
+/// The way in which a leaf's buckets are addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mode {
@@ -50,14 +52,14 @@ pub(crate) enum Mode {
     Line,
     /// By their lowest words.
     Pivots,
-    /// By their lowest keys, whole: for byte strings of which too many share a word.
+    /// By their lowest keys, whole: for byte strings too many of which share a word.
     Whole,
-    /// By their lowest words, of which more come as keys are appended: where no line says where the next
-    /// ones belong.
+    /// By their lowest words, with more buckets opened as keys are appended: for keys appended
+    /// where no line predicts the next ones.
     Open,
 }
 
-/// What a new leaf is addressed by.
+/// The address of a new leaf.
 pub(crate) enum Address {
     Line(Line),
     Pivots(Pivots),
@@ -68,7 +70,7 @@ pub(crate) enum Address {
 
 /// The lowest words of the buckets that are open.
 struct Starts {
-    /// How many are.
+    /// The number of open buckets.
     open: AtomicU32,
     words: Box<[AtomicU64]>,
 }
@@ -101,14 +103,14 @@ impl Starts {
     }
 }
 
-/// What buckets are addressed by where neither a line nor pivots do.
+/// The address of buckets in the modes that use neither a line nor pivots.
 enum Places {
     Whole(Box<[Box<[u8]>]>),
     Open(Starts),
 }
 
-/// Buckets that a line addresses, or units before them. Who has a copy of a leaf's, and of its top if it has
-/// units, finds a bucket without the leaf.
+/// Buckets that a line addresses, or units that lie before them. A copy of a leaf's run (and of its
+/// top, if the leaf has units) is enough to find a bucket without reading the leaf.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Run {
@@ -117,7 +119,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Asks for so many buckets from a place on, which will be read once. There may be fewer.
+    /// Prefetches up to `count` buckets from the place `at` on, which will be read once. The leaf
+    /// may have fewer.
     #[inline(always)]
     pub(crate) fn prefetch_once(&self, at: usize, count: usize) {
         let first = self.buckets.as_ptr().wrapping_add(at);
@@ -131,7 +134,8 @@ impl Run {
     #[inline(always)]
     pub(crate) unsafe fn bucket<'a>(&self, word: u64) -> (&'a Bucket, usize) {
         let place = self.line.at(word);
-        // SAFETY: the line has no more places than the leaf has buckets, which live as the leaf does.
+        // SAFETY: the line has no more places than the leaf has buckets, which live as the leaf
+        // does.
         (unsafe { &*self.buckets.as_ptr().add(place) }, place)
     }
 
@@ -145,7 +149,7 @@ impl Run {
         unsafe { self.half_way(top, word) }.bucket(word)
     }
 
-    /// As far on the way to a bucket as is known by the leaf's top alone.
+    /// Goes as far towards a bucket as the leaf's top alone tells.
     ///
     /// # Safety
     /// As for [`Run::bucket_by`].
@@ -178,7 +182,7 @@ pub(crate) struct HalfWay<'a> {
 }
 
 impl<'a> HalfWay<'a> {
-    /// Asks for what [`HalfWay::bucket`] reads.
+    /// Prefetches what [`HalfWay::bucket`] reads.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         prefetch(self.unit);
@@ -188,13 +192,14 @@ impl<'a> HalfWay<'a> {
     #[inline(always)]
     pub(crate) fn bucket(self, word: u64) -> (&'a Bucket, usize) {
         let place = self.unit.place(word);
-        // SAFETY: units have no more places than the leaf has buckets (invariant 5), which live as it does.
+        // SAFETY: units have no more places than the leaf has buckets (invariant 5), which live as
+        // it does.
         (unsafe { &*self.buckets.as_ptr().add(place) }, place)
     }
 }
 
-/// A run of buckets. Finding a bucket reads the first line; where pivots tell the next two as well, and then one
-/// of the units, which lie before the buckets.
+/// A run of buckets. Finding a bucket reads the first cache line. In mode [`Mode::Pivots`] it also
+/// reads the next two, and then one of the units, which lie before the buckets.
 #[repr(C, align(128))]
 pub(crate) struct Leaf {
     run: Run,
@@ -202,40 +207,41 @@ pub(crate) struct Leaf {
     /// Leading bytes that words leave out, if keys are wide.
     prefix_len: u32,
     last: u32,
-    /// How many units lie before the buckets.
+    /// The number of units before the buckets.
     units: u32,
     /// The top of the pivots.
     top: Top,
-    // What follows is read by writers only, and `places` in the modes that it is for.
+    // Only writers read what follows, and readers in the modes that use `places`.
     nodes: AtomicU32,
     /// Keys removed since the leaf was built.
     pub(crate) removed: AtomicU32,
     /// Keys it was built of.
     pub(crate) built_of: u32,
-    /// Differs from leaf to leaf, as if drawn: how much more than others it takes before it is replaced.
+    /// The leaf's jitter, derived from its first and last words: how much fuller than others it
+    /// gets before it is replaced.
     pub(crate) lot: u8,
-    /// What the last look at it saw.
+    /// The leaf's use, as the last look saw it.
     pub(crate) noted: Noted,
-    /// Somebody is about to replace it.
+    /// True if a thread is about to replace it.
     pub(crate) is_retraining: AtomicBool,
     pool: Pool<Node>,
     prefix: Box<[u8]>,
     places: Option<Box<Places>>,
-    /// Which buckets may have keys, if most have none. Boxed, as few leaves have it.
+    /// The parts that may have keys, if most have none. Boxed, as few leaves have it.
     inhabited: Option<Box<Inhabited>>,
     life: Lifetime,
 }
 
-/// Which parts of a leaf have buckets with keys: one bit for each of up to 64 parts of equal
+/// The parts of a leaf that have buckets with keys: one bit for each of up to 64 parts of equal
 /// length. A bit is set before the first key of its part can be seen, and never cleared, so a scan
-/// that begins after a key was inserted does not pass it.
+/// that begins after a key was inserted does not skip it.
 struct Inhabited {
     parts: AtomicU64,
     /// The buckets of a part are those whose numbers are the same after this shift.
     shift: u32,
 }
 
-/// How many parts of a leaf [`Inhabited`] tells apart: the bits of its word.
+/// The number of parts of a leaf that [`Inhabited`] tells apart: the bits of its word.
 const PARTS: usize = 64;
 
 impl Inhabited {
@@ -279,7 +285,7 @@ const _: () = assert!(std::mem::offset_of!(Leaf, top) == 64, "finding a bucket r
 const _: () = assert!(ALIGN.is_multiple_of(align_of::<Bucket>()));
 const _: () = assert!(ALIGN.is_multiple_of(size_of::<Unit>()));
 
-/// Bytes of so many units before buckets.
+/// The bytes before the buckets that hold `units` units.
 fn front_bytes(units: usize) -> usize {
     (units * size_of::<Unit>()).next_multiple_of(ALIGN)
 }
@@ -314,12 +320,12 @@ impl Leaf {
         };
         let front = front_bytes(units.len());
         let block = arena.allocate_zeroed(front + buckets * size_of::<Bucket>());
-        // SAFETY: the block is so long and longer.
+        // SAFETY: the block is longer than `front`.
         let run = Run { line, buckets: unsafe { block.add(front) }.cast() };
         // SAFETY: the block is ours, that long, and zeroed.
         unsafe { Bucket::make_of_zeroes(run.buckets.as_ptr(), buckets) };
         for (at, unit) in units.iter().enumerate() {
-            // SAFETY: there is room for so many before the buckets.
+            // SAFETY: the block has room for all the units before the buckets.
             unsafe { run.unit_address(at).write(*unit) };
         }
         Box::new(Self {
@@ -343,13 +349,13 @@ impl Leaf {
         })
     }
 
-    /// Whether a line says where its buckets are.
+    /// Returns true if a line addresses its buckets.
     pub(crate) fn has_line(&self) -> bool {
         self.mode == Mode::Line
     }
 
-    /// The buckets of a leaf with a line or units, whose words are those of its keys, and the top if it has
-    /// units.
+    /// The buckets of a leaf with a line or units, whose words are those of its keys, and the top
+    /// if it has units.
     pub(crate) fn run(&self) -> Option<(Run, Option<&Top>)> {
         let top = (self.mode == Mode::Pivots).then_some(&self.top);
         let is_known = self.prefix_len == 0 && (self.has_line() || top.is_some());
@@ -359,7 +365,7 @@ impl Leaf {
     /// Gives the leaf's memory back, but not the records that its slots point to.
     ///
     /// # Safety
-    /// The leaf was made with this arena, and nobody uses it again.
+    /// The leaf was made with this arena, and no thread uses it again.
     pub(crate) unsafe fn free(self, arena: &Arena) {
         let (block, bytes) = self.block();
         // SAFETY: all blocks came from the arena, with these lengths.
@@ -388,7 +394,7 @@ impl Leaf {
                 (Address::Line(self.run.line.scaled(buckets)), buckets)
             }
             None => {
-                // SAFETY: the leaf has so many units.
+                // SAFETY: the leaf has `self.units` units.
                 let unit = |at| *unsafe { self.run.unit(at) };
                 let units = (0..self.units as usize).map(unit).collect();
                 (Address::Pivots(Pivots { top: self.top, units, places: self.len() }), self.len())
@@ -399,8 +405,8 @@ impl Leaf {
         leaf
     }
 
-    /// The first key of the bucket at a place is about to be seen. Called by who holds the bucket's
-    /// lock.
+    /// Records that the first key of the bucket at `place` is about to become visible. The caller
+    /// holds the bucket's lock.
     #[inline]
     pub(crate) fn note_inhabited(&self, place: usize) {
         if let Some(inhabited) = &self.inhabited {
@@ -445,15 +451,16 @@ impl Leaf {
         }
     }
 
-    /// Whether buckets are opened as keys are appended.
+    /// Returns true if buckets are opened as keys are appended.
     #[inline(always)]
     pub(crate) fn is_open(&self) -> bool {
         self.mode == Mode::Open
     }
 
-    /// Opens a bucket for words above all of the bucket at `at`, whose lock the caller holds, if that is the
-    /// last one and full, there is another, and `word` belongs there; says whether it did. `word` has no slot
-    /// in the locked bucket.
+    /// Opens a bucket after the bucket at `at`, whose lock the caller holds, for words above all of
+    /// that bucket's. It does so only if that bucket is the last one and full, another is left to
+    /// open, and `word` belongs there. Returns true if it did. `word` has no slot in the locked
+    /// bucket.
     #[inline]
     pub(crate) fn open_next(&self, locked: &Locked<'_>, at: usize, word: u64) -> bool {
         let Some(starts) = self.starts().filter(|_| locked.is_full()) else { return false };
@@ -482,12 +489,12 @@ impl Leaf {
     /// The block of its buckets and units, and how long it is.
     pub(crate) fn block(&self) -> (NonNull<u8>, usize) {
         let front = front_bytes(self.units as usize);
-        // SAFETY: `new` allocated so many bytes before the buckets.
+        // SAFETY: `new` allocated `front` bytes before the buckets.
         let start = unsafe { self.run.buckets.cast::<u8>().sub(front) };
         (start, front + self.room() * size_of::<Bucket>())
     }
 
-    /// Bytes of the leaf, about.
+    /// About the number of bytes of the leaf.
     pub(crate) fn bytes(&self) -> usize {
         self.block().1 + self.pool.bytes() + self.heap_bytes()
     }
@@ -503,7 +510,7 @@ impl Leaf {
         size_of::<Self>() + self.prefix.len() + places + inhabited
     }
 
-    /// Asks for the lines that finding a bucket reads.
+    /// Prefetches the lines that finding a bucket reads.
     #[inline(always)]
     pub(crate) fn prefetch(leaf: *const Self) {
         prefetch_address(leaf);
@@ -520,7 +527,7 @@ impl Leaf {
         }
     }
 
-    /// Which bucket a key belongs to; `word` is the leaf's word for it.
+    /// The place of the bucket that a key belongs to; `word` is the leaf's word for it.
     #[inline(always)]
     pub(crate) fn place<S: Schema>(&self, word: u64, probe: Probe<'_>) -> usize {
         let place = if self.mode == Mode::Line {
@@ -540,7 +547,7 @@ impl Leaf {
         place.min(self.last as usize)
     }
 
-    /// Tells loom that the leaf is used, by who uses a copy of its run.
+    /// Tells loom that the leaf is used. Called by code that uses a copy of its run.
     #[inline(always)]
     pub(crate) fn touch(&self) {
         self.life.touch();
@@ -550,7 +557,8 @@ impl Leaf {
     #[inline(always)]
     pub(crate) fn bucket(&self, place: usize) -> &Bucket {
         self.life.touch();
-        // SAFETY: the block has `last + 1` buckets, initialised by `new`, and lives as the leaf does.
+        // SAFETY: the block has `last + 1` buckets, initialised by `new`, and lives as the leaf
+        // does.
         unsafe { &*self.run.buckets.as_ptr().add(place.min(self.last as usize)) }
     }
 

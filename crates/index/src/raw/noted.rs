@@ -1,23 +1,24 @@
-//! What a look at a leaf saw of its use, so that the next look can tell if it was written since.
+//! A note of a leaf's use, so that the next look at the leaf can tell if it was written since.
 
 use rhumb_sync::primitive::{AtomicU32, Ordering};
 
-/// What the last look at a leaf saw of its use: 0 if there was none.
+/// The writes that the last look at a leaf saw, plus one: 0 if there was no look.
 #[derive(Default)]
 pub(crate) struct Noted(AtomicU32);
 
-/// What has become of a leaf since the look before.
+/// The use of a leaf since the look before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Since {
-    /// There was none.
+    /// There was no look before.
     Unknown,
-    /// So often.
+    /// It was written this many times.
     Written(u32),
     Unwritten,
 }
 
 impl Noted {
-    /// Notes how often keys came and went, and says whether any did since the last time.
+    /// Records `writes`, the number of times that keys came and went. Returns whether any did since
+    /// the last look.
     pub(crate) fn note(&self, writes: u32) -> Since {
         let now = writes.wrapping_add(1).max(1);
         match self.0.swap(now, Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! Memory that a leaf takes piece by piece while it is in use and gives back as a whole.
 //!
-//! Thread safety: extents are added by CAS, each before the last one, and never taken away before the leaf is
-//! freed; each piece is handed out once.
+//! Thread safety: extents are added by CAS, each linked to the one before it, and never taken away
+//! before the leaf is freed; each piece is handed out once.
 #![allow(unsafe_code, reason = "hands out pieces of blocks of an arena")]
 #![cfg_attr(not(feature = "published"), allow(dead_code, reason = "for leaves of other kinds"))]
 
@@ -12,17 +12,18 @@ use rhumb_sync::{
     primitive::{AtomicPtr, AtomicU64, AtomicUsize, IS_MODEL, Ordering},
 };
 
-/// The first extent has about so many bytes,
+/// The first extent has about this many bytes.
 const FIRST_BYTES: usize = 1024;
-/// and each other one as many pieces as one part in so many of all before it, if that is more: what is not
-/// handed out yet is a small part of the whole.
+/// Each later extent has one part in this many of the pieces of all before it, or as many as the
+/// first if that is more: what is not handed out yet is a small part of the whole.
 const GROWTH: usize = 4;
 
-/// What may start as zeroed memory.
+/// A type whose values may start as zeroed memory.
 ///
 /// # Safety
-/// SAFETY: all zeroes are a value of the type, which is made of atomics, needs no drop, and is aligned to at
-/// most what an [`Arena`] aligns to. (Where a model checker's atomics are no zeroes, `zero` makes the value.)
+/// SAFETY: all zeroes are a value of the type, which is made of atomics, needs no drop, and is
+/// aligned to at most what an [`Arena`] aligns to. (Where a model checker's atomics are not zeroes,
+/// `zero` makes the value.)
 pub(crate) unsafe trait Zeroed: Sized {
     /// The value that all zeroes are.
     fn zero() -> Self;
@@ -39,7 +40,7 @@ pub(crate) unsafe trait Zeroed: Sized {
         }
     }
 
-    /// [`Zeroed::make`] where there are zeroes, which need not be touched.
+    /// [`Zeroed::make`] in memory that is already zeroed, which need not be touched.
     ///
     /// # Safety
     /// The memory is the caller's, long enough, aligned and zeroed.
@@ -74,15 +75,15 @@ pub(crate) struct Pool<T> {
     last: AtomicPtr<Extent<T>>,
 }
 
-/// Pieces that lie one behind the other.
+/// Pieces that lie one after the other.
 struct Extent<T> {
     pieces: NonNull<T>,
     len: usize,
-    /// Pieces asked for: all that are there, and some more once there are none left.
+    /// The pieces that were asked for: all that are there, and some more once none are left.
     taken: AtomicUsize,
-    /// The extent before this one,
+    /// The extent before this one.
     before: *mut Self,
-    /// and the pieces of all before.
+    /// The number of pieces in all extents before.
     len_before: usize,
 }
 
@@ -98,15 +99,15 @@ impl<T: Zeroed> Pool<T> {
     fn extents(&self) -> impl Iterator<Item = &Extent<T>> {
         let mut next = self.last.load(Ordering::Acquire);
         std::iter::from_fn(move || {
-            // SAFETY: extents come from boxes and live as the pool does: they are freed by who has the
-            // pool to himself.
+            // SAFETY: extents come from boxes and live as the pool does: they are freed by the
+            // thread that has the pool to itself.
             let extent = unsafe { next.as_ref() }?;
             next = extent.before;
             Some(extent)
         })
     }
 
-    /// How many pieces are in use.
+    /// The number of pieces in use.
     pub(crate) fn len(&self) -> usize {
         let taken = |extent: &Extent<T>| extent.taken.load(Ordering::Relaxed).min(extent.len);
         self.extents().next().map_or(0, |extent| extent.len_before + taken(extent))
@@ -125,8 +126,9 @@ impl<T: Zeroed> Pool<T> {
             if let Some(extent) = unsafe { last.as_ref() } {
                 let index = extent.taken.fetch_add(1, Ordering::Relaxed);
                 if index < extent.len {
-                    // SAFETY: the extent has so many pieces, zeroed, which is a value of the type; it
-                    // lives as long as the pool is borrowed, and nobody else gets this index.
+                    // SAFETY: the extent has more than `index` pieces, zeroed, which is a value of
+                    // the type; it lives as long as the pool is borrowed, and no other thread gets
+                    // this index.
                     return unsafe { &*extent.pieces.as_ptr().add(index) };
                 }
             }
@@ -134,7 +136,7 @@ impl<T: Zeroed> Pool<T> {
         }
     }
 
-    /// Adds an extent, unless somebody was faster.
+    /// Adds an extent, unless another thread was faster.
     #[cold]
     fn grow(&self, last: *mut Extent<T>, arena: &Arena) {
         // SAFETY: as in `extents`.
@@ -148,7 +150,7 @@ impl<T: Zeroed> Pool<T> {
             Box::into_raw(Box::new(Extent { pieces, len, taken, before: last, len_before }));
         let (ok, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         if self.last.compare_exchange(last, fresh, ok, failed).is_err() {
-            // SAFETY: nobody else has seen the extent.
+            // SAFETY: no other thread has seen the extent.
             unsafe { Extent::free(fresh, arena) };
         }
     }
@@ -167,10 +169,10 @@ impl<T: Zeroed> Pool<T> {
 }
 
 impl<T> Extent<T> {
-    /// Gives an extent back; returns the one before it.
+    /// Gives an extent back. Returns the one before it.
     ///
     /// # Safety
-    /// It came from a box, its pieces from this arena, and nobody uses it again.
+    /// It came from a box, its pieces from this arena, and no thread uses it again.
     unsafe fn free(extent: *mut Self, arena: &Arena) -> *mut Self {
         // SAFETY: the caller's promise.
         let extent = unsafe { Box::from_raw(extent) };

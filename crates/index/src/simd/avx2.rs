@@ -1,5 +1,5 @@
-//! The comparisons of words in no order with AVX and AVX2, two or four at a time: for processors without
-//! AVX-512.
+//! Comparisons of words in no order with AVX and AVX2, two or four at a time: for processors
+//! without AVX-512.
 //!
 //! Words that others may write are read by assembly, whole words at a time.
 #![allow(unsafe_code, reason = "vector instructions on memory that others may write")]
@@ -17,7 +17,7 @@ use rhumb_sync::primitive::AtomicU64;
 /// Words of a register.
 const LANES: usize = 4;
 
-/// Four words as they are at some moment each.
+/// Four words, each as it is at some moment.
 ///
 /// # Safety
 /// Four words may be read from `first` on; the processor has AVX2.
@@ -44,7 +44,7 @@ fn mask(lanes: __m256i) -> u32 {
     _mm256_movemask_pd(_mm256_castsi256_pd(lanes)) as u32
 }
 
-/// The words of which `words` above `key` count, compared without sign.
+/// The lanes of `words` that are above `key`, compared without sign.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn above_lanes(words: __m256i, key: u64) -> u32 {
@@ -53,11 +53,11 @@ fn above_lanes(words: __m256i, key: u64) -> u32 {
     mask(_mm256_cmpgt_epi64(_mm256_xor_si256(words, sign), key))
 }
 
-/// Which of the `N` words behind the one at `first` equal `key`: inlined anywhere, and of 16 bytes at a
-/// time, which leaves no upper half behind that would slow other code down.
+/// The set of the `N` words after the one at `first` that equal `key`. Inlined anywhere. It takes
+/// 16 bytes at a time, which leaves no upper half dirty that would slow other code down.
 ///
 /// # Safety
-/// `N` is 7 or 15, as many words and one may be read from `first` on, and the processor has AVX.
+/// `N` is 7 or 15, `N + 1` words may be read from `first` on, and the processor has AVX.
 #[inline(always)]
 pub(super) unsafe fn equal<const N: usize>(first: *const AtomicU64, key: u64) -> u32 {
     let found: u32;
@@ -123,10 +123,11 @@ pub(super) unsafe fn equal<const N: usize>(first: *const AtomicU64, key: u64) ->
     found >> 1
 }
 
-/// Which of the `N` words behind the one at `first` are above `key`.
+/// The set of the `N` words after the one at `first` that are above `key`.
 ///
 /// # Safety
-/// `N + 1` is a multiple of 4, as many words may be read from `first` on, and the processor has AVX2.
+/// `N + 1` is a multiple of 4, `N + 1` words may be read from `first` on, and the processor has
+/// AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn above<const N: usize>(first: *const AtomicU64, key: u64) -> u32 {
     let found = (0..=N).step_by(LANES).fold(0, |found, at| {

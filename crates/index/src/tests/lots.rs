@@ -2,7 +2,8 @@
 
 use super::{super::Index, Random, SCALE};
 
-/// Says how many of a hundred leaves were replaced when their keys have grown to each of so many hundredths.
+/// Returns, for each percentage of `grown`, how many of a hundred leaves were replaced when their
+/// keys had grown to it.
 fn replaced(len: u64, grown: &[u64]) -> Vec<u64> {
     let mut random = Random::new(11);
     let mut keys: Vec<u64> = (0..len * 2).map(|_| random.next()).collect();
@@ -34,7 +35,8 @@ fn leaves_that_fill_together_are_not_replaced_together() {
     let replaced = replaced(400_000 / SCALE as u64, &[120, 130, 140, 150, 160, 170]);
     println!("{replaced:?}");
     if SCALE == 1 {
-        // One by one between the times when the first and the last of them has to be.
+        // Leaves are replaced one by one, between the time when the first of them must be and the
+        // time when the last must be.
         assert!(replaced[0] < 5, "{replaced:?}");
         assert!((10..60).contains(&replaced[2]), "{replaced:?}");
         assert!((40..90).contains(&replaced[3]), "{replaced:?}");

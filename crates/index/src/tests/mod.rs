@@ -25,7 +25,7 @@ use crate::{
 
 const SCALE: usize = if cfg!(miri) { 50 } else { 1 };
 
-/// Holds a map against the model by everything that can be read.
+/// Compares a map with the model by everything that can be read.
 fn assert_same<K: Key + std::fmt::Debug, V: Value + PartialEq + std::fmt::Debug>(
     index: &Index<K, V>,
     model: &BTreeMap<K, V>,
@@ -116,8 +116,8 @@ fn skewed_integers_agree_with_a_plain_map() {
 
 #[test]
 fn keys_uneven_at_every_scale_agree_with_a_plain_map() {
-    // A leaf's worth of keys whose bits lie far from each other: no step is narrow enough for many of its
-    // buckets and wide enough for all.
+    // A leaf's worth of keys whose bits lie far from each other: no step is both narrow enough for
+    // many of its buckets and wide enough for all.
     let spread = |i: u64| (0..11).map(|bit| (i >> bit & 1) << (5 * bit)).sum::<u64>();
     for len in [1800, 1 << 11] {
         let keys: Vec<u64> = (0..len).map(spread).collect();
@@ -225,8 +225,8 @@ fn removing_gives_memory_back() {
     }
     assert_eq!(index.len(), kept.len());
     let tries = if SCALE == 1 { 500 } else { 0 };
-    // Other tests' threads may be pinned for a while, and may have kept memory from being freed, so that no
-    // room was seen to move to; the program `index_memory` does without the second look.
+    // Other tests' threads may be pinned for a while, and may have kept memory from being freed, so
+    // that no room was seen to move to. The program `index_memory` does without the second look.
     let is_small = (0..tries).any(|_| {
         thread::sleep(std::time::Duration::from_millis(10));
         index.core.gather(&epoch::pin());
@@ -431,8 +431,9 @@ fn ends_of_a_scan_meet() {
     assert_eq!(index.range((Bound::Excluded(5), Bound::Excluded(6))).count(), 0);
 }
 
-/// Whoever found a wide key before it was removed may read its record late: with the value of a later
-/// insertion that would be seen before it is there for others.
+/// A reader that found a wide key before it was removed may read its record late. If the record
+/// then had the value of a later insertion, the reader would see that value before it is there for
+/// others.
 #[test]
 fn a_key_that_comes_back_is_not_seen_through_what_it_was_before() {
     type Schema = Of<Vec<u8>, u64>;
@@ -465,7 +466,7 @@ fn a_key_that_comes_back_is_not_seen_through_what_it_was_before() {
     }
 }
 
-/// Leaves that lose nothing lie all over the memory of those that are gone.
+/// Leaves that lose nothing are spread over the memory of those that are gone.
 #[test]
 fn leaves_that_stay_are_moved_together() {
     const KEYS: u64 = 800_000;
@@ -506,7 +507,7 @@ fn a_stale_reason_to_replace_a_leaf_does_no_harm() {
     assert!(index.iter().eq((0..3000).map(|i| (i * 7, i))));
 }
 
-/// A lookup that has no run waits for one cache miss more.
+/// A lookup in a leaf whose run is not known waits for one more cache miss.
 #[test]
 fn leaves_that_were_replaced_are_found_by_their_runs_again() {
     let keys = 1_u64..=100_000;
@@ -525,23 +526,24 @@ fn leaves_that_were_replaced_are_found_by_their_runs_again() {
     assert!(keys.clone().all(|key| index.get(&(key * 1000)) == Some(key)));
 }
 
-/// Leaves that nobody writes give back what room they have, and a look at what is well changes nothing.
+/// Leaves that are not written give back the room that they have, and a look at a leaf in good
+/// order changes nothing.
 #[test]
 #[cfg_attr(miri, ignore = "needs many keys")]
 fn leaves_that_are_not_written_are_compacted() {
-    // Leaves of two arrays have both then: as these keys are even, all leaves are as full.
+    // Leaves of two arrays then have both: as these keys are even, all leaves are equally full.
     const KEYS: u64 = 300_000;
     for preset in [Preset::Auto, Preset::Loft, Preset::FineStore, Preset::Tone] {
         let index = Index::<u64, u64>::builder().preset(preset).build();
         let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // New leaves of buckets, those of the other kinds as they are after insertions.
+        // Leaves of buckets are new; those of the other kinds are as insertions leave them.
         if preset == Preset::Auto {
             let all: BTreeMap<u64, u64> = (0..KEYS).map(|i| (key(i), i)).collect();
             index.bulk_load(all).unwrap();
         } else {
             (0..KEYS).for_each(|i| _ = index.insert(key(i), i));
         }
-        // Fewer than would have a leaf replaced by who removes them.
+        // Fewer than would make the thread that removes them replace a leaf.
         let removed_of_20 = if preset == Preset::Auto { 7 } else { 1 };
         let is_kept = |i: &u64| i % 20 >= removed_of_20;
         for i in (0..KEYS).filter(|i| !is_kept(i)) {
@@ -553,7 +555,7 @@ fn leaves_that_are_not_written_are_compacted() {
         assert!(index.tune() > 0, "{preset:?}");
         let after = index.stats();
         assert!(after.fill > before.fill, "{preset:?}: {before:?} became {after:?}");
-        // What was made anew stays as it is, but where its memory is worth giving back.
+        // What was made anew stays as it is, unless its memory is worth giving back.
         let tours = (0..30).take_while(|_| index.tune() > 0).count();
         assert!(tours < 30, "{preset:?}");
         let mut expected: Vec<_> = (0..KEYS).filter(is_kept).map(|i| (key(i), i)).collect();
@@ -583,7 +585,7 @@ fn leaves_that_fill_up_are_replaced_ahead_of_need() {
     assert!(nodes() < before / 2, "{} of {before}", nodes());
 }
 
-/// The first trainer does it unasked, and frees what waits.
+/// The first trainer does it unasked, and frees the garbage.
 #[test]
 fn an_idle_trainer_looks_after_the_leaves() {
     const KEYS: u64 = 50_000;

@@ -1,4 +1,4 @@
-//! Keys that come in order, where no line says where the next ones belong.
+//! Keys that come in order where no line predicts the next ones.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -37,12 +37,12 @@ fn appended_keys_are_copied_seldom() {
         let stats = index.stats();
         println!("{name}: {stats:?}");
         if SCALE == 1 && name != "ties" {
-            // Eight bytes tell few binary numbers apart.
+            // Eight bytes tell only a few of the binary numbers apart.
             let once_in = if name == "short" { 64 } else { 250 };
             assert!(stats.retrains < keys.len() as u64 / once_in, "{name}: {stats:?}");
             assert!(stats.fill > 0.6, "{name}: {stats:?}");
         }
-        // Leaves that were left behind take more keys, and are emptied, as any other.
+        // Leaves that appends have passed take more keys, and are emptied, as any other.
         for (i, key) in (0..).zip(&keys) {
             let more = [key, &b"+"[..]].concat();
             assert_eq!(index.insert(more.clone(), i), None);
@@ -53,7 +53,7 @@ fn appended_keys_are_copied_seldom() {
     }
 }
 
-/// A key that comes after its successor finds the last bucket full now and then, and belongs into it.
+/// A key that comes after its successor sometimes finds the last bucket full, and belongs into it.
 #[test]
 fn keys_that_come_late_are_where_they_belong() {
     for (name, mut keys) in runs(40_000 / SCALE as u64) {

@@ -1,4 +1,4 @@
-//! What the tests are run for: kinds of keys, kinds of values, and settings.
+//! The parameters that the tests are run for: kinds of keys, kinds of values, and settings.
 
 use std::{env, fmt::Debug};
 
@@ -13,7 +13,7 @@ pub(crate) fn number(variable: &str) -> Option<u64> {
     env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// Where keys are drawn from.
+/// The set that keys are drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// A few dozen keys, the ends of the type among them.
@@ -32,13 +32,13 @@ impl Shape {
 
 /// A kind of key.
 pub(crate) trait TestKey: Key<Query: Debug + PartialEq> + Debug {
-    /// A key by chance.
+    /// Draws a key at random.
     fn draw(random: &mut Random, shape: Shape) -> Self;
 
     /// The lowest and the highest key, or keys beyond all that are drawn.
     fn ends() -> [Self; 2];
 
-    /// What it is looked up by.
+    /// The form by which it is looked up.
     fn query(&self) -> &Self::Query {
         self.borrow()
     }
@@ -91,7 +91,7 @@ impl TestKey for Vec<u8> {
                 let length = if word.is_multiple_of(200) { 3000 } else { word % 40 };
                 (0..length).map(|_| random.next() as u8).collect()
             }
-            // Equal codes: what tells the keys apart comes after much that they share.
+            // Equal codes: the keys differ only after many shared bytes.
             Shape::Clustered => {
                 let mut key = vec![b'0' + (word % 3) as u8; 8 + (word % 3) as usize * 20];
                 key.extend_from_slice(&((word >> 8) as u16 % 300).to_be_bytes());
@@ -152,7 +152,6 @@ impl TestValue for Text {
     }
 }
 
-/// Runs a generic test for each kind of key and each kind of value, each as a test of its own.
 impl TestKey for String {
     fn draw(random: &mut Random, shape: Shape) -> Self {
         // One character for each byte, of one byte or two.
@@ -185,6 +184,7 @@ impl TestKey for (i64, u64) {
     }
 }
 
+/// Runs a generic test for each kind of key and each kind of value, each as a test of its own.
 macro_rules! for_each_kind {
     ($test:ident) => {
         $crate::common::for_each_kind!($test: word u64, boxed $crate::common::Text);

@@ -79,7 +79,7 @@ impl<K: TestKey, V: TestValue> World<K, V> {
         assert!(self.index.is_empty() && self.index.iter().next().is_none());
     }
 
-    /// A key by chance, half of the time one that is there.
+    /// A random key; half of the time one that is present.
     fn key(&mut self) -> K {
         let key = K::draw(&mut self.random, self.shape);
         match self.random.below(2) {

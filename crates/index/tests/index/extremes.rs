@@ -1,4 +1,4 @@
-//! Keys and orders of insertion that are likeliest to be forgotten.
+//! Keys and orders of insertion that are most likely to be forgotten.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ fn distributions() -> Vec<(&'static str, Vec<u64>)> {
     for (_, keys) in &mut all {
         keys.sort_unstable();
         keys.dedup();
-        // The orders that take from both ends want pairs.
+        // The orders that take keys from both ends need pairs.
         keys.truncate(keys.len() / 2 * 2);
     }
     all

@@ -1,5 +1,5 @@
-//! Maps that grow far beyond what they were trained on, shrink to nothing and grow again. What memory
-//! they take is a program of its own, `memory`.
+//! Maps that grow far beyond what they were trained on, shrink to nothing and grow again. Another
+//! program, `memory`, tests the memory that they take.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ fn grows_shrinks_and_grows<K: TestKey, V: TestValue>() {
 
 for_each_kind!(grows_shrinks_and_grows);
 
-/// However keys come, no single insertion copies more entries than a few leaves have.
+/// In whatever order keys come, no single insertion copies more entries than a few leaves have.
 #[test]
 fn an_insertion_moves_few_entries() {
     const KEYS: u64 = 40_000;
@@ -88,15 +88,15 @@ fn an_insertion_moves_few_entries() {
             let now = moved_by_thread();
             (most, seen) = (most.max(now - seen), now);
         }
-        // What a trainer was faster at counts as well.
+        // Copies that a trainer has saved this thread count as well.
         let times = if setting.trainers > 0 { 2 } else { 1 };
         assert!(most <= MOST * times, "{setting:?}: {most}");
         assert!(most > 0 || setting.trainers > 0, "{setting:?} replaced no leaf");
     }
 }
 
-/// Keys that are appended where no line fits, as that of decimal digits does not, have leaves replaced no more
-/// often than once for some dozens of them.
+/// Keys that are appended where no line fits, as with decimal digits, have leaves replaced at most
+/// once for some dozens of them.
 #[test]
 fn appended_numerals_have_few_leaves_replaced() {
     const KEYS: u64 = 20_000;

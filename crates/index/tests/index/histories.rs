@@ -10,18 +10,19 @@ use rhumb_testkit::linearizability::{Call, Operation, is_linearizable};
 
 use crate::common::{Random, Setting, TestKey, number, scatter};
 
-/// Histories that are recorded unless the environment says otherwise, of each kind of key.
+/// The number of histories that are recorded for each kind of key, unless the environment says
+/// otherwise.
 const HISTORIES: u64 = 90;
 
-/// Keys whose histories are checked.
+/// The number of keys whose histories are checked.
 const WATCHED: u64 = 5;
 
-/// Operations of each thread on watched keys.
+/// The number of operations of each thread on watched keys.
 const STEPS: u64 = 60;
 
 /// A kind of key with a small domain around the watched ones.
 trait Watched: TestKey {
-    /// How many neighbours there are.
+    /// The number of keys in the domain.
     const DOMAIN: u64;
     /// The key of a number below [`Self::DOMAIN`].
     fn of(number: u64) -> Self;
@@ -59,14 +60,15 @@ fn watched<K: Watched>(which: u64) -> u64 {
     (which * 2 + 1) * K::DOMAIN / (2 * WATCHED)
 }
 
-/// What one thread did to each watched key, in order.
+/// The operations of one thread on each watched key, in order.
 type Record = Vec<Vec<Operation>>;
 
 struct Actor<'a, K: Watched> {
     index: &'a Index<K, u64>,
     clock: Instant,
     random: Random,
-    /// The thread's number and how many values it has made: no two inserts have the same.
+    /// The thread's number, and the number of values it has made: no two inserts have the same
+    /// value.
     id: u64,
     made: u64,
     record: Record,
@@ -100,7 +102,7 @@ impl<K: Watched> Actor<'_, K> {
         let which = self.random.below(WATCHED);
         let key = K::of(watched::<K>(which));
         let (index, value) = (self.index, self.fresh());
-        // What a compare_exchange expects: now and then what is there.
+        // The value that a compare_exchange expects: now and then the current one.
         let guess = index.get(key.query()).unwrap_or(1);
         let kind = self.random.below(12);
         let called = self.now();
@@ -172,8 +174,8 @@ impl<K: Watched> Actor<'_, K> {
     }
 }
 
-/// Records one history and checks it; returns how many operations were checked, and how many leaves
-/// were replaced meanwhile.
+/// Records one history and checks it. Returns the number of operations that were checked, and the
+/// number of leaves that were replaced meanwhile.
 fn check_one<K: Watched>(setting: Setting, seed: u64) -> (usize, u64) {
     let index: Index<K, u64> = setting.build();
     let mut random = Random::new(seed);
@@ -207,7 +209,7 @@ fn check_one<K: Watched>(setting: Setting, seed: u64) -> (usize, u64) {
     for which in 0..WATCHED as usize {
         let mut threads: Vec<Vec<Operation>> =
             records.iter().map(|record| record[which].clone()).collect();
-        // What is there in the end is one more lookup, after all others.
+        // What is there in the end counts as one more lookup, after all others.
         let found = index.get(K::of(watched::<K>(which as u64)).query());
         let end = clock.elapsed().as_nanos() as u64 + 1;
         let last = Operation { call: Call::Get { found }, called: end, returned: end };
@@ -235,7 +237,8 @@ fn histories_are_linearizable<K: Watched>() {
     println!(
         "{count} histories, {checked} operations, {retrains} leaves replaced in {retrained} of them"
     );
-    // Where and when depends on the schedule; without any, a history shows little.
+    // Where and when leaves are replaced depends on the schedule; without any replacement, a
+    // history shows little.
     assert!(checked > 0 && retrained > count / 4, "{retrained} of {count} replaced a leaf");
 }
 

@@ -18,7 +18,7 @@ use rhumb_index::Index;
 
 use crate::common::{Random, Setting, number, scatter};
 
-/// Loaded keys unless the environment says otherwise.
+/// The number of loaded keys unless the environment says otherwise.
 const KEYS: u64 = 12_000;
 
 /// Rounds on one growing index.
@@ -36,7 +36,7 @@ struct Set {
 }
 
 impl Set {
-    /// Every other key of `all`, by chance, is loaded.
+    /// Loads each key of `all` with probability one half.
     fn halves(name: &'static str, mut all: Vec<u64>) -> Self {
         all.sort_unstable();
         all.dedup();
@@ -83,7 +83,7 @@ impl Set {
     }
 }
 
-/// Answers that were not the truth.
+/// Answers that were wrong.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Faults {
     missing: usize,
@@ -195,7 +195,7 @@ fn no_key_is_lost() {
 #[test]
 fn shrinking_loses_nothing_that_others_write_beside_it() {
     const COUNT: u64 = 40_000;
-    /// How far ahead of the removals the writer works: into the leaves that are joined next.
+    /// The distance that the writer is ahead of the removals: in the leaves that are joined next.
     const AHEAD: u64 = 8_000;
     for setting in Setting::all() {
         let index: Index<u64, u64> = setting.build();
@@ -214,7 +214,7 @@ fn shrinking_loses_nothing_that_others_write_beside_it() {
             while !ended.load(Relaxed) {
                 version += 1;
                 let i = (progress.load(Relaxed) + random.below(AHEAD)) % COUNT;
-                // Keys that stay are updated, others are new.
+                // Keys that stay are updated; the others are new.
                 if i.is_multiple_of(10) {
                     assert!(index.update(&(i * 2), version), "{i}");
                     latest[i as usize * 2] = Some(version);

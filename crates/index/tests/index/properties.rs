@@ -14,7 +14,7 @@ use crate::{
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u64, u64),
-    /// As many neighbours of a key, so that whatever holds it overflows.
+    /// Inserts this many neighbours of a key, so that whatever holds it overflows.
     InsertRun(u64, u8),
     Update(u64, u64),
     Remove(u64),

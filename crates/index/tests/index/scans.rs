@@ -1,9 +1,10 @@
-//! What a scan promises while others write: ascending keys without duplicates, each present at some
-//! time during the scan, and none missing that was present throughout.
+//! What a scan promises while other threads write: ascending keys without duplicates, each present
+//! at some time during the scan, and none missing that was present throughout.
 //!
-//! A writer moves a window of *groups* over the domain of keys: it inserts a group, which lies
-//! scattered over the whole domain, says so, announces the removal of an old one, removes it, says
-//! so. What was said before a scan began or after it ended bounds what the scan may see.
+//! A writer moves a window of *groups* over the domain of keys. It inserts a group, which lies
+//! scattered over the whole domain, and announces that. Then it announces the removal of an old
+//! group, removes it, and announces that. The announcements before a scan began and after it ended
+//! bound what the scan may see.
 
 use std::{
     ops::Bound,
@@ -70,7 +71,7 @@ impl Ordered for Vec<u8> {
     }
 }
 
-/// What a number of the domain stands for.
+/// The role of a number of the domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Fixed,
@@ -78,7 +79,7 @@ enum Role {
     Never,
 }
 
-/// The roles of all numbers, and how far the writer is.
+/// The roles of all numbers, and the progress of the writer.
 struct Stage {
     roles: Vec<Role>,
     inserted: AtomicU64,
@@ -117,7 +118,7 @@ impl Stage {
     }
 }
 
-/// How far the writer was when a scan began or ended.
+/// The progress of the writer when a scan began or ended.
 #[derive(Clone, Copy)]
 struct Moment {
     inserted: u64,
@@ -134,7 +135,7 @@ impl Stage {
         }
     }
 
-    /// Holds the numbers that a scan of `low..high` saw, in order, against the promises.
+    /// Checks the numbers that a scan of `low..high` saw, in order, against the promises.
     fn judge(&self, seen: &[u64], low: u64, high: u64, before: Moment, after: Moment) {
         assert!(seen.is_sorted_by(|a, b| a < b), "not ascending: {seen:?}");
         let mut saw = seen.iter().copied().peekable();
@@ -260,7 +261,7 @@ fn a_scan_that_stalls_goes_on_as_promised() {
         }
         let mut entries = index.iter();
         let mut seen: Vec<u64> = entries.by_ref().take(1_000).map(|(key, _)| key).collect();
-        // Everything but one key in ten goes, others come, several times over, and threads end.
+        // All but one key in ten are removed, others come, several times over, and threads end.
         for round in 1..4 {
             thread::scope(|scope| {
                 for half in 0..2 {

@@ -1,4 +1,4 @@
-//! How an index under test is made, with every preset and number of trainers.
+//! The settings of an index under test: every preset and number of trainers.
 
 use rhumb_index::{Index, Key, Preset, Value};
 
@@ -8,7 +8,7 @@ const PRESETS: [Preset; 4] = [Preset::Auto, Preset::Loft, Preset::FineStore, Pre
 /// Numbers of background trainers; with 0 the writers train.
 const TRAINERS: [usize; 3] = [0, 1, 2];
 
-/// How an index under test is made.
+/// The setting of an index under test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) preset: Preset,

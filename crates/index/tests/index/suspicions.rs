@@ -1,5 +1,6 @@
-//! What a reader of the index suspected of it: places where a key could be lost, a thread could wait for ever,
-//! or a caller's own code could get in the way. Each is held to be right here for every setting.
+//! Suspicions that a review of the index raised: places where a key could be lost, a thread could
+//! wait for ever, or a caller's own code could get in the way. Each test shows that the index is
+//! right there, for every setting.
 
 use std::{
     cell::RefCell,
@@ -17,13 +18,13 @@ use crate::common::{Random, Setting, scatter};
 
 const TOP: u64 = u64::MAX;
 
-/// Bounds of leaves tell the two largest words not apart.
+/// Bounds of leaves do not tell the two largest words apart.
 #[test]
 fn the_largest_words_stay_apart_however_leaves_are_cut() {
     for setting in Setting::all() {
         for below in [0, 1, 5, 11, 12, 13, 40, 700, 1800, 3601] {
             let index: Index<u64, u64> = setting.build();
-            // Of their own: in one line, and far from what is below.
+            // Keys of two kinds: those in one line, and others far below.
             let mut keys: Vec<u64> = (0..below).map(|i| scatter(i) >> 1).collect();
             keys.extend((0..below).map(|i| TOP - 2 - i));
             keys.extend([TOP - 1, TOP]);
@@ -46,7 +47,7 @@ fn the_largest_words_stay_apart_however_leaves_are_cut() {
                         assert_eq!(index.insert(key, !key), None, "{setting:?}, {below}: {key}");
                     }
                 }
-                // Others come and go around them, so that their leaves are replaced.
+                // Other keys come and go around them, so that their leaves are replaced.
                 for i in 0..below * 2 {
                     let key = TOP - 3 - below - i;
                     assert_eq!(index.insert(key, 0), None);
@@ -77,7 +78,7 @@ fn a_leaf_is_replaced_however_busy_its_slots_are() {
                     }
                 });
             }
-            // Fills the leaves in which the others write.
+            // Fills the leaves in which the other threads write.
             for i in 1..6_000_u64 {
                 assert_eq!(index.insert((i % 8) << 40 | i, 1), None);
             }
@@ -104,7 +105,7 @@ impl Meddler {
 }
 
 thread_local! {
-    /// How deep clones and drops of this thread are within one another.
+    /// The depth to which clones and drops of this thread are nested.
     static DEPTH: RefCell<usize> = const { RefCell::new(0) };
 }
 
@@ -155,7 +156,7 @@ fn values_may_use_the_index_that_they_are_in() {
     }
 }
 
-/// A value that keeps its index alive, and says where it ended and how.
+/// A value that keeps its index alive, and counts how it ended.
 struct Keeper {
     _index: Arc<Index<u64, Keeper>>,
     end: End,
@@ -226,7 +227,7 @@ fn threads_that_end_may_use_the_index() {
     assert_eq!(index.len(), 20);
 }
 
-/// Keys that come back get new records while others look for neighbours of the same word.
+/// Keys that come back get new records while other threads look for neighbours of the same word.
 #[test]
 fn keys_of_one_word_come_back_while_their_neighbours_are_written() {
     const KEYS: u64 = 60;

@@ -1,16 +1,18 @@
-//! Columns: numbers about as large as each other, in few bits.
+//! Columns: numbers of similar size, in few bits.
 //!
-//! `[middle varint][low bits u8][bits]`. A number is written as its difference to *middle*, sign folded in:
-//! as many zeros as the difference has without its *low bits* lowest bits, a one, and those bits, lowest
-//! first (a Rice code). Bits fill each byte from its low end; the rest of the last byte is zero.
+//! `[middle varint][low bits u8][bits]`. A number is written as its difference to *middle*, sign
+//! folded in. Of the difference, what is left without its *low bits* lowest bits is written as that
+//! many zeros; then come a one and those low bits, lowest first (a Rice code). Bits fill each byte
+//! from its low end; the rest of the last byte is zero.
 
 use super::{DecodeError, Reader, put_varint};
 
-/// The most low bits, as a number has 64 and one at least is in the zeros.
+/// The most low bits: a number has 64 bits, and the zeros stand for at least one.
 const LOW_BITS_MAX: u8 = 63;
 
-/// Appends a column. [`Reader::column`] must be told the number of values. Takes at most four bits a value
-/// more than the largest of them has, and three bytes or as many as the middle has.
+/// Appends a column. [`Reader::column`] must be told the number of values. A value takes at most
+/// four bits more than the largest of them has. The column takes three bytes besides, or as many as
+/// the middle has.
 pub fn put_column(values: &[u64], out: &mut Vec<u8>) {
     let (middle, low_bits) = parameters(values);
     put_varint(middle, out);
@@ -24,9 +26,9 @@ pub fn put_column(values: &[u64], out: &mut Vec<u8>) {
     }
 }
 
-/// The middle and the low bits with which `values` take the fewest bits, of those that are tried: middles
-/// that an eighth of the values or more is on either side of, and as many low bits as the mean difference
-/// has, one more and one less.
+/// The middle and the low bits with which `values` take the fewest bits, among those that are
+/// tried. The middles have at least about an eighth of the values on either side; the low bits are
+/// as many as the mean difference has, one more and one fewer.
 fn parameters(values: &[u64]) -> (u64, u8) {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -47,8 +49,8 @@ fn parameters(values: &[u64]) -> (u64, u8) {
     ways.min_by_key(bits_with).unwrap_or((0, 0))
 }
 
-/// How far `value` is from `middle`, around 2^64 if that is nearer: 0, 1 below, 1 above, 2 below, ... are
-/// 0, 1, 2, 3, ...
+/// The distance of `value` from `middle`, around 2^64 if that is nearer: 0, 1 below, 1 above, 2
+/// below, ... are 0, 1, 2, 3, ...
 fn fold(value: u64, middle: u64) -> u64 {
     let difference = value.wrapping_sub(middle).cast_signed();
     ((difference << 1) ^ (difference >> 63)).cast_unsigned()
@@ -61,8 +63,8 @@ fn unfold(folded: u64, middle: u64) -> u64 {
 }
 
 impl Reader<'_> {
-    /// Appends the next column, of `count` values, to `values`; reserves at most 64 bytes for each byte
-    /// that is left.
+    /// Appends the next column, of `count` values, to `values`. Reserves at most 64 bytes for each
+    /// byte that is left.
     ///
     /// # Errors
     ///
@@ -79,7 +81,7 @@ impl Reader<'_> {
             return Err(self.error(expected, format_args!("a column of {low_bits} low bits")));
         }
         let mut bits = BitReader { bytes: &self.bytes[self.offset..], at: 0 };
-        // A value takes one bit at least.
+        // A value takes at least one bit.
         if count.div_ceil(8) > bits.bytes.len() {
             let found = bits.bytes.len();
             return Err(self.error(expected, format_args!("{found} bytes for {count} values")));
@@ -102,7 +104,7 @@ impl Reader<'_> {
 /// Appends bits, from the low end of each byte up.
 struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
-    /// How many bits of the last byte are taken; 0 if all are.
+    /// The number of bits of the last byte that are taken; 0 if all are.
     taken: u8,
 }
 
@@ -130,20 +132,20 @@ impl BitWriter<'_> {
     }
 }
 
-/// Reads what a [`BitWriter`] wrote; no more than there is.
+/// Reads what a [`BitWriter`] wrote, and nothing beyond its end.
 struct BitReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl BitReader<'_> {
-    /// The eight bits from here on, the first of them lowest; zeros behind the end.
+    /// The eight bits from here on, the first of them lowest; zeros after the end.
     fn window(&self) -> u8 {
         let byte = |i: usize| u16::from(self.bytes.get(i).copied().unwrap_or(0));
         ((byte(self.at / 8) | byte(self.at / 8 + 1) << 8) >> (self.at % 8)) as u8
     }
 
-    /// The zeros before the next one, which is passed as well; `None` if there is none.
+    /// The number of zeros before the next one, which is passed as well; `None` if there is no one.
     fn zeros(&mut self) -> Option<u64> {
         let begin = self.at;
         while self.at < self.bytes.len() * 8 {
@@ -173,7 +175,7 @@ impl BitReader<'_> {
         Some(number)
     }
 
-    /// The bytes up to the last that was read of, unless there are ones left in it.
+    /// The number of bytes up to the last that was read; none if its rest has ones.
     fn finish(&self) -> Option<usize> {
         let is_padded = self.at.is_multiple_of(8) || {
             let rest = 8 - self.at % 8;

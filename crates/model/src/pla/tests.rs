@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::segment::Window;
 
-/// Whether some line passes within `epsilon` of all points, by comparing all pairs: each pair of
-/// a floor and a ceiling bounds the slope.
+/// Returns true if some line passes within `epsilon` of all points, by comparing all pairs: each
+/// pair of a floor and a ceiling bounds the slope.
 fn some_line_fits(points: &[(u64, u64)], epsilon: u64) -> bool {
     let e = i128::from(epsilon);
     let mut least = (0i128, 1i128);
@@ -98,7 +98,7 @@ fn keys() -> impl Strategy<Value = Vec<u64>> {
     let dense = prop::collection::vec(0u64..60, 1..120);
     let clustered = prop::collection::vec((0u64..6, 0u64..400), 1..120)
         .prop_map(|keys| keys.into_iter().map(|(c, k)| c * (u64::MAX / 6) + k).collect());
-    // Many distinct integers, one and the same f64.
+    // Many distinct integers that are all the same f64.
     let same_float = prop::collection::vec(0u64..1000, 1..120)
         .prop_map(|keys| keys.into_iter().map(|k| (1 << 63) + k).collect());
     let extremes = prop::collection::vec(

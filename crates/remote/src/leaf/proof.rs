@@ -8,12 +8,12 @@
 //! - The *head sum* covers the state, the rest of the head, fingerprints, offsets, prefix and
 //!   fences: what decides which record is the right one. It lies in the head, and is set as the
 //!   leaf is unlatched.
-//! - The *records' sum*, which the head sum covers too, adds up the sums of all records: a leaf that
-//!   comes as a whole is of one moment if they come to it.
-//! - Each record ends in a sum of its own, of its key, kind and value, seeded with the leaf's prefix
-//!   and the record's place: what was there before, or is elsewhere, has another one. It is set as
-//!   the leaf is unlatched, too: a record that readers may not see yet proves nothing, so that none
-//!   sees it before it is published.
+//! - The *records' sum*, which the head sum covers too, adds up the sums of all records: a leaf
+//!   that comes as a whole is of one moment if they come to it.
+//! - Each record ends in a sum of its own, of its key, kind and value, seeded with the leaf's
+//!   prefix and the record's place: what was there before, or is elsewhere, has another one. It is
+//!   set as the leaf is unlatched, too: a record that readers may not see yet proves nothing, so
+//!   that none sees it before it is published.
 //!
 //! A head of one moment and a record of a later one, which was read after it, are right together:
 //! the record that the head names is what it was, or is newer, whole and published, or has no sum.

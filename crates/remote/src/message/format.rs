@@ -53,9 +53,9 @@ pub(crate) const RENEWED_MAX: usize = 256;
 pub(crate) const SEGMENTS_MAX: usize = 16;
 
 /// Milliseconds that a read by RDMA may take, to count. A host that is about to change what it does
-/// not serve any more waits for twice as long first: no such read sees the change and takes the keys
-/// for those of before. 700 times what a read takes on a software device in an emulated machine
-/// (`cargo xtask rdma` prints it).
+/// not serve any more waits for twice as long first: no such read sees the change and takes the
+/// keys for those of before. 700 times what a read takes on a software device in an emulated
+/// machine (`cargo xtask rdma` prints it).
 #[cfg(all(feature = "rdma", target_os = "linux"))]
 pub(crate) const REMOTE_READ_MS: u64 = 500;
 

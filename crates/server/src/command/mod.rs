@@ -1,8 +1,8 @@
 //! Commands: what each is called and may be given, and how one is run.
 //!
 //! A handler is a function that reads and writes through its [`Context`] and never waits, locks or
-//! commits: `commit::execute` takes the locks that the command's row in the table asks for, and commits
-//! what the handler left pending. One file for each family of commands.
+//! commits: `commit::execute` takes the locks that the command's row in the table asks for, and
+//! commits what the handler left pending. One file for each family of commands.
 
 mod categories;
 mod client;

@@ -8,8 +8,8 @@ use crate::{
     resp::{Args, number::parse_i64},
 };
 
-/// Redis's limits of the short forms: bytes of a string beside its object; fields of a hash and members of
-/// a sorted set in a listpack, and bytes of each; members of a set of integers.
+/// Redis's limits of the short forms: bytes of a string beside its object; fields of a hash and
+/// members of a sorted set in a listpack, and bytes of each; members of a set of integers.
 const EMBEDDED_BYTES: usize = 44;
 const LISTPACK_FIELDS: u64 = 512;
 const LISTPACK_MEMBERS: u64 = 128;
@@ -78,7 +78,7 @@ fn encoding(context: &Context<'_, '_>, entry: &Entry) -> Result<&'static str, Fa
     Ok(names[usize::from(!is_small)])
 }
 
-/// Whether a collection has at most so many members, and `fits` holds for each.
+/// Whether a collection has at most this number of members, and `fits` holds for each.
 fn all(
     context: &Context<'_, '_>,
     meta: &Meta,

@@ -130,8 +130,8 @@ fn touch_pairs(databases: &Databases, number: u8, pairs: &Pairs<'_>) {
     }
 }
 
-/// What is to be done about the entries that pairs replace: collections are left to the sweeper, and
-/// the keys are counted.
+/// What is to be done about the entries that pairs replace: collections are left to the sweeper,
+/// and the keys are counted.
 fn look_at_replaced(
     databases: &Databases,
     db: &Db,

@@ -115,7 +115,7 @@ impl Group {
 /// A part of a command: its second word, and its arity.
 pub(crate) type Part = (&'static str, i16);
 
-/// Whether a command of this arity takes so many arguments.
+/// Whether a command of this arity takes `len` arguments.
 pub(crate) fn takes(arity: i16, len: usize) -> bool {
     let least = usize::from(arity.unsigned_abs());
     if arity < 0 { len >= least } else { len == least }
@@ -126,7 +126,8 @@ pub(crate) fn takes(arity: i16, len: usize) -> bool {
 pub(crate) struct Command {
     /// Its name, in lower case.
     pub(crate) name: &'static str,
-    /// How many arguments it takes, its name included; at least so many if negative.
+    /// How many arguments it takes, its name included; the least number, negated, if there is no
+    /// greatest.
     pub(crate) arity: i16,
     pub(crate) flags: Flags,
     pub(crate) keys: KeyPlaces,
@@ -145,7 +146,7 @@ impl Command {
         self.parts.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()))
     }
 
-    /// Whether it takes so many arguments, its name included.
+    /// Whether it takes `len` arguments, its name included.
     pub(crate) fn takes(&self, len: usize) -> bool {
         takes(self.arity, len)
     }

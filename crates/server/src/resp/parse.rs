@@ -160,9 +160,9 @@ fn refuse<T>(what: impl Into<Cow<'static, str>>) -> Result<T, ProtocolError> {
 enum State {
     /// Before the first byte of a command.
     Start,
-    /// So many arguments are missing; the header of the next one is expected.
+    /// `left` arguments are missing; the header of the next one is expected.
     Header { left: usize },
-    /// So many arguments are missing, of which the next one has so many bytes.
+    /// `left` arguments are missing, of which the next one has `bytes` bytes.
     Body { left: usize, bytes: usize },
 }
 

@@ -1,13 +1,12 @@
-//! What deletes leave behind, and when compaction seeks it out.
+//! What deletes leave in tables, and when compaction picks it up.
 //!
-//! * A table whose every entry lies under newer range tombstones of shallower tables is *hidden* once no
-//!   snapshot sees it: it goes with one edit of the manifest, and nobody reads it.
-//! * A table is *worn* if compacting it gives back much for what it costs: half of its entries are
-//!   tombstones (one in eight where walks met many one after another), or its range tombstones lie
-//!   over a quarter of what would be merged, of its own entries too; or if they have nothing left
-//!   to hide.
-//! * A memtable whose range tombstones lie over a quarter of what there is goes to the tables once
-//!   nothing else is to be done, so that the space comes back although nothing else is written.
+//! * A table is *hidden* if its every entry lies under newer range tombstones of shallower tables
+//!   and no snapshot sees it. It is dropped with one edit of the manifest, without being read.
+//! * A table is *worn* if compacting it frees much for what it costs: if half of its entries are
+//!   tombstones (one in eight if walks met many in a row), if its range tombstones cover a quarter
+//!   of what would be merged, including its own entries, or if they have nothing left to hide.
+//! * A memtable whose range tombstones cover a quarter of what there is goes to the tables once
+//!   nothing else is to be done, so that the space is freed although nothing else is written.
 
 use rhumb_sync::primitive::Arc;
 
@@ -19,18 +18,21 @@ use crate::{
     version::levels::{Level, Levels},
 };
 
-/// One of so many entries of a table is a tombstone: it is worn,
+/// A table is worn if at least one in this many of its entries is a tombstone.
 const TOMBSTONES_PART: u64 = 2;
-/// also where walks met many in a row.
+/// The same for a table in which walks met many tombstones in a row.
 const TOMBSTONES_PART_MET: u64 = 8;
-/// Fewer tombstones slow nobody down.
+/// A table with fewer tombstones is not worn for their sake: they slow no reader down.
 const TOMBSTONES_MIN: u64 = 64;
-/// One of so many bytes that would be merged lies under range tombstones.
+/// A table is worn if at least one in this many of the bytes that would be merged lies under its
+/// range tombstones. A memtable is flushed for the same share of a sub-tree.
 const GARBAGE_PART: u64 = 4;
-/// Less than that is not worth a flush, which costs two syncs and a file of some KiB.
+/// The least number of bytes under range tombstones for which a memtable is flushed. Less is not
+/// worth a flush, which costs two syncs and a file of some KiB.
 const GARBAGE_MIN: u64 = 64 << 10;
 
-/// Whether all entries of a table lie under newer range tombstones, and no reader sees them.
+/// Returns true if all entries of a table lie under newer range tombstones, and no reader sees
+/// them.
 pub(super) fn is_hidden(table: &Table, over: &Ranges, snapshots: &[SeqNo]) -> bool {
     let meta = table.meta();
     let (least, most) = over.newest_over(&meta.smallest, &meta.largest);
@@ -48,7 +50,7 @@ pub(crate) fn hidden(levels: &Levels, snapshots: &[SeqNo]) -> Vec<(usize, Arc<Ta
             if !over.is_empty() && is_hidden(table, &over, snapshots) {
                 found.push((level, Arc::clone(table)));
             } else if let Some(ranges) = table.ranges() {
-                // Tables of level 0 lie over those behind them.
+                // The range tombstones of a table of level 0 cover the tables after it.
                 match level {
                     0 => over = Ranges::union(vec![over, ranges.clone()]),
                     _ => here.push(ranges.clone()),
@@ -60,8 +62,8 @@ pub(crate) fn hidden(levels: &Levels, snapshots: &[SeqNo]) -> Vec<(usize, Arc<Ta
     found
 }
 
-/// Whether compaction seeks out this table of `level`, which is not 0, or whether it makes level 0 due.
-/// `oldest` is the number of the oldest snapshot.
+/// Returns true if this table of `level` is compacted before its level's turn, or, in level 0,
+/// makes the level due. `oldest` is the sequence number of the oldest snapshot.
 pub(super) fn is_worn(levels: &Levels, level: usize, table: &Table, oldest: SeqNo) -> bool {
     let meta = table.meta();
     let part = if table.is_worn() { TOMBSTONES_PART_MET } else { TOMBSTONES_PART };
@@ -71,7 +73,7 @@ pub(super) fn is_worn(levels: &Levels, level: usize, table: &Table, oldest: SeqN
     if !has_many && table.ranges().is_none() {
         return false;
     }
-    // What a snapshot is before hides nothing from it.
+    // Tombstones newer than a snapshot hide nothing from it.
     if meta.seq_max > oldest {
         return false;
     }
@@ -81,7 +83,7 @@ pub(super) fn is_worn(levels: &Levels, level: usize, table: &Table, oldest: SeqN
     has_many || table.ranges().is_some_and(|ranges| is_mostly_garbage(levels, level, table, ranges))
 }
 
-/// Whether much of what a compaction of `table` would read lies under its range tombstones.
+/// Returns true if much of what a compaction of `table` would read lies under its range tombstones.
 fn is_mostly_garbage(levels: &Levels, level: usize, table: &Table, ranges: &Ranges) -> bool {
     let meta = table.meta();
     let Some(next) = levels.sorted.get(level) else { return false };
@@ -93,14 +95,15 @@ fn is_mostly_garbage(levels: &Levels, level: usize, table: &Table, ranges: &Rang
     garbage > 0 && garbage.saturating_mul(GARBAGE_PART) >= bytes + meta.total_bytes()
 }
 
-/// Returns true if the range tombstones of a memtable lie over so much of what there is, `removed`
-/// bytes of `all`, that they are worth a flush.
+/// Returns true if the range tombstones of a memtable cover enough to be worth a flush: `removed`
+/// bytes of `all`.
 pub(crate) fn is_worth_a_flush(removed: u64, all: u64) -> bool {
     removed >= GARBAGE_MIN && removed.saturating_mul(GARBAGE_PART) >= all
 }
 
-/// About how many bytes of a sub-tree the range tombstones of a memtable lie over, of its own
-/// entries too, and how many there are. O(entries of the memtable + range tombstones log tables).
+/// About how many bytes of a sub-tree the range tombstones of a memtable cover, its own entries
+/// included, and how many bytes there are in all. O(entries of the memtable + range tombstones log
+/// tables).
 pub(crate) fn removed_bytes(memtable: &Arc<Memtable>, tree: TreeId, levels: &Levels) -> (u64, u64) {
     let mut cursor = MemCursor::new(Arc::clone(memtable), tree);
     cursor.seek_to_last();

@@ -1,4 +1,4 @@
-//! A compaction that is to be done, as plain data.
+//! A compaction that must be done, as plain data.
 
 use rhumb_sync::primitive::Arc;
 
@@ -9,32 +9,32 @@ pub(crate) type Placed = (usize, Arc<Table>);
 
 /// A compaction of one sub-tree.
 pub(crate) enum Job {
-    /// Reads the inputs and writes what stays of them.
+    /// Reads the inputs and writes the entries that must stay.
     Merge(Merge),
     /// The one table only changes its level: nothing is read.
     Move {
-        /// The table, where it is.
+        /// The table and its present level.
         table: Placed,
-        /// Where it goes.
+        /// The level that it moves to.
         level: usize,
     },
-    /// Nothing of these tables is seen by any reader.
+    /// No reader sees anything of these tables.
     Drop(Vec<Placed>),
 }
 
-/// Tables that become others.
+/// Tables that are merged into others.
 pub(crate) struct Merge {
-    /// One level and the one that it goes to, or tables that stay in their level: neighbours to be
-    /// joined, or one that is rewritten.
+    /// The tables of one level and of the next, which they go to; or tables that stay in their
+    /// level: neighbours that are joined, or one table that is rewritten.
     pub(crate) inputs: Vec<Placed>,
-    /// Where the outputs go.
+    /// The level of the outputs.
     pub(crate) level: usize,
-    /// No deeper level holds a key of the inputs' range.
+    /// True if no deeper level holds a key of the inputs' range.
     pub(crate) deepest: bool,
 }
 
 impl Job {
-    /// The tables that it takes away from where they are.
+    /// The tables that it removes from their places.
     pub(crate) fn inputs(&self) -> &[Placed] {
         match self {
             Self::Merge(merge) => &merge.inputs,

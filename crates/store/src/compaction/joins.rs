@@ -1,11 +1,11 @@
-//! Which small tables are joined, and which small files are packed, by their sizes alone.
+//! Decides which small tables are joined and which small files are packed, by their sizes alone.
 //!
-//! Tables of ascending keys never overlap, so nothing but their number calls for merging them.
-//! Joining follows the rule of size-tiered compaction: what is joined becomes at least [`GROWTH`]
-//! times as large as the largest of its parts. So each byte is rewritten at most `log4(small /
-//! smallest)` times until it is in a table of `small` bytes, and once more, into one of at least
-//! half of the target size: with the default sizes 6 times for tables of 4 KiB. A level of
-//! ascending keys keeps at most three small tables of each power of four.
+//! Tables of ascending keys never overlap, so only their number calls for merging them. Joining
+//! follows the rule of size-tiered compaction: the joined table is at least [`GROWTH`] times as
+//! large as the largest of its parts. So each byte is rewritten at most `log4(small / smallest)`
+//! times until it is in a table of `small` bytes, and once more, into a table of at least half the
+//! target size. With the default sizes this is 6 times for tables of 4 KiB. A level of ascending
+//! keys keeps at most three small tables of each power of four.
 //!
 //! The module knows sizes only: it does no I/O and takes no lock.
 
@@ -13,22 +13,24 @@ use std::ops::Range;
 
 use crate::options::DatabaseOptions;
 
-/// What is joined or packed becomes at least this many times as large as its largest part. Halved,
-/// each byte is rewritten twice as often, and half as many tables stay.
+/// A joined or packed table is at least this many times as large as its largest part. If this is
+/// halved, each byte is rewritten twice as often, and half as many tables stay.
 const GROWTH: u64 = 4;
 
-/// The most tables that are joined at once: it bounds the time of a look at a level, which is
-/// O(tables x this), where thousands of tiny tables were left by an older version.
+/// The largest number of tables that are joined at once. It bounds the time of a look at a level,
+/// which is O(tables x this), if an older version left thousands of tiny tables.
 const RUN_MAX: usize = 256;
 
-/// Fewer small files are not packed: they disturb nobody, and packing copies what is in them.
+/// The least number of small files that are packed. Fewer do no harm, and packing copies what is in
+/// them.
 const FILES_MIN: usize = 16;
 
-/// A table is small if it has at most this part of the target size of a table.
+/// A table is small if its size is at most the target size of a table divided by this.
 const SMALL_PART: u64 = 16;
 
-/// A table of up to this size shares its file with others that are written with it, also where
-/// tables are to be smaller: a file of its own would cost a sync, a descriptor and its name.
+/// A table of up to this size shares its file with others that are written with it, even if the
+/// target size of tables is smaller: a file of its own would cost a sync, a descriptor and a
+/// directory entry.
 const SHARED_BYTES_MIN: u64 = 256 << 10;
 
 /// The sizes that joining goes by, in bytes.
@@ -36,7 +38,7 @@ const SHARED_BYTES_MIN: u64 = 256 << 10;
 pub(crate) struct Sizes {
     /// The largest table that is joined with others.
     pub(crate) small: u64,
-    /// The target size of tables: what is joined never exceeds it.
+    /// The target size of tables; a joined table never exceeds it.
     pub(crate) target: u64,
     /// The largest table that is put into a file with others.
     pub(crate) shared: u64,
@@ -47,13 +49,13 @@ impl Sizes {
     pub(crate) fn of(options: &DatabaseOptions) -> Self {
         let target = options.table_bytes;
         let shared = (target / SMALL_PART).max(SHARED_BYTES_MIN);
-        // A run of small tables must fit into the target at all.
+        // A run of small tables must fit into the target size at all.
         Self { small: shared.min(target / GROWTH), target, shared }
     }
 }
 
-/// The neighbours to be joined next, of tables of these sizes that lie side by side; the longest
-/// such run, and of several the one with the fewest bytes. O(tables x 256).
+/// The neighbours to join next, among adjacent tables of these sizes: the longest run that
+/// qualifies, and of several the one with the fewest bytes. O(tables x 256).
 pub(crate) fn pick_run(bytes: &[u64], sizes: Sizes) -> Option<Range<usize>> {
     let mut best: Option<(usize, std::cmp::Reverse<u64>, Range<usize>)> = None;
     for from in 0..bytes.len() {
@@ -64,8 +66,8 @@ pub(crate) fn pick_run(bytes: &[u64], sizes: Sizes) -> Option<Range<usize>> {
                 break;
             }
             largest = largest.max(next);
-            // Nothing between a small table and half of the target is made: it would be no small
-            // table any more, and too many of its like would stay.
+            // No table between a small one and half of the target size is made: it would not be
+            // small any more, and too many like it would stay.
             let fits = total <= sizes.small || total >= sizes.target / 2;
             let found = (at + 1 - from, std::cmp::Reverse(total), from..at + 1);
             let is_better = best.as_ref().is_none_or(|best| (found.0, found.1) > (best.0, best.1));
@@ -77,10 +79,10 @@ pub(crate) fn pick_run(bytes: &[u64], sizes: Sizes) -> Option<Range<usize>> {
     best.map(|(.., run)| run)
 }
 
-/// How many of the small files with these live bytes, ascending, are packed into one: the most for
-/// which that one is [`GROWTH`] times as large as the largest of them; 0 if there is no need. Of
-/// files that are not packed there are at most 16 and one for each time that sizes grow by a third.
-/// O(files).
+/// The number of small files to pack into one, given their live bytes in ascending order. It is the
+/// largest number for which the packed file is [`GROWTH`] times as large as the largest of its
+/// parts; 0 if packing is not needed. At most 16 files stay unpacked, and one more for each time
+/// that sizes grow by a third. O(files).
 pub(crate) fn pick_files(ascending: &[u64], sizes: Sizes) -> usize {
     let mut total = 0_u64;
     let mut found = 0;
@@ -109,7 +111,8 @@ mod tests {
         assert_eq!(pick_run(&[TABLE; 4], SIZES), Some(0..4));
         assert_eq!(pick_run(&[4 * TABLE, TABLE, TABLE, TABLE], SIZES), None);
         assert_eq!(pick_run(&[4 * TABLE, TABLE, TABLE, TABLE, TABLE], SIZES), Some(1..5));
-        // A large table is not read for the sake of small ones, and not joined across.
+        // A large table is not read for the sake of small ones, and small ones are not joined
+        // across it.
         let large = 40 << 20;
         assert_eq!(pick_run(&[TABLE, TABLE, large, TABLE, TABLE], SIZES), None);
         assert_eq!(pick_run(&[large; 8], SIZES), None);
@@ -126,8 +129,8 @@ mod tests {
         assert_eq!(pick_run(&fours(40), SIZES), Some(0..16), "the target is never exceeded");
     }
 
-    /// What appends of one table at a time come to: how many tables there are at most, and how
-    /// often each byte is written.
+    /// Appends one table at a time, and checks how many tables there are at most and how often each
+    /// byte is written.
     #[test]
     fn ascending_tables_stay_few_and_are_rewritten_a_logarithm_of_times() {
         let mut tables: Vec<u64> = Vec::new();

@@ -1,6 +1,7 @@
 //! The merging: reads the inputs in order, keeps what must stay, and writes new tables.
 //!
-//! It knows of tables alone: which of them, and what becomes of the outputs, its caller says.
+//! It knows of tables alone. Its caller chooses the inputs, and decides what happens to the
+//! outputs.
 
 use std::ops::Bound;
 
@@ -22,32 +23,32 @@ use crate::{
     },
 };
 
-/// Entries between two looks if the result is still wanted: a merge of some million a second looks
-/// several hundred times in that time.
+/// The number of entries between two checks whether the result is still wanted. A merge of some
+/// million entries a second checks several hundred times a second.
 const ENTRIES_PER_LOOK: u64 = 4096;
 
-/// How a table is ended.
+/// Finishes a table.
 pub(crate) type Finish<'a> = &'a mut dyn FnMut(TableWriter) -> Result<TableMeta>;
 
-/// How a table is begun.
+/// Creates a table.
 pub(crate) type NewTable<'a> = &'a dyn Fn(&TableLayout) -> TableWriter;
 
-/// What a merge writes, and with what.
+/// The output of a merge: what it writes, and the functions that it writes with.
 pub(crate) struct Target<'a> {
-    /// How tables are made.
+    /// The layout of the tables.
     pub(crate) layout: TableLayout,
     /// The size from which a table is full, in bytes.
     pub(crate) table_bytes: u64,
-    /// Tables of up to this size are in memory until they are ended, in bytes.
+    /// Tables of up to this size, in bytes, are kept in memory until they are finished.
     pub(crate) held: u64,
-    /// How one is begun.
+    /// Creates a table.
     pub(crate) new_table: NewTable<'a>,
-    /// How one is ended.
+    /// Finishes a table.
     pub(crate) finish: Finish<'a>,
 }
 
-/// Merges the inputs into `outputs`, keeping what `snapshots`, which are all that there are, see.
-/// `go_on` fails once nobody wants the result.
+/// Merges the inputs into `outputs`, and keeps what `snapshots` see, which must be all snapshots.
+/// `go_on` fails once the result is no longer wanted.
 pub(crate) fn merge_tables(
     merge: &Merge,
     snapshots: Vec<SeqNo>,
@@ -72,7 +73,8 @@ pub(crate) fn merge_tables(
         if seen.is_multiple_of(ENTRIES_PER_LOOK) {
             go_on()?;
         }
-        // All versions of a key stay in one table, so that tables of a level do not touch.
+        // All versions of a key stay in one table, so that the tables of a level do not share a
+        // key.
         if !retain.is_same_key(entry.key()) {
             output.cut()?;
         }
@@ -95,8 +97,8 @@ pub(crate) fn merge_tables(
     output.end()
 }
 
-/// The inputs that are to be read as sorted sources: each table of level 0 alone, deeper levels as one
-/// walk each.
+/// The inputs that must be read, as sorted sources: one for each table of level 0, and one for each
+/// deeper level.
 fn sources(merge: &Merge, is_read: impl Fn(&Table) -> bool) -> Vec<Source> {
     let mut sources = Vec::new();
     let inputs: Vec<_> = merge.inputs.iter().filter(|(_, table)| is_read(table)).collect();

@@ -1,7 +1,7 @@
-//! Leveled compaction: what to merge next, and the merging.
+//! Leveled compaction: choosing what to merge next, and the merging.
 //!
-//! Functions over tables and levels. They take no lock and change nothing: who does compactions, and
-//! makes their outputs a part of the database, is `db`.
+//! These are functions over tables and levels. They take no lock and change nothing: `db` runs
+//! compactions and makes their outputs a part of the database.
 
 pub(crate) mod garbage;
 pub(crate) mod job;

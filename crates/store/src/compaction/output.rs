@@ -1,7 +1,7 @@
-//! The tables that a compaction writes: cut by size between keys, each with the part of the range
-//! tombstones that lies over its keys and up to the next table.
+//! The tables that a compaction writes, cut by size between keys. Each holds the part of the range
+//! tombstones that covers its keys and the gap up to the next table.
 //!
-//! A cut is just behind the last key of the table before it, so that the bounds of two tables never
+//! A cut is just after the last key of the table before it. So the bounds of two tables never
 //! touch, and every range tombstone lies within the bounds of its table.
 
 use super::merge::Target;
@@ -16,9 +16,9 @@ use crate::{
 /// Tables being written, one after another.
 pub(super) struct Output<'t, 'a, 'c> {
     target: Target<'t>,
-    /// What stays of the range tombstones; all have an end.
+    /// The range tombstones that must stay; all have an end.
     ranges: Ranges,
-    /// Those before this key are in tables that were ended.
+    /// Range tombstones before this key are in tables that were finished.
     from: Box<[u8]>,
     open: Option<TableWriter>,
     hidden: HiddenRunsBuilder,
@@ -31,20 +31,21 @@ impl<'t, 'a, 'c> Output<'t, 'a, 'c> {
         Self { target, ranges, from, open: None, hidden, done }
     }
 
-    /// Takes note of the range tombstones over the entry that was added last, newest first.
+    /// Notes the range tombstones over the entry that was added last, newest first.
     pub(super) fn note_under(&mut self, key: &[u8], seq: SeqNo, removed: &[SeqNo]) {
         if !self.ranges.is_empty() {
             self.hidden.note(key, seq, newest_of(removed, SeqNo::MAX));
         }
     }
 
-    /// The table that takes the next entry.
+    /// The table that gets the next entry.
     pub(super) fn writer(&mut self) -> &mut TableWriter {
         let Target { new_table, layout, held, .. } = &self.target;
         self.open.get_or_insert_with(|| new_table(layout).holding(*held))
     }
 
-    /// Ends the table behind its last key if it is large enough. No entry of that key is to come.
+    /// Finishes the table after its last key if it is large enough. No entry of that key may
+    /// follow.
     pub(super) fn cut(&mut self) -> Result<()> {
         let is_full = |writer: &TableWriter| {
             writer.bytes_estimate() >= self.target.table_bytes
@@ -55,7 +56,8 @@ impl<'t, 'a, 'c> Output<'t, 'a, 'c> {
         self.end_table(writer, end)
     }
 
-    /// Ends the last table. Range tombstones without entries beside them get one of their own.
+    /// Finishes the last table. Range tombstones without entries beside them get a table of their
+    /// own.
     pub(super) fn end(mut self) -> Result<()> {
         if self.open.is_none() && self.ranges.within(&self.from, None).is_empty() {
             return Ok(());

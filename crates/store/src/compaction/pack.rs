@@ -1,8 +1,8 @@
 //! Packing: the tables of many small files are rewritten into one file.
 //!
-//! A keyspace or partition that is written once keeps one small table, alone in its file if nothing
-//! else was written with it, and a file that tables share lives as long as the last of them.
-//! Without packing, a thousand of these would be a thousand files.
+//! A keyspace or partition that is written once keeps one small table. The table is alone in its
+//! file if nothing else was written with it, and a file that tables share lives as long as the last
+//! of them. Without packing, a thousand of these would be a thousand files.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ use crate::{
     version::levels::Levels,
 };
 
-/// A small file: what is alive in it, and where its tables are.
+/// A small file: its live bytes, and the sub-trees of its tables.
 #[derive(Default)]
 struct SmallFile {
     bytes: u64,
     trees: Vec<Arc<Tree>>,
 }
 
-/// The smallest files if there are many, of up to `bytes_max` in all: their numbers, ascending, and
-/// the sub-trees that have tables in them, by number. O(tables).
+/// The smallest files, if there are many, of up to `bytes_max` in all: their ids, ascending, and
+/// the sub-trees that have tables in them, by id. O(tables).
 pub(crate) fn choose_files(
     trees: &[Arc<Tree>],
     sizes: Sizes,
@@ -45,7 +45,8 @@ pub(crate) fn choose_files(
     (chosen, trees.map(|tree| (tree.id, tree)).collect())
 }
 
-/// The rewriting of those tables of a sub-tree that lie in one of the files `chosen`, which ascend.
+/// The merges that rewrite those tables of a sub-tree which are in one of the files `chosen`,
+/// sorted ascending.
 pub(crate) fn merges_of(levels: &Levels, chosen: &[FileId], sizes: Sizes) -> Vec<Merge> {
     let is_chosen = |table: &Arc<Table>| {
         small_file_of(table, sizes).is_some_and(|(id, _)| chosen.binary_search(&id).is_ok())
@@ -70,8 +71,8 @@ fn small_files(trees: &[Arc<Tree>], sizes: Sizes) -> BTreeMap<FileId, SmallFile>
     files
 }
 
-/// The number of the file that a table lies in, if it is a small one, and how many bytes of it the
-/// table takes. A table with large values has a second file, which stays its own: packing would
+/// The id of the file that holds a table, if the file is small, and the number of its bytes that
+/// the table takes. A table with large values has a second file, which stays its own: packing would
 /// gain little.
 fn small_file_of(table: &Table, sizes: Sizes) -> Option<(FileId, u64)> {
     let meta = table.meta();

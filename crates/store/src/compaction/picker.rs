@@ -1,8 +1,8 @@
-//! What to compact next.
+//! Chooses what to compact next.
 //!
-//! Level 0 is due when it holds four tables, deeper levels when they outgrow their size or have
-//! small neighbours to be joined (`joins.rs`), and any level that has a table in a shared file that
-//! is mostly dead, or one that is worn (`garbage.rs`). A table that overlaps nothing below moves
+//! Level 0 is due when it holds four tables. Deeper levels are due when they outgrow their size or
+//! have small neighbours to join (`joins.rs`). Any level is due if it has a table in a shared file
+//! that is mostly dead, or a worn one (`garbage.rs`). A table that overlaps nothing below moves
 //! down without being read, unless it is small: then it is merged with those beside it.
 
 use rhumb_sync::primitive::Arc;
@@ -19,11 +19,12 @@ use crate::{
     version::levels::Levels,
 };
 
-/// The tables that one small compaction reads are at most this many times as large as a small
-/// table: the four of level 0 that call for it.
+/// The tables that one small compaction reads have at most this many times the size of a small
+/// table: that of the four tables of level 0 that make it due.
 const SMALL_JOB_TABLES: u64 = 4;
 
-/// How urgent each level is; above 1 it is due. `oldest` is the number of the oldest snapshot.
+/// The urgency of each level; a level is due from 1 on. `oldest` is the sequence number of the
+/// oldest snapshot.
 pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions, oldest: SeqNo) -> Vec<f64> {
     let is_sought = |at: usize, table: &Arc<Table>| is_sought(levels, at, table, oldest);
     let sought = |at: usize| match levels.tables(at).iter().any(|table| is_sought(at, table)) {
@@ -43,7 +44,7 @@ pub(crate) fn scores(levels: &Levels, options: &DatabaseOptions, oldest: SeqNo) 
     scores
 }
 
-/// How full a level below 0 is; the deepest has nowhere to go.
+/// The fill of a level below level 0, relative to its size. The deepest level has nowhere to go.
 fn size_score(levels: &Levels, level: usize, options: &DatabaseOptions) -> f64 {
     let Some(sorted) = level.checked_sub(1).and_then(|at| levels.sorted.get(at)) else {
         return 0.0;
@@ -56,19 +57,19 @@ fn size_score(levels: &Levels, level: usize, options: &DatabaseOptions) -> f64 {
     sorted.bytes() as f64 / target
 }
 
-/// The neighbours of a level that are to be joined.
+/// The neighbours in a level that should be joined.
 fn run_of(tables: &[Arc<Table>], sizes: Sizes) -> Option<&[Arc<Table>]> {
     let bytes: Vec<u64> = tables.iter().map(|table| table.meta().total_bytes()).collect();
     joins::pick_run(&bytes, sizes).map(|run| &tables[run])
 }
 
-/// Whether a table is compacted before its level's turn. What others left behind in a shared file is
-/// given back once its last tables have moved out.
+/// Returns true if a table is compacted before its level's turn. The space that other tables left
+/// in a shared file is freed once the last tables have moved out.
 fn is_sought(levels: &Levels, level: usize, table: &Table, oldest: SeqNo) -> bool {
     table.is_in_sparse_file() || is_worn(levels, level, table, oldest)
 }
 
-/// Returns true if a compaction reads so little that it is done together with others like it, of
+/// Returns true if a compaction reads little enough to be done together with others like it, of
 /// other sub-trees: their outputs share a file.
 pub(crate) fn is_small(merge: &Merge, options: &DatabaseOptions) -> bool {
     merge.input_bytes() <= SMALL_JOB_TABLES * Sizes::of(options).shared
@@ -87,8 +88,8 @@ pub(crate) fn most_urgent(
         .max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// A compaction of `level` into the next or within itself. `cursor` is the largest key of the
-/// level's last one.
+/// A compaction of `level` into the next level or within itself. `cursor` is the largest key of the
+/// level's last compaction.
 pub(crate) fn pick(
     levels: &Levels,
     level: usize,
@@ -113,7 +114,7 @@ pub(crate) fn pick(
         }
     }
     if sought.is_none() && size_score(levels, level, options) < 1.0 {
-        // It was due, and is no longer.
+        // It was due, and no longer is.
         return None;
     }
     let next = || tables.get(tables.partition_point(|t| *t.meta().largest <= *cursor));
@@ -121,8 +122,9 @@ pub(crate) fn pick(
     Some(job(levels, level, vec![Arc::clone(table)]))
 }
 
-/// All of level 0 into the next, its oldest table alone where that can simply move down, or small
-/// tables of it into one where the next level would cost much more than they hold.
+/// A compaction of all of level 0 into the next level; or of its oldest table alone, if that can
+/// simply move down; or of small tables into one, if the next level would cost much more than they
+/// hold.
 fn pick_zero(levels: &Levels, options: &DatabaseOptions) -> Option<Job> {
     let sizes = Sizes::of(options);
     let (oldest, newer) = levels.zero.split_last()?;
@@ -137,16 +139,15 @@ fn pick_zero(levels: &Levels, options: &DatabaseOptions) -> Option<Job> {
     if matches!(&all, Job::Merge(merge) if is_small(merge, options)) {
         return Some(all);
     }
-    // Neighbours of level 0 follow each other in time, so that one table of them stands where they
-    // stood.
+    // Neighbours in level 0 follow each other in time, so one joined table can take their place.
     let run = run_of(&levels.zero, sizes).map(|run| Job::Merge(merge_within(levels, 0, run)));
     run.or(Some(all))
 }
 
-/// A compaction of tables that lie side by side in `level`, which stay there.
+/// A compaction of adjacent tables of `level`, whose outputs stay there.
 pub(crate) fn merge_within(levels: &Levels, level: usize, tables: &[Arc<Table>]) -> Merge {
     let (smallest, largest) = key_range(tables);
-    // What others of level 0 hold may be older.
+    // Other tables of level 0 may hold older entries.
     let deepest = level > 0 && !levels.deeper_overlaps(level, smallest, largest);
     let inputs = tables.iter().map(|table| (level, Arc::clone(table))).collect();
     Merge { inputs, level, deepest }
@@ -156,13 +157,13 @@ fn job(levels: &Levels, level: usize, inputs: Vec<Arc<Table>>) -> Job {
     let (smallest, largest) = key_range(&inputs);
     let below = levels.sorted.get(level).map_or(&[][..], |l| l.overlapping(smallest, largest));
     let output_level = level + 1;
-    // The tables below reach further than those that they overlap.
+    // The tables below reach further than the tables that they overlap.
     let (below_smallest, below_largest) = key_range(below);
     let deepest = !levels.deeper_overlaps(output_level, smallest, largest)
         && (below.is_empty()
             || !levels.deeper_overlaps(output_level, below_smallest, below_largest));
-    // A table leaves a file that is mostly dead, and range tombstones that hide nothing stay
-    // behind.
+    // A table leaves a file that is mostly dead, and range tombstones that hide nothing are not
+    // moved.
     let moves = |one: &Table| !(one.is_in_sparse_file() || deepest && one.ranges().is_some());
     if let ([], [one]) = (below, &inputs[..])
         && moves(one)
@@ -181,10 +182,11 @@ fn key_range(tables: &[Arc<Table>]) -> (&[u8], &[u8]) {
     (smallest, largest)
 }
 
-/// A compaction of everything into the deepest level in use; `None` if it is all there and clean.
+/// A compaction of everything into the deepest level in use; `None` if everything is there and
+/// clean.
 pub(crate) fn pick_all(levels: &Levels) -> Option<Merge> {
     let merge = pick_whole(levels);
-    // A table whose entries all have one number holds one version of each key.
+    // A table whose entries all have one sequence number holds one version of each key.
     let clean = merge.inputs.iter().all(|(level, table)| {
         let meta = table.meta();
         let tombstones = meta.tombstones + meta.range_tombstones;
@@ -193,7 +195,7 @@ pub(crate) fn pick_all(levels: &Levels) -> Option<Merge> {
     (!clean).then_some(merge)
 }
 
-/// A compaction of everything into the deepest level in use, whatever it looks like.
+/// A compaction of everything into the deepest level in use, even if everything is clean.
 pub(crate) fn pick_whole(levels: &Levels) -> Merge {
     let inputs = levels.all().map(|(level, table)| (level, Arc::clone(table))).collect();
     Merge { inputs, level: levels.depth().max(2) - 1, deepest: true }

@@ -1,4 +1,4 @@
-//! Which new tables are brought into memory before they are read: those that replace what was.
+//! Brings new tables into memory before they are read, if they replace tables that were there.
 
 use rhumb_sync::primitive::Arc;
 
@@ -11,7 +11,7 @@ pub(crate) fn warm_like<'a>(before: impl Iterator<Item = &'a Arc<Table>>, new: &
     }
 }
 
-/// Whether more than half of the blocks of these tables are in memory.
+/// Returns true if more than half of the blocks of these tables are in memory.
 fn is_mostly_resident<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> bool {
     let (resident, all) = tables.map(|table| table.residency()).fold((0, 0), |sum, next| {
         let (resident, all) = next;
@@ -22,7 +22,7 @@ fn is_mostly_resident<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> bool 
 
 fn warm(tables: &[Arc<Table>]) {
     for table in tables {
-        // Whoever reads what is damaged is told of it then.
+        // A reader of damaged blocks gets the error then.
         if table.warm().is_err() {
             return;
         }

@@ -1,7 +1,8 @@
-//! Reads for callers that wait without a thread.
+//! Reads for callers that must not block a thread.
 //!
-//! No executor is asked for and none is started: a future here is woken by the database's own thread
-//! once its bytes are there, whoever polls it. What is in memory is answered without suspending.
+//! No executor is required and none is started. The database's own thread wakes a future once its
+//! bytes are there, whichever executor polls it. Reads of data in memory are answered without
+//! suspending.
 
 use std::ops::Bound;
 
@@ -23,8 +24,8 @@ use crate::{
 };
 
 impl Keyspace {
-    /// [`Keyspace::get`] that suspends where it would wait for the disk. The future may be dropped at
-    /// any time.
+    /// [`Keyspace::get`] that suspends instead of waiting for the disk. The future may be dropped
+    /// at any time.
     ///
     /// # Errors
     ///
@@ -33,8 +34,9 @@ impl Keyspace {
         self.get_async_at(key.as_ref(), None).await
     }
 
-    /// [`Keyspace::multi_get`] that suspends where it would wait for the disk: all blocks that are not
-    /// in memory are asked for at once, up to 64 reads at a time. The future may be dropped at any time.
+    /// [`Keyspace::multi_get`] that suspends instead of waiting for the disk. All blocks that are
+    /// not in memory are requested at once, up to 64 reads at a time. The future may be dropped at
+    /// any time.
     ///
     /// # Errors
     ///
@@ -43,19 +45,19 @@ impl Keyspace {
         self.multi_get_async_at(keys, None).await
     }
 
-    /// [`Keyspace::range`] for callers that wait without a thread.
+    /// [`Keyspace::range`] for callers that must not block a thread.
     pub fn range_async(&self, range: impl KeyRange) -> AsyncIter {
         let (from, to) = owned_bounds(&range);
         AsyncIter::new(self.ends_at(from, to, None))
     }
 
-    /// [`Keyspace::iter`] for callers that wait without a thread.
+    /// [`Keyspace::iter`] for callers that must not block a thread.
     #[must_use]
     pub fn iter_async(&self) -> AsyncIter {
         AsyncIter::new(self.ends_at(Bound::Unbounded, Bound::Unbounded, None))
     }
 
-    /// [`Keyspace::prefix`] for callers that wait without a thread.
+    /// [`Keyspace::prefix`] for callers that must not block a thread.
     pub fn prefix_async(&self, prefix: impl AsRef<[u8]>) -> AsyncIter {
         let (from, to) = prefix_bounds(prefix.as_ref());
         AsyncIter::new(self.ends_at(from, to, None))
@@ -94,7 +96,7 @@ impl Keyspace {
 }
 
 impl Snapshot {
-    /// [`Snapshot::get`] that suspends where it would wait for the disk.
+    /// [`Snapshot::get`] that suspends instead of waiting for the disk.
     ///
     /// # Errors
     ///
@@ -107,7 +109,7 @@ impl Snapshot {
         keyspace.get_async_at(key.as_ref(), self.seq_in(keyspace)?).await
     }
 
-    /// [`Snapshot::multi_get`] that suspends where it would wait for the disk.
+    /// [`Snapshot::multi_get`] that suspends instead of waiting for the disk.
     ///
     /// # Errors
     ///
@@ -120,19 +122,19 @@ impl Snapshot {
         keyspace.multi_get_async_at(keys, self.seq_in(keyspace)?).await
     }
 
-    /// [`Snapshot::range`] for callers that wait without a thread.
+    /// [`Snapshot::range`] for callers that must not block a thread.
     pub fn range_async(&self, keyspace: &Keyspace, range: impl KeyRange) -> AsyncIter {
         let (from, to) = owned_bounds(&range);
         AsyncIter::new(self.ends_in(keyspace, from, to))
     }
 
-    /// [`Snapshot::iter`] for callers that wait without a thread.
+    /// [`Snapshot::iter`] for callers that must not block a thread.
     #[must_use]
     pub fn iter_async(&self, keyspace: &Keyspace) -> AsyncIter {
         AsyncIter::new(self.ends_in(keyspace, Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// [`Snapshot::prefix`] for callers that wait without a thread.
+    /// [`Snapshot::prefix`] for callers that must not block a thread.
     pub fn prefix_async(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> AsyncIter {
         let (from, to) = prefix_bounds(prefix.as_ref());
         AsyncIter::new(self.ends_in(keyspace, from, to))

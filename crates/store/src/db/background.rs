@@ -1,5 +1,5 @@
-//! The background pool: flushes first, then the compaction that is needed most. One thread of
-//! several is always left for flushes, so that no writer waits for the end of a compaction.
+//! The background pool: flushes first, then the most urgent compaction. If there are several
+//! threads, one is always left for flushes, so that no writer waits for the end of a compaction.
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -16,39 +16,39 @@ use crate::{
     options::{ZERO_TABLES_SLOW, ZERO_TABLES_SLOWEST},
 };
 
-/// After a failure the pool tries again this much later.
+/// The time after which the pool retries after a failure.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// Delay of a writer at full pressure, in nanoseconds per KiB: about 1 MiB/s.
+/// The delay of a writer at full pressure, in nanoseconds per KiB: about 1 MiB/s.
 const DELAY_NS_PER_KIB_MAX: f64 = 1_000_000.0;
-/// Delay where it begins: about 500 MiB/s.
+/// The delay of a writer when pressure begins, in nanoseconds per KiB: about 500 MiB/s.
 const DELAY_NS_PER_KIB_MIN: f64 = 2_000.0;
 
 /// The pool's state.
 #[derive(Default)]
 pub(crate) struct Work {
-    /// Counts the calls to work, so that none is missed between looking for work and waiting.
+    /// Counts the calls for work, so that none is missed between looking for work and waiting.
     calls: Mutex<u64>,
     wanted: Condvar,
     done: Condvar,
     shutdown: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held by the one that flushes.
+    /// Held by the thread that flushes.
     pub(crate) flushing: Mutex<()>,
-    /// Why the last flush failed; cleared by the next that does not.
+    /// The error of the last flush if it failed.
     flush_failure: Mutex<Option<Error>>,
-    /// Why the last compaction failed; cleared by the next that does not.
+    /// The error of the last compaction if it failed.
     compaction_failure: Mutex<Option<Error>>,
-    /// Why other work of the pool failed: it panicked, which is remembered for good.
+    /// The error of other work of the pool if it panicked. It is never cleared.
     upkeep_failure: Mutex<Option<Error>>,
-    /// Tables of level 0 in the sub-tree that has the most.
+    /// The number of tables of level 0 in the sub-tree that has the most.
     pub(crate) zero_tables_max: AtomicUsize,
-    /// Set when the tables of a sub-tree change: then small files are looked for.
+    /// Set when the tables of a sub-tree change, so that small files are looked for.
     pub(crate) tables_changed: AtomicBool,
     owed_ns: AtomicU64,
-    /// Threads of the pool that compact.
+    /// The number of threads of the pool that compact.
     compacting: AtomicUsize,
-    /// The last range tombstone that [`Core::seal_deletes`] looked at.
+    /// The sequence number of the last range tombstone that [`Core::seal_deletes`] looked at.
     pub(crate) weighed_deletes: AtomicU64,
 }
 
@@ -59,25 +59,25 @@ impl Work {
         self.wanted.notify_all();
     }
 
-    /// Tells waiters that something was finished.
+    /// Tells waiting threads that a piece of work is done.
     pub(crate) fn tell_done(&self) {
         *self.calls.lock() += 1;
         self.done.notify_all();
         self.wanted.notify_all();
     }
 
-    /// Why background work fails at present.
+    /// The error with which background work fails at present.
     pub(crate) fn failure(&self) -> Option<Error> {
         let failures = [&self.flush_failure, &self.compaction_failure, &self.upkeep_failure];
         failures.into_iter().find_map(|failure| failure.lock().clone())
     }
 
-    /// Takes note that no compaction is due: what failed before was about tables that have gone.
+    /// Notes that no compaction is due: the tables that an earlier failure was about are gone.
     pub(crate) fn forget_compaction_failure(&self) {
         *self.compaction_failure.lock() = None;
     }
 
-    /// Whether the database is being closed.
+    /// Returns true if the database is being closed.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.shutdown.load(Ordering::Acquire)
     }
@@ -106,13 +106,14 @@ impl Work {
         Ok(())
     }
 
-    /// How much to slow writers down: nothing while the pool keeps up, then smoothly more.
-    /// `memory` is the share of the memtables' room that is taken, 0 to 1.
+    /// The delay by which writers are slowed down: none while the pool keeps up, then smoothly
+    /// more. `memory` is the share of the memtables' room that is taken, from 0 to 1.
     pub(crate) fn delay_ns_per_kib(&self, memory: f64) -> u64 {
         let tables = self.zero_tables_max.load(Ordering::Relaxed);
         let span = (ZERO_TABLES_SLOWEST - ZERO_TABLES_SLOW) as f64;
         let behind = (tables.saturating_sub(ZERO_TABLES_SLOW) as f64 / span).min(1.0);
-        // Half of the last memtable's room is free of delay; the rest is handed out ever slower.
+        // The first half of the last memtable's room is free of delay; the rest is given out ever
+        // more slowly.
         let squeezed = ((memory - 0.5) * 2.0).max(0.0);
         let pressure = behind.max(squeezed);
         if pressure <= 0.0 {
@@ -122,7 +123,7 @@ impl Work {
         (DELAY_NS_PER_KIB_MIN * ratio.powf(pressure)) as u64
     }
 
-    /// Adds to the delay that writers owe; returns it once it is worth a sleep.
+    /// Adds to the delay that writers owe. Returns the total once it is worth a sleep.
     pub(crate) fn owe_delay(&self, delay: Duration, step: Duration) -> Option<Duration> {
         let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         let owed = self.owed_ns.fetch_add(delay, Ordering::Relaxed).saturating_add(delay);
@@ -146,14 +147,14 @@ impl Work {
         Ok(())
     }
 
-    /// Ends the pool after the jobs at hand.
+    /// Ends the pool after the present jobs.
     pub(crate) fn stop(&self) {
         self.shutdown.store(true, Ordering::Release);
         self.wake();
         self.tell_done();
         let own = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {
-            // The last handle may have been dropped by a job: a thread cannot wait for itself.
+            // A job may have dropped the last handle, and a thread cannot wait for itself.
             if thread.thread().id() != own {
                 let _ = thread.join();
             }
@@ -170,10 +171,10 @@ impl Drop for Compacting<'_> {
     }
 }
 
-/// What each thread of the pool does. It holds the database only while it works, so that dropping
+/// The loop of each thread of the pool. It holds the database only while it works, so that dropping
 /// the last handle closes it.
 fn run(weak: &Weak<Core>) {
-    // What was visible when the last wait began, if nobody called for work meanwhile.
+    // The visible sequence number when the last wait began, if no call for work came meanwhile.
     let mut quiet_since = None;
     loop {
         let Some(core) = weak.upgrade() else { return };
@@ -207,9 +208,9 @@ fn run(weak: &Weak<Core>) {
 }
 
 impl Core {
-    /// Does one piece of background work; says whether any was done.
+    /// Does one piece of background work. Returns true if there was any.
     fn run_job(&self) -> bool {
-        // What would be written could not be made known.
+        // The manifest could not record what would be written.
         if self.unwound.load(Ordering::Acquire) {
             return false;
         }
@@ -224,8 +225,8 @@ impl Core {
         })
     }
 
-    /// Does background work. Where it panics on a thread of the pool, that is a failure like
-    /// others: the thread goes on, or writers would wait for it for ever.
+    /// Does background work. A panic on a thread of the pool is a failure like others: the thread
+    /// goes on, or writers would wait for it forever.
     fn guarded(&self, failure: &Mutex<Option<Error>>, work: impl FnOnce() -> bool) -> bool {
         if self.options.background_threads == 0 {
             return work();
@@ -239,7 +240,7 @@ impl Core {
         })
     }
 
-    /// Compacts unless the last thread that could flush would be busy with it.
+    /// Compacts, unless that would occupy the last thread that could flush.
     fn run_compaction(&self) -> bool {
         let most = self.options.background_threads.saturating_sub(1).max(1);
         let before = self.work.compacting.fetch_add(1, Ordering::AcqRel);
@@ -270,7 +271,8 @@ impl Core {
         }
     }
 
-    /// Without a pool, does all background work now. What fails is tried again by the next write.
+    /// Without a pool, does all background work now. Work that fails is tried again by the next
+    /// write.
     pub(crate) fn run_inline(&self) {
         if self.options.background_threads == 0 {
             while self.run_job() || self.train_one() {}
@@ -279,7 +281,7 @@ impl Core {
         }
     }
 
-    /// Seals the active memtable if it holds anything, and waits until all are flushed.
+    /// Seals the active memtable if it holds anything, and waits until all sealed ones are flushed.
     pub(crate) fn flush(&self) -> Result<()> {
         self.check_writable()?;
         {

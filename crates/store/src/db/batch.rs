@@ -26,13 +26,12 @@ use crate::{
 pub struct Batch {
     handle: Arc<Handle>,
     builder: BatchBuilder,
-    /// The only operation so far, if it is the insertion of a large value: it need not be gathered
-    /// with others.
+    /// The only operation so far, if it inserts a large value, which is not gathered with others.
     single: Option<Encoded>,
-    /// The keyspaces written to.
+    /// The keyspaces that the batch writes to.
     targets: Vec<Target>,
-    /// Stands for the next partition that is still to be created; the numbers of sub-trees begin at the
-    /// other end.
+    /// The stand-in id of the next partition that must still be created. Stand-ins count down from
+    /// the other end of the range of sub-tree ids.
     next_stand_in: TreeId,
     durability: PersistMode,
     refused: Option<Error>,
@@ -41,9 +40,9 @@ pub struct Batch {
 /// A keyspace that a batch writes to, with the sub-trees that the operations name.
 struct Target {
     inner: Arc<KeyspaceInner>,
-    /// That of the keyspace.
+    /// The sub-tree of the keyspace.
     tree: TreeId,
-    /// Those of its partitions, by name.
+    /// The sub-trees of its partitions, by name.
     partitions: HashMap<Box<[u8]>, TreeId>,
 }
 
@@ -61,20 +60,20 @@ impl Batch {
         }
     }
 
-    /// What the batch survives once it is committed.
+    /// Sets what the batch survives once it is committed.
     #[must_use]
     pub fn durability(mut self, mode: PersistMode) -> Self {
         self.durability = mode;
         self
     }
 
-    /// Adds an insertion. An argument that is out of bounds fails the commit.
+    /// Adds an insertion. If an argument is out of bounds, the commit fails.
     pub fn insert(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         self.insert_parts(keyspace, key, &[value.as_ref()]);
     }
 
-    /// As [`Batch::insert`], of a value that is in parts, one after the other: so that nobody has
-    /// to put them together first.
+    /// Like [`Batch::insert`], for a value in several consecutive parts, so that the caller need
+    /// not join them first.
     pub fn insert_parts(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: &[&[u8]]) {
         let key = key.as_ref();
         let Some(tree) = self.target_of(keyspace, key) else { return };
@@ -88,8 +87,8 @@ impl Batch {
         self.refused = pushed.err();
     }
 
-    /// As [`Batch::insert`], of a value that the caller gives away. If it has 32 MiB or more and
-    /// stays the only operation of the batch it is not copied: see [`Keyspace::insert_owned`].
+    /// Like [`Batch::insert`], for a value that the caller gives away. If it has 32 MiB or more and
+    /// stays the only operation of the batch, it is not copied: see [`Keyspace::insert_owned`].
     pub fn insert_owned(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: Vec<u8>) {
         if value.len() < IN_PLACE_BYTES_MIN || !self.is_empty() {
             return self.insert(keyspace, key, value);
@@ -100,16 +99,17 @@ impl Batch {
         self.refused = owned.map(|one| self.single = Some(one)).err();
     }
 
-    /// Adds a removal. Removing an absent key is no error.
+    /// Adds a removal. Removing an absent key is not an error.
     pub fn remove(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
         let Some(tree) = self.target_of(keyspace, key.as_ref()) else { return };
         let pushed = self.gather().and_then(|()| self.builder.remove(tree, key.as_ref()));
         self.refused = pushed.err();
     }
 
-    /// Adds a removal of all keys in `range`, which is one operation whatever it holds; in a keyspace
-    /// with partitions, one in each that the range reaches. Later operations are not touched by it. A range
-    /// without keys is no error; a bound over 64 KiB fails the commit.
+    /// Adds a removal of all keys in `range`. This is one operation whatever the range holds; in a
+    /// keyspace with partitions, it is one for each partition that the range reaches. Later
+    /// operations are not affected. A range without keys is not an error; a bound over 64 KiB fails
+    /// the commit.
     pub fn delete_range(&mut self, keyspace: &Keyspace, range: impl KeyRange) {
         if self.refused.is_some() {
             return;
@@ -125,7 +125,7 @@ impl Batch {
         self.refused = pushed.err();
     }
 
-    /// The sub-tree that an operation on `key` names; none if the batch is refused.
+    /// The sub-tree that an operation on `key` names; `None` if the batch is refused.
     fn target_of(&mut self, keyspace: &Keyspace, key: &[u8]) -> Option<TreeId> {
         if self.refused.is_some() {
             return None;
@@ -134,13 +134,13 @@ impl Batch {
         target.map_err(|error| self.refused = Some(error)).ok()
     }
 
-    /// Sees to it that all operations so far are in the builder: another one follows.
+    /// Moves all operations so far into the builder, because another one follows.
     fn gather(&mut self) -> Result<()> {
         let Some(single) = self.single.take() else { return Ok(()) };
         copy_again(single.bytes(), &mut self.builder, |tree| tree)
     }
 
-    /// The place of a keyspace among those written to.
+    /// The index of a keyspace among those written to.
     fn place(&mut self, keyspace: &Keyspace) -> Result<usize> {
         keyspace.check_is_of(&self.handle)?;
         let inner = &keyspace.inner;
@@ -154,8 +154,8 @@ impl Batch {
         Ok(self.targets.len() - 1)
     }
 
-    /// The sub-trees that a removal of a range names: partitions that are there, and those that the
-    /// batch creates.
+    /// The sub-trees that a removal of a range names: existing partitions, and those that the batch
+    /// creates.
     fn range_targets(
         &mut self,
         keyspace: &Keyspace,
@@ -206,8 +206,8 @@ impl Batch {
         Ok(tree)
     }
 
-    /// The encoded operations, meant for the sub-trees of now: a keyspace may have been cleared, or a
-    /// partition dropped, since its operations were added. Partitions that are not there are created.
+    /// The encoded operations, for the sub-trees of now: a keyspace may have been cleared, or a
+    /// partition dropped, since its operations were added. Missing partitions are created.
     fn encode(mut self) -> Result<Encoded> {
         self.handle.core.check_writable()?;
         if let Some(refused) = self.refused.take() {
@@ -250,7 +250,7 @@ impl Batch {
         self.builder.count() + u32::from(self.single.is_some())
     }
 
-    /// Whether there are no operations.
+    /// Returns true if there are no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -269,13 +269,13 @@ impl Batch {
         core.commit(self.encode()?, operations, durability)
     }
 
-    /// Queues all operations: they are done, together and in the order of the queue, by the next
-    /// commit of anyone, at the latest by [`Submitted::finish`]. So callers that submit first and
-    /// finish a little later share one write of the log.
+    /// Queues all operations. The next commit of any thread does them, together and in the order of
+    /// the queue, at the latest [`Submitted::finish`]. So callers that submit first and finish a
+    /// little later share one write of the log.
     ///
     /// # Errors
     ///
-    /// As [`Batch::commit`] for arguments out of bounds; nothing is queued then.
+    /// As [`Batch::commit`] for arguments out of bounds; then nothing is queued.
     pub fn submit(self) -> Result<Submitted> {
         let (handle, durability) = (Arc::clone(&self.handle), self.durability);
         let operations = self.operations();
@@ -286,7 +286,7 @@ impl Batch {
     }
 }
 
-/// Adds the operations of a payload that was built here, for the sub-trees that `tree_of` says.
+/// Adds the operations of a payload that was built here, for the sub-trees that `tree_of` gives.
 fn copy_again(
     payload: &[u8],
     builder: &mut BatchBuilder,
@@ -299,7 +299,7 @@ fn copy_again(
     decoded.ops().try_for_each(|op| builder.push_again(tree_of(op.tree), &op, payload))
 }
 
-/// A batch that is queued. Dropping it finishes it, whatever comes of it.
+/// A batch that is queued. Dropping it finishes it and ignores the result.
 #[must_use = "whether it was done is known once it is finished"]
 pub struct Submitted {
     handle: Arc<Handle>,
@@ -307,7 +307,7 @@ pub struct Submitted {
 }
 
 impl Submitted {
-    /// Sees to it that the batch is committed, together with all that are queued.
+    /// Commits the batch, together with all that are queued, unless that has been done already.
     ///
     /// # Errors
     ///
@@ -320,7 +320,7 @@ impl Submitted {
 impl Drop for Submitted {
     fn drop(&mut self) {
         if let Some(pending) = self.pending.take() {
-            // Whoever wants to know calls `finish`.
+            // A caller that needs the result calls `finish`.
             let _ = self.handle.core.finish(&pending);
         }
     }

@@ -1,4 +1,4 @@
-//! The builder of a database: its settings, and what it is opened with.
+//! The builder of a database: its settings and its components.
 
 use std::{
     fmt,
@@ -15,8 +15,8 @@ use crate::{
     partition::Functions,
 };
 
-/// The most background threads. Each takes a stack, and no machine of today has cores for more that
-/// all compact.
+/// The largest number of background threads. Each takes a stack, and no machine of today has cores
+/// for more threads that all compact.
 const BACKGROUND_THREADS_MAX: usize = 256;
 
 /// Opens a [`Database`].
@@ -50,7 +50,7 @@ impl DatabaseBuilder {
         }
     }
 
-    /// Whether a database that is not there is created (default: yes) or an error.
+    /// Sets whether a missing database is created (default: yes) or is an error.
     pub fn create_if_missing(mut self, create: bool) -> Self {
         self.options.create_if_missing = create;
         self
@@ -60,15 +60,16 @@ impl DatabaseBuilder {
     ///
     /// Counted are memtables with their log records, cached blocks, pinned indexes and filters, and
     /// large values that reads returned, all of them in chunks as they were mapped
-    /// ([`Stats::mapped_bytes`](crate::Stats::mapped_bytes)), and buffers of reads. Three memtables
-    /// have their room from the start, an eighth is left to the program's allocator, and the cache
-    /// gets the rest: at least a sixteenth, in two chunks or more. What scans and compactions read
-    /// ahead takes a sixteenth at most, or 1 MiB: where many go on at once each reads less ahead.
+    /// ([`Stats::mapped_bytes`](crate::Stats::mapped_bytes)), and buffers of reads. Room for three
+    /// memtables is reserved from the start, an eighth is left to the program's allocator, and the
+    /// cache gets the rest: at least a sixteenth, in two chunks or more. Blocks that scans and
+    /// compactions read ahead take at most a sixteenth, or 1 MiB: if many run at once, each reads
+    /// less ahead.
     ///
-    /// Not counted, but for that eighth: the blocks that reads wait for at one moment, what
-    /// compactions and flushes gather of the tables that they write (their keys' hashes, the
-    /// entries of open blocks, up to 4 MiB of a table bound for a file that it shares), and what
-    /// the program's allocator keeps of what was freed. Values that are given away
+    /// Not counted, except by that eighth: the blocks that reads wait for at one moment, what
+    /// compactions and flushes collect for the tables that they write (their keys' hashes, the
+    /// entries of open blocks, up to 4 MiB of a table that will share a file), and freed memory
+    /// that the program's allocator keeps. Values that are given away
     /// ([`Keyspace::insert_owned`](crate::Keyspace::insert_owned)) stay where they are, and count
     /// as a part of their memtable. `rhumb bench memory` measures what is resident.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
@@ -83,7 +84,8 @@ impl DatabaseBuilder {
         self
     }
 
-    /// What memtables are made of. Default [`MemtableKind::Learned`]. Files do not depend on it.
+    /// The data structure of memtables. Default [`MemtableKind::Learned`]. Files do not depend on
+    /// it.
     pub fn memtable_kind(mut self, kind: MemtableKind) -> Self {
         self.options.memtable_kind = kind;
         self
@@ -91,7 +93,7 @@ impl DatabaseBuilder {
 
     /// The size at which a compaction begins a new table, in bytes. Default 64 MiB. Tables of up to
     /// a sixteenth of it are small: they share files, and are joined with their neighbours until
-    /// they make at least half of it.
+    /// the result has at least half of this size.
     pub fn table_bytes(mut self, bytes: u64) -> Self {
         self.options.table_bytes = bytes;
         self
@@ -103,8 +105,8 @@ impl DatabaseBuilder {
         self
     }
 
-    /// Threads for flushes and compactions, at most 256. Default 2. With 0 the work is done inside
-    /// the calls that cause it, which makes a run repeatable.
+    /// The number of threads for flushes and compactions, at most 256. Default 2. With 0 the work
+    /// is done inside the calls that cause it, which makes a run repeatable.
     pub fn background_threads(mut self, threads: usize) -> Self {
         self.options.background_threads = threads;
         self
@@ -116,35 +118,36 @@ impl DatabaseBuilder {
         self
     }
 
-    /// How reads are done that go on at the same time: those of many keys, asynchronous ones and what
-    /// scans read ahead. Default [`ReadEngineKind::Kernel`]; where the kernel refuses, threads do them.
-    /// [`Stats::read_engine`](crate::Stats::read_engine) says which it is. Without
-    /// [`DatabaseBuilder::background_threads`] each is done by the thread that asks for it.
+    /// How simultaneous reads are done: those of many keys, asynchronous ones, and read-ahead of
+    /// scans. Default [`ReadEngineKind::Kernel`]; if the kernel refuses, threads do them.
+    /// [`Stats::read_engine`](crate::Stats::read_engine) says which is used. If
+    /// [`DatabaseBuilder::background_threads`] is 0, the thread that asks for a read does it.
     pub fn read_engine(mut self, kind: ReadEngineKind) -> Self {
         self.options.read_engine = kind;
         self
     }
 
-    /// Whether scans read blocks before they come to them: more of them the longer a scan goes on, up
-    /// to two mebibytes of each table that takes part. Default: yes. Without, scans that end soon read no byte in vain.
+    /// Sets whether scans read blocks before they reach them: more of them the longer a scan goes
+    /// on, up to two mebibytes of each table that takes part. Default: yes. Without it, scans that
+    /// end soon read no byte in vain.
     pub fn read_ahead(mut self, ahead: bool) -> Self {
         self.options.read_ahead = ahead;
         self
     }
 
-    /// What a write survives unless it says otherwise. Default [`PersistMode::Buffer`].
+    /// What a write survives if it does not say so itself. Default [`PersistMode::Buffer`].
     pub fn durability(mut self, mode: PersistMode) -> Self {
         self.options.durability = mode;
         self
     }
 
-    /// How many files of tables have a descriptor at the same time; 16 at least. Others are opened
+    /// The number of table files that are open at the same time; at least 16. Others are opened
     /// again when they are read, so that any number of tables fits below the limit of the process.
-    /// Reads that are under way keep theirs, and come on top where they are more than this.
+    /// Reads in progress keep their files open, so more files than this may be open.
     ///
-    /// By default three quarters of what the limit leaves, less 64. Opening raises the limit
-    /// (`RLIMIT_NOFILE`) to 65,536 first, or as far as the system allows.
-    /// [`Stats::open_files`](crate::Stats::open_files) says how many are open, and
+    /// By default three quarters of what the limit leaves, less 64. Opening a database first raises
+    /// the limit (`RLIMIT_NOFILE`) to 65,536, or as far as the system allows.
+    /// [`Stats::open_files`](crate::Stats::open_files) says how many files are open, and
     /// [`Stats::file_opens`](crate::Stats::file_opens) how often one was opened.
     pub fn open_files_max(mut self, files: u64) -> Self {
         self.options.open_files_max = Some(files);
@@ -152,9 +155,9 @@ impl DatabaseBuilder {
     }
 
     /// Registers a function from keys to names of partitions, for keyspaces that are divided by
-    /// [`Partitioning::Function`] of this name. It must say the same of a key for as long as the
-    /// keyspace lives: a key of which it says something else is not found. A write of a key whose name
-    /// has over 255 bytes is refused.
+    /// [`Partitioning::Function`](crate::Partitioning::Function) of this name. It must return the
+    /// same name for a key as long as the keyspace lives: otherwise the key is not found. A write
+    /// of a key whose name has over 255 bytes is refused.
     pub fn partition_function(
         mut self,
         name: &str,
@@ -176,38 +179,39 @@ impl DatabaseBuilder {
         self
     }
 
-    /// Opens the database, and recovers what was written since its last flush.
+    /// Opens the database, and recovers what was written after its last flush.
     ///
     /// # Errors
     ///
     /// [`Error::Locked`] if it is open already, here or in another process; [`Error::Corrupt`] if
     /// files that were made durable are damaged; [`Error::Io`] from the file system;
-    /// [`Error::InvalidArgument`] for settings that contradict each other, or where a keyspace is
+    /// [`Error::InvalidArgument`] for settings that contradict each other, or if a keyspace is
     /// divided by a function that was not registered.
     pub fn open(self) -> Result<Database> {
         self.check()?;
         Database::open_with(self)
     }
 
-    /// Opens a database that is there for reading alone, and writes nothing at all to its
-    /// directory: so it can be one that may not be written to, be on a read-only file system, or on
-    /// a disk that is full.
+    /// Opens an existing database for reading only, and writes nothing at all to its directory. So
+    /// the directory can be one without write permission, on a read-only file system, or on a full
+    /// disk.
     ///
-    /// What was written since the last flush is recovered, in memory: all that the log holds is
-    /// there to be read, and stays in memtables for as long as the database is open, also where
-    /// that is more than the memory budget. It is what the memtables of the writer held: three at
-    /// most, each of its [`DatabaseBuilder::memtable_bytes`] and one write more;
-    /// [`Stats::memtable_bytes`] says how much. A torn end of the log ends the recovery as in
-    /// [`DatabaseBuilder::open`], and stays.
+    /// What was written after the last flush is recovered in memory: everything in the log can be
+    /// read, and stays in memtables as long as the database is open, even if that is more than the
+    /// memory budget. It is what the memtables of the writer held: at most three, each of its
+    /// [`DatabaseBuilder::memtable_bytes`] and one more write; [`Stats::memtable_bytes`] says how
+    /// much. A torn end of the log ends the recovery as in [`DatabaseBuilder::open`], and is left
+    /// as it is.
     ///
     /// Any number of processes, and of handles of one process, may have the database open for
-    /// reading alone at the same time, and none may have it open for writing: each keeps out the
-    /// other. What would write fails with [`Error::ReadOnly`]: writes, flushes, compactions,
-    /// checkpoints, making keyspaces and dropping them. Reads, scans, snapshots and statistics are
-    /// as ever, but for models that are otherwise trained while reading ([`Training::Adaptive`]).
+    /// reading only at the same time; meanwhile no process can open it for writing, and the other
+    /// way round. Operations that would write fail with [`Error::ReadOnly`]: writes, flushes,
+    /// compactions, checkpoints, and creating and dropping keyspaces. Reads, scans, snapshots and
+    /// statistics work as usual, except that no models are trained while reading
+    /// ([`Training::Adaptive`](crate::Training::Adaptive)).
     ///
     /// [`DatabaseBuilder::create_if_missing`], sizes of what is written, and
-    /// [`DatabaseBuilder::durability`] mean nothing here, and no background threads are started.
+    /// [`DatabaseBuilder::durability`] have no effect here, and no background threads are started.
     ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {
@@ -234,14 +238,14 @@ impl DatabaseBuilder {
     /// # Errors
     ///
     /// [`Error::Locked`] if a process has it open for writing; [`Error::InvalidArgument`] if there
-    /// is no database; otherwise as [`DatabaseBuilder::open`]. [`Error::Io`] also from a file
-    /// system of one's own that has no [`FileSystem::lock_shared`].
+    /// is no database; otherwise as [`DatabaseBuilder::open`]. [`Error::Io`] also from a caller's
+    /// file system that has no [`FileSystem::lock_shared`].
     pub fn open_read_only(self) -> Result<Database> {
         self.check()?;
         Database::open_read_only(self)
     }
 
-    /// Refuses settings that contradict each other.
+    /// Rejects settings that contradict each other.
     fn check(&self) -> Result<()> {
         let options = &self.options;
         if options.memtable_bytes == 0 || options.table_bytes == 0 || options.level_one_bytes == 0 {

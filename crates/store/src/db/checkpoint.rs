@@ -1,5 +1,5 @@
-//! Checkpoints: a second database that shares this one's tables by hard links, or copies them where
-//! there can be no links.
+//! Checkpoints: a second database that shares this one's tables by hard links, or copies them if
+//! links are not possible.
 
 use std::{
     collections::HashSet,
@@ -23,16 +23,16 @@ use crate::{
     },
 };
 
-/// Files are copied in pieces of this length, in bytes: long enough that the disk and not the calls
-/// take the time.
+/// Files are copied in parts of this many bytes: long enough that the disk takes the time, not the
+/// calls.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What a checkpoint is made of. Its tables keep their files for as long as it lives.
+/// The contents of a checkpoint. Its tables keep their files as long as it lives.
 struct Content {
     state: CatalogState,
     _tables: Vec<Arc<Levels>>,
     manifest: FileId,
-    /// The floor of the copy's log: a number that no segment has, as the copy has no log.
+    /// The floor of the copy's log: an id that no segment has, as the copy has no log.
     segment: FileId,
 }
 
@@ -40,7 +40,8 @@ impl Core {
     /// Writes a copy of the database to `target`, and removes what it wrote if it fails.
     pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
         self.check_running()?;
-        // The database may be at a relative path that was held since, and the process elsewhere.
+        // The database's path may be relative and resolved long ago, and the process may have
+        // changed its directory since.
         let target = &*retry("find", target, || self.fs.absolute(target))?;
         retry("create directory", target, || self.fs.create_dir_all(target))?;
         let entries = retry("list", target, || self.fs.list(target))?;
@@ -57,7 +58,7 @@ impl Core {
             .place_tables(&content.state, target, &mut made)
             .and_then(|()| self.write_manifest(&content, target));
         if written.is_err() {
-            // What was there before is not touched; an empty directory may be tried again.
+            // Existing files are not touched; the caller may try an empty directory again.
             made.iter().for_each(|path| self.remove_file(path));
             let _ = sync_dir(&*self.fs, target);
         }
@@ -76,7 +77,7 @@ impl Core {
         }
     }
 
-    /// Puts the files of all tables into `target`, and their paths into `made`.
+    /// Links or copies the files of all tables to `target`, and adds their paths to `made`.
     fn place_tables(
         &self,
         state: &CatalogState,
@@ -85,7 +86,7 @@ impl Core {
     ) -> Result<()> {
         let mut shared = HashSet::new();
         for meta in state.tables() {
-            // A file that several tables share is there once.
+            // A file that several tables share is placed once.
             if meta.place.is_none_or(|place| shared.insert(place.file)) {
                 self.place_file(&home_path(&self.dir, meta), home_path(target, meta), made)?;
             }
@@ -97,8 +98,8 @@ impl Core {
         Ok(())
     }
 
-    /// Gives a file a second name, or copies it where the file system has no such names or refuses
-    /// this one: it is another one, or the file has as many as it may.
+    /// Gives a file a second name. Copies it if the file system has no hard links or refuses this
+    /// one: the target is on another file system, or the file has as many links as it may.
     fn place_file(&self, from: &Path, to: PathBuf, made: &mut Vec<PathBuf>) -> Result<()> {
         let linked = retry("link", &to, || self.fs.hard_link(from, &to));
         match linked {
@@ -127,7 +128,7 @@ impl Core {
         retry("fsync", &to, || copy.sync_all())
     }
 
-    /// Makes a database of what lies in `target`, durably.
+    /// Makes a durable database of the files in `target`.
     fn write_manifest(&self, content: &Content, target: &Path) -> Result<()> {
         let Content { state, manifest, segment, .. } = content;
         let floor = Edit::LogFloor { segment: *segment, lsn: state.log_lsn };
@@ -145,7 +146,7 @@ impl Core {
     }
 }
 
-/// Returns true for what systems answer where a hard link is impossible, but a copy is not.
+/// Returns true for errors that mean that a hard link is impossible, but a copy is not.
 fn is_refused(kind: ErrorKind) -> bool {
     matches!(
         kind,

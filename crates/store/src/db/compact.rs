@@ -1,4 +1,4 @@
-//! Compactions of one sub-tree at a time: which is done next, and what becomes of its outputs.
+//! Compactions of one sub-tree at a time: choosing the next one, and installing its outputs.
 
 use rhumb_sync::primitive::{Arc, Ordering};
 
@@ -20,7 +20,7 @@ use crate::{
     types::SeqNo,
 };
 
-/// A level that is to be compacted.
+/// A level that must be compacted.
 pub(super) struct Due {
     pub(super) score: f64,
     pub(super) level: usize,
@@ -28,7 +28,8 @@ pub(super) struct Due {
 }
 
 impl Core {
-    /// What is due, the most urgent first, and the number of the oldest snapshot.
+    /// The levels that are due, the most urgent first, and the sequence number of the oldest
+    /// snapshot.
     pub(super) fn due_compactions(&self) -> (Vec<Due>, SeqNo) {
         let oldest = self.snapshots.list().first().copied().unwrap_or(SeqNo::MAX);
         let mut due: Vec<Due> = {
@@ -39,12 +40,12 @@ impl Core {
             });
             due.collect()
         };
-        // Ties are broken, so that a run without a pool is repeatable.
+        // Ties are broken by id, so that a run without a pool is repeatable.
         due.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.tree.id.cmp(&b.tree.id)));
         (due, oldest)
     }
 
-    /// Does the compaction that is needed most; returns true if any was.
+    /// Does the most urgent compaction. Returns true if there was any.
     pub(crate) fn compact_most_needed(&self) -> Result<bool> {
         if self.drop_hidden()? {
             return Ok(true);
@@ -53,9 +54,9 @@ impl Core {
         self.compact_due(&due, oldest, false)
     }
 
-    /// Does the first compaction of what is due that can be done, with all that are small if it is;
-    /// or, if `alone`, by itself: one damaged sub-tree must not keep the others from being
-    /// compacted.
+    /// Does the first due compaction that can be done, and if it is small, all others that are
+    /// small with it. With `alone` it is done by itself: one damaged sub-tree must not keep the
+    /// others from being compacted.
     fn compact_due(&self, due: &[Due], oldest: SeqNo, alone: bool) -> Result<bool> {
         let (mut failure, mut is_busy) = (None, false);
         for Due { level, tree, .. } in due {
@@ -81,7 +82,7 @@ impl Core {
                 }
             }
             if let Err(error) = self.compact_by(tree, &job) {
-                // What nobody wants any more was given up on purpose.
+                // A compaction that is no longer wanted was given up on purpose.
                 if self.is_compaction_wanted(tree) {
                     failure = Some(error);
                 }
@@ -137,7 +138,7 @@ impl Core {
         self.install_compaction(tree, &merge.inputs, added, || outputs.keep())
     }
 
-    /// Puts `added` in the place of `inputs`; nothing if the sub-tree was dropped.
+    /// Replaces `inputs` by `added`; does nothing if the sub-tree was dropped.
     fn install_compaction(
         &self,
         tree: &Arc<Tree>,
@@ -165,8 +166,8 @@ impl Core {
         Ok(opened)
     }
 
-    /// Merges the inputs into tables that `finish` ends; those of up to `held` bytes are in memory
-    /// until then.
+    /// Merges the inputs into tables that `finish` finishes; tables of up to `held` bytes are kept
+    /// in memory until then.
     pub(super) fn merge_into(
         &self,
         tree: &Tree,
@@ -183,19 +184,19 @@ impl Core {
         merge_tables(merge, self.snapshots.list(), target, &go_on, outputs)
     }
 
-    /// Begins a table, with a number of its own.
+    /// Begins a table with an id of its own.
     pub(super) fn new_table(&self, layout: &TableLayout) -> TableWriter {
         self.counters.note_table(layout.index == IndexKind::Learned);
         TableWriter::create(&self.tables, self.new_file_id(), layout)
     }
 
-    /// Returns false if nobody wants the result of a compaction of `tree` any more.
+    /// Returns false if the result of a compaction of `tree` is no longer wanted.
     pub(super) fn is_compaction_wanted(&self, tree: &Tree) -> bool {
         !self.work.is_shut_down() && !tree.dropped.load(Ordering::Acquire)
     }
 
-    /// Gives up a compaction whose result nobody wants any more: callers ask
-    /// [`Core::is_compaction_wanted`] whether a compaction failed or was given up.
+    /// Fails if the result of a compaction is no longer wanted, which gives the compaction up.
+    /// Callers ask [`Core::is_compaction_wanted`] whether a compaction failed or was given up.
     pub(super) fn check_compaction_wanted(&self, tree: &Tree) -> Result<()> {
         if self.is_compaction_wanted(tree) {
             return Ok(());
@@ -203,7 +204,7 @@ impl Core {
         Err(Error::InvalidArgument("the compaction was given up".into()))
     }
 
-    /// Removes the hidden tables of some sub-tree; returns true if there were any.
+    /// Removes the hidden tables of some sub-tree. Returns true if there were any.
     fn drop_hidden(&self) -> Result<bool> {
         let trees: Vec<Arc<Tree>> = {
             let (trees, snapshots) = (self.trees.lock(), self.snapshots.list());
@@ -215,7 +216,8 @@ impl Core {
         for tree in trees {
             let Some(_state) = tree.compaction.try_lock() else { continue };
             let levels = tree.levels.get();
-            // After the levels: what begins later is newer than all that is in them.
+            // Listed after the levels were loaded: later snapshots are newer than everything in the
+            // levels.
             let snapshots = self.snapshots.list();
             let tables = hidden(&levels, &snapshots);
             if tables.is_empty() {
@@ -231,7 +233,7 @@ impl Core {
     }
 }
 
-/// Remembers where a compaction of a level began.
+/// Records where a compaction of a level began.
 pub(super) fn record(state: &mut CompactionState, level: usize, inputs: &[Placed]) {
     if let Some((_, first)) = inputs.first() {
         state.record(level, &first.meta().largest);
@@ -243,7 +245,7 @@ mod tests {
     use super::*;
     use crate::{Database, KeyspaceOptions, io::sim::SimFs};
 
-    /// A compaction that is given up because its tree was dropped meanwhile is no failure.
+    /// A compaction that is given up because its tree was dropped meanwhile is not a failure.
     #[test]
     fn what_was_dropped_is_given_up_without_a_failure() {
         let builder = Database::builder("/db").file_system(Arc::new(SimFs::new(1)));
@@ -258,7 +260,7 @@ mod tests {
         }
         assert!(tree.levels.get().zero.len() >= 3, "there is something to be merged");
         let merge = picker::pick_all(&tree.levels.get()).unwrap();
-        // The drop comes when the compaction has been chosen: it finds out while it merges.
+        // The drop comes after the compaction was chosen; the merge finds out.
         tree.dropped.store(true, Ordering::Release);
         assert!(core.run_merge(&tree, &merge).is_err(), "it is not given up");
         assert!(!core.compact_most_needed().unwrap());

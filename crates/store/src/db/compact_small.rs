@@ -1,4 +1,4 @@
-//! Many small compactions at once, of different sub-trees: their small outputs share a file, so
+//! Many small compactions at once, of different sub-trees. Their small outputs share a file, so
 //! that thousands of keyspaces and partitions do not become thousands of files and syncs.
 
 use rhumb_sync::primitive::{Arc, MutexGuard, Ordering};
@@ -20,20 +20,20 @@ use crate::{
     types::SeqNo,
 };
 
-/// How many bytes an opening reads to join small tables, in all. A process that ends before its
-/// pool has begun leaves its tables to the next one: without this, each opening would add some. A
-/// mebibyte is merged in some 10 ms, and most openings have nothing to join.
+/// The number of bytes that an opening reads to join small tables, in all. A process that ends
+/// before its pool has begun leaves its tables to the next process; without this, each opening
+/// would add some. A mebibyte is merged in some 10 ms, and most openings have nothing to join.
 const OPENING_BYTES_MAX: u64 = 1 << 20;
 
-/// The compactions of one sub-tree, and what it takes to do them.
+/// The compactions of one sub-tree, with its compaction lock.
 pub(super) struct Part<'t> {
     pub(super) tree: &'t Arc<Tree>,
     pub(super) merges: Vec<Merge>,
-    /// No other compaction of the sub-tree runs meanwhile.
+    /// Held so that no other compaction of the sub-tree runs meanwhile.
     pub(super) _lock: MutexGuard<'t, CompactionState>,
 }
 
-/// A compaction that was done and is still to be installed.
+/// A compaction that was done and must still be installed.
 struct Done<'a> {
     tree: &'a Arc<Tree>,
     merge: &'a Merge,
@@ -41,8 +41,8 @@ struct Done<'a> {
 }
 
 impl Core {
-    /// Does small compactions of what is due, all together, until they have read `bytes_max`;
-    /// returns how many bytes they read.
+    /// Does the small compactions that are due, all together, until they have read `bytes_max`.
+    /// Returns how many bytes they read.
     pub(super) fn compact_small(&self, due: &[Due], oldest: SeqNo, bytes_max: u64) -> Result<u64> {
         let mut parts = Vec::new();
         let mut bytes = 0;
@@ -66,8 +66,8 @@ impl Core {
         Ok(if is_any { bytes } else { 0 })
     }
 
-    /// Joins the small tables, and packs the small files, that openings and endings of the database
-    /// have left, as far as that takes little time.
+    /// Joins the small tables and packs the small files that earlier openings and closings of the
+    /// database have left, as far as that takes little time.
     pub(crate) fn compact_at_opening(&self) {
         self.count_tables();
         let mut left = OPENING_BYTES_MAX;
@@ -76,15 +76,15 @@ impl Core {
             match self.compact_small(&due, oldest, left) {
                 Ok(bytes) if bytes > 0 => left -= bytes,
                 Ok(_) => break,
-                // What fails is tried again, and reported, by the pool.
+                // The pool tries failed work again, and reports the failure.
                 Err(_) => return,
             }
         }
         let _ = self.pack_files(left);
     }
 
-    /// Does the compactions of `parts`; what is small of their outputs shares a file. Returns false
-    /// if none was wanted any more.
+    /// Does the compactions of `parts`; their small outputs share a file. Returns false if none of
+    /// them was wanted any more.
     pub(super) fn compact_parts(&self, parts: &[Part<'_>]) -> Result<bool> {
         let jobs: usize = parts.iter().map(|part| part.merges.len()).sum();
         let mut shared = None;
@@ -92,7 +92,7 @@ impl Core {
         let all = parts.iter().flat_map(|part| part.merges.iter().map(|merge| (part.tree, merge)));
         for (tree, merge) in all {
             let outputs = match self.merge_small(tree, merge, jobs > 1, &mut shared) {
-                // It was dropped, or the database is being closed.
+                // The sub-tree was dropped, or the database is being closed.
                 Err(_) if !self.is_compaction_wanted(tree) => continue,
                 outputs => outputs?,
             };
@@ -101,7 +101,7 @@ impl Core {
         if done.is_empty() {
             return Ok(false);
         }
-        // A file that no output lies in goes with its writer.
+        // A shared file without outputs is removed with its writer.
         let is_used = |done: &Done<'_>| done.outputs.iter().any(|meta| meta.place.is_some());
         shared = shared.filter(|_| done.iter().any(is_used));
         shared.as_mut().map_or(Ok(()), SharedWriter::sync)?;
@@ -110,7 +110,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Does one compaction; what is small goes to the shared file if there `are_many`.
+    /// Does one compaction. A small output goes to the shared file if there `are_many`.
     fn merge_small(
         &self,
         tree: &Tree,
@@ -129,7 +129,7 @@ impl Core {
         Ok(outputs)
     }
 
-    /// Puts all outputs in the place of their inputs, with one edit.
+    /// Replaces all inputs by their outputs, with one edit.
     fn install_small(&self, mut done: Vec<Done<'_>>, shared: Option<SharedWriter>) -> Result<()> {
         let mut changes = Vec::with_capacity(done.len());
         for Done { tree, merge, outputs } in &mut done {
@@ -147,8 +147,9 @@ impl Core {
         self.install(&changes, IfDropped::GiveUp, with)
     }
 
-    /// Packs the smallest files if there are many, of up to `bytes_max` in all; returns true if any
-    /// were. O(tables) to look, which is done once after each change of some sub-tree's tables.
+    /// Packs the smallest files, if there are many, of up to `bytes_max` in all. Returns true if
+    /// any were packed. Looking costs O(tables), and is done once after each change of some
+    /// sub-tree's tables.
     pub(super) fn pack_files(&self, bytes_max: u64) -> Result<bool> {
         if !self.work.tables_changed.swap(false, Ordering::Relaxed) {
             return Ok(false);
@@ -162,12 +163,12 @@ impl Core {
             let merges = pack::merges_of(&tree.levels.get(), &chosen, sizes);
             parts.push(Part { tree, merges, _lock: lock });
         }
-        // Of a single one nothing would become less.
+        // Packing a single table would not save a file.
         let merges: usize = parts.iter().map(|part| part.merges.len()).sum();
         if merges < 2 {
             return Ok(false);
         }
-        // A failure is looked at again.
+        // Looks again if this fails.
         self.work.tables_changed.store(true, Ordering::Relaxed);
         self.compact_parts(&parts)
     }

@@ -1,9 +1,9 @@
-//! What all handles of an open database share.
+//! The state that all handles of an open database share.
 //!
-//! Lock order: `write`, then `catalog`, then a keyspace's `retired`, then `trees`, then `mem_change`, then
-//! `snapshots`, then the work queue's.
-//! Readers take none of them: they load `mem`, then the sub-tree's levels, in that order. A flush
-//! publishes its tables before it takes its memtable away, so that no reader misses an entry.
+//! Lock order: `write`, then `catalog`, then a keyspace's `retired`, then `trees`, then
+//! `mem_change`, then `snapshots`, then the work queue's. Readers take none of them: they load
+//! `mem`, then the sub-tree's levels, in that order. A flush publishes its tables before it removes
+//! its memtable, so that no reader misses an entry.
 
 use std::{
     collections::HashMap,
@@ -45,7 +45,7 @@ use crate::{
     },
 };
 
-/// The keyspaces and the manifest that remembers them.
+/// The keyspaces, and the manifest that records them.
 pub(crate) struct Catalog {
     pub(crate) state: CatalogState,
     pub(crate) manifest: Manifest,
@@ -55,7 +55,7 @@ pub(crate) struct Catalog {
 /// The name of the lock file.
 pub(crate) const LOCK_NAME: &str = "LOCK";
 
-/// What all handles of an open database share.
+/// The state that all handles of an open database share.
 pub(crate) struct Core {
     pub(crate) dir: PathBuf,
     pub(crate) fs: Arc<dyn FileSystem>,
@@ -66,13 +66,13 @@ pub(crate) struct Core {
     pub(crate) memory: Memory,
     /// Held while `mem` is replaced.
     pub(crate) mem_change: Mutex<()>,
-    /// Every write up to this number is in the memtables.
+    /// Every write up to this sequence number is in the memtables.
     pub(crate) visible: AtomicU64,
     pub(crate) write: Mutex<WriteState>,
     pub(crate) queue: Mutex<Vec<Arc<Pending>>>,
     pub(crate) catalog: Mutex<Catalog>,
     pub(crate) trees: Mutex<Trees>,
-    /// The number of the next sub-tree.
+    /// The id of the next sub-tree.
     pub(crate) next_tree: AtomicU32,
     pub(crate) functions: Functions,
     pub(crate) snapshots: Snapshots,
@@ -81,19 +81,19 @@ pub(crate) struct Core {
     pub(crate) health: Health,
     /// The process that opened the database.
     pub(crate) process: Process,
-    /// True if the database is open for reading alone. Whatever would write is refused.
+    /// True if the database is open for reading only. Any operation that would write is refused.
     pub(crate) is_read_only: bool,
-    /// Set by a failed sync or a panic: nothing is acknowledged any more.
+    /// Set by a failed sync or a panic: from then on nothing is acknowledged.
     pub(crate) stopped: Mutex<Option<Error>>,
-    /// Set by a panic while the write lock or the catalog was held: what the manifest is to say may
-    /// not be what it says.
+    /// Set by a panic while the write lock or the catalog was held: the manifest may then differ
+    /// from what it should say.
     pub(crate) unwound: AtomicBool,
     pub(crate) next_file: AtomicU64,
-    /// Log segments older than this are not needed any more.
+    /// Log segments older than this are no longer needed.
     pub(crate) log_floor: AtomicU64,
-    /// Logs that are not needed any more, still to be removed.
+    /// Logs that are no longer needed but not yet removed.
     pub(crate) old_logs: Mutex<Vec<LogWriter>>,
-    /// What was replaced and waits to be dropped.
+    /// Replaced objects that wait to be dropped.
     pub(crate) limbo: Arc<Limbo>,
     /// Keyspaces that keep retired sub-trees for snapshots.
     pub(crate) retiring: Mutex<Vec<Weak<KeyspaceInner>>>,
@@ -102,12 +102,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A number for a new file.
+    /// An id for a new file.
     pub(crate) fn new_file_id(&self) -> FileId {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number for a new sub-tree.
+    /// An id for a new sub-tree.
     pub(crate) fn new_tree_id(&self) -> TreeId {
         self.next_tree.fetch_add(1, Ordering::Relaxed)
     }
@@ -123,23 +123,23 @@ impl Core {
         self.stopped.lock().get_or_insert_with(|| cause.clone());
     }
 
-    /// Refuses a process that was forked from the one that opened the database. The threads that
-    /// flush are not here and the log is the parent's; a lock of the cache, of an arena or of the
-    /// open files may be held for good by a thread that is not here, so reads are refused too. To
-    /// be asked before any lock is taken.
+    /// Rejects a process that was forked from the one that opened the database. The threads that
+    /// flush do not exist in it, and the log is the parent's. A thread that does not exist in it
+    /// may hold a lock of the cache, of an arena or of the open files for good, so reads are
+    /// refused too. Call this before any lock is taken.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.process.is_here() { Ok(()) } else { Err(self.forked()) }
     }
 
-    /// Refuses what would write, in a database that is open for reading alone, and in a forked
-    /// process as [`Core::check_process`] does. To be asked before any lock is taken.
+    /// Rejects operations that would write if the database is open for reading only, and a forked
+    /// process as [`Core::check_process`] does. Call this before any lock is taken.
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.is_read_only { Err(self.read_only()) } else { self.check_process() }
     }
 
-    /// The error of what would write.
+    /// The error of an operation that would write.
     #[cold]
     pub(super) fn read_only(&self) -> Error {
         Error::ReadOnly { path: self.dir.clone() }
@@ -150,8 +150,8 @@ impl Core {
         Error::Forked { opened_by: self.process.id() }
     }
 
-    /// The error of a stopped database, of one that was opened by the parent of this process, or of
-    /// one that is open for reading alone.
+    /// Returns the error of a stopped database, of one that the parent of this process opened, or
+    /// of one that is open for reading only.
     pub(crate) fn check_running(&self) -> Result<()> {
         self.check_writable()?;
         match &*self.stopped.lock() {
@@ -160,17 +160,17 @@ impl Core {
         }
     }
 
-    /// Replaces the memtables' view by what `change` makes of it.
+    /// Replaces the memtables' view by the result of `change`.
     pub(crate) fn change_mem(&self, change: impl FnOnce(&MemView) -> MemView) {
         let _one = self.mem_change.lock();
         let next = change(&self.mem.get());
         self.mem.store(Arc::new(next));
     }
 
-    /// Drops what was replaced and what no reader holds any more, and removes old logs: memory and
-    /// disk space come back here. The caller holds no lock and may take its time.
+    /// Drops replaced objects that have no reader any more, and removes old logs: this frees memory
+    /// and disk space. The caller holds no lock and may take its time.
     pub(crate) fn reclaim(&self) {
-        // A flush could not take them out if somebody wrote just then.
+        // A flush could not take old logs out if another thread was writing just then.
         if let Some(mut state) = self.try_lock_write() {
             self.give_up_logs(&mut state);
         }
@@ -182,8 +182,9 @@ impl Core {
         self.limbo.drop_all();
     }
 
-    /// [`Core::reclaim`] after something large was dropped. Freeing its pages and blocks takes longer than
-    /// its caller should wait, so the pool does it, where it has a thread that is not compacting.
+    /// [`Core::reclaim`] after something large was dropped. Freeing its pages and blocks takes
+    /// longer than the caller should wait, so the pool does it if it has a thread that is not
+    /// compacting.
     pub(crate) fn reclaim_soon(&self) {
         if self.options.background_threads > 1 {
             self.work.wake();
@@ -213,16 +214,16 @@ impl Core {
     }
 }
 
-/// How many numbers of files every manifest edit reserves. A file whose directory entry was lost in
-/// a power cut leaves no trace, and its number must not be handed out again: stale sectors of it
+/// The number of file ids that every manifest edit reserves. A file whose directory entry was lost
+/// in a power cut leaves no trace, and its id must not be handed out again: stale sectors of it
 /// would then carry valid checksums.
 pub(crate) const RESERVED_FILES: u64 = 4096;
 
 impl Catalog {
-    /// Makes `edits` durable, all or none, and remembers them.
+    /// Makes `edits` durable, all or none, and applies them to the state.
     ///
-    /// After an error none of them happened, now or after a crash, unless writes are stopped. What
-    /// they name must stay as it is all the same until a later commit succeeds.
+    /// After an error none of them happened, now or after a crash, unless writes are stopped. Even
+    /// so, the files that they name must stay as they are until a later commit succeeds.
     pub(crate) fn commit(&mut self, core: &Core, edits: Vec<Edit>) -> Result<()> {
         let result = self.commit_edits(core, edits);
         core.health.note_edit(&result);
@@ -240,9 +241,9 @@ impl Catalog {
             self.replace_manifest(core)?;
         }
         if let Err(cause) = self.manifest.append(&edit) {
-            // Where the sync failed the edits may come back after a crash. Writes that go on as if
-            // they had not happened would then be lost, so a manifest without them has to count
-            // first.
+            // If the sync failed, the edits may come back after a crash. Writes that go on as if
+            // the edits had not happened would then be lost, so a manifest without the edits must
+            // take effect first.
             if self.manifest.is_undecided() {
                 core.health.note_failed_sync();
             }
@@ -256,7 +257,7 @@ impl Catalog {
         })
     }
 
-    /// Begins a new manifest with what is known to have happened.
+    /// Begins a new manifest with everything that is known to have happened.
     fn replace_manifest(&mut self, core: &Core) -> Result<()> {
         let id = core.new_file_id();
         let new = Manifest::create(&*core.fs, &core.dir, id, &self.state.records())?;
@@ -283,8 +284,8 @@ mod tests {
     };
     use rhumb_sync::primitive::Arc;
 
-    /// What the manifest writes is bounded by what there is to be written: a large catalog is not
-    /// written anew at every edit.
+    /// The bytes that the manifest writes are bounded by its edits: a large catalog is not written
+    /// anew at every edit.
     #[test]
     fn a_large_manifest_grows_by_its_edits() {
         let read = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u32>().unwrap());

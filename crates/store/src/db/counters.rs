@@ -17,9 +17,9 @@ pub(crate) struct Counters {
     pub(crate) compacted_written_bytes: AtomicU64,
     pub(crate) failed_jobs: AtomicU64,
     pub(crate) failed_removals: AtomicU64,
-    /// Records of the log that opening the database replayed.
+    /// The number of log records that opening the database replayed.
     pub(crate) replayed_records: AtomicU64,
-    /// The most writers that one commit served since the last flush.
+    /// The largest number of writers that one commit served since the last flush.
     pub(crate) writers: AtomicUsize,
     pub(crate) tables_trained: AtomicU64,
     pub(crate) tables_untrained: AtomicU64,
@@ -31,7 +31,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Notes that a commit serves so many writers. Called under the write lock.
+    /// Notes that a commit serves `writers` writers. Called under the write lock.
     #[inline]
     pub(crate) fn note_writers(&self, writers: usize) {
         if writers > self.writers.load(Ordering::Relaxed) {

@@ -1,13 +1,13 @@
-//! How much a keyspace holds at most, from what is known without reading it.
+//! An upper bound on the contents of a keyspace, without reading it.
 
 use super::keyspace::Keyspace;
 use crate::tree::Tree;
 
 impl Keyspace {
-    /// At most so many entries are stepped over by a walk over the whole keyspace: those of its
-    /// tables, and those in memory. What was overwritten or deleted and is not yet compacted away
-    /// counts too. 0 for a keyspace that is empty since it was made or cleared. O(tables); reads
-    /// nothing.
+    /// An upper bound on the number of entries that a walk over the whole keyspace steps over:
+    /// those of its tables, and those in memory. Overwritten and deleted entries count until they
+    /// are compacted away. 0 for a keyspace that is empty since it was created or cleared.
+    /// O(tables); reads nothing.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -24,7 +24,8 @@ impl Keyspace {
     /// ```
     #[must_use]
     pub fn entries_at_most(&self) -> u64 {
-        // Memtables first: a flush goes the other way, so that nothing is missed between them.
+        // Memtables are counted first: a flush moves entries to tables, so none is missed between
+        // them.
         let view = self.core().mem.get();
         let trees = self.inner.tree.get().with_partitions();
         let of_tree = |tree: &Tree| -> u64 {

@@ -18,17 +18,17 @@ use crate::{
     version::{edit::Edit, retain::Retain, state::CatalogState},
 };
 
-/// What was written of a memtable, and is not part of the store.
+/// The tables that were written of a memtable, not yet part of the store.
 pub(crate) struct Flushed<'c> {
     trees: Vec<Arc<Tree>>,
-    /// One for each sub-tree.
+    /// One table for each sub-tree.
     tables: NewTables<'c>,
-    /// Where small ones lie.
+    /// The file that holds the small tables.
     shared: Option<SharedWriter>,
 }
 
 impl Core {
-    /// Flushes the oldest sealed memtable; says whether there was one. The caller holds
+    /// Flushes the oldest sealed memtable. Returns false if there was none. The caller holds
     /// `work.flushing`.
     pub(crate) fn flush_oldest(&self) -> Result<bool> {
         let view = self.mem.get();
@@ -45,8 +45,8 @@ impl Core {
         if let Some(floor) = floor {
             self.log_floor.store(floor.segment, Ordering::Release);
         }
-        // A writer may hold the lock while it waits for this very flush: it must hear of it before
-        // the lock is asked for, and removes the old segments itself if it has the lock.
+        // A writer may hold the lock while it waits for this very flush. So it must be told before
+        // the lock is requested; if it has the lock, it removes the old segments itself.
         self.work.tell_done();
         if let Some(mut state) = self.try_lock_write() {
             self.give_up_logs(&mut state);
@@ -54,8 +54,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes the entries of every sub-tree to a table of its own; of dropped ones only those that
-    /// snapshots may read.
+    /// Writes the entries of every sub-tree to a table of its own; of dropped sub-trees only the
+    /// entries that snapshots may read.
     pub(crate) fn write_memtable(&self, memtable: &Arc<Memtable>) -> Result<Flushed<'_>> {
         let mut retain = Retain::new(self.snapshots.list(), false);
         let (mut trees, mut tables, mut shared) = (Vec::new(), NewTables::new(&self.tables), None);
@@ -70,7 +70,7 @@ impl Core {
             retain.next_run();
             let hidden = write_tree(memtable, &tree, &mut retain, &mut writer)?;
             if writer.is_empty() {
-                // All that was put in was taken out again.
+                // All that was inserted was deleted again.
                 continue;
             }
             let meta = match are_many {
@@ -81,7 +81,7 @@ impl Core {
             trees.push(tree);
         }
         shared.as_mut().map_or(Ok(()), SharedWriter::sync)?;
-        // The names of the tables, and that of the segment which becomes the log's floor.
+        // Syncs the names of the tables, and that of the segment which becomes the log's floor.
         self.sync_dir()?;
         Ok(Flushed { trees, tables, shared })
     }
@@ -108,7 +108,7 @@ impl Core {
         for (tree, meta) in trees.into_iter().zip(tables.to_vec()) {
             self.counters.flushed_bytes.fetch_add(meta.file_bytes, Ordering::Relaxed);
             let table = tables.open(&meta)?;
-            // Its entries were in memory until now.
+            // The entries of this table were in memory until now.
             warm_like(
                 tree.levels.get().all().map(|(_, table)| table),
                 std::slice::from_ref(&table),
@@ -131,9 +131,9 @@ impl Core {
         self.install(&changes, IfDropped::Show, with)
     }
 
-    /// Seals the active memtable if its range tombstones lie over more than a memtable holds, or
-    /// over much of what there is, so that the space comes back although nothing else is written.
-    /// Returns true if it did. For a pool that has nothing else to do.
+    /// Seals the active memtable if its range tombstones cover more than a memtable holds, or much
+    /// of what there is, so that the space is freed although nothing else is written. Returns true
+    /// if it did. For a pool that has nothing else to do.
     pub(crate) fn seal_deletes(&self) -> bool {
         let view = self.mem.get();
         let last = view.active.last_range_seq();
@@ -156,21 +156,22 @@ impl Core {
         let mut state = self.lock_write();
         let now = self.mem.get();
         let is_same = Arc::ptr_eq(&now.active, &view.active) && now.sealed.is_empty();
-        // What fails is reported by the next write.
+        // The next write reports a failure.
         is_same && self.check_running().is_ok() && self.seal(&mut state).is_ok()
     }
 }
 
-/// Writes what a memtable has of a sub-tree, but for what range tombstones hide from everyone, and
-/// for tombstones that have nothing to hide: what was put in and taken out again in one memtable's
-/// time leaves nothing behind, as in a queue. Returns what they hide from the newest readers.
+/// Writes the entries that a memtable has of a sub-tree. It leaves out entries that range
+/// tombstones hide from every reader, and tombstones that have nothing to hide: what was inserted
+/// and deleted while one memtable took the writes leaves nothing in the tables, as in a queue.
+/// Returns the runs of entries that range tombstones hide from the newest readers.
 fn write_tree(
     memtable: &Arc<Memtable>,
     tree: &Tree,
     retain: &mut Retain,
     writer: &mut TableWriter,
 ) -> Result<HiddenRuns> {
-    // Memtables are flushed in order: what is older than this one is in the levels.
+    // Memtables are flushed in order, so everything older than this one is in the levels.
     let levels = tree.levels.get();
     let ranges = memtable.retained_ranges(tree.id, retain.snapshots());
     let (mut over, mut hidden) = (Sweep::new(&ranges), HiddenRunsBuilder::default());
@@ -191,8 +192,8 @@ fn write_tree(
         }
         cursor.advance();
     }
-    // Everything that a range tombstone without an end can hide is in this table or older ones; and in
-    // those is nothing that is not in the levels: memtables are flushed in order.
+    // Everything that a range tombstone without an end can hide is in this table or in older ones,
+    // and those are all in the levels: memtables are flushed in order.
     let largest = levels.all().map(|(_, table)| &*table.meta().largest).max();
     let last = largest.max(writer.last_key()).unwrap_or_default();
     let closed = ranges.closed(last);
@@ -205,7 +206,7 @@ mod tests {
     use crate::{Database, KeyspaceOptions};
     use rhumb_sync::primitive::Arc;
 
-    /// A writer that only writes must not keep the memtables that it filled.
+    /// A writer that only writes must not keep the memtables that it has filled.
     #[test]
     fn a_flushed_memtable_is_freed_while_its_writer_goes_on() {
         let dir = tempfile::tempdir().unwrap();
@@ -225,7 +226,7 @@ mod tests {
         }
         db.flush().unwrap();
         assert!(filled.len() > 20);
-        // The pool frees them soon after; other tests' threads may hold the epoch back.
+        // The pool frees them soon afterwards; threads of other tests may hold the epoch back.
         let begun = std::time::Instant::now();
         while filled[..filled.len() - 1].iter().any(|memtable| memtable.strong_count() > 0) {
             assert!(begun.elapsed().as_secs() < 60, "flushed memtables are still there");
@@ -246,7 +247,7 @@ mod tests {
         assert!(keyspace.get(7_u32.to_be_bytes()).unwrap().is_some());
         let core = db.core();
         let (cache, limbo) = (Arc::downgrade(&core.tables.cache), Arc::downgrade(&core.limbo));
-        // What was replaced last comes after the end: somebody elsewhere is pinned.
+        // What was replaced last is dropped after the end, because a thread elsewhere is pinned.
         let guard = rhumb_sync::epoch::pin();
         drop((db, keyspace));
         drop(guard);

@@ -1,4 +1,4 @@
-//! What fails at present, and what failed since the database was opened, for those who watch it.
+//! The present failures, and the failures since the database was opened, for monitoring.
 
 use rhumb_sync::primitive::{AtomicBool, AtomicU64, Mutex, Ordering};
 
@@ -11,19 +11,19 @@ pub(crate) struct Health {
     /// Set while `log` or `catalog` holds a failure, so that a write that succeeds looks no
     /// further.
     is_failing: AtomicBool,
-    /// Why the last group of writes was not committed; cleared by the next that is.
+    /// The error of the last group of writes if it was not committed.
     log: Mutex<Option<Error>>,
-    /// Why the last edit of the manifest was not committed; cleared by the next that is.
+    /// The error of the last edit of the manifest if it was not committed.
     catalog: Mutex<Option<Error>>,
-    /// Batches that were not committed, and changes of keyspaces and tables that the manifest did
-    /// not take.
+    /// The number of batches that were not committed, and of changes of keyspaces and tables that
+    /// the manifest did not take.
     pub(crate) failed_writes: AtomicU64,
-    /// Syncs of the log and of the manifest that failed.
+    /// The number of failed syncs of the log and of the manifest.
     pub(crate) failed_syncs: AtomicU64,
 }
 
 impl Health {
-    /// Notes what became of `batches` of writes.
+    /// Notes the result of `batches` of writes.
     #[inline]
     pub(crate) fn note_write(&self, batches: usize, result: &Result<()>) {
         if result.is_err() || self.is_failing.load(Ordering::Relaxed) {
@@ -31,7 +31,7 @@ impl Health {
         }
     }
 
-    /// Notes what became of an edit of the manifest.
+    /// Notes the result of an edit of the manifest.
     pub(crate) fn note_edit(&self, result: &Result<()>) {
         self.note(&self.catalog, 1, result);
     }
@@ -45,7 +45,7 @@ impl Health {
     fn note(&self, last: &Mutex<Option<Error>>, count: u64, result: &Result<()>) {
         match result {
             Ok(()) => *last.lock() = None,
-            // The caller's mistake says nothing of the database.
+            // A mistake of the caller says nothing about the database.
             Err(Error::InvalidArgument(_) | Error::KeyspaceDropped(_) | Error::ReadOnly { .. }) => {
                 return;
             }
@@ -60,7 +60,7 @@ impl Health {
 }
 
 impl Core {
-    /// Why writes fail at present.
+    /// The error with which writes fail at present.
     pub(crate) fn write_failure(&self) -> Option<Error> {
         let stopped = self.check_running().err().filter(|_| !self.is_read_only);
         let log = || self.health.log.lock().clone();

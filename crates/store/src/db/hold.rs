@@ -7,7 +7,7 @@
 //! reopened. The log and the manifest are then read as after a crash at that point.
 //!
 //! Reads go on. A get may find operations of the group whose commit panicked, which was
-//! acknowledged to nobody; snapshots and scans do not.
+//! acknowledged to no writer; snapshots and scans do not.
 
 use std::ops::{Deref, DerefMut};
 
@@ -23,7 +23,8 @@ use crate::error::Error;
 pub(crate) struct Held<'c, T> {
     guard: MutexGuard<'c, T>,
     core: &'c Core,
-    /// A destructor that runs during an older panic is no fault of what is done here.
+    /// True if the thread was panicking already: a destructor that runs during an older panic does
+    /// no harm here.
     was_panicking: bool,
 }
 
@@ -65,7 +66,7 @@ impl Core {
         Held::new(self, self.write.lock())
     }
 
-    /// Takes the write lock if nobody has it.
+    /// Takes the write lock if it is free.
     pub(crate) fn try_lock_write(&self) -> Option<Held<'_, WriteState>> {
         Some(Held::new(self, self.write.try_lock()?))
     }
@@ -75,8 +76,7 @@ impl Core {
         Held::new(self, self.catalog.lock())
     }
 
-    /// Stops all writes, and all edits of the manifest, because a thread panicked in the middle of
-    /// one.
+    /// Stops all writes, and all edits of the manifest, because a thread panicked during one.
     #[cold]
     pub(crate) fn stop_after_panic(&self) -> Error {
         let cause = Error::Internal("a thread panicked while it wrote".into());

@@ -1,7 +1,7 @@
 //! Bulk ingestion: sorted entries go straight to tables.
 //!
-//! The tables are written with number 0 in every entry; the ingestion's own number is given to
-//! the whole table when it is put in place, so that no snapshot sees half of it.
+//! The tables are written with sequence number 0 in every entry. The ingestion's own number is
+//! given to the whole table when it is installed, so that no snapshot sees half of it.
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
@@ -26,14 +26,15 @@ use crate::{
     version::{edit::Edit, levels::Levels, state::CatalogState},
 };
 
-/// How many tables are written at a time, where neighbouring keys are in different partitions.
+/// The number of tables that are written at a time if neighbouring keys are in different
+/// partitions.
 const OPEN_MAX: usize = 64;
 
-/// How often an ingestion waits for flushes while writers go on, before it makes them wait with it:
-/// each time, somebody has written between the ingested keys again.
+/// The number of times that an ingestion waits for flushes while writers go on, before it makes the
+/// writers wait with it. Each time, a writer has written between the ingested keys again.
 const WAITS_MAX: u32 = 4;
 
-/// The tables of one partition, or of a keyspace without.
+/// The tables of one partition, or of a keyspace without partitions.
 struct Output<'c> {
     name: Box<[u8]>,
     open: Option<TableWriter>,
@@ -45,7 +46,7 @@ struct Outputs<'c> {
     core: &'c Core,
     all: Vec<Output<'c>>,
     by_name: HashMap<Box<[u8]>, usize>,
-    /// The output of the entry before.
+    /// The output of the previous entry.
     at: usize,
     open: usize,
 }
@@ -55,7 +56,8 @@ impl<'c> Outputs<'c> {
         Self { core, all: Vec::new(), by_name: HashMap::new(), at: 0, open: 0 }
     }
 
-    /// The output for the partition `name`. Where names come in order each is written to its end.
+    /// The output for the partition `name`. If names come in order, each output is written to its
+    /// end.
     fn of(&mut self, name: &[u8]) -> Result<&mut Output<'c>> {
         if self.all.get(self.at).is_none_or(|output| *output.name != *name) {
             if self.open >= OPEN_MAX {
@@ -92,7 +94,7 @@ impl<'c> Outputs<'c> {
 }
 
 impl Core {
-    /// Adds sorted entries to a keyspace, all at once; returns their number.
+    /// Adds sorted entries to a keyspace, all at once. Returns their number.
     pub(crate) fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         inner: &KeyspaceInner,
@@ -148,7 +150,7 @@ impl Core {
         Ok(count)
     }
 
-    /// Numbers the tables and makes them part of their sub-trees.
+    /// Gives the tables a sequence number, and makes them part of their sub-trees.
     fn install_ingested(&self, inner: &KeyspaceInner, mut outputs: Vec<Output<'_>>) -> Result<()> {
         let names: Vec<&[u8]> = outputs.iter().map(|output| &*output.name).collect();
         let trees = self.create_partitions(inner, &names)?;
@@ -156,7 +158,7 @@ impl Core {
             let mut parts = trees.iter().zip(&outputs);
             parts.any(|(tree, output)| holds_any(memtable, tree.id, &output.metas))
         })?;
-        // While a compaction runs, the place below level 0 may be about to be filled.
+        // A running compaction may be about to fill the gap below level 0.
         let alone: Vec<_> = trees.iter().map(|tree| tree.compaction.try_lock()).collect();
         let seq = state.next_seq;
         let mut changes = Vec::with_capacity(trees.len());
@@ -169,7 +171,8 @@ impl Core {
             let mut added = Vec::with_capacity(metas.len());
             for meta in metas.iter() {
                 let mut meta = meta.clone();
-                // Every entry was written with number 0; the table shifts them all by the difference.
+                // Every entry was written with sequence number 0; the table shifts them all by the
+                // difference.
                 (meta.seq_min, meta.seq_max) = (seq, seq);
                 added.push((level, Table::open(&self.tables, meta)?));
             }
@@ -198,9 +201,10 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the write lock once everything before is durable, as what is ingested will be at once,
-    /// and once no memtable holds anything that is to lie below it: reads take the first version
-    /// that they meet, memtables first. Writers go on while memtables are flushed.
+    /// Takes the write lock once everything before is durable, because the ingested entries are
+    /// durable at once, and once no memtable holds anything that must lie below them: reads take
+    /// the first version that they meet, memtables first. Writers go on while memtables are
+    /// flushed.
     fn lock_above_memtables(
         &self,
         holds_any: &dyn Fn(&Arc<Memtable>) -> bool,
@@ -218,7 +222,7 @@ impl Core {
             }
             drop(view);
             if attempt == WAITS_MAX {
-                // Somebody keeps writing there: the writers wait with this, for once.
+                // Writers keep writing there: this once, they wait with the ingestion.
                 self.wait_for_sealed(0)?;
                 self.sync_logs(&mut state, PersistMode::SyncData)?;
                 return Ok(state);
@@ -232,8 +236,8 @@ impl Core {
         Err(Error::Internal("the attempts to ingest have no end".into()))
     }
 
-    /// The level that takes ingested tables: the shallowest that has room for them and below all
-    /// that they overlap nothing of; level 0 if they overlap anything.
+    /// The level that takes ingested tables: level 0 if they overlap anything, otherwise the
+    /// shallowest deeper level that has room for them.
     fn ingest_level(&self, levels: &Levels, metas: &[TableMeta]) -> usize {
         let (Some(first), Some(last)) = (metas.first(), metas.last()) else { return 0 };
         let (from, to) = (&first.smallest, &last.largest);
@@ -268,7 +272,8 @@ fn holds_any(memtable: &Arc<Memtable>, tree: TreeId, metas: &[TableMeta]) -> boo
     }
 }
 
-/// The manifest edits of partitions that are in the log alone: their tables are in the manifest.
+/// The manifest edits of partitions that only the log knows, because the manifest will name their
+/// tables.
 fn edits_of_unknown(state: &CatalogState, inner: &KeyspaceInner, trees: &[Arc<Tree>]) -> Vec<Edit> {
     let root = inner.tree.get().id;
     let unknown = trees.iter().filter(|tree| !state.has_tree(tree.id));
@@ -310,12 +315,12 @@ mod tests {
         keyspace.ingest([("u", "new"), ("y", "new")]).unwrap();
         assert_eq!(db.stats().flushes, 0, "nothing in memory is between");
         assert_eq!(db.stats().sealed_memtables, 0);
-        // An entry between, though of another key.
+        // There is an entry between the keys, though of another key.
         keyspace.ingest([("m5", "new"), ("m6", "new")]).unwrap();
         assert_eq!(db.stats().flushes, 1);
         keyspace.delete_range("p".."r").unwrap();
         keyspace.insert("c", "old").unwrap();
-        // A range tombstone over keys between.
+        // There is a range tombstone over keys between them.
         keyspace.ingest([("o", "newest"), ("q", "newest")]).unwrap();
         assert_eq!(db.stats().flushes, 2);
         keyspace.insert("w", "old").unwrap();

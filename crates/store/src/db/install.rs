@@ -1,11 +1,12 @@
-//! The one way in which tables enter and leave sub-trees: flushes, compactions and ingestions take
+//! The one way in which tables enter and leave sub-trees; flushes, compactions and ingestions use
 //! it.
 //!
 //! 1. The catalog is locked, so that no sub-tree is dropped meanwhile.
-//! 2. New files stay from now on: an edit that failed may still be on the disk.
-//! 3. *Durable*: one edit of the manifest names what comes and what goes.
+//! 2. New files are kept from now on: an edit that failed may still be on the disk.
+//! 3. *Durable*: one edit of the manifest names the tables that are added and removed.
 //! 4. *Visible*: each sub-tree gets its new levels.
-//! 5. The catalog is free. What was replaced is obsolete: its files go with its last reader.
+//! 5. The catalog is unlocked. The replaced tables are obsolete: their files are removed with their
+//!    last reader.
 
 use rhumb_sync::primitive::{Arc, Ordering};
 
@@ -18,33 +19,34 @@ use crate::{
     version::{edit::Edit, state::CatalogState},
 };
 
-/// What happens to the tables of one sub-tree.
+/// A change of the tables of one sub-tree.
 pub(crate) struct TreeChange {
     pub(crate) tree: Arc<Tree>,
-    /// The tables that go, with the levels that they are in.
+    /// The tables that are removed, with their levels.
     pub(crate) removed: Vec<Placed>,
-    /// Those that come, with the levels that they are for. One may be among both.
+    /// The tables that are added, with their levels. One table may be among both.
     pub(crate) added: Vec<Placed>,
 }
 
-/// What becomes of a change whose sub-tree was dropped meanwhile.
+/// What happens to a change whose sub-tree was dropped meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfDropped {
-    /// Nobody needs it.
+    /// It is given up: there are no readers of the sub-tree.
     GiveUp,
-    /// Snapshots read it: the manifest does not hear of its tables, which go with the last of them.
+    /// It becomes visible, because snapshots read it. The manifest does not hear of its tables,
+    /// which are removed with the last snapshot.
     Show,
-    /// Then no change is made at all.
+    /// The whole installation fails.
     Fail,
 }
 
-/// What else belongs to an installation.
+/// The other parts of an installation.
 pub(crate) struct With<K, E, S> {
-    /// Has files stay that would be removed.
+    /// Keeps files that would otherwise be removed.
     pub(crate) keep: K,
-    /// The edit, from what it says of tables.
+    /// Makes the edit from the edits of the tables.
     pub(crate) edit: E,
-    /// Calls what makes all changes visible.
+    /// Is called with the function that makes all changes visible.
     pub(crate) show: S,
 }
 
@@ -64,14 +66,14 @@ impl TreeChange {
         removed.chain(added)
     }
 
-    /// Publishes the levels that have it.
+    /// Publishes the levels that contain the change.
     fn show(&self) {
         let removed: Vec<_> = self.removed.iter().map(|(_, table)| table.meta().id).collect();
         let levels = self.tree.levels.get().edited(&removed, &self.added);
         self.tree.levels.store(Arc::new(levels));
     }
 
-    /// The tables that went.
+    /// The tables that were removed.
     fn replaced(&self) -> impl Iterator<Item = &Arc<Table>> {
         let is_moved = |old: &Arc<Table>| self.added.iter().any(|(_, new)| Arc::ptr_eq(old, new));
         self.removed.iter().map(|(_, table)| table).filter(move |table| !is_moved(table))
@@ -126,7 +128,7 @@ impl Core {
         Ok(())
     }
 
-    /// Remembers how far compactions are behind, for the throttle, and that tables have changed.
+    /// Records how far compactions lag, for the throttle, and that tables have changed.
     pub(crate) fn count_tables(&self) {
         let guard = rhumb_sync::epoch::pin();
         let trees = self.trees.lock();

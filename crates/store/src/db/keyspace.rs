@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// What all handles of a keyspace share.
+/// The state that all handles of a keyspace share.
 pub(crate) struct KeyspaceInner {
     pub(crate) id: u32,
     pub(crate) name: Arc<str>,
@@ -42,18 +42,18 @@ pub(crate) struct KeyspaceInner {
     /// Replaced when the keyspace is cleared.
     pub(crate) tree: Published<Tree>,
     pub(crate) dropped: AtomicBool,
-    /// What the keyspace held before each clearing, and before each drop of a partition, that a live
-    /// snapshot does not see; oldest first.
+    /// The contents of the keyspace before each clearing, and before each drop of a partition, that
+    /// a live snapshot may still see; oldest first.
     pub(crate) retired: Mutex<Vec<Retired>>,
-    /// Keys that are being taken out.
+    /// Keys that pops are taking out at present.
     pub(crate) claims: Mutex<Claims>,
 }
 
-/// What a keyspace held, for snapshots.
+/// Former contents of a keyspace, for snapshots.
 pub(crate) struct Retired {
     pub(crate) root: Arc<Tree>,
     pub(crate) partitions: Arc<PartitionMap>,
-    /// Snapshots from this number on do not see it.
+    /// Snapshots from this sequence number on do not see it.
     pub(crate) until: SeqNo,
 }
 
@@ -67,8 +67,8 @@ pub struct Keyspace {
     pub(crate) inner: Arc<KeyspaceInner>,
 }
 
-/// How many reads of many are begun before the disk is asked for what they need: few, for it has nothing to do
-/// until then.
+/// The number of reads of one call that are begun before their blocks are requested from the disk.
+/// It is small, because the disk is idle until then.
 const FIRST_READS: usize = 4;
 
 impl Keyspace {
@@ -78,7 +78,7 @@ impl Keyspace {
         &self.inner.name
     }
 
-    /// The options that it has, with a value for each.
+    /// The options of the keyspace, each with a value.
     #[must_use]
     pub fn options(&self) -> KeyspaceOptions {
         self.inner.options.all()
@@ -88,7 +88,7 @@ impl Keyspace {
         &self.handle.core
     }
 
-    /// Refuses a keyspace that is not of the open database `handle`.
+    /// Rejects a keyspace that is not of the open database `handle`.
     pub(super) fn check_is_of(&self, handle: &Handle) -> Result<()> {
         if Arc::ptr_eq(&self.handle.core, &handle.core) {
             return Ok(());
@@ -110,10 +110,10 @@ impl Keyspace {
         self.write(Kind::Value, key.as_ref(), value.as_ref())
     }
 
-    /// As [`Keyspace::insert`], of a value that the caller gives away. From 32 MiB on it is not
-    /// copied: what the log says of it is put in front of it, within its own memory, and it stays
-    /// there until it is flushed. So it is in memory once, where the allocator lets a vector grow
-    /// in its place. Smaller values are copied once, as [`Keyspace::insert`] does.
+    /// Like [`Keyspace::insert`], for a value that the caller gives away. From 32 MiB on it is not
+    /// copied: its log header is put in front of it, within its own memory, and it stays there
+    /// until it is flushed. So it is in memory only once, if the allocator can grow a vector in
+    /// place. Smaller values are copied once, as by [`Keyspace::insert`].
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Keyspace {
         }
     }
 
-    /// Removes `key`; removing an absent key is no error.
+    /// Removes `key`. Removing an absent key is not an error.
     ///
     /// # Errors
     ///
@@ -154,11 +154,11 @@ impl Keyspace {
         self.write(Kind::Tombstone, key.as_ref(), &[])
     }
 
-    /// Removes all keys in `range`, together: one append to the log and O(log n) in memory, whatever the
-    /// range holds; in a keyspace with partitions, one entry for each that the range reaches. Reads and
-    /// scans pass what was removed without looking at it, and compactions give its space back once no
-    /// snapshot sees it. A range without keys is no error. A partition that comes into being during the
-    /// call may keep what is written into it meanwhile.
+    /// Removes all keys in `range`, together: one append to the log and O(log n) in memory,
+    /// whatever the range holds; in a keyspace with partitions, one entry for each partition that
+    /// the range reaches. Reads and scans pass the removed entries without looking at them, and
+    /// compactions free their space once no snapshot sees it. A range without keys is not an error.
+    /// A partition that is created during the call may keep what is written into it meanwhile.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl Keyspace {
         self.get_at(key.as_ref(), None)
     }
 
-    /// Whether `key` is there.
+    /// Returns true if `key` is present.
     ///
     /// # Errors
     ///
@@ -222,7 +222,8 @@ impl Keyspace {
         reads.into_found().into_iter().map(|found| found.map(load).transpose()).collect()
     }
 
-    /// Begins the reads of many keys: what is in memory is found, and what is not is known.
+    /// Begins the reads of many keys: finds what is in memory, and records which blocks the others
+    /// need.
     pub(crate) fn begin_many<'k, K: AsRef<[u8]>>(
         &self,
         keys: &'k [K],
@@ -235,7 +236,8 @@ impl Keyspace {
         Ok(reads)
     }
 
-    /// Begins the reads of at most [`PREPARED_READS`] keys, the first of which is number `first` of the call.
+    /// Begins the reads of at most [`PREPARED_READS`] keys, the first of which has the index
+    /// `first` in the call.
     fn begin_some<'k, K: AsRef<[u8]>>(
         &self,
         reads: &mut ManyReads<'k>,
@@ -255,7 +257,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Asks for the lines that reads of these keys are likely to touch, and says where they begin.
+    /// Prefetches the cache lines that reads of these keys are likely to touch, and returns where
+    /// the reads begin.
     fn prepare<'g, K: AsRef<[u8]>>(
         &'g self,
         keys: &[K],
@@ -268,7 +271,7 @@ impl Keyspace {
         }
         let mut levels = [None; PREPARED_READS];
         for (levels, key) in levels.iter_mut().zip(keys) {
-            // What a snapshot sees of a keyspace that was changed since is read without.
+            // A snapshot's read of a keyspace that was changed since is not prepared.
             if let Some(TreeRef::Current(tree)) = self.tree_at(key.as_ref(), seq, guard)? {
                 *levels = Some(&**tree.levels.load(guard));
             }
@@ -292,11 +295,11 @@ impl Keyspace {
         self.read_at(key, seq, read, |found| found.map(load).transpose())
     }
 
-    /// Finds the newest version of `key`; at a snapshot's number, the newest that it sees.
+    /// Finds the newest version of `key`; at a snapshot's sequence number, the newest that it sees.
     ///
-    /// Without a snapshot the read takes whatever is newest in the structures that it meets: a
-    /// version that is being replaced may be gone from newer levels, so no number may be fixed
-    /// before they are loaded.
+    /// Without a snapshot the read takes the newest version in the structures that it meets. A
+    /// version that is being replaced may be gone from newer levels, so no sequence number may be
+    /// fixed before they are loaded.
     #[inline]
     pub(crate) fn find_at(&self, key: &[u8], seq: Option<SeqNo>) -> Result<Option<Found>> {
         self.read_at(
@@ -310,7 +313,7 @@ impl Keyspace {
         )
     }
 
-    /// [`Keyspace::find_at`] as far as memory goes.
+    /// Like [`Keyspace::find_at`], as far as memory goes.
     pub(crate) fn begin_at<'k>(
         &self,
         key: &'k [u8],
@@ -332,8 +335,8 @@ impl Keyspace {
         )
     }
 
-    /// The memtables of now, and the number and levels of the sub-tree that `key` belongs to. A
-    /// partition that is not there is like one that is empty.
+    /// The memtables of now, and the id and the levels of the sub-tree that `key` belongs to. A
+    /// partition that does not exist is like one that is empty.
     pub(crate) fn view_of(&self, key: &[u8]) -> Result<(Arc<MemView>, TreeId, Arc<Levels>)> {
         self.core().check_process()?;
         let guard = rhumb_sync::epoch::pin();
@@ -343,7 +346,7 @@ impl Keyspace {
         Ok((view, id, levels))
     }
 
-    /// Reads `key` in the memtables, and if it is in none, has `in_tables` read it in the levels.
+    /// Reads `key` in the memtables. If it is in none of them, `in_tables` reads it in the levels.
     #[inline]
     fn read_at<T>(
         &self,
@@ -354,12 +357,13 @@ impl Keyspace {
     ) -> Result<T> {
         self.core().check_process()?;
         let guard = rhumb_sync::epoch::pin();
-        // The memtables before the levels: a flush goes the other way.
+        // The memtables are loaded before the levels: a flush works in the opposite order.
         let view = self.core().mem.load(&guard);
         let Some(tree) = self.tree_at(key, seq, &guard)? else { return in_memory(None) };
         let seq = seq.unwrap_or(SeqNo::MAX);
         for memtable in view.all() {
-            // Before the entry: what a batch writes into a range that it removes is not missed.
+            // Looked up before the entry, so that an entry that a batch writes into a range that it
+            // removes is not missed.
             let removed = memtable.newest_range(tree.id, key, seq);
             if removed > 0 {
                 return in_memory(newer_than(removed, memtable, tree.id, key, seq));
@@ -371,8 +375,8 @@ impl Keyspace {
         in_tables(tree.levels.load(&guard), &guard, seq)
     }
 
-    /// The sub-tree that holds what a reader sees of `key`; none if its partition is not there, or the
-    /// keyspace is younger than the snapshot.
+    /// The sub-tree that holds what a reader sees of `key`; `None` if its partition does not exist,
+    /// or if the keyspace is younger than the snapshot.
     #[inline(always)]
     fn tree_at<'g>(
         &'g self,
@@ -397,7 +401,7 @@ impl Keyspace {
         Ok(self.retired_tree_at(key, seq).map(TreeRef::Retired))
     }
 
-    /// [`Keyspace::tree_at`] where the keyspace was changed since.
+    /// [`Keyspace::tree_at`] if the keyspace was changed since.
     #[cold]
     #[inline(never)]
     fn retired_tree_at(&self, key: &[u8], seq: SeqNo) -> Option<Arc<Tree>> {
@@ -415,7 +419,7 @@ impl Keyspace {
         self.iter_at(from, to, None)
     }
 
-    /// Returns true if there is no key. Takes as long as a look for the first one.
+    /// Returns true if there is no key. Takes as long as a search for the first one.
     ///
     /// # Errors
     ///
@@ -424,9 +428,9 @@ impl Keyspace {
         Ok(self.first_key_value()?.is_none())
     }
 
-    /// About how many keys there are: entries of tables and of memtables less the tombstones among
-    /// them, so that overwritten versions count until they are compacted away. O(tables). [`Iter`]
-    /// counts exactly, in O(keys).
+    /// The approximate number of keys: entries of tables and of memtables less the tombstones among
+    /// them. Overwritten versions count until they are compacted away. O(tables). [`Iter`] counts
+    /// exactly, in O(keys).
     #[must_use]
     pub fn len_estimate(&self) -> u64 {
         let core = self.core();
@@ -442,8 +446,8 @@ impl Keyspace {
         len
     }
 
-    /// Bytes of the files of its tables, with large values. What is in memtables and in the log has no
-    /// file of its own. O(tables).
+    /// The size in bytes of the files of its tables, with large values. Data in memtables and in
+    /// the log has no file of its own. O(tables).
     #[must_use]
     pub fn disk_space(&self) -> u64 {
         let guard = rhumb_sync::epoch::pin();
@@ -494,7 +498,7 @@ impl Keyspace {
         self.inner.check_live()?;
         for tree in self.inner.tree.get().with_partitions() {
             match self.core().compact_all(&tree) {
-                // What was cleared or dropped meanwhile is compact.
+                // A sub-tree that was cleared or dropped meanwhile is compact.
                 Err(_) if tree.dropped.load(Ordering::Acquire) => {}
                 result => result?,
             }
@@ -511,13 +515,13 @@ impl Keyspace {
         self.core().clear_keyspace(&self.inner)
     }
 
-    /// Adds sorted entries straight to tables, past log and memtable, all at once: they become
+    /// Adds sorted entries straight to tables, bypassing log and memtable, all at once: they become
     /// visible and durable together when this returns. Returns their number.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if a key is not larger than the one before it, naming the place,
-    /// or for bounds as in [`Keyspace::insert`]; nothing is added then. [`Error::Io`].
+    /// [`Error::InvalidArgument`] if a key is not larger than the one before it, naming its place,
+    /// or for bounds as in [`Keyspace::insert`]; then nothing is added. [`Error::Io`].
     pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         entries: impl IntoIterator<Item = (K, V)>,
@@ -527,13 +531,14 @@ impl Keyspace {
     }
 }
 
-/// What an entry of a memtable says of its key.
+/// The result that an entry of a memtable gives for its key.
 #[inline]
 fn found_in(entry: &MemEntry) -> Option<Found> {
     (entry.kind() == Kind::Value).then(|| Found::Value(entry.value_slice()))
 }
 
-/// What a memtable says of a key over which it has a range tombstone of the number `removed`.
+/// The result that a memtable gives for a key over which it has a range tombstone with the sequence
+/// number `removed`.
 #[cold]
 #[inline(never)]
 fn newer_than(
@@ -546,7 +551,7 @@ fn newer_than(
     found_in(&memtable.get(tree, key, seq).filter(|entry| entry.seq() >= removed)?)
 }
 
-/// Reads the value that is not simply there.
+/// Completes a read whose value is not resident.
 #[inline(never)]
 fn get_on(mut read: PointRead<'_, &Levels, &Guard>) -> Result<Option<Slice>> {
     match drive(&mut read)? {
@@ -555,11 +560,11 @@ fn get_on(mut read: PointRead<'_, &Levels, &Guard>) -> Result<Option<Slice>> {
     }
 }
 
-/// How far a read came in memory.
+/// The progress of a read in memory.
 pub(crate) enum Begun<'k> {
-    /// To its end.
+    /// The read is complete.
     Found(Option<Found>),
-    /// To where it needs this block.
+    /// The read needs this block.
     Needs(KeptRead<'k>, BlockRequest),
 }
 
@@ -582,7 +587,7 @@ impl std::ops::Deref for TreeRef<'_> {
 }
 
 impl KeyspaceInner {
-    /// Refuses a keyspace that was dropped.
+    /// Rejects a keyspace that was dropped.
     pub(crate) fn check_live(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped(Arc::clone(&self.name)));
@@ -590,7 +595,8 @@ impl KeyspaceInner {
         Ok(())
     }
 
-    /// What snapshots at `seq` see where the keyspace was changed since; none if it is younger.
+    /// What snapshots at `seq` see of a keyspace that was changed since; `None` if the keyspace is
+    /// younger than the snapshot.
     pub(crate) fn retired_at(&self, seq: SeqNo) -> Option<(Arc<Tree>, Arc<PartitionMap>)> {
         let retired = self.retired.lock();
         let seen = retired.iter().find(|retired| seq < retired.until)?;

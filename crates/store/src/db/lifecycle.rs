@@ -1,7 +1,7 @@
 //! The life of keyspaces, and the end of the database.
 //!
-//! Creating, clearing and dropping keyspaces are manifest edits: they are durable when the call returns, and
-//! a log record of a sub-tree that the manifest does not know is never replayed.
+//! Creating, clearing and dropping keyspaces are manifest edits. They are durable when the call
+//! returns, and a log record of a sub-tree that the manifest does not know is never replayed.
 
 use std::{
     collections::HashSet,
@@ -30,7 +30,7 @@ use crate::{
 };
 
 impl Core {
-    /// Opens keyspaces, in the order of their names, creates those that are not there, and changes
+    /// Opens keyspaces, in the order of their names, creates those that are missing, and changes
     /// the options of those that have others: all or none, with one edit of the manifest and one
     /// sync.
     pub(crate) fn open_keyspaces(
@@ -73,11 +73,11 @@ impl Core {
             self.create_keyspaces(&mut catalog, edits, &new, options, &router)?;
             changed.iter().for_each(|(inner, wanted)| inner.options.set_table(*wanted));
         }
-        // All of them are there now.
+        // All of them exist now.
         Ok(names.iter().filter_map(|name| catalog.keyspaces.get(*name)).cloned().collect())
     }
 
-    /// Creates keyspaces of different names, none of which is there, together with other edits.
+    /// Creates keyspaces of different names, none of which exists, together with other edits.
     fn create_keyspaces(
         &self,
         catalog: &mut Catalog,
@@ -109,7 +109,7 @@ impl Core {
         Ok(())
     }
 
-    /// Drops a keyspace; says whether it was there.
+    /// Drops a keyspace. Returns false if there was none.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<bool> {
         self.check_writable()?;
         let inner = self.lock_catalog().keyspaces.get(name).cloned();
@@ -125,15 +125,16 @@ impl Core {
         Err(Error::KeyspaceDropped(Arc::clone(&inner.name)))
     }
 
-    /// Takes a keyspace's sub-tree away, with those of its partitions, and gives it a new one unless the
-    /// keyspace is dropped. Says whether the keyspace was there.
+    /// Removes a keyspace's sub-tree, with those of its partitions, and gives the keyspace a new
+    /// one unless it is dropped. Returns false if the keyspace was dropped already.
     fn retire_tree(&self, inner: &Arc<KeyspaceInner>, drop_keyspace: bool) -> Result<bool> {
         let mut state = self.lock_to_drop()?;
         let mut catalog = self.lock_catalog();
         if inner.dropped.load(Ordering::Acquire) {
             return Ok(false);
         }
-        // The change takes a number of its own, so that snapshots are before or after it.
+        // The change takes a sequence number of its own, so that every snapshot is before or after
+        // it.
         let at = state.next_seq;
         let old = inner.tree.get();
         let new_id = self.new_tree_id();
@@ -163,17 +164,19 @@ impl Core {
         Ok(true)
     }
 
-    /// Takes the write lock for a change that is durable when it returns and takes writes away.
+    /// Takes the write lock for a change that is durable when it returns and removes earlier
+    /// writes.
     ///
-    /// So what was written before must be durable: after a crash the state is that of a moment, never
-    /// a later change without an earlier write. Most of it is synced before anyone waits for the lock.
+    /// So everything written before must be durable: after a crash the state is that of one moment,
+    /// never a later change without an earlier write. Most of the log is synced before the lock is
+    /// taken again.
     pub(super) fn lock_to_drop(&self) -> Result<Held<'_, WriteState>> {
         self.check_writable()?;
         {
             let mut state = self.lock_write();
             self.check_running()?;
             self.give_up_logs(&mut state);
-            // After a flush there is nothing to be synced, not even the file's name.
+            // After a flush there is nothing to sync, not even the file's name.
             if state.sealed_logs.is_empty() && state.log.is_bare() {
                 return Ok(state);
             }
@@ -185,7 +188,7 @@ impl Core {
         Ok(state)
     }
 
-    /// Keeps what a keyspace holds now for snapshots from before number `at`.
+    /// Keeps the present contents of a keyspace for snapshots from before sequence number `at`.
     pub(super) fn keep_for_snapshots(
         &self,
         inner: &Arc<KeyspaceInner>,
@@ -197,7 +200,8 @@ impl Core {
         self.retiring.lock().push(Arc::downgrade(inner));
     }
 
-    /// Makes the drop of the sub-trees `gone` at number `at` visible, and gives up their files.
+    /// Makes the drop of the sub-trees `gone` at sequence number `at` visible, and gives up their
+    /// files.
     pub(super) fn end_drop(
         &self,
         state: Held<'_, WriteState>,
@@ -205,8 +209,8 @@ impl Core {
         gone: &[Arc<Tree>],
         at: SeqNo,
     ) {
-        // First: a flush asks for snapshots once it finds a sub-tree buried, and none may begin before the drop
-        // after that.
+        // This comes first: a flush asks for snapshots once it finds a sub-tree buried, and from
+        // then on no snapshot may begin before the drop.
         self.visible.store(at, Ordering::Release);
         {
             let mut trees = self.trees.lock();
@@ -216,13 +220,13 @@ impl Core {
         self.count_tables();
         drop(catalog);
         drop(state);
-        // What was kept for snapshots goes unless there are any that are older than the drop.
+        // Releases what was kept for snapshots, unless there are snapshots older than the drop.
         self.release_retired();
         // Files that partitions share may have become mostly dead.
         self.work.wake();
     }
 
-    /// Lets go of retired sub-trees that no snapshot sees any more.
+    /// Releases retired sub-trees that no snapshot sees any more.
     pub(crate) fn release_retired(&self) {
         let mut retiring = self.retiring.lock();
         if retiring.is_empty() {
@@ -239,13 +243,13 @@ impl Core {
             !retired.is_empty()
         });
         drop(retiring);
-        // Their files go now, under no lock.
+        // Their files are removed now, under no lock.
         drop(released);
     }
 
     /// Ends the database: the pool stops, the memtable goes to tables, the log is closed.
     ///
-    /// What fails here is in the log, and recovered at the next open.
+    /// Data whose flush fails here is in the log, and is recovered at the next open.
     pub(crate) fn close(&self) -> Result<()> {
         self.work.stop();
         let result = if self.is_read_only { Ok(()) } else { self.flush_and_close_log() };
@@ -280,7 +284,7 @@ impl Core {
 }
 
 /// Refuses to open a keyspace as if its keys were divided in another way: the caller would go on to
-/// drop partitions that are not there. To ask for no partitions is to ask for what is there.
+/// drop partitions that do not exist. Requesting no partitions accepts those that exist.
 fn refuse_other_partitions(inner: &KeyspaceInner, wanted: &KeyspaceOptions) -> Result<()> {
     let (name, has, wanted) = (&inner.name, &inner.options.partitions, &wanted.partitions);
     if *wanted == Partitioning::None || wanted == has {
@@ -347,7 +351,8 @@ mod tests {
         KeyspaceOptions { table, partitions: partitions.clone() }
     }
 
-    /// Writes entries, some of them large, and flushes them; `round` is part of their keys.
+    /// Writes entries, some of them with large values, and flushes them; `round` is part of their
+    /// keys.
     fn fill(db: &Database, keyspace: &Keyspace, round: usize) {
         for n in 0..400 {
             let value = vec![b'v'; if n % 10 == 0 { 300 } else { 5 }];
@@ -356,7 +361,7 @@ mod tests {
         db.flush().unwrap();
     }
 
-    /// What the tables say of how they were written, and by which index; oldest first.
+    /// The layouts that the tables were written with, and their kinds of index; oldest first.
     fn written(keyspace: &Keyspace) -> Vec<(TableLayout, IndexKind)> {
         let trees = keyspace.inner.tree.get().with_partitions();
         let mut all = Vec::new();
@@ -379,7 +384,7 @@ mod tests {
         all.iter().map(layout).collect()
     }
 
-    /// An option that is set takes effect for new tables, by all handles, and is remembered.
+    /// An option that is set takes effect for new tables, through all handles, and is stored.
     #[test]
     fn each_option_of_tables_may_change() {
         for partitions in [Partitioning::None, Partitioning::Delimiter(b'/')] {
@@ -409,7 +414,7 @@ mod tests {
                 keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
                 assert_eq!(keyspace.options(), asking(has.into(), &partitions), "{change:?}");
             }
-            // As it is by default again: each option is asked for.
+            // Back to the defaults: each option is requested.
             keyspace = db.keyspace("k", ask(TableLayout::default().into())).unwrap();
             assert_eq!(keyspace.options(), ask(TableLayout::default().into()));
             keyspace.compact().unwrap();
@@ -419,7 +424,8 @@ mod tests {
         }
     }
 
-    /// What a keyspace has already, and what is not set, costs no edit of the manifest.
+    /// Options that a keyspace has already, and options that are not set, cost no edit of the
+    /// manifest.
     #[test]
     fn asking_for_what_there_is_writes_nothing() {
         let fs = SimFs::new(7);
@@ -491,7 +497,7 @@ mod tests {
         }
     }
 
-    /// A change that the disk refuses is none, and out of bounds is none either.
+    /// A change that the disk refuses, or that is out of bounds, changes nothing.
     #[test]
     fn a_refused_change_changes_nothing() {
         let fs = SimFs::new(7);

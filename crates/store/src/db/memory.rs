@@ -1,4 +1,4 @@
-//! What the database takes of its budget of memory, and what is left of that for the block cache.
+//! The database's share of its memory budget, and what is left of it for the block cache.
 
 use rhumb_sync::{
     arena::{Arena, CHUNK_BYTES},
@@ -9,33 +9,33 @@ use rhumb_sync::{
 use super::core::Core;
 use crate::options::SEALED_MAX;
 
-/// This part of the budget is left to the program's allocator: what tables and compactions keep
-/// beside their blocks, and fragments between what is in use.
+/// One in this many parts of the budget is left to the program's allocator: for what tables and
+/// compactions keep beside their blocks, and for fragments.
 const ALLOCATOR_SLACK: u64 = 8;
 
-/// Memtables may have a byte more mapped for each of this number of bytes: chunks that are not
-/// full, and those that are ready ahead.
+/// Memtables may have one byte more mapped for each of this number of bytes: chunks that are not
+/// full, and chunks that are reserved ahead.
 const MEMTABLE_CHUNKS: u64 = 4;
 
-/// The cache's chunks have a byte more for each of this number of bytes of blocks: what is free
+/// The cache's chunks have one byte more for each of this number of bytes of blocks: the free space
 /// between them.
 const FRAGMENTS: u64 = 16;
 
-/// The cache has this part of the budget at least, whatever the rest takes.
+/// The cache has at least one in this many parts of the budget, whatever the rest takes.
 const CACHE_MIN: u64 = 16;
 
-/// The cache's chunks may be over a limit that has fallen by this number of bytes: a few chunks are
-/// never full.
+/// The cache's chunks may exceed a limit that has fallen by this number of bytes, because a few
+/// chunks are never full.
 const OVER_LIMIT_BYTES: u64 = 2 * CHUNK_BYTES as u64;
 
-/// Where the database's memory comes from.
+/// The sources of the database's memory.
 pub(crate) struct Memory {
-    /// Counts what memtables, their records, the block cache, indexes, filters and large values lie
-    /// in.
+    /// Counts the memory of memtables, their records, the block cache, indexes, filters and large
+    /// values.
     pub(crate) mapped: Gauge,
-    /// Where the memtables' log records lie.
+    /// The arena of the memtables' log records.
     pub(crate) records: Arc<Arena>,
-    /// The most bytes that were seen to be mapped besides the cache.
+    /// The largest number of bytes that were seen to be mapped besides the cache.
     most: AtomicU64,
     /// The cache's limit when it was last emptied.
     emptied_at: AtomicU64,
@@ -54,9 +54,9 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Returns true if all blocks of the cache, whose limit is `limit` now, have to go so that its
-    /// chunks of `bytes` do: what is evicted block by block leaves each of them half full. As
-    /// limits only fall by and by, a cache is emptied a few times in its life.
+    /// Returns true if all blocks of the cache, whose limit is `limit` now, must be dropped so that
+    /// its chunks of `bytes` are freed: evicting block by block would leave each chunk half full.
+    /// As limits fall only gradually, a cache is emptied a few times in its life.
     fn shall_empty(&self, bytes: u64, limit: u64) -> bool {
         let before = self.emptied_at.load(Ordering::Relaxed);
         let shall = bytes > limit + OVER_LIMIT_BYTES && limit + OVER_LIMIT_BYTES <= before;
@@ -68,7 +68,7 @@ impl Memory {
 }
 
 impl Core {
-    /// Takes note of what is mapped besides the cache; returns the most so far, in bytes.
+    /// Records what is mapped besides the cache. Returns the largest number of bytes so far.
     pub(crate) fn note_mapped(&self) -> u64 {
         let mapped = self.memory.mapped.bytes().saturating_sub(self.tables.cache.arena().bytes());
         self.memory.most.fetch_max(mapped as u64, Ordering::Relaxed).max(mapped as u64)
@@ -76,22 +76,22 @@ impl Core {
 
     /// Gives the block cache what the rest leaves of the budget.
     ///
-    /// The rest is the most that was mapped besides the cache so far, or all memtables that there
-    /// may be at a time if that is more: the active one will fill up and wait for its flush while
-    /// the next ones fill, and readers keep those that were flushed. A cache that grew and shrank
-    /// with every flush would make the process larger than the budget: the memory of evicted blocks
-    /// lies between that of others, and no memtable can use it.
+    /// The rest is the largest amount that was mapped besides the cache so far, or the size of all
+    /// memtables that can exist at a time if that is more: the active one will fill up and wait for
+    /// its flush while the next ones fill, and readers keep those that were flushed. A cache that
+    /// grew and shrank with every flush would make the process larger than the budget: the memory
+    /// of evicted blocks lies between that of others, and no memtable can use it.
     ///
-    /// The cache gets a limit in chunks, which it never passes, and a capacity in blocks, which is
-    /// what fits into that.
+    /// The cache gets a limit in chunks, which it never exceeds, and a capacity in blocks, which
+    /// fits into that limit.
     pub(crate) fn balance_memory(&self) {
         let (budget, cache) = (self.options.memory_budget_bytes, &self.tables.cache);
         let memtables = match self.is_read_only {
             true => 0,
             false => self.options.memtable_bytes * (SEALED_MAX as u64 + 1),
         };
-        // Nothing asks again later where no work is done: what is read ahead has its room from the
-        // start.
+        // A read-only database does not balance its memory again later, so read-ahead gets its room
+        // from the start.
         let buffers = match self.is_read_only {
             true => self.options.ahead_bytes_max() as u64,
             false => self.tables.reads.buffer_bytes(),
@@ -100,7 +100,7 @@ impl Core {
             + buffers
             + budget / ALLOCATOR_SLACK;
         let room = budget.saturating_sub(taken).max(budget / CACHE_MIN);
-        // Two chunks are its least: one may be empty.
+        // The cache needs at least two chunks: one may be empty.
         let limit = room.max(2 * CHUNK_BYTES as u64);
         let pinned = self.tables.counters.pinned_bytes.load(Ordering::Relaxed);
         let blocks = room.saturating_sub(pinned) / (FRAGMENTS + 1) * FRAGMENTS;

@@ -1,4 +1,4 @@
-//! The database: handles, keyspaces, writes, snapshots, and what runs in the background.
+//! The database: handles, keyspaces, writes, snapshots, and background work.
 
 mod async_reads;
 mod background;
@@ -57,30 +57,30 @@ pub(crate) use write::insert_record;
 /// Closes the database when the last handle of any kind is dropped.
 pub(crate) struct Handle {
     pub(crate) core: Arc<Core>,
-    /// Set by [`Database::close`], which did what the drop would do.
+    /// Set by [`Database::close`], which has done the work of the drop.
     is_closed: bool,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.core.process.is_here() {
-            // In a forked child nothing of it may be ended: its threads are not here, and its files
-            // are the parent's.
+            // In a forked child nothing of it may be ended: its threads do not exist here, and its
+            // files are the parent's.
             std::mem::forget(Arc::clone(&self.core));
         } else if !self.is_closed {
-            // Nobody is there to be told; [`Database::close`] tells.
+            // The error cannot be returned here; [`Database::close`] returns it.
             let _ = self.core.close();
         }
     }
 }
 
-/// An open database: a directory of keyspaces. Cloning gives another handle of the same one; it is
-/// closed when the last handle, keyspace, snapshot, batch or iterator is dropped.
+/// An open database: a directory of keyspaces. Cloning gives another handle of the same database.
+/// It is closed when the last handle, keyspace, snapshot, batch or iterator is dropped.
 ///
-/// It belongs to the process that opened it. In a child that is forked from that, reads and writes
-/// fail with [`Error::Forked`] and dropping handles does nothing. Iterators and futures that were
-/// made before the fork may only be dropped there. A child that needs the data opens the directory
-/// itself, after the parent has closed it.
+/// It belongs to the process that opened it. In a child that is forked from that process, reads and
+/// writes fail with [`Error::Forked`], and dropping handles does nothing. Iterators and futures
+/// that were made before the fork may only be dropped there. A child that needs the data opens the
+/// directory itself, after the parent has closed it.
 ///
 /// [`Error::Forked`]: crate::Error::Forked
 ///
@@ -112,13 +112,13 @@ pub struct Database {
 }
 
 impl Database {
-    /// Settings for the database in the directory `path`.
+    /// A builder with settings for the database in the directory `path`.
     pub fn builder(path: impl AsRef<Path>) -> DatabaseBuilder {
         DatabaseBuilder::new(path.as_ref())
     }
 
-    /// Opens the database in the directory `path` as it is set by default, and makes it if there is
-    /// none: [`DatabaseBuilder::open`] of [`Database::builder`].
+    /// Opens the database in the directory `path` with the default settings, and creates it if
+    /// there is none: [`DatabaseBuilder::open`] of [`Database::builder`].
     ///
     /// # Errors
     ///
@@ -147,20 +147,20 @@ impl Database {
         self.core().dir.clone()
     }
 
-    /// Returns true if the database was [opened for reading
-    /// alone](DatabaseBuilder::open_read_only): whatever would write fails then.
+    /// Returns true if the database was [opened for reading only](DatabaseBuilder::open_read_only):
+    /// operations that would write then fail.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.core().is_read_only
     }
 
-    /// Opens the keyspace `name`, and creates it with `options` if it is not there.
+    /// Opens the keyspace `name`, and creates it with `options` if it does not exist.
     ///
-    /// Of a keyspace that is there, options that are set take effect for the tables that are
-    /// written from now on, through all handles, and are remembered; that costs one sync of the
-    /// manifest and O(tables of the keyspace), and nothing where the keyspace has them already.
-    /// Options that are not set stay as they are, so that the default opens any keyspace as it is.
-    /// Its partitions are fixed: to ask for others than it has is an error.
+    /// If it exists, options that are set take effect for the tables that are written from now on,
+    /// through all handles, and are stored. That costs one sync of the manifest and O(tables of the
+    /// keyspace), and nothing if the keyspace has them already. Options that are not set stay as
+    /// they are, so the default opens any keyspace as it is. Its partitions are fixed: requesting
+    /// others than it has is an error.
     ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {
@@ -179,9 +179,10 @@ impl Database {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for an empty name or one over 255 bytes, options out of their
-    /// bounds, or other partitions than a keyspace that is there has; [`Error::Io`],
-    /// [`Error::WritesStopped`]; [`Error::ReadOnly`] if the database is open for reading alone and
-    /// it is not there or its options would change. After an error nothing was created or changed.
+    /// bounds, or partitions other than those of an existing keyspace; [`Error::Io`],
+    /// [`Error::WritesStopped`]; [`Error::ReadOnly`] if the database is open for reading only and
+    /// the keyspace does not exist or its options would change. After an error nothing was created
+    /// or changed.
     ///
     /// [`Error::InvalidArgument`]: crate::Error::InvalidArgument
     /// [`Error::Io`]: crate::Error::Io
@@ -193,10 +194,10 @@ impl Database {
             .ok_or_else(|| Error::InvalidArgument("a name stands for one keyspace".into()))
     }
 
-    /// [`Database::keyspace`] of several names: opens them, creates those that are not there, and
-    /// changes the options of those that have others, all or, after an error or a crash, none.
-    /// Creating any number of keyspaces costs one sync of the manifest together; creating them one
-    /// by one costs one for each. Returns them in the order of their names.
+    /// [`Database::keyspace`] of several names: opens them, creates those that do not exist, and
+    /// changes the options of those that have others; all or, after an error or a crash, none.
+    /// Creating any number of keyspaces together costs one sync of the manifest; creating them one
+    /// by one costs one sync each. Returns them in the order of their names.
     ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {
@@ -225,7 +226,7 @@ impl Database {
         Ok(inners.into_iter().map(open).collect())
     }
 
-    /// Whether there is a keyspace `name`.
+    /// Returns true if there is a keyspace `name`.
     #[must_use]
     pub fn has_keyspace(&self, name: &str) -> bool {
         self.core().lock_catalog().keyspaces.contains_key(name)
@@ -240,9 +241,9 @@ impl Database {
         names
     }
 
-    /// Drops the keyspace `name` with all its data, durably, and frees its space; takes the same
-    /// time for any size. Says whether it was there. Iterators and snapshots made before go on;
-    /// other use of the keyspace's handles fails.
+    /// Drops the keyspace `name` with all its data, durably, and frees its space. Takes the same
+    /// time for any size. Returns false if there was none. Iterators and snapshots made before go
+    /// on; any other use of the keyspace's handles fails.
     ///
     /// # Errors
     ///
@@ -262,15 +263,15 @@ impl Database {
         self.core().commit_submitted();
     }
 
-    /// The database as it is now, to read from for as long as the snapshot lives.
+    /// The database as it is now, to read from as long as the snapshot lives.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(Arc::clone(&self.handle))
     }
 
     /// [`Database::snapshot`] with every write that any read has found by now. A plain snapshot may
-    /// lack one that is being committed, whose value a [`Keyspace::get`] finds already. Waits for
-    /// the group of writes that is being committed.
+    /// lack a write that is being committed, although [`Keyspace::get`] finds its value already.
+    /// Waits for the group of writes that is being committed.
     ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {
@@ -292,11 +293,11 @@ impl Database {
         Ok(self.snapshot())
     }
 
-    /// Makes everything acknowledged so far survive what `mode` says.
+    /// Makes everything acknowledged so far survive the failures that `mode` names.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`](crate::Error::Io) if the sync failed; all later writes fail then until the
+    /// [`Error::Io`](crate::Error::Io) if the sync failed; all later writes then fail until the
     /// database is reopened.
     pub fn persist(&self, mode: PersistMode) -> Result<()> {
         self.core().persist(mode)
@@ -311,30 +312,28 @@ impl Database {
         self.core().flush()
     }
 
-    /// Writes a copy of the database as it is now to the directory `path`, which must not exist
-    /// or be empty. Tables are shared by hard links, which takes little time and space. Where the
-    /// system refuses a link, above all because `path` is on another file system, the file is
-    /// copied. The copy is durable and opens as a database. After a failure nothing is left in
-    /// `path`.
+    /// Writes a copy of the database as it is now to the directory `path`, which must not exist or
+    /// must be empty. Tables are shared by hard links, which takes little time and space. If the
+    /// system refuses a link, mostly because `path` is on another file system, the file is copied.
+    /// The copy is durable and opens as a database. After a failure nothing is left in `path`.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`](crate::Error::Io);
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the directory is not empty;
-    /// [`Error::ReadOnly`](crate::Error::ReadOnly) if the database is open for reading alone, for
-    /// what its log holds would have to be written to tables first: copy the directory instead,
-    /// which nothing changes meanwhile.
+    /// [`Error::Io`](crate::Error::Io); [`Error::InvalidArgument`](crate::Error::InvalidArgument)
+    /// if the directory is not empty; [`Error::ReadOnly`](crate::Error::ReadOnly) if the database
+    /// is open for reading only, because the contents of its log would have to be written to tables
+    /// first: copy the directory instead, which nothing changes meanwhile.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         self.core().checkpoint(path.as_ref())
     }
 
-    /// Closes the database and says what became of the last flush, which a drop cannot. After an
-    /// error what was acknowledged is as safe as before: it is in the log as far as that was
+    /// Closes the database and returns the result of the last flush, which a drop cannot. After an
+    /// error, acknowledged writes are as safe as before: they are in the log, as far as it was
     /// synced.
     ///
     /// Files that it no longer needed are removed by then, or a moment later if a thread of this
-    /// process was just reading another database. Nobody can miss them: their numbers are never
-    /// used again, and the next opening for writing removes what is left.
+    /// process was just reading another database. That does no harm: their numbers are never used
+    /// again, and the next opening for writing removes what is left.
     ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {
@@ -364,7 +363,7 @@ impl Database {
         handle.core.close()
     }
 
-    /// What the database holds and does. Costs a walk over the table lists.
+    /// The contents and activity of the database. Costs a walk over the table lists.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core().stats()

@@ -1,17 +1,17 @@
 //! Opening: from the files of a directory to a database that takes writes.
 //!
 //! 1. Lock the directory.
-//! 2. Read the manifest, and begin a new one with a snapshot of what it says. Only then is
-//!    anything removed: what was read may not have been durable before.
+//! 2. Read the manifest, and begin a new one with a snapshot of its contents. Nothing is removed
+//!    before that: what was read may not have been durable before.
 //! 3. Open the tables.
 //! 4. Replay the log into tables of level 0, and begin a new segment.
 //! 5. Remove what nothing refers to.
 //!
-//! A crash at any point leaves a directory that opens: the old log stays until the new manifest
-//! durably says that it is not needed.
+//! A crash at any point leaves a directory that can be opened: the old log stays until the new
+//! manifest durably says that it is not needed.
 //!
-//! A database that is opened for reading alone shares the lock with other readers, reads the
-//! manifest, opens the tables, replays the log, and keeps what was replayed in memory. It writes
+//! A database that is opened for reading only shares the lock with other readers, reads the
+//! manifest, opens the tables, replays the log, and keeps the replayed entries in memory. It writes
 //! nothing.
 
 use std::{
@@ -117,7 +117,8 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
         fs,
         clock,
     });
-    // What was replayed may not have been durable: it goes to tables before anything is promised.
+    // The replayed entries may not have been durable: they go to tables before anything is
+    // acknowledged.
     while core.flush_oldest()? {}
     core.forget_old_logs()?;
     core.remove_unknown_files()?;
@@ -128,11 +129,11 @@ pub(super) fn open(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     Ok(core)
 }
 
-/// Opens the database that the builder describes for reading alone. Nothing is written, and nothing
+/// Opens the database that the builder describes for reading only. Nothing is written, and nothing
 /// can be: the file system refuses it.
 ///
-/// The manifest, the tables and the log are read as they are by [`open`]. What was replayed stays
-/// in memory, in memtables that are never flushed. Files that nothing refers to stay, and so does a
+/// The manifest, the tables and the log are read as by [`open`]. The replayed entries stay in
+/// memory, in memtables that are never flushed. Files that nothing refers to stay, and so does a
 /// torn tail of the log. Without a pool no memtable is flushed, nothing is compacted and no model
 /// is trained.
 pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
@@ -180,15 +181,15 @@ pub(super) fn open_read_only(builder: DatabaseBuilder) -> Result<Arc<Core>> {
     Ok(core)
 }
 
-/// What an opening has found, and what the database goes on with.
+/// The results of an opening, from which the database is made.
 struct Parts {
-    /// Where the log begins that the active memtable needs; none without a log.
+    /// The start of the part of the log that the active memtable needs; `None` without a log.
     floor: Option<LogFloor>,
     catalog: Catalog,
     is_read_only: bool,
     trees: Trees,
     replayed: Vec<Memtable>,
-    /// Where the records of the memtables are laid.
+    /// The allocator of the memtables' records.
     records: Records,
     memory: Memory,
     recovery: Recovery,
@@ -205,7 +206,7 @@ struct Parts {
     clock: Arc<dyn Clock>,
 }
 
-/// Makes a database of what was found. What was replayed is in its sealed memtables.
+/// Makes a database of the results of an opening. The replayed entries are in its sealed memtables.
 fn assemble(parts: Parts) -> Arc<Core> {
     let Parts { replayed, catalog, options, limbo, .. } = parts;
     let state = &catalog.state;
@@ -257,7 +258,7 @@ fn assemble(parts: Parts) -> Arc<Core> {
     core
 }
 
-/// What all tables of the database share.
+/// The state that all tables of the database share.
 fn table_context(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
@@ -277,10 +278,12 @@ fn table_context(
     })
 }
 
-/// Opens the directory to be held until the database is closed, and creates it if need be, durably.
+/// Opens the directory, which is held until the database is closed, and creates it durably if
+/// necessary.
 ///
-/// While there is no database in it, its entry may be that of a process that was killed before it
-/// made it durable: so it is made durable by every opener that finds no database.
+/// While there is no database in it, its directory entry may come from a process that was killed
+/// before it made the entry durable. So every opener that finds no database makes the entry
+/// durable.
 fn hold_directory(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
@@ -301,7 +304,7 @@ fn hold_directory(
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
         match sync_dir(&**fs, parent) {
             Ok(_) => {}
-            // A parent that may not be opened was there before.
+            // A parent that may not be opened existed before.
             Err(Error::Io(e)) if e.source.kind() == ErrorKind::PermissionDenied => break,
             Err(error) => return Err(error),
         }
@@ -309,7 +312,7 @@ fn hold_directory(
     hold_dir(fs, dir)
 }
 
-/// Holds a directory that is there, and lists it.
+/// Holds an existing directory, and lists it.
 fn open_directory(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
@@ -321,7 +324,7 @@ fn open_directory(
     held.map_err(|error| describe_unopened(&**fs, dir, error))
 }
 
-/// Holds the directory of a database that is only looked into.
+/// Holds the directory of a database that is only inspected.
 pub(crate) fn hold_existing(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<Arc<dyn FileSystem>> {
     match open_directory(fs, dir) {
         Ok((_, held)) => Ok(held),
@@ -330,11 +333,11 @@ pub(crate) fn hold_existing(fs: &Arc<dyn FileSystem>, dir: &Path) -> Result<Arc<
     }
 }
 
-/// Why a directory could not be opened.
+/// The reason why a directory could not be opened.
 enum Unopened {
-    /// There is nothing of that name.
+    /// There is no file of that name.
     Missing,
-    /// There is something, and this is why it is no directory for a database.
+    /// There is a file, and this is why it cannot be the directory of a database.
     Refused(Error),
 }
 
@@ -342,7 +345,8 @@ fn describe_unopened(fs: &dyn FileSystem, dir: &Path, error: Error) -> Unopened 
     let Error::Io(failure) = &error else { return Unopened::Refused(error) };
     match failure.source.kind() {
         ErrorKind::NotFound => Unopened::Missing,
-        // The system says of a symbolic link that it is no directory, or too many links.
+        // For a symbolic link the system reports that it is not a directory, or that there are too
+        // many links.
         _ if fs.is_symlink(dir) => {
             let what = format!(
                 "{} is a symbolic link: a database is opened by the path of its directory itself",
@@ -354,7 +358,7 @@ fn describe_unopened(fs: &dyn FileSystem, dir: &Path, error: Error) -> Unopened 
     }
 }
 
-/// What does the reads that go on at the same time.
+/// The engine of simultaneous reads.
 fn read_engine(fs: &Arc<dyn FileSystem>, options: &DatabaseOptions) -> ReadEngine {
     let is_inline = options.background_threads == 0;
     let engine = ReadEngine::new(fs, options.read_engine, is_inline);
@@ -365,7 +369,7 @@ fn no_database(dir: &Path) -> Error {
     Error::InvalidArgument(format!("there is no database in {}", dir.display()).into())
 }
 
-/// Takes the lock of a database that is written to, or says what holds it.
+/// Takes the lock of a database that is opened for writing. The error names the holder.
 pub(crate) fn take_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileLock>> {
     let path = dir.join(LOCK_NAME);
     let program = std::env::args_os().next().unwrap_or_default();
@@ -374,14 +378,14 @@ pub(crate) fn take_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileL
     fs.lock(&path, &holder).map_err(|error| describe_unlocked(fs, path, error, ""))
 }
 
-/// Takes the lock of a database that is only read, or says what writes to it. Nothing is written.
+/// Takes the lock of a database that is only read. The error names the writer. Nothing is written.
 pub(crate) fn take_shared_lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn FileLock>> {
     let path = dir.join(LOCK_NAME);
     fs.lock_shared(&path)
         .map_err(|error| describe_unlocked(fs, path, error, ", which has it open for writing"))
 }
 
-/// What to say of a lock that was not to be had; `and` follows what the lock file says.
+/// The error for a lock that could not be taken; `and` follows the text of the lock file.
 fn describe_unlocked(fs: &dyn FileSystem, path: PathBuf, error: io::Error, and: &str) -> Error {
     if error.kind() != ErrorKind::WouldBlock {
         return Error::io("lock", &path, error);
@@ -461,8 +465,8 @@ fn open_levels(tables: &Arc<TableContext>, state: &CatalogState, tree: TreeId) -
     Ok(Levels::new(zero, sorted.into_iter().map(Level::new).collect()))
 }
 
-/// A file that the manifest names and that is not there is damage: it was there before the manifest
-/// named it.
+/// Turns a missing file that the manifest names into damage: it existed before the manifest named
+/// it.
 fn missing_is_damage(error: Error) -> Error {
     match &error {
         Error::Io(failure) if failure.source.kind() == std::io::ErrorKind::NotFound => {
@@ -472,8 +476,8 @@ fn missing_is_damage(error: Error) -> Error {
     }
 }
 
-/// Adds the partitions that were created in the log; returns the number of the next sub-tree.
-/// O(keyspaces + creations) look-ups, and what a partition costs to be added to a map.
+/// Adds the partitions that were created in the log. Returns the id of the next sub-tree.
+/// O(keyspaces + creations) look-ups, and the cost of adding a partition to a map.
 fn add_created(
     replayed: &[Memtable],
     state: &CatalogState,
@@ -487,7 +491,7 @@ fn add_created(
         keyspaces.values().map(|inner| (inner.tree.get().id, inner)).collect();
     for Creation { root, tree, name } in replayed.iter().flat_map(Memtable::created) {
         next_tree = next_tree.max(tree.saturating_add(1));
-        // Of a keyspace or partition that was cleared or dropped, or already in the manifest.
+        // Skips a keyspace or partition that was cleared or dropped, or is already in the manifest.
         let inner = by_root.get(&root);
         let Some(inner) = inner.filter(|_| !state.is_buried(tree) && !state.has_tree(tree)) else {
             continue;
@@ -556,13 +560,14 @@ fn replay(
 }
 
 impl Core {
-    /// Makes it durable that no older segment than the present one is needed, and removes them.
+    /// Records durably that no segment older than the present one is needed, and removes older
+    /// ones.
     fn forget_old_logs(&self) -> Result<()> {
         let mut state = self.lock_write();
         let (segment, lsn) = (state.log.header().id, state.log.header().base);
         let mut catalog = self.lock_catalog();
         if catalog.state.log_floor < segment {
-            // The manifest may name only what is durably there.
+            // The manifest may name only files that exist durably.
             self.sync_dir()?;
             state.log.note_name_synced();
             let last_seq = Edit::LastSeq { seq: state.next_seq - 1 };
@@ -587,7 +592,7 @@ impl Core {
         }
         for name in retry("list", &self.dir, || self.fs.list(&self.dir))? {
             let path = self.dir.join(&name);
-            // Files of other kinds are not ours to remove.
+            // Files of other kinds are not the database's to remove.
             if file_number(&name).is_some() && !known.contains(&path) {
                 self.remove_file(&path);
             }
@@ -596,9 +601,9 @@ impl Core {
     }
 }
 
-/// The number in the name of a file of the database; `None` for the lock, `CURRENT` and anything
-/// that is not the database's: `1.log` is somebody else's, and is not removed. No file of the
-/// database has a number that leaves no next one.
+/// The number in the name of a file of the database; `None` for the lock, `CURRENT` and files that
+/// are not the database's: `1.log` belongs to another program, and is not removed. No file of the
+/// database has the largest possible number.
 fn file_number(name: &str) -> Option<FileId> {
     let digits = match name.split_once('.') {
         Some((digits, "sst" | "set" | "val" | "log")) => digits,

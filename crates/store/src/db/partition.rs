@@ -1,8 +1,8 @@
-//! The life of partitions: created by a log record, made durable at the latest by the flush that gives
-//! the record up, dropped by a manifest edit.
+//! The life of partitions: a log record creates them, the flush that frees the record makes them
+//! durable at the latest, and a manifest edit drops them.
 //!
-//! Creations and drops hold the write lock, so that in the log a partition's creation lies before its
-//! first write, and a dropped partition is never created again: a drop *buries* the sub-tree's number in
+//! Creations and drops hold the write lock. So a partition's creation comes before its first write
+//! in the log, and a dropped partition is never created again: a drop *buries* the sub-tree's id in
 //! the manifest until the segment that may hold its creation is given up.
 
 use std::sync::atomic::Ordering;
@@ -23,24 +23,25 @@ use crate::{
     version::{edit::Edit, levels::Levels, state::CatalogState},
 };
 
-/// What a partition holds.
+/// The contents of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionInfo {
     /// Its name.
     pub name: Vec<u8>,
-    /// Bytes of its files.
+    /// The number of bytes of its files.
     pub file_bytes: u64,
-    /// Its tables.
+    /// The number of its tables.
     pub tables: u64,
-    /// Entries in tables; overwritten versions and tombstones that are not yet compacted away count
-    /// too, and what was not flushed yet does not.
+    /// The number of entries in tables. Overwritten versions and tombstones that are not yet
+    /// compacted away count; entries that were not flushed yet do not.
     pub entries: u64,
 }
 
 impl Core {
     /// The sub-trees of the partitions `names` of a keyspace, in the order of the names, which all
-    /// differ; for a keyspace without partitions its own. Those that are not there are created. One append to the log for all, and no sync.
+    /// differ; for a keyspace without partitions its own. Missing partitions are created, with one
+    /// append to the log for all, and no sync.
     pub(crate) fn create_partitions(
         &self,
         inner: &KeyspaceInner,
@@ -70,7 +71,7 @@ impl Core {
         Ok(names.iter().filter_map(|name| map.get(name)).cloned().collect())
     }
 
-    /// The sub-tree of the partition of `key`, created if it is not there.
+    /// The sub-tree of the partition of `key`, which is created if it does not exist.
     #[cold]
     pub(crate) fn create_partition_of(&self, inner: &KeyspaceInner, key: &[u8]) -> Result<TreeId> {
         let trees = self.create_partitions(inner, &[&inner.router.name_of(key)])?;
@@ -78,7 +79,7 @@ impl Core {
         Ok(trees.first().map_or(0, |tree| tree.id))
     }
 
-    /// Logs new partitions and makes them known; returns all that there are.
+    /// Logs new partitions and publishes them. Returns the map of all partitions.
     fn log_creations(
         &self,
         state: &mut WriteState,
@@ -109,8 +110,8 @@ impl Core {
         Ok(map)
     }
 
-    /// The manifest edits of the partitions that were created in a memtable's time and are still there.
-    /// The caller holds the catalog, whose `state` may know some already.
+    /// The manifest edits of the partitions that were created while a memtable took the writes and
+    /// still exist. The caller holds the catalog, whose `state` may know some already.
     pub(super) fn edits_of_created(&self, state: &CatalogState, created: &[Creation]) -> Vec<Edit> {
         let trees = self.trees.lock();
         created
@@ -124,7 +125,7 @@ impl Core {
             .collect()
     }
 
-    /// Drops partitions, all or none; says how many of them were there.
+    /// Drops partitions, all or none. Returns how many of them existed.
     pub(crate) fn drop_partitions(
         &self,
         inner: &Arc<KeyspaceInner>,
@@ -143,7 +144,8 @@ impl Core {
         let (Some(partitions), before) = (&root.partitions, root.partition_map()) else {
             return Ok(0);
         };
-        // The drop takes a number of its own, so that snapshots are before or after it.
+        // The drop takes a sequence number of its own, so that every snapshot is before or after
+        // it.
         let at = state.next_seq;
         let (mut map, mut gone) = (Arc::clone(&before), Vec::new());
         let mut edits = vec![Edit::LastSeq { seq: at }];
@@ -152,7 +154,7 @@ impl Core {
             if catalog.state.has_tree(tree.id) {
                 edits.push(Edit::DropPartition { root: root.id, name: (*name).into() });
             }
-            // Its creation is in no later segment than this, and must not be replayed.
+            // The creation is in no segment after this one, and must not be replayed.
             edits.push(Edit::Bury { tree: tree.id, segment: state.log.header().id });
             map = Arc::new(map.without(name, tree.id, at));
             gone.push(tree);
@@ -174,7 +176,7 @@ impl Core {
 }
 
 impl KeyspaceInner {
-    /// The sub-tree that takes writes of `key`; none where its partition is still to be created.
+    /// The sub-tree that takes writes of `key`; `None` if its partition must still be created.
     #[inline]
     pub(crate) fn tree_of(&self, key: &[u8]) -> Option<TreeId> {
         let guard = epoch::pin();
@@ -185,8 +187,8 @@ impl KeyspaceInner {
 }
 
 impl Keyspace {
-    /// The name of the partition that `key` belongs to, whether it is there or not; empty for a keyspace
-    /// without partitions.
+    /// The name of the partition that `key` belongs to, even if the partition does not exist; empty
+    /// for a keyspace without partitions.
     #[must_use]
     pub fn partition_of(&self, key: impl AsRef<[u8]>) -> Vec<u8> {
         self.inner.router.name_of(key.as_ref()).into_owned()
@@ -201,10 +203,11 @@ impl Keyspace {
     }
 
     /// Drops the partition `name` with all its keys, durably, and frees its space: one edit of the
-    /// manifest, whatever it holds, after a sync of what was written before. Says whether it was there;
-    /// a later write into it creates it anew. Snapshots and iterators made before go on seeing it, and
-    /// keep its files until they are gone. The background removes those that nobody reads, at once; with
-    /// fewer than two threads there, this does. [`Keyspace::partition_of`] says the name for a key.
+    /// manifest, whatever the partition holds, after a sync of what was written before. Returns
+    /// false if it did not exist; a later write into it creates it anew. Snapshots and iterators
+    /// made before still see it, and keep its files until they are dropped. The background removes
+    /// files without readers at once; with fewer than two background threads, this call does.
+    /// [`Keyspace::partition_of`] returns the name for a key.
     ///
     /// # Errors
     ///
@@ -213,8 +216,8 @@ impl Keyspace {
         Ok(self.drop_partitions([name])? > 0)
     }
 
-    /// [`Keyspace::drop_partition`] of several together, with one edit of the manifest: all of them or, after
-    /// an error or a crash, none. Says how many were there.
+    /// [`Keyspace::drop_partition`] of several partitions together, with one edit of the manifest:
+    /// all of them or, after an error or a crash, none. Returns how many existed.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! Taking the first or the last entry out of a keyspace: queues, stacks and what is between.
+//! Taking the first or the last entry out of a keyspace, for queues, stacks and the like.
 //!
-//! Those who take are put in order by a lock that is held while the entry is looked for, not while
-//! it is removed: its key is claimed meanwhile, and the others look past it. So their removals are
+//! Concurrent pops are ordered by a lock that is held while the entry is looked for, not while it
+//! is removed: its key is claimed meanwhile, and the other pops skip it. So their removals are
 //! committed, and synced, together.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::{error::Result, iter::Iter, slice::Slice};
 /// The keys that are being taken out of a keyspace.
 pub(crate) type Claims = BTreeSet<Slice>;
 
-/// A claim on a key, until its removal is visible or has failed.
+/// A claim on a key, held until its removal is visible or has failed.
 struct Claim<'k> {
     inner: &'k KeyspaceInner,
     key: Slice,
@@ -27,14 +27,14 @@ impl Drop for Claim<'_> {
 impl Keyspace {
     /// Takes out the smallest key with its value; `None` if there is none.
     ///
-    /// Of calls at the same time, of this and of [`Keyspace::pop_last`], no two return the same
-    /// entry, and the removal is as durable as other writes are. They are atomic against each other
-    /// alone: a value that another call sets for the same key meanwhile may be removed unseen, so
-    /// give what is put in again another key. With a queue's keys ascending, for example by a
+    /// Of concurrent calls, of this and of [`Keyspace::pop_last`], no two return the same entry,
+    /// and the removal is as durable as other writes. The calls are atomic only with respect to
+    /// each other: if another call sets a value for the same key meanwhile, it may be removed
+    /// unseen, so reinsert an entry under another key. If a queue's keys ascend, for example by a
     /// counter in big-endian bytes, this is first in, first out; with a time before the counter, it
-    /// is a queue of what is due.
+    /// is a queue of timed entries.
     ///
-    /// Costs one look for the first key, O(log n), and one write, however many entries were taken
+    /// Costs one search for the first key, O(log n), and one write, however many entries were taken
     /// out before.
     ///
     /// ```
@@ -59,7 +59,7 @@ impl Keyspace {
         self.pop(Iter::next)
     }
 
-    /// Takes out the largest key with its value; `None` if there is none. Otherwise as
+    /// Takes out the largest key with its value; `None` if there is none. Otherwise like
     /// [`Keyspace::pop_first`]: with ascending keys, last in, first out.
     ///
     /// # Errors
@@ -76,7 +76,8 @@ impl Keyspace {
         self.core().check_writable()?;
         let (claim, value) = {
             let mut claims = self.inner.claims.lock();
-            // Made under the lock: who claimed a key and has let go of it has removed it by now.
+            // Made under the lock: a pop that has released its claim on a key has removed the key
+            // by now.
             let mut entries = self.iter();
             let (key, value) = loop {
                 match next(&mut entries).transpose()? {

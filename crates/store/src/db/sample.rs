@@ -1,15 +1,15 @@
-//! Keys drawn at random, each as likely as any other.
+//! Random keys, each as likely as any other.
 //!
 //! A draw takes any entry of all sources, which are the blocks of the keyspace's tables and the
-//! memtables, and is void unless that entry is the newest version of a living key: so each key has
-//! one entry by which it is drawn. All entries are equally likely: a source is taken in proportion
-//! to its places, and then one of its places. A memtable has a place for each version, of whatever
-//! keyspace; a block of a table has as many as each other block of that table ([`Table::places`]).
+//! memtables. It is void unless that entry is the newest version of a living key, so each key has
+//! one entry by which it is drawn. All entries are equally likely: a source is chosen in proportion
+//! to its places, and then one of its places. A memtable has a place for each version, of any
+//! keyspace; all blocks of a table have the same number of places ([`Table::places`]).
 //!
-//! What a draw costs depends on how many places have no living key of the keyspace: overwritten and
-//! deleted entries that are not yet compacted away, entries of other keyspaces in memory, and room
-//! of blocks that have fewer entries than others. The number of tries is bounded, and a keyspace in
-//! which nearly everything is dead is given up.
+//! The cost of a draw depends on how many places have no living key of the keyspace: overwritten
+//! and deleted entries that are not yet compacted away, entries of other keyspaces in memory, and
+//! unused places of blocks that have fewer entries than others. The number of tries is bounded, so
+//! a draw in a keyspace in which nearly everything is dead gives up.
 
 use rhumb_sync::{epoch::pin, primitive::Arc};
 
@@ -24,34 +24,34 @@ use crate::{
     version::levels::Levels,
 };
 
-/// Places that a draw tries. One in memory costs less than a microsecond.
+/// The largest number of places that a draw tries. A try in memory costs less than a microsecond.
 const TRIES_MAX: usize = 4096;
 
-/// Blocks that a draw looks into, each of which may be a read of the disk.
+/// The largest number of blocks that a draw looks into. Each may be a read of the disk.
 const BLOCKS_MAX: usize = 256;
 
-/// What a draw did.
+/// The work that a draw did.
 #[derive(Clone, Copy, Debug, Default)]
 struct Steps {
-    /// Places that it tried.
+    /// The number of places that it tried.
     tries: usize,
-    /// Blocks that it looked into.
+    /// The number of blocks that it looked into.
     blocks: usize,
 }
 
 impl Keyspace {
-    /// A random key and its value: each key is as likely as any other. `below` draws a number below
-    /// its argument, which is larger than 0, each as likely as any other.
+    /// A random key and its value: each key is as likely as any other. `below` returns a random
+    /// number below its argument, which is larger than 0, each as likely as any other.
     ///
-    /// `None` if there is none, or if nearly all that the keyspace holds is overwritten or deleted
-    /// and was not compacted away yet: 4,096 tries and 256 blocks found no key. A walk finds one
-    /// then. `None` also while entries lie in a memtable of [`MemtableKind::SkipList`], which
-    /// numbers none.
+    /// `None` if there is no key, or if nearly all entries of the keyspace are overwritten or
+    /// deleted and not yet compacted away, so that 4,096 tries and 256 blocks found no key. A walk
+    /// then finds one. Also `None` while entries are in a memtable of [`MemtableKind::SkipList`],
+    /// which does not number them.
     ///
-    /// O(tables + partitions), and a try costs O(log n) in memory or one block. Where nothing was
-    /// overwritten or deleted a draw looks into 1.5 blocks on average. Two inequalities are small:
-    /// a key that is written while it is drawn may be missed, and the keys of the block with the
-    /// most entries of a table are not drawn before that block was met once.
+    /// O(tables + partitions), and a try costs O(log n) in memory or one block. If nothing was
+    /// overwritten or deleted, a draw looks into 1.5 blocks on average. There are two small
+    /// inequalities: a key that is written while it is drawn may be missed, and the keys of a
+    /// table's block with the most entries are not drawn before that block was met once.
     ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {
@@ -129,27 +129,28 @@ impl Keyspace {
     }
 }
 
-/// Where entries are drawn from.
+/// A source of entries to draw from.
 #[derive(Clone, Copy)]
 enum Source<'s> {
-    /// A memtable, the newest one first.
+    /// A memtable, by its index, the newest first.
     Memtable(usize),
-    /// A table, the sub-tree that it belongs to, and the places of each of its blocks.
+    /// A table, the sub-tree that it belongs to, and the number of places of each of its blocks.
     Table(TreeId, &'s Table, u64),
 }
 
-/// What a keyspace holds at one moment.
+/// The contents of a keyspace at one moment.
 struct Sources {
     view: Arc<MemView>,
-    /// By number.
+    /// By id.
     trees: Vec<(Arc<Tree>, Arc<Levels>)>,
     seq: SeqNo,
 }
 
 impl Sources {
     fn of(keyspace: &Keyspace) -> Self {
-        // Memtables first: a flush goes the other way, so that nothing is missed between them. The
-        // number last: what was replaced before it was taken is no longer there.
+        // Memtables are loaded first: a flush moves entries to tables, so none is missed between
+        // them. The sequence number is taken last: what was replaced before that is no longer
+        // there.
         let view = keyspace.core().mem.get();
         let trees = keyspace.inner.tree.get().with_partitions();
         let with_levels = |tree: Arc<Tree>| {
@@ -161,8 +162,8 @@ impl Sources {
         Self { view, trees, seq: keyspace.core().visible_seq() }
     }
 
-    /// The sources, each with the number of places that it and those before it have; none if a
-    /// memtable has entries of the keyspace and no numbers for them.
+    /// The sources, each with the number of places of all sources up to and including it; `None` if
+    /// a memtable has entries of the keyspace that are not numbered.
     fn places(&self) -> Option<Vec<(u64, Source<'_>)>> {
         let (mut places, mut end) = (Vec::new(), 0);
         for (nth, memtable) in self.view.all().enumerate() {
@@ -186,7 +187,7 @@ impl Sources {
         Some(&self.trees[at].1)
     }
 
-    /// The key of a memtable's version, if it is one of this keyspace, and the newest one.
+    /// The key of a memtable's version, if it is the newest version of a key of this keyspace.
     fn in_memtable(&self, nth: usize, version: u64, steps: &mut Steps) -> Result<Option<Vec<u8>>> {
         let drawn = self.view.all().nth(nth).and_then(|it| it.newest_at(version, self.seq));
         let Some((tree, key, seq)) = drawn.filter(|(tree, ..)| self.levels(*tree).is_some()) else {
@@ -197,7 +198,7 @@ impl Sources {
         Ok(is_newest.then(|| key.to_vec()))
     }
 
-    /// Returns true if a memtable has a version of the key whose number is at least `seq`.
+    /// Returns true if a memtable has a version of the key whose sequence number is at least `seq`.
     fn is_in_memory(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> bool {
         let newest = |memtable: &Arc<crate::memtable::Memtable>| {
             memtable.get(tree, key, self.seq).is_some_and(|entry| entry.seq() >= seq)
@@ -205,7 +206,7 @@ impl Sources {
         self.view.all().any(newest)
     }
 
-    /// Returns true if no table `but` this one has a version of the key whose number is greater
+    /// Returns true if no table but `but` has a version of the key whose sequence number is greater
     /// than `seq`.
     fn is_newest_of_tables(
         &self,
@@ -246,7 +247,7 @@ mod tests {
         Database, KeyspaceOptions, MemtableKind, Partitioning, TableOptions, io::sim::SimFs,
     };
 
-    /// SplitMix64 (Steele, Lea, Flood, 2014), as a draw of numbers below another.
+    /// SplitMix64 (Steele, Lea, Flood, 2014), which draws numbers below another.
     fn generator(mut state: u64) -> impl FnMut(u64) -> u64 {
         move |end| {
             state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -261,8 +262,8 @@ mod tests {
         builder.memtable_kind(kind).background_threads(0).open().unwrap()
     }
 
-    /// How far counts of draws are from equal, in standard deviations of the chi-square statistic,
-    /// by Wilson and Hilferty's approximation.
+    /// The deviation of counts of draws from equality, in standard deviations of the chi-square
+    /// statistic, by Wilson and Hilferty's approximation.
     fn deviation(keyspace: &Keyspace, keys: u64, seed: u64) -> f64 {
         let mut below = generator(seed);
         let mut counts: std::collections::HashMap<Vec<u8>, u64> =
@@ -286,8 +287,8 @@ mod tests {
         assert!(deviation < 5.0, "of {keys}: {deviation:.1} deviations");
     }
 
-    /// Keys that lie in one place or far apart, with values of very different lengths, so that
-    /// blocks have from one to many entries.
+    /// Inserts keys that are close together or far apart, with values of very different lengths, so
+    /// that blocks have from one to many entries.
     fn fill(keyspace: &Keyspace, keys: std::ops::Range<u64>, what: &str) {
         for n in keys {
             let len = if n % 7 == 0 { 900 } else { (n % 5) as usize };
@@ -295,8 +296,9 @@ mod tests {
         }
     }
 
-    /// The same in memory, in one table, in several of which some lie over others, and compacted;
-    /// among other keyspaces; with overwritten and removed keys; with and without partitions.
+    /// The same in memory, in one table, in several tables of which some cover others, and
+    /// compacted; among other keyspaces; with overwritten and removed keys; with and without
+    /// partitions.
     #[test]
     fn keys_have_equal_chances_wherever_they_lie() {
         for partitions in [Partitioning::None, Partitioning::Delimiter(b'/')] {
@@ -309,7 +311,7 @@ mod tests {
             assert_equal_chances(&keyspace, 300);
             db.flush().unwrap();
             assert_equal_chances(&keyspace, 300);
-            // Overwritten in memory, over a table.
+            // Overwritten in memory, above a table.
             fill(&keyspace, 0..100, "second");
             (200..250).for_each(|n| keyspace.remove(format!("{}/{n:05}", n % 4)).unwrap());
             assert_equal_chances(&keyspace, 250);
@@ -337,7 +339,7 @@ mod tests {
         }
     }
 
-    /// A count: a draw looks into few blocks, however many keys there are.
+    /// Counts blocks: a draw looks into few of them, however many keys there are.
     #[test]
     fn a_draw_looks_into_few_blocks() {
         let sizes = std::env::var("RHUMB_SAMPLE_KEYS").unwrap_or("10000,60000".to_owned());
@@ -376,7 +378,8 @@ mod tests {
         }
     }
 
-    /// What is dead is given up after a bounded number of tries, and what has no numbers at once.
+    /// A draw among dead entries gives up after a bounded number of tries, and one among entries
+    /// that are not numbered gives up at once.
     #[test]
     fn tries_are_bounded() {
         let db = open(MemtableKind::Learned);

@@ -1,8 +1,9 @@
-//! From a range of keys to an iterator: which sub-trees it may meet, and what it holds.
+//! From a range of keys to an iterator: the sub-trees that it may meet, and the structures that it
+//! holds.
 //!
-//! A scan that stays in one sub-tree loads its structures first and the number last. One that goes over
-//! several partitions loads their levels as it comes to them, so it registers its number first, as a
-//! snapshot does.
+//! A scan that stays in one sub-tree loads its structures first and the sequence number last. A
+//! scan over several partitions loads their levels as it reaches them, so it registers its sequence
+//! number first, as a snapshot does.
 
 use std::ops::Bound;
 
@@ -26,7 +27,8 @@ use crate::{
 };
 
 impl Keyspace {
-    /// The keys between two bounds with their values, of now or at a live snapshot's number.
+    /// The keys between two bounds with their values, as of now or of a live snapshot's sequence
+    /// number.
     pub(crate) fn iter_at(&self, from: KeyBound, to: KeyBound, seq: Option<SeqNo>) -> Iter {
         Iter::new(self.ends_at(from, to, seq))
     }
@@ -37,7 +39,7 @@ impl Keyspace {
             .map_or_else(Ends::failed, |(sources, seq)| Ends::new(sources, seq, from, to))
     }
 
-    /// How the walks of a scan read whose caller would read like this.
+    /// The way in which the walks of a scan read, if its caller asks for `access`.
     fn access(&self, access: Access) -> Access {
         if self.core().options.read_ahead { access } else { Access::Blocks }
     }
@@ -65,7 +67,8 @@ impl Keyspace {
         self.scan_many(first, last, seq)
     }
 
-    /// What the keyspace holds, now or at a snapshot's number; none if it is younger than that.
+    /// The contents of the keyspace, as of now or of a snapshot's sequence number; `None` if the
+    /// keyspace is younger than that.
     fn held_at(&self, seq: Option<SeqNo>) -> Result<Option<(Arc<Tree>, Arc<PartitionMap>)>> {
         if seq.is_none() {
             self.inner.check_live()?;
@@ -79,7 +82,7 @@ impl Keyspace {
         Ok(self.inner.retired_at(seq))
     }
 
-    /// The name of the partition that a bound lies in.
+    /// The name of the partition that a bound is in.
     fn partition_at(&self, bound: &KeyBound) -> Option<Box<[u8]>> {
         match bound {
             Bound::Included(key) | Bound::Excluded(key) => {
@@ -92,7 +95,7 @@ impl Keyspace {
     /// The sources of one sub-tree.
     fn scan_one(&self, view: Arc<MemView>, tree: &Tree, seq: Option<SeqNo>) -> (Sources, SeqNo) {
         let (id, levels) = (tree.id, tree.levels.get());
-        // Last: everything that the structures above have dropped is older than this.
+        // Taken last: everything that the structures above have dropped is older than this.
         let seq = seq.unwrap_or_else(|| self.core().visible_seq());
         let this = self.clone();
         let sources = Box::new(move |access| {
@@ -116,13 +119,14 @@ impl Keyspace {
         let view = self.core().mem.get();
         let held = match self.held_at(Some(seq))? {
             Some((_, map)) => map,
-            // The keyspace was dropped and is gone for this number too.
+            // The keyspace was dropped, and has nothing to show at this sequence number either.
             None => return Err(Error::KeyspaceDropped(Arc::clone(&self.inner.name))),
         };
         let scan = Arc::new(PartitionScan { seq, view, map: held, first, last });
         let (this, is_ordered) = (self.clone(), self.inner.router.is_ordered());
         let sources: Sources = Box::new(move |access| {
-            // Held for as long as the scan: every version that it sees stays until it goes.
+            // Held as long as the scan: every version that the scan sees stays until the snapshot
+            // is dropped.
             let (_held, access) = (&snapshot, this.access(access));
             match is_ordered {
                 true => Inputs::Partitions(PartitionWalk::new(Arc::clone(&scan), access)),
@@ -133,7 +137,7 @@ impl Keyspace {
     }
 }
 
-/// What a scan reads that can meet nothing.
+/// The sources of a scan that can meet nothing.
 fn nothing() -> Sources {
     Box::new(|_| Inputs::Sources(SourceSet::default()))
 }

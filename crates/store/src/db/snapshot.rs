@@ -32,7 +32,7 @@ impl Snapshot {
         Self::at(handle, None)
     }
 
-    /// A snapshot at the number of another that is alive; of now without one.
+    /// A snapshot at the sequence number of another that is alive; without one, of now.
     pub(crate) fn at(handle: Arc<Handle>, seq: Option<SeqNo>) -> Self {
         let core = &handle.core;
         if !core.process.is_here() {
@@ -43,12 +43,12 @@ impl Snapshot {
         Self { handle, seq }
     }
 
-    /// What reads of `keyspace` see.
+    /// The sequence number at which reads of `keyspace` see it.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a keyspace of another database, or of an earlier opening of
-    /// this one: its writes are numbered otherwise.
+    /// this one: its sequence numbers are not those of this one.
     ///
     /// [`Error::InvalidArgument`]: crate::Error::InvalidArgument
     pub(super) fn seq_in(&self, keyspace: &Keyspace) -> Result<Option<SeqNo>> {
@@ -56,7 +56,7 @@ impl Snapshot {
         Ok(Some(self.seq))
     }
 
-    /// The ends of a range of `keyspace`; of a failed scan as [`Snapshot::seq_in`] fails.
+    /// The ends of a range of `keyspace`; ends that fail if [`Snapshot::seq_in`] fails.
     pub(super) fn ends_in(&self, keyspace: &Keyspace, from: KeyBound, to: KeyBound) -> Ends {
         match self.seq_in(keyspace) {
             Ok(seq) => keyspace.ends_at(from, to, seq),
@@ -75,7 +75,7 @@ impl Snapshot {
         keyspace.get_at(key.as_ref(), self.seq_in(keyspace)?)
     }
 
-    /// Whether `keyspace` held `key` at the snapshot's moment.
+    /// Returns true if `keyspace` held `key` at the snapshot's moment.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Snapshot {
         self.iter(keyspace).next_back().transpose()
     }
 
-    /// The number of the last write that the snapshot sees.
+    /// The sequence number of the last write that the snapshot sees.
     #[must_use]
     pub fn sequence_number(&self) -> SeqNo {
         self.seq

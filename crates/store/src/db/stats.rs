@@ -1,133 +1,138 @@
-//! What the database says of itself.
+//! Statistics of a database.
 
 use std::sync::atomic::Ordering;
 
 use super::core::Core;
 use crate::{error::Corruption, io::ReadEngineKind, tree::Tree, version::levels::Levels};
 
-/// What a database holds and did since it was opened.
+/// The contents of a database, and its activity since it was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Every keyspace, by name.
     pub keyspaces: Vec<KeyspaceStats>,
-    /// True if the database is [open for reading
-    /// alone](crate::DatabaseBuilder::open_read_only). `writes_stopped` is false then, and
-    /// `write_failure` none: nothing has failed.
+    /// True if the database is [open for reading only](crate::DatabaseBuilder::open_read_only).
+    /// `writes_stopped` is then false, and `write_failure` is `None`: nothing has failed.
     pub is_read_only: bool,
-    /// The number of the last visible write.
+    /// The sequence number of the last visible write.
     pub sequence_number: u64,
-    /// Live snapshots; an iterator over several partitions counts as one.
+    /// The number of live snapshots; an iterator over several partitions counts as one.
     pub snapshots: u64,
     /// Memory of all memtables, in bytes.
     pub memtable_bytes: u64,
     /// Memory from the system for memtables, cached blocks, and pinned index and filter blocks, in
-    /// bytes: in chunks, with the room between what is in use, and with memtables that only readers
-    /// hold.
+    /// bytes. Counted are whole chunks, with the free space in them, and memtables that only
+    /// readers hold.
     pub mapped_bytes: u64,
-    /// What of that is for log records of memtables.
+    /// The part of `mapped_bytes` for log records of memtables.
     pub record_chunk_bytes: u64,
-    /// What of that is for cached blocks, and for pinned index and filter blocks.
+    /// The part of `mapped_bytes` for cached blocks, and for pinned index and filter blocks.
     pub cache_chunk_bytes: u64,
-    /// Full memtables that wait for their flush.
+    /// The number of full memtables that wait for their flush.
     pub sealed_memtables: u64,
     /// Memory of the pinned index and filter blocks, in bytes.
     pub pinned_bytes: u64,
     /// Memory of the cached blocks, in bytes.
     pub cache_bytes: u64,
-    /// Blocks in the cache.
+    /// The number of blocks in the cache.
     pub cache_blocks: u64,
-    /// Blocks that entered the cache.
+    /// The number of blocks that entered the cache.
     pub cache_inserts: u64,
-    /// Blocks that left the cache to make room.
+    /// The number of blocks that left the cache to make room.
     pub cache_evictions: u64,
-    /// What the cache may take at present, in bytes.
+    /// The present capacity of the cache, in bytes.
     pub cache_capacity_bytes: u64,
     /// The memory budget, in bytes.
     pub memory_budget_bytes: u64,
-    /// Blocks read from files.
+    /// The number of blocks read from files.
     pub block_reads: u64,
-    /// Reads of files that brought those blocks; one may bring several.
+    /// The number of reads of files that brought those blocks; one may bring several.
     pub block_read_calls: u64,
-    /// Bytes read from files for blocks.
+    /// The number of bytes read from files for blocks.
     pub block_read_bytes: u64,
-    /// Files of tables that have a descriptor.
+    /// The number of table files that are open.
     pub open_files: u64,
-    /// How many may have one, but for those that reads are using.
+    /// The limit of `open_files`, which files that reads are using may exceed.
     pub open_files_max: u64,
-    /// How often a table's file was opened. Where it grows by as much as `block_read_calls`, more
-    /// descriptors would help: see
+    /// The number of times that a table's file was opened. If it grows as fast as
+    /// `block_read_calls`, a larger limit would help: see
     /// [`DatabaseBuilder::open_files_max`](crate::DatabaseBuilder::open_files_max).
     pub file_opens: u64,
-    /// How reads are done that go on at the same time.
+    /// The way in which simultaneous reads are done.
     pub read_engine: ReadEngineKind,
-    /// Buffers that such reads are filling, or that iterators have not used up.
+    /// The number of buffers that such reads are filling, or that iterators have not used up.
     pub read_buffers: u64,
-    /// Memory of those and of the ones that are kept for the next reads, in bytes. What is read ahead takes
-    /// a sixteenth of the memory budget at most, or 1 MiB.
+    /// Memory of those buffers and of the ones that are kept for the next reads, in bytes.
+    /// Read-ahead takes at most a sixteenth of the memory budget, or 1 MiB.
     pub read_buffer_bytes: u64,
-    /// Entries written, tombstones included.
+    /// The number of entries written, tombstones included.
     pub written_entries: u64,
-    /// Entries that scans, and looks for a first or last key, looked at and did not return:
-    /// tombstones, older versions, what lies under a tombstone of its key or of a range, and what
-    /// is newer than the reader. Entries that are sought past are not looked at. Counted when an
-    /// iterator is dropped.
+    /// The number of entries that scans, and searches for a first or last key, looked at and did
+    /// not return: tombstones, older versions, entries under a tombstone of their key or of a
+    /// range, and entries newer than the reader. Entries that a seek passes are not looked at.
+    /// Counted when an iterator is dropped.
     pub passed_entries: u64,
-    /// Syncs of the log.
+    /// The number of syncs of the log.
     pub log_syncs: u64,
-    /// Records of the log that opening the database replayed: writes that no table held yet.
+    /// The number of log records that opening the database replayed: writes that no table held yet.
     pub replayed_records: u64,
-    /// Memtables flushed.
+    /// The number of memtables flushed.
     pub flushes: u64,
     /// Bytes of flushed tables.
     pub flushed_bytes: u64,
-    /// Compactions that merged tables.
+    /// The number of compactions that merged tables.
     pub compactions: u64,
-    /// Tables that were removed unread, because range tombstones lay over all of their keys.
+    /// The number of tables that were removed unread, because range tombstones covered all of their
+    /// keys.
     pub hidden_tables: u64,
     /// Bytes that compactions read.
     pub compacted_read_bytes: u64,
     /// Bytes that compactions wrote.
     pub compacted_written_bytes: u64,
-    /// Flushes and compactions that failed; they are tried again.
+    /// The number of flushes and compactions that failed; they are tried again.
     pub failed_jobs: u64,
-    /// True if the file system has no sync of directories: after a power cut the newest
-    /// files may be missing, whatever [`PersistMode`](crate::PersistMode) was asked for.
+    /// True if the file system has no sync of directories: after a power cut the newest files may
+    /// be missing, whatever [`PersistMode`](crate::PersistMode) was requested.
     pub no_directory_sync: bool,
-    /// Why background work fails at present: the last flush or the last compaction that was tried.
-    /// None once one of its kind succeeded or nothing of it is left to be done.
+    /// The error with which background work fails at present: that of the last flush or the last
+    /// compaction that was tried. `None` once one of its kind succeeded or there is no more work of
+    /// its kind.
     pub failure: Option<String>,
-    /// Why writes fail at present. None once a write of the same kind (of entries, or of keyspaces
-    /// and tables) succeeded; stays where writes are stopped until the database is reopened. Writes
-    /// that were refused for their arguments are no failures.
+    /// The error with which writes fail at present. `None` once a write of the same kind (of
+    /// entries, or of keyspaces and tables) succeeded. If writes are stopped, it stays until the
+    /// database is reopened. Writes that were refused for their arguments are not failures.
     pub write_failure: Option<String>,
     /// True if writes are stopped until the database is reopened: a sync failed, or a thread
     /// panicked while it wrote.
     pub writes_stopped: bool,
-    /// Batches that were not committed, and changes of keyspaces and tables that were not made.
+    /// The number of batches that were not committed, and of changes of keyspaces and tables that
+    /// were not made.
     pub failed_writes: u64,
-    /// Syncs of the log and of the manifest that failed.
+    /// The number of failed syncs of the log and of the manifest.
     pub failed_syncs: u64,
-    /// Reads of tables that the operating system refused.
+    /// The number of reads of tables that the operating system refused.
     pub failed_reads: u64,
-    /// What it said to the last of them, with the file.
+    /// The error of the last of them, with the file.
     pub last_failed_read: Option<String>,
-    /// Reads of tables that met damage; each that meets the same damage counts.
+    /// The number of reads of tables that met damage; each read that meets the same damage counts.
     pub damage_met: u64,
     /// The damage that was met last, with the file and the place.
     pub last_damage: Option<Corruption>,
-    /// Files that are not needed any more and could not be removed. The next open tries again.
+    /// The number of files that are no longer needed and could not be removed. The next open tries
+    /// again.
     pub failed_removals: u64,
-    /// Tables that flushes and compactions wrote with a model.
+    /// The number of tables that flushes and compactions wrote with a model.
     pub tables_trained: u64,
-    /// Tables that they wrote without: the keyspace has no models, or writers were many.
+    /// The number of tables that they wrote without a model: the keyspace has no models, or there
+    /// were many writers.
     pub tables_untrained: u64,
-    /// Tables that were written without a model and got one since.
+    /// The number of tables that were written without a model and got one later.
     pub tables_trained_reading: u64,
-    /// Tables for which that was refused: the model would have been poor, or took too long.
+    /// The number of tables for which that was refused: the model would have been poor, or took too
+    /// long.
     pub trainings_refused: u64,
-    /// Reads that found a table's index to be wrong about where a key belongs, and looked elsewhere. 0
-    /// unless a file is damaged in a way that its checksums do not tell.
+    /// The number of reads that found a table's index to be wrong about where a key belongs, and
+    /// searched elsewhere. 0 unless a file is damaged in a way that its checksums do not detect.
     pub indexes_refuted: u64,
     /// The longest time that one write waited for the background, in nanoseconds.
     pub stall_ns_max: u64,
@@ -137,47 +142,48 @@ pub struct Stats {
     pub delay_ns_total: u64,
 }
 
-/// What a keyspace holds, with all its partitions.
+/// The contents of a keyspace, with all its partitions.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
-    /// Its partitions; 0 for a keyspace without.
+    /// The number of its partitions; 0 for a keyspace without partitions.
     pub partitions: u64,
-    /// Entries in tables; overwritten versions and tombstones that are not yet compacted away
-    /// count too.
+    /// The number of entries in tables. Overwritten versions and tombstones that are not yet
+    /// compacted away count.
     pub entries: u64,
-    /// Tombstones in tables.
+    /// The number of tombstones in tables.
     pub tombstones: u64,
-    /// Stretches of keys under range tombstones in tables; where those overlap they are cut.
+    /// The number of stretches of keys under range tombstones in tables; overlapping ones are cut.
     pub range_tombstones: u64,
     /// Bytes of keys and values in tables, before compression.
     pub raw_bytes: u64,
-    /// Bytes of its files.
+    /// The number of bytes of its files.
     pub file_bytes: u64,
     /// Memory of its pinned index and filter blocks, in bytes.
     pub pinned_bytes: u64,
-    /// Tables that lookups find the block in by a model, trained while writing or since.
+    /// The number of tables in which lookups find the block by a model, trained during the write or
+    /// later.
     pub tables_with_model: u64,
     /// Its levels, from level 0.
     pub levels: Vec<LevelStats>,
 }
 
-/// What a level holds.
+/// The contents of a level.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LevelStats {
-    /// Tables.
+    /// The number of tables.
     pub tables: u64,
-    /// Entries.
+    /// The number of entries.
     pub entries: u64,
-    /// Bytes of its files.
+    /// The number of bytes of its files.
     pub file_bytes: u64,
 }
 
 impl Core {
-    /// What the database holds and did.
+    /// The contents and activity of the database.
     pub(crate) fn stats(&self) -> Stats {
         let (has_directory_sync, mut keyspaces): (bool, Vec<KeyspaceStats>) = {
             let catalog = self.lock_catalog();

@@ -14,12 +14,12 @@ use crate::{
 };
 
 impl Keyspace {
-    /// Sets the value of `key` to `new`, or removes it where that is `None`, if it has the value
-    /// `expected` now, or is not there where that is `None`; returns false otherwise. Atomic
-    /// against all other writes.
+    /// Sets the value of `key` to `new`, or removes it if `new` is `None`, provided that its value
+    /// is now `expected`, or that it is absent if `expected` is `None`. Returns false otherwise.
+    /// Atomic with respect to all other writes.
     ///
     /// Costs a read of the key and one commit of its own: it is not grouped with other writes. The
-    /// key's value is read again while writers wait, from memory as a rule.
+    /// key's value is read again while writers wait, usually from memory.
     ///
     /// ```
     /// # fn main() -> rhumb::Result<()> {
@@ -65,13 +65,14 @@ impl Keyspace {
     }
 }
 
-/// What became of a swap.
+/// The outcome of a swap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Swapped,
     /// The key has another value.
     Kept,
-    /// The keyspace was cleared, or the key's partition dropped: the record names what is gone.
+    /// The keyspace was cleared, or the key's partition dropped: the record names a sub-tree that
+    /// is gone.
     Other,
 }
 
@@ -90,8 +91,8 @@ fn swaps(
 }
 
 impl Core {
-    /// Commits one operation by itself if `decide` says so, with all that was queued before it
-    /// committed and no write after that.
+    /// Commits one operation by itself if `decide` allows it: everything queued before it is
+    /// committed first, and no other write comes after that.
     fn commit_if(
         self: &Arc<Self>,
         record: Encoded,

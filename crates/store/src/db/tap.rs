@@ -1,7 +1,7 @@
 //! Following the writes of a keyspace as they are committed.
 //!
-//! A tap is called under the write lock, so it sees every change once and in order. What it does
-//! there, every writer waits for.
+//! A tap is called under the write lock, so it sees every change once and in order. Every writer
+//! waits for what it does there.
 
 use std::{collections::HashSet, fmt};
 
@@ -19,27 +19,27 @@ use crate::{
     types::{Kind, SeqNo, TreeId},
 };
 
-/// One change of a keyspace, as a [`Tap`] is told of it.
+/// One change of a keyspace, as it is reported to a [`Tap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change<'a> {
-    /// The key has the value from here on.
+    /// The key has this value from now on.
     Insert {
         /// The key.
         key: &'a [u8],
         /// Its value.
         value: &'a [u8],
     },
-    /// The key is not there from here on. It may not have been there before.
+    /// The key is absent from now on. It may have been absent before.
     Remove {
         /// The key.
         key: &'a [u8],
     },
-    /// No key of a range is there from here on.
+    /// No key of a range is present from now on.
     RemoveRange {
         /// The first key of the range.
         from: &'a [u8],
-        /// The first key after the range; none if it has no end.
+        /// The first key after the range; `None` if it has no end.
         to: Option<&'a [u8]>,
     },
 }
@@ -47,30 +47,31 @@ pub enum Change<'a> {
 /// Follows a keyspace. [`Keyspace::follow`] registers one.
 ///
 /// All calls come from the thread that commits, under the lock of all writers: they must be short,
-/// and must not call the database. A panic in one stops all writes, as any panic of a commit does.
+/// and must not call the database. A panic in one stops all writes, as any panic during a commit
+/// does.
 pub trait Tap: Send + Sync {
-    /// A change that is about to be written to the log, and may fail there: [`Tap::apply`] tells of
-    /// it if it does not. Of a large group of changes only the first are told. A tap may use the
-    /// time: it asks the processor for memory that it is going to touch.
+    /// A change that is about to be written to the log. The write may fail; if it does not,
+    /// [`Tap::apply`] reports the change. Of a large group of changes only the first are reported.
+    /// A tap may use the time to prefetch memory that it is going to touch.
     fn prepare(&self, change: Change<'_>) {
         let _ = change;
     }
 
-    /// A change that is in the log, as durably as its writer asked for, and that no reader of the
+    /// A change that is in the log, as durably as its writer requested, and that no reader of the
     /// database sees yet.
     fn apply(&self, change: Change<'_>);
 
-    /// Readers of the database see every change so far, of which `seq` is the number of the last.
-    /// Their writers are told afterwards.
+    /// Readers of the database see every change so far, of which `seq` is the last sequence number.
+    /// The writers are told afterwards.
     fn publish(&self, seq: u64);
 
-    /// What the keyspace holds is about to change in another way than by [`Tap::apply`]: it was
-    /// cleared or dropped, lost a partition, or took an ingestion. What was followed so far is
-    /// worth nothing; [`Followed::snapshot`] has what there is then.
+    /// The contents of the keyspace are about to change in another way than by [`Tap::apply`]: it
+    /// was cleared or dropped, lost a partition, or took an ingestion. What the tap has gathered so
+    /// far is invalid; [`Followed::snapshot`] then has the new contents.
     fn reset(&self);
 }
 
-/// A tap that is registered; dropping it ends that.
+/// A registered tap; dropping this ends the registration.
 #[must_use = "a tap is told of changes for as long as this is kept"]
 pub struct Followed {
     handle: Arc<Handle>,
@@ -78,8 +79,8 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// The database with every change that the tap was told of by now, and with none that it will
-    /// be told of. Not to be called by a tap.
+    /// The database with every change that was reported to the tap by now, and none that will be
+    /// reported later. Must not be called by a tap.
     ///
     /// # Errors
     ///
@@ -108,8 +109,8 @@ impl fmt::Debug for Followed {
 }
 
 impl Keyspace {
-    /// Has `tap` follow every write of this keyspace from here on. [`Followed::snapshot`] has what
-    /// there was before. Writers wait for a tap; those of other keyspaces do so only while a group
+    /// Makes `tap` follow every write of this keyspace from now on. [`Followed::snapshot`] has the
+    /// earlier contents. Writers wait for a tap; those of other keyspaces do so only while a group
     /// of writes has some of both.
     ///
     /// # Errors
@@ -161,8 +162,9 @@ impl Keyspace {
     }
 }
 
-/// Operations of a group that taps are told of ahead. What they ask for, some 2 KiB each, is to
-/// stay in a core's own cache (512 KiB and more) until they are applied.
+/// The largest number of operations of a group that are reported to taps ahead. The memory that
+/// they prefetch, some 2 KiB each, must stay in a core's own cache (512 KiB and more) until they
+/// are applied.
 const PREPARED_MAX: usize = 128;
 
 /// The taps of a database.
@@ -175,13 +177,13 @@ pub(crate) struct Taps {
 struct Registered {
     id: u64,
     inner: Arc<KeyspaceInner>,
-    /// The sub-trees whose writes are the keyspace's.
+    /// The sub-trees of the keyspace.
     trees: HashSet<TreeId>,
     tap: std::sync::Arc<dyn Tap>,
 }
 
 impl Taps {
-    /// Tells of the operations of records that are to be written.
+    /// Reports the operations of records that are about to be written.
     #[inline]
     pub(crate) fn prepare<'r>(&self, records: impl Iterator<Item = &'r [u8]>) {
         if !self.all.is_empty() {
@@ -200,7 +202,7 @@ impl Taps {
         }
     }
 
-    /// Tells of the operations of a record.
+    /// Reports the operations of a record.
     #[inline]
     pub(crate) fn apply(&self, record: &Record) {
         if !self.all.is_empty() {
@@ -217,14 +219,14 @@ impl Taps {
         }
     }
 
-    /// Tells that all that was applied can be seen, up to number `seq`.
+    /// Reports that everything applied is visible, up to sequence number `seq`.
     #[inline]
     pub(crate) fn publish(&self, seq: SeqNo) {
         self.all.iter().for_each(|registered| registered.tap.publish(seq));
     }
 
-    /// Tells that a keyspace changes otherwise, and takes note of the sub-trees that it has now.
-    /// Before that can be seen.
+    /// Reports that a keyspace changes in another way, and records its new sub-trees. Called before
+    /// the change is visible.
     pub(crate) fn reset(&mut self, inner: &KeyspaceInner) {
         for registered in self.all.iter_mut().filter(|tap| std::ptr::eq(&*tap.inner, inner)) {
             registered.tap.reset();
@@ -232,7 +234,7 @@ impl Taps {
         }
     }
 
-    /// Takes note of new partitions of the keyspace whose own sub-tree is `root`.
+    /// Records new partitions of the keyspace whose own sub-tree is `root`.
     pub(crate) fn add_trees(&mut self, root: TreeId, new: &[Arc<Tree>]) {
         for registered in self.all.iter_mut().filter(|tap| tap.trees.contains(&root)) {
             registered.trees.extend(new.iter().map(|tree| tree.id));

@@ -1,5 +1,6 @@
-//! Training while reading: gives tables that were flushed without a model one, when nothing else is to
-//! be done. Readers search until the model is published in the table's handle, and never wait for it.
+//! Training while reading: when nothing else is to be done, trains a model for tables that were
+//! flushed without one. Readers search until the model is published in the table's handle, and
+//! never wait for it.
 
 use std::time::Duration;
 
@@ -11,14 +12,15 @@ use crate::{
     tree::Tree,
 };
 
-/// A training that takes longer is given up.
+/// The time after which a training is given up.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// More entries than this within one wait of the pool are no idle time.
+/// The largest number of entries that may be written within one wait of the pool for the time to
+/// count as idle.
 pub(super) const IDLE_ENTRIES_MAX: u64 = 1000;
 
 impl Core {
-    /// Trains one table; says whether there was one.
+    /// Trains one table. Returns false if there was none to train.
     pub(super) fn train_one(&self) -> bool {
         let Some(table) = self.untried_table() else { return false };
         let begun = self.clock.now();
@@ -28,15 +30,15 @@ impl Core {
         let counter = match table.train(is_late) {
             Trained::Published => &self.counters.tables_trained_reading,
             Trained::Refused | Trained::TimedOut => &self.counters.trainings_refused,
-            // Too small for a model, or somebody else was here.
+            // Too small for a model, or another thread was here.
             Trained::NotWanted => return true,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    /// A table that was written without a model although its keyspace has them, and that nobody tried
-    /// to train.
+    /// A table that was written without a model although its keyspace has models, and that no
+    /// thread has tried to train.
     fn untried_table(&self) -> Option<Arc<Table>> {
         let trees: Vec<Arc<Tree>> = {
             let wants = |tree: &&Arc<Tree>| tree.options.table().trains_while_reading();
@@ -78,7 +80,7 @@ mod tests {
         (db, keyspace)
     }
 
-    /// Fills the memtable as so many writers at a time would have done.
+    /// Fills the memtable as `writers` writers at a time would have done.
     fn fill(db: &Database, keyspace: &Keyspace, writers: usize) {
         for i in 0..KEYS {
             keyspace.insert(key(i), i.to_be_bytes()).unwrap();
@@ -86,7 +88,7 @@ mod tests {
         db.core().counters.note_writers(writers);
     }
 
-    /// Every key, and one that is not there behind each.
+    /// Checks every key, and an absent key after each.
     fn check(keyspace: &Keyspace) {
         for i in 0..KEYS {
             assert_eq!(keyspace.get(key(i)).unwrap().as_deref(), Some(&i.to_be_bytes()[..]));
@@ -99,7 +101,8 @@ mod tests {
         assert!(from.eq((KEYS / 2..KEYS).map(|i| key(i).into_bytes())));
     }
 
-    /// Tables written with a model and without, those that got one since, and refusals.
+    /// The numbers of tables written with a model and without, of those that got one later, and of
+    /// refusals.
     fn counts(db: &Database) -> [u64; 4] {
         let s = db.stats();
         [s.tables_trained, s.tables_untrained, s.tables_trained_reading, s.trainings_refused]
@@ -120,7 +123,7 @@ mod tests {
             assert_eq!(counts(&db), expected, "{training:?}, {writers} writers");
             assert_eq!(db.stats().keyspaces[0].tables_with_model, expected[0]);
             check(&keyspace);
-            // Without a pool, what is left to be done is done by the next write.
+            // Without a pool the next write does the pending work.
             keyspace.insert("a", "1").unwrap();
             let is_trained = training == Training::Adaptive && writers > 1;
             assert_eq!(counts(&db)[2], u64::from(is_trained));
@@ -139,7 +142,7 @@ mod tests {
         check(keyspace);
     }
 
-    /// What the tables' counter says that they take.
+    /// The memory that the tables' counter reports.
     fn pinned(db: &Database) -> u64 {
         db.core().tables.counters.pinned_bytes.load(Ordering::Relaxed)
     }

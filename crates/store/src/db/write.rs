@@ -1,8 +1,9 @@
 //! The write path: group commit into the log, then into the memtable.
 //!
-//! A writer queues its batch and takes the write lock. Whoever gets the lock first commits all
-//! that is queued as one log record with at most one sync; the others find their batch done when
-//! they get the lock. A group's operations become visible together, once all are in the memtable.
+//! A writer queues its batch and takes the write lock. The thread that gets the lock first commits
+//! everything that is queued as one log record with at most one sync. The others find their batch
+//! done when they get the lock. A group's operations become visible together, once all are in the
+//! memtable.
 
 use std::{
     sync::atomic::Ordering,
@@ -32,17 +33,17 @@ const GROUP_BYTES_MAX: usize = 1 << 20;
 /// Writers are slowed in steps of this length, so that the clock's granularity does not matter.
 const DELAY_STEP: Duration = Duration::from_micros(500);
 
-/// What belongs to the write lock.
+/// The state that the write lock protects.
 pub(crate) struct WriteState {
     /// Takes the records.
     pub(crate) log: LogWriter,
     /// Writers of older segments that memtables still need, oldest first: a sync includes them.
     pub(crate) sealed_logs: Vec<LogWriter>,
-    /// The number of the next operation.
+    /// The sequence number of the next operation.
     pub(crate) next_seq: SeqNo,
-    /// Where the memtables' records are laid.
+    /// The allocator of the memtables' records.
     pub(crate) records: Records,
-    /// Those that follow what is written.
+    /// The taps that follow the writes.
     pub(crate) taps: Taps,
 }
 
@@ -82,7 +83,8 @@ impl Core {
         self.finish(&self.submit(record, operations, durability))
     }
 
-    /// Queues an encoded batch that has operations: whoever commits next commits it as well.
+    /// Queues an encoded batch that has operations: the next thread that commits commits it as
+    /// well.
     pub(crate) fn submit(
         &self,
         record: Encoded,
@@ -101,13 +103,13 @@ impl Core {
         pending
     }
 
-    /// Sees to it that a queued batch is committed, and takes its result.
+    /// Commits a queued batch, unless that was done already, and takes its result.
     pub(crate) fn finish(&self, pending: &Pending) -> Result<()> {
-        // It stays there: what was taken away would look like a batch that was given none.
+        // The result stays there: without it, the batch would look as if it had got none.
         if let Some(result) = pending.result.lock().clone() {
             return result;
         }
-        // What was queued before a fork is committed by the parent.
+        // The parent commits what was queued before a fork.
         self.check_process()?;
         let mut state = self.lock_write();
         if pending.result.lock().is_none() {
@@ -115,8 +117,8 @@ impl Core {
         }
         drop(state);
         self.run_inline();
-        // A batch is in the queue until it is done, and whatever takes it from there gives it a
-        // result.
+        // A batch is in the queue until it is done, and any thread that takes it from there gives
+        // it a result.
         let result = pending.result.lock().clone();
         result.unwrap_or_else(|| {
             let lost = Error::Internal("a batch is neither queued nor done".into());
@@ -125,7 +127,7 @@ impl Core {
         })
     }
 
-    /// Sees to it that all batches queued so far are committed; their owners take the results.
+    /// Commits all batches queued so far; their owners take the results.
     pub(crate) fn commit_submitted(&self) {
         if self.process.is_here() {
             self.commit_queued(&mut self.lock_write());
@@ -174,7 +176,7 @@ impl Core {
         state.taps.prepare(records.iter().map(Encoded::bytes));
         self.log_records(state, records.iter().map(Encoded::bytes))?;
         let seq = first_seq + operations;
-        // The numbers are used up even if the sync fails: the record may be replayed.
+        // The sequence numbers are used up even if the sync fails: the record may be replayed.
         state.next_seq = seq;
         let durability = group.iter().map(|p| p.durability).max().unwrap_or_default();
         if durability != PersistMode::Buffer {
@@ -184,11 +186,12 @@ impl Core {
         let mut next = first_seq;
         for (mut encoded, pending) in records.into_iter().zip(group) {
             let record = encoded.keep_in(&mut state.records);
-            // Before the memtable, which is read by gets at once: what shows a tap's copy to others
-            // refuses to from here on, so that nobody finds the old value after the new one.
+            // Taps come before the memtable, which gets read at once. A tap that shows its copy to
+            // other readers refuses to from here on, so that no reader finds the old value after
+            // the new one.
             state.taps.apply(&record);
             next = insert_record(&memtable, &record, next);
-            // The one that allocated the bytes frees them.
+            // The thread that allocated the bytes frees them.
             *pending.record.lock() = Some(encoded);
         }
         if next != seq {
@@ -209,14 +212,14 @@ impl Core {
         mut records: impl Iterator<Item = &'r [u8]>,
     ) -> Result<()> {
         if state.log.is_closed() {
-            // A failed write could not be cut off: the next segment's header voids it.
+            // A failed write could not be cut off; the next segment's header voids it.
             self.new_segment(state)?;
         }
         records.try_for_each(|record| state.log.stage(&[record]).map(drop))?;
         state.log.commit()
     }
 
-    /// Begins a new log segment after the present one; returns its beginning.
+    /// Begins a new log segment after the present one. Returns its beginning.
     fn new_segment(&self, state: &mut WriteState) -> Result<LogFloor> {
         self.check_files(state)?;
         let id = self.new_file_id();
@@ -227,7 +230,8 @@ impl Core {
         Ok(LogFloor { segment: id, lsn })
     }
 
-    /// Has the segments removed by the next [`Core::reclaim`] that no memtable needs any more.
+    /// Hands segments that no memtable needs any more to the next [`Core::reclaim`], which removes
+    /// them.
     pub(crate) fn give_up_logs(&self, state: &mut WriteState) {
         let old = self.take_old_logs(state);
         self.old_logs.lock().extend(old);
@@ -259,7 +263,8 @@ impl Core {
                 Ok(lsn) => durable = lsn,
                 Err(cause) => {
                     self.health.note_failed_sync();
-                    // What the disk holds now is unknown: nothing may be acknowledged after this.
+                    // The contents of the disk are now unknown: nothing may be acknowledged after
+                    // this.
                     self.stop(&cause);
                     return Err(cause);
                 }
@@ -268,16 +273,16 @@ impl Core {
         self.check_files(state)
     }
 
-    /// Stops writes if the lock or a segment of the log is no longer found by its name. What is
-    /// appended would be acknowledged and never seen again, or another process may write here, too.
+    /// Stops writes if the lock or a segment of the log is no longer found under its name. Appended
+    /// records would be acknowledged and never seen again, or another process may write here, too.
     fn check_files(&self, state: &WriteState) -> Result<()> {
         let mut logs = state.sealed_logs.iter().chain(std::iter::once(&state.log));
         let outcome = self.check_lock().and_then(|()| logs.try_for_each(LogWriter::check_name));
         outcome.inspect_err(|cause| self.stop(cause))
     }
 
-    /// Makes everything written so far survive what `mode` says. Writers go on while the disk is
-    /// waited for.
+    /// Makes everything written so far survive the failures that `mode` names. Writers go on during
+    /// the sync.
     pub(crate) fn persist(&self, mode: PersistMode) -> Result<()> {
         self.check_writable()?;
         let mut state = self.lock_write();
@@ -298,7 +303,7 @@ impl Core {
             let outcome = sync.run();
             if let Err(cause) = &outcome {
                 self.health.note_failed_sync();
-                // As in `sync_logs`, and before anyone waits for the write lock.
+                // As in `sync_logs`, and before the write lock is taken again.
                 self.stop(cause);
             }
             let failed = outcome.is_err();
@@ -310,7 +315,8 @@ impl Core {
         self.note_syncs(&mut self.lock_write(), &outcomes)
     }
 
-    /// Takes note of syncs that were done apart. A segment that has gone meanwhile is not needed.
+    /// Records the results of syncs that were done without the lock. A segment that has gone
+    /// meanwhile is not needed.
     fn note_syncs(
         &self,
         state: &mut WriteState,
@@ -321,7 +327,7 @@ impl Core {
             log.note_durable(durable);
             let Some((sync, outcome)) = outcomes.iter().find(|(s, _)| s.id == log.header().id)
             else {
-                // One that was begun meanwhile: the next sync is of it.
+                // This segment was begun meanwhile: the next sync covers it.
                 break;
             };
             durable = log.end_sync(sync, outcome.clone())?;
@@ -330,7 +336,7 @@ impl Core {
         self.check_files(state)
     }
 
-    /// Sees to it that the active memtable takes another group.
+    /// Makes sure that the active memtable takes another group.
     fn make_room(&self, state: &mut WriteState) -> Result<()> {
         if (self.mem.get().active.bytes() as u64) < self.options.memtable_bytes {
             return Ok(());
@@ -354,19 +360,19 @@ impl Core {
     pub(crate) fn seal(&self, state: &mut WriteState) -> Result<()> {
         let floor = self.new_segment(state)?;
         let before = Arc::clone(&self.mem.get().active);
-        // A full memtable is when most is mapped, as a rule.
+        // Usually the most memory is mapped when a memtable is full.
         self.note_mapped();
         let active = Arc::new(before.successor(Some(floor), self.options.memtable_bytes));
         self.change_mem(|view| MemView {
             active,
             sealed: std::iter::once(&view.active).chain(&view.sealed).cloned().collect(),
         });
-        // The pool gives the cache less room, too: evicting takes longer than a writer should wait.
+        // The pool also gives the cache less room: evicting takes longer than a writer should wait.
         self.work.wake();
         Ok(())
     }
 
-    /// Slows a writer down while compactions are behind, in proportion to what it writes.
+    /// Slows a writer down while compactions lag, in proportion to what it writes.
     pub(super) fn delay_writer(&self, bytes: usize) {
         let ns_per_kib = self.work.delay_ns_per_kib(self.memory_pressure());
         if ns_per_kib == 0 {
@@ -380,7 +386,8 @@ impl Core {
         }
     }
 
-    /// How full the memtables are: 0 while none waits for its flush, 1 when all are full.
+    /// The fill of the memtables: 0 while fewer than the largest number wait for their flush, 1
+    /// when all are full.
     fn memory_pressure(&self) -> f64 {
         let guard = rhumb_sync::epoch::pin();
         let view = self.mem.load(&guard);
@@ -391,15 +398,15 @@ impl Core {
     }
 }
 
-/// What was taken out of the queue to be committed.
+/// The batches that were taken out of the queue to be committed.
 struct Taken<'c> {
     core: &'c Core,
     queued: Vec<Arc<Pending>>,
 }
 
 impl Drop for Taken<'_> {
-    /// Gives a result to every batch, also if this thread unwinds: what was being done then is half
-    /// done, and nobody may take it for done.
+    /// Gives a result to every batch, even if this thread unwinds: the work in progress is then
+    /// half done, and no thread may take it for done.
     fn drop(&mut self) {
         for pending in &self.queued {
             let mut result = pending.result.lock();
@@ -410,7 +417,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Takes the records of a group, numbered from `seq` on.
+/// Takes the records of a group, and numbers them from `seq` on.
 fn number_records(group: &[Arc<Pending>], mut seq: SeqNo) -> Result<Vec<Encoded>> {
     let number = |pending: &Arc<Pending>| {
         let taken = || Error::Internal("the record of a batch is not the commit's own".into());
@@ -422,8 +429,8 @@ fn number_records(group: &[Arc<Pending>], mut seq: SeqNo) -> Result<Vec<Encoded>
     group.iter().map(number).collect()
 }
 
-/// Inserts all operations of a record that was built here or checked before, numbered from `seq`;
-/// returns the number after the last.
+/// Inserts all operations of a record that was built here or checked before, numbered from `seq`.
+/// Returns the sequence number after the last.
 pub(crate) fn insert_record(memtable: &Memtable, record: &Record, mut seq: SeqNo) -> SeqNo {
     let batch = Batch::built(record);
     for operation in batch.ops() {

@@ -12,7 +12,7 @@ use crate::{
     types::{SeqNo, compare_entries},
 };
 
-/// Keys of the block that are looked up.
+/// The number of keys of the block that are looked up.
 const PROBES_MAX: usize = 24;
 
 /// Payloads up to this long are also read as the only block of a table.
@@ -59,8 +59,8 @@ fn read<'a>(view: &BlockView<'a>, payload: &[u8], position: usize) -> Read<'a> {
     Some((key, entry))
 }
 
-/// A lookup finds nothing, or an entry of the key that the reader sees. That it finds the newest
-/// cannot be asked of crafted tags.
+/// A lookup finds nothing, or an entry of the key that the reader sees. With crafted tags it need
+/// not be the newest.
 fn check_find(view: &BlockView<'_>, payload: &[u8], entries: &[Read<'_>], target: Target<'_>) {
     let Ok(Some(found)) = view.find(target.key, KeyHash::of(target.key), target.seq) else {
         return;

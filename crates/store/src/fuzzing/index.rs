@@ -1,14 +1,15 @@
-//! `[blocks u16][pages u16][number of keys u8]`, so many short strings, then an index block.
+//! `[blocks u16][pages u16][number of keys u8]`, that many short strings, then an index block.
 
 use super::Input;
 use crate::table::index_block::Index;
 
-/// What is looked at of long indexes.
+/// The number of segments and blocks of a long index that are checked.
 const SAMPLES: usize = 200;
 
-/// Memory that an index may hold for a byte of its encoding, and besides. A segment takes 44 bytes
-/// and is encoded in little more than one.
+/// The memory that an index may take for each byte of its encoding. A segment takes 44 bytes and is
+/// encoded in little more than one.
 const MEMORY_FACTOR: usize = 64;
+/// The memory that an index may take besides [`MEMORY_FACTOR`] for each byte.
 const MEMORY_BESIDES: usize = 1 << 10;
 
 /// Decodes an index block and asks it for keys.
@@ -20,7 +21,8 @@ pub fn index(data: &[u8]) {
     let bytes = input.rest();
     let Ok(index) = Index::decode(bytes, blocks, pages) else { return };
     assert_eq!(index.block_count(), blocks);
-    // A bit for each page comes on top: the file is known to have them before its index is decoded.
+    // One bit for each page is added: the file is known to have the pages before its index is
+    // decoded.
     let bytes_max = bytes.len() * MEMORY_FACTOR + pages as usize / 8 + MEMORY_BESIDES;
     assert!(index.resident_bytes() <= bytes_max);
     check_segments(&index, &mut keys);
@@ -30,8 +32,8 @@ pub fn index(data: &[u8]) {
     check_addresses(&index, pages);
 }
 
-/// The segments ascend and have all blocks between them. Adds their separators, and keys beside
-/// them, to `keys`.
+/// The segments ascend and have all blocks between them. Adds their separators, and keys near them,
+/// to `keys`.
 fn check_segments(index: &Index, keys: &mut Vec<Vec<u8>>) {
     let mut next_block = 0;
     let mut last: Option<Vec<u8>> = None;

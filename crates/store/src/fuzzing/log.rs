@@ -1,8 +1,8 @@
-//! Log segments with right checksums. The first byte says what follows:
+//! Log segments with correct checksums. The first byte says what follows:
 //!
 //! * even: the payload of one record;
 //! * odd: `[floor u8][place u16][segments u8]`, segments as chunks, numbered from 1. Checksums of
-//!   headers and frames are made right, but for those that begin with [`LEFT_BROKEN`].
+//!   headers and frames are corrected, except those that begin with [`LEFT_BROKEN`].
 
 use std::{path::Path, sync::Arc};
 
@@ -27,7 +27,7 @@ use crate::{
     types::{FileId, SeqNo},
 };
 
-/// A checksum that is not made right, to stand for a torn write or damage.
+/// A checksum that is not corrected, to stand for a torn write or damage.
 const LEFT_BROKEN: u32 = 0xdead_dead;
 
 /// Replays a log, or decodes a record.
@@ -66,7 +66,7 @@ fn memtables() -> [Memtable; 2] {
         .map(|kind| Memtable::new(kind, None, 1 << 20, &Gauge::default()))
 }
 
-/// Replays as an opening does.
+/// Replays the log as opening a database does.
 fn replay(fs: &Arc<dyn FileSystem>, start: LogStart) {
     let memtables = memtables();
     let mut records = 0;
@@ -110,7 +110,7 @@ fn insert_and_find(memtable: &Memtable, batch: Batch<'_>, payload: &[u8]) {
     for (seq, operation) in (batch.first_seq()..).zip(batch.ops()).take(100) {
         let (key, value) = (operation.key(payload), operation.value(payload));
         if operation.range.is_some() {
-            // Others may have come before with greater numbers, as in no log that was written.
+            // Unlike in a log that a writer made, others with greater numbers may have come before.
             memtable.newest_range(operation.tree, key, seq);
             assert!(memtable.contains_tree(operation.tree) || seq == 0);
             continue;
@@ -122,7 +122,7 @@ fn insert_and_find(memtable: &Memtable, batch: Batch<'_>, payload: &[u8]) {
     }
 }
 
-/// Makes the checksums of a segment right, and what it says it is.
+/// Corrects the checksums of a segment, and the header fields that identify it.
 pub(super) fn repair(bytes: &mut [u8], id: FileId) {
     if u32_at(bytes, 0) != LEFT_BROKEN {
         overwrite(bytes, 0, &SEGMENT_MAGIC);
@@ -135,11 +135,11 @@ pub(super) fn repair(bytes: &mut [u8], id: FileId) {
     repair_frames(bytes, SEGMENT_HEADER_BYTES, FrameSeed::new(IDENTITY, id));
 }
 
-/// Makes the checksums of frames right that lie back to back from `at` on.
+/// Corrects the checksums of frames that lie back to back from `at` on.
 pub(super) fn repair_frames(bytes: &mut [u8], mut at: usize, seed: FrameSeed) {
     while let Some(left) = bytes.len().checked_sub(at + FRAME_HEADER_BYTES) {
         let is_broken = u32_at(bytes, at) == LEFT_BROKEN;
-        // A length beyond the end would hide what follows: most are meant to be whole.
+        // A length beyond the end would hide what follows, so most are made to fit.
         let len = match u32_at(bytes, at + 4) {
             len if len as usize <= left || is_broken => len,
             len => len % (left as u32 + 1),

@@ -1,4 +1,4 @@
-//! Manifests with right checksums. The first byte says what follows:
+//! Manifests with correct checksums. The first byte says what follows:
 //!
 //! * 0: the payload of one record;
 //! * 1: payloads of records as chunks;
@@ -104,7 +104,7 @@ fn check_options(bytes: &[u8]) {
     }
 }
 
-/// Reads the manifest as an opening and as an inspection does.
+/// Reads the manifest as opening a database does, and as an inspection does.
 fn recover(file: &[u8], current: &[u8]) {
     let fs = file_system(&[(NAME, file), (CURRENT_NAME, current)]);
     match Manifest::recover(&*fs, Path::new(DIR)) {
@@ -124,7 +124,7 @@ fn recover(file: &[u8], current: &[u8]) {
     }
 }
 
-/// Makes the checksums of a manifest right, and what it says it is.
+/// Corrects the checksums of a manifest, and the header fields that identify it.
 pub(super) fn repair(bytes: &mut [u8]) {
     overwrite(bytes, 0, &MANIFEST_MAGIC);
     overwrite(bytes, 8, &MANIFEST_VERSION.to_le_bytes());

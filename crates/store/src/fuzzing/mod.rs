@@ -1,10 +1,10 @@
-//! Entry points for fuzzing: bytes in, the decoders of one format, and a panic where they break a
-//! promise. Only with the feature `fuzzing`; `fuzz/` and the tests here call them, nothing else.
+//! Entry points for fuzzing: each takes bytes, runs the decoders of one format, and panics if they
+//! break a promise. Only with the feature `fuzzing`; only `fuzz/` and the tests here call them.
 //!
 //! A fuzzer cannot guess a checksum, so none stands in its way: the bytes are what checksums
-//! protect, and the harness frames them with right ones. What the decoders promise for any bytes:
-//! no panic, no endless loop, answers within their ranges, and memory in proportion to the bytes.
-//! Where the bytes happen to be well formed, the answers must be right too.
+//! protect, and the harness frames them with correct ones. The decoders promise for any bytes: no
+//! panic, no endless loop, answers within their ranges, and memory in proportion to the bytes. If
+//! the bytes happen to be well formed, the answers must be right too.
 
 mod block;
 mod index;
@@ -26,7 +26,7 @@ pub use manifest::manifest;
 pub use seeds::seeds;
 pub use table::table;
 
-/// An entry point: it returns, or it has found a fault.
+/// An entry point: it returns, or panics if it has found a fault.
 pub type Target = fn(&[u8]);
 
 /// The entry points of this crate, by the names of their fuzz targets.
@@ -39,8 +39,8 @@ const IDENTITY: u64 = 0x5EED_5EED_5EED_5EED;
 /// The directory that crafted files are in.
 const DIR: &str = "/db";
 
-/// Takes a fuzzer's bytes apart. Where they end, numbers are 0 and strings are empty, so that any
-/// bytes mean something.
+/// Splits a fuzzer's bytes into values. After their end, numbers are 0 and strings are empty, so
+/// that any bytes mean something.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

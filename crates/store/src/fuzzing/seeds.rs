@@ -1,4 +1,4 @@
-//! Where a fuzzer starts: small real encodings, made by the writers of each format.
+//! The inputs that a fuzzer starts from: small real encodings, made by the writers of each format.
 
 use std::{path::Path, sync::Arc};
 
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// Seeds of the target of this name; none if there is no such target.
+/// The seeds of the target of this name; none if there is no such target.
 ///
 /// # Panics
 ///
@@ -105,7 +105,7 @@ const WAYS: [Way; 3] = [
     (IndexKind::BinarySearch, StringCoding::Off),
 ];
 
-/// An index block, and over how many blocks and pages.
+/// An index block, and the numbers of its blocks and pages.
 fn index_of((kind, coding): Way, keys: &[Vec<u8>], block_bytes: u32) -> (Vec<u8>, u16, u16) {
     let mut builder = IndexBuilder::new(kind, coding, block_bytes);
     let mut cuts = Vec::new();
@@ -201,7 +201,7 @@ fn tables() -> Vec<Vec<u8>> {
         let file = table_file(index, compression, shape, count);
         seeds.push([vec![1, 1, count.div_ceil(13).min(4) as u8], keys, file].concat());
     }
-    // Parts: blocks in two forms, then an own index, then nothing that is not needed.
+    // Parts: blocks in two forms, then an index of their own, then nothing that is not needed.
     let (low, high) = (keys(1, 10), keys(1, 20).split_off(10));
     let first = [vec![0], chunk(&block_payload(&low, 4, 30))].concat();
     let second = [vec![1], chunk(&block_payload(&high, 4, 30))].concat();

@@ -1,9 +1,9 @@
-//! Whole tables with right checksums, in one of two forms by the lowest bit of the first byte:
+//! Whole tables with correct checksums, in one of two forms by the lowest bit of the first byte:
 //!
-//! * 1: a file as it is, whose checksums are made right;
+//! * 1: a file as it is, whose checksums are corrected;
 //! * 0: the parts of a table, which are put together: see [`Crafted::read`].
 //!
-//! Before it, keys to look up: `[count u8]` short strings.
+//! Before that, keys to look up: `[count u8]` short strings.
 
 use std::{path::Path, sync::Arc};
 
@@ -41,7 +41,8 @@ const VALUES_NAME: &str = "000005.val";
 /// Bytes of the file of large values that lies beside a crafted table.
 pub(super) const VALUES_BYTES: usize = 4096;
 
-/// Entries that a walk visits one by one; blocks may hold as many as they have bytes.
+/// The number of entries that a walk visits one by one; a block may claim as many entries as it has
+/// bytes.
 const STEPS_MAX: usize = 3000;
 
 /// Opens a table and reads everything of it.
@@ -94,13 +95,13 @@ impl Frame {
 /// The parts of a table.
 pub(super) struct Crafted {
     frames: Vec<Frame>,
-    /// `None`: one that has the blocks in order, all keys in the first.
+    /// `None` for an index that has the blocks in order, with all keys in the first.
     index: Option<Vec<u8>>,
     filter: Vec<u8>,
     /// Empty without range tombstones.
     ranges: Vec<u8>,
     properties: Vec<u8>,
-    /// Bytes that are changed before checksums are made right: where, and to what.
+    /// Bytes that are changed before checksums are corrected: the offset and the new byte of each.
     patches: Vec<(usize, u8)>,
 }
 
@@ -132,7 +133,7 @@ impl Crafted {
         crafted
     }
 
-    /// The file, its checksums right.
+    /// The file, with correct checksums.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut stream = Vec::new();
         let mut starts = Vec::new();
@@ -201,7 +202,7 @@ fn plain_index(starts: &[usize]) -> Vec<u8> {
     index
 }
 
-/// Makes the checksums of a table right, and the numbers without which no other is looked at.
+/// Corrects the checksums of a table, and the numbers without which nothing else is read.
 pub(super) fn repair(file: &mut [u8]) {
     let Some(footer_at) = file.len().checked_sub(FOOTER_BYTES) else { return };
     let footer = file[footer_at..].to_vec();
@@ -234,7 +235,7 @@ pub(super) fn repair(file: &mut [u8]) {
     overwrite(file, footer_at + 80, &MAGIC);
 }
 
-/// Makes right the checksums of frames that lie back to back from the start of the data area.
+/// Corrects the checksums of frames that lie back to back from the start of the data area.
 fn repair_frames(file: &mut [u8], pages: usize, blocks: u32) {
     let data_bytes = pages.saturating_mul(PAGE_BYTES).min(file.len());
     let data = &file[..data_bytes];
@@ -263,8 +264,8 @@ fn repair_frames(file: &mut [u8], pages: usize, blocks: u32) {
     }
 }
 
-/// Opens a table file and reads it in all ways. Its entries are numbered `shift` higher than it
-/// says, as those of an ingested table are.
+/// Opens a table file and reads it in all ways. Its entries are numbered `shift` higher than the
+/// file says, as those of an ingested table are.
 pub(super) fn walk(file: &[u8], keys: &[&[u8]], shift: SeqNo) {
     let values = [7; VALUES_BYTES];
     let fs = file_system(&[(NAME, file), (VALUES_NAME, &values)]);
@@ -299,12 +300,12 @@ pub(super) fn walk(file: &[u8], keys: &[&[u8]], shift: SeqNo) {
     }
 }
 
-/// Bytes are refused as damaged or of another version; nothing else can fail here.
+/// Checks that bytes are refused as damaged or as of another version; nothing else can fail here.
 pub(super) fn assert_refusal(error: &Error) {
     assert!(matches!(error, Error::Corrupt(_) | Error::Unsupported { .. }), "{error}");
 }
 
-/// What people use to look into a table.
+/// Runs the inspections of a table that people use.
 fn inspect(fs: &Arc<dyn FileSystem>) {
     let inspector = Inspector::with_file_system(Arc::clone(fs));
     let path = Path::new(DIR).join(NAME);
@@ -346,7 +347,7 @@ fn walk_entries(table: &Arc<Table>) -> Vec<Vec<u8>> {
 
 type Move = fn(&mut TableCursor) -> crate::error::Result<Step>;
 
-/// Moves from the start on; says over how many entries, and whether that was all.
+/// Moves from the start on; returns the number of entries, and whether those were all.
 fn steps(
     cursor: &mut TableCursor,
     start: Move,
@@ -397,8 +398,8 @@ fn read_large(table: &Table, pointer: &[u8]) {
     }
 }
 
-/// Looks keys up and seeks them. A hostile filter or index may hide any key, so only faults are
-/// sought.
+/// Looks keys up and seeks them. A hostile filter or index may hide any key, so this only checks
+/// for faults.
 fn look_up<'a>(table: &Arc<Table>, keys: impl Iterator<Item = &'a [u8]>) {
     let mut cursor = TableCursor::new(Arc::clone(table), Access::Cached);
     for key in keys {

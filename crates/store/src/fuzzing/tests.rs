@@ -25,7 +25,7 @@ fn mutant(name: &'static str) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Runs the target over its seeds, and over what is near them.
+/// Runs the target over its seeds, and over mutants of them.
 fn run(name: &'static str) {
     let (_, target) = TARGETS.into_iter().find(|(known, _)| *known == name).unwrap();
     assert!(!seeds(name).is_empty());
@@ -64,8 +64,8 @@ fn manifests_keep_their_promises() {
     run("manifest");
 }
 
-/// Found by fuzzing: a check of a database added the length that a pointer claims, of an entry that
-/// hides behind another of its key and number, without a bound.
+/// Found by fuzzing: a check of a database added, without a bound, the length that a pointer
+/// claims. The pointer's entry was hidden by another of the same key and number.
 #[test]
 fn a_hidden_entry_may_claim_any_length() {
     let mut builder = BlockBuilder::new(16);

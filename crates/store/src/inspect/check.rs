@@ -1,8 +1,8 @@
-//! Reads everything and holds it against everything else that is known of it.
+//! Reads everything and compares it with everything else that is known of it.
 //!
 //! A problem ends the reading of what depends on it, and nothing else: the list is as complete as
-//! the damage allows. What is read here is what the engine would read, by the same code; on top of
-//! that, every key is looked up where the index says it is.
+//! the damage allows. The check reads what the engine would read, by the same code, and also looks
+//! every key up through the index.
 
 use std::{
     collections::HashSet,
@@ -40,10 +40,10 @@ use crate::{
     },
 };
 
-/// Problems that are listed; the rest is counted.
+/// The largest number of problems that are listed; the rest are counted.
 const PROBLEMS_MAX: usize = 100;
 
-/// Blocks between two reports of progress.
+/// The number of blocks between two reports of progress.
 const BLOCKS_PER_REPORT: u32 = 64;
 
 /// Checks the database in `dir`.
@@ -89,7 +89,8 @@ fn table_id(path: &Path) -> Option<u64> {
     parse_table_name(&path.file_name()?.to_string_lossy())
 }
 
-/// Returns true for files that only a database has: whatever else was lost, there was one.
+/// Returns true for files that only a database has. If there is one, a database existed, whatever
+/// else was lost.
 fn is_of_database(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_log = parse_segment_name(&name).is_some();
@@ -101,7 +102,7 @@ struct Checker<'a, 'p> {
     dir: &'a Path,
     context: Arc<TableContext>,
     report: CheckReport,
-    /// Bytes of all files of the directory.
+    /// The number of bytes of all files of the directory.
     bytes_total: u64,
     /// The shared files that were counted.
     shared: HashSet<FileId>,
@@ -117,7 +118,7 @@ impl Checker<'_, '_> {
         self.report.problems.push(Problem { path: path.into(), offset, what: what.into() });
     }
 
-    /// Notes an error that something about `path` ended with.
+    /// Records an error of an operation on `path`.
     fn note_error(&mut self, path: &Path, error: Error) {
         match error {
             Error::Corrupt(damage) => self.note(
@@ -179,8 +180,9 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Checks that the keys of a partition's tables belong to it. Names are in the order of keys, so the
-    /// ends of a table speak for all of it; what a caller's function says is not known here.
+    /// Checks that the keys of a partition's tables belong to it. Names are in the order of keys,
+    /// so the ends of a table are enough. The names that a caller's function gives are not known
+    /// here.
     fn check_membership(
         &mut self,
         state: &CatalogState,
@@ -189,7 +191,7 @@ impl Checker<'_, '_> {
         tree: TreeId,
     ) {
         let is_foreign = |key: &[u8]| partitioning.name_of(key).is_some_and(|of| of != name);
-        // The bounds of one with range tombstones are no keys.
+        // The bounds of a table with range tombstones need not be keys.
         for (_, meta) in state.tables_of(tree).filter(|(_, meta)| meta.range_tombstones == 0) {
             if is_foreign(&meta.smallest) || is_foreign(&meta.largest) {
                 let what =
@@ -199,7 +201,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Checks every table of the directory by itself: nothing is known of which are in use.
+    /// Checks every table of the directory by itself: it is not known which are in use.
     fn check_tables_alone(&mut self, paths: &[PathBuf]) {
         for id in paths.iter().filter_map(|path| table_id(path)) {
             self.check_table(id, None);
@@ -236,7 +238,7 @@ impl Checker<'_, '_> {
         paths.iter().filter(live).for_each(|path| self.note_file(path));
     }
 
-    /// Checks the table `id`, which should be as `meta` says.
+    /// Checks the table `id`, which should match `meta`.
     fn check_table(&mut self, id: u64, meta: Option<&TableMeta>) {
         let path = meta.map_or_else(|| table_path(self.dir, id), |meta| home_path(self.dir, meta));
         let opened = match meta {
@@ -279,7 +281,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// What is known of a table on the way through its blocks.
+/// The state of a walk through the blocks of a table.
 struct TableWalk<'a> {
     table: &'a Table,
     entries: u64,
@@ -289,7 +291,7 @@ struct TableWalk<'a> {
     seqs: Option<(SeqNo, SeqNo)>,
     first_key: Option<Vec<u8>>,
     last: Option<(Vec<u8>, SeqNo)>,
-    /// Whether every block so far could be read.
+    /// True if every block so far could be read.
     is_whole: bool,
 }
 
@@ -325,7 +327,7 @@ impl<'a> TableWalk<'a> {
         }
     }
 
-    /// What is wrong with an entry.
+    /// Returns the problem of an entry, if it has one.
     fn check_entry(
         &self,
         number: u32,
@@ -385,12 +387,12 @@ impl<'a> TableWalk<'a> {
         self.first_key.get_or_insert_with(|| entry.key.to_vec());
     }
 
-    /// Holds what was found against what the table states.
+    /// Compares the totals of the walk with those that the table states.
     fn check_totals(&self, checker: &mut Checker<'_, '_>) {
         let meta = self.table.meta();
         let last_key = self.last.as_ref().map(|(key, _)| &key[..]);
-        // Range tombstones were held against the properties when the table was opened: they may reach
-        // further than its keys.
+        // Range tombstones were compared with the properties when the table was opened: they may
+        // reach further than the table's keys.
         let ranges = self.table.ranges();
         let (keys, seqs) = (ranges.map(Ranges::keys), ranges.map(Ranges::seqs));
         let range_first = keys.and_then(<[Slice]>::first).map(|key| &**key);

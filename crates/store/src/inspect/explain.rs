@@ -1,8 +1,8 @@
 //! Follows a point read step by step.
 //!
 //! The steps are those of the engine's own plan: memtables newest first, then one candidate table
-//! for each level. What the index says is held against where the key really is, which is found
-//! without it, by bisecting over the blocks themselves.
+//! for each level. The index's answer is compared with the block that really holds the key, which
+//! is found without the index, by bisecting over the blocks themselves.
 
 use rhumb_sync::primitive::Arc;
 
@@ -23,8 +23,9 @@ use crate::{
 };
 
 impl Keyspace {
-    /// How a read of `key` comes to its answer: memtables, tables, filters, models, blocks. Reads
-    /// O(log blocks) blocks of each table that may have the key, to say where it really is.
+    /// Explains how a read of `key` comes to its answer: memtables, tables, filters, models,
+    /// blocks. Reads O(log blocks) blocks of each table that may have the key, to say where the key
+    /// really is.
     ///
     /// # Errors
     ///

@@ -84,7 +84,7 @@ fn describe(edit: &Edit) -> String {
     }
 }
 
-/// A key, cut where it would make the line long.
+/// A key, cut if it would make the line long.
 fn shortened(key: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 32;
     match key.get(..SHOWN_BYTES_MAX) {

@@ -1,9 +1,9 @@
-//! Looking into the files of a database: what is where, how well the models fit, and whether every
+//! Inspection of the files of a database: what is where, how well the models fit, and whether every
 //! byte is what was written.
 //!
-//! An [`Inspector`] reads and never writes. All but [`Inspector::check`] take no lock and recover
-//! nothing, so they also show a damaged database, and one that is in use. Everything is read with
-//! the code that the engine reads with; nothing here knows a format of its own.
+//! An [`Inspector`] reads and never writes. All methods but [`Inspector::check`] take no lock and
+//! recover nothing, so they also work on a damaged database, and on one that is in use. Everything
+//! is read with the code that the engine reads with; nothing here knows a format of its own.
 
 mod check;
 mod database;
@@ -31,7 +31,7 @@ pub use report::{
     SegmentReport, SegmentStep, TableReport, TableStep,
 };
 
-/// Told how many bytes of how many are read.
+/// A callback that gets the number of bytes read so far, and of all bytes.
 pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Looks into the files of databases.
@@ -76,7 +76,7 @@ impl Inspector {
     }
 
     /// The keyspaces, levels and files of the database in `dir`. Reads the manifest and the end of
-    /// every table. What cannot be read is among the report's problems.
+    /// every table. Tables that cannot be read are among the report's problems.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Inspector {
         database::report(&self.fs, dir.as_ref())
     }
 
-    /// What the table in the file `path` holds and how it was written.
+    /// The contents of the table in the file `path`, and how it was written.
     ///
     /// # Errors
     ///
@@ -98,8 +98,8 @@ impl Inspector {
         Ok(table::describe(&*table::open_path(&self.fs, path.as_ref())?))
     }
 
-    /// The model of the table in the file `path`, with up to `points` keys and their places.
-    /// Reads every key.
+    /// The model of the table in the file `path`, with up to `points` keys and their places. Reads
+    /// every key.
     ///
     /// # Errors
     ///
@@ -133,10 +133,10 @@ impl Inspector {
         manifest::report(&*self.fs, path.as_ref())
     }
 
-    /// Reads every byte of the database in `dir` and verifies it: checksums, the order of keys,
-    /// what tables and manifest state, every key through its index and its filter, large values,
-    /// and the log. Keeps writers out meanwhile, as
-    /// [`open_read_only`](crate::DatabaseBuilder::open_read_only) does, and writes nothing.
+    /// Reads every byte of the database in `dir` and verifies it: checksums, the order of keys, the
+    /// statements of tables and manifest, every key through its index and its filter, large values,
+    /// and the log. Keeps writers out meanwhile, like
+    /// [`open_read_only`](crate::DatabaseBuilder::open_read_only), and writes nothing.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use crate::{
     table::{IndexKind, Table},
 };
 
-/// Blocks between two reports of progress.
+/// The number of blocks between two reports of progress.
 const BLOCKS_PER_REPORT: u32 = 64;
 
 /// Describes the model of `table`, with up to `points` of its keys (at least two).
@@ -65,16 +65,16 @@ pub(super) fn report(
     })
 }
 
-/// `part` of `whole` of `bytes`.
+/// The share `part` of `whole` of `bytes`.
 fn share(bytes: u64, part: u32, whole: u32) -> u64 {
     let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
     u64::try_from(share).unwrap_or(bytes)
 }
 
-/// What is measured on the way through a table.
+/// The measurements of a walk through a table.
 struct Fit {
     skip: usize,
-    /// Every how many entries a point is kept.
+    /// One entry in this many is kept as a point.
     every: u64,
     entries: u64,
     points: Vec<Point>,
@@ -123,7 +123,7 @@ impl Fit {
     }
 }
 
-/// A largest and a smallest number, with one more.
+/// The largest and the smallest of some numbers, after one more.
 fn widened<T: Ord + Copy>((largest, smallest): (T, T), number: T) -> (T, T) {
     (largest.max(number), smallest.min(number))
 }

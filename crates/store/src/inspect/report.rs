@@ -1,4 +1,4 @@
-//! What an inspection says: plain data, for people and programs to read.
+//! The reports of inspections: plain data, for people and programs to read.
 
 use std::{fmt, path::PathBuf};
 
@@ -12,7 +12,7 @@ pub struct DatabaseReport {
     pub path: PathBuf,
     /// The manifest in use.
     pub manifest: PathBuf,
-    /// Bytes of the manifest.
+    /// The number of bytes of the manifest.
     pub manifest_bytes: u64,
     /// The segments of the log, oldest first, with their lengths in bytes.
     pub log: Vec<(PathBuf, u64)>,
@@ -32,8 +32,8 @@ pub struct KeyspaceReport {
     pub name: String,
     /// The levels down to the deepest that holds a table; the first is level 0.
     pub levels: Vec<LevelReport>,
-    /// Its partitions, by name; those that were flushed at least once. The levels of a keyspace that has
-    /// some are empty.
+    /// Its partitions, by name: those that were flushed at least once. The levels of a keyspace
+    /// with partitions are empty.
     pub partitions: Vec<PartitionReport>,
 }
 
@@ -43,7 +43,7 @@ pub struct KeyspaceReport {
 pub struct PartitionReport {
     /// Its name.
     pub name: Vec<u8>,
-    /// As those of a keyspace.
+    /// Like the levels of a keyspace.
     pub levels: Vec<LevelReport>,
 }
 
@@ -62,7 +62,7 @@ impl LevelReport {
     }
 }
 
-/// What a table says of itself, and what its index costs.
+/// A table's properties, and the cost of its index.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TableReport {
@@ -70,52 +70,53 @@ pub struct TableReport {
     pub path: PathBuf,
     /// The number in its name.
     pub id: FileId,
-    /// Bytes of the file.
+    /// The number of bytes of the file.
     pub file_bytes: u64,
-    /// Bytes of the file of large values beside it; 0 if there is none.
+    /// The number of bytes of the file of large values beside it; 0 if there is none.
     pub value_file_bytes: u64,
-    /// Entries, tombstones included.
+    /// The number of entries, tombstones included.
     pub entries: u64,
-    /// Entries that say that a key was removed.
+    /// The number of entries that say that a key was removed.
     pub tombstones: u64,
-    /// Stretches of keys under range tombstones.
+    /// The number of stretches of keys under range tombstones.
     pub range_tombstones: u64,
-    /// Different keys.
+    /// The number of different keys.
     pub keys: u64,
-    /// Bytes of all keys and values before they were encoded.
+    /// The number of bytes of all keys and values before they were encoded.
     pub raw_bytes: u64,
     /// The first key; no range tombstone begins before it.
     pub smallest: Vec<u8>,
-    /// The last key; no range tombstone hides a key behind it.
+    /// The last key; no range tombstone hides a key after it.
     pub largest: Vec<u8>,
     /// The smallest and the largest sequence number.
     pub seqs: (u64, u64),
-    /// Blocks of entries.
+    /// The number of blocks of entries.
     pub blocks: u32,
-    /// Bytes of entries that a block was meant to have before compression.
+    /// The target size of the entries of a block before compression, in bytes.
     pub block_bytes: u32,
-    /// How blocks are compressed: "none", "lz4", "zstd".
+    /// The compression of blocks: "none", "lz4", "zstd".
     pub compression: &'static str,
-    /// Bits of filter for each key.
+    /// The number of bits of the filter for each key.
     pub filter_bits_per_key: u8,
-    /// Bytes of the filter in the file.
+    /// The number of bytes of the filter in the file.
     pub filter_bytes: u64,
-    /// How a block is found: "learned" or "binary search".
+    /// The way in which a block is found: "learned" or "binary search".
     pub index: &'static str,
-    /// Bytes of the index in the file.
+    /// The number of bytes of the index in the file.
     pub index_bytes: u64,
-    /// Bytes of the index in memory.
+    /// The number of bytes of the index in memory.
     pub index_resident_bytes: u64,
-    /// Codes that were trained for the keys of the model.
+    /// The number of codes that were trained for the keys of the model.
     pub codes: u32,
-    /// Segments whose keys are numbered by them; the others take eight bytes of the key.
+    /// The number of segments whose keys are numbered by those codes; the others take eight bytes
+    /// of the key.
     pub coded_segments: u32,
-    /// Segments of the model; 0 for an index without a model.
+    /// The number of segments of the model; 0 for an index without a model.
     pub segments: u32,
 }
 
 impl TableReport {
-    /// Bytes of index for each key.
+    /// The number of bytes of the index for each key.
     #[must_use]
     pub fn index_bytes_per_key(&self) -> f64 {
         per(self.index_bytes, self.keys)
@@ -134,20 +135,21 @@ pub(super) fn per(bytes: u64, keys: u64) -> f64 {
 pub struct ModelReport {
     /// The table.
     pub table: TableReport,
-    /// Bytes that all keys of the table begin with.
+    /// The bytes that all keys of the table begin with.
     pub common_prefix: Vec<u8>,
     /// The segments, in key order.
     pub segments: Vec<SegmentReport>,
     /// Keys with their places, in key order: evenly spaced, and the first and last of the table.
     pub points: Vec<Point>,
-    /// Entries of the fullest block, and of the emptiest that has any.
+    /// The number of entries of the fullest block, and of the emptiest that has any.
     pub entries_per_block: (u32, u32),
-    /// Bytes of the largest block before compression, and of the smallest that has entries.
+    /// The number of bytes of the largest block before compression, and of the smallest that has
+    /// entries.
     pub bytes_per_block: (u64, u64),
-    /// Blocks without entries.
+    /// The number of blocks without entries.
     pub empty_blocks: u32,
-    /// The largest distance, in blocks, between where the model says that a key is and where it
-    /// is, over all keys. 0 for a model that placed the keys.
+    /// The largest distance, in blocks, between the block that the model predicts for a key and the
+    /// block that holds it, over all keys. 0 for a model that placed the keys.
     pub error_blocks_max: u32,
 }
 
@@ -157,15 +159,16 @@ pub struct ModelReport {
 pub struct SegmentReport {
     /// Keys from this byte string on belong to the segment.
     pub separator: Vec<u8>,
-    /// Bytes at the start of each key that the model leaves out: all its keys share them.
+    /// The number of bytes at the start of each key that the model leaves out: all keys of the
+    /// segment share them.
     pub skip: u32,
     /// The code of a key at which the line starts.
     pub base_code: u64,
-    /// Blocks for each step of the code.
+    /// The number of blocks for each step of the code.
     pub slope: f64,
     /// The first of its blocks.
     pub first_block: u32,
-    /// How many it has.
+    /// The number of its blocks.
     pub blocks: u32,
 }
 
@@ -181,7 +184,7 @@ pub struct Point {
     pub block: u32,
     /// The block that the index names.
     pub predicted: u32,
-    /// How many keys of the table are before it.
+    /// The number of keys of the table before it.
     pub rank: u64,
 }
 
@@ -191,27 +194,27 @@ pub struct Point {
 pub struct LogReport {
     /// The file.
     pub path: PathBuf,
-    /// Bytes of the file.
+    /// The number of bytes of the file.
     pub file_bytes: u64,
-    /// Its number and its first place in the log; or what is wrong with its header.
+    /// Its number and its first position in the log; or the problem with its header.
     pub header: Result<(FileId, u64), String>,
     /// Everything after the header, in order.
     pub records: Vec<RecordReport>,
 }
 
-/// A stretch of a log or a manifest.
+/// A part of a log or a manifest.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RecordReport {
-    /// Where it starts, in bytes from the beginning of the file.
+    /// The offset of its start, in bytes from the beginning of the file.
     pub offset: u64,
-    /// Its bytes, header included.
+    /// The number of its bytes, header included.
     pub bytes: u64,
-    /// What it is.
+    /// Its content.
     pub content: RecordContent,
 }
 
-/// What a record holds.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RecordContent {
@@ -219,12 +222,12 @@ pub enum RecordContent {
     Batch {
         /// The sequence number of the first.
         first_seq: u64,
-        /// How many they are.
+        /// The number of writes.
         operations: u32,
     },
     /// A note that everything before `synced` was durable.
     Mark {
-        /// The place in the log.
+        /// The position in the log.
         synced: u64,
     },
     /// Changes to the set of files, or new partitions, in words.
@@ -239,53 +242,53 @@ pub enum RecordContent {
 pub struct ManifestReport {
     /// The file.
     pub path: PathBuf,
-    /// Bytes of the file.
+    /// The number of bytes of the file.
     pub file_bytes: u64,
     /// Its records, in order.
     pub records: Vec<RecordReport>,
 }
 
-/// Every byte of a database, read and verified.
+/// The result of a check that reads and verifies every byte of a database.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// Files that were read.
+    /// The number of files that were read.
     pub files: u64,
-    /// Their bytes.
+    /// The number of their bytes.
     pub bytes: u64,
-    /// Tables among them.
+    /// The number of tables among them.
     pub tables: u64,
-    /// Blocks of the tables.
+    /// The number of blocks of the tables.
     pub blocks: u64,
-    /// Entries of the tables, each found again through the index and the filter.
+    /// The number of entries of the tables, each found again through the index and the filter.
     pub entries: u64,
-    /// Records of the log.
+    /// The number of records of the log.
     pub log_records: u64,
-    /// What is wrong; empty if nothing is.
+    /// The problems; empty if there are none.
     pub problems: Vec<Problem>,
-    /// Problems past the number that is listed.
+    /// The number of problems that are not listed.
     pub problems_unlisted: u64,
-    /// What is no damage and worth knowing: the torn end that a crash leaves in a log.
+    /// Findings that are not damage but worth knowing: the torn end that a crash leaves in a log.
     pub notes: Vec<Problem>,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Returns true if there are no problems.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
 }
 
-/// Something to be said of a file.
+/// A finding about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
-    /// Where in it, in bytes from its start, if that is known.
+    /// The offset in the file, in bytes from its start, if it is known.
     pub offset: Option<u64>,
-    /// What should be there and what is.
+    /// What was expected and what was found.
     pub what: String,
 }
 
@@ -299,27 +302,27 @@ impl fmt::Display for Problem {
     }
 }
 
-/// How a read finds a key, step by step.
+/// The steps by which a read finds a key.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The key.
     pub key: Vec<u8>,
-    /// Memtables that were asked, and whether the last one of them answered.
+    /// The number of memtables that were asked. The last one of them answered if `is_in_memtable`.
     pub memtables: u32,
-    /// Whether a memtable had the answer, so that no table was asked.
+    /// True if a memtable had the answer, so that no table was asked.
     pub is_in_memtable: bool,
     /// Tables whose range of keys holds the key, in the order in which they were asked.
     pub tables: Vec<TableStep>,
-    /// Tables that a level's ranges of keys ruled out without asking them.
+    /// The number of tables that a level's ranges of keys ruled out without asking them.
     pub tables_passed: u64,
     /// The answer.
     pub answer: Answer,
-    /// Blocks read: from the cache or from a file.
+    /// The number of blocks read, from the cache or from a file.
     pub block_reads: u32,
 }
 
-/// What one table said.
+/// The answer of one table, with its steps.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TableStep {
@@ -327,21 +330,22 @@ pub struct TableStep {
     pub path: PathBuf,
     /// The level that it is in.
     pub level: u32,
-    /// Whether the filter lets the key through; none if the table has no filter.
+    /// True if the filter lets the key through; `None` if the table has no filter.
     pub filter: Option<bool>,
-    /// How the block is found: "learned" or "binary search".
+    /// The way in which the block is found: "learned" or "binary search".
     pub index: &'static str,
-    /// The segment of the model that has the key in its range; none without a model.
+    /// The segment of the model that has the key in its range; `None` without a model.
     pub segment: Option<SegmentStep>,
     /// The block that the index names.
     pub predicted_block: u32,
-    /// The block that holds the key, found without the index; none if no block does.
+    /// The block that holds the key, found without the index; `None` if no block does.
     pub actual_block: Option<u32>,
-    /// Where that block's pages are in the file, in bytes, and how many bytes one read brings.
+    /// The offset of that block's pages in the file, in bytes, and the number of bytes that one
+    /// read brings.
     pub place: (u64, u64),
-    /// Entries of that block.
+    /// The number of entries of that block.
     pub block_entries: u32,
-    /// What the table answered, with its range tombstones.
+    /// The table's answer, with its range tombstones taken into account.
     pub answer: Answer,
 }
 
@@ -351,34 +355,34 @@ pub struct TableStep {
 pub struct SegmentStep {
     /// Its number in the table.
     pub number: u32,
-    /// How many the table has.
+    /// The number of segments of the table.
     pub of: u32,
-    /// Bytes at the start of the key that the model leaves out.
+    /// The number of bytes at the start of the key that the model leaves out.
     pub skip: u32,
     /// The rest of the key as a number.
     pub code: u64,
     /// The first of its blocks.
     pub first_block: u32,
-    /// How many it has: the window of a search without the model.
+    /// The number of its blocks: the window of a search without the model.
     pub blocks: u32,
 }
 
-/// What is known of a key.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// Nothing.
+    /// The key is not there.
     Absent,
     /// It was removed.
     Removed {
-        /// By the write of this number.
+        /// The sequence number of the write that removed it.
         seq: u64,
     },
     /// It has a value.
     Found {
-        /// Written by the write of this number.
+        /// The sequence number of the write that set it.
         seq: u64,
-        /// Bytes of the value.
+        /// The number of bytes of the value.
         value_bytes: u64,
     },
 }

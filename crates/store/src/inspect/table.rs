@@ -1,4 +1,4 @@
-//! Opens tables to look into them, and walks through their entries block by block.
+//! Opens tables for inspection, and walks through their entries block by block.
 
 use std::path::Path;
 
@@ -17,10 +17,10 @@ use crate::{
     version::manifest::Manifest,
 };
 
-/// Bytes of cached blocks: a walk reads each block once.
+/// The number of bytes for cached blocks. It is small, because a walk reads each block once.
 const CACHE_BYTES: u64 = 1 << 20;
 
-/// What tables of `dir` are opened with.
+/// The context with which tables of `dir` are opened.
 pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext> {
     Arc::new(TableContext {
         fs: Arc::clone(fs),
@@ -35,8 +35,8 @@ pub(super) fn context(fs: &Arc<dyn FileSystem>, dir: &Path) -> Arc<TableContext>
     })
 }
 
-/// Opens a table by its path alone. One that lies in a file with others has the path that a file of
-/// its own would have: the manifest of the directory says where it is.
+/// Opens a table by its path alone. A table in a shared file is named by the path that a file of
+/// its own would have; the manifest of the directory says where the table is.
 pub(super) fn open_path(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<Arc<Table>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let Some(id) = parse_table_name(&name) else {
@@ -55,13 +55,13 @@ pub(super) fn open_path(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<Arc<Tab
     Table::open(&ctx, meta)
 }
 
-/// What the manifest of `dir` says of the table `id`, if it lies in a file with others.
+/// The entry of the table `id` in the manifest of `dir`, if the table is in a shared file.
 fn shared_meta(fs: &Arc<dyn FileSystem>, dir: &Path, id: FileId) -> Option<TableMeta> {
     let state = Manifest::recover(&**fs, dir).ok()??.state;
     state.tables().find(|meta| meta.id == id && meta.place.is_some()).cloned()
 }
 
-/// What an open table says of itself.
+/// The description of an open table.
 pub(super) fn describe(table: &Table) -> TableReport {
     let (meta, written, index) = (table.meta(), table.written(), table.index());
     let segments = match index.kind() {
@@ -113,11 +113,11 @@ pub(super) struct WalkedEntry<'a> {
     pub(super) value: &'a [u8],
 }
 
-/// Calls `visit` with every entry of a block, in order. Says how many they were.
+/// Calls `visit` with every entry of a block, in order. Returns the number of entries.
 ///
 /// # Errors
 ///
-/// What should be there where the block is malformed; and the error of `visit`.
+/// What was expected, if the block is malformed; and the error of `visit`.
 pub(super) fn walk_block(
     table: &Table,
     number: u32,

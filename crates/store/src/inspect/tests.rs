@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use super::*;
 use crate::{Database, IndexKind, Keyspace, KeyspaceOptions, PersistMode, TableOptions};
 
-/// Entries that are in the log and in no table.
+/// The number of entries that are in the log and in no table.
 const LOGGED: usize = 200;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -27,8 +27,8 @@ fn open(dir: &Path) -> Database {
     Database::builder(dir).background_threads(0).open().unwrap()
 }
 
-/// A database with tables in two keyspaces and two levels, a large value, tombstones, and, in the
-/// log only, the last writes. The result is what keyspace "a" holds.
+/// Builds a database with tables in two keyspaces and two levels, a large value, tombstones, and,
+/// in the log only, the last writes. Returns the contents of keyspace "a".
 fn build(dir: &Path) -> Model {
     let mut model = Model::new();
     let db = open(dir);
@@ -55,7 +55,7 @@ fn build(dir: &Path) -> Model {
     model
 }
 
-/// Adds what stays in the log: the process ends without closing the database.
+/// Adds entries that stay in the log: the process ends without closing the database.
 fn leave_in_log(dir: &Path, model: &mut Model) {
     let db = open(dir);
     let a = db.keyspace("a", options(IndexKind::Learned)).unwrap();
@@ -71,7 +71,7 @@ fn leave_in_log(dir: &Path, model: &mut Model) {
     fs::rename(dir.with_extension("copy"), dir).unwrap();
 }
 
-/// Whether a key is one of the last `count` that [`leave_in_log`] wrote.
+/// Returns true if a key is one of the last `count` that [`leave_in_log`] wrote.
 fn is_last(key: &[u8], count: usize) -> bool {
     let first = format!("log/{:04}", LOGGED - count);
     key.starts_with(b"log/") && *key >= *first.as_bytes()
@@ -125,7 +125,7 @@ fn the_report_of_a_database_adds_up() {
     );
     assert_eq!(levels().map(|level| level.tables.len() as u64).sum::<u64>(), checked.tables);
     for table in levels().flat_map(|level| &level.tables) {
-        // Also one that shares its file is found by its number.
+        // A table that shares its file is also found by its number.
         let path = dir.join(format!("{:06}.sst", table.id));
         assert_eq!(&Inspector::new().table(path).unwrap().keys, &table.keys);
         assert!(table.index_bytes > 0 && table.filter_bytes > 0 && table.blocks > 0);
@@ -219,7 +219,8 @@ fn a_read_is_explained() {
     assert!(matches!(fresh.answer, Answer::Found { value_bytes: 1, .. }));
 }
 
-/// What the engine makes of a damaged database: an error, or the entries that it returns.
+/// Opens a damaged database with the engine. Returns an error, or the entries that the engine
+/// returns.
 fn reopened(dir: &Path) -> crate::Result<Model> {
     let db = Database::builder(dir).background_threads(0).create_if_missing(false).open()?;
     contents(&db.keyspace("a", options(IndexKind::Learned))?)
@@ -256,7 +257,7 @@ fn a_flipped_bit_is_found_or_harmless() {
         match Inspector::new().check(&damaged, &mut no_progress) {
             Ok(report) if report.is_sound() => {
                 let contents = reopened(&damaged).unwrap();
-                // Where the log ends in a torn record, as after a crash, the last writes are gone.
+                // If the log ends in a torn record, as after a crash, the last writes are gone.
                 let cut = if report.notes.is_empty() { 0 } else { model.len() - contents.len() };
                 let kept = model.iter().filter(|(key, _)| !is_last(key, cut));
                 assert!(contents.iter().eq(kept), "{}", path.display());

@@ -12,8 +12,7 @@ use super::DIRECT_ALIGN;
 
 /// A byte buffer that starts at a multiple of [`DIRECT_ALIGN`].
 ///
-/// It lies inside a slightly larger allocation; the price is at most [`DIRECT_ALIGN`] - 1 unused
-/// bytes.
+/// It lies inside a slightly larger allocation, with at most [`DIRECT_ALIGN`] - 1 unused bytes.
 #[derive(Default)]
 pub struct AlignedBuf {
     storage: Bulk<u8>,
@@ -35,8 +34,8 @@ impl AlignedBuf {
         Self { storage, start, len }
     }
 
-    /// Makes the buffer `len` bytes long. What it holds afterwards is unspecified (but
-    /// initialised): this is for a buffer about to be read into. Allocates only if `len` is over
+    /// Makes the buffer `len` bytes long. Its content is then unspecified (but initialised): this
+    /// is for a buffer that is about to be read into. Allocates only if `len` is over
     /// [`AlignedBuf::capacity`].
     pub fn resize_for(&mut self, len: usize) {
         if len <= self.capacity() {
@@ -46,7 +45,7 @@ impl AlignedBuf {
         }
     }
 
-    /// How long the buffer can become without an allocation, in bytes.
+    /// The largest length of the buffer without an allocation, in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.storage.len() - self.start

@@ -1,5 +1,6 @@
-//! Buffers for reads, used again and counted: as many as are lent are being read into or still looked
-//! at by somebody. Says when they take so much that nobody should read ahead. Knows nothing of files.
+//! Reusable buffers for reads, counted: a lent buffer is being read into, or its bytes are still
+//! looked at. Says when lent buffers take too much memory for anything to be read ahead. Knows
+//! nothing of files.
 
 use std::{
     fmt,
@@ -12,12 +13,12 @@ use super::AlignedBuf;
 
 /// Buffers of up to this many bytes are kept apart from larger ones.
 const SMALL_BYTES_MAX: usize = 32 << 10;
-/// How many bytes of each of the two kinds are kept for the next reads, and which share of
-/// [`Buffers::ahead_bytes_max`] at most.
+/// The largest number of bytes of free buffers that are kept of each of the two kinds.
 const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Free buffers of each kind take at most one part in this many of [`Buffers::ahead_bytes_max`].
 const KEPT_SHARE: usize = 4;
 
-/// Buffers that are free, and how many are not.
+/// The free buffers, and the number of lent ones.
 pub(crate) struct Buffers {
     small: Mutex<Kept>,
     large: Mutex<Kept>,
@@ -71,8 +72,8 @@ impl Buffers {
         (lent.load(Ordering::Relaxed) + kept.load(Ordering::Relaxed)) as u64
     }
 
-    /// Whether so much may be read that is not needed yet. Threads that ask at the same time may be told
-    /// so together.
+    /// Returns true if `bytes` bytes may be read that are not needed yet. Threads that ask at the
+    /// same time may each be told true for the same room.
     pub(crate) fn has_room_ahead(&self, bytes: usize) -> bool {
         self.lent_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.ahead_bytes_max
     }
@@ -90,7 +91,7 @@ impl Buffers {
 /// A lent buffer; goes back when it is dropped.
 pub(crate) struct ReadBuf {
     bytes: AlignedBuf,
-    /// What of it is counted as lent.
+    /// The bytes of it that are counted as lent.
     counted: usize,
     home: Arc<Buffers>,
 }

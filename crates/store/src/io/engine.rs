@@ -1,13 +1,13 @@
 //! Reads that go on while their callers do something else, or wait for many at once.
 //!
-//! A caller that waits for its own reads borrows a queue ([`ReadEngine::borrow_queue`]) and does them
-//! without another thread. A caller that does not wait hands its reads over ([`ReadEngine::start`]); the
-//! *reaper*, a thread with a queue of its own, begins them and tells each caller's waker when its bytes
-//! are there. The reaper is started by the first such read, waits in the kernel only while reads are in
-//! flight, and sleeps otherwise.
+//! A caller that waits for its own reads borrows a queue ([`ReadEngine::borrow_queue`]) and does
+//! them without another thread. A caller that does not wait hands its reads over
+//! ([`ReadEngine::start`]). The *reaper*, a thread with a queue of its own, begins them and tells
+//! each caller's waker when its bytes are there. The first such read starts the reaper, which waits
+//! in the kernel only while reads are in flight, and sleeps otherwise.
 //!
 //! Buffers belong to the queue until the read has ended, never to a caller: a caller may drop a
-//! [`Pending`] read at any time, and nobody can take the memory of a read away.
+//! [`Pending`] read at any time without freeing the memory of the read.
 //!
 //! Lock order: a slot's lock and the mailbox's are each held alone, and no caller's code runs under
 //! either.
@@ -31,24 +31,25 @@ use super::{
     read_full,
 };
 
-/// How many reads one borrowed queue does at once.
+/// The number of reads that one borrowed queue has in flight at once.
 pub(crate) const BORROWED_DEPTH: u32 = 64;
-/// How many reads the reaper does at once.
+/// The number of reads that the reaper has in flight at once.
 const REAPER_DEPTH: u32 = 256;
-/// How many reads wait for the reaper before the thread that asked for them lets it go first: it was woken, and
-/// may be waiting for this very core.
+/// Each time this many more reads wait for the reaper, the thread that asked for them yields to it:
+/// the reaper was woken, and may be waiting for this very core.
 const LETTERS_BEHIND: usize = 4;
-/// A turn given away comes back later than this only where others than the engine's threads want the core, or
-/// the machine stumbles.
+/// A yield that returns later than this means that threads outside the engine want the core, or
+/// that the machine stumbled.
 const WAY_SLOW: Duration = Duration::from_micros(500);
-/// After a turn that came back late nobody gives way for ten times as long, after the second in a row for a
-/// hundred times, and so on up to this power of ten.
+/// After a late yield, no thread yields for ten times as long as that yield took, after the second
+/// in a row for a hundred times, and so on up to this power of ten.
 const WAY_PAUSE_POWER_MAX: u32 = 3;
-/// How many threads read where the kernel has no queue.
+/// The largest number of threads that read where the kernel has no queue.
 const THREADS_MAX: usize = 32;
-/// How much is read ahead, unless somebody says how much.
+/// The largest number of bytes that are read ahead, unless [`ReadEngine::with_ahead_bytes`] sets
+/// another.
 const AHEAD_BYTES_MAX: usize = 32 << 20;
-/// How many queues are kept for the next borrowers.
+/// The number of queues that are kept for the next borrowers.
 const KEPT_QUEUES_MAX: usize = 16;
 
 /// A part of a file to read.
@@ -63,9 +64,9 @@ pub(crate) struct ReadPart {
 pub(crate) struct ReadEngine {
     fs: Arc<dyn FileSystem>,
     kind: ReadEngineKind,
-    /// Reads are done where they are asked for, so that a run is repeatable.
+    /// Reads are done where they are asked for, so that a run can be repeated exactly.
     is_inline: bool,
-    /// The process whose the threads and the kernel's queues are.
+    /// The process that owns the threads and the kernel's queues.
     process: Process,
     pool: Arc<ReadPool>,
     kept: Mutex<Vec<Box<dyn ReadQueue>>>,
@@ -75,8 +76,8 @@ pub(crate) struct ReadEngine {
 }
 
 impl ReadEngine {
-    /// An engine of the kind that is wanted, or by threads where the kernel refuses. With `is_inline`
-    /// every read is done by the thread that asks for it, when it asks.
+    /// An engine of the kind that is wanted, or of threads where the kernel refuses. With
+    /// `is_inline`, every read is done by the thread that asks for it, when it asks.
     pub(crate) fn new(fs: &Arc<dyn FileSystem>, wanted: ReadEngineKind, is_inline: bool) -> Self {
         let first = match wanted {
             ReadEngineKind::Kernel if !is_inline => {
@@ -97,7 +98,7 @@ impl ReadEngine {
         }
     }
 
-    /// The same, reading ahead no more than so many bytes. Nothing was read yet.
+    /// The same engine, reading ahead at most `bytes` bytes. To be called before the first read.
     pub(crate) fn with_ahead_bytes(mut self, bytes: usize) -> Self {
         self.buffers = Arc::new(Buffers::new(bytes));
         self
@@ -123,7 +124,7 @@ impl ReadEngine {
         self.buffers.bytes()
     }
 
-    /// Whether so many bytes may be read that nobody needs yet.
+    /// Returns true if `bytes` bytes may be read that are not needed yet.
     pub(crate) fn has_room_ahead(&self, bytes: usize) -> bool {
         self.buffers.has_room_ahead(bytes)
     }
@@ -180,7 +181,7 @@ impl ReadEngine {
         }
     }
 
-    /// Starts the reaper. Where no thread can be had, the caller does what is in the mailbox.
+    /// Starts the reaper. If no thread can be started, the caller does the reads in the mailbox.
     #[cold]
     fn start_reaper(&self) {
         let (fs, pool, kind) = (Arc::clone(&self.fs), Arc::clone(&self.pool), self.kind);
@@ -218,7 +219,8 @@ impl Drop for ReadEngine {
     fn drop(&mut self) {
         self.mailbox.close();
         if let Some(reaper) = self.reaper.get_mut().take()
-            // A waker may have dropped the last handle: a thread cannot wait for itself.
+            // A waker may have dropped the last handle, on the reaper's own thread, which cannot
+            // join itself.
             && reaper.thread().id() != thread::current().id()
         {
             let _ = reaper.join();
@@ -226,7 +228,7 @@ impl Drop for ReadEngine {
     }
 }
 
-/// A queue that its borrower has to itself; goes back when it is dropped.
+/// A queue that belongs to its borrower alone, and is given back when it is dropped.
 pub(crate) struct BorrowedQueue<'a> {
     engine: &'a ReadEngine,
     queue: Option<Box<dyn ReadQueue>>,
@@ -239,14 +241,14 @@ impl BorrowedQueue<'_> {
         &mut **self.queue.as_mut().expect("taken only when it is dropped")
     }
 
-    /// Begins what was pushed, as far as there is room.
+    /// Begins the reads that were pushed, as far as there is room.
     pub(crate) fn start(&mut self) {
         let mut done = std::mem::take(&mut self.done);
         self.queue().start(&mut done);
         self.done = done;
     }
 
-    /// Waits until a read has ended, and takes those that have.
+    /// Waits until a read has ended, and takes the ended reads.
     pub(crate) fn wait(&mut self) -> std::vec::Drain<'_, ReadDone> {
         let mut done = std::mem::take(&mut self.done);
         if done.is_empty() {
@@ -275,7 +277,7 @@ impl Drop for BorrowedQueue<'_> {
     }
 }
 
-/// A read that was begun. Dropping it gives the result up and nothing else: the read ends by itself.
+/// A read that was begun. Dropping it only gives up the result: the read ends by itself.
 #[derive(Debug)]
 pub(crate) struct Pending(Arc<Slot>);
 
@@ -285,16 +287,16 @@ struct Slot(Mutex<SlotState>);
 
 #[derive(Debug)]
 enum SlotState {
-    /// Nothing yet, and whom to wake.
+    /// No result yet, and the waker to tell.
     Waiting(Option<Waker>),
-    /// What became of the read.
+    /// The result of the read, and its buffer.
     Done(io::Result<usize>, ReadBuf),
     /// The result was taken.
     Taken,
 }
 
 impl Slot {
-    /// Leaves the result, and returns who is to be told.
+    /// Stores the result, and returns the waker to tell.
     #[must_use]
     fn complete(&self, result: io::Result<usize>, buffer: ReadBuf) -> Option<Waker> {
         match std::mem::replace(&mut *self.0.lock(), SlotState::Done(result, buffer)) {
@@ -305,8 +307,8 @@ impl Slot {
 }
 
 impl Pending {
-    /// Takes the result, or has the context's waker told once it is there. Pending for ever after it
-    /// was taken.
+    /// Takes the result, or has the context's waker told once the result is there. Pending for ever
+    /// after it was taken.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<(io::Result<usize>, ReadBuf)> {
         let mut state = self.0.0.lock();
         match std::mem::replace(&mut *state, SlotState::Taken) {
@@ -333,7 +335,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls until it is ready, and lets this thread sleep in between.
+/// Polls until it is ready; this thread sleeps in between.
 pub(crate) fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
     std::thread_local! {
         static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -358,12 +360,12 @@ struct Letter {
 }
 
 impl Letter {
-    /// Whether nobody waits for the result any more.
+    /// Returns true if no caller waits for the result any more.
     fn is_unwanted(&self) -> bool {
         Arc::strong_count(&self.slot) == 1
     }
 
-    /// Does the read here.
+    /// Does the read in the calling thread.
     fn perform(mut self) {
         let result = read_full(&*self.file, &mut self.buffer, self.offset);
         if let Some(waker) = self.slot.complete(result, self.buffer) {
@@ -372,13 +374,14 @@ impl Letter {
     }
 }
 
-/// Has the threads of a core take turns that work for each other, as long as no others want the core: among
-/// those, a turn given away comes back after milliseconds.
+/// Decides when threads of the engine yield to each other, so that threads on one core work in
+/// turns. They stop yielding while others want the core, because a yield then returns only after
+/// milliseconds.
 struct Courtesy {
     since: Instant,
-    /// Until when nobody gives way, in nanoseconds from `since`.
+    /// No thread yields before this time, in nanoseconds from `since`.
     paused_until: AtomicU64,
-    /// How many turns in a row came back late.
+    /// The number of yields in a row that returned late.
     late: AtomicU32,
 }
 
@@ -390,7 +393,7 @@ impl Default for Courtesy {
 }
 
 impl Courtesy {
-    /// Lets another thread go first, unless that has lately cost long.
+    /// Yields to another thread, unless yields have lately returned late.
     fn give_way(&self) {
         let began = self.since.elapsed();
         if began.as_nanos() < u128::from(self.paused_until.load(Ordering::Relaxed)) {
@@ -409,7 +412,7 @@ impl Courtesy {
     }
 }
 
-/// Between callers and the reaper.
+/// Passes reads from callers to the reaper.
 #[derive(Default)]
 struct Mailbox {
     state: Mutex<MailState>,
@@ -435,12 +438,13 @@ enum ReaperPlace {
     Awake,
     /// It waits for the mailbox.
     Asleep,
-    /// It waits for its queue, and nobody has woken it.
+    /// It waits for its queue, and no thread has woken it.
     InQueue,
 }
 
 impl Mailbox {
-    /// Puts letters in, and sees to it that they are read. True if the caller has to start the reaper.
+    /// Puts letters in, and wakes the reaper if it waits. True if the caller has to start the
+    /// reaper.
     fn put(&self, letters: impl Iterator<Item = Letter>) -> bool {
         // Made before the lock is taken.
         let letters: Vec<Letter> = letters.collect();
@@ -467,15 +471,15 @@ impl Mailbox {
         false
     }
 
-    /// Takes the letters back: there is no reaper.
+    /// Takes the letters back, because there is no reaper.
     fn give_up_reaper(&self) -> Vec<Letter> {
         let mut state = self.state.lock();
         state.reaper = ReaperPlace::Nowhere;
         std::mem::take(&mut state.letters)
     }
 
-    /// Takes what is in the mailbox; waits for it if the reaper has nothing else to do. False if it
-    /// should end.
+    /// Takes the letters in the mailbox; waits for some if the reaper has nothing else to do. False
+    /// if the reaper should end.
     fn take(&self, letters: &mut Vec<Letter>, is_busy: bool) -> bool {
         let mut state = self.state.lock();
         while state.letters.is_empty() && !is_busy {
@@ -486,12 +490,12 @@ impl Mailbox {
             self.filled.wait(&mut state);
         }
         std::mem::swap(&mut state.letters, letters);
-        // It goes to its queue next.
+        // The reaper waits for its queue next.
         state.reaper = ReaperPlace::InQueue;
         true
     }
 
-    /// Notes that the reaper looks into the mailbox again without being woken.
+    /// Records that the reaper will look into the mailbox again without being woken.
     fn note_awake(&self) {
         self.state.lock().reaper = ReaperPlace::Awake;
     }
@@ -508,7 +512,7 @@ impl Mailbox {
 struct Reaper {
     queue: Box<dyn ReadQueue>,
     mailbox: Arc<Mailbox>,
-    /// By token.
+    /// The reads in flight, by token.
     flights: Vec<Option<(ReadBuf, Arc<Slot>)>>,
     free: Vec<usize>,
 }
@@ -530,12 +534,13 @@ impl Reaper {
             letters.drain(..).for_each(|letter| self.begin(letter));
             self.queue.wait(&mut done);
             if done.is_empty() {
-                // Woken for a letter, perhaps on the core of a thread that has more to send: they cost less
-                // together.
+                // Woken for a letter, perhaps on the core of a thread that has more to send:
+                // letters cost less when they are begun together.
                 self.mailbox.courtesy.give_way();
             }
             self.mailbox.note_awake();
-            // All results are there before anybody is woken, who may take this core.
+            // All results are stored before any thread is woken, because a woken thread may take
+            // this core.
             wakers.extend(done.drain(..).filter_map(|done| self.end(done)));
             wakers.drain(..).for_each(Waker::wake);
         }
@@ -555,7 +560,7 @@ impl Reaper {
         self.queue.push(ReadRequest { file, offset, buffer: bytes, token: token as u64 });
     }
 
-    /// Hands a result out, and returns who is to be told.
+    /// Hands a result out, and returns the waker to tell.
     fn end(&mut self, done: ReadDone) -> Option<Waker> {
         let ReadDone { token, buffer: bytes, result } = done;
         let token = usize::try_from(token).expect("it was made from one");

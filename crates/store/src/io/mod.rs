@@ -51,13 +51,14 @@ pub enum ReadMode {
     /// Through the operating system's page cache.
     #[default]
     Buffered,
-    /// Past the page cache (`O_DIRECT`): buffers are multiples of [`DIRECT_ALIGN`], offsets and lengths of
-    /// [`ReadableFile::read_align`]. Falls back to buffered reads where the file system refuses.
+    /// Past the page cache (`O_DIRECT`): buffers are multiples of [`DIRECT_ALIGN`], offsets and
+    /// lengths of [`ReadableFile::read_align`]. Falls back to buffered reads where the file system
+    /// refuses.
     Direct,
 }
 
-/// Alignment, in bytes, of the memory of direct reads, and of their offsets and lengths in files that do not say
-/// a smaller one ([`ReadableFile::read_align`]).
+/// The alignment, in bytes, of the memory of direct reads. Also that of their offsets and lengths
+/// in files that do not ask for a smaller one ([`ReadableFile::read_align`]).
 pub const DIRECT_ALIGN: usize = 4096;
 
 /// A file system. Every path is absolute or relative to the process; all errors are the operating
@@ -107,19 +108,19 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
     /// `Err(WouldBlock)` if another holds either; a message in that error says more than the file
     /// does. The lock is released on drop.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn FileLock>>;
-    /// How many descriptors the process may have, if files take any; may raise the limit first.
-    /// `None` (the default) if there is no limit.
+    /// The number of descriptors that the process may have, if files take any; may raise the limit
+    /// first. `None` (the default) if there is no limit.
     fn descriptors_max(&self) -> Option<u64> {
         None
     }
-    /// Takes a lock that keeps [`FileSystem::lock`] of `path` out and that several may hold, and
-    /// writes nothing: the file need not be there, and neither it nor its directory need be
-    /// writable. `Err(WouldBlock)` if a writer holds it; the file says which.
+    /// Takes a lock that keeps [`FileSystem::lock`] of `path` out and that several readers may
+    /// hold. It writes nothing: the file need not exist, and neither it nor its directory need be
+    /// writable. `Err(WouldBlock)` if a writer holds the lock; the file says which.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] (the default) if this file system has no such lock. Then nothing
-    /// is opened for reading alone, or checked.
+    /// [`ErrorKind::Unsupported`] (the default) if this file system has no such lock. Then no
+    /// database can be opened read-only, or checked.
     fn lock_shared(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
         let _ = path;
         Err(ErrorKind::Unsupported.into())
@@ -139,7 +140,7 @@ pub trait FileSystem: fmt::Debug + Send + Sync + 'static {
 /// A held lock; released when dropped.
 pub trait FileLock: Send + Sync {
     /// Fails if the lock file is no longer the one that its name stands for: it was removed or
-    /// replaced, alone or with its directory, and locks nobody out any more.
+    /// replaced, alone or with its directory, and no longer keeps others out.
     fn check(&self) -> io::Result<()> {
         Ok(())
     }
@@ -147,7 +148,7 @@ pub trait FileLock: Send + Sync {
 
 /// A file being written by appending.
 pub trait WritableFile: Send + Sync {
-    /// Appends a prefix of `bytes`, and says how long it was. May be short or interrupted.
+    /// Appends a prefix of `bytes` and returns its length. May be short or interrupted.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
     /// Cuts the file to `len` bytes; later appends go there.
     fn truncate(&mut self, len: u64) -> io::Result<()>;
@@ -159,15 +160,15 @@ pub trait WritableFile: Send + Sync {
     fn syncer(&self) -> Arc<dyn SyncFile>;
 }
 
-/// An open file that is synced and nothing else. An error of the disk is told to one of the callers
-/// of an open file and not to the next, so callers take turns and keep what they were told.
+/// An open file that can only be synced. The system reports an error of the disk to one caller of
+/// an open file and not to the next, so callers take turns and keep the error that they were told.
 pub trait SyncFile: Send + Sync {
     /// As [`WritableFile::sync_data`], of what was appended before the call.
     fn sync_data(&self) -> io::Result<()>;
     /// As [`WritableFile::sync_all`], of what was appended before the call.
     fn sync_all(&self) -> io::Result<()>;
     /// Fails if the name by which the file was created no longer stands for it: it was removed,
-    /// renamed or replaced, and nobody will find what was appended.
+    /// renamed or replaced, and what was appended to it cannot be found.
     fn check_name(&self) -> io::Result<()> {
         Ok(())
     }
@@ -181,18 +182,18 @@ pub trait ReadableFile: fmt::Debug + Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     /// The length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Whether reads go past the page cache, and so must obey [`ReadableFile::read_align`].
+    /// Returns true if reads go past the page cache, and so must obey [`ReadableFile::read_align`].
     fn is_direct(&self) -> bool {
         false
     }
-    /// What offsets and lengths of reads have to be multiples of, in bytes: a power of two of at most
+    /// The alignment of the offsets and lengths of reads, in bytes: a power of two of at most
     /// [`DIRECT_ALIGN`], and 1 where they may be any.
     fn read_align(&self) -> usize {
         if self.is_direct() { DIRECT_ALIGN } else { 1 }
     }
     /// The file that holds a descriptor for this one, and the place there of `len` bytes at
-    /// `offset`. Whoever hands a descriptor to the kernel holds the file until the read has ended.
-    /// `None` (the default) if this file is itself the one.
+    /// `offset`. A caller that hands the descriptor to the kernel holds the file until the read has
+    /// ended. `None` (the default) if this file is itself the one.
     ///
     /// # Errors
     ///
@@ -254,7 +255,7 @@ pub fn read_exact_at(
     check_read(path, offset, buf.len(), result)
 }
 
-/// Judges what became of a read of `len` bytes from `offset`.
+/// Turns the result of a read of `len` bytes from `offset` into an error, if it is one.
 pub(crate) fn check_read(
     path: &Path,
     offset: u64,

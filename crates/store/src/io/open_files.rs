@@ -2,11 +2,11 @@
 //!
 //! A [`PooledFile`] opens its file at the first read and may lose the descriptor between two reads;
 //! the next one opens it again. [`OpenFiles`] counts the descriptors of a database's tables and
-//! takes one from a file that was not read lately (the clock algorithm) before it lets another file
-//! have one.
+//! takes one from a file that was not read lately (the clock algorithm) before another file gets
+//! one.
 //!
-//! A file must stay under its name for as long as it is pooled. Tables obey: their files are
-//! removed when the last reader lets go of them.
+//! A file must stay under its name for as long as it is pooled. Tables do: their files are removed
+//! when the last reader drops them.
 //!
 //! Thread safety and invariants:
 //!
@@ -31,36 +31,36 @@ use super::{FileSystem, ReadMode, ReadableFile};
 #[cfg(unix)]
 use std::os::fd::BorrowedFd;
 
-/// Descriptors below the limit that the engine never touches: the embedding program's own. A
-/// program that has just started holds 3 to 12.
+/// The number of descriptors below the limit that the engine never uses: they are left to the
+/// embedding program. A program that has just started holds 3 to 12.
 const LEFT_TO_OTHERS: u64 = 64;
-/// Of the rest, tables get all but this part (a quarter): logs, files that are being written, rings
-/// of the kernel and the program's sockets share it. An open database without tables holds 8 to 14.
+/// Of the rest, tables get all but one part in this many: logs, files that are being written, rings
+/// of the kernel and the program's sockets share that part. An open database without tables holds 8
+/// to 14.
 const OTHERS_PART: u64 = 4;
-/// The least that tables get, however low the limit: a read of 16 files at once does not reopen its
-/// own.
+/// The fewest descriptors that tables get, however low the limit: with 16, a read of 16 files at
+/// once does not close and reopen its own files.
 const OPEN_FILES_MIN: u64 = 16;
-/// The bound where the file system names no limit; that of [`FileSystem::descriptors_max`] on
+/// The bound where the file system names no limit; it is that of [`FileSystem::descriptors_max`] on
 /// Linux.
 const OPEN_FILES_UNLIMITED: u64 = 1 << 16;
-/// Slots whose file is gone are swept once there are this many of them for sure; any small number
-/// does.
+/// Slots whose file is gone are swept once there are at least this many; any small number will do.
 const STALE_MIN: u64 = 64;
 
 /// The descriptors of a database's tables.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     max: u64,
-    /// Descriptors that are open.
+    /// The number of open descriptors.
     open: AtomicU64,
-    /// How often a file was opened.
+    /// The number of times that a file was opened.
     opens: AtomicU64,
-    /// The slots that have a descriptor, the one that is looked at next first. Slots whose file is
-    /// gone stay until they are looked at.
+    /// The slots that have a descriptor; the first one is looked at next. Slots whose file is gone
+    /// stay until they are looked at.
     clock: Mutex<VecDeque<Weak<Slot>>>,
 }
 
-/// Where a file's descriptor is while it has one.
+/// Holds a file's descriptor while it has one.
 #[derive(Debug, Default)]
 struct Slot {
     file: Mutex<Option<Arc<OpenFile>>>,
@@ -86,17 +86,17 @@ impl OpenFiles {
         })
     }
 
-    /// The largest number of descriptors, but for those that reads are using.
+    /// The largest number of descriptors, not counting those that reads are using.
     pub(crate) fn max(&self) -> u64 {
         self.max
     }
 
-    /// Descriptors that are open.
+    /// The number of open descriptors.
     pub(crate) fn open(&self) -> u64 {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// How often a file was opened.
+    /// The number of times that a file was opened.
     pub(crate) fn opens(&self) -> u64 {
         self.opens.load(Ordering::Relaxed)
     }
@@ -105,7 +105,7 @@ impl OpenFiles {
     ///
     /// # Errors
     ///
-    /// Those of [`FileSystem::open`].
+    /// The errors of [`FileSystem::open`].
     pub(crate) fn pool(
         self: &Arc<Self>,
         fs: &Arc<dyn FileSystem>,
@@ -132,7 +132,8 @@ impl OpenFiles {
     fn open_file(self: &Arc<Self>, file: &PooledFile) -> io::Result<Arc<OpenFile>> {
         let place = Place::take(self);
         let opened = match file.fs.open(&file.path, file.mode) {
-            // Others took what the limit leaves: tables make do with less for the moment.
+            // The program has used up its limit: tables make do with fewer descriptors for the
+            // moment.
             Err(error) if is_out_of_descriptors(&error) => {
                 self.close_idle(1 + self.max / OTHERS_PART);
                 file.fs.open(&file.path, file.mode)?
@@ -143,11 +144,11 @@ impl OpenFiles {
         Ok(Arc::new(OpenFile { file: opened, _place: place }))
     }
 
-    /// Puts a slot that has got a descriptor on the clock.
+    /// Adds a slot that has got a descriptor to the clock.
     fn watch(&self, slot: &Arc<Slot>) {
         let mut clock = self.clock.lock();
-        // More than every second is stale, so that the sweep costs O(1) for each file that was
-        // opened.
+        // More than half of the slots are stale, so that the sweep costs O(1) for each file that
+        // was opened.
         if clock.len() as u64 > 2 * self.open() + STALE_MIN {
             clock.retain(|slot| slot.strong_count() > 0);
         }
@@ -155,11 +156,11 @@ impl OpenFiles {
     }
 
     /// Takes the descriptors of up to `wanted` files that were not read since the clock last passed
-    /// them. Reads that are going on keep theirs open until they end.
+    /// them. Reads in progress keep theirs open until they end.
     fn close_idle(&self, wanted: u64) {
         let mut closed = Vec::new();
         let mut clock = self.clock.lock();
-        // Each slot is looked at twice at most: once to clear what says that it was used.
+        // Each slot is looked at twice at most: the first time may only clear its `used` flag.
         for _ in 0..2 * clock.len() {
             if closed.len() as u64 >= wanted {
                 break;
@@ -175,7 +176,8 @@ impl OpenFiles {
             }
         }
         drop(clock);
-        // Closing is a call of the operating system, which nobody waits for under the clock's lock.
+        // Closing is a call of the operating system, so it is done after the clock's lock is
+        // released.
         drop(closed);
     }
 }
@@ -186,8 +188,8 @@ struct Place(Arc<OpenFiles>);
 
 impl Place {
     fn take(files: &Arc<OpenFiles>) -> Self {
-        // What was open beyond the bound, because reads were using it, is closed as well: the
-        // number would otherwise stay where such reads have brought it.
+        // Descriptors that were open beyond the bound, because reads were using them, are closed as
+        // well: the number would otherwise stay as high as such reads have brought it.
         let open = files.open();
         if open >= files.max {
             files.close_idle(open - files.max + 1);
@@ -210,8 +212,8 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Returns true if the process or the system has no descriptor left, as far as it is known to say
-/// so.
+/// Returns true if the process or the system has no descriptor left. How such an error looks on
+/// this system is not known.
 #[cfg(not(unix))]
 fn is_out_of_descriptors(_: &io::Error) -> bool {
     false
@@ -221,7 +223,7 @@ fn is_out_of_descriptors(_: &io::Error) -> bool {
 #[derive(Debug)]
 struct OpenFile {
     file: Arc<dyn ReadableFile>,
-    /// Given back after the file is closed: fields are dropped in their order.
+    /// Released after the file is closed: fields are dropped in their order.
     _place: Place,
 }
 
@@ -248,8 +250,7 @@ impl ReadableFile for OpenFile {
     }
 }
 
-/// A file that has a descriptor while it is being read, and for as long after that as others do not
-/// need it.
+/// A file that has a descriptor while it is being read, and after that until other files need it.
 pub(crate) struct PooledFile {
     files: Arc<OpenFiles>,
     fs: Arc<dyn FileSystem>,
@@ -264,7 +265,7 @@ pub(crate) struct PooledFile {
 impl PooledFile {
     /// The open file; opens it if it has lost its descriptor.
     fn file(&self) -> io::Result<Arc<OpenFile>> {
-        // A read that finds it set writes no line that other readers share.
+        // A read that finds the flag set writes no line that other readers share.
         if !self.slot.used.load(Ordering::Relaxed) {
             self.slot.used.store(true, Ordering::Relaxed);
         }

@@ -1,8 +1,8 @@
-//! Threads that read: the queue for file systems without one of their own, and for systems that refuse
-//! theirs. A thread is started when a read finds none free, up to a limit.
+//! Threads that read: the queue for file systems that have none of their own, and for systems that
+//! refuse theirs. A thread is started when a read finds none free, up to a limit.
 //!
-//! Thread safety: two locks, never held at once nor over a read: the pool's own, and one for what has
-//! ended of each queue.
+//! Thread safety: there are two locks, the pool's own, and one for the ended reads of each queue.
+//! They are never held together, nor during a read.
 
 use std::{collections::VecDeque, io};
 
@@ -35,7 +35,7 @@ struct Job {
     queue: Arc<Ended>,
 }
 
-/// What has ended of one queue.
+/// The ended reads of one queue.
 #[derive(Default)]
 struct Ended {
     state: Mutex<EndedState>,
@@ -49,8 +49,8 @@ struct EndedState {
 }
 
 impl ReadPool {
-    /// A pool of up to `threads_max` threads, none of them started. With 0, whoever waits for a queue
-    /// does its reads.
+    /// A pool of up to `threads_max` threads, none of them started. With 0, the thread that waits
+    /// for a queue does its reads.
     pub(crate) fn new(threads_max: usize) -> Self {
         let state = Mutex::new(State::default());
         Self { shared: Arc::new(Shared { state, wanted: Condvar::new(), threads_max }) }
@@ -85,7 +85,8 @@ impl Shared {
         } else if state.threads < self.threads_max {
             let shared = Arc::clone(self);
             let name = "rhumb-read".to_owned();
-            // Without a thread the reads wait for the others, or for whoever waits for them.
+            // If no thread can be started, the reads wait for the other threads, or are done by the
+            // thread that waits for them.
             let started = thread::Builder::new().name(name).spawn(move || shared.run());
             state.threads += usize::from(started.is_ok());
         }
@@ -100,7 +101,8 @@ impl Shared {
                 job.perform();
                 state = self.state.lock();
             } else if state.closed {
-                // A queue that outlives its pool starts another for what it is given yet.
+                // A queue that outlives its pool starts another thread for the reads that it is
+                // still given.
                 state.threads -= 1;
                 return;
             } else {

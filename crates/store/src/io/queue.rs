@@ -1,10 +1,10 @@
-//! Reading many places at once: a queue takes reads, keeps as many of them going as it can, and
+//! Reading many places at once: a queue takes reads, keeps as many of them in flight as it can, and
 //! hands each back when it has ended, in any order.
 //!
-//! A queue belongs to one thread at a time and never starts a thread's work unasked: reads go on in
-//! the kernel or in other threads, and what became of them is learned in [`ReadQueue::wait`]. A read
-//! owns its buffer and keeps its file open until it is handed back, so that nobody can take the memory
-//! away under it.
+//! A queue belongs to one thread at a time, and starts no work in that thread unasked: reads go on
+//! in the kernel or in other threads, and [`ReadQueue::wait`] returns their results. A read owns
+//! its buffer and keeps its file open until it is handed back, so that no caller can free that
+//! memory during the read.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ pub struct ReadRequest {
     /// Where in the file, in bytes; a multiple of [`ReadableFile::read_align`], as is the
     /// buffer's length.
     pub offset: u64,
-    /// Where the bytes go; its length says how many.
+    /// Where the bytes go; its length is the number of bytes to read.
     pub buffer: AlignedBuf,
     /// Comes back with the result.
     pub token: u64,
@@ -33,36 +33,36 @@ pub struct ReadRequest {
 
 /// A read that has ended.
 pub struct ReadDone {
-    /// That of the request.
+    /// The token of the request.
     pub token: u64,
-    /// That of the request. What it holds after an error, or behind the bytes that were read, is
+    /// The buffer of the request. After an error, and past the bytes that were read, its content is
     /// unspecified.
     pub buffer: AlignedBuf,
-    /// How many bytes were read: fewer than the buffer has only at the end of the file.
+    /// The number of bytes read: fewer than the buffer's length only at the end of the file.
     pub result: io::Result<usize>,
 }
 
 /// Does many reads at once.
 pub trait ReadQueue: Send {
-    /// Takes a read, which begins at the latest in the next [`ReadQueue::wait`]. Any number may be
-    /// taken; how many go on at the same time is the queue's affair.
+    /// Takes a read, which begins in the next [`ReadQueue::wait`] at the latest. Any number may be
+    /// taken; the queue decides how many are in flight at the same time.
     fn push(&mut self, request: ReadRequest);
 
-    /// Begins what was pushed, as far as there is room, and does not wait; appends what has ended at once to
-    /// `done`. A queue may leave it for [`ReadQueue::wait`].
+    /// Begins the reads that were pushed, as far as there is room, without waiting; appends those
+    /// that ended at once to `done`. A queue may leave this to [`ReadQueue::wait`].
     fn start(&mut self, done: &mut Vec<ReadDone>) {
         let _ = done;
     }
 
-    /// Begins all that was pushed, as far as there is room, and waits until a read has ended or the
-    /// queue's waker was used since the last call; returns at once if neither can happen. Appends what
-    /// has ended to `done`. Short and interrupted reads are gone on with.
+    /// Begins all the reads that were pushed, as far as there is room, and waits until a read has
+    /// ended or the queue's waker was used since the last call; returns at once if neither can
+    /// happen. Appends the ended reads to `done`. Short and interrupted reads are continued.
     fn wait(&mut self, done: &mut Vec<ReadDone>);
 
     /// Reads that were pushed and not handed back.
     fn pending(&self) -> usize;
 
-    /// What ends a [`ReadQueue::wait`] from another thread.
+    /// Returns the handle that ends a [`ReadQueue::wait`] from another thread.
     ///
     /// # Errors
     ///
@@ -72,11 +72,11 @@ pub trait ReadQueue: Send {
 
 /// Ends a wait for a queue.
 pub trait QueueWaker: Send + Sync {
-    /// Has the wait that goes on, or else the next one, return.
+    /// Makes the wait that is in progress, or else the next one, return.
     fn wake(&self);
 }
 
-/// Who may use a queue.
+/// Which threads may use a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueUse {
     /// The thread that makes it and no other.
@@ -85,7 +85,7 @@ pub enum QueueUse {
     InTurns,
 }
 
-/// How reads are done that should go on at the same time.
+/// How reads that should be in flight at the same time are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReadEngineKind {
@@ -117,12 +117,12 @@ impl fmt::Debug for ReadRequest {
     }
 }
 
-/// Fills `buf` from `offset` as far as the file goes, and says how far that was: short reads,
-/// interruptions and calls to try again are gone on with.
+/// Fills `buf` from `offset` as far as the file goes, and returns the number of bytes read. Short
+/// reads, interruptions and calls to try again are continued.
 ///
 /// # Errors
 ///
-/// What the file says otherwise.
+/// Any other error of the file.
 pub fn read_full(file: &dyn ReadableFile, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buf.len() {

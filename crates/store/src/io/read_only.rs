@@ -1,8 +1,8 @@
-//! The door to files for a database that is opened for reading alone: everything that would change
-//! the disk is refused here, so that no mistake of the layers above can write.
+//! The door to files for a database that is opened read-only: everything that would change the disk
+//! is refused here, so that no mistake of the layers above can write.
 //!
-//! The callers ask first and refuse with an error that says more
-//! ([`Error::ReadOnly`](crate::Error::ReadOnly)); what is refused here was not asked.
+//! The callers check first and refuse with an error that says more
+//! ([`Error::ReadOnly`](crate::Error::ReadOnly)); a call that is refused here was not checked.
 
 use std::{
     io::{self, ErrorKind},
@@ -84,7 +84,7 @@ impl FileSystem for ReadOnlyFs {
     }
 }
 
-/// Stands for the files that an open database appends to, where there are none.
+/// Stands for the files that an open database appends to, if there are none.
 pub(crate) struct NoFile;
 
 impl WritableFile for NoFile {

@@ -1,9 +1,10 @@
-//! The operating system's file system. The only module of the engine that calls it.
+//! The operating system's file system. Apart from the reads of `uring.rs`, the engine makes all its
+//! file calls here.
 //!
 //! Every name is opened relative to its directory, and neither the name nor that directory may be a
 //! symbolic link: a database is reached by the path that was given and by no other. `paths.rs`
-//! finds the directory, `lock.rs` locks it. What is created is private to the user whatever the
-//! umask allows.
+//! finds the directory, `lock.rs` locks it. Every file and directory that is created is private to
+//! the user whatever the umask allows.
 
 use std::{
     fs::{DirBuilder, File},
@@ -36,7 +37,7 @@ const DIR_MODE: u32 = 0o700;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StdFs;
 
-/// Says which process this is, for people: what a lock file holds.
+/// Describes this process for people: the content of a lock file.
 #[must_use]
 pub fn this_process() -> String {
     let program = std::env::current_exe().ok();
@@ -117,7 +118,7 @@ impl FileSystem for Paths {
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
-        // What was there already may be a symbolic link to a directory.
+        // A directory that existed already may be a symbolic link to a directory.
         self.open_dir(path).map(drop)
     }
 
@@ -197,12 +198,13 @@ impl FileSystem for Paths {
     }
 }
 
-/// Descriptors that are asked for. The usual limit of 1,024 is kept low for programs that call
-/// `select`, and the usual most is 524,288; with tables of 64 MiB, 65,536 are 4 TiB.
+/// The number of descriptors that is asked for. Systems keep the usual limit of 1,024 low for
+/// programs that call `select`, and usually allow 524,288. With tables of 64 MiB, 65,536
+/// descriptors are 4 TiB.
 const DESCRIPTORS_WANTED: u64 = 1 << 16;
 
-/// Raises the process' limit of descriptors, as far as it may without rights, and returns what it
-/// is then.
+/// Raises the process' limit of descriptors, as far as it may without privileges, and returns the
+/// resulting limit.
 fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
@@ -216,7 +218,7 @@ fn raise_descriptor_limit() -> Option<u64> {
     Some(if raised.is_ok() { wanted } else { current })
 }
 
-/// Opened with `O_APPEND`, so that writes go to the end also after a truncation.
+/// Opened with `O_APPEND`, so that writes go to the end even after a truncation.
 struct StdWritable(Arc<StdSync>);
 
 struct StdSync {
@@ -277,7 +279,7 @@ impl ReadableFile for BufferedReadable {
     }
 }
 
-/// Whether the file system cannot do direct reads, or not of these pieces.
+/// Returns true if the file system cannot do direct reads, or none of this alignment.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_refused(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
@@ -288,14 +290,14 @@ fn is_refused(error: &io::Error) -> bool {
 #[derive(Debug)]
 struct DirectReadable {
     file: File,
-    /// What the file system says of offsets and lengths.
+    /// The alignment of offsets and lengths that the file system asks for.
     align: usize,
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl DirectReadable {
     fn new(file: File) -> Self {
-        // Kernels before 6.1 do not say.
+        // Kernels before 6.1 do not report it.
         let flags = (AtFlags::EMPTY_PATH, rustix::fs::StatxFlags::DIOALIGN);
         let said = rustix::fs::statx(&file, c"", flags.0, flags.1).ok();
         let said = said.map(|stat| stat.stx_dio_offset_align as usize);
@@ -464,8 +466,8 @@ mod tests {
 
     #[test]
     fn direct_reads_return_the_same_bytes_aligned_or_not() {
-        // The file lies where the build does: temporary directories are often in memory, where
-        // direct reads are refused and only the fall-back would be tested.
+        // The file is in the build's directory: temporary directories are often in memory, where
+        // direct reads are refused and only the fallback would be tested.
         let program = std::env::current_exe().unwrap();
         let tmp = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let path = tmp.path().join("file");
@@ -482,7 +484,7 @@ mod tests {
             let start = offset as usize;
             assert_eq!(buf[..n], bytes[start..(start + len).min(bytes.len())]);
         }
-        // A piece as small as the file says it may be is read past the cache.
+        // A piece of the smallest size that the file allows is read past the cache.
         let align = reader.read_align();
         assert!(align.is_power_of_two() && align <= DIRECT_ALIGN);
         let mut buf = AlignedBuf::new(align);

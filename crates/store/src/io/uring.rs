@@ -2,16 +2,16 @@
 //!
 //! What makes it sound, and what the comments below refer to:
 //!
-//! 1. A buffer that the kernel may write to lies in `flights`: on the heap, where moving its owner does
-//!    not move it, and untouched by us until the kernel has said that the read has ended.
+//! 1. A buffer that the kernel may write to lies in `flights`: on the heap, where moving its owner
+//!    does not move it, and untouched by us until the kernel has said that the read has ended.
 //! 2. The file of such a read lies beside it, so that its descriptor stays that of this file.
-//! 3. The ring is not dropped before the last read has ended; if the kernel should refuse to say so,
-//!    the buffers are leaked.
+//! 3. The ring is not dropped before the last read has ended. If the kernel never says so, the
+//!    buffers are leaked.
 //!
-//! A ring that is closed interrupts, some milliseconds later, whatever call of the system the threads
-//! that used it are waiting in then. So the rings that callers' own threads use are not closed: the next
-//! queue gets them, of whatever database. (All but those that end in a wait for the bell; the engine
-//! makes none such.)
+//! Closing a ring interrupts, some milliseconds later, whatever system call the threads that used
+//! it are waiting in then. So the rings that callers' own threads use are not closed: the next
+//! queue, of any database, gets them. (A ring that still waits for the bell is closed; the engine
+//! leaves none such.)
 //!
 //! May not be used for anything but reads.
 #![allow(unsafe_code, reason = "the kernel reads into memory that the ring's entries point to")]
@@ -36,33 +36,36 @@ use super::{
     queue::{QueueUse, QueueWaker, ReadDone, ReadQueue, ReadRequest, read_full},
 };
 
-/// Names the entry that waits for the bell; no flight has this number.
+/// The number of the entry that waits for the bell; no flight has this number.
 const BELL: u32 = u32::MAX;
-/// How many reads are put into the ring before the kernel is told: it begins those while more are made ready, and
-/// says that they have ended while the others go on.
+/// The number of reads that are put into the ring before the kernel is told of them. The kernel
+/// begins those while more are made ready, and reports their end while the others go on.
 const STAGED_MAX: usize = 8;
-/// The same while the kernel has no read of the ring: the device has nothing to do until then.
+/// As [`STAGED_MAX`], while the kernel has no read of the ring: the device is idle until it is
+/// told.
 const STAGED_FIRST: usize = 2;
-/// How often a read is begun again without having come further, before it is done by a plain call.
+/// The number of times that a read is begun again without progress before it is done by a plain
+/// call.
 const ATTEMPTS_MAX: u32 = 16;
 /// How long to wait before a kernel that refuses for want of memory is asked again.
 const PAUSE: Duration = Duration::from_micros(100);
-/// How often a queue that is dropped asks for what became of its reads.
+/// The number of times that a dropped queue asks for the results of its reads before it leaks their
+/// buffers.
 const FAREWELLS_MAX: u32 = 1 << 20;
 /// The event of a bell that was rung (`POLLIN`).
 const POLL_IN: u32 = 1;
 
-/// How many rings are kept for the next queues.
+/// The number of idle rings that are kept for the next queues.
 const SPARE_MAX: usize = 64;
 
-/// Rings of queues that were used in turns, for the next ones.
+/// The rings of queues that were used in turns, for the next queues.
 static SPARE: Mutex<Vec<SpareRing>> = Mutex::new(Vec::new());
 
 /// A ring that no queue has.
 struct SpareRing {
     ring: IoUring,
     depth: u32,
-    /// The process that made it: a copy of it that was forked does not have the ring's memory.
+    /// The process that made it. A forked copy of that process does not have the ring's memory.
     process: u32,
 }
 
@@ -70,9 +73,9 @@ struct SpareRing {
 pub(crate) struct UringQueue {
     ring: ManuallyDrop<IoUring>,
     depth: u32,
-    /// Whether one thread alone has used the ring.
+    /// True if only one thread has used the ring.
     is_of_one: bool,
-    /// Reads that the kernel knows or that stand in the ring for it.
+    /// Reads that the kernel knows of, or that are in the ring for it.
     flights: Vec<Option<Flight>>,
     /// Numbers of flights that are free.
     free: Vec<u32>,
@@ -81,9 +84,9 @@ pub(crate) struct UringQueue {
     /// Entries in the ring that the kernel has not taken, in order.
     staged: VecDeque<u32>,
     bell: Option<Arc<Bell>>,
-    /// Whether an entry waits for the bell.
+    /// True if an entry waits for the bell.
     bell_armed: bool,
-    /// The kernel refused for good: what it has not taken is read by plain calls.
+    /// The kernel refused for good: the reads that it has not taken are done by plain calls.
     refused: bool,
 }
 
@@ -98,12 +101,12 @@ struct Flight {
     attempts: u32,
 }
 
-/// What to do about a read that the kernel has spoken of.
+/// What to do about a read for which the kernel has returned a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// It has ended with so many bytes.
+    /// It has ended, with this many bytes read.
     Ended(usize),
-    /// It has failed with this number.
+    /// It has failed with this error number.
     Failed(i32),
     /// Go on from this byte, in the kernel.
     GoOn(usize),
@@ -111,8 +114,8 @@ enum Next {
     ByCall(usize),
 }
 
-/// The same read of the file that holds a descriptor for it, which stays open until the read has
-/// ended. Where that cannot be opened the read is as it was, and fails when it is done.
+/// The same read, of the file that holds a descriptor for it and that stays open until the read has
+/// ended. If that file cannot be opened, the read stays as it was, and fails when it is done.
 fn with_descriptor(mut request: ReadRequest) -> ReadRequest {
     if let Ok(Some((file, offset))) = request.file.opened(request.offset, request.buffer.len()) {
         (request.file, request.offset) = (file, offset);
@@ -120,13 +123,13 @@ fn with_descriptor(mut request: ReadRequest) -> ReadRequest {
     request
 }
 
-/// Judges a result of the kernel: `result` is what it said of a read of `len` bytes of which `done`
-/// were there before.
+/// Decides what to do after the kernel returned `result` for a read of `len` bytes, of which `done`
+/// were read before.
 fn judge(result: i32, done: usize, len: usize, is_direct: bool) -> Next {
     let Ok(n) = usize::try_from(result) else {
         return match Errno::from_raw_os_error(-result) {
             Errno::INTR | Errno::AGAIN => Next::GoOn(done),
-            // A file system that refuses direct reads of this piece; the file knows a way around.
+            // The file system refuses direct reads of this part; the file knows a way around that.
             Errno::INVAL | Errno::OPNOTSUPP => Next::ByCall(done),
             other => Next::Failed(other.raw_os_error()),
         };
@@ -150,7 +153,7 @@ impl SpareRing {
         Some(spare.swap_remove(at).ring)
     }
 
-    /// Leaves a ring in which nothing goes on for the next queue; closes it if there are enough.
+    /// Leaves an idle ring for the next queue; closes it if enough are kept.
     fn keep(ring: IoUring, depth: u32) {
         let mut spare = SPARE.lock();
         if spare.len() < SPARE_MAX {
@@ -164,7 +167,7 @@ impl UringQueue {
     ///
     /// # Errors
     ///
-    /// What the kernel says: it may not know rings, or may have been told to refuse them.
+    /// The kernel's error: it may not support rings, or may be configured to refuse them.
     pub(crate) fn new(depth: u32, used: QueueUse) -> io::Result<Self> {
         let plain = || IoUring::builder().dontfork().build(depth);
         let ring = match used {
@@ -172,7 +175,8 @@ impl UringQueue {
                 Some(ring) => ring,
                 None => plain()?,
             },
-            // Results are then made out when this thread waits, and not by interrupting it.
+            // The kernel then makes results available when this thread waits, instead of
+            // interrupting it.
             QueueUse::OneThread => IoUring::builder()
                 .dontfork()
                 .setup_single_issuer()
@@ -198,7 +202,8 @@ impl UringQueue {
         self.flights.len() - self.free.len()
     }
 
-    /// Puts into the ring what was pushed, as far as there is room, and what waits for the bell.
+    /// Puts the reads that were pushed into the ring, as far as there is room, and the wait for the
+    /// bell.
     fn stage_all(&mut self, done: &mut Vec<ReadDone>) {
         if let Some(bell) = &self.bell
             && !self.bell_armed
@@ -235,7 +240,7 @@ impl UringQueue {
         let Some(fd) = flight.file.descriptor() else { return };
         let fd = types::Fd(fd.as_raw_fd());
         let rest = &mut flight.buffer[flight.done..];
-        // The kernel reads less at once if it must, and says how much it was.
+        // The kernel reads less at once if it must, and says how much it read.
         let len = u32::try_from(rest.len()).unwrap_or(1 << 30);
         let entry = opcode::Read::new(fd, rest.as_mut_ptr(), len)
             .offset(flight.offset + flight.done as u64)
@@ -254,7 +259,7 @@ impl UringQueue {
         let entry = entry.user_data(u64::from(number));
         // SAFETY: as the caller says.
         while unsafe { self.ring.submission().push(&entry) }.is_err() {
-            // Full: the kernel takes what is there.
+            // The ring is full: the kernel takes what is there.
             self.enter(0);
             if self.refused {
                 break;
@@ -265,12 +270,13 @@ impl UringQueue {
 
     /// Hands the ring's entries to the kernel and waits for `wanted` results.
     fn enter(&mut self, wanted: u32) {
-        // What the kernel has refused is done by calls: it must not take it later.
+        // The entries that the kernel has refused are done by calls, so it must not take them
+        // later.
         let entries = if self.refused { 0 } else { self.ring.submission().len() };
         let entries = u32::try_from(entries).unwrap_or(0);
         let flags = if wanted > 0 { EnterFlags::GETEVENTS } else { EnterFlags::empty() };
-        // SAFETY: the ring holds at least so many entries, each valid until it has ended as `stage`
-        // demands, and no argument is passed.
+        // SAFETY: the ring holds at least `entries` entries, each valid until it has ended as
+        // `stage` demands, and no argument is passed.
         let entered =
             unsafe { self.ring.submitter().enter::<()>(entries, wanted, flags.bits(), None) };
         match entered {
@@ -278,8 +284,8 @@ impl UringQueue {
             Ok(taken) => drop(self.staged.drain(..taken.min(self.staged.len()))),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::INTR) => {}
-                // It has too many results to hand over, or too little memory: results are taken
-                // next, and if there are none it is asked again.
+                // The kernel has too many results to hand over, or too little memory. Results are
+                // taken next; if there are none, the kernel is asked again.
                 Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => thread::sleep(PAUSE),
                 _ => {
                     self.refused = true;
@@ -332,7 +338,7 @@ impl UringQueue {
         }
     }
 
-    /// Ends a flight by plain calls. The kernel has not got it.
+    /// Ends a flight by plain calls. The kernel does not have it.
     fn read_by_call(&mut self, number: u32, done: &mut Vec<ReadDone>) {
         let Some(flight) = self.flights[number as usize].as_mut() else { return };
         let (at, offset) = (flight.done, flight.offset + flight.done as u64);
@@ -348,7 +354,7 @@ impl UringQueue {
         }
     }
 
-    /// Once the kernel has refused: does by plain calls what it has not taken.
+    /// After the kernel has refused: does by plain calls the reads that it has not taken.
     fn read_untaken(&mut self, done: &mut Vec<ReadDone>) {
         while let Some(number) = self.staged.pop_front() {
             if number != BELL {
@@ -358,7 +364,8 @@ impl UringQueue {
         done.extend(self.backlog.drain(..).map(ReadRequest::perform));
     }
 
-    /// Waits for the end of all reads; leaks the buffers of those that the kernel says nothing of.
+    /// Waits for the end of all reads; leaks the buffers of those for which the kernel returns
+    /// nothing.
     fn await_all(&mut self) {
         self.backlog.clear();
         let mut done = Vec::new();
@@ -383,7 +390,7 @@ impl UringQueue {
         if !self.refused {
             self.stage_all(done);
         }
-        // It may have refused just now: what it has not got, it will never end.
+        // The kernel may have refused just now. It will never end the reads that it has not taken.
         if self.refused {
             self.read_untaken(done);
         }
@@ -449,16 +456,16 @@ impl Drop for UringQueue {
 struct Bell(OwnedFd);
 
 impl Bell {
-    /// Sets it back, so that it can be waited for again.
+    /// Resets it, so that it can be waited for again.
     fn silence(&self) {
-        // Nothing to read means that it is silent.
+        // If there is nothing to read, it is silent already.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
 impl QueueWaker for Bell {
     fn wake(&self) {
-        // It fails only when it is rung two to the sixty-fourth times unheard.
+        // Fails only if the counter overflows: after about 2^64 rings without a reset.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }

@@ -1,5 +1,5 @@
-//! Merges sorted sources into one sorted walk over all their entries, versions included; and where a
-//! keyspace has partitions, goes through the sources of one after another.
+//! Merges sorted sources into one sorted walk over all their entries, versions included. If the
+//! keyspace has partitions, the walk goes through the sources of one partition after another.
 
 use std::{
     cmp::Ordering,
@@ -23,27 +23,27 @@ use crate::{
     types::{SeqNo, compare_entries, compare_keys},
 };
 
-/// Entries under the same range tombstone that are passed one by one before a source seeks past it: a
-/// seek costs about as much.
+/// The number of entries under the same range tombstone that are passed one by one before a source
+/// seeks past it. A seek costs about as much as this many steps.
 const STEPS_MAX: u32 = 8;
 
-/// Sources of one sub-tree, or of several, and the range tombstones over the entries of each.
+/// The sources of one or more sub-trees, and the range tombstones over the entries of each.
 #[derive(Default)]
 pub(crate) struct SourceSet {
     pub(crate) sources: Vec<Source>,
-    /// Which sub-trees they are of.
+    /// The sub-trees of the sources.
     pub(super) trees: Trees,
-    /// Those of each sub-tree that has some.
+    /// The range tombstones of each sub-tree that has some.
     views: Vec<RangeView>,
-    /// For each source, which of them lie over its entries. Not kept while there are none at all.
+    /// For each source, the view that covers its entries. Empty while there are no views at all.
     over: Vec<Over>,
 }
 
-/// Which range tombstones lie over the entries of a source, and how deep among their structures it
-/// lies.
+/// The range tombstones that cover the entries of a source, and the depth of the source among the
+/// structures of its sub-tree.
 #[derive(Clone, Copy)]
 struct Over {
-    /// Beyond the last where there are none.
+    /// An index into the views; beyond the last if no tombstones cover the source.
     view: usize,
     depth: u32,
 }
@@ -58,8 +58,8 @@ impl SourceSet {
         Self { sources, ..Self::default() }
     }
 
-    /// Adds a source. `ranges` are those that will be added next, and `depth` says how deep among
-    /// their structures the source lies.
+    /// Adds a source. `ranges` are the range tombstones that will be added next, and `depth`
+    /// returns how deep among their structures the source lies.
     pub(crate) fn add(
         &mut self,
         source: Source,
@@ -74,63 +74,63 @@ impl SourceSet {
         self.sources.push(source);
     }
 
-    /// These lie over the entries of the sources that were added with them.
+    /// Adds the range tombstones that cover the entries of the sources added with them.
     pub(crate) fn add_ranges(&mut self, view: Option<RangeView>) {
         self.views.extend(view);
     }
 }
 
-/// What a merge goes through.
+/// The inputs of a merge.
 pub(crate) enum Inputs {
-    /// These, merged.
+    /// These sources, merged.
     Sources(SourceSet),
-    /// Those of each partition, merged, one partition after another.
+    /// The sources of each partition, merged, one partition after another.
     Partitions(PartitionWalk),
 }
 
-/// A merge of sources, one way.
+/// A merge of sources in one direction.
 ///
-/// `order` names the sources that stand on an entry, the next entry's first. Few sources take part
-/// and the next entry mostly comes from the same one, so keeping the list sorted by insertion
-/// costs one comparison an entry, less than a heap.
+/// `order` names the sources that stand on an entry, sorted by that entry. There are few sources,
+/// and the next entry mostly comes from the same one as the last, so keeping the list sorted by
+/// insertion costs one comparison per entry, less than a heap.
 pub(crate) struct Merge {
     sources: Vec<Source>,
     /// As in [`SourceSet`].
     views: Vec<RangeView>,
     over: Vec<Over>,
-    /// Entries one after another that were under a range tombstone.
+    /// The number of consecutive entries that were under a range tombstone.
     passed: u32,
-    /// Entries of a reader at this number are looked at.
+    /// Range tombstones are those that a reader at this sequence number sees.
     seq: SeqNo,
     order: Vec<usize>,
     forward: bool,
-    /// Where the walk through these sources begins.
+    /// The start of the walk through these sources.
     start: Start,
-    /// Where it will be left at the latest: a source that begins beyond takes no part.
+    /// The walk ends here at the latest: a source that begins beyond this bound takes no part.
     end: Bound<Box<[u8]>>,
-    /// How many more keys will be wanted, about; 0 if nobody knows.
+    /// About how many more keys will be wanted; 0 if this is not known.
     expected: usize,
     phase: Phase,
-    /// The partitions behind these sources.
+    /// The partitions after these sources.
     partitions: Option<PartitionWalk>,
     /// The dead keys that are being stepped over.
     trail: Trail,
 }
 
 enum Phase {
-    /// Nothing was begun.
+    /// The merge has not begun.
     Fresh,
-    /// The sources were started, and these wait for a block each. The last one's turn is next.
+    /// The sources were started, and these wait for a block each. The last of them is served next.
     Starting(Vec<(usize, u32)>),
-    /// The first source was moved and waits for this block.
+    /// The first source was moved, and waits for this block.
     Moving(u32),
     /// The walk stands on an entry, or at its end.
     Standing,
 }
 
 impl Merge {
-    /// A walk over `inputs` from `start`; it stands nowhere before [`Merge::begin`]. Entries beyond `end`
-    /// may be left out. Range tombstones are those that a reader at `seq` sees.
+    /// A walk over `inputs` from `start`. It stands nowhere before [`Merge::begin`]. Entries beyond
+    /// `end` may be left out. The range tombstones are those that a reader at `seq` sees.
     pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>, seq: SeqNo) -> Self {
         let forward = start.is_forward();
         let (set, partitions) = match inputs {
@@ -158,19 +158,20 @@ impl Merge {
         }
     }
 
-    /// Says how many keys will be wanted, about; to be called before the walk begins.
+    /// Says that the walk will want about `entries` keys. Call it before the walk begins.
     pub(crate) fn expect(&mut self, entries: usize) {
         self.expected = entries;
     }
 
-    /// One of those keys was given.
+    /// Counts one of the expected keys as given.
     #[inline]
     pub(crate) fn note_given(&mut self) {
         self.expected = self.expected.saturating_sub(1);
     }
 
-    /// Has each table want what it lacks of its share of the keys to come, those that wait for these blocks
-    /// and the others. Only done by a walk that waits for a block: where all is in memory, nobody asks.
+    /// Makes every table ask for the blocks it lacks of its share of the expected keys, whether its
+    /// source waits for a block or not. Only a walk that waits for a block does this; if everything
+    /// is in memory, it is never called.
     #[cold]
     fn foresee(&mut self, waiting: &[(usize, u32)]) -> Result<()> {
         let keys = Extent::keys_of(self.sources.iter().map(Source::extent));
@@ -185,8 +186,8 @@ impl Merge {
         Ok(())
     }
 
-    /// Goes to the first entry. All sources are started before the first is waited for, so that what
-    /// they need can be read at once. Where a block is waited for already, asks for it again.
+    /// Goes to the first entry. All sources are started before the first is waited for, so that
+    /// their blocks can be read at once. If a block is already waited for, asks for it again.
     pub(crate) fn begin(&mut self) -> Result<Progress<()>> {
         if matches!(self.phase, Phase::Fresh) {
             self.start_sources()?;
@@ -219,7 +220,7 @@ impl Merge {
     }
 
     /// Looks for range tombstones over the key where the walk starts, so that nothing under them is
-    /// read. Going backward it starts before the key, where none may lie.
+    /// read. A backward walk starts before the key, which no tombstone may cover.
     fn meet_start(&mut self) {
         let Start::At(key, _) = &self.start else { return };
         for view in &mut self.views {
@@ -227,7 +228,7 @@ impl Merge {
         }
     }
 
-    /// Whether a range tombstone that the reader sees lies over the entry under the walk.
+    /// Returns true if a range tombstone that the reader sees covers the entry under the walk.
     #[inline]
     pub(crate) fn is_top_removed(&mut self) -> bool {
         if self.views.is_empty() {
@@ -250,8 +251,8 @@ impl Merge {
         view.is_some_and(|view| view.hides(key, entry, self.seq, self.forward))
     }
 
-    /// As [`Merge::advance`] from an entry under a range tombstone: past all that the tombstone lies
-    /// over, or up to where the source may have something newer.
+    /// Like [`Merge::advance`] from an entry under a range tombstone: goes past all that the
+    /// tombstone covers, or to where the source may have something newer.
     pub(crate) fn skip(&mut self) -> Result<Progress<()>> {
         self.passed += 1;
         if self.passed <= STEPS_MAX || matches!(self.phase, Phase::Moving(_)) {
@@ -264,7 +265,7 @@ impl Merge {
         };
         let skip = self.sources[top].skip(span, depth, self.forward)?;
         if !matches!(skip, Skip::All(_)) {
-            // Where that leads from one entry to the next it must not cost a search each time.
+            // If this only leads from one entry to the next, it must not cost a search each time.
             self.passed = 0;
         }
         match skip {
@@ -277,8 +278,8 @@ impl Merge {
         }
     }
 
-    /// As [`Merge::advance`] from one of many versions of a key: the source under the walk goes
-    /// past those that a reader at `seq` does not see, or without a number past all. See
+    /// Like [`Merge::advance`] from one of many versions of a key: the source under the walk goes
+    /// past those that a reader at `seq` does not see, or without `seq` past all of them. See
     /// [`Source::pass_versions`].
     pub(crate) fn pass_versions(&mut self, seq: Option<SeqNo>) -> Result<Progress<()>> {
         let Some(&top) = self.order.first() else { return self.advance() };
@@ -300,26 +301,29 @@ impl Merge {
         self.trail.count(1);
     }
 
-    /// An entry that was counted is given after all.
+    /// Takes an entry back out of the count, because it is given after all.
     #[inline]
     pub(super) fn note_not_passed(&mut self) {
         self.trail.uncount();
     }
 
-    /// How many entries were looked at and not given: by the walk, and by its sources. The one
-    /// count of what is stepped over: it goes into `Stats::passed_entries` in the end.
+    /// The number of entries that were looked at and not given, by the walk and by its sources.
+    /// This is the one count of what is stepped over: it goes into `Stats::passed_entries` in the
+    /// end.
     #[cfg(test)]
     pub(super) fn passed(&self) -> u64 {
         self.trail.passed() + self.sources.iter().map(Source::passed).sum::<u64>()
     }
 
-    /// The walk stepped over a dead key. Returns true if it is to go on with [`Merge::pass_dead`].
+    /// Notes that the walk stepped over a dead key. Returns true if the walk must go on with
+    /// [`Merge::pass_dead`].
     pub(super) fn note_dead(&mut self, key: &[u8]) -> bool {
         self.trail.note_dead(key, self.order.first().copied())
     }
 
-    /// The walk stands on the entry under it, or on this key. Where that is beyond its end nothing
-    /// is known of what lies before: sources that began beyond took no part.
+    /// Notes that the walk stands on the entry under it, or on this key. If that is beyond the
+    /// walk's end, nothing is known of the keys before it: sources that began beyond the end took
+    /// no part.
     #[inline]
     pub(super) fn note_living(&mut self, key: Option<&[u8]>) {
         let top = || self.order.first().map(|&top| self.sources[top].key());
@@ -330,19 +334,19 @@ impl Merge {
         self.trail.note_living(key);
     }
 
-    /// The walk has ended.
+    /// Notes that the walk has ended.
     pub(super) fn note_end(&mut self) {
         self.trail.end();
     }
 
-    /// As [`Merge::advance`] from a dead key in a stretch of which it is known that nothing lives
-    /// there: all sources of its sub-tree go past it.
+    /// Like [`Merge::advance`] from a dead key in a stretch in which no key is known to live: all
+    /// sources of its sub-tree go past the stretch.
     pub(super) fn pass_dead(&mut self) -> Result<Progress<()>> {
         let Some((stretch, start, first, end)) = self.trail.take_pass() else {
             return self.advance();
         };
         let end = end.min(self.sources.len());
-        // The walk stands nowhere until all of them are there.
+        // The walk stands nowhere until all sources have passed the stretch.
         self.order.clear();
         let mut waiting = Vec::new();
         for (at, source) in self.sources.iter_mut().enumerate().take(end).skip(first) {
@@ -366,7 +370,8 @@ impl Merge {
         self.trail.count(passed);
     }
 
-    /// Stands on the first entry once no source waits, if there is one in this partition or behind it.
+    /// Once no source waits, stands on the first entry of this partition or of a later one, if
+    /// there is any.
     fn go_on_starting(&mut self) -> Result<Progress<()>> {
         while let Phase::Starting(waiting) = &self.phase {
             if let Some((at, block)) = waiting.last() {
@@ -380,7 +385,7 @@ impl Merge {
         Ok(Progress::Done(()))
     }
 
-    /// Starts the sources of the next partition; false if there is none.
+    /// Starts the sources of the next partition. Returns false if there is none.
     fn open_partition(&mut self) -> Result<bool> {
         let next = self.partitions.as_mut().and_then(|walk| walk.next_sources(self.forward));
         let Some(set) = next else { return Ok(false) };
@@ -392,7 +397,7 @@ impl Merge {
         Ok(true)
     }
 
-    /// Goes to the next entry. Does nothing at the end. Where a block is waited for already, asks for
+    /// Goes to the next entry. Does nothing at the end. If a block is already waited for, asks for
     /// it again.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<Progress<()>> {
@@ -438,7 +443,7 @@ impl Merge {
         }
     }
 
-    /// Ends one move in the calling thread.
+    /// Completes one move in the calling thread.
     pub(crate) fn drive(&mut self, mut progress: Progress<()>) -> Result<()> {
         while let Progress::Need(_) = progress {
             let Some(block) = self.fetch()? else { break };
@@ -447,7 +452,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Who waits for which block; the last one's turn is next.
+    /// The sources that wait, each with its block. The last of them is served next.
     fn waiting(&self) -> Vec<(usize, u32)> {
         match &self.phase {
             Phase::Starting(waiting) => waiting.clone(),
@@ -456,8 +461,8 @@ impl Merge {
         }
     }
 
-    /// Waits for the block that was asked for. What several sources need is read at once: at the start,
-    /// and where the walk said how long it is.
+    /// Waits for the block that was asked for. The blocks of several sources are read at once: at
+    /// the start, and if the expected number of keys is known.
     pub(crate) fn fetch(&mut self) -> Result<Option<BlockRef>> {
         let waiting = self.waiting();
         if self.expected > 0 {
@@ -471,8 +476,8 @@ impl Merge {
         cursor.map(|cursor| cursor.fetch(*block)).transpose()
     }
 
-    /// Reads what sources want with one queue: those that wait for these blocks, and others that foresaw
-    /// something.
+    /// Reads the wanted blocks of all sources with one queue: of the sources in `waiting`, and of
+    /// others that read ahead.
     fn read_together(&mut self, waiting: &[(usize, u32)]) -> Result<()> {
         for (at, block) in waiting {
             let cursor = self.sources[*at].table_cursor();
@@ -489,7 +494,8 @@ impl Merge {
         for (at, result, bytes) in read_many(&engine, wanted.into_iter()) {
             let Some(cursor) = self.sources[at].table_cursor() else { continue };
             let put = cursor.put_small(result, bytes);
-            // What nobody waits for may never be needed: who does need it reads it again, and fails.
+            // A failed read that no source waits for is ignored, as the block may never be needed.
+            // A source that does need it reads it again, and fails then.
             if waiting.iter().any(|(waits, _)| *waits == at) {
                 put?;
             }
@@ -497,7 +503,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Has all that is needed begun, and takes the block that was asked for once it is there.
+    /// Starts all reads that are needed, and takes the block that was asked for once it is there.
     pub(crate) fn poll_fetch(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<BlockRef>>> {
         let waiting = self.waiting();
         if self.expected > 0 {
@@ -536,7 +542,7 @@ impl Merge {
         self.phase = Phase::Standing;
     }
 
-    /// Whether a key is one that the walk is left before.
+    /// Returns true if the walk ends before this key.
     pub(super) fn is_beyond(&self, key: &[u8]) -> bool {
         let order = match &self.end {
             Bound::Unbounded => return false,
@@ -552,7 +558,7 @@ impl Merge {
         if self.forward { order } else { order.reverse() }
     }
 
-    /// Puts the source that was moved in its place.
+    /// Moves the source that was advanced to its position in the order.
     #[inline]
     fn settle_top(&mut self) -> Result<Progress<()>> {
         if !self.sources[self.order[0]].is_valid() {
@@ -568,7 +574,7 @@ impl Merge {
         Ok(Progress::Done(()))
     }
 
-    /// Leaves out the first source, which has ended.
+    /// Removes the first source, which has ended.
     #[cold]
     fn leave_top(&mut self) -> Result<Progress<()>> {
         self.order.remove(0);

@@ -30,17 +30,17 @@ use crate::{
     types::{SeqNo, compare_keys},
 };
 
-/// Makes what a walk goes through; called once for each end that is used.
+/// Makes the inputs of a walk. It is called once for each end that is used.
 pub(crate) type Sources = Box<dyn Fn(Access) -> Inputs + Send + Sync>;
 
-/// The two ends of a range, each a walk towards the other. Whoever drives the walks tells the ends
-/// where they came to stand.
+/// The two ends of a range, each a walk towards the other. The code that drives the walks tells the
+/// ends where the walks came to stand.
 pub(crate) struct Ends {
     sources: Sources,
     seq: SeqNo,
     from: Bound<Box<[u8]>>,
     to: Bound<Box<[u8]>>,
-    /// How many entries will be asked for, about.
+    /// About how many entries will be asked for.
     expected: usize,
     front: Option<Walk>,
     back: Option<Walk>,
@@ -72,7 +72,7 @@ impl Ends {
         }
     }
 
-    /// Ends of nothing, with an error to return first.
+    /// Ends of an empty range, with an error to return first.
     pub(crate) fn failed(error: Error) -> Self {
         let nothing = Box::new(|_| Inputs::Sources(SourceSet::default()));
         let mut ends = Self::new(nothing, 0, Bound::Unbounded, Bound::Unbounded);
@@ -113,8 +113,8 @@ impl Ends {
         })
     }
 
-    /// Whether the walk from the front, if it stands at all, stands on a key of the range where the
-    /// other has not been.
+    /// Returns true if the walk from the front stands, and on a key of the range that the walk from
+    /// the back has not reached.
     #[inline]
     fn note_front(&mut self, stands: bool) -> bool {
         let Some(front) = self.front.as_ref().filter(|_| stands) else { return false };
@@ -133,8 +133,8 @@ impl Ends {
         true
     }
 
-    /// Whether the walk from the back, if it stands at all, stands on a key of the range where the
-    /// other has not been.
+    /// Returns true if the walk from the back stands, and on a key of the range that the walk from
+    /// the front has not reached.
     fn note_back(&mut self, stands: bool) -> bool {
         let Some(back) = self.back.as_ref().filter(|_| stands) else { return false };
         let key = back.key();
@@ -152,7 +152,7 @@ impl Ends {
         true
     }
 
-    /// What the walk from the front stands on, if the other has not been there.
+    /// Takes what the walk from the front stands on, if the other walk has not been there.
     fn take_front(&mut self, stands: bool) -> Option<(Slice, Found)> {
         if !self.note_front(stands) {
             return None;
@@ -160,7 +160,7 @@ impl Ends {
         self.front.as_mut().map(|front| (Slice::copy_from(front.key()), front.value()))
     }
 
-    /// What the walk from the back stands on, if the other has not been there.
+    /// Takes what the walk from the back stands on, if the other walk has not been there.
     fn take_back(&mut self, stands: bool) -> Option<(Slice, Found)> {
         if !self.note_back(stands) {
             return None;
@@ -183,8 +183,8 @@ impl Ends {
 
 /// The keys of a range with their values, ascending; descending from its other end.
 ///
-/// Every item may fail by itself: after an error the iterator ends. What comes next is read ahead,
-/// more of it the longer the iterator goes on.
+/// Any item may be an error; after an error the iterator ends. Blocks are read ahead, more of them
+/// the longer the iterator goes on.
 pub struct Iter(Ends);
 
 impl Iter {
@@ -192,10 +192,12 @@ impl Iter {
         Self(ends)
     }
 
-    /// Says how many entries will be read, about, before the first is. So many are then taken from a
-    /// memtable at once, and where blocks are not in memory, each table's share of them is read at once:
-    /// a part of a level costs one read instead of several, each larger than the one before. Any number is
-    /// right; 0 is that of an iterator that was told nothing.
+    /// Hints, before the first entry is read, that about `entries` entries will be read.
+    ///
+    /// Up to `entries` entries are then taken from a memtable at once. If blocks are not in memory,
+    /// each table's share of the entries is read at once: a part of a level then costs one read
+    /// instead of several that grow. Any number is correct; 0, the default, means that nothing is
+    /// known.
     pub fn expect(&mut self, entries: usize) {
         self.0.expected = entries;
     }
@@ -217,8 +219,8 @@ impl Iter {
         self.0.back.as_mut().map(read).transpose()
     }
 
-    /// As [`Iterator::next`], for a caller who only looks at the pair: nothing is copied or counted,
-    /// but for values that lie outside of their block.
+    /// Like [`Iterator::next`], for a caller that only looks at the pair: nothing is copied or
+    /// counted, except for values that are stored outside their block.
     #[inline]
     pub fn next_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
         if self.0.ended {
@@ -229,7 +231,7 @@ impl Iter {
         self.0.note(item)
     }
 
-    /// As [`DoubleEndedIterator::next_back`], for a caller who only looks at the pair.
+    /// Like [`DoubleEndedIterator::next_back`], for a caller that only looks at the pair.
     pub fn next_back_with<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
         if self.0.ended {
             return None;

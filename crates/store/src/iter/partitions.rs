@@ -1,8 +1,9 @@
 //! A walk through the partitions of a keyspace, one after another.
 //!
-//! Partitions are ranges of keys, so the walk opens only those that it reaches, and a short scan costs
-//! the same whether there are ten of them or ten thousand. Their levels are loaded as the walk comes to
-//! them: a snapshot, which whoever scans holds, keeps what the scan may see in all of them until then.
+//! Partitions are ranges of keys, so the walk opens only those that it reaches, and a short scan
+//! costs the same whether there are ten of them or ten thousand. The walk loads a partition's
+//! levels when it reaches the partition. Until then the snapshot that the scan holds keeps
+//! everything that the scan may see.
 
 use rhumb_sync::primitive::Arc;
 
@@ -20,7 +21,7 @@ use crate::{
 };
 
 /// Adds the sources of one sub-tree for a reader at `seq`, newest first, and the range tombstones
-/// that lie over them.
+/// that cover them.
 pub(crate) fn add_sources(
     view: &MemView,
     tree: TreeId,
@@ -31,7 +32,7 @@ pub(crate) fn add_sources(
 ) {
     set.trees.add(&view.active, tree, set.sources.len());
     let ranges = RangeView::new(view, tree, levels);
-    // Memtables and tables may have range tombstones alone.
+    // Memtables and tables may hold nothing but range tombstones.
     for (at, memtable) in view.all().enumerate().filter(|(_, one)| one.may_show(tree, seq)) {
         let cursor = MemCursor::newest(Arc::clone(memtable), tree, seq);
         set.add(Source::Mem(cursor), ranges.as_ref(), |_| RangeView::memtable_depth(at));
@@ -47,20 +48,21 @@ pub(crate) fn add_sources(
     set.add_ranges(ranges);
 }
 
-/// What a scan over several partitions reads.
+/// The state that a scan over several partitions reads.
 pub(crate) struct PartitionScan {
-    /// The number at which it reads: of a snapshot that was taken before all else, and is kept as long.
+    /// The sequence number at which it reads. It is that of a snapshot which was taken before
+    /// everything else and is kept as long as the scan.
     pub(crate) seq: SeqNo,
     pub(crate) view: Arc<MemView>,
     pub(crate) map: Arc<PartitionMap>,
-    /// The names of the first and the last partition that can hold a key of the range; none where the
-    /// range is unbounded.
+    /// The names of the first and the last partition that can hold a key of the range; `None` if
+    /// the range is unbounded at that end.
     pub(crate) first: Option<Box<[u8]>>,
     pub(crate) last: Option<Box<[u8]>>,
 }
 
 impl PartitionScan {
-    /// Whether a partition may hold keys of the range.
+    /// Returns true if a partition may hold keys of the range.
     fn is_inside(&self, name: &[u8]) -> bool {
         self.first.as_deref().is_none_or(|first| first <= name)
             && self.last.as_deref().is_none_or(|last| name <= last)
@@ -90,14 +92,14 @@ impl PartitionScan {
     }
 }
 
-/// The partitions that a walk has not come to, the next one's first. It goes one way.
+/// The partitions that a walk has not reached, the next one first. It goes in one direction.
 pub(crate) struct PartitionWalk {
     scan: Arc<PartitionScan>,
     access: Access,
     place: WalkPlace,
 }
 
-/// Where a walk through partitions is.
+/// The position of a walk through partitions.
 enum WalkPlace {
     Before,
     At(Place),
@@ -105,12 +107,12 @@ enum WalkPlace {
 }
 
 impl PartitionWalk {
-    /// All of them.
+    /// A walk through all partitions of `scan`.
     pub(crate) fn new(scan: Arc<PartitionScan>, access: Access) -> Self {
         Self { scan, access, place: WalkPlace::Before }
     }
 
-    /// The sources of the next partition that has any; none at the end of the range.
+    /// The sources of the next partition that has any; `None` at the end of the range.
     pub(crate) fn next_sources(&mut self, forward: bool) -> Option<SourceSet> {
         let scan = &self.scan;
         let mut next = match self.place {
@@ -120,8 +122,8 @@ impl PartitionWalk {
         };
         let mut sources = SourceSet::default();
         while sources.sources.is_empty() {
-            // Nothing stays of those that have nothing to show: a walk knows only of sub-trees that
-            // it steps through.
+            // Nothing is kept of partitions without sources: a walk knows only of sub-trees that it
+            // steps through.
             sources = SourceSet::default();
             let inside = next.and_then(|place| {
                 let tree = scan.map.at(place).filter(|tree| scan.is_inside(&tree.name))?;

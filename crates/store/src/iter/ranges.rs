@@ -1,7 +1,7 @@
 //! The range tombstones that a walk through one sub-tree meets, over all its structures.
 //!
-//! The walk goes one way and asks for each key; most keys lie in the span that the key before was in,
-//! which costs one comparison.
+//! The walk goes in one direction and asks for each key. Most keys are in the same span as the key
+//! before, which costs one comparison.
 
 use rhumb_sync::primitive::Arc;
 
@@ -12,24 +12,24 @@ use crate::{
     version::levels::Levels,
 };
 
-/// Tombstones of the memtables and the levels of one sub-tree, at one reader's number.
+/// The range tombstones of the memtables and the levels of one sub-tree, for one reader.
 pub(crate) struct RangeView {
     tree: TreeId,
-    /// Those that have tombstones of the sub-tree, newest first, each with its depth.
+    /// The memtables that have tombstones of the sub-tree, newest first, each with its depth.
     memtables: Vec<(u32, Arc<Memtable>)>,
     levels: Arc<Levels>,
     /// The depth of the first table of level 0.
     level_depth: u32,
-    /// The greatest number in the memtables, also in those without tombstones.
+    /// The greatest sequence number in the memtables, including those without tombstones.
     newest: SeqNo,
-    /// No tombstone has a greater number.
+    /// No tombstone has a greater sequence number.
     most: SeqNo,
-    /// Keys around one that was asked for that tombstones lie over, or none, with a number that none of
-    /// those is below.
+    /// Keys around one that was asked for. Either no tombstone covers any of them, or the newest
+    /// one over each has at least the span's sequence number.
     run: Option<Span>,
-    /// Keys around one that was asked for that the same tombstone is the newest over.
+    /// Keys around one that was asked for, over all of which the same tombstone is the newest.
     exact: Option<Span>,
-    /// Whether the last answer came from the latter.
+    /// True if the last answer came from `exact`.
     is_exact: bool,
 }
 
@@ -48,31 +48,32 @@ impl RangeView {
         let most = memtables.iter().map(|(_, memtable)| memtable.most_range(tree));
         let most = most.chain([levels.most_range()]).max().unwrap_or(0);
         let level_depth = view.all().count() as u32;
-        // Of a memtable whose table is in the levels this is final: it takes no writes any more.
+        // For a memtable whose table is in the levels this is final: it takes no more writes.
         let newest = view.all().map(|memtable| memtable.last_seq()).max().unwrap_or(0);
         let (run, exact, is_exact) = (None, None, false);
         let levels = Arc::clone(levels);
         Some(Self { tree, memtables, levels, level_depth, newest, most, run, exact, is_exact })
     }
 
-    /// How deep memtable `at` lies, counted from the newest. Tombstones of a structure hide what
-    /// deeper ones have of the same keys, whatever its number.
+    /// The depth of memtable `at`, counted from the newest. Tombstones of a structure hide entries
+    /// of the same keys in deeper structures, whatever their sequence numbers.
     pub(crate) fn memtable_depth(at: usize) -> u32 {
         at as u32
     }
 
-    /// How deep table `at` of level 0 lies, counted from the newest.
+    /// The depth of table `at` of level 0, counted from the newest.
     pub(crate) fn zero_depth(&self, at: usize) -> u32 {
         self.level_depth + at as u32
     }
 
-    /// How deep `level` lies, which is not 0.
+    /// The depth of `level`, which is not 0.
     pub(crate) fn level_depth(&self, level: usize) -> u32 {
         self.zero_depth(self.levels.zero.len() + level - 1)
     }
 
-    /// Whether a tombstone that a reader at `seq` sees lies over the entry of `key` with the number
-    /// `entry`. Later calls are for the same reader, and for keys further on in the direction of the walk.
+    /// Returns true if a tombstone that a reader at `seq` sees covers the entry of `key` with the
+    /// sequence number `entry`. Later calls must be for the same reader, and for keys further on in
+    /// the direction of the walk.
     #[inline]
     pub(crate) fn hides(&mut self, key: &[u8], entry: SeqNo, seq: SeqNo, forward: bool) -> bool {
         if entry >= self.most {
@@ -94,8 +95,8 @@ impl RangeView {
         self.exact.as_ref().is_some_and(|exact| exact.seq > entry)
     }
 
-    /// The keys around the last one that was hidden, all of which tombstones lie over that have the
-    /// span's number or greater ones.
+    /// The keys around the last one that was hidden. Tombstones with the span's sequence number or
+    /// greater ones cover all of them.
     pub(crate) fn span(&self) -> Option<&Span> {
         if self.is_exact { self.exact.as_ref() } else { self.run.as_ref() }
     }
@@ -124,15 +125,15 @@ impl RangeView {
         self.in_levels(at, span)
     }
 
-    /// A span whose tombstone lies in the levels, at this place among their structures.
+    /// A span whose tombstone is in the levels, at position `at` among their structures.
     fn in_levels(&self, at: Option<usize>, span: Span) -> Span {
         let depth = at.map_or(0, |at| self.zero_depth(at));
-        // They are those of one moment.
+        // The levels are those of one moment, so all entries in deeper ones are older.
         Span { depth, deeper_to: SeqNo::MAX, ..span }
     }
 }
 
-/// Whether a key is in a span that an earlier one was in, in the direction of the walk.
+/// Returns true if a key is in a span that an earlier key was in, in the direction of the walk.
 #[inline]
 fn holds(span: Option<&Span>, key: &[u8], forward: bool) -> bool {
     span.is_some_and(|span| {

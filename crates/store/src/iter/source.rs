@@ -1,7 +1,7 @@
 //! Sorted sources of entries: a memtable, a table, or a whole level of tables.
 //!
-//! A source moves one way, the way it was started. It does no I/O: where it needs a block that is
-//! not in memory it says which, and goes on when it gets it.
+//! A source moves in one direction, the one it was started in. It does no I/O: if it needs a block
+//! that is not in memory, it says which, and goes on when it gets the block.
 
 use rhumb_sync::primitive::Arc;
 
@@ -17,34 +17,34 @@ use crate::{
     version::levels::Levels,
 };
 
-/// Where a walk begins, and which way it goes.
+/// The start of a walk, and its direction.
 #[derive(Clone, Debug)]
 pub(crate) enum Start {
     /// Forward from the first entry.
     First,
-    /// Forward from the first entry at or after the key's version of this number.
+    /// Forward from the first entry at or after the key's version with this sequence number.
     At(Box<[u8]>, SeqNo),
     /// Backward from the last entry.
     Last,
-    /// Backward from the last entry before the key's version of this number.
+    /// Backward from the last entry before the key's version with this sequence number.
     Before(Box<[u8]>, SeqNo),
 }
 
 impl Start {
-    /// Whether the walk goes to larger keys.
+    /// Returns true if the walk goes to larger keys.
     pub(crate) fn is_forward(&self) -> bool {
         matches!(self, Self::First | Self::At(..))
     }
 }
 
-/// How far a source went past keys that a range tombstone lies over.
+/// How far a source went past keys that a range tombstone covers.
 #[must_use]
 pub(crate) enum Skip {
-    /// It has not moved: the next entry may be newer than the tombstone.
+    /// The source has not moved: the next entry may be newer than the tombstone.
     Nothing,
-    /// To an entry that may be newer.
+    /// The source went to an entry that may be newer.
     Part(Step),
-    /// Past all of the keys, or to an entry that may be newer.
+    /// The source went past all of the keys, or to an entry that may be newer.
     All(Step),
 }
 
@@ -56,14 +56,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Says how many entries the walk will want, about.
+    /// Says that the walk will want about `entries` entries.
     pub(crate) fn expect(&mut self, entries: usize) {
         if let Self::Mem(cursor) = self {
             cursor.expect(entries);
         }
     }
 
-    /// How much the tables of the source hold.
+    /// The size of the source's tables.
     pub(crate) fn extent(&self) -> Extent {
         match self {
             Self::Mem(_) => Extent::default(),
@@ -89,9 +89,9 @@ impl Source {
         }
     }
 
-    /// Goes to the first entry of the walk where a range tombstone lies over the keys of `span`,
-    /// among which the walk starts: past them, if nothing of the source can be newer. The source
-    /// lies at `depth`.
+    /// Goes to the first entry of the walk if a range tombstone covers the keys of `span`, in which
+    /// the walk starts: goes past them, unless the source may hold something newer. The source lies
+    /// at `depth`.
     pub(crate) fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
         match self {
             Self::Level(cursor) => cursor.start_past(start, span, depth),
@@ -99,9 +99,9 @@ impl Source {
         }
     }
 
-    /// Goes past the keys of `span`, which a range tombstone lies over, in the direction of the
-    /// walk, as far as it is known that nothing of the source is newer than that. The source lies
-    /// at `depth`: deeper than the tombstone all is older.
+    /// Goes past the keys of `span`, which a range tombstone covers, in the direction of the walk,
+    /// as far as the source is known to hold nothing newer than the tombstone. The source lies at
+    /// `depth`; if it is deeper than the tombstone, everything in it is older.
     pub(crate) fn skip(&mut self, span: &Span, depth: u32, forward: bool) -> Result<Skip> {
         match self {
             Self::Mem(cursor) => Ok(skip_in_memtable(cursor, span, depth, forward)),
@@ -141,7 +141,7 @@ impl Source {
     /// Goes past versions of the key under the walk: see [`TableCursor::pass_versions`].
     pub(crate) fn pass_versions(&mut self, seq: Option<SeqNo>, forward: bool) -> Result<Step> {
         match self {
-            // It has one version of each key.
+            // A memtable cursor shows one version of each key.
             Self::Mem(cursor) => {
                 cursor.advance();
                 Ok(Step::Ready)
@@ -151,7 +151,7 @@ impl Source {
         }
     }
 
-    /// The keys and versions that the source looked at and did not give.
+    /// The number of keys and versions that the source looked at and did not give.
     pub(crate) fn passed(&self) -> u64 {
         match self {
             Self::Mem(cursor) => cursor.passed(),
@@ -202,7 +202,7 @@ impl Source {
         }
     }
 
-    /// Whether the source stands on an entry.
+    /// Returns true if the source stands on an entry.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         match self {
@@ -238,7 +238,7 @@ impl Source {
         }
     }
 
-    /// The value's bytes under the cursor; for a large value, its pointer.
+    /// The bytes of the value under the cursor; for a large value, its pointer.
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         match self {
@@ -247,7 +247,7 @@ impl Source {
         }
     }
 
-    /// The value under the cursor, shared with the memory it lies in.
+    /// The value under the cursor, sharing the memory it is stored in.
     #[inline]
     pub(crate) fn value_slice(&self) -> Slice {
         match self {
@@ -259,7 +259,7 @@ impl Source {
     }
 }
 
-/// Where a walk goes on behind a span; `None` if nothing is behind it.
+/// The start of a walk that goes on after a span; `None` if nothing comes after it.
 fn past(span: &Span, forward: bool) -> Option<Start> {
     if forward {
         return span.to.as_ref().map(|to| Start::At((**to).into(), SeqNo::MAX));
@@ -268,8 +268,8 @@ fn past(span: &Span, forward: bool) -> Option<Start> {
 }
 
 /// Returns true if no entry that a table at `depth` has of the keys of `span` is newer than their
-/// range tombstone. No entry has the number of a tombstone, so where that is the greatest number of
-/// the table it is the tombstone's own.
+/// range tombstone. No entry has the sequence number of a tombstone, so if that is the greatest
+/// number in the table, it belongs to the tombstone itself.
 fn is_older(table: &Table, span: &Span, depth: u32) -> bool {
     let most = if depth > span.depth { span.deeper_to.max(span.seq) } else { span.seq };
     table.meta().seq_max <= most
@@ -278,7 +278,8 @@ fn is_older(table: &Table, span: &Span, depth: u32) -> bool {
 /// [`Source::skip`] in a memtable.
 fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bool) -> Skip {
     if depth <= span.depth && cursor.last_entry_seq() >= span.seq {
-        // Only the memtable that has the tombstone knows which of its keys were written under it.
+        // Only the memtable that holds the tombstone knows which of the covered keys were written
+        // later.
         match cursor.next_written_over(span).filter(|_| depth == span.depth) {
             None => return Skip::Nothing,
             Some(None) => {}
@@ -299,8 +300,8 @@ fn skip_in_memtable(cursor: &mut MemCursor, span: &Span, depth: u32, forward: bo
     Skip::All(Step::Ready)
 }
 
-/// [`Source::skip`] in a table that has the tombstone itself: past a run of its entries that are
-/// known to be older.
+/// [`Source::skip`] in a table that holds the tombstone itself: goes past a run of its entries that
+/// are known to be older.
 fn skip_run(cursor: &mut TableCursor, span: &Span, forward: bool) -> Result<Skip> {
     let table = Arc::clone(cursor.table());
     let run = table.hidden_runs().filter(|_| cursor.is_valid());
@@ -312,7 +313,7 @@ fn skip_run(cursor: &mut TableCursor, span: &Span, forward: bool) -> Result<Skip
         (Some(Start::Before(from, _)), false) if *from >= *first => {
             cursor.seek_before(&from, SeqNo::MAX)?
         }
-        // Behind all versions of the last key, or before all of the first.
+        // After all versions of the last key, or before all of the first.
         (_, true) => cursor.seek(&successor(last), SeqNo::MAX)?,
         (_, false) => cursor.seek_before(first, SeqNo::MAX)?,
     };
@@ -354,7 +355,7 @@ impl LevelCursor {
         self.cursor.as_mut()
     }
 
-    /// The table that a walk begins in; beyond the last if there is none.
+    /// The table in which a walk begins; beyond the last if there is none.
     fn place(&self, start: &Start) -> usize {
         let level = &self.levels.sorted[self.level - 1];
         let count = level.tables().len();
@@ -370,13 +371,13 @@ impl LevelCursor {
         }
     }
 
-    /// As [`Source::start_past`].
+    /// Like [`Source::start_past`].
     fn start_past(&mut self, start: &Start, span: &Span, depth: u32) -> Result<Skip> {
         self.at = self.place(start);
         self.skip(span, depth, start.is_forward())
     }
 
-    /// As [`Source::skip`]: whole tables are passed by their bounds.
+    /// Like [`Source::skip`]: whole tables are passed by their bounds.
     fn skip(&mut self, span: &Span, depth: u32, forward: bool) -> Result<Skip> {
         let tables = self.levels.tables(self.level);
         let is_older = |table: &Arc<Table>| is_older(table, span, depth);
@@ -439,7 +440,7 @@ impl LevelCursor {
         self.settle(step, forward)
     }
 
-    /// As [`Source::pass_versions`].
+    /// Like [`Source::pass_versions`].
     fn pass_versions(&mut self, seq: Option<SeqNo>, forward: bool) -> Result<Step> {
         let Some(cursor) = self.cursor.as_mut() else { return Ok(Step::Ready) };
         let step = cursor.pass_versions(seq, forward)?;
@@ -452,7 +453,7 @@ impl LevelCursor {
         self.settle(step, forward)
     }
 
-    /// Moves on to the neighbouring tables until an entry or a wanted block turns up.
+    /// Moves on to the neighbouring tables until it finds an entry or needs a block.
     fn settle(&mut self, mut step: Step, forward: bool) -> Result<Step> {
         loop {
             if matches!(step, Step::Need(_)) {

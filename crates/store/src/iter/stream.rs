@@ -1,4 +1,4 @@
-//! Iteration without a thread that waits.
+//! Iteration that does not block a thread.
 
 use super::Ends;
 use crate::{
@@ -8,12 +8,12 @@ use crate::{
     table::Access,
 };
 
-/// The keys of a range with their values, from both ends, for callers that wait without a thread.
+/// The keys of a range with their values, from both ends, for callers that must not block a thread.
 ///
-/// It depends on no executor, and may be used under any. Every item may fail by itself: after an error
+/// It depends on no executor, and may be used under any. Any item may be an error; after an error
 /// it ends. A future of [`AsyncIter::next`] may be dropped: the next call goes on where it was, and
-/// no item is lost; only a large value that was being read is begun again. What comes next is read
-/// ahead, more of it the longer it goes on.
+/// no item is lost; only the read of a large value starts again. Blocks are read ahead, more of
+/// them the longer the iterator goes on.
 ///
 /// ```
 /// # async fn sum(users: &rhumb::Keyspace) -> rhumb::Result<usize> {
@@ -27,7 +27,7 @@ use crate::{
 /// ```
 pub struct AsyncIter {
     ends: Ends,
-    /// What an end came to stand on, while its value is being read.
+    /// The item that an end stands on, while its value is being read.
     front: Option<(Slice, Found)>,
     back: Option<(Slice, Found)>,
 }
@@ -37,17 +37,17 @@ impl AsyncIter {
         Self { ends, front: None, back: None }
     }
 
-    /// As [`Iter::expect`](crate::Iter::expect).
+    /// Like [`Iter::expect`](crate::Iter::expect).
     pub fn expect(&mut self, entries: usize) {
         self.ends.expected = entries;
     }
 
-    /// The next key with its value, ascending; `None` behind the last.
+    /// The next key with its value, ascending; `None` after the last.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if a block is damaged, [`Error::Io`](crate::Error::Io),
-    /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped).
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if a block is damaged,
+    /// [`Error::Io`](crate::Error::Io), [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped).
     pub async fn next(&mut self) -> Option<Result<(Slice, Slice)>> {
         if self.ends.ended {
             return None;
@@ -59,8 +59,8 @@ impl AsyncIter {
         self.ends.note(item)
     }
 
-    /// As [`AsyncIter::next`], for a caller who only looks at the pair: nothing is copied or counted,
-    /// but for values that lie outside of their block.
+    /// Like [`AsyncIter::next`], for a caller that only looks at the pair: nothing is copied or
+    /// counted, except for values that are stored outside their block.
     ///
     /// # Errors
     ///
@@ -95,14 +95,18 @@ impl AsyncIter {
         self.ends.note(item)
     }
 
-    /// The keys with their values as a stream, ascending. It keeps its future within itself, so it is
-    /// to be pinned (`std::pin::pin!`) before it is polled.
+    /// The keys with their values as a stream, ascending. The stream holds its future, so pin it
+    /// (`std::pin::pin!`) before you poll it.
     ///
     /// ```
     /// # async fn sum(users: &rhumb::Keyspace) -> rhumb::Result<usize> {
     /// use futures_util::TryStreamExt;
     ///
-    /// users.range_async("a".."m").into_stream().try_fold(0, async |n, pair| Ok(n + pair.1.len())).await
+    /// users
+    ///     .range_async("a".."m")
+    ///     .into_stream()
+    ///     .try_fold(0, async |n, pair| Ok(n + pair.1.len()))
+    ///     .await
     /// # }
     /// ```
     #[cfg(feature = "futures")]
@@ -125,7 +129,7 @@ impl AsyncIter {
             if let Some(value) = front.value_bytes() {
                 return Ok(Some(look(front.key(), value)));
             }
-            // Kept, in case that the future is dropped while the value is being read.
+            // Kept in case the future is dropped while the value is being read.
             self.front = Some((Slice::copy_from(front.key()), front.value()));
         }
         let item = finish(&self.front).await;

@@ -1,4 +1,4 @@
-//! What walks step over, counted.
+//! Counts the entries that walks step over.
 
 use std::{collections::BTreeSet, ops::Bound};
 
@@ -7,18 +7,18 @@ use rhumb_index::engine::count_places;
 use super::Ends;
 use crate::{Database, Keyspace, KeyspaceOptions, Snapshot, table::Access};
 
-/// Parts of a database; every second one is deleted.
+/// The number of parts of a database; every second one is deleted.
 const PARTS: u32 = 10;
 
 fn key(part: u32, at: u32) -> Vec<u8> {
     format!("part-{part:02}/{at:08}").into_bytes()
 }
 
-/// What a walk gave, and what it stepped over.
+/// The keys a walk gave, and the entries it stepped over.
 struct Walked {
     keys: Vec<Vec<u8>>,
     entries: u64,
-    /// Buckets and leaves of memtables.
+    /// The number of buckets and leaves of memtables that were visited.
     places: usize,
 }
 
@@ -46,13 +46,13 @@ fn walk(
     Walked { keys, entries: walk.passed(), places: count_places(0) - places }
 }
 
-/// A database of ten parts of so many keys each, which come in turns.
+/// A database of ten parts of `each` keys each, written in turns.
 fn filled(home: &tempfile::TempDir, each: u32) -> (Database, Keyspace) {
     let builder = Database::builder(home.path().join("db")).background_threads(0);
     filled_in(builder.open().unwrap(), each)
 }
 
-/// [`filled`], in a database that is open.
+/// [`filled`], in an open database.
 fn filled_in(db: Database, each: u32) -> (Database, Keyspace) {
     let space = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     for at in 0..each {
@@ -63,8 +63,8 @@ fn filled_in(db: Database, each: u32) -> (Database, Keyspace) {
     (db, space)
 }
 
-/// A memtable begins with the leaves of the one before, without keys. A walk that finds a key among
-/// them does not look into every bucket: 2,343 in this test if it does.
+/// A memtable begins with the leaves of the one before it, without keys. A walk that looks for a
+/// key among them does not look into every bucket: if it did, it would visit 2,343 in this test.
 #[test]
 fn leaves_that_were_taken_over_empty_are_passed() {
     let home = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ fn leaves_that_were_taken_over_empty_are_passed() {
         assert_eq!(walked.keys.len(), 10);
         assert!(walked.places < 250, "{} places", walked.places);
     }
-    // And no key is passed with them.
+    // No key is skipped along with the empty leaves.
     for at in (0..3_000).step_by(37) {
         space.insert(key(at % PARTS, at), b"again").unwrap();
     }
@@ -90,15 +90,15 @@ fn leaves_that_were_taken_over_empty_are_passed() {
     assert_eq!(space.iter().rev().count(), 27_000 + 9);
 }
 
-/// Keys of a database and its parts: 3,000 keys; with `RHUMB_RANGE_KEYS=300000,3000000` as many as
-/// that says.
+/// The number of keys in each part, for a database of 3,000 keys, or for databases of the sizes in
+/// `RHUMB_RANGE_KEYS=300000,3000000`.
 fn sizes() -> Vec<u32> {
     let keys = std::env::var("RHUMB_RANGE_KEYS").unwrap_or_else(|_| "3000".into());
     keys.split(',').map(|keys| keys.parse::<u32>().unwrap() / PARTS).collect()
 }
 
 /// The most entries that a walk may step over beside ten keys, whatever was deleted: eight in each
-/// of two deleted parts on its way, in each of two structures, and eight behind a key that was
+/// of two deleted parts on its way, in each of two structures, and eight after a key that was
 /// written since.
 const PASSED_MAX: u64 = 40;
 
@@ -121,7 +121,7 @@ fn check(space: &Keyspace, snapshot: Option<&Snapshot>, map: &BTreeSet<Vec<u8>>,
     }
 }
 
-/// Deletes parts of a database and walks through it in each state that this goes through.
+/// Deletes parts of a database, and walks through it in each state that follows.
 fn delete_and_walk(each: u32, is_flushed: bool, has_snapshot: bool) {
     let home = tempfile::tempdir().unwrap();
     let (db, space) = filled(&home, each);
@@ -139,7 +139,7 @@ fn delete_and_walk(each: u32, is_flushed: bool, has_snapshot: bool) {
     }
     map.retain(|key| (key[6] - b'0') % 2 == 1);
     check(&space, None, &map, &when("deleted"));
-    // Now nothing is older than the tombstones as a whole.
+    // From now on, no structure is older than the tombstones as a whole.
     for part in 0..PARTS {
         for at in [each / 3, each - 1] {
             space.insert(key(part, at), b"again").unwrap();
@@ -159,7 +159,7 @@ fn delete_and_walk(each: u32, is_flushed: bool, has_snapshot: bool) {
         assert_eq!(snapshot.iter(&space).count(), before.len());
     }
     drop((snapshot, later));
-    // Without a pool the next write does what is to be done.
+    // Without a pool the next write does the pending work.
     space.insert(key(1, 0), b"next").unwrap();
     let kept: u64 = db.stats().keyspaces[0].entries;
     assert!(kept <= map.len() as u64 + 1, "{kept} entries of {}", when("unseen"));
@@ -177,8 +177,9 @@ fn deleted_ranges_are_not_walked_through() {
     }
 }
 
-/// While nothing else is to be done, deletes of much of a small database go to the tables, and the
-/// space comes back: from tables, and from the log of what was never flushed.
+/// While nothing else is to be done, large deletes in a small database are pushed down to the
+/// tables, and the space is freed: that of tables, and that of the log of entries that were never
+/// flushed.
 #[test]
 fn the_space_of_a_small_database_comes_back() {
     for is_flushed in [false, true] {
@@ -202,8 +203,8 @@ fn the_space_of_a_small_database_comes_back() {
     }
 }
 
-/// A tombstone of level 1 lies over a table of level 2 that has newer entries of other keys: all
-/// that it has under the tombstone is older nevertheless.
+/// A tombstone of level 1 covers a table of level 2 that has newer entries of other keys. All of
+/// its entries under the tombstone are older nevertheless.
 #[test]
 fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     let home = tempfile::tempdir().unwrap();
@@ -212,14 +213,14 @@ fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     let (db, space) = filled_in(builder.open().unwrap(), 1_000);
     db.flush().unwrap();
     space.compact().unwrap();
-    // Keeps the tombstone from being sought out by compaction.
+    // Keeps compaction from picking the tombstone.
     let snapshot = db.snapshot();
     space.delete_range(key(9, 0)..key(9, 900)).unwrap();
     db.flush().unwrap();
     for round in 0..7_u32 {
         for at in 0..1_000_u32 {
-            // Tables of over 256 KiB: small ones would be merged with the tombstone's on the way
-            // down.
+            // Tables of over 256 KiB: smaller ones would be merged with the tombstone's table on
+            // the way down.
             let noise = |part: u32| (at ^ round << 10 ^ part << 13).wrapping_mul(0x9E37_79B9);
             let value: Vec<u8> = (0..100).flat_map(|part| noise(part).to_be_bytes()).collect();
             space.insert(key(0, at), value).unwrap();
@@ -238,9 +239,9 @@ fn a_deeper_table_with_newer_entries_elsewhere_is_passed() {
     assert_eq!(snapshot.iter(&space).count(), 10_000);
 }
 
-/// Wherever a key that was written since lies among those that a walk passes, its newest version is
-/// found: going backward the ones under the tombstone come first, and a walk that seeks from there
-/// must not miss it.
+/// A key that was written later is found in its newest version, wherever it lies among those that a
+/// walk passes. A backward walk comes to the versions under the tombstone first, and must not seek
+/// past the newest version from there.
 #[test]
 fn a_key_written_over_is_found_wherever_the_walk_begins_to_seek() {
     let home = tempfile::tempdir().unwrap();

@@ -1,9 +1,8 @@
-//! What a walk remembers of the keys that it steps over, so that it and later walks pass them at
-//! once.
+//! The keys that a walk steps over, remembered so that this walk and later ones pass them at once.
 //!
-//! Dead keys that lie one after another are a stretch. From its first key on, the walk asks whether
-//! an earlier one has recorded what comes; once it stands on a living key again, or at the end, it
-//! records the stretch itself if it was worth it.
+//! Consecutive dead keys form a stretch. From the first key of a stretch on, the walk asks whether
+//! an earlier walk has recorded what comes next. When it stands on a living key again, or at the
+//! end, it records the stretch itself if that is worth the cost.
 
 use rhumb_sync::primitive::Arc;
 
@@ -14,36 +13,37 @@ use crate::{
     types::{SeqNo, TreeId},
 };
 
-/// Steps over dead keys, or past recorded stretches, that are worth recording: to do so costs about
-/// as much as these steps.
+/// The number of steps over dead keys, or past recorded stretches, from which a stretch is
+/// recorded. Recording costs about as much as these steps.
 const RECORDED_MIN: u32 = 16;
 
-/// A stretch is recorded in parts of this many steps, so that a walk that is given up was not in
+/// A stretch is recorded in parts of this many steps, so that a walk that is abandoned was not in
 /// vain.
 const RECORDED_PART: u32 = 1024;
 
-/// The first steps of a stretch, each of which asks for a recorded one,
+/// The number of first steps of a stretch that each ask for a recorded stretch.
 const ASKING_STEPS: u32 = 4;
-/// and how often later ones ask: in one of this many, as asking costs a few steps.
+/// Of the later steps of a stretch, one in this many asks for a recorded stretch, because asking
+/// costs a few steps.
 const ASKING_EVERY: u32 = 8;
 
-/// Steps that a pass counts for: it searches every source once, which costs as much as several. So
-/// a few stretches with single dead keys between them are joined soon.
+/// The number of steps that one pass counts for. A pass searches every source once, which costs as
+/// much as several steps. Stretches with single dead keys between them are thus joined soon.
 const PASS_STEPS: u32 = 4;
 
 /// The sub-trees whose sources are merged, and the memtable that knows their dead stretches.
 #[derive(Default)]
 pub(crate) struct Trees {
-    /// The newest memtable that the walk reads; none if nothing is to be recorded.
+    /// The newest memtable that the walk reads; `None` if nothing is to be recorded.
     active: Option<Arc<Memtable>>,
-    /// The first sub-tree; the only one nearly always.
+    /// The first sub-tree, and nearly always the only one.
     first: TreeId,
-    /// The others, each with the first of its sources.
+    /// The others, each with the index of its first source.
     more: Vec<(usize, TreeId)>,
 }
 
 impl Trees {
-    /// The sources from this one on are of this sub-tree.
+    /// Says that the sources from `source` on are those of this sub-tree.
     pub(crate) fn add(&mut self, active: &Arc<Memtable>, tree: TreeId, source: usize) {
         if self.active.is_none() {
             (self.active, self.first) = (Some(Arc::clone(active)), tree);
@@ -52,7 +52,8 @@ impl Trees {
         }
     }
 
-    /// The sub-tree of a source, the first of its sources and the first of the next sub-tree's.
+    /// The sub-tree of a source, the first source of that sub-tree, and the first source of the
+    /// next one.
     fn of(&self, source: usize) -> (TreeId, usize, usize) {
         let next = self.more.partition_point(|(first, _)| *first <= source);
         let end = self.more.get(next).map_or(usize::MAX, |(first, _)| *first);
@@ -67,23 +68,23 @@ pub(super) struct Trail {
     seq: SeqNo,
     forward: bool,
     is_in: bool,
-    /// The end of the stretch where the walk came in, as bound of a [`Stretch`].
+    /// The near end of the stretch, where the walk entered it, as a bound of a [`Stretch`].
     near: Vec<u8>,
     /// The last dead key.
     last: Vec<u8>,
-    /// The walk came to no living key before.
+    /// True if the walk came to no living key before.
     is_open: bool,
-    /// Steps and passes in the stretch, and since the last pass.
+    /// The steps and passes in the stretch, and those since the last pass.
     steps: u32,
     since_pass: u32,
-    /// Where the walk goes on: past this, with these sources.
+    /// The stretch to pass next, and the range of sources that pass it.
     pass: Option<(Stretch, usize, usize)>,
-    /// Entries that were stepped over.
+    /// The number of entries that were stepped over.
     passed: u64,
 }
 
 impl Trail {
-    /// Of a walk of a reader at `seq`.
+    /// The trail of a walk for a reader at `seq`.
     pub(super) fn new(trees: Trees, seq: SeqNo, forward: bool) -> Self {
         Self {
             trees,
@@ -100,9 +101,9 @@ impl Trail {
         }
     }
 
-    /// The walk goes on in other sub-trees.
+    /// Notes that the walk goes on in other sub-trees.
     pub(super) fn enter(&mut self, trees: Trees) {
-        // However short the stretch is: walks come by each time.
+        // Records the stretch however short it is, because walks come by here each time.
         if self.is_in && self.steps > 1 {
             let last = std::mem::take(&mut self.last);
             self.record_past(&last);
@@ -111,7 +112,8 @@ impl Trail {
         (self.is_in, self.is_open) = (false, true);
     }
 
-    /// The walk begins here: where it begins instead, if nothing lives before that.
+    /// Notes that the walk begins at `start`. Returns where it should begin instead, if nothing is
+    /// known to live before that.
     pub(super) fn begin(&mut self, start: &Start) -> Option<Start> {
         let asked = match start {
             Start::First => Asked::First,
@@ -127,13 +129,13 @@ impl Trail {
         (self.is_in, self.steps, self.since_pass) = (true, 1, 0);
         self.near.clear();
         self.near.extend_from_slice(near);
-        // Nothing but what is recorded is known yet.
+        // Nothing is known yet but what was recorded.
         self.last.clear();
         self.last.extend_from_slice(near);
         Some(self.behind(&stretch))
     }
 
-    /// Where the walk goes on past a stretch.
+    /// The position where the walk goes on after a stretch.
     fn behind(&self, stretch: &Stretch) -> Start {
         match self.forward {
             true => Start::At(stretch.to.clone(), SeqNo::MAX),
@@ -147,20 +149,20 @@ impl Trail {
         self.passed += entries;
     }
 
-    /// Takes one of them back.
+    /// Takes one counted entry back.
     #[inline]
     pub(super) fn uncount(&mut self) {
         self.passed = self.passed.saturating_sub(1);
     }
 
-    /// How many were counted.
+    /// The number of counted entries.
     #[cfg(test)]
     pub(super) fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// The walk stepped over a dead key, whose entry, or the next one's, came from `source`.
-    /// Returns true if it is to go on at [`Trail::take_pass`].
+    /// Notes that the walk stepped over a dead key; its entry, or the next key's, came from
+    /// `source`. Returns true if the walk must go on at [`Trail::take_pass`].
     #[inline(never)]
     pub(super) fn note_dead(&mut self, key: &[u8], source: Option<usize>) -> bool {
         let Some(active) = &self.trees.active else { return false };
@@ -178,8 +180,8 @@ impl Trail {
         self.since_pass += 1;
         if let Some(source) = source.filter(|_| asks) {
             let (tree, first, end) = self.trees.of(source);
-            // The key itself may have been put in and taken out again, which has cut it out of the
-            // stretch: what is asked for begins beside it.
+            // The key itself may have been inserted and deleted again, which has cut it out of the
+            // stretch. So the question starts beside it.
             let beside = if self.forward { key_after(key) } else { Some(key.into()) };
             let asked = beside.as_deref().map(|beside| match self.forward {
                 true => Asked::From(beside),
@@ -200,14 +202,14 @@ impl Trail {
         false
     }
 
-    /// The stretch to pass, which place that leads to, and the sources that are to go there.
+    /// Takes the stretch to pass, the position after it, and the range of sources that go there.
     pub(super) fn take_pass(&mut self) -> Option<(Stretch, Start, usize, usize)> {
         let (stretch, first, end) = self.pass.take()?;
         let start = self.behind(&stretch);
         Some((stretch, start, first, end))
     }
 
-    /// The walk stands on this living key.
+    /// Notes that the walk stands on this living key.
     #[inline]
     pub(super) fn note_living(&mut self, key: &[u8]) {
         if self.is_in {
@@ -233,7 +235,7 @@ impl Trail {
         self.is_in
     }
 
-    /// The walk came to its end in the stretch, of which it knows up to the last dead key.
+    /// Notes that the walk reached its end in the stretch, which it knows up to the last dead key.
     pub(super) fn end(&mut self) {
         if self.is_in && self.steps >= RECORDED_MIN {
             let last = std::mem::take(&mut self.last);

@@ -1,4 +1,4 @@
-//! From versions to keys: a walk over what one reader may see.
+//! From versions to keys: a walk over the entries that one reader may see.
 
 use std::{future::poll_fn, ops::Bound};
 
@@ -18,17 +18,17 @@ use crate::{
     types::{Kind, SeqNo, is_same_key},
 };
 
-/// A table where so many tombstones lie one after another is worth compacting.
+/// The number of consecutive tombstones from which a table is worth compacting.
 const TOMBSTONES_MET: u32 = 1024;
 
-/// Versions of keys that are stepped over one by one before a table's cursor seeks past them: a
-/// seek within a block costs about as much.
+/// The number of versions of a key that are stepped over one by one before a table's cursor seeks
+/// past them. A seek within a block costs about as much.
 const VERSIONS_STEPPED: u32 = 8;
 
-/// A walk one way over the newest visible version of every key.
+/// A walk in one direction over the newest visible version of every key.
 ///
-/// As a plan it moves to the next key and says whether there is one; [`Walk::key`] and
-/// [`Walk::value`] are then what it stands on.
+/// As a plan it moves to the next key and reports whether there is one. [`Walk::key`] and
+/// [`Walk::value`] then return what it stands on.
 pub(crate) struct Walk {
     merge: Merge,
     forward: bool,
@@ -37,17 +37,17 @@ pub(crate) struct Walk {
     /// The key whose versions are being passed, while `in_group`.
     group: Vec<u8>,
     in_group: bool,
-    /// Tombstones since the last key that was there.
+    /// The number of tombstones since the last key that was found.
     tombstones: u32,
-    /// Versions that were stepped over since the last seek past some.
+    /// The number of versions that were stepped over since the last seek past some.
     versions: u32,
-    /// Backward: the newest visible version of the group so far.
+    /// Backward: the newest visible version of the group found so far.
     newest: Found,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
-    /// The merge was not begun.
+    /// The merge has not begun.
     Before,
     /// The entry under the merge has not been looked at.
     On,
@@ -55,21 +55,22 @@ enum Place {
     Past,
 }
 
-/// What a look at the entry under the merge came to.
+/// The result of a look at the entry under the merge.
 enum Look {
     Stands,
     GoesOn,
-    /// A range tombstone lies over the entry.
+    /// A range tombstone covers the entry.
     Skips,
-    /// Past the versions of the entry's key that a reader at this number does not see, or past all.
+    /// Passes the versions of the entry's key that a reader at this sequence number does not see,
+    /// or without a number all of them.
     PassesVersions(Option<SeqNo>),
-    /// Past keys of which it is known that none is there.
+    /// Passes keys of which none is known to live.
     PassesDead,
     Ended,
 }
 
 impl Walk {
-    /// A walk over `inputs` from `start`, of versions not newer than `seq`, which is left once it stands
+    /// A walk over `inputs` from `start`, of versions not newer than `seq`. It ends once it stands
     /// beyond `end`.
     pub(crate) fn new(inputs: Inputs, start: Start, end: Bound<Box<[u8]>>, seq: SeqNo) -> Self {
         let forward = start.is_forward();
@@ -86,13 +87,13 @@ impl Walk {
         }
     }
 
-    /// How many entries were stepped over: see [`Merge::passed`].
+    /// The number of entries that were stepped over: see [`Merge::passed`].
     #[cfg(test)]
     pub(crate) fn passed(&self) -> u64 {
         self.merge.passed()
     }
 
-    /// As [`Merge::expect`].
+    /// Like [`Merge::expect`].
     pub(crate) fn expect(&mut self, entries: usize) {
         self.merge.expect(entries);
     }
@@ -106,7 +107,7 @@ impl Walk {
         self.merge.top().map_or(&[], Source::key)
     }
 
-    /// The value of that key, or where it is.
+    /// The value of the key that the walk stands on, or where the value is stored.
     #[inline]
     pub(crate) fn value(&mut self) -> Found {
         if !self.forward {
@@ -115,7 +116,7 @@ impl Walk {
         self.merge.top().map_or(Found::Nothing, found)
     }
 
-    /// The bytes of that value, if they are at hand.
+    /// The bytes of that value, if they are in memory.
     #[inline]
     pub(crate) fn value_bytes(&self) -> Option<&[u8]> {
         if !self.forward {
@@ -127,7 +128,7 @@ impl Walk {
         self.merge.top().filter(|entry| entry.kind() == Kind::Value).map(Source::value)
     }
 
-    /// Goes to the next key, waiting in the calling thread; says whether there is one.
+    /// Goes to the next key, blocking the calling thread. Returns false if there is none.
     #[inline]
     pub(crate) fn drive(&mut self) -> Result<bool> {
         let mut progress = self.step()?;
@@ -142,7 +143,8 @@ impl Walk {
         }
     }
 
-    /// [`Walk::drive`] without a thread that waits. May be dropped and begun again.
+    /// [`Walk::drive`] without blocking a thread. The future may be dropped and the call made
+    /// again.
     pub(crate) async fn drive_async(&mut self) -> Result<bool> {
         let mut progress = self.step()?;
         loop {
@@ -211,12 +213,13 @@ impl Walk {
         if self.in_group && is_same_key(&self.group, entry.key()) {
             return self.step_over(None);
         }
-        // It lies over all older versions as well.
+        // The tombstone covers all older versions as well.
         if self.merge.is_top_removed() {
             return Look::Skips;
         }
         let Some(entry) = self.merge.top() else { return Look::Ended };
-        // Number 0 is given to the last version of a key alone: nothing of it can follow.
+        // Only the last version of a key may have sequence number 0, so no other version of the key
+        // follows.
         self.in_group = seq > 0;
         let is_there = entry.kind() != Kind::Tombstone;
         if self.in_group || !is_there {
@@ -230,8 +233,9 @@ impl Walk {
         self.step_over_dead()
     }
 
-    /// One more version was looked at for nothing: after some of them, seeks to the version that a
-    /// reader at `seq` sees, or without a number past all.
+    /// Counts one more version that was looked at in vain. After every [`VERSIONS_STEPPED`] of
+    /// them, seeks to the version that a reader at `seq` sees, or without a number past all of
+    /// them.
     #[inline]
     fn step_over(&mut self, seq: Option<SeqNo>) -> Look {
         self.versions += 1;
@@ -241,9 +245,9 @@ impl Walk {
         Look::GoesOn
     }
 
-    /// The key of the group is not there.
+    /// Steps over the key of the group, which is dead.
     fn step_over_dead(&mut self) -> Look {
-        // What lies beyond the end is not walked through to the next living key, and not recorded:
+        // A walk does not go on beyond its end to the next living key, and records nothing there:
         // sources that began beyond the end took no part.
         if self.merge.is_beyond(&self.group) {
             return Look::Ended;
@@ -251,7 +255,8 @@ impl Walk {
         if self.merge.note_dead(&self.group) { Look::PassesDead } else { Look::GoesOn }
     }
 
-    /// Where tombstones lie one after another, has compaction seek them out.
+    /// Counts a tombstone. If many of them follow one another, requests a compaction of their
+    /// table.
     #[inline(never)]
     fn note_tombstone(&mut self) {
         self.tombstones += 1;

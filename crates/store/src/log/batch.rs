@@ -1,11 +1,11 @@
 //! The payload of a log record: one batch of writes, atomic over all sub-trees.
 //!
-//! `[first sequence number u64][count u32]` then the operations, each
-//! `[tree varint][kind u8][key length varint][key]` and for a value `[value length varint][value]`. A
-//! removal of a range (kind 3) has the range's first key as its key, and its end as its value; one
-//! without an end (kind 4) has no value.
-//! The n-th operation has the sequence number `first + n`. The same bytes go to the log, to the
-//! memtable (which keeps entries as ranges of one shared payload) and, after a crash, back.
+//! `[first sequence number u64][count u32]` then the operations, each `[tree varint][kind u8][key
+//! length varint][key]` and for a value `[value length varint][value]`. A removal of a range (kind
+//! 3) has the range's first key as its key, and its end as its value; one without an end (kind 4)
+//! has no value. The n-th operation has the sequence number `first + n`. The same bytes go to the
+//! log, to the memtable (which keeps entries as ranges of one shared payload) and, after a crash,
+//! back.
 
 use rhumb_sync::{
     arena::Arena,
@@ -23,8 +23,9 @@ use crate::{
 /// Bytes before the first operation.
 pub(crate) const BATCH_HEADER_BYTES: usize = 12;
 
-/// The kinds of removals of ranges: with an end, and without.
+/// The kind of a removal of a range that has an end.
 const RANGE: u8 = 3;
+/// The kind of a removal of a range without an end.
 const OPEN_RANGE: u8 = 4;
 
 /// The most bytes of an operation besides its key and value.
@@ -49,25 +50,25 @@ impl BatchBuilder {
         Self { bytes: vec![0; BATCH_HEADER_BYTES], count: 0 }
     }
 
-    /// An empty batch with room for operations of `bytes` in all.
+    /// An empty batch with room for `bytes` bytes of operations.
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         let mut buffer = Vec::with_capacity(bytes.saturating_add(BATCH_HEADER_BYTES));
         buffer.resize(BATCH_HEADER_BYTES, 0);
         Self { bytes: buffer, count: 0 }
     }
 
-    /// Appends "`key` has `value`". Fails with [`Error::InvalidArgument`], changing nothing, if key,
-    /// value or the whole batch would be too large.
+    /// Appends "`key` has `value`". Fails with [`Error::InvalidArgument`], changing nothing, if
+    /// key, value or the whole batch would be too large.
     pub(crate) fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
         self.put_parts(tree, key, &[value])
     }
 
-    /// As [`BatchBuilder::put`], of a value that is in parts.
+    /// As [`BatchBuilder::put`], for a value in parts.
     pub(crate) fn put_parts(&mut self, tree: TreeId, key: &[u8], value: &[&[u8]]) -> Result<()> {
         let len = value.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         self.check_room(key.len(), len)?;
         if len >= IN_PLACE_BYTES_MIN {
-            // A buffer that doubled would be up to twice as large as what is in it.
+            // A buffer that doubled would be up to twice as large as its contents.
             self.bytes.reserve_exact(key.len() + len + OP_OVERHEAD_BYTES_MAX);
         }
         self.put_key(tree, Kind::Value as u8, key);
@@ -83,8 +84,8 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Appends "all keys from `from` on and before `to` are removed"; without `to`, all from `from` on.
-    /// Fails as [`BatchBuilder::put`] does, and if no key lies between.
+    /// Appends "all keys from `from` on and before `to` are removed"; without `to`, all from `from`
+    /// on. Fails as [`BatchBuilder::put`] does, and if no key lies between them.
     pub(crate) fn remove_range(
         &mut self,
         tree: TreeId,
@@ -105,7 +106,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Appends an operation as another payload has it, for the sub-tree `tree`. Fails as
+    /// Appends an operation of another payload, for the sub-tree `tree`. Fails as
     /// [`BatchBuilder::put`] does.
     pub(crate) fn push_again(&mut self, tree: TreeId, op: &BatchOp, payload: &[u8]) -> Result<()> {
         match op.range {
@@ -114,7 +115,7 @@ impl BatchBuilder {
         }
     }
 
-    /// Appends an operation of either kind. Fails as [`BatchBuilder::put`] does.
+    /// Appends an operation of kind `kind`. Fails as [`BatchBuilder::put`] does.
     pub(crate) fn push(
         &mut self,
         tree: TreeId,
@@ -128,7 +129,7 @@ impl BatchBuilder {
         }
     }
 
-    /// Refuses an operation whose key and value, of these lengths, have no room.
+    /// Refuses an operation whose key and value, of these lengths, do not fit.
     fn check_room(&self, key: usize, value: usize) -> Result<()> {
         check_lengths(key, value)?;
         let room = PAYLOAD_BYTES_MAX - self.bytes.len();
@@ -149,48 +150,48 @@ impl BatchBuilder {
         self.count += 1;
     }
 
-    /// How many operations there are.
+    /// The number of operations.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Gives the first operation the sequence number `first_seq`, and the rest those after it; the
-    /// payload is then whole. May be called again.
+    /// Gives the first operation the sequence number `first_seq`, and the others those after it.
+    /// The payload is then whole. May be called again.
     pub(crate) fn seal(&mut self, first_seq: SeqNo) -> &[u8] {
         self.bytes[0..8].copy_from_slice(&first_seq.to_le_bytes());
         self.bytes[8..12].copy_from_slice(&self.count.to_le_bytes());
         &self.bytes
     }
 
-    /// The whole payload; [`Encoded::set_first_seq`] numbers it.
+    /// The whole payload; [`Encoded::set_first_seq`] sets its sequence numbers.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.seal(0);
         self.bytes
     }
 }
 
-/// Records of values that are longer are built where they stay. Of smaller ones a copy costs less
-/// than the second pass over fresh memory.
+/// Records of values of at least this many bytes are built where they stay. For smaller values, a
+/// copy costs less than the second pass over fresh memory.
 pub(crate) const IN_PLACE_BYTES_MIN: usize = 64 << 10;
 
-/// Values that are given away are copied once all the same below this: the memory of smaller ones
-/// would be freed by another thread, much later, in the heap of the thread that allocated it, and
-/// stay with the process. From here on glibc's allocator has every block of its own from the system
-/// (the greatest that its threshold can become).
+/// Owned values below this are copied all the same. The memory of a smaller one would be freed much
+/// later, by another thread, in the heap of the thread that allocated it, and stay with the
+/// process. From here on, glibc's allocator takes every block directly from the system (this is the
+/// largest value that its threshold can reach).
 const GIVEN_BYTES_MIN: usize = 32 << 20;
 
-/// A whole payload on its way to the log and the memtable, to be numbered by
-/// [`Encoded::set_first_seq`].
+/// A whole payload on its way to the log and the memtable; [`Encoded::set_first_seq`] sets its
+/// sequence numbers.
 pub(crate) enum Encoded {
-    /// Bytes that a memtable takes a copy of, unless they are many.
+    /// Bytes that a memtable copies, unless there are at least [`IN_PLACE_BYTES_MIN`].
     Bytes(Vec<u8>),
     /// A record that a memtable keeps as it is.
     Record(Record),
 }
 
 impl Encoded {
-    /// The record of the payload: bytes are copied to where the others are, and if they are many
-    /// taken away from this.
+    /// The record of the payload. Fewer than [`IN_PLACE_BYTES_MIN`] bytes are copied into
+    /// `records`; more are moved out of this.
     pub(crate) fn keep_in(&mut self, records: &mut Records) -> Record {
         match self {
             Self::Bytes(bytes) if bytes.len() < IN_PLACE_BYTES_MIN => records.keep(bytes),
@@ -199,8 +200,8 @@ impl Encoded {
         }
     }
 
-    /// The payload of one operation: as a [`BatchBuilder`] builds it, and for a large value with
-    /// one copy of it, to memory of `arena`. Fails as [`BatchBuilder::put`] does.
+    /// The payload of one operation. A small value is encoded by a [`BatchBuilder`]; a large one is
+    /// copied once, into memory of `arena`. Fails as [`BatchBuilder::put`] does.
     pub(crate) fn of(
         arena: &Arc<Arena>,
         tree: TreeId,
@@ -222,9 +223,8 @@ impl Encoded {
         Ok(Self::Record(Record::placed(arena, &parts)))
     }
 
-    /// The payload of an insertion of a value that was given away. One that is very large stays
-    /// where it is, and what stands before it is put in front of it. Fails as [`BatchBuilder::put`]
-    /// does.
+    /// The payload of an insertion of an owned value. A very large value stays in its memory, and
+    /// the payload's head is put in front of it. Fails as [`BatchBuilder::put`] does.
     pub(crate) fn of_owned(
         arena: &Arc<Arena>,
         tree: TreeId,
@@ -236,7 +236,7 @@ impl Encoded {
         }
         let head = head_of(tree, key, value.len())?;
         let len = value.len();
-        // No more than that: a vector that doubled would take twice as much.
+        // Exactly that much: a vector that doubled would take twice as much.
         value.reserve_exact(head.len());
         value.resize(len + head.len(), 0);
         value.copy_within(..len, head.len());
@@ -244,7 +244,7 @@ impl Encoded {
         Ok(Self::Bytes(value))
     }
 
-    /// Gives the first operation the number `first_seq`, and the rest those after it.
+    /// Gives the first operation the sequence number `first_seq`, and the others those after it.
     pub(crate) fn set_first_seq(&mut self, first_seq: SeqNo) -> Result<()> {
         let bytes = match self {
             Self::Bytes(bytes) => Some(&mut bytes[..]),
@@ -264,7 +264,7 @@ impl Encoded {
     }
 }
 
-/// What stands before the value in the payload of one insertion, of a value of `len` bytes.
+/// The bytes before the value in the payload of one insertion, of a value of `len` bytes.
 fn head_of(tree: TreeId, key: &[u8], len: usize) -> Result<Vec<u8>> {
     check_lengths(key.len(), len)?;
     let mut head = BatchBuilder::with_capacity(key.len() + OP_OVERHEAD_BYTES_MAX);
@@ -273,7 +273,7 @@ fn head_of(tree: TreeId, key: &[u8], len: usize) -> Result<Vec<u8>> {
     Ok(head.finish())
 }
 
-/// Refuses keys and values that are too long, by name.
+/// Refuses keys and values that are too long; the error names which.
 pub(crate) fn check_entry(key: &[u8], value: &[u8]) -> Result<()> {
     check_lengths(key.len(), value.len())
 }
@@ -292,23 +292,24 @@ fn check_lengths(key: usize, value: usize) -> Result<()> {
     Ok(())
 }
 
-/// Where the range ends that an operation removes.
+/// Where a range ends that an operation removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RangeEnd {
-    /// Before the key that lies where other operations have their value.
+    /// Before the key that is stored in place of the operation's value.
     Before,
-    /// Nowhere.
+    /// The range has no end.
     Open,
 }
 
-/// One operation: where its key and value are in the payload.
+/// One operation: the places of its key and value in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchOp {
     /// The sub-tree it is for.
     pub(crate) tree: TreeId,
     /// [`Kind::Value`] or [`Kind::Tombstone`].
     pub(crate) kind: Kind,
-    /// Whether all keys from the key on are removed, and up to where.
+    /// The end of the range, if the operation removes all keys from the key on; `None` for a single
+    /// key.
     pub(crate) range: Option<RangeEnd>,
     /// Offset of the key in the payload.
     pub(crate) key_start: u32,
@@ -326,7 +327,7 @@ impl BatchOp {
         &payload[self.key_start as usize..][..self.key_len as usize]
     }
 
-    /// The first key behind the range that is removed, given the payload that the operation came from.
+    /// The first key after the removed range, given the payload that the operation came from.
     pub(crate) fn range_end<'a>(&self, payload: &'a [u8]) -> Option<&'a [u8]> {
         (self.range == Some(RangeEnd::Before)).then(|| self.value(payload))
     }
@@ -340,13 +341,13 @@ impl BatchOp {
 /// Why bytes are not a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BatchFault {
-    /// Where in the payload.
+    /// The offset in the payload.
     pub(crate) offset: usize,
-    /// What should be there.
+    /// What was expected there.
     pub(crate) expected: &'static str,
 }
 
-/// A payload that was found to be a whole batch.
+/// A payload that was checked to be a whole batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch<'a> {
     payload: &'a [u8],
@@ -384,8 +385,8 @@ impl<'a> Batch<'a> {
         Ok(batch)
     }
 
-    /// A payload that [`BatchBuilder`] built, or that was decoded before: it is not checked as a
-    /// whole, and [`Batch::ops`] ends early where it is not one.
+    /// A payload that [`BatchBuilder`] built, or that was decoded before. It is not checked as a
+    /// whole; if it is no batch, [`Batch::ops`] ends early.
     pub(crate) fn built(payload: &'a [u8]) -> Self {
         let seq = payload.first_chunk::<8>().copied().unwrap_or_default();
         let count =
@@ -398,7 +399,7 @@ impl<'a> Batch<'a> {
         self.first_seq
     }
 
-    /// How many operations there are.
+    /// The number of operations.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
@@ -435,7 +436,7 @@ impl Iterator for BatchOps<'_> {
 
 impl ExactSizeIterator for BatchOps<'_> {}
 
-/// Reads the operation at `offset`, and says where it ends. The payload is under 4 GiB.
+/// Reads the operation at `offset`, and returns it with its end. The payload is under 4 GiB.
 #[inline]
 fn decode_op(payload: &[u8], offset: usize) -> Result<(BatchOp, usize), BatchFault> {
     let fault = |at, expected| BatchFault { offset: at, expected };
@@ -491,7 +492,7 @@ mod tests {
     enum What {
         Put(Vec<u8>),
         Remove,
-        /// From the key on, up to this one.
+        /// A removal of the keys from the key on, up to this one.
         RemoveRange(Option<Vec<u8>>),
     }
 
@@ -508,7 +509,7 @@ mod tests {
         let operation = (any::<u32>(), vec(any::<u8>(), 0..40), what);
         vec(
             operation.prop_map(|(tree, key, what)| match what {
-                // An end behind the key.
+                // An end after the key.
                 What::RemoveRange(Some(tail)) => {
                     let end = [&key[..], &[0], &tail].concat();
                     (tree, key, What::RemoveRange(Some(end)))

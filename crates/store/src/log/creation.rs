@@ -1,19 +1,20 @@
-//! The payload of a log record that creates partitions, and how the two kinds of payload are told apart.
+//! The payload of a log record that creates partitions, and how the two kinds of payload are told
+//! apart.
 //!
 //! `[2^64 - 1 u64][count u32]`, then for each partition `[sub-tree of the keyspace varint]
-//! [sub-tree of the partition varint][name length varint][name]`. A batch cannot begin like that: its
-//! sequence numbers are below 2^56.
+//! [sub-tree of the partition varint][name length varint][name]`. A batch cannot begin like that:
+//! its sequence numbers are below 2^56.
 
 use super::batch::{Batch, BatchFault};
 use crate::{partition::NAME_BYTES_MAX, types::TreeId, varint};
 
-/// What stands where a batch has its first sequence number.
+/// Stored where a batch has its first sequence number.
 const CREATION_MARK: u64 = u64::MAX;
 
 /// Bytes before the first partition.
 const HEADER_BYTES: usize = 12;
 
-/// A partition that came into being.
+/// A partition that was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Creation {
     /// The sub-tree of its keyspace.
@@ -37,7 +38,7 @@ pub(crate) fn encode_creations(creations: &[Creation]) -> Vec<u8> {
     bytes
 }
 
-/// What a record says.
+/// The contents of a record.
 pub(crate) enum Payload<'a> {
     /// Writes.
     Batch(Batch<'a>),
@@ -46,8 +47,8 @@ pub(crate) enum Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Checks all of `payload`. O(operations); allocates at most some 50 times the bytes of a record
-    /// that creates partitions, and nothing for a batch.
+    /// Checks all of `payload`. O(operations). Allocates at most about 50 times the bytes of a
+    /// record that creates partitions, and nothing for a batch.
     pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, BatchFault> {
         if payload.first_chunk::<8>() != Some(&CREATION_MARK.to_le_bytes()) {
             return Batch::decode(payload).map(Self::Batch);

@@ -1,8 +1,8 @@
-//! Frames: how a record lies in an append-only file, for the log and for the manifest alike.
+//! Frames: the form of a record in an append-only file, for the log and for the manifest alike.
 //!
 //! A frame is a header of 24 bytes and a payload. Both checksums are seeded with the file and the
-//! frame's place in it, so bytes that are intact but stand in the wrong place, or that came from a
-//! user's value, do not pass for a frame. No I/O here.
+//! frame's place in it. So bytes that are intact but in the wrong place, or that came from a user's
+//! value, are not taken for a frame. No I/O here.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
@@ -15,13 +15,13 @@ pub(crate) const FRAME_HEADER_BYTES: usize = 24;
 /// have a 32-bit length.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = u32::MAX as usize - FRAME_HEADER_BYTES;
 
-/// What the checksums of one file's frames begin with.
+/// The seed of the checksums of one file's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameSeed(u64);
 
 impl FrameSeed {
-    /// The seed of the file `id` of the database `identity`. The identity is random, so that
-    /// nobody who merely writes values can make bytes that look like a frame.
+    /// The seed of the file `id` of the database `identity`. The identity is random, so that a user
+    /// that merely writes values cannot make bytes that look like a frame.
     pub(crate) fn new(identity: u64, id: FileId) -> Self {
         Self(identity ^ id.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
@@ -30,12 +30,12 @@ impl FrameSeed {
         self.0.wrapping_add(offset)
     }
 
-    /// The checksum of a payload that is in one piece, in the frame at `offset`.
+    /// The checksum of a payload in one piece, in the frame at `offset`.
     pub(crate) fn payload_hash(self, offset: u64, payload: &[u8]) -> u64 {
         xxh3_64_with_seed(payload, self.at(offset))
     }
 
-    /// The checksum of a payload that is in pieces; the same as if it were in one.
+    /// The checksum of a payload in several pieces; the same as if it were in one.
     pub(crate) fn payload_hash_of_parts(self, offset: u64, parts: &[&[u8]]) -> u64 {
         let mut hasher = Xxh3::with_seed(self.at(offset));
         for part in parts {
@@ -54,7 +54,7 @@ pub(crate) struct FrameHeader {
     /// Bytes of payload that follow.
     pub(crate) len: u32,
     /// Everything before this place was known to be durable when the frame was written. In a log
-    /// an LSN, in a manifest an offset.
+    /// this is an LSN, in a manifest an offset.
     pub(crate) synced: u64,
     /// The payload's checksum.
     pub(crate) hash: u64,
@@ -72,8 +72,8 @@ impl FrameHeader {
         bytes
     }
 
-    /// Reads the header of the frame at `offset`; `None` if its check is wrong. The payload is
-    /// still to be checked. O(1).
+    /// Reads the header of the frame at `offset`; `None` if its check is wrong. Does not check the
+    /// payload. O(1).
     pub(crate) fn decode(
         bytes: &[u8; FRAME_HEADER_BYTES],
         seed: FrameSeed,
@@ -95,14 +95,14 @@ impl FrameHeader {
         FRAME_HEADER_BYTES as u64 + u64::from(self.len)
     }
 
-    /// Whether the frame only says what is durable.
+    /// Returns true if the frame only says what is durable.
     pub(crate) fn is_mark(&self) -> bool {
         self.len == 0
     }
 }
 
-/// `synced` of header bytes that were not checked: a scan looks at it first, as it is cheaper to
-/// refuse by than the check.
+/// `synced` of header bytes that were not checked: a scan looks at it first, because comparing it
+/// is cheaper than the check.
 pub(crate) fn unchecked_synced(bytes: &[u8; FRAME_HEADER_BYTES]) -> u64 {
     u64_at(bytes, 8)
 }

@@ -7,7 +7,7 @@
 //!
 //! This module knows nothing of memtables, threads or locks: it is given records and hands them
 //! back. It never removes a segment, and it never makes a promise about bytes that it did not see
-//! being synced.
+//! synced.
 
 pub(crate) mod batch;
 pub(crate) mod creation;

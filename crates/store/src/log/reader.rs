@@ -1,8 +1,8 @@
-//! Reads frames from a file that may be torn, damaged or hostile: one at a place, the next one that
-//! can be found, and, for people, a list of all.
+//! Reads frames from a file that may be torn, damaged or hostile: the one at a place, the next one
+//! that can be found, and, for people, a list of all.
 //!
-//! Allocates no more than a frame's checked length, which is within the file, and one window.
-//! An error of the operating system is never taken for damage.
+//! Allocates no more than a frame's checked length, which is within the file, and one window. An
+//! error of the operating system is never taken for damage.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,7 +20,7 @@ use crate::{
     io::{FileSystem, ReadMode, ReadableFile, read_exact_at, retry},
 };
 
-/// How much of a file is read at once.
+/// The number of bytes of a file that are read at once.
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// Reads frames of one file.
@@ -34,7 +34,7 @@ pub(crate) struct FrameReader {
     window_start: u64,
 }
 
-/// What stands at a place of a file.
+/// What is at a place of a file.
 #[derive(Debug)]
 pub(crate) enum FrameRead {
     /// A whole frame. The payload of a mark is empty.
@@ -45,7 +45,7 @@ pub(crate) enum FrameRead {
     Fault(FrameFault),
 }
 
-/// Why there is no frame where one could be.
+/// Why there is no frame where one was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameFault {
     /// Fewer bytes than a frame's header.
@@ -59,7 +59,7 @@ pub(crate) enum FrameFault {
 }
 
 impl FrameFault {
-    /// What was found in place of a frame.
+    /// Describes what was found in place of a frame.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::ShortHeader => format!("fewer than {FRAME_HEADER_BYTES} bytes before the end"),
@@ -75,7 +75,7 @@ impl FrameFault {
 }
 
 impl FrameReader {
-    /// Opens `path`, whose frames' checksums begin with `seed`.
+    /// Opens `path`, whose frames' checksums are seeded with `seed`.
     pub(crate) fn open(fs: &dyn FileSystem, path: &Path, seed: FrameSeed) -> Result<Self> {
         let file = retry("open", path, || fs.open(path, ReadMode::Buffered))?;
         let file_bytes = retry("read the length of", path, || file.len())?;
@@ -88,7 +88,7 @@ impl FrameReader {
         self.file_bytes
     }
 
-    /// What the checksums begin with from now on.
+    /// Sets the seed of the checksums from now on.
     pub(crate) fn set_seed(&mut self, seed: FrameSeed) {
         self.seed = seed;
     }
@@ -116,7 +116,7 @@ impl FrameReader {
         Ok(&self.window[start..start + len])
     }
 
-    /// Reads what stands at `offset`.
+    /// Reads what is at `offset`.
     pub(crate) fn frame_at(&mut self, offset: u64) -> Result<FrameRead> {
         let seed = self.seed;
         let header = match self.bytes(offset, FRAME_HEADER_BYTES)? {
@@ -139,7 +139,8 @@ impl FrameReader {
         Ok(FrameRead::Frame(header, payload))
     }
 
-    /// What is in the window from `offset` on, after filling it if a header would not be.
+    /// The bytes in the window from `offset` on; fills the window first if it does not hold a whole
+    /// header.
     fn window_from(&mut self, offset: u64) -> Result<&[u8]> {
         self.bytes(offset, FRAME_HEADER_BYTES)?;
         Ok(&self.window[(offset - self.window_start) as usize..])
@@ -154,11 +155,12 @@ impl FrameReader {
         Ok(payload)
     }
 
-    /// Searches `offset` and later for a frame's header, and returns where it is.
+    /// Searches `offset` and later for a frame's header, and returns it with its place.
     ///
     /// With `base`, the place of the file's first byte, a header counts by itself, if it claims no
-    /// more than what was before it; without, its payload must be whole too. Chance makes a header
-    /// of one in 2^32 places, and one that claims little enough of far fewer. O(bytes).
+    /// more than what was before it; without, its payload must be whole too. By chance, one place
+    /// in 2^32 looks like a header, and far fewer look like one that claims little enough.
+    /// O(bytes).
     pub(crate) fn find_header(
         &mut self,
         mut offset: u64,
@@ -198,12 +200,12 @@ impl FrameReader {
     }
 }
 
-/// A segment, for people to look at.
+/// A segment, for inspection by people.
 #[derive(Debug)]
 pub(crate) struct SegmentInspection {
     /// Bytes of the file.
     pub(crate) file_bytes: u64,
-    /// What the segment says of itself, or why it does not.
+    /// The segment's header, or why it cannot be read.
     pub(crate) header: std::result::Result<SegmentHeader, String>,
     reader: FrameReader,
     next: u64,
@@ -212,40 +214,40 @@ pub(crate) struct SegmentInspection {
 /// A stretch of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FrameInfo {
-    /// Where it is in the file.
+    /// Its offset in the file.
     pub(crate) offset: u64,
     /// Its bytes, header included.
     pub(crate) bytes: u64,
     /// Its place in the log, if the segment's header is whole.
     pub(crate) lsn: Option<Lsn>,
-    /// What it is.
+    /// Its kind and contents.
     pub(crate) state: FrameState,
 }
 
-/// What a stretch of a segment is.
+/// The kind of a stretch of a segment, with its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FrameState {
     /// A whole record.
     Batch {
         /// The sequence number of its first operation.
         first_seq: u64,
-        /// How many operations it has.
+        /// The number of its operations.
         ops: u32,
         /// Everything before this place was durable when it was written.
         synced: Lsn,
     },
     /// A whole record that creates partitions.
     Creations(Vec<Creation>),
-    /// A note of what is durable.
+    /// A mark that says what is durable.
     Mark {
         /// Everything before this place was durable when it was written.
         synced: Lsn,
     },
     /// A record whose checksums are right and whose payload is no batch.
     NotABatch {
-        /// Where in the payload.
+        /// The offset in the payload.
         offset: usize,
-        /// What should be there.
+        /// What was expected there.
         expected: &'static str,
     },
     /// A record whose payload is damaged or cut off.
@@ -254,8 +256,8 @@ pub(crate) enum FrameState {
     Unknown,
 }
 
-/// Opens the segment at `path` for inspection. Its name says its number; `identity` is used if its
-/// header is damaged.
+/// Opens the segment at `path` for inspection. Its number is taken from its name; `identity` is
+/// used if its header is damaged.
 pub(crate) fn inspect_segment(
     fs: &dyn FileSystem,
     path: &Path,

@@ -1,11 +1,11 @@
 //! Replays the log at opening, and tells a torn tail from damage.
 //!
 //! Let E be the place where the replay had to end, and D the furthest place that anything in the
-//! log claims was durable. A crash can only lose what was not durable, so if D > E something durable
-//! is gone: that is damage, and an error. Otherwise what follows E was never promised to survive,
-//! and is ignored. `docs/format/log.md` has the whole rule and why it holds.
+//! log claims was durable. A crash can only lose what was not durable, so if D > E something
+//! durable is lost: that is damage, and an error. Otherwise what follows E was never promised to
+//! survive, and is ignored. `docs/format/log.md` has the whole rule and why it holds.
 //!
-//! Nothing is written or removed here, and nothing that was replayed becomes durable by it.
+//! Nothing is written or removed here, and a replay makes nothing durable.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub(crate) struct LogStart {
     pub(crate) segment: FileId,
     /// The place of that segment's first byte.
     pub(crate) lsn: Lsn,
-    /// Whether the segment was durably there before the manifest named it, so that it cannot be
+    /// True if the segment existed durably before the manifest named it, so that it cannot be
     /// missing after a crash.
     pub(crate) must_exist: bool,
 }
@@ -52,25 +52,26 @@ pub(crate) struct LogRecord {
 pub(crate) struct Recovery {
     /// Where the log validly ends; the base of the next segment.
     pub(crate) end: Lsn,
-    /// Everything before this place is known to be durable. What lies between it and `end` was
-    /// replayed, and may be gone after the next power cut: write it to tables before the next
+    /// Everything before this place is known to be durable. The records between it and `end` were
+    /// replayed, and may be lost in the next power cut: write them to tables before the next
     /// segment is relied on.
     pub(crate) durable: Lsn,
-    /// How many records were replayed.
+    /// The number of records that were replayed.
     pub(crate) records: u64,
     /// The segment that the log ends in; 0 if there is none.
     pub(crate) last: FileId,
     /// The place of that segment's first byte.
     pub(crate) last_base: Lsn,
-    /// All segments in the directory, ascending, those before the start too. The next segment's
-    /// number is above all of them.
+    /// All segments in the directory, ascending, including those before the start. The next
+    /// segment's number is above all of them.
     pub(crate) segments: Vec<FileId>,
-    /// What was ignored after the end, if anything was.
+    /// The bytes that were ignored after the end, if there were any.
     pub(crate) torn: Option<TornTail>,
 }
 
 impl Recovery {
-    /// The header of the segment that goes on from here. `id` is above every one in `segments`.
+    /// The header of the segment that continues the log from here. `id` is above every number in
+    /// `segments`.
     pub(crate) fn next_header(&self, identity: u64, id: FileId) -> SegmentHeader {
         SegmentHeader {
             identity,
@@ -88,9 +89,9 @@ impl Recovery {
 pub(crate) struct TornTail {
     /// The segment at which the log broke off.
     pub(crate) segment: FileId,
-    /// Where in it.
+    /// The offset in it.
     pub(crate) offset: u64,
-    /// What was found there.
+    /// A description of what was found there.
     pub(crate) found: String,
 }
 
@@ -99,16 +100,16 @@ struct Segment {
     id: FileId,
     /// `Err` says why there is no header.
     header: std::result::Result<SegmentHeader, &'static str>,
-    /// Where a newer segment goes on; what this one holds from there on is void.
+    /// Where a newer segment continues the log; what this one holds from there on is void.
     cut: Lsn,
 }
 
 /// Replays the log in `dir` of the database `identity` from `start` on: calls `replay` with every
-/// record in order, and says where the log ends.
+/// record in order, and returns where the log ends.
 ///
-/// Fails with [`Error::Corrupt`] if something durable is damaged or missing, and with whatever
-/// `replay` fails with. Records may have been replayed before a failure. Reads everything once, and
-/// what follows a torn place a second time.
+/// Fails with [`Error::Corrupt`] if something durable is damaged or missing, and with any error of
+/// `replay`. Records may have been replayed before a failure. Reads everything once, and what
+/// follows a torn place a second time.
 pub(crate) fn recover(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -162,7 +163,7 @@ struct Stop {
     segment: FileId,
     offset: u64,
     found: String,
-    /// Whether anything follows.
+    /// True if bytes follow.
     ignores_bytes: bool,
 }
 
@@ -183,7 +184,7 @@ fn read_segment(
             return Err(Error::Unsupported { path, what });
         }
         Err(HeaderFault::Invalid(found)) => Err(found),
-        // A file that was not synced may show what other files left on the disk.
+        // A file that was not synced may show the contents of other files.
         Ok(header) if header.id != id || header.identity != identity => {
             Err("one with the header of another")
         }
@@ -204,7 +205,7 @@ fn read_segment(
 }
 
 /// Finds where each segment is continued by a newer one. A newer segment also knows where the one
-/// before it began, so what is older ends there even if the one before it is lost.
+/// before it began, so older segments end there even if the one before it is lost.
 fn cut_segments(segments: &mut [Segment]) {
     let mut newer: Vec<SegmentHeader> = Vec::new();
     for segment in segments.iter_mut().rev() {
@@ -218,7 +219,7 @@ fn cut_segments(segments: &mut [Segment]) {
 }
 
 impl Segment {
-    /// The header, if the segment has one and a newer segment leaves anything of it.
+    /// The header, if the segment has one and newer segments do not void all of it.
     fn live(&self) -> Option<&SegmentHeader> {
         self.header.as_ref().ok().filter(|header| header.base < self.cut)
     }

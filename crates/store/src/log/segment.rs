@@ -16,11 +16,11 @@ pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"RHUMBLOG";
 /// The version of the segment format that this crate writes and reads.
 pub(crate) const SEGMENT_VERSION: u32 = 1;
 
-/// The last place that a segment may begin at: far beyond what can be written, and far from where
+/// The last place at which a segment may begin: far beyond what can be written, and far from where
 /// adding lengths to places would overflow.
 pub(crate) const BASE_LSN_MAX: Lsn = 1 << 62;
 
-/// What a segment says of itself in its first 72 bytes.
+/// The first 72 bytes of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     /// The random number of the database that the segment belongs to.
@@ -32,8 +32,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) base: Lsn,
     /// The segment that this one continues; 0 if none.
     pub(crate) previous: FileId,
-    /// The place of the first byte of the segment that this one continues. Should that segment be
-    /// lost, what is older than it ends there.
+    /// The place of the first byte of the segment that this one continues. If that segment is lost,
+    /// the older ones end there.
     pub(crate) previous_base: Lsn,
     /// Everything before this place was known to be durable when the segment was made.
     pub(crate) synced: Lsn,

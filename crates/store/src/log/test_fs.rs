@@ -26,9 +26,10 @@ type NodeRef = Arc<Mutex<Node>>;
 struct Disk {
     entries: BTreeMap<String, NodeRef>,
     durable_entries: BTreeMap<String, NodeRef>,
-    /// Calls that change something and have not been failed.
+    /// The number of calls that change something and were not failed.
     calls: u64,
-    /// Fails this call and, if sticky, all after it; of a failed write nothing, half or all is done.
+    /// Fails this call and, if `sticky`, all after it; a failed write does nothing, half or all of
+    /// its work.
     fail_at: Option<u64>,
     sticky: bool,
     /// The longest write; longer ones are short.
@@ -60,7 +61,7 @@ impl TestFs {
         self.disk().fail_at = None;
     }
 
-    /// Which operations were failed so far.
+    /// The operations that were failed so far.
     pub(crate) fn failed(&self) -> Vec<&'static str> {
         self.disk().failed.clone()
     }
@@ -103,9 +104,9 @@ impl TestFs {
         self.put(name, &bytes);
     }
 
-    /// What a power cut leaves: of each name that was not synced the old or the new file, of each
-    /// file that was not synced any length between, and of each of its sectors the old or the new
-    /// bytes, or zeros where there were none.
+    /// What a power cut leaves: for each name that was not synced the old or the new file; for each
+    /// file that was not synced any length between, and for each of its sectors the old or the new
+    /// bytes, or zeros if there were none.
     pub(crate) fn cut_power(&self, rng: &mut Random) -> TestFs {
         let disk = self.disk();
         let mut names: Vec<&String> = disk.entries.keys().collect();
@@ -253,7 +254,7 @@ impl WritableFile for TestFile {
         let writes_back = self.fs.calls().is_multiple_of(5);
         let mut node = self.node.lock().unwrap();
         node.cached.extend_from_slice(&bytes[..len]);
-        // Now and then the system writes back what nobody asked it to.
+        // Sometimes the system writes data back without being asked to.
         if writes_back {
             node.durable = node.cached.clone();
         }

@@ -1,18 +1,18 @@
 //! Appends records to one segment of the log.
 //!
-//! The writer's promise: what it acknowledged is replayed in order, what it refused is not
-//! followed by anything, and what it calls durable is. So
+//! The writer's promise: what it acknowledged is replayed in order, what it refused is not followed
+//! by anything, and what it calls durable is durable. So
 //!
 //! 1. after a failed write the file is cut back to the last good end, and nothing more is appended
 //!    before the cut is durable; if the cut fails, the writer refuses every later record and the
 //!    log must be rotated: the next segment's base voids what follows the good end;
 //! 2. after a failed sync nothing is ever written or called durable again: the operating system may
 //!    have dropped the bytes that it could not write;
-//! 3. once a rotation was tried, this segment takes no more records, even if the rotation failed:
-//!    a half-made successor may come back after a crash, and it would void them.
+//! 3. once a rotation was tried, this segment takes no more records, even if the rotation failed: a
+//!    half-made successor may come back after a crash, and it would void them.
 //!
-//! One thread at a time; locking and grouping of writers are the engine's. Only the waiting for the
-//! disk may be done apart, on another thread, while records are appended: [`SegmentSync`].
+//! One thread at a time uses a writer; the engine locks it and groups the writers. Only the waiting
+//! for the disk may be done on another thread, while records are appended: [`SegmentSync`].
 
 use std::{
     path::{Path, PathBuf},
@@ -41,7 +41,7 @@ const DIRECT_PART_BYTES_MIN: usize = 64 << 10;
 /// The staging buffer is written out when it reaches this length, and does not stay larger.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 
-/// What a writer still does.
+/// What a writer can still do.
 #[derive(Debug)]
 enum State {
     /// Everything.
@@ -64,30 +64,30 @@ pub(crate) struct LogWriter {
     header: SegmentHeader,
     seed: FrameSeed,
     state: State,
-    /// Where the last acknowledged record ends in the file.
+    /// The end of the last acknowledged record in the file.
     end: u64,
-    /// Where the last staged record will end in the file.
+    /// The end in the file that the last staged record will have.
     staged_end: u64,
     /// Staged bytes that are not in the file yet; they end at `staged_end`.
     buffer: Vec<u8>,
-    /// Whether bytes of a failed record may follow `end` in the file.
+    /// True if bytes of a failed record may follow `end` in the file.
     has_tail: bool,
-    /// Where the last acknowledged record ends in the file, marks left aside; the header counts as
-    /// a record.
+    /// The end of the last acknowledged record in the file, without marks after it; the header
+    /// counts as a record.
     record_end: u64,
-    /// What of this file was synced.
+    /// Everything before this offset of the file was synced.
     synced_end: u64,
-    /// Whether the file's name was synced.
+    /// True if the file's name was synced.
     name_synced: bool,
     /// Everything before this place of the log is durable.
     durable: Lsn,
-    /// What the frames written so far say of that.
+    /// What the frames written so far claim is durable.
     claimed: Lsn,
 }
 
 impl LogWriter {
     /// Creates the segment that `header` describes, with nothing durable yet. Creates no other
-    /// file, replaces none. Use [`LogWriter::rotate`] where there is a writer already.
+    /// file, and replaces none. Use [`LogWriter::rotate`] where there is a writer already.
     ///
     /// `header.base` is where the log validly ends ([`super::Recovery::end`]), `header.id` is above
     /// every number that a segment ever had.
@@ -102,8 +102,8 @@ impl LogWriter {
         Ok(Self::on(file, fs, dir, header, State::Usable))
     }
 
-    /// Stands for the log's newest segment in a database that is open for reading alone: there is
-    /// no file, and nothing is taken.
+    /// Stands for the log's newest segment in a database that is open read-only: there is no file,
+    /// and no record is taken.
     pub(crate) fn read_only(
         fs: &Arc<dyn FileSystem>,
         dir: &Path,
@@ -149,8 +149,8 @@ impl LogWriter {
         }
     }
 
-    /// Creates the next segment, which continues this one at its last acknowledged record. Records
-    /// that are staged and not committed are dropped.
+    /// Creates the next segment, which continues this one after its last acknowledged record.
+    /// Records that are staged and not committed are dropped.
     ///
     /// This writer takes no more records, whether or not the call succeeds; after a failure, call
     /// again with another `id`. It may still be synced, and must be before anything in its
@@ -219,8 +219,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends a mark: a note of what is durable, so that damage before it is not taken for a torn
-    /// tail. Nothing is staged.
+    /// Appends a mark, which says what is durable, so that damage before it is not taken for a torn
+    /// tail. No record may be staged.
     fn mark(&mut self) -> Result<()> {
         self.prepare()?;
         let outcome = self.stage_frame(0, &[]);
@@ -228,7 +228,7 @@ impl LogWriter {
         self.write_staged()
     }
 
-    /// Takes note that the directory was synced since the segment was created.
+    /// Records that the directory was synced since the segment was created.
     pub(crate) fn note_name_synced(&mut self) {
         self.name_synced = true;
     }
@@ -249,32 +249,34 @@ impl LogWriter {
         self.syncs.check_name()
     }
 
-    /// What the segment says of itself.
+    /// The segment's header.
     pub(crate) fn header(&self) -> &SegmentHeader {
         &self.header
     }
 
-    /// Whether the segment takes no more records, but [`LogWriter::rotate`] would help.
+    /// Returns true if the segment takes no more records, but [`LogWriter::rotate`] would help.
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed(_))
     }
 
-    /// Whether nothing is in the segment and everything before it is durable, so that nothing is lost
-    /// with it.
+    /// Returns true if the segment is empty and everything before it is durable, so that nothing is
+    /// lost with it.
     pub(crate) fn is_bare(&self) -> bool {
         let is_empty = self.record_end == SEGMENT_HEADER_BYTES as u64 && !self.has_tail;
         is_empty && matches!(self.state, State::Usable) && self.durable >= self.header.base
     }
 
     /// Makes all committed records of this segment durable, with all metadata if `all`, and returns
-    /// up to where the whole log is: short of this segment while an older one is not durable (see
-    /// [`LogWriter::note_durable`]). After a failure the writer does nothing more.
+    /// the place up to which the whole log is durable. That place is before this segment while an
+    /// older one is not durable (see [`LogWriter::note_durable`]). After a failure the writer does
+    /// nothing more.
     ///
-    /// A mark that says so follows, not synced itself: the next record may be long in coming.
+    /// A mark that says so follows, which is not synced itself: the next record may come only much
+    /// later.
     pub(crate) fn sync(&mut self, all: bool) -> Result<Lsn> {
         self.check_synced()?;
         let is_cut = self.has_tail || matches!(self.state, State::Cut);
-        // A successor begins after the last mark, so that must be durable too then.
+        // A successor begins after the last mark, so the mark must be durable too in that case.
         let needed = if self.is_closed() { self.end } else { self.record_end };
         if all || self.synced_end < needed || is_cut {
             self.sync_file(all)?;
@@ -287,8 +289,8 @@ impl LogWriter {
         Ok(self.claim_durable())
     }
 
-    /// What [`LogWriter::sync`] would have to wait for, to be done apart; none if only this writer
-    /// can do it, because a record was cut off.
+    /// The part of [`LogWriter::sync`] that waits for the disk, to be done on another thread;
+    /// `None` if only this writer can do it, because a record was cut off.
     pub(crate) fn begin_sync(&self, all: bool) -> Result<Option<SegmentSync>> {
         self.check_synced()?;
         if self.has_tail || matches!(self.state, State::Cut) {
@@ -304,31 +306,31 @@ impl LogWriter {
         }))
     }
 
-    /// Takes note of a sync that was done apart, with its outcome, and returns what
-    /// [`LogWriter::sync`] does. Records that were appended meanwhile are not durable.
+    /// Takes the outcome of a sync that was done apart, and returns what [`LogWriter::sync`] does.
+    /// Records that were appended meanwhile are not durable.
     pub(crate) fn end_sync(&mut self, sync: &SegmentSync, outcome: Result<()>) -> Result<Lsn> {
         self.check_synced()?;
         self.poison_unless(outcome)?;
         if sync.file.is_some() {
-            // A cut made meanwhile is not durable, and was not before this place.
+            // A cut made meanwhile is not durable, and did not reach before this place.
             self.synced_end = self.synced_end.max(sync.end);
         }
         self.name_synced |= sync.name;
         Ok(self.claim_durable())
     }
 
-    /// Returns up to where the whole log is durable, after a mark that says so.
+    /// Returns the place up to which the whole log is durable, after writing a mark that says so.
     fn claim_durable(&mut self) -> Lsn {
         self.note_durable(self.durable);
         let durable = self.durable;
         if self.staged_end == self.end && self.needs_mark() {
-            // What was synced is durable even if this fails; the next record finds out.
+            // What was synced is durable even if this fails; the next record meets the failure.
             let _ = self.mark();
         }
         durable
     }
 
-    /// Whether records are durable that no frame says are.
+    /// Returns true if records are durable of which no frame says so.
     fn needs_mark(&self) -> bool {
         let records = self.header.base + self.record_end;
         self.claimed < self.durable.min(records) && !self.is_closed()
@@ -345,7 +347,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Refuses after a failed sync.
+    /// Fails after a failed sync.
     fn check_synced(&self) -> Result<()> {
         match &self.state {
             State::SyncFailed(cause) => Err(Error::WritesStopped(Arc::new(cause.clone()))),
@@ -353,8 +355,8 @@ impl LogWriter {
         }
     }
 
-    /// Takes note that everything before `lsn` is durable: older segments were synced up to there,
-    /// or the manifest durably says that they are not needed up to there.
+    /// Records that everything before `lsn` is durable: older segments were synced up to there, or
+    /// the manifest durably says that they are not needed up to there.
     pub(crate) fn note_durable(&mut self, lsn: Lsn) {
         self.durable = self.durable.max(lsn.min(self.header.base));
         if self.durable >= self.header.base && self.name_synced {
@@ -373,7 +375,7 @@ impl LogWriter {
         if self.synced_end < self.end { self.sync_file(false) } else { Ok(()) }
     }
 
-    /// Refuses if the writer takes no more records, and makes an earlier cut durable.
+    /// Fails if the writer takes no more records; makes an earlier cut durable.
     fn prepare(&mut self) -> Result<()> {
         match &self.state {
             State::Usable => Ok(()),
@@ -454,8 +456,8 @@ impl LogWriter {
         }
     }
 
-    /// Tries to remove what a failed record left. Where that fails again the next segment voids it,
-    /// so the failure is not one of the caller's.
+    /// Tries to remove the bytes of a failed record. If that fails again, the next segment voids
+    /// them, so the caller is not told of the failure.
     fn drop_tail(&mut self) {
         if self.has_tail {
             let outcome = retry("truncate", &self.path, || self.file.truncate(self.end));

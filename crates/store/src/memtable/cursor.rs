@@ -1,7 +1,7 @@
-//! A position among one sub-tree's entries of a memtable, and what it may take.
+//! A position among one sub-tree's entries of a memtable, and the entries it has taken.
 //!
-//! For one reader a cursor gives one version of each key, and counts what it looked at besides. It
-//! must not know of sealing, flushing or dead stretches: a walk does.
+//! For one reader a cursor gives one version of each key, and counts what else it looked at. It
+//! must not know of sealing, flushing or dead stretches; a walk does.
 
 use rhumb_sync::primitive::Arc;
 
@@ -12,12 +12,13 @@ use crate::{
     types::{Kind, SeqNo, TreeId},
 };
 
-/// A place between the entries of a sub-tree.
+/// A position between the entries of a sub-tree.
 #[derive(Clone, Copy)]
 pub(super) struct Limit<'a> {
     pub(super) key: &'a [u8],
     pub(super) seq: SeqNo,
-    /// Set if the place is after the key's version of this number, rather than before it.
+    /// True if the position is after the key's version with this sequence number, false if before
+    /// it.
     pub(super) is_excluded: bool,
 }
 
@@ -27,20 +28,21 @@ impl<'a> Limit<'a> {
     }
 }
 
-/// What a cursor for one reader takes: of each key the newest version that the reader sees.
+/// The selection of a cursor for one reader: of each key the newest version that the reader sees.
 pub(super) struct Pick {
-    /// The reader's number.
+    /// The reader's sequence number.
     pub(super) seq: SeqNo,
     /// The most keys to take.
     pub(super) most: usize,
-    /// Keys and versions that were looked at and not taken.
+    /// The number of keys and versions that were looked at and not taken.
     pub(super) passed: u64,
-    /// There may be more: nothing was taken for so long that what there is was given first.
+    /// True if there may be more: nothing was taken for so long that what there is must be given
+    /// first.
     pub(super) is_cut: bool,
 }
 
 impl Pick {
-    /// Returns true if what was taken is to be given before more is looked for.
+    /// Returns true if what was taken must be given before more is looked for.
     #[inline]
     pub(super) fn is_enough(&mut self, taken: usize) -> bool {
         self.is_cut = taken > 0 && taken < self.most && self.passed >= PASSED_MAX;
@@ -48,17 +50,18 @@ impl Pick {
     }
 }
 
-/// A cursor for one reader gives what it has taken once it has passed this many keys and versions
-/// that the reader does not see: as many as it takes on average.
+/// The number of keys and versions invisible to its reader that a cursor passes before it gives
+/// what it has taken. It takes about as many entries at a time on average.
 const PASSED_MAX: u64 = 64;
 
-/// The entries that a cursor takes in one go at first, unless it is told how many will be wanted.
+/// The number of entries that a cursor takes at once at first, unless it is told how many will be
+/// wanted.
 const REFILL_MIN: usize = 8;
 
-/// The most entries that a cursor takes in one go.
+/// The largest number of entries that a cursor takes at once.
 const REFILL_MAX: usize = 256;
 
-/// The entries that a cursor has taken: clones of what the skip list has, or words of versions,
+/// The entries that a cursor has taken: clones of entries of the skip list, or words of versions,
 /// which live as long as the memtable.
 enum Run {
     Cloned(Vec<MemEntry>),
@@ -98,13 +101,13 @@ impl<'a> EntryRef<'a> {
         of!(self, entry => entry.key())
     }
 
-    /// The write that made this version.
+    /// The sequence number of the write that made this version.
     #[inline]
     pub(crate) fn seq(self) -> SeqNo {
         of!(self, entry => entry.seq())
     }
 
-    /// Value or tombstone.
+    /// Returns whether this is a value or a tombstone.
     #[inline]
     pub(crate) fn kind(self) -> Kind {
         of!(self, entry => entry.kind())
@@ -123,24 +126,25 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-/// A position among one sub-tree's entries of a memtable, moving one way.
+/// A position among one sub-tree's entries of a memtable, moving in one direction.
 ///
-/// Entries are taken in runs that grow, because an iterator cannot outlive the pinned epoch, and
-/// searching again for every entry would cost O(log n) each.
+/// Entries are taken in runs that grow: an iterator cannot outlive the pinned epoch, and searching
+/// again for every entry would cost O(log n) each.
 pub(crate) struct MemCursor {
     table: Arc<Memtable>,
     tree: TreeId,
     run: Run,
     at: usize,
-    /// Entries to take at once the next time, and after a seek.
+    /// The number of entries to take at once the next time.
     refill: usize,
+    /// The number of entries to take at once after a seek.
     first: usize,
     forward: bool,
-    /// There may be entries after those of the run.
+    /// True if there may be entries after those of the run.
     has_more: bool,
-    /// The number of the one reader whose versions are wanted; all versions without.
+    /// The sequence number of the one reader whose versions are wanted; `None` if all versions are.
     reader: Option<SeqNo>,
-    /// Keys and versions that were looked at and that the reader does not see.
+    /// The number of keys and versions that were looked at and that the reader does not see.
     passed: u64,
 }
 
@@ -166,20 +170,20 @@ impl MemCursor {
     }
 
     /// A cursor over the newest version of each key that a reader at `seq` sees, tombstones
-    /// included. It steps over no other version: however often a key was written, it costs O(log
-    /// versions).
+    /// included. It steps over no other version: however often a key was written, finding it costs
+    /// O(log versions).
     pub(crate) fn newest(table: Arc<Memtable>, tree: TreeId, seq: SeqNo) -> Self {
         Self { reader: Some(seq), ..Self::new(table, tree) }
     }
 
-    /// The keys and versions that were looked at for a reader who does not see them.
+    /// The number of keys and versions that were looked at and that the reader does not see.
     pub(crate) fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// Says roughly how many entries will be wanted after a seek.
+    /// Says that about `entries` entries will be wanted after a seek.
     pub(crate) fn expect(&mut self, entries: usize) {
-        // One more, so that the end of the run is not met.
+        // One more, so that the walk does not reach the end of the run.
         self.first = entries.saturating_add(1).clamp(REFILL_MIN, REFILL_MAX);
     }
 
@@ -221,7 +225,7 @@ impl MemCursor {
         self.fill(limit);
     }
 
-    /// Moves behind the last entry, in the direction of the last seek.
+    /// Moves after the last entry, in the direction of the last seek.
     pub(crate) fn end(&mut self) {
         self.run = Run::Cloned(Vec::new());
         self.at = 0;
@@ -233,9 +237,10 @@ impl MemCursor {
         self.table.last_entry_seq()
     }
 
-    /// Where the memtable has tombstones over the keys of `span`: the next key among these, in the
-    /// direction of the last seek, that was written after one. `None` if the cursor is on no entry,
-    /// or if newer versions of its key are still to come: going backward the oldest one is first.
+    /// If the memtable has tombstones over the keys of `span`: the next of these keys, in the
+    /// direction of the last seek, that was written after a tombstone. `None` if the cursor is on
+    /// no entry, or if newer versions of its key are still to come: a backward cursor meets the
+    /// oldest version first.
     pub(crate) fn next_written_over(&self, span: &Span) -> Option<Option<Box<[u8]>>> {
         let (key, log) = (self.entry()?.key(), self.table.range_log(self.tree)?);
         if !self.forward && log.is_written_over(key) {
@@ -257,7 +262,7 @@ impl MemCursor {
         }
     }
 
-    /// Takes the next run, behind the last entry of this one.
+    /// Takes the next run, which begins after the last entry of this one.
     #[cold]
     fn go_on(&mut self) {
         self.refill = (self.refill * 4).min(REFILL_MAX);
@@ -268,7 +273,7 @@ impl MemCursor {
         self.fill(Some(limit));
     }
 
-    /// Takes the next run; `limit` is where it begins.
+    /// Takes the next run, which begins at `limit`.
     fn fill(&mut self, limit: Option<Limit<'_>>) {
         let Self { tree, refill, forward, .. } = *self;
         self.at = 0;
@@ -288,7 +293,7 @@ impl MemCursor {
         self.has_more = self.run.len() >= refill;
     }
 
-    /// As [`MemCursor::fill`], for a reader at `seq`.
+    /// Like [`MemCursor::fill`], for a reader at `seq`.
     fn fill_newest(&mut self, limit: Option<Limit<'_>>, seq: SeqNo) {
         let Self { tree, refill, forward, .. } = *self;
         let mut pick = Pick { seq, most: refill, passed: 0, is_cut: false };

@@ -1,26 +1,26 @@
-//! Stretches of keys in which nothing lives: what walks found, so that the next ones need not walk
-//! there again.
+//! Stretches of keys in which nothing lives. Walks record them, so that later walks need not step
+//! through them again.
 //!
-//! A queue leaves a tombstone for each entry that was popped, and the next look for its first key
+//! A queue leaves a tombstone for each entry that was popped, and the next search for its first key
 //! would step over all of them. A walk that stepped over many dead keys records the stretch here;
 //! later walks seek past it, in all sources at once.
 //!
-//! What a stretch with the number `seq` says: a reader whose newest memtable is this one, and whose
-//! number is `seq` or greater, sees no living key in it. It says nothing to older readers. Three
-//! things keep that true:
+//! A stretch with the sequence number `seq` says: a reader whose newest memtable is this one, and
+//! whose sequence number is `seq` or greater, sees no living key in it. It says nothing to older
+//! readers. Three things keep that true:
 //!
-//! 1. A stretch is recorded by a reader who saw all of it dead, and who sees everything that is not
-//!    in this memtable: its number is at least `floor`.
-//! 2. What the memtable got later than that reader's number is looked at once the stretch has been
-//!    announced: a living key among it, and nothing is recorded.
-//! 3. A value that is inserted cuts the stretch that it falls into, and voids one that has only
-//!    been announced, before a reader can see the value.
+//! 1. A stretch is recorded by a reader that saw all of it dead, and that sees everything outside
+//!    this memtable: its sequence number is at least `floor`.
+//! 2. What the memtable got after that reader's sequence number is checked once the stretch has
+//!    been announced. If a living key is among it, nothing is recorded.
+//! 3. Before a reader can see an inserted value, the value cuts the recorded stretch that it falls
+//!    into, and voids one that has only been announced.
 //!
-//! Flushes and compactions change no answer, so they change nothing here; the next memtable
-//! inherits the stretches. Sub-trees are known by a hash in a word of bits, so that writes to those
-//! without stretches look no further.
+//! Flushes and compactions change no answer, so they change nothing here. The next memtable
+//! inherits the stretches. The sub-trees that have stretches are known by a hash in a word of bits,
+//! so that writes to other sub-trees look no further.
 //!
-//! This file knows of no entries, so that a model checker runs it by itself
+//! This file knows nothing of entries, so a model checker can run it by itself
 //! (`crates/testkit/tests/dead_stretches.rs`).
 
 use std::{
@@ -35,12 +35,12 @@ use crate::{
     types::{SeqNo, TreeId},
 };
 
-/// Stretches of one sub-tree: at most, before those that no walk used go. A bound of memory, 200
-/// bytes each; a queue has one, a priority queue one more for each key that came back among the
-/// dead ones.
+/// The number of stretches of one sub-tree above which those that no walk used are dropped. It
+/// bounds memory, at 200 bytes per stretch. A queue has one stretch; a priority queue has one more
+/// for each key that came back among the dead ones.
 const STRETCHES_MAX: usize = 4096;
 
-/// Sub-trees with stretches: at most, before all go. Thousands of queues fit.
+/// The number of sub-trees with stretches above which all are dropped. Thousands of queues fit.
 const TREES_MAX: usize = 4096;
 
 /// Keys from `from` on and before `to`, none of which is living.
@@ -48,20 +48,21 @@ const TREES_MAX: usize = 4096;
 pub(crate) struct Stretch {
     pub(crate) from: Box<[u8]>,
     pub(crate) to: Box<[u8]>,
-    /// Nothing living is before `from` either.
+    /// True if nothing living is before `from` either.
     pub(crate) is_first: bool,
-    /// Nothing living is from `to` on either.
+    /// True if nothing living is from `to` on either.
     pub(crate) is_last: bool,
 }
 
 impl Stretch {
-    /// Returns true if the key is where the stretch says that nothing lives.
+    /// Returns true if the key is in the stretch, or in the part before or after it where nothing
+    /// lives either.
     fn covers(&self, key: &[u8]) -> bool {
         (self.is_first || *self.from <= *key) && (self.is_last || *key < *self.to)
     }
 }
 
-/// Where a walk asks for a stretch.
+/// The position at which a walk asks for a stretch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asked<'a> {
     /// Forward from the first key of all.
@@ -77,11 +78,11 @@ pub(crate) enum Asked<'a> {
 /// A recorded stretch; its `from` is its key in the map.
 struct Run {
     to: Box<[u8]>,
-    /// Readers below this number may see living keys in it.
+    /// Readers below this sequence number may see living keys in it.
     seq: SeqNo,
     is_first: bool,
     is_last: bool,
-    /// A walk used it since stretches were thrown out.
+    /// True if a walk used it since stretches were last dropped.
     is_used: bool,
 }
 
@@ -90,11 +91,11 @@ struct Announced {
     ticket: u64,
     stretch: Stretch,
     seq: SeqNo,
-    /// A value was inserted into it.
+    /// True if a value was inserted into it.
     is_void: bool,
 }
 
-/// Those of a sub-tree: they neither overlap nor touch.
+/// The stretches of a sub-tree. They neither overlap nor touch.
 #[derive(Default)]
 struct Runs {
     by_start: BTreeMap<Box<[u8]>, Run>,
@@ -103,14 +104,14 @@ struct Runs {
 
 #[derive(Default)]
 struct State {
-    /// Readers from this number on see everything that is not in the memtable.
+    /// Readers from this sequence number on see everything that is not in the memtable.
     floor: SeqNo,
     trees: HashMap<TreeId, Runs>,
-    /// The number of the last announcement.
+    /// The ticket of the last announcement.
     ticket: u64,
 }
 
-/// A stretch that was announced and is to be finished.
+/// A stretch that was announced and must be finished.
 struct Announcement {
     ticket: u64,
     /// The parts of it that were not known yet.
@@ -121,11 +122,11 @@ struct Announcement {
 #[derive(Default)]
 pub(super) struct DeadRuns {
     state: Mutex<State>,
-    /// One bit for each sub-tree's hash that has stretches.
+    /// One bit for the hash of each sub-tree that has stretches.
     mask: AtomicU64,
 }
 
-/// Keys up to and with this one.
+/// Keys up to and including this one.
 fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (Bound::Unbounded, Bound::Included(key))
 }
@@ -146,8 +147,8 @@ fn bit(tree: TreeId) -> u64 {
 }
 
 impl DeadRuns {
-    /// What the next memtable begins with: all stretches, which leave this one. Everything up to
-    /// `seq` is in this memtable or older ones. No write is on its way.
+    /// The stretches that the next memtable begins with: all of them, which leave this one. All
+    /// entries up to `seq` are in this memtable or in older ones. No write may be in progress.
     pub(super) fn successor(&self, seq: SeqNo) -> Self {
         let mut state = self.state.lock();
         let floor = seq.max(state.floor);
@@ -175,7 +176,7 @@ impl DeadRuns {
         self.mask.load(Ordering::Acquire) & bit(tree) != 0
     }
 
-    /// The stretch around a place that holds for a reader at `seq`. O(log stretches).
+    /// The stretch around a position that holds for a reader at `seq`. O(log stretches).
     pub(super) fn find(&self, tree: TreeId, asked: Asked<'_>, seq: SeqNo) -> Option<Stretch> {
         if !self.may_have(tree) {
             return None;
@@ -202,9 +203,9 @@ impl DeadRuns {
         Some(Stretch { from, to, is_first: run.is_first, is_last: run.is_last })
     }
 
-    /// Records a stretch that a reader at `seq` saw dead, if it may be. `newest` is asked for the
-    /// greatest number of a tombstone that the memtable has in the parts that it is given, 0 if it
-    /// has nothing there, and none if it has a value. `inserted` is the counter of
+    /// Records a stretch that a reader at `seq` saw dead, if that is still true. `newest` returns
+    /// the greatest sequence number of a tombstone that the memtable has in the given parts, 0 if
+    /// the memtable has nothing there, and `None` if it has a value. `inserted` is the counter of
     /// [`DeadRuns::note_inserted`].
     pub(super) fn record(
         &self,
@@ -215,16 +216,16 @@ impl DeadRuns {
         newest: impl FnOnce(&[KeySpan]) -> Option<SeqNo>,
     ) {
         let Some(announcement) = self.announce(tree, stretch, seq) else { return };
-        // The order of this and of the writer's step decides: what was inserted before is found
+        // The order of this step and the writer's step decides: what was inserted before is found
         // now, and what is inserted after finds the announcement.
         inserted.fetch_add(0, Ordering::AcqRel);
         let newest = newest(&announcement.parts);
         self.finish(tree, &announcement, newest);
     }
 
-    /// To be called when values of these keys have been inserted and before a reader sees them:
-    /// adds `bytes` to `inserted`, and cuts the keys out of the stretches. One load where there are
-    /// no stretches.
+    /// Must be called after values of these keys have been inserted and before a reader sees them.
+    /// Adds `bytes` to `inserted`, and cuts the keys out of the stretches. Costs one load if there
+    /// are no stretches.
     #[inline]
     pub(super) fn note_inserted<'k>(
         &self,
@@ -232,7 +233,7 @@ impl DeadRuns {
         bytes: usize,
         values: impl Iterator<Item = (TreeId, &'k [u8])>,
     ) {
-        // With `record`.
+        // Pairs with the step in `record`.
         inserted.fetch_add(bytes, Ordering::AcqRel);
         if !self.may_have_any() {
             return;
@@ -245,8 +246,8 @@ impl DeadRuns {
     }
 
     /// Announces a stretch that a reader at `seq` saw dead. Returns the parts of it that are not
-    /// known yet, in which the memtable is to be searched for what the reader did not see before
-    /// [`DeadRuns::finish`]; `None` if it cannot be recorded.
+    /// known yet; the memtable must be searched there for what the reader did not see, before
+    /// [`DeadRuns::finish`]. Returns `None` if the stretch cannot be recorded.
     fn announce(&self, tree: TreeId, stretch: Stretch, seq: SeqNo) -> Option<Announcement> {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -287,9 +288,9 @@ impl DeadRuns {
         Some(Announcement { ticket, parts })
     }
 
-    /// Records the stretch that was announced, together with those that it overlaps or touches.
-    /// `newest` is the greatest number of a tombstone that the memtable has in it; none if it has a
-    /// value.
+    /// Records the stretch that was announced, joined with those that it overlaps or touches.
+    /// `newest` is the greatest sequence number of a tombstone that the memtable has in it; `None`
+    /// if it has a value.
     fn finish(&self, tree: TreeId, announcement: &Announcement, newest: Option<SeqNo>) {
         let mut state = self.state.lock();
         let Some(runs) = state.trees.get_mut(&tree) else { return };
@@ -302,7 +303,7 @@ impl DeadRuns {
         }
     }
 
-    /// A value of this key was inserted, and no reader sees it yet.
+    /// Handles a value of this key that was inserted, and that no reader sees yet.
     fn revive(&self, tree: TreeId, key: &[u8]) {
         let mut state = self.state.lock();
         if let Some(runs) = state.trees.get_mut(&tree) {
@@ -310,8 +311,8 @@ impl DeadRuns {
         }
     }
 
-    /// Forgets the stretches of a sub-tree that is about to get entries of the number `seq` past
-    /// this memtable; readers below that number record none.
+    /// Forgets the stretches of a sub-tree that is about to get entries with the sequence number
+    /// `seq` that bypass this memtable. Readers below that number record none.
     pub(super) fn forget(&self, tree: TreeId, seq: SeqNo) {
         let mut state = self.state.lock();
         state.floor = state.floor.max(seq);
@@ -351,7 +352,7 @@ impl Runs {
         self.keep_few();
     }
 
-    /// A living key takes its place out of the stretch that it falls into.
+    /// Cuts a living key out of the stretch that it falls into.
     fn cut(&mut self, key: &[u8]) {
         if let Some(announced) = self.announced.as_mut().filter(|one| one.stretch.covers(key)) {
             announced.is_void = true;
@@ -381,8 +382,8 @@ impl Runs {
         self.keep_few();
     }
 
-    /// Where there are too many, throws out those that no walk used since it was done last; all if
-    /// each was used.
+    /// If there are too many stretches, drops those that no walk used since this was last done;
+    /// drops all if each was used.
     fn keep_few(&mut self) {
         if self.by_start.len() <= STRETCHES_MAX {
             return;

@@ -1,4 +1,4 @@
-//! One version of one key, as the rest of the engine sees it, and where it stands in the order.
+//! One version of one key, as the rest of the engine sees it, and its place in the order.
 
 use rhumb_model::code::code_at;
 use rhumb_sync::record::Record;
@@ -9,7 +9,7 @@ use crate::{
     types::{Kind, SeqNo, TreeId},
 };
 
-/// What most comparisons need of an entry.
+/// The part of an entry that most comparisons need.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// The first sixteen bytes of the key as two numbers of the same order, so that most
@@ -63,12 +63,12 @@ impl MemEntry {
         &self.record[self.key_start as usize..][..self.place.key_len as usize]
     }
 
-    /// The write that made this version.
+    /// The sequence number of the write that made this version.
     pub(crate) fn seq(&self) -> SeqNo {
         self.place.seq
     }
 
-    /// Value or tombstone.
+    /// Returns whether this is a value or a tombstone.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }

@@ -1,8 +1,8 @@
-//! The memtable's filter: says of most absent keys that they are absent, at the price of one word,
-//! where the search would touch a line for every level of the list.
+//! The memtable's filter: it reports most absent keys as absent at the price of reading one word,
+//! where the search would touch a cache line for every level of the list.
 //!
-//! A Bloom filter in blocks of one word. Keys are added before their entries, by relaxed
-//! operations: whoever has seen an entry, or was told of it, sees its bits as well.
+//! It is a Bloom filter in blocks of one word. Keys are added before their entries, by relaxed
+//! operations: a thread that has seen an entry, or was told of it, sees its bits as well.
 
 use rhumb_sync::{
     prefetch::prefetch,
@@ -10,24 +10,25 @@ use rhumb_sync::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bits that a key sets.
+/// The number of bits that a key sets.
 const PROBES: u32 = 4;
 
-/// Bytes of a memtable for each byte of its filter: some twenty bits for an entry of 200 bytes.
+/// The bytes of a memtable for each byte of its filter: about twenty bits for an entry of 200
+/// bytes.
 const MEMTABLE_BYTES_PER_BYTE: u64 = 128;
 
-/// At most so many words: 8 MiB.
+/// The largest number of words of a filter: 8 MiB.
 const WORDS_MAX: u64 = 1 << 20;
 
-/// Which keys may be there.
+/// The set of keys that may be in the memtable.
 pub(super) struct Filter {
     words: Box<[AtomicU64]>,
-    /// Whether any key was added: reads beside an empty memtable, as after a flush, need no word.
+    /// True if any key was added. Reads of an empty memtable, as after a flush, need no word.
     is_used: AtomicBool,
 }
 
 impl Filter {
-    /// For a memtable of about `memtable_bytes`.
+    /// A filter for a memtable of about `memtable_bytes`.
     pub(super) fn new(memtable_bytes: u64) -> Self {
         let words = (memtable_bytes / MEMTABLE_BYTES_PER_BYTE / 8).clamp(8, WORDS_MAX);
         Self {
@@ -36,7 +37,7 @@ impl Filter {
         }
     }
 
-    /// Bytes that it takes.
+    /// The number of bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
         self.words.len() * 8
     }
@@ -45,7 +46,8 @@ impl Filter {
     #[inline]
     fn place(&self, key: &[u8]) -> (&AtomicU64, u64) {
         let hash = xxh3_64(key);
-        // The upper half names the word, six bits each of the lower half the bits.
+        // The upper half of the hash selects the word; six bits each of the lower half select the
+        // bits.
         let at = ((hash >> 32) * self.words.len() as u64) >> 32;
         let bits = (0..PROBES).fold(0, |bits, probe| bits | 1 << (hash >> (6 * probe) & 63));
         (&self.words[at as usize], bits)
@@ -54,18 +56,18 @@ impl Filter {
     /// Adds a key.
     #[inline]
     pub(super) fn add(&self, key: &[u8]) {
-        // Looked at first, so that its line stays shared.
+        // Loaded first, so that its cache line stays shared.
         if !self.is_used.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Relaxed);
         }
         let (word, bits) = self.place(key);
-        // Overwritten keys leave the line shared.
+        // An overwritten key leaves the cache line shared.
         if word.load(Ordering::Relaxed) & bits != bits {
             word.fetch_or(bits, Ordering::Relaxed);
         }
     }
 
-    /// Asks for the word of a key.
+    /// Prefetches the word of a key.
     #[inline]
     pub(super) fn prefetch(&self, key: &[u8]) {
         if self.is_used.load(Ordering::Relaxed) {
@@ -73,7 +75,7 @@ impl Filter {
         }
     }
 
-    /// Whether the key may have been added; `false` is certain.
+    /// Returns true if the key may have been added; false is certain.
     #[inline]
     pub(super) fn may_contain(&self, key: &[u8]) -> bool {
         if !self.is_used.load(Ordering::Relaxed) {

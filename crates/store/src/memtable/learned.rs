@@ -1,4 +1,5 @@
-//! A memtable's entries on the index: for each sub-tree a map from keys to the newest version of each.
+//! A memtable's entries in the index: for each sub-tree a map from keys to the newest version of
+//! each.
 //!
 //! Thread safety: any number of threads may read; readers never wait. Entries are inserted by one
 //! thread at a time.
@@ -24,16 +25,17 @@ use crate::{
     types::{Kind, SeqNo, TreeId},
 };
 
-/// What a sub-tree takes outside of the arena, about.
+/// About how many bytes a sub-tree takes outside the arena.
 const TREE_BYTES: usize = 6 << 10;
 
-/// Of so many bytes of leaves and versions one is taken outside of the arena: leaves' heads and what
-/// leads to them.
+/// For this many bytes of leaves and versions, one byte is taken outside the arena: for leaf
+/// headers and the nodes that lead to leaves.
 const ARENA_BYTES_PER_BYTE: usize = 32;
 
-/// Fewer keys of a sub-tree are no model for the next memtable,
+/// The least number of keys of a sub-tree from which the next memtable inherits its model. Fewer
+/// keys make no useful model.
 const INHERITED_MIN: usize = 1024;
-/// and the models of all may reserve one of so many parts of its bytes.
+/// The models of all sub-trees may reserve one in this many of the next memtable's bytes.
 const INHERITED_PART: usize = 4;
 
 /// The keys of one sub-tree.
@@ -43,21 +45,21 @@ struct Tree {
     order: Order,
 }
 
-/// One of so many inserts is looked at to see in which order keys come.
+/// One in this many inserts is sampled to see in which order keys come.
 const SAMPLED: u32 = 64;
 
-/// In which order keys come.
+/// The order in which keys come.
 #[derive(Default)]
 struct Order {
     inserts: AtomicU32,
-    /// Of the inserts that were looked at, those of a key above the one looked at before.
+    /// The number of sampled inserts whose key was above that of the sample before.
     rising: AtomicU32,
-    /// The word of the version that was looked at last.
+    /// The word of the version that was sampled last.
     last: AtomicU64,
 }
 
 impl Order {
-    /// Takes note of a version, which one thread at a time inserts.
+    /// Counts a version. One thread at a time inserts versions.
     #[inline]
     fn note(&self, versions: &Versions, word: u64) {
         let inserts = self.inserts.load(Ordering::Relaxed);
@@ -70,8 +72,8 @@ impl Order {
         self.inserts.store(inserts.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether keys come neither in ascending nor in descending order: then the next ones will not be
-    /// where these are.
+    /// Returns true if keys come neither in ascending nor in descending order. If they came in
+    /// order, the next keys would not be where these are.
     fn is_mixed(&self) -> bool {
         let looked_at = self.inserts.load(Ordering::Relaxed) / SAMPLED;
         let rising = self.rising.load(Ordering::Relaxed);
@@ -89,7 +91,7 @@ pub(super) struct Learned {
 }
 
 impl Learned {
-    /// Without entries; `gauge` counts the memory.
+    /// An empty set of entries; `gauge` counts the memory.
     pub(super) fn new(gauge: &Gauge) -> Self {
         let arena = Arc::new(Arena::packed(gauge));
         Self {
@@ -101,7 +103,8 @@ impl Learned {
         }
     }
 
-    /// Without entries, but with the models of `before` for those sub-trees where they will serve.
+    /// An empty set of entries, with the models of `before` for those sub-trees where they will be
+    /// useful.
     pub(super) fn after(before: &Self, bytes_max: usize) -> Self {
         let new = Self::new(&before.gauge);
         for (id, tree) in before.trees.all() {
@@ -158,13 +161,13 @@ impl Learned {
         newest.up_to(seq).map(Version::entry)
     }
 
-    /// How many versions there are, of all sub-trees.
+    /// The number of versions of all sub-trees.
     pub(super) fn versions(&self) -> u64 {
         self.versions.len() as u64
     }
 
     /// The version that was inserted after `nth` others, if it is the newest value of its key that
-    /// a reader at `seq` sees here. O(log n).
+    /// a reader at `seq` sees in this memtable. O(log n).
     pub(super) fn newest_at(&self, nth: u64, seq: SeqNo) -> Option<&Version> {
         let version = self.versions.nth(usize::try_from(nth).ok()?)?;
         let newest = self.newest(self.trees.get(version.tree())?, version.key())?.up_to(seq)?;
@@ -175,7 +178,7 @@ impl Learned {
         self.trees.get(tree).is_some_and(|tree| tree.has_entries.load(Ordering::Acquire))
     }
 
-    /// How many versions the sub-tree's keys have together.
+    /// The number of versions of all the sub-tree's keys together.
     pub(super) fn entries_at_most(&self, tree: TreeId) -> u64 {
         let inserts = |tree: &Tree| tree.order.inserts.load(Ordering::Relaxed);
         self.trees.get(tree).map_or(0, |tree| u64::from(inserts(tree)))
@@ -188,7 +191,7 @@ impl Learned {
         trees.into_iter().map(|(tree, _)| tree).collect()
     }
 
-    /// The version behind a word that was read from this.
+    /// The version that a word leads to, which was read from this memtable's index.
     #[inline(always)]
     pub(super) fn version(&self, word: u64) -> &Version {
         self.versions.version(word)
@@ -221,7 +224,7 @@ impl Learned {
         run
     }
 
-    /// As [`Learned::read`], of each key only what `pick` takes. O(log versions) a key.
+    /// Like [`Learned::read`], but of each key only what `pick` takes. O(log versions) per key.
     pub(super) fn read_newest(&self, tree: TreeId, from: Limit<'_>, pick: &mut Pick) -> Vec<u64> {
         let Some(tree) = self.trees.get(tree) else { return Vec::new() };
         let mut run = Vec::with_capacity(pick.most);
@@ -246,7 +249,8 @@ impl Learned {
         run
     }
 
-    /// Takes the newest version that a reader sees of the key whose newest version of all this is.
+    /// Takes the newest version that a reader sees of the key whose newest version of all is
+    /// `newest`.
     #[inline]
     fn pick_newest(&self, newest: u64, pick: &mut Pick, run: &mut Vec<u64>) {
         let visible = self.version(newest).up_to(pick.seq).map(Version::word);
@@ -254,7 +258,8 @@ impl Learned {
         run.extend(visible);
     }
 
-    /// As [`Learned::read_back`], of each key only what `pick` takes. O(log versions) a key.
+    /// Like [`Learned::read_back`], but of each key only what `pick` takes. O(log versions) per
+    /// key.
     pub(super) fn read_newest_back(
         &self,
         tree: TreeId,
@@ -278,8 +283,8 @@ impl Learned {
         run
     }
 
-    /// The words of the sub-tree's versions before `before`, the last first, at most `most`; the last
-    /// ones of all if there is no such place.
+    /// The words of the sub-tree's versions before `before`, the last first, at most `most`;
+    /// without `before`, the last ones of all.
     pub(super) fn read_back(
         &self,
         tree: TreeId,

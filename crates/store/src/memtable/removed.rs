@@ -1,7 +1,8 @@
-//! The range tombstones of a memtable: how they come in, and what reads and flushes ask of them.
+//! The range tombstones of a memtable: how they are inserted, and what reads and flushes ask of
+//! them.
 //!
-//! What they are and how they are searched is in [`ranges`](crate::ranges). Until the first one
-//! comes, all of this costs a read one load; it must not cost the entries more.
+//! [`ranges`](crate::ranges) says what they are and how they are searched. Until the first one
+//! comes, all of this costs a read one load, and it must not cost the entries more.
 
 use rhumb_sync::{primitive::Ordering, record::Record};
 
@@ -13,11 +14,11 @@ use crate::{
     types::{SeqNo, TreeId},
 };
 
-/// What the range tombstones of a sub-tree take at least.
+/// The least number of bytes that the range tombstones of a sub-tree take.
 const RANGE_LOG_BYTES: usize = 2 << 10;
 
 impl Memtable {
-    /// Takes note of an entry that is about to be inserted, if range tombstones lie over its key.
+    /// Notes an entry that is about to be inserted, if range tombstones cover its key.
     #[cold]
     #[inline(never)]
     pub(super) fn note_under_ranges(&self, tree: TreeId, key: &[u8]) {
@@ -35,7 +36,7 @@ impl Memtable {
         seq: SeqNo,
     ) {
         self.last_range.store(seq.max(self.last_range.load(Ordering::Relaxed)), Ordering::Relaxed);
-        // No entry has a smaller number than the first.
+        // No entry has a smaller sequence number than the first.
         if seq == 0 {
             return;
         }
@@ -52,7 +53,7 @@ impl Memtable {
         self.has_ranges.store(true, Ordering::Release);
     }
 
-    /// The range tombstones of a sub-tree, if there ever were any.
+    /// The range tombstones of a sub-tree, if there have ever been any.
     #[inline]
     pub(super) fn range_log(&self, tree: TreeId) -> Option<&RangeLog> {
         if !self.has_ranges.load(Ordering::Acquire) {
@@ -61,13 +62,13 @@ impl Memtable {
         self.ranges.get(tree)
     }
 
-    /// Whether there are range tombstones of a sub-tree.
+    /// Returns true if there are range tombstones of a sub-tree.
     pub(crate) fn has_ranges_of(&self, tree: TreeId) -> bool {
         self.range_log(tree).is_some()
     }
 
-    /// The newest range tombstone over `key` that a reader at `seq` sees; 0 if none. One load where
-    /// there are none, else O(log² n).
+    /// The sequence number of the newest range tombstone over `key` that a reader at `seq` sees; 0
+    /// if none. Costs one load if there are none, else O(log² n).
     #[inline]
     pub(crate) fn newest_range(&self, tree: TreeId, key: &[u8], seq: SeqNo) -> SeqNo {
         if self.has_ranges.load(Ordering::Acquire) { self.look_up_range(tree, key, seq) } else { 0 }
@@ -79,7 +80,7 @@ impl Memtable {
         self.range_log(tree).map_or(0, |log| log.newest(key, seq))
     }
 
-    /// As [`RangeLog::meet`].
+    /// Like [`RangeLog::meet`].
     pub(crate) fn meet_ranges(
         &self,
         tree: TreeId,
@@ -90,7 +91,7 @@ impl Memtable {
         self.range_log(tree).is_some_and(|log| log.meet(key, seq, span))
     }
 
-    /// As [`RangeLog::meet_run`].
+    /// Like [`RangeLog::meet_run`].
     pub(crate) fn meet_range_run(
         &self,
         tree: TreeId,
@@ -101,17 +102,17 @@ impl Memtable {
         self.range_log(tree).is_some_and(|log| log.meet_run(key, seq, span))
     }
 
-    /// The greatest number of a range tombstone; 0 if there is none.
+    /// The greatest sequence number of a range tombstone; 0 if there is none.
     pub(crate) fn last_range_seq(&self) -> SeqNo {
         self.last_range.load(Ordering::Relaxed)
     }
 
-    /// The greatest number of a range tombstone of a sub-tree; 0 if there is none.
+    /// The greatest sequence number of a range tombstone of a sub-tree; 0 if there is none.
     pub(crate) fn most_range(&self, tree: TreeId) -> SeqNo {
         self.range_log(tree).map_or(0, RangeLog::most)
     }
 
-    /// As [`RangeLog::retained`].
+    /// Like [`RangeLog::retained`].
     pub(crate) fn retained_ranges(&self, tree: TreeId, snapshots: &[SeqNo]) -> Ranges {
         self.range_log(tree).map(|log| log.retained(snapshots)).unwrap_or_default()
     }

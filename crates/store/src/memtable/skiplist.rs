@@ -1,9 +1,10 @@
-//! A memtable's entries in a lock-free skip list: the structure that the learned one is compared with.
+//! A memtable's entries in a lock-free skip list: the structure that the learned one is compared
+//! with.
 //!
-//! Thread safety: any number of threads may read and insert. Entries are never removed, but for one of
-//! the same place, which the newer one replaces.
+//! Thread safety: any number of threads may read and insert. Entries are never removed, except that
+//! a newer entry replaces one of the same place.
 //!
-//! The list has an epoch of its own, that of the crate which it comes from. All else has the one of
+//! The list has an epoch of its own, that of the crate that it comes from. All else has the one of
 //! `rhumb_sync::epoch`, where a pin is a store without a fence.
 
 use std::{borrow::Borrow, cmp::Ordering as Order, ops::Bound};
@@ -24,18 +25,18 @@ use crate::{
     types::{SeqNo, TreeId},
 };
 
-/// What an entry takes beyond the bytes of its record: the node with its tower, and the allocator's
-/// rounding. Measured, not exact.
+/// The bytes that an entry takes beyond those of its record: the node with its tower, and the
+/// allocator's rounding. Measured, not exact.
 const ENTRY_BYTES: usize = 128;
 
-/// Versions of one key that are stepped over one by one before the next key is searched for: a
-/// search costs about as much as eight steps.
+/// The number of versions of one key that are stepped over one by one before the next key is
+/// searched for. A search costs about as much as eight steps.
 const STEPS_MAX: u32 = 8;
 
-/// Bytes of a key that lie in the list's own node.
+/// The number of bytes of a key that are stored in the list's own node.
 const HEAD_BYTES: u32 = 16;
 
-/// Where in the order an entry stands: what searching needs of an entry, without owning one.
+/// The position of an entry in the order: what searching needs of an entry, without owning one.
 trait Position {
     fn place(&self) -> &Place;
     fn key(&self) -> &[u8];
@@ -74,7 +75,7 @@ impl Position for Target<'_> {
     }
 }
 
-/// Sub-tree, key, and newest first.
+/// Compares by sub-tree, then by key, then the newest first.
 #[inline]
 fn compare<A: Position + ?Sized, B: Position + ?Sized>(a: &A, b: &B) -> Order {
     let (x, y) = (a.place(), b.place());
@@ -82,7 +83,8 @@ fn compare<A: Position + ?Sized, B: Position + ?Sized>(a: &A, b: &B) -> Order {
         .cmp(&(y.tree, y.head))
         .then_with(|| {
             if x.key_len.max(y.key_len) <= HEAD_BYTES {
-                // The heads are the keys, and zeros behind them: the shorter one is the prefix.
+                // The heads are the whole keys, padded with zeros: the shorter key is a prefix of
+                // the other.
                 x.key_len.cmp(&y.key_len)
             } else {
                 a.key().cmp(b.key())
@@ -181,7 +183,7 @@ impl SkipList {
         first.is_some_and(|entry| entry.key().tree() == tree)
     }
 
-    /// The entries of all sub-trees, if this one has any.
+    /// An upper bound: the number of entries of all sub-trees, if this sub-tree has any.
     pub(super) fn entries_at_most(&self, tree: TreeId) -> u64 {
         if self.contains_tree(tree) { self.entries.len() as u64 } else { 0 }
     }
@@ -213,8 +215,8 @@ impl SkipList {
         take(tree, self.entries.range::<dyn Position, _>(range, &guard), most)
     }
 
-    /// The sub-tree's entries before `before`, the last first, at most `most`; the last ones of all if
-    /// there is no such place.
+    /// The sub-tree's entries before `before`, the last first, at most `most`; without `before`,
+    /// the last ones of all.
     pub(super) fn read_back(
         &self,
         tree: TreeId,
@@ -224,7 +226,7 @@ impl SkipList {
         let guard = epoch::pin();
         let target = match before {
             Some(before) => Some(Target::new(tree, before.key, before.seq)),
-            // The place before the first entry of the next sub-tree.
+            // The position before the first entry of the next sub-tree.
             None => tree.checked_add(1).map(|next| Target::new(next, &[], SeqNo::MAX)),
         };
         let end = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));
@@ -232,8 +234,8 @@ impl SkipList {
         take(tree, self.entries.range::<dyn Position, _>(range, &guard).rev(), most)
     }
 
-    /// As [`SkipList::read`], of each key only what `pick` takes. Steps over at most [`STEPS_MAX`]
-    /// versions on either side of it.
+    /// Like [`SkipList::read`], but of each key only what `pick` takes. Steps over at most
+    /// [`STEPS_MAX`] versions on either side of it.
     pub(super) fn read_newest(
         &self,
         tree: TreeId,
@@ -253,7 +255,8 @@ impl SkipList {
             let entry = at.key();
             let is_older = match run.last() {
                 Some(taken) => taken.key() == entry.key(),
-                // A place within a key's versions is behind the one that was taken of it.
+                // A position within a key's versions is after the version that was taken of the
+                // key.
                 None => from.is_excluded && entry.key() == from.key,
             };
             if !is_older && entry.place.seq <= pick.seq {
@@ -279,8 +282,8 @@ impl SkipList {
         run
     }
 
-    /// As [`SkipList::read_back`], of each key only what `pick` takes. Two searches a key, as a
-    /// step back in the list is a search itself.
+    /// Like [`SkipList::read_back`], but of each key only what `pick` takes. Costs two searches per
+    /// key, as a step back in the list is itself a search.
     pub(super) fn read_newest_back(
         &self,
         tree: TreeId,
@@ -291,7 +294,7 @@ impl SkipList {
         let mut run: Vec<MemEntry> = Vec::new();
         let target = match before {
             Some(before) => Some(Target::new(tree, before.key, before.seq)),
-            // The place before the first entry of the next sub-tree.
+            // The position before the first entry of the next sub-tree.
             None => tree.checked_add(1).map(|next| Target::new(next, &[], SeqNo::MAX)),
         };
         let bound = target.as_ref().map(|target| Bound::Excluded(target as &dyn Position));

@@ -1,25 +1,27 @@
-//! Which sub-trees a memtable has entries of.
+//! The sub-trees that a memtable has entries of.
 //!
-//! Thread safety: any number of threads may look and add; nothing is taken away. Invariant: a sub-tree
-//! is in the first of its places that was vacant when it came, and places never become vacant, so that
-//! whoever comes to a vacant one knows that it is not there.
+//! Thread safety: any number of threads may look and add; nothing is removed. Invariant: a sub-tree
+//! is in the first of its places that was vacant when it was added, and places never become vacant.
+//! So a search that comes to a vacant place knows that the sub-tree is absent.
 
 use std::sync::OnceLock;
 
 use crate::types::TreeId;
 
-/// Places of the first table, and how many times as many each further one has.
+/// The number of places of the first table.
 const FIRST: usize = 16;
+/// The factor by which each further table has more places than the one before.
 const RATIO: usize = 8;
-/// Places of each table where a sub-tree may be, so that it is found in constant time.
+/// The number of places in each table where a sub-tree may be. It is constant, so that a sub-tree
+/// is found in constant time.
 const PROBES: usize = 4;
 
-/// A map from sub-trees to what belongs to them, which only grows.
+/// A map from sub-trees to their data, which only grows.
 pub(super) struct Trees<T> {
     first: Table<T>,
 }
 
-/// A sub-tree and what belongs to it, once there is one.
+/// A sub-tree and its data, once there is one.
 type Seat<T> = OnceLock<(TreeId, Box<T>)>;
 
 struct Table<T> {
@@ -32,7 +34,7 @@ impl<T> Table<T> {
         Self { places: (0..len).map(|_| OnceLock::new()).collect(), next: OnceLock::new() }
     }
 
-    /// Where a sub-tree may be; the number of places is a power of two.
+    /// The places where a sub-tree may be. The number of places is a power of two.
     #[inline]
     fn places_of(&self, tree: TreeId) -> impl Iterator<Item = &Seat<T>> {
         let hash = (u64::from(tree).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
@@ -45,7 +47,7 @@ impl<T> Trees<T> {
         Self { first: Table::new(FIRST) }
     }
 
-    /// What belongs to a sub-tree. Never waits.
+    /// The data of a sub-tree. Never waits.
     #[inline]
     pub(super) fn get(&self, tree: TreeId) -> Option<&T> {
         let mut table = &self.first;
@@ -60,13 +62,14 @@ impl<T> Trees<T> {
         }
     }
 
-    /// Adds what belongs to a sub-tree; returns what does, which is another if somebody was faster.
+    /// Adds the data of a sub-tree. Returns the sub-tree's data, which is different if another
+    /// thread was faster.
     pub(super) fn add(&self, tree: TreeId, what: T) -> &T {
         let mut what = Some(Box::new(what));
         let mut table = &self.first;
         loop {
             for place in table.places_of(tree) {
-                // There is one left until a place has been filled by this very call, which returns then.
+                // One value is left until this very call has filled a place; it returns then.
                 if let Some(new) = what.take_if(|_| place.get().is_none())
                     && let Err((_, lost)) = place.set((tree, new))
                 {

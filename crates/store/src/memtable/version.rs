@@ -1,16 +1,17 @@
-//! The versions of a memtable's keys: where each lies in its log record, and the chain from a key's
-//! newest version to its oldest.
+//! The versions of a memtable's keys: the position of each in its log record, and the chain from a
+//! key's newest version to its oldest.
 //!
-//! Thread safety: any number of threads may read. Versions may be made by any thread; a chain is
-//! changed by one thread at a time, which is the one that holds the lock of its key's bucket.
-//! Invariants:
+//! Thread safety: any number of threads may read. Any thread may make versions. A chain is changed
+//! by one thread at a time, the one that holds the lock of its key's bucket. Invariants:
 //!
 //! 1. Versions and the records that they point into live as long as their [`Versions`].
-//! 2. A chain is sorted, newest first, and `jump` leads from a version to one further on in its chain.
+//! 2. A chain is sorted, newest first, and `jump` leads from a version to one further on in its
+//!    chain.
 //! 3. A version is linked to the older ones before it can be reached itself.
 //!
-//! The jumps are those of a list of trees whose sizes are of the form 2^n - 1: from the newest version
-//! to any other it takes O(log n) steps, though nothing but the newest one's links is ever written.
+//! The jumps are those of a list of trees whose sizes have the form 2^n - 1. The way from the
+//! newest version to any other takes O(log n) steps, though only the newest version's links are
+//! ever written.
 #![allow(unsafe_code, reason = "versions point into log records, and to each other")]
 
 use std::{
@@ -34,11 +35,11 @@ use crate::{
     types::{Kind, SeqNo, TreeId},
 };
 
-/// The bits of a word below the alignment of versions: a hash of the key, so that of keys that the
-/// index's eight bytes do not tell apart most need not be read.
+/// The bits of a word below the alignment of versions. They hold a hash of the key: if the index's
+/// eight bytes do not tell two keys apart, most versions need not be read to do so.
 const TAGS: u64 = align_of::<Version>() as u64 - 1;
 
-/// The tag of a key: from its last bytes and those in its middle.
+/// The tag of a key: a hash of its last bytes and those in its middle.
 #[inline(always)]
 fn tag(key: &[u8]) -> u64 {
     let start = key.len().saturating_sub(8);
@@ -46,21 +47,23 @@ fn tag(key: &[u8]) -> u64 {
     mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58 & TAGS
 }
 
-/// Versions of the first block of memory, and of the largest ones.
+/// The number of versions in the first block of memory.
 const BLOCK_MIN: usize = 4;
+/// The number of versions in the largest blocks of memory.
 const BLOCK_MAX: usize = 1024;
-/// Blocks that are smaller than the largest ones, each twice as large as the one before.
+/// The number of blocks that are smaller than the largest ones, each twice as large as the one
+/// before.
 const BLOCKS_GROWING: usize = (BLOCK_MAX / BLOCK_MIN).ilog2() as usize;
-/// The memory of versions so far ahead is asked for.
+/// The memory of the version this many places ahead is prefetched.
 const AHEAD: usize = 4;
 
-/// How many versions lie in the blocks before this one.
+/// The number of versions in the blocks before this one.
 fn block_start(block: usize) -> usize {
     let growing = block.min(BLOCKS_GROWING);
     BLOCK_MIN * ((1 << growing) - 1) + (block - growing) * BLOCK_MAX
 }
 
-/// The block in which the version lies that was made after `nth` others.
+/// The block of the version that was made after `nth` others.
 fn block_of(nth: usize) -> usize {
     let growing = (nth / BLOCK_MIN + 1).ilog2() as usize;
     match nth.checked_sub(block_start(BLOCKS_GROWING)) {
@@ -73,41 +76,42 @@ fn block_of(nth: usize) -> usize {
 #[repr(align(64))]
 pub(crate) struct Version {
     seq: SeqNo,
-    /// Its log record, as [`Record::into_raw`] gave it.
+    /// Its log record, as [`Record::into_raw`] returned it.
     record: *const (),
-    /// The first byte of its key, which lies in the record; the value lies behind it.
+    /// The first byte of its key in the record; the value comes after the key.
     key: *const u8,
     /// The next older version.
     next: AtomicPtr<Version>,
     /// An older version, most of the time further away.
     jump: AtomicPtr<Version>,
-    /// How many versions were older when it was linked.
+    /// The number of older versions at the time it was linked.
     depth: AtomicU32,
     tree: TreeId,
     key_len: u32,
-    /// How far behind the first byte of the key the value begins.
+    /// The offset of the value from the first byte of the key.
     value_offset: u32,
     value_len: u32,
     kind: Kind,
-    /// Whether a count of the record goes with this version: with one of each record's.
+    /// True if this version owns a count of the record; one version of each record does.
     holds_record: bool,
 }
 
 const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Version>() == 64);
 
 impl Version {
-    /// The version behind a word, whatever the word's tag.
+    /// The version that a word leads to, whatever the word's tag.
     ///
     /// # Safety
-    /// The word came from [`Versions::add`], and those versions are not dropped while it is borrowed.
+    /// The word came from [`Versions::add`], and those versions are not dropped while it is
+    /// borrowed.
     #[inline(always)]
     unsafe fn behind<'a>(word: u64) -> &'a Self {
-        // SAFETY: the word is the address of a version, whose provenance was exposed, and a tag below
-        // its alignment.
+        // SAFETY: the word is the address of a version, whose provenance was exposed, and a tag
+        // below its alignment.
         unsafe { &*ptr::with_exposed_provenance((word & !TAGS) as usize) }
     }
 
-    /// The write that made it.
+    /// The sequence number of the write that made it.
     pub(super) fn seq(&self) -> SeqNo {
         self.seq
     }
@@ -120,8 +124,8 @@ impl Version {
     /// The user key.
     #[inline(always)]
     pub(super) fn key(&self) -> &[u8] {
-        // SAFETY: the record lives as long as its versions (invariant 1), and the operation that the
-        // version was made of was decoded from it, so that its key lies within.
+        // SAFETY: the record lives as long as its versions (invariant 1), and the operation that
+        // the version was made of was decoded from it, so that its key lies within.
         unsafe { std::slice::from_raw_parts(self.key, self.key_len as usize) }
     }
 
@@ -142,7 +146,7 @@ impl Version {
         MemEntry::new(record, &operation, self.seq)
     }
 
-    /// Where in its record the key begins.
+    /// The offset of the key in its record.
     #[inline]
     fn key_start(&self, record: &Record) -> u32 {
         // Payloads are under 4 GiB.
@@ -155,7 +159,7 @@ impl Version {
         ptr::from_ref(self).expose_provenance() as u64
     }
 
-    /// Appends the words of this version and the older ones, until the run is as long as said.
+    /// Appends the words of this version and the older ones, until the run has `run_end` words.
     #[inline]
     pub(super) fn append_chain(&self, run_end: usize, run: &mut Vec<u64>) {
         let mut next = Some(self);
@@ -165,8 +169,8 @@ impl Version {
         }
     }
 
-    /// Appends the words of those versions from this one on that are newer than `newer_than`, the
-    /// oldest first, until the run is as long as said. O(log n) each.
+    /// Appends the words of the versions from this one on that are newer than `newer_than`, the
+    /// oldest first, until the run has `run_end` words. O(log n) each.
     pub(super) fn append_chain_back(
         &self,
         newer_than: Option<SeqNo>,
@@ -180,7 +184,7 @@ impl Version {
         }
     }
 
-    /// Value or tombstone.
+    /// Returns whether this is a value or a tombstone.
     pub(super) fn kind(&self) -> Kind {
         self.kind
     }
@@ -188,7 +192,7 @@ impl Version {
     /// The value; empty for a tombstone.
     #[inline(always)]
     pub(super) fn value(&self) -> &[u8] {
-        // SAFETY: as for the key: the record lives as long as its versions (invariant 1), and the
+        // SAFETY: as for the key, the record lives as long as its versions (invariant 1), and the
         // operation that was decoded from it says where in it the value lies.
         unsafe {
             let start = self.key.add(self.value_offset as usize);
@@ -212,11 +216,11 @@ impl Version {
         Record::clone(&held)
     }
 
-    /// What a link of the same chain leads to.
+    /// The version that a link of the same chain leads to.
     #[inline]
     fn follow(&self, link: &AtomicPtr<Self>) -> Option<&Self> {
-        // SAFETY: links lead to versions of the same `Versions`, or nowhere, and those live as long as
-        // this one (invariant 1).
+        // SAFETY: links lead to versions of the same `Versions`, or nowhere, and those live as long
+        // as this one (invariant 1).
         unsafe { link.load(Ordering::Acquire).as_ref() }
     }
 
@@ -226,7 +230,7 @@ impl Version {
         self.follow(&self.next)
     }
 
-    /// The last version from this one on that is newer than `seq`; none if this one is not.
+    /// The last version from this one on that is newer than `seq`; `None` if this one is not.
     fn last_newer(&self, seq: SeqNo) -> Option<&Self> {
         if self.seq <= seq {
             return None;
@@ -251,19 +255,20 @@ impl Version {
         }
     }
 
-    /// The oldest version from this one on that is newer than `seq`; of all if there is no number.
-    /// O(log n).
+    /// The oldest version from this one on that is newer than `seq`; without `seq`, the oldest of
+    /// all. O(log n).
     pub(super) fn oldest_newer(&self, seq: Option<SeqNo>) -> Option<&Self> {
         match seq {
             Some(seq) => self.last_newer(seq),
-            // No number is 0 but in a log that nothing wrote; such a version is the oldest.
+            // Sequence number 0 occurs only in a log that nothing wrote; such a version is the
+            // oldest.
             None => {
                 self.last_newer(0).map_or(Some(self), |last| Some(last.older().unwrap_or(last)))
             }
         }
     }
 
-    /// Links a version that nobody can reach yet to `next` and what is older.
+    /// Links a version that no thread can reach yet to `next`, and so to the older ones.
     fn link(&self, next: Option<&Self>, jump: Option<&Self>, depth: u32) {
         let pointer =
             |to: Option<&Self>| to.map_or(ptr::null_mut(), |to| ptr::from_ref(to).cast_mut());
@@ -272,7 +277,8 @@ impl Version {
         self.depth.store(depth, Ordering::Relaxed);
     }
 
-    /// Puts `new` into the chain that begins here; says whether it begins with `new` then.
+    /// Puts `new` into the chain that begins here. Returns true if the chain begins with `new`
+    /// then.
     fn put(&self, new: &Self) -> bool {
         let depth = |version: &Self| version.depth.load(Ordering::Relaxed);
         if new.seq > self.seq {
@@ -294,8 +300,8 @@ impl Version {
             new.link(self.older(), self.follow(&self.jump), depth(self));
             return true;
         }
-        // Out of order: no log that the engine wrote brings this about. From now on nothing jumps over
-        // the place, or to a version that is replaced.
+        // Out of order: no log that the engine wrote causes this. From now on no jump leads over
+        // this place, or to a version that is replaced.
         let mut newer = self;
         loop {
             newer.jump.store(ptr::null_mut(), Ordering::Release);
@@ -312,11 +318,11 @@ impl Version {
     }
 }
 
-/// How the index knows the keys of a sub-tree: it holds the newest version of each.
+/// Tells the index how to compare the keys of a sub-tree: it holds the newest version of each.
 pub(super) struct Newest;
 
-// SAFETY: a map of this is made by `Learned` alone, which sets words of its own `Versions` for the keys
-// of these versions, and whose maps are dropped before them.
+// SAFETY: only `Learned` makes a map of this. It sets words of its own `Versions` for the keys of
+// these versions, and drops its maps before them.
 unsafe impl Keyed for Newest {
     /// # Safety
     /// As for every [`Keyed`]: the word's version lives.
@@ -350,12 +356,13 @@ pub(super) struct Versions {
 }
 
 struct State {
-    /// Memory for the next version, and for how many.
+    /// The memory of the next version.
     free: NonNull<Version>,
+    /// The number of versions that have room at `free`.
     left: usize,
-    /// The record of the version before.
+    /// The record of the previous version.
     record: *const (),
-    /// All blocks: where versions lie, and how many have room.
+    /// All blocks: their memory, and the number of versions that have room in each.
     blocks: Vec<(NonNull<Version>, usize)>,
 }
 
@@ -363,18 +370,18 @@ struct State {
 unsafe impl Send for State {}
 
 impl Versions {
-    /// None yet; they will lie in this arena, which is given up with them.
+    /// An empty set of versions. They will be stored in this arena, which is freed with them.
     pub(super) fn new(arena: Arc<Arena>) -> Self {
         let state =
             State { free: NonNull::dangling(), left: 0, record: ptr::null(), blocks: Vec::new() };
         Self { state: Mutex::new(state), arena }
     }
 
-    /// Makes the version of an operation of `record`, which no chain has yet; the word is for the
-    /// index.
+    /// Makes the version of an operation of `record`, which is in no chain yet. Returns the word
+    /// for the index.
     #[inline]
     pub(super) fn add(&self, record: &Record, operation: &BatchOp, seq: SeqNo) -> u64 {
-        // Both are used without looking again whether they lie in the record.
+        // Both are used later without checking again that they lie in the record.
         let (key, value) = (operation.key(record), operation.value(record));
         let tag = tag(key);
         // A tombstone's value is empty, and may be said to begin anywhere.
@@ -409,19 +416,20 @@ impl Versions {
             state.blocks.push(block);
         }
         let place = state.free;
-        // SAFETY: the block has room for `left` versions from here on, which nobody else has.
+        // SAFETY: the block has room for `left` versions from here on, and no other thread has
+        // them.
         unsafe {
             place.write(version);
             state.free = place.add(1);
         }
         state.left -= 1;
         drop(state);
-        // The next ones' lines, so that no write waits for them.
+        // Prefetches the cache line of a later version, so that no write waits for it.
         prefetch_address(place.as_ptr().wrapping_add(AHEAD));
         place.as_ptr().expose_provenance() as u64 | tag
     }
 
-    /// How many versions were made. O(1).
+    /// The number of versions that were made. O(1).
     pub(super) fn len(&self) -> usize {
         let state = self.state.lock();
         let last = state.blocks.len().checked_sub(1);
@@ -435,12 +443,12 @@ impl Versions {
         let (start, len) = *state.blocks.get(block)?;
         let unused = if block + 1 == state.blocks.len() { state.left } else { 0 };
         let at = nth - block_start(block);
-        // SAFETY: that many versions were written to the block, under the lock that is held; none
-        // is moved or dropped before `self` is.
+        // SAFETY: `len - unused` versions were written to the block, under the lock that is held;
+        // none is moved or dropped before `self` is.
         (at < len - unused).then(|| unsafe { start.add(at).as_ref() })
     }
 
-    /// The version behind a word that the index of the same memtable holds.
+    /// The version that a word leads to, which the index of the same memtable holds.
     #[inline(always)]
     pub(super) fn version(&self, word: u64) -> &Version {
         // SAFETY: only words of these versions are put into the indexes of their memtable, and all

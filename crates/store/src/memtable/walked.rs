@@ -1,8 +1,8 @@
-//! What walks tell a memtable and ask of it: where they found nothing living, and how much they
-//! stepped over.
+//! What walks tell a memtable and ask of it: the ranges where they found nothing living, and how
+//! many entries they stepped over.
 //!
-//! [`DeadRuns`](super::dead::DeadRuns) keeps the stretches; here they meet the entries. A write
-//! must not pay for them more than one load while there are none.
+//! [`DeadRuns`](super::dead::DeadRuns) keeps the stretches; this file connects them with the
+//! entries. While there are none, a write must not pay more than one load for them.
 
 use rhumb_sync::{
     primitive::{Arc, Ordering},
@@ -20,13 +20,13 @@ use crate::{
     types::{Kind, SeqNo, TreeId},
 };
 
-/// The most keys that are searched for what came in since a stretch was walked: more than walks
-/// record at once, and few enough that no walk waits for it.
+/// The largest number of keys that are searched for entries that came in since a stretch was
+/// walked. It is larger than what walks record at once, and small enough that no walk waits for it.
 const SEARCHED_MAX: usize = 4096;
 
 impl Memtable {
-    /// Accounts for a record whose operations have been inserted, and no reader sees yet: what was
-    /// found dead where it has values is not any more.
+    /// Accounts for a record whose operations have been inserted, and that no reader sees yet. Keys
+    /// that were found dead and have values in the record are dead no more.
     #[inline]
     pub(crate) fn finish_record(&self, record: &Record, operations: BatchOps<'_>) {
         let values = operations.filter(|operation| operation.kind == Kind::Value);
@@ -50,14 +50,14 @@ impl Memtable {
     }
 
     /// Records a stretch in which a reader at `seq`, which reads this memtable and older ones, saw
-    /// nothing living: later ones pass it at once. O(keys of the memtable in it that are in no
-    /// other).
+    /// nothing living; later readers pass it at once. O(keys of the memtable in it that are in no
+    /// other stretch).
     pub(crate) fn record_dead(self: &Arc<Self>, tree: TreeId, stretch: Stretch, seq: SeqNo) {
         self.dead.record(&self.bytes, tree, stretch, seq, |parts| self.newest_of_dead(tree, parts));
     }
 
-    /// The greatest number of a tombstone in these parts, which are all that the memtable has
-    /// there; 0 if it has nothing. None if it has a value, or too much to be searched.
+    /// The greatest sequence number of a tombstone in these parts, if the memtable has nothing but
+    /// tombstones there; 0 if it has nothing. `None` if it has a value, or too much to be searched.
     fn newest_of_dead(self: &Arc<Self>, tree: TreeId, parts: &[KeySpan]) -> Option<SeqNo> {
         let (mut newest, mut searched) = (0, 0);
         for (from, to) in parts {
@@ -78,8 +78,8 @@ impl Memtable {
         Some(newest)
     }
 
-    /// To be called before a sub-tree gets entries of the number `seq` past the memtable, and
-    /// before a reader can see them: what was found dead may not be any more.
+    /// Must be called before a sub-tree gets entries with the sequence number `seq` that bypass the
+    /// memtable, and before a reader can see them: keys that were found dead may not be any more.
     pub(crate) fn forget_dead(&self, tree: TreeId, seq: SeqNo) {
         self.dead.forget(tree, seq);
     }
@@ -89,7 +89,7 @@ impl Memtable {
         self.passed.fetch_add(entries, Ordering::Relaxed);
     }
 
-    /// The entries that walks of the database stepped over since it was opened.
+    /// The number of entries that walks of the database stepped over since it was opened.
     pub(crate) fn passed(&self) -> u64 {
         self.passed.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! Drivers: they fetch what plans ask for, many reads at a time, waiting in the calling thread or as a
-//! future.
+//! Drivers: they fetch the blocks that plans ask for, many reads at a time, blocking the calling
+//! thread or as a future.
 
 use std::{collections::VecDeque, future::poll_fn, io, task::Poll};
 
@@ -20,13 +20,14 @@ use crate::{
     table::VALUE_PART_BYTES,
 };
 
-/// How many parts of a large value are read at once.
+/// The number of parts of a large value that are read at once.
 const VALUE_PARTS_AHEAD: usize = 4;
-/// How many reads of one call go on at once.
+/// The number of reads of one call that run at once.
 const DEPTH: usize = BORROWED_DEPTH as usize;
 
-/// Drives reads of many keys with a queue of the calling thread. `begin_some` begins reads until it says that
-/// there are no more; what the first of them need is read meanwhile, unless others may need what lies beside it.
+/// Drives reads of many keys with a queue of the calling thread. `begin_some` begins reads until it
+/// reports that there are no more. The blocks that the first reads need are read meanwhile, unless
+/// later reads may need blocks beside them.
 pub(crate) fn drive_many<'k>(
     engine: &ReadEngine,
     reads: &mut ManyReads<'k>,
@@ -70,7 +71,8 @@ pub(crate) fn drive_many<'k>(
     }
 }
 
-/// Does some reads at once with a queue of the calling thread; each comes back with what it is for.
+/// Does several reads at once with a queue of the calling thread. Each result comes back with its
+/// tag.
 pub(crate) fn read_many<T>(
     engine: &ReadEngine,
     mut parts: impl Iterator<Item = (T, ReadPart)>,
@@ -91,7 +93,7 @@ pub(crate) fn read_many<T>(
     all
 }
 
-/// Reads of the calling thread, each with what it is for.
+/// Reads of the calling thread, each with its tag.
 struct Together<'a, T> {
     engine: &'a ReadEngine,
     borrowed: BorrowedQueue<'a>,
@@ -105,12 +107,12 @@ impl<'a, T> Together<'a, T> {
         Self { engine, borrowed, flights: Vec::with_capacity(DEPTH), free: Vec::new() }
     }
 
-    /// Reads that were begun and not handed back.
+    /// The number of reads that were begun and not handed back.
     fn pending(&self) -> usize {
         self.flights.len() - self.free.len()
     }
 
-    /// Has those go on that were begun, as far as there is room.
+    /// Submits the reads that were begun, as far as there is room.
     fn start(&mut self) {
         self.borrowed.start();
     }
@@ -127,7 +129,7 @@ impl<'a, T> Together<'a, T> {
         self.borrowed.queue().push(ReadRequest { file, offset, buffer, token: at as u64 });
     }
 
-    /// Waits until some have ended.
+    /// Waits until some reads have completed.
     fn wait(&mut self) -> impl Iterator<Item = (T, io::Result<usize>, ReadBuf)> {
         let Self { borrowed, flights, free, .. } = self;
         borrowed.wait().filter_map(|done| {
@@ -147,12 +149,12 @@ fn read_here(engine: &ReadEngine, part: &ReadPart) -> (io::Result<usize>, ReadBu
     (result, buffer)
 }
 
-/// Waits for a read without a thread.
+/// Waits for a read without blocking a thread.
 async fn ended(pending: Pending) -> (io::Result<usize>, ReadBuf) {
     poll_fn(|cx| pending.poll(cx)).await
 }
 
-/// Brings a block into memory without a thread that waits.
+/// Brings a block into memory without blocking a thread.
 pub(crate) async fn fetch_block(request: &BlockRequest) -> Result<BlockRef> {
     let BlockRequest { table, block } = request;
     let address = table.address(*block)?;
@@ -163,7 +165,7 @@ pub(crate) async fn fetch_block(request: &BlockRequest) -> Result<BlockRef> {
     table.keep_block(*block, address, first, &pages)
 }
 
-/// Drives a plan from where it stopped, without a thread that waits.
+/// Drives a plan from where it stopped, without blocking a thread.
 pub(crate) async fn drive_async<P: Plan>(
     plan: &mut P,
     mut progress: Progress<P::Output>,
@@ -179,7 +181,7 @@ pub(crate) async fn drive_async<P: Plan>(
     }
 }
 
-/// [`drive_many`] without a thread that waits.
+/// [`drive_many`] without blocking a thread.
 pub(crate) async fn drive_many_async(engine: &ReadEngine, reads: &mut ManyReads<'_>) -> Result<()> {
     let mut numbers: Vec<usize> = Vec::new();
     let mut flying: Vec<Pending> = Vec::new();
@@ -215,7 +217,7 @@ pub(crate) async fn drive_many_async(engine: &ReadEngine, reads: &mut ManyReads<
     }
 }
 
-/// [`load`] without a thread that waits: some parts of a large value are read at a time.
+/// [`load`] without blocking a thread: several parts of a large value are read at a time.
 pub(crate) async fn load_async(found: Found) -> Result<Slice> {
     let Found::Large(large) = found else { return load(found) };
     let mut value = large.table.begin_large(&large.pointer)?;

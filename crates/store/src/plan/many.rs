@@ -1,7 +1,8 @@
-//! Point reads of many keys whose blocks are brought in together: what they need next is gathered,
-//! neighbouring blocks of one table become one read, and each block that arrives takes its reads on.
+//! Point reads of many keys whose blocks are fetched together. The blocks that the reads need next
+//! are gathered, neighbouring blocks of one table become one read, and each block that arrives
+//! resumes its reads.
 //!
-//! Does no I/O and does not wait: drivers take what is to be fetched and hand the pages over, in any order.
+//! Does no I/O and does not wait: drivers take the fetches and hand the pages over, in any order.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -20,23 +21,24 @@ use crate::{
     table::{BlockAddress, PAGE_BYTES, Table},
 };
 
-/// How many pages are read at once for blocks that lie side by side.
+/// The largest number of pages that are read at once for adjacent blocks.
 const FETCH_PAGES_MAX: u32 = (128 << 10) / PAGE_BYTES as u32;
-/// Blocks of which one begins at most so many pages behind the other's last one are read at once: what lies
-/// between them costs less than another read.
+/// Two blocks are read at once if the second begins at most this many pages after the last page of
+/// the first. Reading the gap costs less than another read.
 const FETCH_GAP_PAGES: u32 = (4 << 10) / PAGE_BYTES as u32;
 
-/// Reads in progress; each is known by the place of its key in the call.
+/// Reads in progress. Each is known by the index of its key in the call.
 pub(crate) struct ManyReads<'k> {
     reads: Vec<Option<KeptRead<'k>>>,
     found: Vec<Option<Found>>,
     wanted: Vec<Wanted>,
-    /// What is read or to be read; a place is used again.
+    /// The fetches in progress or still to begin; indexes are reused.
     fetches: Vec<Option<Fetch>>,
-    /// Places in `fetches`: of those that nobody reads yet, and those that are free.
+    /// Indexes in `fetches` of those whose read has not begun.
     waiting: VecDeque<usize>,
+    /// Free indexes in `fetches`.
     free: Vec<usize>,
-    /// Tables and first pages of what is in `fetches`, each with its place there.
+    /// The table and first page of each fetch in `fetches`, with its index there.
     by_page: BTreeSet<(usize, u32, usize)>,
 }
 
@@ -47,12 +49,12 @@ struct Wanted {
     at: usize,
 }
 
-/// Pages of one table to be read at once, and who waits for which block in them.
+/// Pages of one table that are read at once, and the reads that wait for blocks in them.
 struct Fetch {
     table: Arc<Table>,
     first_page: u32,
     last_page: u32,
-    /// Blocks and where they lie, each with a read that waits for it.
+    /// Each block and its address, with a read that waits for it.
     waiting: Vec<(u32, BlockAddress, usize)>,
 }
 
@@ -76,7 +78,7 @@ impl<'k> ManyReads<'k> {
         }
     }
 
-    /// Notes what was found of key `at` without any block.
+    /// Records the result for key `at`, which needed no block.
     pub(crate) fn settle(&mut self, at: usize, found: Option<Found>) {
         self.found[at] = found;
     }
@@ -85,7 +87,7 @@ impl<'k> ManyReads<'k> {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Corrupt`] if the table names a block that it has not got.
+    /// [`crate::Error::Corrupt`] if the table names a block that it does not have.
     pub(crate) fn add(
         &mut self,
         at: usize,
@@ -97,7 +99,7 @@ impl<'k> ManyReads<'k> {
         self.want(request, at)
     }
 
-    /// Has a read wait for a block: for the fetch that brings it, or for one that is yet to be made.
+    /// Makes a read wait for a block: for the fetch that brings it, or for one that will be made.
     fn want(&mut self, request: BlockRequest, at: usize) -> Result<()> {
         let address = request.table.address(request.block)?;
         let (table, page) = place(&request.table, address.first_page);
@@ -114,8 +116,8 @@ impl<'k> ManyReads<'k> {
         Ok(())
     }
 
-    /// The next pages to read, and the number under which they are to be handed over; `None` if there are none
-    /// before others arrive.
+    /// The next pages to read, and the number under which they must be handed over; `None` if there
+    /// are none before others arrive.
     pub(crate) fn next_fetch(&mut self) -> Option<(usize, ReadPart)> {
         self.gather();
         let number = self.waiting.pop_front()?;
@@ -123,8 +125,8 @@ impl<'k> ManyReads<'k> {
         Some((number, fetch.table.pages_part(fetch.first_page, fetch.last_page)))
     }
 
-    /// Whether most of the blocks that are wanted lie apart, so that what is wanted next will hardly be read
-    /// together with them.
+    /// Returns true if most of the wanted blocks lie apart, so that blocks wanted later will hardly
+    /// be read together with them.
     pub(crate) fn lie_apart(&self) -> bool {
         let is_near = |two: &&[Wanted]| {
             let (one, next) = (&two[0].request, &two[1].request);
@@ -133,12 +135,12 @@ impl<'k> ManyReads<'k> {
         self.wanted.windows(2).filter(is_near).count() * 2 < self.wanted.len()
     }
 
-    /// How many fetches were made that [`ManyReads::next_fetch`] has not told yet.
+    /// The number of fetches that [`ManyReads::next_fetch`] has not returned yet.
     pub(crate) fn fetches_waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Makes fetches of what is wanted.
+    /// Makes fetches of the wanted blocks.
     fn gather(&mut self) {
         if self.wanted.is_empty() {
             return;
@@ -170,7 +172,7 @@ impl<'k> ManyReads<'k> {
         }
     }
 
-    /// Has a fetch wait to be read.
+    /// Queues a fetch.
     fn begin(&mut self, fetch: Fetch) {
         let number = self.free.pop().unwrap_or(self.fetches.len());
         if number == self.fetches.len() {
@@ -182,7 +184,7 @@ impl<'k> ManyReads<'k> {
         self.waiting.push_back(number);
     }
 
-    /// Takes the pages of a fetch, and takes the reads on that waited for their blocks.
+    /// Takes the pages of a fetch, and resumes the reads that waited for their blocks.
     ///
     /// # Errors
     ///
@@ -217,7 +219,7 @@ impl<'k> ManyReads<'k> {
         Ok(())
     }
 
-    /// What was found, in the order of the keys.
+    /// The results, in the order of the keys.
     pub(crate) fn into_found(self) -> Vec<Option<Found>> {
         self.found
     }

@@ -1,6 +1,6 @@
 //! Reads as plans: small state machines that ask for blocks and are resumed with them.
 //!
-//! A plan does no I/O and never waits. Whoever drives it fetches the blocks that it asks for: the
+//! A plan does no I/O and never waits. Its driver fetches the blocks that it asks for: the
 //! synchronous driver here with one `pread` at a time, others with many requests in flight.
 
 pub(crate) mod drivers;
@@ -20,7 +20,7 @@ pub(crate) struct BlockRequest {
     pub(crate) block: u32,
 }
 
-/// What a plan has to say when it stops.
+/// The state of a plan when it stops.
 pub(crate) enum Progress<T> {
     /// The answer.
     Done(T),

@@ -1,4 +1,5 @@
-//! The plan of a point read: newest to oldest through the levels, one candidate table a level.
+//! The plan of a point read: through the levels from the newest to the oldest, with one candidate
+//! table per level.
 
 use std::{borrow::Borrow, ops::Deref};
 
@@ -17,27 +18,27 @@ use crate::{
     version::{levels::Levels, prepare::Hint},
 };
 
-/// What a point read found.
+/// The result of a point read.
 #[derive(Clone, Debug)]
 pub(crate) enum Found {
     /// No version of the key, or a tombstone.
     Nothing,
     /// The value.
     Value(Slice),
-    /// Where the value lies beside its table.
+    /// The value is stored outside its table's blocks, at this place.
     Large(LargeRef),
 }
 
-/// A value that lies outside its table's blocks.
+/// A value that is stored outside its table's blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct LargeRef {
     pub(crate) table: Arc<Table>,
     pub(crate) pointer: Slice,
 }
 
-/// Where a read gets the epoch guard that it looks at resident blocks with.
+/// The source of the epoch guard with which a read looks at resident blocks.
 pub(crate) trait Pinned {
-    /// What is held meanwhile.
+    /// The guard, or a reference to one.
     type Held: Borrow<Guard>;
 
     /// A guard for one step.
@@ -53,7 +54,8 @@ impl<'g> Pinned for &'g Guard {
     }
 }
 
-/// Pins anew for each step: for a read that outlives the moment and may change threads.
+/// Pins the epoch anew for each step: for a read that is kept for longer and may move between
+/// threads.
 pub(crate) struct EachStep;
 
 impl Pinned for EachStep {
@@ -64,18 +66,18 @@ impl Pinned for EachStep {
     }
 }
 
-/// What a point read finds with nothing to wait for.
+/// The result of a point read that does not wait.
 pub(crate) enum Resident<'g> {
     /// The value.
     Hit(Hit<'g>),
     /// No table has the key.
     Nothing,
-    /// Unknown: [`PointRead::from`] goes on at this candidate, whose block may be known.
+    /// Unknown: [`PointRead::from`] goes on at this candidate, and at this block if it is known.
     Unclear(usize, Option<u32>),
 }
 
-/// Reads the newest version of `key` that is not newer than `seq` as far as it is a value in a resident
-/// block, which is what most reads in memory come to; everything else it leaves to [`PointRead`].
+/// Reads the newest version of `key` that is not newer than `seq`, if it is a value in a resident
+/// block, as in most reads in memory. Everything else is left to [`PointRead`].
 #[inline(always)]
 pub(crate) fn read_resident<'g>(
     levels: &'g Levels,
@@ -115,9 +117,10 @@ pub(crate) struct PointRead<'a, V: Deref<Target = Levels>, G: Pinned> {
     seq: SeqNo,
     /// The next candidate: tables of level 0 first, then one per deeper level.
     next: usize,
-    /// The block to look into of that candidate, whose filter was asked.
+    /// The block of that candidate to look into, once its filter was asked.
     block: Option<u32>,
-    /// Where the key is looked for in the candidate before `next`, whose index did not name its block.
+    /// The blocks in which the key is searched for in the candidate before `next`, if its index did
+    /// not name the key's block.
     bracket: Option<Bracket>,
 }
 
@@ -137,7 +140,7 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
         }
     }
 
-    /// The same, after [`read_resident`] came to this candidate, and to this block.
+    /// The same read, after [`read_resident`] came to this candidate, and to this block.
     pub(crate) fn from(
         levels: V,
         guard: G,
@@ -149,7 +152,7 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
         Self { levels, guard, key, hash, seq, next, block, bracket: None }
     }
 
-    /// The same, from where it was prepared to begin if that was in these levels.
+    /// The same read, from the prepared position if that was in these levels.
     #[inline]
     pub(crate) fn prepared(
         levels: V,
@@ -166,20 +169,21 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
         Self { levels, guard, key, hash, seq, next: candidate, block, bracket: None }
     }
 
-    /// The same read from where it is, kept for longer; `levels` are those it reads.
+    /// The same read from its present position, kept for longer. `levels` are those it reads.
     pub(crate) fn keep(self, levels: Arc<Levels>) -> KeptRead<'a> {
         debug_assert!(std::ptr::eq(&*self.levels, &*levels), "another moment's levels");
         let Self { key, hash, seq, next, block, bracket, .. } = self;
         PointRead { levels, guard: EachStep, key, hash, seq, next, block, bracket }
     }
 
-    /// The candidate number `at`; `None` past the last, `Some(None)` where a level has none.
+    /// The candidate at index `at`; `None` past the last, `Some(None)` if a level has no candidate.
     #[inline]
     fn candidate(&self, at: usize) -> Option<Option<&Arc<Table>>> {
         self.levels.candidate(at, self.key, code::code_at(self.key, 0))
     }
 
-    /// Looks beside the block that the index of candidate `at` named, as far as blocks are in memory.
+    /// Searches beside the block that the index of candidate `at` named, as far as blocks are in
+    /// memory.
     fn search(&mut self, mut bracket: Bracket, at: usize) -> Result<Lookup> {
         let (key, hash, seq) = (self.key, self.hash, self.seq);
         let Some(Some(table)) = self.candidate(at) else { return Ok(Lookup::Absent) };
@@ -189,7 +193,8 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
         Ok(lookup)
     }
 
-    /// The newest range tombstone of a table over the key; 0 if there is none.
+    /// The sequence number of the newest range tombstone of a table over the key; 0 if there is
+    /// none.
     fn removed(&self, table: &Table) -> SeqNo {
         table.ranges().map_or(0, |ranges| ranges.newest(self.key, self.seq))
     }
@@ -200,7 +205,8 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
         self.step()
     }
 
-    /// [`Plan::step`] where tables have range tombstones: each is asked for those first.
+    /// [`Plan::step`] if tables have range tombstones: the tombstones of each table are checked
+    /// first.
     #[cold]
     #[inline(never)]
     fn step_under_ranges(&mut self) -> Result<Progress<Found>> {
@@ -211,7 +217,7 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
             };
             let (block, Self { key, hash, seq, .. }) = (self.block, &*self);
             let removed = candidate.map_or(0, |table| self.removed(table));
-            // Whether the table has no entry that the read could return.
+            // True if the table has no entry that the read could return.
             let is_passed = |table: &Table| {
                 let meta = table.meta();
                 meta.entries == 0 || removed > 0 && removed >= meta.seq_max
@@ -228,9 +234,10 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
         }
     }
 
-    /// Judges what the candidate `at`, which has a range tombstone of the number `removed` over the key,
-    /// answered, and looks beside the block that its index named where it is not sure: `None` to go on to
-    /// the next candidate. Kept out of the way of what most reads come to.
+    /// Decides on the answer of candidate `at`, whose range tombstone over the key has the sequence
+    /// number `removed`. If the answer is not sure, searches beside the block that the index named.
+    /// `None` means that the read goes on to the next candidate. Kept apart from the path of most
+    /// reads.
     #[cold]
     #[inline(never)]
     fn conclude(
@@ -246,10 +253,10 @@ impl<'a, V: Deref<Target = Levels>, G: Pinned> PointRead<'a, V, G> {
         Ok(self.settle(lookup, at, removed))
     }
 
-    /// [`PointRead::conclude`] of an answer that is sure.
+    /// [`PointRead::conclude`] for an answer that is sure.
     fn settle(&self, lookup: Lookup, at: usize, removed: SeqNo) -> Option<Progress<Found>> {
         Some(match lookup {
-            // What is in further candidates is older.
+            // Entries in further candidates are older.
             Lookup::Absent | Lookup::Unsure(_) if removed > 0 => Progress::Done(Found::Nothing),
             Lookup::Absent | Lookup::Unsure(_) => return None,
             Lookup::Tombstone(_) => Progress::Done(Found::Nothing),

@@ -1,8 +1,9 @@
 //! Bytes of the range tombstones of a table: `docs/format/table.md` describes them.
 //!
-//! `[boundaries varint]`, then for each boundary `[key length varint][key][tombstones varint]` and the
-//! numbers of the tombstones over the keys from there on to the next boundary, newest first: the first
-//! as a varint, each further one as the difference to the one before it, also a varint.
+//! `[boundaries varint]`, then for each boundary `[key length varint][key][tombstones varint]` and
+//! the sequence numbers of the tombstones that cover the keys from there to the next boundary,
+//! newest first. The first number is a varint, each further one the difference to the one before
+//! it, also a varint.
 
 use rhumb_sync::primitive::Arc;
 
@@ -13,7 +14,7 @@ use crate::{
     varint,
 };
 
-/// The end of a tombstone may be the longest key with a zero behind it.
+/// The end of a tombstone may be the longest key with a zero appended.
 const BOUND_BYTES_MAX: u64 = KEY_BYTES_MAX as u64 + 1;
 
 impl Ranges {
@@ -35,7 +36,7 @@ impl Ranges {
         out
     }
 
-    /// Reads what [`Ranges::encode`] wrote; the error says what should be there. Allocates at most 30
+    /// Reads what [`Ranges::encode`] wrote; the error says what was expected. Allocates at most 30
     /// times the bytes given.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let shared: Arc<[u8]> = Arc::from(bytes);

@@ -1,23 +1,23 @@
 //! Which runs of a table's entries its own range tombstones hide from the newest readers.
 //!
-//! While a snapshot sees them, a table keeps entries under range tombstones that it has itself. Its
-//! greatest number then does not say that they are older, as that is the tombstones' own or that of
-//! an entry elsewhere. So the writer of a table takes note of the runs of such entries, and the
-//! open table keeps that in memory. The file does not have it: no snapshot outlives the process, so
-//! what is opened later is compacted without such entries.
+//! While a snapshot sees them, a table keeps entries that its own range tombstones cover. Its
+//! greatest sequence number then does not prove that they are older, as that number may be the
+//! tombstones' own, or that of an entry elsewhere. So the writer of a table collects the runs of
+//! such entries, and the open table keeps them in memory. The file does not have them: no snapshot
+//! outlives the process, so a table that is opened later is compacted without such entries.
 
 use crate::types::SeqNo;
 
-/// Fewer entries are no run: walks pass them one by one. A run takes the memory of two keys, and so
-/// at most a sixteenth of that of the keys of the table.
+/// Fewer hidden entries than this are no run: walks pass them one by one. A run takes the memory of
+/// two keys, and so all runs take at most a sixteenth of the memory of the table's keys.
 const ENTRIES_MIN: u64 = 32;
 
-/// Entries one after another that range tombstones hide, all versions of each key.
+/// Consecutive entries that range tombstones hide, with all versions of each key.
 #[derive(Debug)]
 struct Run {
     first: Box<[u8]>,
     last: Box<[u8]>,
-    /// The greatest number of an entry.
+    /// The greatest sequence number of an entry.
     most: SeqNo,
     entries: u64,
 }
@@ -27,7 +27,7 @@ struct Run {
 pub(crate) struct HiddenRuns(Box<[Run]>);
 
 impl HiddenRuns {
-    /// Whether there are none.
+    /// Returns true if there are no runs.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -40,12 +40,12 @@ impl HiddenRuns {
         Some((&run.first, &run.last))
     }
 
-    /// How many entries lie in runs.
+    /// The number of entries in runs.
     pub(crate) fn entries(&self) -> u64 {
         self.0.iter().map(|run| run.entries).sum()
     }
 
-    /// Memory that it takes, in bytes.
+    /// The memory that it takes, in bytes.
     pub(crate) fn resident_bytes(&self) -> usize {
         let keys = |run: &Run| run.first.len() + run.last.len();
         self.0.iter().map(|run| keys(run) + size_of::<Run>()).sum()
@@ -58,17 +58,17 @@ pub(crate) struct HiddenRunsBuilder {
     runs: Vec<Run>,
     /// The run that may go on.
     open: Option<Run>,
-    /// The key of the last entry, and whether its newest version was hidden.
+    /// The key of the last entry; `is_hidden` says whether its newest version was hidden.
     key: Vec<u8>,
     is_hidden: bool,
 }
 
 impl HiddenRunsBuilder {
-    /// Takes note of an entry; `newest` is the number of the newest range tombstone over it, 0 if
+    /// Takes an entry; `newest` is the number of the newest range tombstone that covers it, 0 if
     /// there is none. Amortised O(key).
     pub(crate) fn note(&mut self, key: &[u8], seq: SeqNo, newest: SeqNo) {
         if *key != *self.key {
-            // The newest version decides: what is older than it is hidden if it is.
+            // The newest version decides: if it is hidden, so are all older ones.
             self.is_hidden = seq < newest;
             if !self.is_hidden {
                 self.close();
@@ -83,7 +83,7 @@ impl HiddenRunsBuilder {
         }
     }
 
-    /// Ends a run behind the last key.
+    /// Ends the open run with the last key.
     fn close(&mut self) {
         if let Some(mut run) = self.open.take_if(|run| run.entries >= ENTRIES_MIN) {
             run.last = self.key.as_slice().into();
@@ -92,7 +92,7 @@ impl HiddenRunsBuilder {
         self.open = None;
     }
 
-    /// The runs of the table that ends here; what follows belongs to the next one.
+    /// The runs of the table that ends here; further entries belong to the next table.
     pub(crate) fn finish(&mut self) -> HiddenRuns {
         self.close();
         self.key.clear();

@@ -1,16 +1,17 @@
 //! The range tombstones of one sub-tree in a memtable, in the order in which they came.
 //!
-//! Thread safety: any number of threads may read, and never wait; one at a time adds. Nothing is taken
-//! away. Invariant: what is numbered below `len` is on its shelf.
+//! Thread safety: any number of threads may read, and never wait; one at a time adds. Nothing is
+//! removed. Invariant: every item numbered below `len` is on its shelf.
 //!
-//! Every eight tombstones make a chunk. As in a binary indexed tree, block *c* joins the last chunks up
-//! to the *c*-th, as many as the lowest bit of *c* says, so that any beginning of the list is O(log n)
-//! blocks and up to seven tombstones. Adding costs O(log n) on average, and a reader at an older
-//! number finds what it sees as fast as one at the newest. A block knows the newest tombstone over each
-//! stretch only: so many tombstones over each other take no more room than as many beside each other.
+//! Every eight tombstones make a chunk. As in a binary indexed tree, block *c* joins the last
+//! chunks up to the *c*-th; their number is the lowest set bit of *c*. So any beginning of the list
+//! is O(log n) blocks and up to seven tombstones. Adding costs O(log n) on average, and a reader at
+//! an older sequence number finds what it sees as fast as one at the newest. A block knows only the
+//! newest tombstone over each stretch, so tombstones that cover each other take no more room than
+//! as many that lie beside each other.
 //!
-//! Keys that are written under a tombstone of the list are kept beside it: between them a walk need
-//! not look for anything newer than the tombstones.
+//! Keys that are written under a tombstone of the list are kept beside it: between them, a walk
+//! need not look for anything newer than the tombstones.
 
 use std::ops::Bound;
 
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::{slice::Slice, types::SeqNo};
 
-/// Tombstones of a chunk.
+/// The number of tombstones in a chunk.
 const CHUNK: usize = 8;
 
 /// All keys from `from` on and before `to` were removed by the write `seq`.
@@ -65,16 +66,16 @@ pub(crate) struct RangeLog {
     len: AtomicUsize,
     tombstones: Shelf<Tombstone>,
     blocks: Shelf<Ranges>,
-    /// The keys of all entries that were inserted when a tombstone lay over them.
+    /// The keys of all entries that a tombstone covered when they were inserted.
     written_over: SkipSet<Box<[u8]>>,
 }
 
-/// What a key that was written under a tombstone takes besides its bytes: a node of the list with
-/// its links.
+/// The memory of a key that was written under a tombstone, besides its bytes: a node of the list
+/// with its links.
 const WRITTEN_OVER_BYTES: usize = 64;
 
 impl RangeLog {
-    /// None yet.
+    /// An empty list.
     pub(crate) fn new() -> Self {
         Self {
             len: AtomicUsize::new(0),
@@ -84,8 +85,8 @@ impl RangeLog {
         }
     }
 
-    /// Takes note of the key of an entry that is about to be inserted, if a tombstone lies over it.
-    /// Returns how many bytes of memory that took. O(log² n).
+    /// Records the key of an entry that is about to be inserted, if a tombstone covers it. Returns
+    /// the number of bytes of memory that this took. O(log² n).
     pub(crate) fn note_entry(&self, key: &[u8]) -> usize {
         if self.newest(key, SeqNo::MAX) == 0 || self.written_over.contains(key) {
             return 0;
@@ -94,12 +95,12 @@ impl RangeLog {
         key.len() + WRITTEN_OVER_BYTES
     }
 
-    /// Returns true if `key` was written when a tombstone lay over it. O(log n).
+    /// Returns true if a tombstone covered `key` when it was written. O(log n).
     pub(crate) fn is_written_over(&self, key: &[u8]) -> bool {
         self.written_over.contains(key)
     }
 
-    /// The next key after `key`, or before it, that was written when a tombstone lay over it. O(log
+    /// The next key after `key`, or before it, that a tombstone covered when it was written. O(log
     /// n).
     pub(crate) fn next_written_over(&self, key: &[u8], forward: bool) -> Option<Box<[u8]>> {
         let next = match forward {
@@ -109,14 +110,15 @@ impl RangeLog {
         next.map(|entry| entry.value().clone())
     }
 
-    /// Adds a tombstone with a number over those before it. Says how many bytes of memory it took.
+    /// Adds a tombstone with a greater number than those before it. Returns the number of bytes of
+    /// memory that it took.
     pub(crate) fn add(&self, tombstone: Tombstone) -> usize {
         let len = self.len.load(Ordering::Relaxed) + 1;
         self.tombstones.put(len - 1, tombstone);
         let mut bytes = 2 * size_of::<Tombstone>();
         if len.is_multiple_of(CHUNK) {
             let block = self.join(len / CHUNK);
-            // Keys lie in log records that are counted, or in the slices.
+            // The keys' bytes are in log records, which are counted, or in the slices.
             bytes += 2 * block.keys().len() * (size_of::<Slice>() + 20);
             self.blocks.put(len / CHUNK - 1, block);
         }
@@ -124,14 +126,14 @@ impl RangeLog {
         bytes
     }
 
-    /// Block number `count`, whose last chunk has just come.
+    /// Makes block `count`, whose last chunk is now complete.
     fn join(&self, count: usize) -> Ranges {
         let last = (count - 1) * CHUNK..count * CHUNK;
         let mut block = last
             .filter_map(|at| self.tombstones.get(at))
             .map(|one| Ranges::of(&one.from, one.to.as_ref(), one.seq))
             .fold(Ranges::default(), |all, one| all.joined(&one, newest_of_both));
-        // From the shortest to the longest: each step is about as long as what it adds.
+        // From the shortest block to the longest: each step is about as long as what it adds.
         let (mut at, end) = (count - 1, count & (count - 1));
         while at > end {
             if let Some(older) = self.blocks.get(at - 1) {
@@ -142,7 +144,7 @@ impl RangeLog {
         block
     }
 
-    /// How many of the first tombstones a reader at `seq` sees.
+    /// The number of the first tombstones that a reader at `seq` sees.
     fn seen(&self, seq: SeqNo) -> usize {
         let len = self.len.load(Ordering::Acquire);
         let is_seen = |at: usize| self.tombstones.get(at).is_some_and(|one| one.seq <= seq);
@@ -152,7 +154,7 @@ impl RangeLog {
         rhumb_model::search::partition_point(0, len, is_seen)
     }
 
-    /// The tombstones from `from` on, of which a reader sees `to`, the newest first.
+    /// The tombstones from `from` up to `to`, the newest first.
     fn singles(&self, from: usize, to: usize) -> impl Iterator<Item = &Tombstone> {
         (from..to).rev().filter_map(|at| self.tombstones.get(at))
     }
@@ -164,7 +166,8 @@ impl RangeLog {
         std::iter::successors(first, next).filter_map(|count| self.blocks.get(count - 1))
     }
 
-    /// The newest tombstone over `key` that a reader at `seq` sees; 0 if none. O(log² n).
+    /// The number of the newest tombstone over `key` that a reader at `seq` sees; 0 if none. O(log²
+    /// n).
     pub(crate) fn newest(&self, key: &[u8], seq: SeqNo) -> SeqNo {
         let seen = self.seen(seq);
         let mut singles = self.singles(seen - seen % CHUNK, seen);
@@ -176,15 +179,15 @@ impl RangeLog {
     }
 
     /// Narrows `span` to keys around `key` for all of which the same tombstone is the newest that a
-    /// reader at `seq` sees, and takes note of it. Says whether there is one. O(log² n).
+    /// reader at `seq` sees, and records it there. Returns true if there is one. O(log² n).
     pub(crate) fn meet(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
         let seen = self.seen(seq);
-        // What is older than the newest tombstone over the key changes nothing.
+        // Tombstones that are older than the newest one over the key change nothing.
         self.singles(seen - seen % CHUNK, seen).any(|one| one.meet(key, seq, span))
             || self.blocks(seen).any(|block| block.meet(key, SeqNo::MAX, span))
     }
 
-    /// As [`Ranges::meet_run`], for the newest block that has a tombstone over the key.
+    /// As [`Ranges::meet_run`], for the newest block with a tombstone that covers the key.
     pub(crate) fn meet_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
         let seen = self.seen(seq);
         let mut singles = self.singles(seen - seen % CHUNK, seen);
@@ -194,13 +197,13 @@ impl RangeLog {
         self.blocks(seen).any(|block| block.meet_run(key, SeqNo::MAX, span))
     }
 
-    /// The greatest number of a tombstone.
+    /// The greatest sequence number of a tombstone.
     pub(crate) fn most(&self) -> SeqNo {
         let len = self.len.load(Ordering::Acquire);
         len.checked_sub(1).and_then(|last| self.tombstones.get(last)).map_or(0, |one| one.seq)
     }
 
-    /// All of the first `seen` tombstones, the newest over each stretch.
+    /// The first `seen` tombstones as one list: the newest over each stretch.
     fn flat(&self, seen: usize) -> Ranges {
         let singles = self.singles(seen - seen % CHUNK, seen);
         let singles = singles.map(|one| Ranges::of(&one.from, one.to.as_ref(), one.seq));
@@ -208,8 +211,9 @@ impl RangeLog {
         self.blocks(seen).fold(newest, |all, block| all.joined(block, newest_of_both))
     }
 
-    /// What of the tombstones must stay for readers at the live `snapshots`, which ascend, and at the
-    /// newest number: of those between two of them the newest. O(n log n) for each snapshot among them.
+    /// The tombstones that must stay for readers at the live `snapshots`, which ascend, and at the
+    /// newest number: of those between two snapshots the newest. O(n log n) for each snapshot among
+    /// them.
     pub(crate) fn retained(&self, snapshots: &[SeqNo]) -> Ranges {
         let mut before = (0, 0);
         let mut strata = Vec::new();

@@ -1,16 +1,17 @@
 //! Range tombstones: deletes of all keys from one up to another.
 //!
-//! Tombstones that overlap are cut at each other's ends, so that the keys fall into *stretches* with the
-//! same tombstones everywhere within. Invariants:
+//! Tombstones that overlap are cut at each other's ends, so that the keys fall into *stretches*:
+//! the same tombstones cover all keys of a stretch. Invariants:
 //!
-//! 1. A tombstone hides the entries of its sub-tree with smaller numbers from readers at its own number
-//!    or later, and nothing else.
-//! 2. For one key, a tombstone in a shallower structure is newer than all in deeper ones, as entries are:
-//!    the first structure that has an entry or a tombstone for a key decides.
+//! 1. A tombstone hides the entries of its sub-tree with smaller numbers from readers at its own
+//!    number or later, and nothing else.
+//! 2. For one key, a tombstone in a shallower structure is newer than all in deeper ones, as
+//!    entries are: the first structure that has an entry or a tombstone for a key decides.
 //! 3. Bounds are at most as long as keys may be ([`span_of`]).
 //!
-//! No I/O and no locks here. What a memtable has is in `log.rs`, what a table has in `stretches.rs`
-//! with its bytes in `block.rs` and in `hidden.rs` what of its own it hides.
+//! No I/O and no locks here. `log.rs` has the tombstones of a memtable, `stretches.rs` those of a
+//! table, `block.rs` their bytes, and `hidden.rs` the entries of a table that its own tombstones
+//! hide.
 
 mod block;
 mod hidden;
@@ -36,7 +37,7 @@ pub(crate) use self::{
     stretches::{Ranges, Sweep},
 };
 
-/// The largest key that can be below `end`, or if there is no such key, `end` itself.
+/// The largest key that can be below `end`, or `end` itself if there is no such key.
 pub(crate) fn last_below(end: &[u8]) -> &[u8] {
     end.strip_suffix(&[0]).unwrap_or(end)
 }
@@ -65,31 +66,32 @@ pub(crate) fn span_of(from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Option<Key
     Ok(from.filter(|from| to.as_ref().is_none_or(|to| from < to)).map(|from| (from, to)))
 }
 
-/// Of tombstones that lie over a key, newest first, the newest that a reader at `seq` sees; 0 if none.
+/// Of the tombstones that cover a key, newest first, the newest that a reader at `seq` sees; 0 if
+/// none.
 #[inline]
 pub(crate) fn newest_of(seqs: &[SeqNo], seq: SeqNo) -> SeqNo {
     seqs.iter().find(|of| **of <= seq).copied().unwrap_or(0)
 }
 
-/// Keys around one for all of which the same tombstone is the newest that a reader sees.
+/// Keys around one key for all of which the same tombstone is the newest that a reader sees.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Span {
-    /// Where they begin; absent if no tombstone is before.
+    /// Where they begin; absent if no tombstone is before them.
     pub(crate) from: Option<Slice>,
-    /// Where they end; absent if no tombstone is behind.
+    /// Where they end; absent if no tombstone is after them.
     pub(crate) to: Option<Slice>,
     /// The number of that tombstone; 0 if there is none.
     pub(crate) seq: SeqNo,
-    /// The structure that it lies in: see [`RangeView::memtable_depth`]. All entries that deeper
-    /// ones have of these keys are older.
+    /// The structure that the tombstone lies in: see [`RangeView::memtable_depth`]. All entries of
+    /// these keys in deeper structures are older.
     pub(crate) depth: u32,
-    /// The greatest number of deeper tables for which that holds. Levels are looked up after the
-    /// memtables, and may have tables of later ones.
+    /// The greatest sequence number of deeper tables for which that holds. Levels are looked up
+    /// after the memtables, and may have tables of later ones.
     pub(crate) deeper_to: SeqNo,
 }
 
 impl Span {
-    /// Leaves out what lies before `from` and what lies at or behind `to`.
+    /// Leaves out the keys before `from` and those at or after `to`.
     pub(crate) fn narrow(&mut self, from: Option<&Slice>, to: Option<&Slice>) {
         if let Some(from) = from
             && self.from.as_ref().is_none_or(|old| old < from)

@@ -1,13 +1,13 @@
-//! A list that only grows, which readers look into while it does.
+//! A list that only grows, and is read while it does.
 //!
-//! Thread safety: any number of threads may read; one at a time adds. Whoever adds tells readers of the
-//! new length in its own way, after [`Shelf::put`].
+//! Thread safety: any number of threads may read; one at a time adds. The thread that adds tells
+//! readers of the new length in its own way, after [`Shelf::put`].
 
 use std::sync::OnceLock;
 
-/// Places of the first row; each further one has twice as many.
+/// The number of places in the first row; each further row has twice as many.
 const FIRST: usize = 8;
-/// So many rows hold more than memory does.
+/// The number of rows; this many rows hold more than memory does.
 const ROWS: usize = 32;
 
 /// Items by their number, in rows that stay where they are.
@@ -20,7 +20,7 @@ impl<T> Shelf<T> {
         Self { rows: std::array::from_fn(|_| OnceLock::new()) }
     }
 
-    /// The row of item `at`, how long it is, and where in it the item is.
+    /// The number of the row of item `at`, the row's length, and the item's place in it.
     fn place(at: usize) -> (usize, usize, usize) {
         let row = ((at + FIRST) / FIRST).ilog2() as usize;
         let len = FIRST << row;

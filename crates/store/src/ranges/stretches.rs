@@ -1,4 +1,4 @@
-//! Stretches of keys and the range tombstones that lie over each: sorted, immutable, searched by eight
+//! Stretches of keys and the range tombstones that cover each: sorted, immutable, searched by eight
 //! bytes of the key.
 
 use rhumb_model::{code, search};
@@ -6,32 +6,33 @@ use rhumb_model::{code, search};
 use super::{Span, newest_of};
 use crate::{slice::Slice, types::SeqNo};
 
-/// Where one stretch ends and the next begins, in order, and the tombstones over each stretch. Before the
-/// first boundary there are none.
+/// The boundaries between stretches, in order, and the tombstones over each stretch. There are none
+/// before the first boundary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
-    /// How many bytes all boundaries begin with together.
+    /// The number of bytes that all boundaries share.
     prefix_len: usize,
     /// Codes of the boundaries after these bytes, so that most searches touch no key.
     codes: Box<[u64]>,
     keys: Box<[Slice]>,
-    /// Where in `seqs` the numbers of the stretch that begins at each boundary end.
+    /// For each boundary, where the numbers of the stretch that begins there end in `seqs`.
     ends: Box<[u32]>,
     /// The tombstones' numbers, stretch by stretch, newest first.
     seqs: Box<[SeqNo]>,
-    /// Stretches with tombstones that touch each other make a run; in order.
+    /// Runs of adjacent stretches that all have tombstones, in order.
     runs: Box<[Run]>,
-    /// The greatest number.
+    /// The greatest sequence number.
     most: SeqNo,
 }
 
-/// Stretches beside each other that all have tombstones.
+/// Adjacent stretches that all have tombstones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
-    /// The boundaries where it begins and where it ends; beyond the last if it has no end.
+    /// The boundary where it begins; it ends at the boundary `to`, which is beyond the last if the
+    /// run has no end.
     from: u32,
     to: u32,
-    /// The smallest of the newest tombstones' numbers over its stretches.
+    /// The least of the newest tombstones' numbers over its stretches.
     least: SeqNo,
 }
 
@@ -44,8 +45,8 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// From `key` on these tombstones lie over keys, newest first. A boundary between equal stretches is
-    /// left out.
+    /// Adds the boundary `key`, from which on these tombstones cover keys, newest first. A boundary
+    /// between equal stretches is left out.
     pub(super) fn push(&mut self, key: &Slice, seqs: &[SeqNo]) {
         let len = self.ends.len();
         let start = len.checked_sub(2).map_or(0, |at| self.ends[at]) as usize;
@@ -54,7 +55,7 @@ impl Builder {
         }
         self.keys.push(key.clone());
         self.seqs.extend_from_slice(seqs);
-        // A memtable or table has fewer tombstones than bytes, and of those fewer than this.
+        // A memtable or a table has fewer tombstones than bytes, and fewer bytes than this.
         self.ends.push(u32::try_from(self.seqs.len()).unwrap_or(u32::MAX));
     }
 
@@ -100,7 +101,7 @@ impl Ranges {
         builder.finish()
     }
 
-    /// Whether there is no tombstone.
+    /// Returns true if there is no tombstone.
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -115,12 +116,12 @@ impl Ranges {
         &self.seqs
     }
 
-    /// How many stretches have tombstones over them.
+    /// The number of stretches that tombstones cover.
     pub(crate) fn count(&self) -> u64 {
         (0..=self.keys.len()).filter(|at| !self.list(*at).is_empty()).count() as u64
     }
 
-    /// The tombstones over keys that `at` boundaries are not behind, newest first.
+    /// The tombstones over the stretch after `at` boundaries, newest first.
     #[inline]
     pub(super) fn list(&self, at: usize) -> &[SeqNo] {
         let Some(last) = at.checked_sub(1) else { return &[] };
@@ -128,7 +129,7 @@ impl Ranges {
         &self.seqs[start as usize..self.ends[last] as usize]
     }
 
-    /// How many boundaries are at or before `key`. O(log n).
+    /// The number of boundaries at or before `key`. O(log n).
     #[inline]
     fn place(&self, key: &[u8]) -> usize {
         let Some(first) = self.keys.first() else { return 0 };
@@ -141,19 +142,20 @@ impl Ranges {
         if at == len || codes[at] != code {
             return at;
         }
-        // Whole keys are compared only where the codes tie.
+        // Whole keys are compared only if the codes tie.
         let end = search::partition_point(at, len, |i| codes[i] == code);
         search::partition_point(at, end, |i| *self.keys[i] <= *key)
     }
 
-    /// The newest tombstone over `key` that a reader at `seq` sees; 0 if none. O(log n).
+    /// The number of the newest tombstone over `key` that a reader at `seq` sees; 0 if none. O(log
+    /// n).
     #[inline]
     pub(crate) fn newest(&self, key: &[u8], seq: SeqNo) -> SeqNo {
         newest_of(self.list(self.place(key)), seq)
     }
 
-    /// Narrows `span` to the stretch of `key`, and takes note of the newest tombstone over it that a
-    /// reader at `seq` sees. Says whether there is one.
+    /// Narrows `span` to the stretch of `key`, and records there the newest tombstone over it that
+    /// a reader at `seq` sees. Returns true if there is one.
     pub(crate) fn meet(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
         let at = self.place(key);
         let from = at.checked_sub(1).map(|at| &self.keys[at]);
@@ -163,14 +165,14 @@ impl Ranges {
         newest > 0
     }
 
-    /// The greatest number of a tombstone.
+    /// The greatest sequence number of a tombstone.
     pub(crate) fn most(&self) -> SeqNo {
         self.most
     }
 
-    /// Makes `span` the keys around `key` that tombstones lie over, and its number one that none of those
-    /// is below, as far as a reader at `seq` sees them; or narrows it to those that none lies over. Says
-    /// whether any does.
+    /// Sets `span` to the keys around `key` that tombstones cover, with a number that is at most
+    /// the newest tombstone's over each of them, as far as a reader at `seq` sees them; or narrows
+    /// it to the keys that none covers. Returns true if a tombstone covers `key`.
     pub(crate) fn meet_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> bool {
         if self.most > seq {
             return self.meet(key, seq, span);
@@ -179,7 +181,7 @@ impl Ranges {
         let run = search::partition_point(0, self.runs.len(), |i| (self.runs[i].to as usize) < at);
         let keys = |at: u32| self.keys.get(at as usize);
         match self.runs.get(run) {
-            // A key at the very end of a run is behind it.
+            // A key at the very end of a run is after it.
             Some(run) if (run.from as usize) < at && at <= run.to as usize => {
                 *span = Span {
                     from: keys(run.from).cloned(),
@@ -197,8 +199,9 @@ impl Ranges {
         }
     }
 
-    /// The least and the greatest of the newest tombstones' numbers over the keys from `smallest` to
-    /// `largest`; the least is 0 if none lies over some of them. O(log n + stretches between them).
+    /// The least and the greatest of the newest tombstones' numbers over the keys from `smallest`
+    /// to `largest`; the least is 0 if some of them have no tombstone. O(log n + stretches between
+    /// them).
     pub(crate) fn newest_over(&self, smallest: &[u8], largest: &[u8]) -> (SeqNo, SeqNo) {
         let places = self.place(smallest)..=self.place(largest);
         places
@@ -206,14 +209,14 @@ impl Ranges {
             .fold((SeqNo::MAX, 0), |(least, most), seq| (least.min(seq), most.max(seq)))
     }
 
-    /// The stretches that tombstones lie over, in order: from where to where. One without an end is left
-    /// out.
+    /// The first key and the end of each stretch that tombstones cover, in order. A stretch without
+    /// an end is left out.
     pub(crate) fn spans(&self) -> impl Iterator<Item = (&Slice, &Slice)> {
         let pairs = self.keys.windows(2).enumerate();
         pairs.filter(|(at, _)| !self.list(at + 1).is_empty()).map(|(_, pair)| (&pair[0], &pair[1]))
     }
 
-    /// Ends a tombstone that has no end behind `last` and behind all boundaries.
+    /// Ends a tombstone that has no end after `last` and after all boundaries.
     pub(crate) fn closed(self, last: &[u8]) -> Self {
         let Some(boundary) = self.keys.last() else { return self };
         if self.list(self.keys.len()).is_empty() {
@@ -223,7 +226,7 @@ impl Ranges {
         self.within(&[], Some(&end))
     }
 
-    /// All stretches of both, with what `join` makes of the tombstones over each.
+    /// All stretches of both; `join` makes the tombstones of each from those of the two.
     pub(super) fn joined(
         &self,
         other: &Self,
@@ -245,7 +248,8 @@ impl Ranges {
         }
     }
 
-    /// The tombstones of all of `parts`. O(n log parts), but for stretches under many tombstones.
+    /// The tombstones of all of `parts`. O(n log parts), except for stretches under many
+    /// tombstones.
     pub(crate) fn union(mut parts: Vec<Self>) -> Self {
         while parts.len() > 1 {
             parts = parts
@@ -259,7 +263,7 @@ impl Ranges {
         parts.pop().unwrap_or_default()
     }
 
-    /// Every stretch with what `change` makes of its tombstones.
+    /// Every stretch, with the tombstones that `change` makes of its own.
     fn changed(&self, change: impl Fn(&[SeqNo], &mut Vec<SeqNo>)) -> Self {
         let (mut builder, mut seqs) = (Builder::default(), Vec::new());
         for (at, key) in self.keys.iter().enumerate() {
@@ -270,8 +274,9 @@ impl Ranges {
         builder.finish()
     }
 
-    /// What of the tombstones must stay: of those between two of the live `snapshots`, which ascend, the
-    /// newest. Where nothing older lies elsewhere (`deepest`), those that all snapshots see go too.
+    /// The tombstones that must stay: of those between two of the live `snapshots`, which ascend,
+    /// the newest. If nothing older lies elsewhere (`deepest`), those that all snapshots see are
+    /// dropped too.
     pub(crate) fn retained(&self, snapshots: &[SeqNo], deepest: bool) -> Self {
         self.changed(|seqs, kept| {
             let mut last = None;
@@ -285,12 +290,12 @@ impl Ranges {
         })
     }
 
-    /// The tombstones whose numbers are over `after`.
+    /// The tombstones whose numbers are greater than `after`.
     pub(super) fn after(&self, after: SeqNo) -> Self {
         self.changed(|seqs, kept| kept.extend(seqs.iter().filter(|seq| **seq > after)))
     }
 
-    /// What lies over the keys from `from` on and before `to`.
+    /// The tombstones over the keys from `from` on and before `to`.
     pub(crate) fn within(&self, from: &[u8], to: Option<&[u8]>) -> Self {
         let mut builder = Builder::default();
         let first = self.place(from);
@@ -307,7 +312,7 @@ impl Ranges {
         builder.finish()
     }
 
-    /// Memory that it takes, in bytes, with what its keys share counted whole.
+    /// The memory that it takes, in bytes; memory that its keys share is counted for each of them.
     pub(crate) fn resident_bytes(&self) -> usize {
         let per_key = size_of::<Slice>() + size_of::<u64>() + size_of::<u32>();
         let keys: usize = self.keys.iter().map(|key| key.len()).sum();
@@ -329,19 +334,19 @@ pub(super) fn newest_of_both(a: &[SeqNo], b: &[SeqNo], newest: &mut Vec<SeqNo>) 
     newest.extend(a.first().max(b.first()));
 }
 
-/// Tombstones over keys that ascend: O(1) each, amortised.
+/// Finds the tombstones over keys that are asked for in ascending order: O(1) each, amortised.
 pub(crate) struct Sweep<'a> {
     ranges: &'a Ranges,
     at: usize,
 }
 
 impl<'a> Sweep<'a> {
-    /// From the first key on.
+    /// A sweep that starts at the first key.
     pub(crate) fn new(ranges: &'a Ranges) -> Self {
         Self { ranges, at: 0 }
     }
 
-    /// The tombstones over `key`, newest first; it is not before the key that was asked for last.
+    /// The tombstones over `key`, newest first. `key` is not before the key of the call before.
     #[inline]
     pub(crate) fn seqs(&mut self, key: &[u8]) -> &'a [SeqNo] {
         while self.ranges.keys.get(self.at).is_some_and(|next| **next <= *key) {

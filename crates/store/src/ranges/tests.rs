@@ -1,4 +1,4 @@
-//! Range tombstones against a list of them that is gone through from one end to the other.
+//! Range tombstones against a plain list of them that is searched from end to end.
 
 use std::ops::Bound;
 
@@ -22,7 +22,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// From where to where, numbered by their places and some gaps.
+/// Tombstones with random bounds, numbered in order with some gaps.
 fn tombstones() -> impl Strategy<Value = Vec<Tombstone>> {
     let one = (key(), proptest::option::weighted(0.9, key()), 1..4_u64);
     vec(one, 0..60).prop_map(|all| {
@@ -45,7 +45,7 @@ fn covers(one: &Tombstone, key: &[u8]) -> bool {
     *one.from <= *key && one.to.as_ref().is_none_or(|to| *key < **to)
 }
 
-/// The newest tombstone over a key, by going through all.
+/// The newest tombstone over a key, by a search through all.
 fn newest(all: &[Tombstone], key: &[u8], seq: SeqNo) -> SeqNo {
     let seen = all.iter().filter(|one| one.seq <= seq && covers(one, key));
     seen.map(|one| one.seq).max().unwrap_or(0)
@@ -67,7 +67,7 @@ fn probes(all: &[Tombstone], more: &[Vec<u8>]) -> Vec<Vec<u8>> {
     near.chain(more.iter().cloned()).collect()
 }
 
-/// That the same tombstone is the newest over all keys of the span.
+/// Checks that the same tombstone is the newest over all keys of the span.
 fn assert_even(span: &Span, all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
     for key in probes {
         let is_inside = span.from.as_ref().is_none_or(|from| **from <= **key)
@@ -78,7 +78,8 @@ fn assert_even(span: &Span, all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
     }
 }
 
-/// That tombstones with the span's number or greater ones lie over all keys of it, or none over any.
+/// Checks that tombstones with the span's number or greater ones cover all keys of it, or that none
+/// covers any.
 fn assert_run(span: &Span, key: &[u8], all: &[Tombstone], probes: &[Vec<u8>], seq: SeqNo) {
     let is_inside = |key: &[u8]| {
         span.from.as_ref().is_none_or(|from| **from <= *key)
@@ -115,7 +116,8 @@ proptest! {
         }
     }
 
-    /// What is kept of tombstones tells every snapshot, and the newest reader, the same.
+    /// The tombstones that are kept tell every snapshot, and the newest reader, the same as all of
+    /// them.
     #[test]
     fn what_is_retained_is_all_that_readers_need(
         all in tombstones(),
@@ -134,11 +136,11 @@ proptest! {
                 let expected = newest(&all, key, seq);
                 prop_assert_eq!(joined.newest(key, seq), expected);
                 prop_assert_eq!(ranges.newest(key, seq), expected);
-                // In the deepest level those are gone that everybody sees.
+                // In the deepest level, the tombstones that every snapshot sees are dropped.
                 let left = if expected > oldest { expected } else { 0 };
                 prop_assert_eq!(bottom.newest(key, seq), left);
             }
-            // An entry is hidden if every reader who sees it sees a tombstone over it.
+            // An entry is hidden if every reader that sees it sees a tombstone over it.
             for entry in 0..140 {
                 let mut over = Sweep::new(&ranges);
                 let readers = retain.snapshots().iter().copied().chain([SeqNo::MAX]);
@@ -273,8 +275,8 @@ fn bounds_are_keys() {
     assert_eq!((last_below(b"a\0"), last_below(b"a")), (&b"a"[..], &b"a"[..]));
 }
 
-/// Runs of hidden entries are found by any key in them, and only for tombstones newer than all of
-/// it.
+/// Runs of hidden entries are found by any key in them, and only for tombstones newer than the
+/// whole run.
 #[test]
 fn runs_of_hidden_entries_are_found_from_any_key_in_them() {
     let key = |at: u32| format!("key{at:04}").into_bytes();
@@ -300,7 +302,7 @@ fn runs_of_hidden_entries_are_found_from_any_key_in_them() {
     assert!(HiddenRunsBuilder::default().finish().is_empty());
 }
 
-/// What is written under a tombstone of the list is found from both sides.
+/// Keys that are written under a tombstone of the list are found from both sides.
 #[test]
 fn keys_written_under_tombstones_are_known() {
     let log = RangeLog::new();

@@ -1,16 +1,17 @@
-//! Which block of a table a key belongs to, by what is in the blocks: the index only says where to
-//! begin. So a read that does not find its key where the index points is right whatever the index is.
+//! Finds the block of a table that a key belongs to by what is in the blocks; the index only says
+//! where to begin. So a read whose key is not where the index points gets the right answer,
+//! whatever the index says.
 //!
 //! Does no I/O: it says which block to look into, and is told on which side of it the key is.
 
-/// What a block says of the place of a key.
+/// Where a key's place is, relative to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The block has no entries.
     Empty,
     /// All its entries are before the place.
     Before,
-    /// All its entries are at or behind the place.
+    /// All its entries are at or after the place.
     Behind,
     /// The place is between two of its entries: no other block matters.
     Within,
@@ -21,21 +22,22 @@ pub(crate) enum Side {
 enum Stage {
     /// The block that the index named.
     Named,
-    /// The block above it, where what is before the place was found.
+    /// The block above it, because the named block's entries are before the place.
     Above,
-    /// The block below it, where what is behind the place was found.
+    /// The block below it, because the named block's entries are at or after the place.
     Below,
-    /// The index was wrong: the middle of what is left.
+    /// The index was wrong: bisect the blocks that are left.
     Bisect,
 }
 
-/// Where a place is looked for, given that blocks are in the order of their entries.
+/// The search for a place, given that blocks are in the order of their entries.
 ///
-/// Where the index is right, one block beside the one that it names is looked into at most, and empty
-/// blocks between them. Where it is wrong: O(log blocks), and empty blocks.
+/// Where the index is right, the search looks into at most one block beside the one that it names,
+/// and into the empty blocks between them. Where the index is wrong, it looks into O(log blocks)
+/// blocks and empty ones.
 ///
 /// Invariant: all entries in blocks below `low` are before the place, and all in blocks from `high`
-/// on are at or behind it.
+/// on are at or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bracket {
     low: u32,
@@ -59,23 +61,23 @@ impl Bracket {
         self.block
     }
 
-    /// The first block with something at or behind the place is the first from here on that has
-    /// entries, once [`Bracket::note`] has said that the search is over.
+    /// Once [`Bracket::note`] has said that the search is over: the first block from here on that
+    /// has entries holds the first entry at or after the place.
     pub(crate) fn place(&self) -> u32 {
         self.high
     }
 
-    /// Whether the index was found to be wrong.
+    /// Returns true if the index was found to be wrong.
     pub(crate) fn is_refuted(&self) -> bool {
         self.stage == Stage::Bisect
     }
 
-    /// Takes what [`Bracket::block`] says, which is not [`Side::Within`]. False if the search is over:
-    /// the place is between two blocks.
+    /// Takes the [`Side`] of block [`Bracket::block`], which is not [`Side::Within`]. False if the
+    /// search is over: the place is between two blocks.
     #[must_use]
     pub(crate) fn note(&mut self, side: Side) -> bool {
         match side {
-            // What is behind the place is walked towards, so that the run ends there.
+            // Walks towards what is after the place, so that the run ends there.
             Side::Empty if self.stage == Stage::Below => self.high = self.block,
             Side::Empty => {
                 self.block += 1;
@@ -90,7 +92,7 @@ impl Bracket {
         self.stage = match (self.stage, side) {
             (Stage::Named, Side::Before) => Stage::Above,
             (Stage::Named, _) | (Stage::Below, Side::Empty) => Stage::Below,
-            // Over, unless the neighbour is on the wrong side.
+            // The search is over, unless the neighbour is on the wrong side.
             (stage, _) if self.low >= self.high => stage,
             _ => Stage::Bisect,
         };
@@ -113,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    /// Looks for a place between the numbers in `blocks`; yields where it is, how many blocks that have
-    /// entries were looked into, and whether the index was found to be wrong.
+    /// Looks for a place between the numbers in `blocks`. Returns the place, the number of blocks
+    /// with entries that were looked into, and whether the index was found to be wrong.
     fn search(blocks: &[Vec<u32>], named: u32, place: u32) -> (Result<u32, u32>, u32, bool) {
         let mut bracket = Bracket::new(blocks.len() as u32, named);
         let mut looks = 0;
@@ -142,7 +144,8 @@ mod tests {
             let blocks: Vec<Vec<u32>> = counts.iter().map(|count| next.by_ref().take(*count).map(|n| n * 2 + 1).collect()).collect();
             let total: usize = counts.iter().sum();
             for place in (0..=total as u32).map(|n| n * 2) {
-                // What a right index may say: a block with the neighbours of the place, or between them.
+                // What a right index may say: a block with the neighbours of the place, or between
+                // them.
                 let lo = blocks.iter().rposition(|block| block.first().is_some_and(|n| *n < place));
                 let hi = blocks.iter().position(|block| block.last().is_some_and(|n| *n > place));
                 for named in 0..blocks.len() {

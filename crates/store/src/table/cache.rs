@@ -1,15 +1,15 @@
 //! The block cache: one budget of memory for the blocks of all open tables.
 //!
 //! A resident block is reached through a slot of its own table: one atomic load, no hash, no lock.
-//! The cache proper only keeps the books: which blocks are resident, what they weigh, and which
-//! goes next when the budget is spent. Invariants:
+//! The cache proper only keeps the books: which blocks are resident, their weights, and which is
+//! evicted next when the budget is spent. Invariants:
 //!
 //! 1. A block enters the books only after its slot was filled by the same caller, and its slot is
 //!    cleared only after it left the books. So at most one block is in the books for a slot, and a
 //!    block that is in a slot but not in the books is just being entered or removed.
 //! 2. Readers tell the books of a block's use once ([`EpochSlot::touch`] returns true once for the
-//!    same contents); after that they only set a flag in the slot, which earns the block a second
-//!    chance when its turn to go comes.
+//!    same contents). After that they only set a flag in the slot, which gives the block a second
+//!    chance when it would be evicted.
 //! 3. A table gives its blocks back when it is dropped, and no reader of the table is left then.
 
 use std::sync::{
@@ -30,21 +30,24 @@ use rhumb_sync::{
 
 use crate::slice::BlockRef;
 
-/// What a resident block costs besides its bytes: its allocation, its place in the books, and that of a
-/// block that was evicted and is remembered.
+/// The memory of a resident block besides its bytes: its allocation, its place in the books, and
+/// the place of an evicted block that is remembered.
 const OVERHEAD_BYTES: u64 = 144;
-/// The share of blocks that were used again since they came, or came again; the others are on trial. A
-/// larger share keeps hardly more of what points read again and again, and makes scans, whose blocks come
-/// many at once, wait longer for theirs: with a share of 0.97 they read 4 % more often.
+/// The share of the cache for blocks that were used again since they came, or came again; the
+/// others are on trial. A larger share keeps hardly more of the blocks that point reads use again
+/// and again. It also hurts scans, whose blocks come many at once: with a share of 0.97, scans read
+/// 4 % more often.
 const PROVEN_SHARE: f64 = 0.8;
-/// How many evicted blocks are remembered, of as many as there is room for: who comes back is proven.
+/// The number of evicted blocks that are remembered, as a share of those that there is room for. A
+/// remembered block that comes back counts as used again.
 const REMEMBERED_SHARE: f64 = 1.0;
-/// How many blocks in a row may claim their second chance before one must go without: bounds the
-/// time that an insertion holds a lock.
+/// The number of blocks in a row that may claim their second chance before one must go without:
+/// bounds the time that an insertion holds a lock.
 const SECOND_CHANCES_MAX: u32 = 32;
-/// Where the cache's memory has no room in one piece, this part of what is resident goes.
+/// If the cache's memory has no free piece of the needed size, one part in this many of the
+/// resident bytes is evicted.
 const EVICTED_PART: u64 = 64;
-/// For sizing the books: a block and its overhead.
+/// The size of a block with its overhead, as assumed when the books are sized.
 const EXPECTED_BLOCK_BYTES: u64 = 4 << 10;
 
 /// Names a resident block: the table's registration, then the block's number.
@@ -55,13 +58,13 @@ pub(crate) struct BlockCache {
     books: Cache<CacheKey, Resident, ByBytes, DefaultHashBuilder, Evictor>,
     next_table: AtomicU64,
     statistics: Arc<Statistics>,
-    /// Where the blocks lie: in large pages, and in the same memory whichever thread reads them. A
-    /// heap for each thread would come to own the size of the cache in every heap.
+    /// Where the blocks lie: in large pages, and in the same memory whichever thread reads them.
+    /// With a heap for each thread, every heap would grow to the size of the cache.
     arena: Arc<Arena>,
-    /// The most bytes that its chunks may have together, for blocks; indexes and filters are always
-    /// there.
+    /// The most bytes that the arena's chunks may have together, as far as blocks are concerned;
+    /// indexes and filters are always in memory.
     limit: AtomicUsize,
-    /// Where large values lie that readers hold: apart from blocks, which come and go otherwise.
+    /// Where large values lie that readers hold: apart from blocks, whose lifetimes are different.
     large: Arc<Arena>,
 }
 
@@ -69,8 +72,9 @@ pub(crate) struct BlockCache {
 struct Statistics {
     /// The budget in bytes.
     capacity: AtomicU64,
-    /// What the blocks in the books weigh. Added after a block was entered, so that those just
-    /// being entered by many threads do not seem to exceed the budget; hence below zero at times.
+    /// The weight of the blocks in the books. It is added after a block was entered, so that blocks
+    /// that many threads are just entering do not seem to exceed the budget; hence it is below zero
+    /// at times.
     weight: AtomicI64,
     inserts: AtomicU64,
     evictions: AtomicU64,
@@ -111,7 +115,7 @@ impl BlockCache {
         Arc::new(Self { books, next_table, statistics, arena, limit, large })
     }
 
-    /// A block of `len` bytes, which the pieces of its payload are together; in the cache's memory if it
+    /// A block of `len` bytes, gathered from the pieces of its payload; in the cache's memory if it
     /// is to stay and there is room.
     pub(crate) fn new_block<'p>(
         &self,
@@ -128,10 +132,11 @@ impl BlockCache {
         BlockRef::from_shared(bytes)
     }
 
-    /// The arena has no room for another block within its limit, though the books may: what is free
-    /// is in pieces. Evicts a little, until the next change of the budget; what is not in the arena
-    /// does not stay. What is evicted comes back when no reader can hold it any more, and until
-    /// then others come here too: half of the limit stays.
+    /// Called when the arena has no room for another block within its limit, though the books may
+    /// have: the free memory is in pieces. Evicts a little, until the next change of the budget; a
+    /// block that is not in the arena is not cached. Evicted memory is free only when no reader can
+    /// hold it any more, and until then other threads come here too, so at least half of the limit
+    /// stays.
     #[cold]
     fn make_room(&self) {
         let (resident, capacity) = (self.resident_bytes(), self.capacity());
@@ -166,41 +171,42 @@ impl BlockCache {
         self.statistics.capacity.load(Ordering::Relaxed)
     }
 
-    /// Bytes of resident blocks, with what keeping them costs.
+    /// Bytes of resident blocks, with the overhead of keeping them.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.statistics.resident_bytes()
     }
 
-    /// Resident blocks.
+    /// The number of resident blocks.
     pub(crate) fn resident_blocks(&self) -> usize {
         self.books.len()
     }
 
-    /// Blocks that were inserted since the start.
+    /// The number of blocks that were inserted since the start.
     pub(crate) fn inserts(&self) -> u64 {
         self.statistics.inserts.load(Ordering::Relaxed)
     }
 
-    /// Blocks that had to go for others since the start, or were too large to stay.
+    /// The number of blocks that were evicted since the start, or were too large to stay.
     pub(crate) fn evictions(&self) -> u64 {
         self.statistics.evictions.load(Ordering::Relaxed)
     }
 
-    /// Evicts what is over the budget. An insertion does so by itself, unless all that could go
-    /// claimed its second chance.
+    /// Evicts what is over the budget. An insertion does so by itself, unless all the blocks that
+    /// it could evict claimed their second chance.
     fn settle(&self) {
         self.books.set_capacity(self.capacity());
     }
 }
 
-/// The lines at the front of a block that hold its header and the tags and offsets of some forty
-/// entries.
+/// The number of cache lines at the front of a block that hold its header and the tags and offsets
+/// of some forty entries.
 const HEAD_LINES: usize = 3;
 
-/// The lines about a predicted entry that are asked for, and how far before the prediction they
-/// begin: a block of forty entries holds the predicted one within three places mostly.
+/// The number of cache lines around a predicted entry that are prefetched, beginning
+/// [`BEFORE_ENTRY_BYTES`] before the prediction. A block of forty entries mostly holds the entry
+/// within three places of its prediction.
 const ENTRY_LINES: usize = 10;
-/// See [`ENTRY_LINES`].
+/// The distance before a predicted entry at which its prefetch begins; see [`ENTRY_LINES`].
 const BEFORE_ENTRY_BYTES: usize = 256;
 
 /// The blocks of one open table that may be resident.
@@ -221,7 +227,7 @@ impl TableBlocks {
         }
     }
 
-    /// The block if it is resident, and notes that it was used. Never waits.
+    /// The block, if it is resident; records that it was used. Never waits.
     #[inline]
     pub(crate) fn get<'a>(&'a self, block: u32, guard: &'a Guard) -> Option<Loaded<'a>> {
         let slot = self.slots.get(block as usize)?;
@@ -232,7 +238,7 @@ impl TableBlocks {
         Some(loaded)
     }
 
-    /// Asks for the head of the block, and for some lines about `offset`, if it is resident.
+    /// Prefetches the head of the block and the lines around `offset`, if it is resident.
     #[inline]
     pub(crate) fn prefetch(&self, block: u32, offset: u32, guard: &Guard) {
         if let Some(loaded) = self.peek(block, guard) {
@@ -242,7 +248,7 @@ impl TableBlocks {
         }
     }
 
-    /// Asks for the head of the block, if it is resident.
+    /// Prefetches the head of the block, if it is resident.
     #[inline]
     pub(crate) fn prefetch_head(&self, block: u32, guard: &Guard) {
         if let Some(loaded) = self.peek(block, guard) {
@@ -250,7 +256,7 @@ impl TableBlocks {
         }
     }
 
-    /// Asks for the line that says whether a block is resident.
+    /// Prefetches the line that says whether a block is resident.
     #[inline]
     pub(crate) fn prefetch_slot(&self, block: u32) {
         if let Some(slot) = self.slots.get(block as usize) {
@@ -258,7 +264,7 @@ impl TableBlocks {
         }
     }
 
-    /// The block if it is resident, without noting its use.
+    /// The block, if it is resident, without recording its use.
     #[inline]
     pub(crate) fn peek<'a>(&'a self, block: u32, guard: &'a Guard) -> Option<Loaded<'a>> {
         self.slots.get(block as usize)?.load(guard)
@@ -284,12 +290,12 @@ impl TableBlocks {
         }
     }
 
-    /// How many blocks are resident. O(blocks).
+    /// The number of resident blocks. O(blocks).
     pub(crate) fn resident_count(&self) -> usize {
         self.slots.iter().filter(|slot| !slot.is_empty()).count()
     }
 
-    /// Whether the cache has room for so many bytes of blocks without another's going.
+    /// Returns true if the cache has room for `bytes` bytes of blocks without an eviction.
     pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
         self.cache.resident_bytes() + bytes <= self.cache.capacity()
     }
@@ -299,7 +305,8 @@ impl TableBlocks {
         self.slots.memory_bytes()
     }
 
-    /// Tells the books that a block was used, unless they are busy. Once per block and residency.
+    /// Tells the books that a block was used, unless they are busy. Once for each time that the
+    /// block becomes resident.
     #[cold]
     fn report_use(&self, block: u32) {
         let _ = self.cache.books.try_get(&(self.table, block));
@@ -312,20 +319,21 @@ impl Drop for TableBlocks {
             if slot.is_empty() {
                 continue;
             }
-            // Taken at once: others may enter blocks in this one's room by now.
+            // Taken at once: other threads may enter blocks in this one's room by now.
             if let Some((_, resident)) = self.cache.books.remove(&(self.table, block)) {
                 self.cache.statistics.take_weight(resident.weight);
             }
         }
-        // Nobody reads the slots any more (invariant 3), so their blocks are freed now and not an
-        // epoch later; an eviction that holds the slots just now frees them with the last holder.
+        // No reader of the slots is left (invariant 3), so their blocks are freed now and not an
+        // epoch later. An eviction that holds the slots just now frees them when it drops the last
+        // reference.
         if let Some(slots) = Arc::get_mut(&mut self.slots) {
             slots.iter_mut().for_each(|slot| drop(slot.take()));
         }
     }
 }
 
-/// A block in the books: where it is, and what it weighs.
+/// A block in the books: where it is, and its weight.
 #[derive(Clone)]
 struct Resident {
     slots: Arc<Placed<EpochSlot>>,
@@ -433,7 +441,7 @@ mod tests {
         assert_eq!(cache.resident_blocks(), 1000);
     }
 
-    /// While a reader keeps what was evicted from coming back, nothing new has room. What is there
+    /// While a reader keeps evicted memory from being freed, nothing new has room. What is resident
     /// stays.
     #[test]
     fn a_full_arena_does_not_empty_the_cache() {

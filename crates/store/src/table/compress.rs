@@ -8,7 +8,8 @@ use super::{
 /// A block is stored compressed only if that saves at least one part in this many.
 const GAIN: usize = 8;
 
-/// The most bytes that LZ4 unfolds a byte to: each more of a length counts for so many.
+/// The most bytes that one byte of LZ4 decompresses to: each further byte of a length counts for
+/// this many.
 const LZ4_RATIO_MAX: usize = 255;
 
 /// Zstandard's own default: the level that its users expect.
@@ -76,20 +77,20 @@ impl Compressor {
     }
 }
 
-/// Why bytes could not be unfolded.
+/// Why bytes could not be decompressed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DecompressError {
-    /// They are not what the compressor gave.
+    /// They are not what the compressor returned.
     Damaged(&'static str),
     /// This build has no decompressor for them.
     Unsupported(&'static str),
 }
 
-/// What a build without the feature `zstd` says of a block that needs it.
+/// The error of a build without the feature `zstd` for a block that needs it.
 const NO_ZSTD: DecompressError =
     DecompressError::Unsupported("a block compressed with Zstandard, which this build lacks");
 
-/// Checks that `raw_len` is a length that the writer may have stored for `stored_len` bytes: to be
+/// Checks that `raw_len` is a length that the writer may have stored for `stored_len` bytes. To be
 /// called before anything of that length is allocated.
 pub(crate) fn check_raw_len(
     kind: u8,
@@ -108,7 +109,7 @@ pub(crate) fn check_raw_len(
     if possible { Ok(()) } else { Err(DecompressError::Damaged("a possible raw length")) }
 }
 
-/// Unfolds `stored` into `raw`, which must come out exactly full.
+/// Decompresses `stored` into `raw`, which must come out exactly full.
 pub(crate) fn decompress(kind: u8, stored: &[u8], raw: &mut [u8]) -> Result<(), DecompressError> {
     let len = match kind {
         COMPRESSION_LZ4 => lz4_flex::block::decompress_into(stored, raw).ok(),
@@ -204,7 +205,7 @@ mod tests {
         assert!(check_raw_len(COMPRESSION_LZ4, enough, COMPRESSED_RAW_BYTES_MAX).is_ok());
         assert!(check_raw_len(COMPRESSION_LZ4, enough, COMPRESSED_RAW_BYTES_MAX + 1).is_err());
         assert!(check_raw_len(7, 10, 10).is_err());
-        // Nothing is allocated for a block that cannot be unfolded.
+        // Nothing is allocated for a block that cannot be decompressed.
         let zstd = check_raw_len(COMPRESSION_ZSTD, 10, 10);
         assert_eq!(zstd, if cfg!(feature = "zstd") { Ok(()) } else { Err(NO_ZSTD) });
     }

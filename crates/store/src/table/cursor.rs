@@ -4,8 +4,8 @@
 //! ([`Step::Ready`]) or asks for a block ([`Step::Need`]) and goes on when it is handed over
 //! ([`TableCursor::resume`]). [`TableCursor::drive`] does that with ordinary reads.
 //!
-//! A seek begins in the block that the index names and ends where the entries beside the target are, so
-//! that a damaged or hostile index costs time and never an entry.
+//! A seek begins in the block that the index names and ends at the entries beside the target. So a
+//! damaged or hostile index costs time, and never loses an entry.
 //!
 //! A cursor belongs to one thread at a time. It keeps the block it stands on alive, so what it
 //! stands on stays readable whatever the cache does. After an error it is invalid until it is
@@ -75,7 +75,7 @@ struct Standing {
     shape: Shape,
     number: u32,
     position: usize,
-    /// How many bytes of `key` are those of the group's first key.
+    /// The number of bytes that `key` shares with the group's first key.
     shared: usize,
     seq: SeqNo,
     kind: Kind,
@@ -92,9 +92,9 @@ pub(crate) struct TableCursor {
     target_seq: SeqNo,
     /// The block asked for.
     wanted: u32,
-    /// Where a seek is looking for its target.
+    /// The search for the block of a seek's target.
     bracket: Bracket,
-    /// A block that a seek looked into and may come back to, and its number.
+    /// A block that a seek has read and may come back to, and its number.
     aside: Option<(u32, BlockRef)>,
     standing: Option<Standing>,
     key: Vec<u8>,
@@ -175,11 +175,11 @@ impl TableCursor {
         self.leave_for(number.checked_sub(1))
     }
 
-    /// Moves on past versions of the key under the cursor. To larger keys: to the newest version
-    /// that a reader at `seq` sees; without a number past all of them. To smaller keys: to the
-    /// newest that the reader sees, or past all if the cursor is at it or if there is no number.
-    /// Moves by one entry at least. O(log entries of a block): all versions of a key lie in one
-    /// block.
+    /// Moves on past versions of the key under the cursor. Forward: to the newest version of that
+    /// key that a reader at `seq` sees, or without `seq` past all versions. Backward: to the newest
+    /// version that the reader sees, or past all versions if the cursor is at it or if there is no
+    /// `seq`. Moves by one entry at least. O(log entries of a block): all versions of a key lie in
+    /// one block.
     pub(crate) fn pass_versions(&mut self, seq: Option<SeqNo>, forward: bool) -> Result<Step> {
         let Some(standing) = &self.standing else { return Ok(Step::Ready) };
         let (number, position) = (standing.number, standing.position);
@@ -238,16 +238,16 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Sees to it that a block that the cursor asked for comes into memory at some time, with what
-    /// is likely to be wanted after it.
+    /// Marks a block that the cursor asked for as wanted, with the pages that are likely to be
+    /// wanted after it.
     pub(crate) fn want(&mut self, number: u32) -> Result<()> {
         let backward = matches!(self.goal, Goal::Last | Goal::SeekBefore);
         self.ahead.want(&self.table, number, backward)
     }
 
-    /// Says that the walk will want so many pages of the cursor's source, about. Those that are not in memory
-    /// are [wanted] now: from the block that it waits for, if it does, or else from the one that it
-    /// stands in.
+    /// Says that the walk will want about `pages` pages of the cursor's source. Those that are not
+    /// in memory are [wanted] now, from the block that the cursor waits for, or else from the one
+    /// that it stands in.
     ///
     /// [wanted]: TableCursor::small_part
     pub(crate) fn foresee(
@@ -275,7 +275,7 @@ impl TableCursor {
         block_on(|cx| self.poll_fetch(number, cx))
     }
 
-    /// Has what is wanted begun.
+    /// Begins the reads that are wanted.
     pub(crate) fn start(&mut self) {
         self.ahead.start(&self.table);
     }
@@ -290,12 +290,12 @@ impl TableCursor {
         self.ahead.poll_block(&self.table, number, cx)
     }
 
-    /// What is wanted and little, for a caller that does many small reads at once.
+    /// The part that is wanted, if it is small, for a caller that does many small reads at once.
     pub(crate) fn small_part(&self) -> Option<ReadPart> {
         self.ahead.small_part(&self.table)
     }
 
-    /// Takes what became of [`TableCursor::small_part`].
+    /// Takes the result of reading [`TableCursor::small_part`].
     ///
     /// # Errors
     ///
@@ -304,7 +304,7 @@ impl TableCursor {
         self.ahead.put_small(&self.table, result, bytes)
     }
 
-    /// Whether the cursor stands on an entry. The rest may be asked only then.
+    /// Returns true if the cursor stands on an entry. The accessors below are meaningful only then.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         self.standing.is_some()
@@ -434,7 +434,7 @@ impl TableCursor {
                 }
             };
         self.aside = None;
-        // Nothing of the key is that of this block's groups yet.
+        // No byte of `key` is shared with a group of this block yet.
         self.standing = Some(Standing {
             block,
             shape,
@@ -451,7 +451,7 @@ impl TableCursor {
         Ok(None)
     }
 
-    /// Where in block `number` the goal is met, or which block is to be looked into next.
+    /// Returns where in block `number` the goal is met, or which block to look into next.
     fn place(&mut self, number: u32, view: &BlockView<'_>) -> Result<Place, Damaged> {
         let last = view.count().checked_sub(1);
         Ok(match self.goal {
@@ -480,7 +480,8 @@ impl TableCursor {
         if !is_over {
             return Ok(Place::Beyond(Some(self.bracket.block())));
         }
-        // What the target is between is here, or in the blocks beside the place and here is one of them.
+        // The entries beside the target are in this block, or in the two blocks beside the place,
+        // of which this is one.
         let is_from = self.goal == Goal::SeekFrom;
         self.goal = if is_from { Goal::First } else { Goal::Last };
         Ok(match side {
@@ -492,7 +493,7 @@ impl TableCursor {
         })
     }
 
-    /// Stands on entry `position` of the block, if it has so many.
+    /// Stands on entry `position` of the block. False if the block ends before it.
     #[inline]
     fn stand_within(&mut self, position: usize) -> Result<bool> {
         let Some(standing) = &mut self.standing else { return Ok(false) };
@@ -513,15 +514,15 @@ impl TableCursor {
     }
 }
 
-/// Moves within a block: decodes entry `position` and assembles its key, copying only what
-/// changes. False if the block ends before it.
+/// Moves within a block: decodes entry `position` and assembles its key, copying only the bytes
+/// that change. False if the block ends before it.
 #[inline]
 fn stand(standing: &mut Standing, key: &mut Vec<u8>, position: usize) -> Result<bool, Damaged> {
     let view = standing.shape.view(standing.block.bytes());
     if position >= view.count() {
         return Ok(false);
     }
-    // Entries lie one behind the other.
+    // Entries lie one after the other.
     let is_next = position == standing.position.wrapping_add(1);
     let entry = if is_next {
         view.entry_at(standing.value_start + standing.value_len)?

@@ -1,7 +1,8 @@
-//! Brings blocks of a table into memory: which pages are read for a block, and how it is taken out of them.
+//! Brings blocks of a table into memory: which pages are read for a block, and how the block is
+//! taken out of them.
 //!
-//! Does the read of a single block itself; what goes on with others at the same time is read by the drivers
-//! of plans and by what reads ahead, which hand the pages over.
+//! Reads only single blocks itself. Reads that go on together with others are done by the drivers
+//! of plans and by read-ahead, which hand the pages over.
 
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ use crate::{
 };
 
 impl Table {
-    /// Brings a block into memory with one read, verified; with `fill_cache` it stays there as
-    /// long as the cache sees fit.
+    /// Reads a block with one read and verifies it; with `fill_cache` it stays in memory as long as
+    /// the cache keeps it.
     ///
     /// # Errors
     ///
@@ -44,8 +45,9 @@ impl Table {
         Ok(contents)
     }
 
-    /// The pages that a read of pages `first..=last` brings: at some disks a few more before and behind. Those
-    /// may lie behind the data area, but not behind the file, which is a multiple of what reads are.
+    /// The pages that a read of pages `first..=last` brings: on some disks a few more before and
+    /// after. Those may lie after the data area, but not after the end of the file, whose length is
+    /// a multiple of a read's.
     pub(crate) fn span(&self, first: u32, last: u32) -> (u32, u32) {
         let within = self.pages_per_read - 1;
         (first & !within, last | within)
@@ -68,7 +70,7 @@ impl Table {
         result.inspect_err(|error| self.ctx.counters.note_failure(error))
     }
 
-    /// What a read of the pages of a [`Table::span`] is to read.
+    /// The part of the file that a read of the pages of a [`Table::span`] is to read.
     pub(crate) fn pages_part(&self, first: u32, last: u32) -> ReadPart {
         let len = (last - first + 1) as usize * PAGE_BYTES;
         let counters = &self.ctx.counters;
@@ -78,7 +80,7 @@ impl Table {
         ReadPart { file: Arc::clone(&self.file), offset, len }
     }
 
-    /// Judges what became of a read of pages from `first` on.
+    /// Checks the result of a read of pages from `first` on.
     ///
     /// # Errors
     ///
@@ -93,8 +95,8 @@ impl Table {
         self.noted(check_read(&self.path, offset, pages.len(), result))
     }
 
-    /// Takes a block, which lies at `address`, out of pages that begin with page `first` and hold all of it,
-    /// verified; it stays in memory as long as the cache sees fit.
+    /// Takes a block, which lies at `address`, out of pages that begin with page `first` and hold
+    /// all of it, and verifies it. It stays in memory as long as the cache keeps it.
     ///
     /// # Errors
     ///
@@ -114,8 +116,8 @@ impl Table {
         Ok(contents)
     }
 
-    /// Takes a block out of its pages, verifies and unfolds it; `stays` says whether it is for the
-    /// cache.
+    /// Takes a block out of its pages, verifies and decompresses it; `stays` says whether it is for
+    /// the cache.
     pub(super) fn unpack(
         &self,
         block: u32,
@@ -191,7 +193,7 @@ impl Table {
     }
 }
 
-/// The pages at `address`, of `pages` that begin with page `first`.
+/// The pages of the block at `address`, of `pages` that begin with page `first`.
 fn pages_at(address: BlockAddress, first: u32, pages: &[u8]) -> &[u8] {
     let start = (address.first_page - first) as usize * PAGE_BYTES;
     &pages[start..(address.last_page + 1 - first) as usize * PAGE_BYTES]

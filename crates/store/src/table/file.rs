@@ -1,4 +1,4 @@
-//! Reads parts of table files, direct or buffered, through buffers that are used again.
+//! Reads parts of table files, direct or buffered, through reusable buffers.
 
 use std::{cell::Cell, path::Path};
 
@@ -9,10 +9,10 @@ use crate::{
     io::{AlignedBuf, DIRECT_ALIGN, ReadableFile, read_exact_at},
 };
 
-/// Buffers larger than this are not kept for the next read. Each thread that ever read keeps them,
-/// and nobody counts them.
+/// Buffers larger than this are not kept for the next read. Each thread that ever read keeps its
+/// buffers, and they are not counted.
 const KEPT_BYTES_MAX: usize = 256 << 10;
-/// How much of a longer range is read at once past the page cache.
+/// The number of bytes of a longer range that are read at once past the page cache.
 const BOUNCE_BYTES: usize = KEPT_BYTES_MAX;
 
 /// Buffers for bringing one block into memory.
@@ -22,7 +22,7 @@ pub(crate) struct Scratch {
     pub(crate) pages: AlignedBuf,
     /// Its frame's payload.
     pub(crate) frame: Bulk<u8>,
-    /// The payload unfolded. Its length only grows.
+    /// The decompressed payload. Its length only grows.
     pub(crate) raw: Bulk<u8>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn with_scratch<T>(act: impl FnOnce(&mut Scratch) -> T) -> T {
     result
 }
 
-/// Fills `out` from `offset`, whatever the alignment. The file's length is a multiple of
+/// Fills `out` from `offset`, whatever the alignment. The file's length must be a multiple of
 /// [`DIRECT_ALIGN`], as that of every table file is.
 pub(crate) fn read_range(
     file: &dyn ReadableFile,

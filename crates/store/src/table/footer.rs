@@ -16,7 +16,7 @@ use crate::{
     varint,
 };
 
-/// What a file holds instead of what it should: expected, found.
+/// A mismatch in a file: what was expected, and what was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mismatch {
     pub(crate) expected: &'static str,
@@ -46,7 +46,8 @@ pub(crate) struct Footer {
     pub(crate) block_count: u32,
     pub(crate) index: SectionPlace,
     pub(crate) filter: SectionPlace,
-    /// Of no length if there are no range tombstones. It is not written: it lies between the others.
+    /// Of no length if there are no range tombstones. The footer does not store it: it is the range
+    /// between the filter and the properties.
     pub(crate) ranges: SectionPlace,
     pub(crate) properties: SectionPlace,
 }
@@ -179,7 +180,7 @@ fn checked_file_end(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(FILE_ALIGN_BYTES as u64)
 }
 
-/// Encodes what the properties section holds of `meta`, then how the table was written.
+/// Encodes the part of `meta` that the properties section holds, then how the table was written.
 pub(crate) fn encode_properties(meta: &TableMeta, written: &Written) -> Vec<u8> {
     let mut out = Vec::new();
     for number in [
@@ -211,7 +212,7 @@ pub(crate) fn encode_properties(meta: &TableMeta, written: &Written) -> Vec<u8> 
     out
 }
 
-/// How a table was written; for people, no reader depends on it.
+/// How a table was written. For people only: no reader depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     /// Distinct user keys.

@@ -1,10 +1,11 @@
 //! Point reads of a table: from a key to what the table says of it.
 //!
-//! The index names one block. Where the key is not in it and does not belong between its entries, the
-//! blocks beside it are asked, so that a damaged or hostile index costs time and never an answer.
+//! The index names one block. If the key is not in it and does not belong between its entries, the
+//! blocks beside it are searched. So a damaged or hostile index costs time, and never gives a wrong
+//! answer.
 //!
-//! Thread safety: lookups may run at any time. They pin nothing themselves, and take no lock and no
-//! count until they have found a value to return.
+//! Thread safety: lookups may run at any time. They pin nothing themselves, take no lock, and count
+//! no reference until they have found a value to return.
 
 use rhumb_sync::{epoch::Guard, slot::Loaded};
 
@@ -34,8 +35,8 @@ pub(crate) enum Lookup {
     Large(SeqNo, Slice),
     /// Unknown until this block is in memory ([`Table::read_block`], [`Table::lookup_in`]).
     Need(u32),
-    /// The block that the index names has no such key, and it does not belong between its entries: it is
-    /// to be looked for beside them ([`Table::search`]).
+    /// The block that the index names does not hold the key, and the key does not belong between
+    /// its entries: the blocks beside it are to be searched ([`Table::search`]).
     Unsure(Bracket),
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Hit<'g> {
 }
 
 impl Hit<'_> {
-    /// The value: copied if it has up to 22 bytes, or else with a count of its block.
+    /// The value: copied if it has up to 22 bytes, otherwise sharing its block by a count.
     #[inline(always)]
     pub(crate) fn into_slice(self) -> Slice {
         loaded_slice(&self.loaded, self.start, self.len)
@@ -55,10 +56,10 @@ impl Hit<'_> {
 }
 
 impl Table {
-    /// What the table says of `key` to a reader at `seq`, as far as it is known in memory; `block` is
-    /// the only one that can hold it, if that is known and the filter has let the key through. Never
-    /// waits and never allocates: a value of up to 22 bytes is copied, a longer one shares its
-    /// block. `hash` is that of `key`. O(log segments), then one block.
+    /// What the table says of `key` to a reader at `seq`, as far as that is known in memory.
+    /// `block` is the only block that can hold the key, if that is known and the filter has let the
+    /// key through. Never waits and never allocates: a value of up to 22 bytes is copied, a longer
+    /// one shares its block. `hash` is that of `key`. O(log segments), then one block.
     ///
     /// # Errors
     ///
@@ -80,10 +81,10 @@ impl Table {
         }
     }
 
-    /// The value of `key` if [`Table::lookup`] in this block finds it with nothing to wait for and nothing
-    /// to tell but the value. The hit is few numbers, which the caller's loop keeps in registers: an answer
-    /// that is handed on in memory is written in pieces and read as a whole, and each time that it is, the
-    /// processor waits for the pieces to leave its store buffer.
+    /// The value of `key`, if [`Table::lookup`] in this block finds it with nothing to wait for and
+    /// nothing to report but the value. The hit is a few numbers, which the caller's loop keeps in
+    /// registers. An answer that is returned in memory is written in parts and read as a whole, and
+    /// each time the processor waits until the parts have left its store buffer.
     #[inline(always)]
     pub(crate) fn hit<'g>(
         &'g self,
@@ -103,12 +104,13 @@ impl Table {
         (kind == Kind::Value).then_some(Hit { loaded, start, len })
     }
 
-    /// The only block that can hold `key`, whose lines are asked for; `None` if the filter says that none
-    /// does. Every point read comes here, so all of it lies in the caller's loop.
+    /// The only block that can hold `key`, whose cache lines are prefetched; `None` if the filter
+    /// says that no block does. Every point read comes here, so all of it is inlined into the
+    /// caller's loop.
     #[inline(always)]
     pub(crate) fn block_for(&self, guard: &Guard, key: &[u8], hash: KeyHash) -> Option<u32> {
-        // The filter's line is asked for before it is needed: its miss overlaps the model's work,
-        // and that of the block's slot.
+        // The filter's line is prefetched before it is needed: its miss overlaps the model's work,
+        // and the miss of the block's slot.
         self.filter.prefetch(hash);
         let may_contain = || self.filter.may_contain(hash);
         let (block, part) = self.index().predict_if(key, may_contain)?;
@@ -116,12 +118,14 @@ impl Table {
         if !may_contain() {
             return None;
         }
-        // The model says about where the entry is: its lines come together with the block's head.
+        // The model predicts about where the entry is: its lines are prefetched together with the
+        // block's head.
         self.blocks().prefetch(block, part * self.block_bytes_mean / 64, guard);
         Some(block)
     }
 
-    /// Finds a key that is not newer than an entry of this table at least, if its block is resident.
+    /// Looks a key up in its block, if that is resident; at least one entry of this table must be
+    /// visible at `seq`.
     #[inline]
     fn find_in(
         &self,
@@ -131,7 +135,7 @@ impl Table {
         hash: KeyHash,
         seq: SeqNo,
     ) -> Result<Lookup> {
-        // Not below 0, as no entry is numbered below `seq_min`.
+        // Cannot underflow, as no entry is numbered below `seq_min`.
         let seq = seq - self.seq_shift();
         let Some(loaded) = self.blocks().get(block, guard) else { return Ok(Lookup::Need(block)) };
         match BlockView::parse(&loaded).and_then(|view| view.find(key, hash, seq)) {
@@ -141,8 +145,9 @@ impl Table {
         }
     }
 
-    /// What it means that `key` is not in the block that the index named, whose payload this is: nothing
-    /// yet, if it may belong into another.
+    /// Decides whether `key` is absent, given that the block that the index named, with this
+    /// payload, does not hold it. It is absent if it belongs between the entries of this block;
+    /// otherwise the blocks beside it must be searched.
     #[cold]
     #[inline(never)]
     fn doubt(&self, payload: &[u8], block: u32, key: &[u8]) -> Result<Lookup> {
@@ -151,15 +156,15 @@ impl Table {
         if side == Side::Within {
             return Ok(Lookup::Absent);
         }
-        // Of a key that is not there, only the place in the order counts.
+        // For a key that is not in the table, only its place in the order counts.
         let named = self.index().seek(key).block;
         let mut bracket = Bracket::new(self.index().block_count(), named);
         let goes_on = named != block || bracket.note(side);
         Ok(if goes_on { Lookup::Unsure(bracket) } else { Lookup::Absent })
     }
 
-    /// Goes on with [`Lookup::Unsure`], as far as blocks are in memory: an answer, or [`Lookup::Need`] of
-    /// the block that `bracket` says, for [`Table::search_in`].
+    /// Goes on with [`Lookup::Unsure`] as far as blocks are in memory. Returns an answer, or
+    /// [`Lookup::Need`] with the block that `bracket` names, for [`Table::search_in`].
     ///
     /// # Errors
     ///
@@ -185,7 +190,8 @@ impl Table {
         }
     }
 
-    /// Looks into the block that `bracket` says: an answer, or [`Lookup::Unsure`] to go on with.
+    /// Looks into the block that `bracket` names. Returns an answer, or [`Lookup::Unsure`] if the
+    /// search goes on.
     ///
     /// # Errors
     ///
@@ -210,12 +216,12 @@ impl Table {
         let Some(found) = view.find(key, hash, seq).map_err(damaged)? else {
             return Ok(Lookup::Absent);
         };
-        // The index named another block for a key that is here.
+        // The index named another block for this key.
         TableCounters::add(&self.counters().refuted, 1);
         Ok(self.tell(found, |start, len| block.slice(start, len)))
     }
 
-    /// The answer to a lookup, by reads of the blocks that it needs.
+    /// Resolves a lookup by reading the blocks that it needs.
     ///
     /// # Errors
     ///
@@ -241,26 +247,27 @@ impl Table {
         }
     }
 
-    /// Asks for the line of the filter that [`Table::lookup`] reads, so that the misses of many
+    /// Prefetches the line of the filter that [`Table::lookup`] reads, so that the misses of many
     /// lookups overlap.
     #[inline]
     pub(crate) fn prefetch_filter(&self, hash: KeyHash) {
         self.filter.prefetch(hash);
     }
 
-    /// Whether the filter lets a key with this hash through.
+    /// Returns true if the filter lets a key with this hash through.
     #[inline]
     pub(crate) fn may_contain(&self, hash: KeyHash) -> bool {
         self.filter.may_contain(hash)
     }
 
-    /// The segment of the index that the key belongs to. Asks for what [`Table::locate_in`] reads.
+    /// The segment of the index that the key belongs to. Prefetches what [`Table::locate_in`]
+    /// reads.
     #[inline]
     pub(crate) fn approach(&self, key: &[u8]) -> usize {
         self.index().approach(key)
     }
 
-    /// The block that holds the key if it is here; the key belongs to this segment. Asks for the
+    /// The block that holds the key if it is here; the key belongs to this segment. Prefetches the
     /// block's slot.
     #[inline]
     pub(crate) fn locate_in(&self, segment: usize, key: &[u8]) -> u32 {
@@ -269,14 +276,14 @@ impl Table {
         block
     }
 
-    /// Asks for the lines of the block's directory, if it is resident.
+    /// Prefetches the lines of the block's directory, if the block is resident.
     #[inline]
     pub(crate) fn prefetch_directory(&self, block: u32, guard: &Guard) {
         self.blocks().prefetch_head(block, guard);
     }
 
-    /// Asks for the lines of the entry that is likely to be that of a key with this hash, once the
-    /// directory is here, if the block is resident.
+    /// Prefetches the lines of the entry that is likely to be that of a key with this hash, if the
+    /// block is resident. To be called once the block's directory has arrived.
     #[inline]
     pub(crate) fn prefetch_entry(&self, block: u32, hash: KeyHash, guard: &Guard) {
         if let Some(loaded) = self.blocks().peek(block, guard)
@@ -307,7 +314,7 @@ impl Table {
         }
     }
 
-    /// What was found in a block, as an answer.
+    /// Turns an entry found in a block into an answer.
     #[inline]
     fn tell(&self, found: Found, value: impl FnOnce(usize, usize) -> Slice) -> Lookup {
         let seq = found.seq + self.seq_shift();

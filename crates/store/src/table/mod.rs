@@ -73,21 +73,21 @@ pub(crate) use writer::TableWriter;
 /// What all tables of a database share.
 #[derive(Clone)]
 pub(crate) struct TableContext {
-    /// Where files are.
+    /// The file system of the database.
     pub(crate) fs: Arc<dyn FileSystem>,
-    /// Their descriptors.
+    /// The descriptors of open files.
     pub(crate) files: Arc<OpenFiles>,
     /// The directory of the tables.
     pub(crate) dir: PathBuf,
     /// How blocks reach memory.
     pub(crate) read_mode: ReadMode,
-    /// How many of them are read at once.
+    /// Does several reads at once.
     pub(crate) reads: Arc<ReadEngine>,
-    /// Where they stay.
+    /// Where blocks stay in memory.
     pub(crate) cache: Arc<BlockCache>,
     /// Counts the memory in which tables are written.
     pub(crate) mapped: Gauge,
-    /// What was done.
+    /// What the tables did.
     pub(crate) counters: Arc<TableCounters>,
     /// Files that several tables lie in.
     pub(crate) shared: Arc<SharedFiles>,
@@ -112,7 +112,7 @@ pub(crate) struct TableCounters {
     pub(crate) reads: AtomicU64,
     /// Bytes that those calls brought.
     pub(crate) read_bytes: AtomicU64,
-    /// Reads that found an index to be wrong about where a key belongs.
+    /// Reads that found the index to be wrong about a key's block.
     pub(crate) refuted: AtomicU64,
     /// Large values read.
     pub(crate) large_value_reads: AtomicU64,
@@ -126,11 +126,11 @@ pub(crate) struct TableCounters {
     pub(crate) damage_met: AtomicU64,
     /// Reads that the operating system refused.
     pub(crate) failed_reads: AtomicU64,
-    /// The last of each.
+    /// The last damage and the last failed read.
     last_failures: Mutex<LastFailures>,
 }
 
-/// What reads of tables met last.
+/// The last damage that a read met, and the last read that failed.
 #[derive(Debug, Default)]
 struct LastFailures {
     damage: Option<Arc<Corruption>>,
@@ -180,15 +180,15 @@ pub struct TableMeta {
     pub file_bytes: u64,
     /// Length of the file of large values in bytes; 0 if there is none.
     pub value_file_bytes: u64,
-    /// How many entries it has, tombstones included.
+    /// The number of entries, tombstones included.
     pub entries: u64,
-    /// How many of them are tombstones.
+    /// The number of tombstones among the entries.
     pub tombstones: u64,
-    /// Over how many stretches of keys range tombstones lie.
+    /// The number of fragments of the key space that range tombstones cover.
     pub range_tombstones: u64,
     /// Its first key; no range tombstone begins before it.
     pub smallest: Box<[u8]>,
-    /// Its last key; no range tombstone hides a key behind it.
+    /// Its last key; no range tombstone hides a key after it.
     pub largest: Box<[u8]>,
     /// The smallest sequence number in it.
     pub seq_min: SeqNo,

@@ -1,8 +1,8 @@
 //! Tables between their last byte and the manifest edit that names them.
 //!
-//! Whatever goes wrong in between, from a directory that cannot be synced to too many open files, is tried
-//! again with files of other numbers: those of the failed attempt are removed here, or each attempt on a
-//! disk in trouble would leave some until the next open.
+//! Any failure in between, such as a directory that cannot be synced or too many open files, leads
+//! to a new attempt with files of other numbers. The files of the failed attempt are removed here;
+//! otherwise each attempt on a failing disk would leave some until the next open.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -14,12 +14,12 @@ use rhumb_sync::primitive::{Arc, Ordering};
 use super::{Table, TableContext, TableMeta, home_path, value_path};
 use crate::{error::Result, ranges::HiddenRuns, types::FileId};
 
-/// Finished tables that no manifest names; the files of their own are removed unless the tables are kept.
-/// (One that they share goes with its writer.)
+/// Finished tables that no manifest names. The files of their own are removed unless the tables are
+/// kept. (A file that they share is removed by its writer.)
 pub(crate) struct NewTables<'c> {
     context: &'c Arc<TableContext>,
     metas: Vec<TableMeta>,
-    /// Of those tables that have some.
+    /// The hidden runs of those tables that have some.
     hidden: Vec<(FileId, HiddenRuns)>,
 }
 
@@ -36,7 +36,7 @@ impl<'c> NewTables<'c> {
         self.metas.push(meta);
     }
 
-    /// Opens one of them.
+    /// Opens one of the tables.
     pub(crate) fn open(&mut self, meta: &TableMeta) -> Result<Arc<Table>> {
         let table = Table::open(self.context, meta.clone())?;
         let hidden = self.hidden.iter().position(|(id, _)| *id == meta.id);
@@ -46,8 +46,8 @@ impl<'c> NewTables<'c> {
         Ok(table)
     }
 
-    /// The files stay. To be called before the manifest may hear of them: an edit that failed may still be on
-    /// the disk.
+    /// Keeps the files. To be called before the edit is written to the manifest: an edit that
+    /// failed may still be on the disk.
     pub(crate) fn keep(&mut self) {
         self.metas.clear();
     }
@@ -71,7 +71,7 @@ impl Drop for NewTables<'_> {
     fn drop(&mut self) {
         let TableContext { fs, dir, counters, .. } = &**self.context;
         let remove = |path: &Path| {
-            // It is removed at the next open.
+            // The next open removes it.
             if fs.remove_file(path).is_err() {
                 counters.removals_failed.fetch_add(1, Ordering::Relaxed);
             }
@@ -108,7 +108,7 @@ mod tests {
 
     fn open(partitions: Partitioning) -> (SimFs, Database, Keyspace) {
         let fs = SimFs::new(7);
-        // Without a pool nothing is tried again behind the test's back.
+        // Without a pool, nothing is retried in the background during the test.
         let builder =
             Database::builder(DIR).file_system(Arc::new(fs.clone())).background_threads(0);
         let db = builder.open().unwrap();
@@ -118,7 +118,8 @@ mod tests {
         (fs, db, keyspace)
     }
 
-    /// Writes to sixteen partitions, if there are any: small values and one that has a file beside it.
+    /// Writes to sixteen partitions, if there are any: small values and one that has a file beside
+    /// it.
     fn write(keyspace: &Keyspace) {
         for i in 0..64_u8 {
             keyspace.insert([i % 16, i], [i; 100]).unwrap();
@@ -126,8 +127,8 @@ mod tests {
         keyspace.insert([3, 200], [1; 5_000]).unwrap();
     }
 
-    /// Lets go of what was replaced. Threads of other tests may be pinned, as readers of this database would
-    /// be, and hold that back for a while.
+    /// Drops what was replaced. Threads of other tests may be pinned, as readers of this database
+    /// would be, and delay that for a while.
     fn let_go_of_replaced(db: &Database) {
         let is_gone = Arc::new(AtomicBool::new(false));
         let last = Arc::clone(&is_gone);
@@ -148,8 +149,8 @@ mod tests {
         names.iter().filter(is_table).count()
     }
 
-    /// Flushes and compacts, each several times in vain if there is trouble; returns how many files are
-    /// there after each.
+    /// Flushes and compacts, each several times in vain if there is trouble; returns the number of
+    /// files after each.
     fn run(partitions: Partitioning, trouble: Option<&Matcher>) -> [usize; 2] {
         let (fs, db, keyspace) = open(partitions);
         let try_in_vain = |work: &dyn Fn() -> crate::Result<()>| {
@@ -173,7 +174,7 @@ mod tests {
         [flushed, files(&fs, &db)]
     }
 
-    /// What fails between the tables' last byte and the manifest, or before.
+    /// What fails: between the tables' last byte and the manifest, or before.
     fn troubles() -> [Matcher; 3] {
         [
             Matcher::any().kinds(&[CallKind::Open]),

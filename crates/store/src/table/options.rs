@@ -1,5 +1,5 @@
-//! How tables are written. Every table says in its own file how it was, so these settings may
-//! change at any time and hold for tables written from then on.
+//! How tables are written. Every table records in its own file how it was written, so these
+//! settings may change at any time; they hold for tables written from then on.
 
 use super::{
     format::{COMPRESSION_LZ4, COMPRESSION_NONE},
@@ -38,7 +38,7 @@ impl Compression {
         byte == super::format::COMPRESSION_ZSTD && Self::from_byte(byte).is_none()
     }
 
-    /// Its byte in a table.
+    /// The byte that stands for it in a table.
     pub(crate) const fn byte(self) -> u8 {
         match self {
             Self::None => COMPRESSION_NONE,
@@ -55,20 +55,20 @@ pub enum Training {
     /// While they are written.
     #[default]
     Always,
-    /// While they are written by compactions, and by flushes when writers are few. A table that is
-    /// flushed in a busy time has a binary-search index; a model over it is trained in the background
-    /// once writes are rare, if a good one can be had. It stays in memory, and with the table until
-    /// that is compacted or the database is closed.
+    /// While they are written by compactions, and by flushes when there are few writers. A table
+    /// that is flushed while there are many has a binary-search index. A model over it is trained
+    /// in the background once writes are rare, if a good one exists. That model stays in memory
+    /// with the table until the table is compacted or the database is closed.
     Adaptive,
     /// Never: all tables are written with binary-search indexes.
     Never,
 }
 
 impl Training {
-    /// All ways, in the order of their bytes.
+    /// All variants, in the order of their bytes.
     pub const ALL: [Self; 3] = [Self::Always, Self::Adaptive, Self::Never];
 
-    /// The number that stands for this in options.
+    /// The byte that stands for this in options.
     pub(crate) fn to_byte(self) -> u8 {
         match self {
             Self::Always => 0,
@@ -77,38 +77,38 @@ impl Training {
         }
     }
 
-    /// What `byte` stands for, if anything.
+    /// The variant that `byte` stands for, if any.
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.get(usize::from(byte)).copied()
     }
 }
 
-/// How many writers at a time are too many to train in a flush.
+/// With this many writers or more at a time, a flush with [`Training::Adaptive`] trains no model.
 const WRITERS_MANY: usize = 4;
 
 /// How the tables of a keyspace are written, as far as a caller asks for it.
 ///
-/// `None` asks for nothing: a keyspace that is there keeps what it has, and a new one gets the
-/// default. What is asked for holds for the tables that are written from then on, and is
-/// remembered. Tables that are there stay as they are until a compaction rewrites them.
+/// `None` asks for nothing: an existing keyspace keeps what it has, and a new one gets the default.
+/// An option that is asked for holds for the tables that are written from then on, and is
+/// remembered. Existing tables stay as they are until a compaction rewrites them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
     /// How the block of a key is found. Default [`IndexKind::Learned`].
     pub index: Option<IndexKind>,
-    /// What numbers a learned index makes of keys. Default [`StringCoding::Auto`].
+    /// How a learned index turns keys into numbers. Default [`StringCoding::Auto`].
     pub string_coding: Option<StringCoding>,
     /// When models are trained. Default [`Training::Always`].
     pub training: Option<Training>,
-    /// About how many bytes of entries a block holds before compression. A block is what one read
-    /// brings into memory. 64 to 4 MiB; default 4096.
+    /// About the number of bytes of entries in a block before compression. One read brings one
+    /// block into memory. 64 to 4 MiB; default 4096.
     pub block_bytes: Option<u32>,
     /// How blocks are compressed. Default LZ4.
     pub compression: Option<Compression>,
-    /// Bits of filter per distinct key; 10 let about one absent key in a hundred through, 0 means
-    /// no filter. At most 32; default 10.
+    /// Bits of filter per distinct key. With 10, about one absent key in a hundred passes the
+    /// filter; 0 means no filter. At most 32; default 10.
     pub filter_bits_per_key: Option<u8>,
-    /// How many entries share the prefix of the first one among them. 1 (no sharing) to 255;
-    /// default 16.
+    /// The number of entries in a group, which share the prefix of its first entry. 1 (no sharing)
+    /// to 255; default 16.
     pub restart_interval: Option<u8>,
     /// Values of more bytes than this are kept in a file beside the table, and are neither cached
     /// nor copied into memory by compactions. Default 64 KiB, at most 16 MiB.
@@ -116,7 +116,7 @@ pub struct TableOptions {
 }
 
 impl TableOptions {
-    /// What a keyspace has that had `before`, once this was asked of it.
+    /// The layout of a keyspace that had `before`, after these options were asked for.
     pub(crate) fn over(&self, before: &TableLayout) -> TableLayout {
         TableLayout {
             index: self.index.unwrap_or(before.index),
@@ -176,8 +176,8 @@ impl Default for TableLayout {
 }
 
 impl TableLayout {
-    /// Whether a flush that so many writers contend with trains models. Compactions do unless nothing
-    /// does: with `writers` 0.
+    /// Returns true if a flush trains models while `writers` writers contend with it. A compaction
+    /// passes 0.
     pub(crate) fn trains(&self, writers: usize) -> bool {
         self.index == IndexKind::Learned
             && match self.training {
@@ -187,14 +187,14 @@ impl TableLayout {
             }
     }
 
-    /// The options of a table that is written when so many writers are at work: see
+    /// The options of a table that is written while `writers` writers are at work: see
     /// [`TableLayout::trains`].
     pub(crate) fn with_writers(&self, writers: usize) -> Self {
         let index = if self.trains(writers) { IndexKind::Learned } else { IndexKind::BinarySearch };
         Self { index, ..*self }
     }
 
-    /// Whether a table that was written without a model may be given one.
+    /// Returns true if a table that was written without a model may be given one.
     pub(crate) fn trains_while_reading(&self) -> bool {
         self.index == IndexKind::Learned && self.training == Training::Adaptive
     }

@@ -1,9 +1,9 @@
-//! The data area of a table: block frames, back to back, cut into pages that each say where in
-//! them the first frame starts.
+//! The data area of a table: block frames, back to back, cut into pages that each say where in them
+//! the first frame starts.
 //!
 //! That one number per page lets a reader that knows only pages find any frame: it reads the pages
 //! of a block at once and counts frames from the first. The module knows frames as a length and a
-//! payload; what the payload means is not its business.
+//! payload, and nothing of the payload's meaning.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ use crate::{
 /// Bytes gathered before they are handed to the file: whole pages.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// What stands before the payload of a block.
+/// The header before the payload of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) stored_len: u32,
@@ -82,7 +82,7 @@ impl FrameHeader {
 /// Writes the data area, and then whatever follows it.
 pub(crate) struct PageWriter {
     fs: Arc<dyn FileSystem>,
-    /// Created with the first bytes that it gets.
+    /// Created when the first bytes are handed to it.
     file: Option<Box<dyn WritableFile>>,
     path: PathBuf,
     /// Pages not yet handed to the file; the last one may be open.
@@ -93,12 +93,12 @@ pub(crate) struct PageWriter {
     first: u16,
     /// Bytes handed to the file.
     written: u64,
-    /// Bytes gathered before there is a file.
+    /// The number of bytes that are gathered before there is a file.
     held: usize,
 }
 
 impl PageWriter {
-    /// Writes to a new file `path`; `gauge` counts what is gathered.
+    /// Writes to a new file `path`; `gauge` counts the gathered bytes.
     pub(crate) fn new(fs: Arc<dyn FileSystem>, path: PathBuf, gauge: &Gauge) -> Self {
         let (buffer, file) = (Bulk::new(gauge), None);
         Self {
@@ -113,12 +113,12 @@ impl PageWriter {
         }
     }
 
-    /// Gathers up to `bytes` before there is a file; never less than is gathered anyway.
+    /// Gathers up to `bytes` bytes before there is a file; never less than are gathered anyway.
     pub(crate) fn hold(&mut self, bytes: u64) {
         self.held = usize::try_from(bytes).unwrap_or(usize::MAX).max(WRITE_BYTES);
     }
 
-    /// Everything that was written, if it is so little that there is no file yet.
+    /// Everything that was written, if it is all in memory and there is no file yet.
     pub(crate) fn unwritten(&self) -> Option<&[u8]> {
         self.file.is_none().then_some(&self.buffer)
     }
@@ -143,7 +143,7 @@ impl PageWriter {
         Ok(offset)
     }
 
-    /// Fills the last page with zeros; returns how many pages the data area has.
+    /// Fills the last page with zeros; returns the number of pages of the data area.
     pub(crate) fn finish_data(&mut self) -> Result<u32> {
         if let Some(page) = self.open {
             self.buffer.resize(page + PAGE_BYTES, 0);
@@ -187,7 +187,7 @@ impl PageWriter {
         Ok(())
     }
 
-    /// Sees to it that the open page has room; returns where it starts in the buffer.
+    /// Makes sure that the open page has room; returns where it starts in the buffer.
     fn room(&mut self) -> Result<usize> {
         if let Some(page) = self.open {
             if self.buffer.len() < page + PAGE_BYTES {
@@ -225,14 +225,14 @@ impl PageWriter {
     }
 }
 
-/// What is wrong with a run of pages: what was expected, and how far into the run.
+/// A fault in a run of pages: what was expected, and the offset in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadPages {
     pub(crate) expected: &'static str,
     pub(crate) at: usize,
 }
 
-/// The payload of a frame, in as many pieces as there are pages that it lies in.
+/// The payload of a frame, in one piece for each page that it lies in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FramePayload<'p> {
     pages: &'p [u8],
@@ -242,13 +242,13 @@ pub(crate) struct FramePayload<'p> {
 }
 
 impl<'p> FramePayload<'p> {
-    /// The payload of `len` bytes from byte `at` of the stream; `None` if it ends behind the pages.
+    /// The payload of `len` bytes from byte `at` of the stream; `None` if it ends after the pages.
     fn new(pages: &'p [u8], at: usize, len: usize) -> Option<Self> {
         let end = at.checked_add(len)?;
         (end <= pages.len() / PAGE_BYTES * PAGE_PAYLOAD_BYTES).then_some(Self { pages, at, len })
     }
 
-    /// How many bytes it has: fewer than the pages.
+    /// Its number of bytes: fewer than those of the pages.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -1,9 +1,11 @@
-//! What a cursor has of its table's file in memory, or on its way there: *pieces*, runs of pages one
-//! after another in the direction of the walk. The further a walk goes without a pause, the larger they
-//! become, and once they are large the next ones are asked for before they are needed.
+//! The part of a table's file that its cursor has in memory or has asked for: *pieces*, runs of
+//! pages one after another in the direction of the walk. The further a walk goes without a pause,
+//! the larger its pieces become. Once they are large, the next ones are asked for before they are
+//! needed.
 //!
-//! Waits for nothing: it says what is to be read ([`ReadAhead::want`]), and has large pieces begun by
-//! the engine. Whoever drives the cursor decides how the first ones come, and waits.
+//! Nothing here waits: [`ReadAhead::want`] says what is to be read, and the engine begins large
+//! pieces. The code that drives the cursor decides how the first pieces are read, and waits for
+//! them.
 
 use std::{
     collections::VecDeque,
@@ -30,18 +32,18 @@ use crate::{
     slice::BlockRef,
 };
 
-/// How many pages a block has, about, of which a walk's first and last are seldom needed whole.
+/// The pages of a typical block (4 KiB). A walk seldom needs the whole of its first and last block.
 const PAGES_USUAL: u32 = (4 << 10) / PAGE_BYTES as u32;
-/// How many pages the pieces of a long walk have.
+/// The number of pages in each piece of a long walk (512 KiB).
 const PAGES_MAX: u32 = (512 << 10) / PAGE_BYTES as u32;
-/// Pieces are this many times as large as the ones before, up to [`PAGES_MAX`].
+/// Each piece is this many times as large as the one before, up to [`PAGES_MAX`].
 const GROWTH: u32 = 4;
-/// How many pages a piece has at most while read-ahead takes all of its memory.
+/// The largest number of pages in a piece while read-ahead takes all of its memory (20 KiB).
 const PAGES_SCARCE: u32 = (20 << 10) / PAGE_BYTES as u32;
-/// How many pieces of a long walk are asked for beyond the one that it is in.
+/// The number of pieces that a long walk asks for beyond the one that it is in.
 const PIECES_AHEAD: usize = 3;
-/// A walk that will want more pages than this is a long one from the start: it reads ahead less than it
-/// wants.
+/// A walk that will want more pages than this is a long one from the start. It is never read ahead
+/// for more than it wants.
 const PAGES_LONG: u32 = (PIECES_AHEAD as u32 + 1) * PAGES_MAX;
 
 /// How far a cursor reads ahead, and what becomes of the blocks.
@@ -49,19 +51,19 @@ const PAGES_LONG: u32 = (PIECES_AHEAD as u32 + 1) * PAGES_MAX;
 pub(crate) enum Access {
     /// Block by block. Blocks are taken from the cache and stay there.
     Blocks,
-    /// From nothing ahead at first to much in the end. Blocks are taken from the cache, and those of
-    /// short walks stay there.
+    /// Nothing ahead at first, and more the further the walk goes. Blocks are taken from the cache,
+    /// and those of short walks stay there.
     Cached,
-    /// The same, with some pages ahead from the start: for walks whose every read goes through other
-    /// threads, and that overlap with others.
+    /// As [`Access::Cached`], with some pages ahead from the start: for walks whose every read goes
+    /// through other threads, and that overlap with others.
     Overlapped,
-    /// For reading much of a table once: blocks that happen to be resident are used, much is read
-    /// ahead, and nothing is kept.
+    /// For reading a large part of a table once: resident blocks are used, the largest pieces are
+    /// read ahead, and nothing is kept.
     Sequential,
 }
 
 impl Access {
-    /// How many pages the first piece has; it has at least those of the block that is wanted.
+    /// The number of pages in the first piece; it holds at least those of the block that is wanted.
     fn first_pages(self) -> u32 {
         match self {
             Self::Blocks => 1,
@@ -72,22 +74,23 @@ impl Access {
     }
 }
 
-/// How much a table, or several, hold.
+/// The size of a table, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
     entries: u64,
-    /// Of data blocks.
+    /// The number of pages of data blocks.
     pages: u64,
 }
 
 impl Extent {
-    /// That of a table.
+    /// The extent of a table.
     pub(crate) fn of(table: &Table) -> Self {
         Self { entries: table.meta().entries, pages: u64::from(table.data_pages()) }
     }
 
-    /// About how many keys these hold: as many as entries if none lies in two of them, no more than are in
-    /// the largest if the others are newer versions of its keys. Nobody knows, so it is the middle.
+    /// An estimate of the number of keys in `parts`. It is the number of all entries if no key is
+    /// in two parts, and that of the largest part if the others hold newer versions of its keys.
+    /// Which is the case is not known, so this returns the middle.
     pub(crate) fn keys_of(parts: impl Iterator<Item = Self>) -> u64 {
         let (sum, largest) = parts.fold((0, 0), |(sum, largest): (u64, u64), part| {
             (sum + part.entries, largest.max(part.entries))
@@ -95,19 +98,22 @@ impl Extent {
         u64::midpoint(sum, largest)
     }
 
-    /// How many pages a walk touches here if it wants `wanted` of so many keys, which the entries of this
-    /// and of others have, all among each other. Those of a block at least.
+    /// The number of pages that a walk touches here if it wants `wanted` of `keys` keys. The keys
+    /// are those of this extent and of others, mixed with each other. At least the pages of a
+    /// block.
     pub(crate) fn pages_of(self, wanted: usize, keys: u64, demand: Demand) -> u32 {
-        /// The square of sizes' deviation by their mean, for entries of half and of twice the mean.
+        /// The variance of an entry's size over the square of the mean, for entries of half and of
+        /// twice the mean.
         const SIZE_VARIANCE: f64 = 0.25;
         let share = self.entries as f64 / keys.max(1) as f64;
         let mean = wanted as f64 * share;
         let pages_each = self.pages as f64 / self.entries.max(1) as f64;
-        // The walk begins anywhere within its first block, so it touches one more than it has entries for;
-        // that begins anywhere within a page.
+        // The walk begins anywhere within its first block, so it touches one block more than it has
+        // entries for. The block begins anywhere within a page.
         let beside = f64::from(PAGES_USUAL);
         let pages = match demand {
-            // How many entries lie here varies as if each were drawn, and so does their size.
+            // The number of entries that lie here varies as if each were drawn, and so does their
+            // size.
             Demand::Waiting => {
                 let deviation = (mean * (1.0 - share + SIZE_VARIANCE)).sqrt();
                 (mean + 2.0 * deviation) * pages_each + beside + 1.0
@@ -119,17 +125,17 @@ impl Extent {
     }
 }
 
-/// Reading a block beside others is worth it if it is needed in so many of all cases: waiting for it later
-/// takes several times as long.
+/// A block is read together with others if the probability that it is needed is at least this:
+/// waiting for it later takes several times as long.
 const WORTHWHILE: f64 = 0.15;
 
 /// How badly a cursor needs its share of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// It waits for a block, and what it reads may as well be enough for most walks: what is missing costs
-    /// another read, what is too much only bandwidth.
+    /// The cursor waits for a block, and its read may as well be enough for most walks: a page too
+    /// few costs another read, a page too many only bandwidth.
     Waiting,
-    /// It stands in a block, and what it reads it would not read otherwise, or later.
+    /// The cursor stands in a block. What it reads now it would otherwise read later or not at all.
     Standing,
 }
 
@@ -149,7 +155,7 @@ pub(crate) struct ReadAhead {
     /// In the direction of the walk, without gaps.
     pieces: VecDeque<Piece>,
     backward: bool,
-    /// How many pages the next piece has, unless it was [foreseen](ReadAhead::foresee).
+    /// The number of pages in the next piece, unless it was [foreseen](ReadAhead::foresee).
     pages: u32,
 }
 
@@ -163,9 +169,9 @@ struct Piece {
 
 #[derive(Debug)]
 enum PieceState {
-    /// Nobody reads it yet.
+    /// No read of it has begun.
     Wanted,
-    /// On its way.
+    /// Its read is in flight.
     Flying(Pending),
     Here(ReadBuf),
 }
@@ -188,13 +194,13 @@ impl Piece {
 }
 
 impl ReadAhead {
-    /// Nothing, at the beginning of a walk.
+    /// No pieces: the beginning of a walk.
     pub(crate) fn new(access: Access) -> Self {
         let pages = access.first_pages();
         Self { access, pieces: VecDeque::new(), backward: false, pages }
     }
 
-    /// Nothing, in a walk that comes from a neighbouring table.
+    /// No pieces, and the piece size of a walk that comes from a neighbouring table.
     pub(crate) fn following(&self) -> Self {
         Self { pages: self.pages, ..Self::new(self.access) }
     }
@@ -204,7 +210,7 @@ impl ReadAhead {
         self.access
     }
 
-    /// The pages that the pieces span: the first, and the one behind the last.
+    /// The pages that the pieces span: the first, and the one after the last.
     fn span(&self) -> Option<(u32, u32)> {
         let (front, back) = (self.pieces.front()?, self.pieces.back()?);
         Some((front.first.min(back.first), front.end().max(back.end())))
@@ -214,7 +220,7 @@ impl ReadAhead {
         self.span().is_some_and(|(lo, hi)| lo <= address.first_page && address.last_page < hi)
     }
 
-    /// Sees to it that the pages of block `number` are in memory, on their way, or wanted.
+    /// Makes sure that the pages of block `number` are in memory, on their way, or wanted.
     ///
     /// # Errors
     ///
@@ -250,9 +256,9 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Says that the walk, which waits for block `number` or stands in it, will want so many pages from its
-    /// first on, about. What of them is not in memory is wanted now, in one piece from the first page to the
-    /// last: blocks that are resident before and behind are not read again.
+    /// Says that the walk, which waits for block `number` or stands in it, will want about `pages`
+    /// pages from the first page of that block on. Those that are not in memory are wanted now, in
+    /// one piece from the first to the last: resident blocks at either end are not read again.
     ///
     /// # Errors
     ///
@@ -285,9 +291,9 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// The first and the last page of what a walk over so many pages from block `number` on will find
-    /// neither in the cache nor in a piece; block `held` it has. Pieces that have no part in that are let go
-    /// once there is something to read.
+    /// The first and the last page that are neither in the cache nor in a piece, of a walk over
+    /// `pages` pages from block `number` on. The walk has block `held` already. Pieces that have no
+    /// part in it are dropped once there is something to read.
     fn missing(
         &mut self,
         table: &Table,
@@ -334,8 +340,8 @@ impl ReadAhead {
         }))
     }
 
-    /// The pages of the next piece, which has so many and reaches to `address` if that is given; `None` at
-    /// the end of the table.
+    /// The pages of the next piece. It has `pages` pages, and reaches to `address` if that is
+    /// given. `None` at the end of the table.
     fn next_pages(
         &self,
         table: &Table,
@@ -374,14 +380,15 @@ impl ReadAhead {
         }
     }
 
-    /// What is wanted and not begun, if it is little enough for a caller that waits to read it.
+    /// The part that is wanted and not begun, if it is small enough for a caller that waits to read
+    /// it.
     pub(crate) fn small_part(&self, table: &Table) -> Option<ReadPart> {
         let piece = self.pieces.back()?;
         let is_small = matches!(piece.state, PieceState::Wanted) && piece.count < PAGES_MAX;
         is_small.then(|| table.pages_part(piece.first, piece.end() - 1))
     }
 
-    /// Takes what became of [`ReadAhead::small_part`].
+    /// Takes the result of reading [`ReadAhead::small_part`].
     ///
     /// # Errors
     ///
@@ -401,7 +408,7 @@ impl ReadAhead {
         checked
     }
 
-    /// Reads in the calling thread what is wanted, if it is little.
+    /// Reads in the calling thread what is wanted, if that is small.
     pub(crate) fn read_small(&mut self, table: &Table) -> Result<()> {
         let Some(part) = self.small_part(table) else { return Ok(()) };
         let mut bytes = table.reads().lend_buffer(part.len);
@@ -409,7 +416,7 @@ impl ReadAhead {
         self.put_small(table, result, bytes)
     }
 
-    /// Has the engine begin what is wanted, and in a long walk what comes after it.
+    /// Has the engine begin the reads that are wanted, and in a long walk those after them.
     pub(crate) fn start(&mut self, table: &Table) {
         while self.is_long() && self.pieces.len() <= PIECES_AHEAD && has_room(table, self.pages) {
             let Some((first, last)) = self.next_pages(table, self.pages, None) else { break };
@@ -424,7 +431,7 @@ impl ReadAhead {
         }
     }
 
-    /// Whether pieces have become as large as they get.
+    /// Returns true if pieces have reached their largest size.
     fn is_long(&self) -> bool {
         self.pieces.back().is_some_and(|piece| piece.count >= PAGES_MAX)
     }
@@ -449,7 +456,7 @@ impl ReadAhead {
             Poll::Ready(Ok(())) => {}
         }
         let block = self.block(table, number).transpose();
-        // Not in any piece, though its pages were wanted: the walk was turned round meanwhile.
+        // In no piece, though its pages were wanted: the walk was turned round meanwhile.
         Poll::Ready(block.unwrap_or_else(|| table.read_block(number, true)))
     }
 
@@ -470,7 +477,7 @@ impl ReadAhead {
         Poll::Ready(Ok(()))
     }
 
-    /// The block, if all its pages are here. In a long walk, asks for more where less is left.
+    /// The block, if all its pages are here. A long walk asks for more pieces when few are left.
     ///
     /// # Errors
     ///
@@ -519,7 +526,7 @@ impl ReadAhead {
     }
 }
 
-/// Whether there is memory for a piece of so many pages.
+/// Returns true if there is memory for a piece of `pages` pages.
 fn has_room(table: &Table, pages: u32) -> bool {
     table.reads().has_room_ahead(pages as usize * PAGE_BYTES)
 }

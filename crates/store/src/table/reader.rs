@@ -1,7 +1,8 @@
 //! Reads a table: point lookups in memory, and blocks from the file on request.
 //!
-//! Thread safety: a [`Table`] is immutable but for what is resident of it. A lookup pins the epoch
-//! (its caller does), and takes no lock and no count until it has found a value to return.
+//! Thread safety: a [`Table`] is immutable but for which of its blocks are resident. A lookup takes
+//! no lock, and counts no reference until it has found a value to return; its caller pins the
+//! epoch.
 
 use std::{
     path::{Path, PathBuf},
@@ -40,7 +41,7 @@ use crate::{
     types::{FileId, SeqNo},
 };
 
-/// What is read of the end of a file before it is known how much is needed.
+/// The number of bytes at the end of a file that are read before it is known how many are needed.
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// An open table. Its index and filter stay in memory; its blocks come and go.
@@ -49,28 +50,29 @@ pub(crate) struct Table {
     pub(super) meta: TableMeta,
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn ReadableFile>,
-    /// That file, if the table shares it.
+    /// The table's part of that file, if it shares the file with other tables.
     part: Option<Arc<SharedPart>>,
     values: Option<ValueFile>,
     data_pages: u32,
-    /// How many pages a read of the file brings at least: a power of two.
+    /// The number of pages that a read of the file brings at least: a power of two.
     pub(super) pages_per_read: u32,
     index: Index,
     pub(super) filter: Filter,
     pub(super) blocks: TableBlocks,
     written: Written,
-    /// The range tombstones; they lie over entries of other tables, and of this one for snapshots.
+    /// The range tombstones. They cover entries of other tables, and entries of this one that only
+    /// snapshots see.
     ranges: Option<Ranges>,
-    /// Which of its own entries those hide, if this process has written the table.
+    /// Which of its own entries the range tombstones hide, if this process has written the table.
     hidden: OnceLock<HiddenRuns>,
-    /// Whether walks met many tombstones here.
+    /// True if walks met many tombstones here.
     is_worn: AtomicBool,
     obsolete: AtomicBool,
-    /// Places for entries that draws count each block as having.
+    /// The number of places for entries that draws count each block as having.
     pub(super) places: AtomicU32,
-    /// About the length of a block's payload.
+    /// About the mean length of a block's payload in bytes.
     pub(super) block_bytes_mean: u32,
-    /// How much higher the entries are numbered than the file says.
+    /// The number that is added to the sequence numbers in the file.
     seq_shift: SeqNo,
 }
 
@@ -86,9 +88,9 @@ struct Parts {
 }
 
 impl Table {
-    /// Opens the table that `meta` describes. Where `meta` gives larger sequence numbers than the
-    /// file, all entries are numbered that much higher: so an ingested table gets its number when
-    /// it is put in place.
+    /// Opens the table that `meta` describes. If `meta` gives larger sequence numbers than the
+    /// file, all entries are numbered that much higher: this is how an ingested table gets its
+    /// number when it is put in place.
     ///
     /// # Errors
     ///
@@ -148,7 +150,7 @@ impl Table {
         Ok(Arc::new(table))
     }
 
-    /// Reads from the file of table `id` itself what describes it.
+    /// Reads the description of table `id` from its own file.
     ///
     /// # Errors
     ///
@@ -159,7 +161,7 @@ impl Table {
         Ok(load(ctx, file, &path, id)?.meta)
     }
 
-    /// What describes the table.
+    /// The description of the table.
     pub(crate) fn meta(&self) -> &TableMeta {
         &self.meta
     }
@@ -175,17 +177,17 @@ impl Table {
         self.ranges.as_ref()
     }
 
-    /// A walk met many tombstones here.
+    /// Records that a walk met many tombstones here.
     pub(crate) fn note_worn(&self) {
         self.is_worn.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a walk did.
+    /// Returns true if a walk met many tombstones here.
     pub(crate) fn is_worn(&self) -> bool {
         self.is_worn.load(Ordering::Relaxed)
     }
 
-    /// How much higher entries are numbered than their bytes say.
+    /// The number that is added to the sequence numbers in the entries' bytes.
     pub(crate) fn seq_shift(&self) -> SeqNo {
         self.seq_shift
     }
@@ -211,12 +213,12 @@ impl Table {
         outcome
     }
 
-    /// Runs of entries that the table's own range tombstones hide, as far as they are known.
+    /// The runs of entries that the table's own range tombstones hide, if they are known.
     pub(crate) fn hidden_runs(&self) -> Option<&HiddenRuns> {
         self.hidden.get()
     }
 
-    /// Says which runs of its entries the table's own range tombstones hide. Once at most.
+    /// Sets the runs of entries that the table's own range tombstones hide. At most once.
     pub(crate) fn set_hidden_runs(&self, runs: HiddenRuns) {
         let bytes = runs.resident_bytes() as u64;
         if self.hidden.set(runs).is_ok() {
@@ -229,7 +231,7 @@ impl Table {
         self.filter.resident_bytes()
     }
 
-    /// Whether the filter lets a key with this hash through; `None` without a filter.
+    /// Returns true if the filter lets a key with this hash through; `None` without a filter.
     pub(crate) fn filter_answer(&self, hash: KeyHash) -> Option<bool> {
         (self.written.filter_bits_per_key > 0).then(|| self.filter.may_contain(hash))
     }
@@ -246,7 +248,7 @@ impl Table {
         self.part.as_ref().map_or(0, |part| part.offset())
     }
 
-    /// Whether the table lies in a shared file that is mostly dead.
+    /// Returns true if the table lies in a shared file that is mostly dead.
     pub(crate) fn is_in_sparse_file(&self) -> bool {
         self.part.as_ref().is_some_and(|part| part.file().is_sparse())
     }
@@ -264,7 +266,7 @@ impl Table {
         (parts + self.blocks.slot_bytes() + size_of::<Self>()) as u64
     }
 
-    /// Nothing refers to the table any more: its files are removed when the last reader lets go.
+    /// Marks the table as unreferenced: its files are removed when the last reader drops it.
     pub(crate) fn mark_obsolete(&self) {
         if !self.obsolete.swap(true, Ordering::Relaxed)
             && let Some(part) = &self.part
@@ -310,12 +312,12 @@ impl Table {
         })
     }
 
-    /// What is counted of the tables of the table's database.
+    /// The counters of the tables of this database.
     pub(super) fn counters(&self) -> &TableCounters {
         &self.ctx.counters
     }
 
-    /// The blocks that are resident.
+    /// The resident blocks.
     pub(super) fn blocks(&self) -> &TableBlocks {
         &self.blocks
     }
@@ -339,14 +341,14 @@ impl Table {
         Ok(address)
     }
 
-    /// How the reads of the table's database are done.
+    /// The engine that does the reads of this database.
     pub(crate) fn reads(&self) -> &Arc<ReadEngine> {
         &self.ctx.reads
     }
 }
 
-/// About how many bytes the payload of a block has. Large values are not in blocks, so the mean is
-/// bounded by what one may hold.
+/// About the mean length of a block's payload in bytes. Large values are not in blocks, so the mean
+/// is bounded by what one block may hold.
 fn mean_block_bytes(meta: &TableMeta, blocks: u32) -> u32 {
     const ENTRY_OVERHEAD_BYTES: u64 = 7;
     let bytes = meta.raw_bytes.saturating_add(meta.entries.saturating_mul(ENTRY_OVERHEAD_BYTES));
@@ -356,7 +358,7 @@ fn mean_block_bytes(meta: &TableMeta, blocks: u32) -> u32 {
 impl Drop for Table {
     fn drop(&mut self) {
         self.ctx.counters.pinned_bytes.fetch_sub(self.pinned_bytes(), Ordering::Relaxed);
-        // The files are not a forked child's to remove.
+        // A forked child must not remove the files of its parent.
         if !*self.obsolete.get_mut() || !self.ctx.counters.process.is_here() {
             return;
         }
@@ -402,14 +404,14 @@ fn open_values(ctx: &TableContext, meta: &TableMeta) -> Result<Option<ValueFile>
     Ok(Some(ValueFile { file, path, len, arena }))
 }
 
-/// Reads and verifies everything of a table but its data.
+/// Reads and verifies all parts of a table but its data.
 fn load(ctx: &TableContext, file: Arc<dyn ReadableFile>, path: &Path, id: FileId) -> Result<Parts> {
     let file_bytes = retry("stat", path, || file.len())?;
     if file_bytes < TABLE_BYTES_MIN || !file_bytes.is_multiple_of(FILE_ALIGN_BYTES as u64) {
         let found = format!("{file_bytes} bytes");
         return Err(Error::corrupt(path, file_bytes, "a multiple of 4096 bytes, and some", found));
     }
-    // Sections are read through the page cache's alignment in one piece, nearly always this one.
+    // The sections are read in one piece, which nearly always is this tail.
     let mut tail_start = file_bytes - file_bytes.min(TAIL_BYTES);
     let mut tail = read_part(&*file, path, tail_start, file_bytes)?;
     let footer_at = file_bytes - FOOTER_BYTES as u64;
@@ -460,7 +462,7 @@ fn load(ctx: &TableContext, file: Arc<dyn ReadableFile>, path: &Path, id: FileId
     Ok(Parts { file, footer, index, filter, ranges, meta, written })
 }
 
-/// Range tombstones that are as the properties say, or what they should be.
+/// Checks the range tombstones against the properties; the error says what they should be.
 fn fit(ranges: Ranges, meta: &TableMeta) -> std::result::Result<Ranges, &'static str> {
     let (first, last) = (ranges.keys().first(), ranges.keys().last());
     let (Some(first), Some(last)) = (first, last) else { return Err("range tombstones") };
@@ -474,7 +476,8 @@ fn fit(ranges: Ranges, meta: &TableMeta) -> std::result::Result<Ranges, &'static
     Ok(ranges)
 }
 
-/// An error in a table that begins at `base` of its file: places are counted from the file's start.
+/// Turns an error in a table that begins at `base` of its file into one whose offset counts from
+/// the start of the file.
 fn behind(error: Error, base: u64) -> Error {
     match error {
         Error::Corrupt(damage) => {

@@ -1,10 +1,10 @@
 //! Draws of a table's entries, each as likely as any other.
 //!
-//! Blocks hold different numbers of entries. So each counts as having the same number of places,
-//! which is at least the most entries that a block has; a draw takes a block and a place in it, and
-//! is void where the block has no entry there. The number is not in the file: it begins a little
-//! above the mean, and a block that has more entries raises it when it is met. Until then the
-//! entries of that block are not drawn.
+//! Blocks hold different numbers of entries. So each block counts as having the same number of
+//! places, at least the number of entries of the fullest block. A draw takes a block and a place in
+//! it, and is void if the block has no entry there. The number of places is not in the file: it
+//! begins a little above the mean, and a block with more entries raises it when it is met. Until
+//! then the entries of that block are not drawn.
 
 use std::sync::atomic::Ordering;
 
@@ -22,21 +22,22 @@ use crate::{
     types::{Kind, SeqNo},
 };
 
-/// Places that a block has at first for each entry that it has on average: a fifth of the draws is
-/// void then, and entries of about one length make no block that has more.
+/// The number of places that a block has at first for each entry that it has on average, as a
+/// fraction: a fifth of the draws is void then. With entries of about one length, no block has more
+/// entries than this.
 const FIRST_PLACES: (u64, u64) = (5, 4);
 
 /// What is at a place of a block.
 pub(crate) enum Drawn {
     /// No value.
     Nothing,
-    /// The block has more entries than places: there are more from now on.
+    /// The block has more entries than places; the number of places was raised.
     Crowded,
-    /// The newest version of a key here, and the number of its write.
+    /// The newest version of a key here, and the sequence number of its write.
     Value(Vec<u8>, SeqNo),
 }
 
-/// Places of each block while no block was drawn.
+/// The number of places of each block before any block was drawn.
 pub(super) fn first_places(meta: &TableMeta, blocks: u32) -> u32 {
     let (times, part) = FIRST_PLACES;
     let mean = meta.entries.saturating_mul(times) / (u64::from(blocks.max(1)) * part);
@@ -44,17 +45,18 @@ pub(super) fn first_places(meta: &TableMeta, blocks: u32) -> u32 {
 }
 
 impl Table {
-    /// Places of each block.
+    /// The number of places of each block.
     pub(crate) fn places(&self) -> u64 {
         u64::from(self.places.load(Ordering::Relaxed))
     }
 
-    /// How many blocks there are.
+    /// The number of blocks.
     pub(crate) fn block_count(&self) -> u64 {
         u64::from(self.index().block_count())
     }
 
-    /// What is at a place of a block for a reader at `seq`. One read unless the block is in memory.
+    /// Returns what is at a place of a block for a reader at `seq`. One read unless the block is in
+    /// memory.
     ///
     /// # Errors
     ///

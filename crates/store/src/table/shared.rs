@@ -1,10 +1,10 @@
 //! Files that several small tables share, so that a flush of thousands of keyspaces and partitions
 //! writes one file and syncs once.
 //!
-//! A shared file is the tables' own bytes, one table after another; each is a multiple of 4096 bytes
-//! long, and so is its place. The manifest says which table lies where. The file goes when the last
-//! table in it is obsolete; until then the space of the others is counted, so that compactions know
-//! which files are mostly dead.
+//! A shared file is the tables' own bytes, one table after another. The length of each table is a
+//! multiple of 4096 bytes, and so is its offset. The manifest says which table lies where. The file
+//! is removed when the last table in it is obsolete; until then the bytes of the tables in use are
+//! counted, so that compactions know which files are mostly dead.
 //!
 //! Thread safety: a [`SharedFile`] is immutable but for its counts.
 
@@ -94,13 +94,13 @@ impl SharedFile {
         self.bytes
     }
 
-    /// Whether less than half of the file is of tables that are in use.
+    /// Returns true if less than half of the file belongs to tables that are in use.
     pub(crate) fn is_sparse(&self) -> bool {
         self.live_bytes.load(Ordering::Relaxed) < self.bytes / 2
     }
 }
 
-/// A table's part of a shared file; as a file it begins with the table and ends with it.
+/// A table's part of a shared file. Read as a file, it begins and ends with the table.
 #[derive(Debug)]
 pub(crate) struct SharedPart {
     shared: Arc<SharedFile>,
@@ -139,12 +139,13 @@ impl SharedPart {
         self.offset
     }
 
-    /// The table is obsolete: its bytes are dead. Called once.
+    /// Counts the table's bytes as dead, because it is obsolete. Called once.
     pub(crate) fn note_dead(&self) {
         self.shared.live_bytes.fetch_sub(self.len, Ordering::Relaxed);
     }
 
-    /// Nobody reads the obsolete table any more: removes the file after the last of its tables.
+    /// Releases the part of an obsolete table that has no reader left; removes the file after the
+    /// last of its tables.
     pub(crate) fn release(&self) -> io::Result<()> {
         if self.shared.tables.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Ok(());
@@ -220,7 +221,7 @@ impl SharedWriter {
         retry("fdatasync", &self.path, || self.file.sync_data())
     }
 
-    /// The file stays.
+    /// Keeps the file.
     pub(crate) fn keep(mut self) {
         self.is_kept = true;
     }
@@ -229,7 +230,7 @@ impl SharedWriter {
 impl Drop for SharedWriter {
     fn drop(&mut self) {
         if !self.is_kept {
-            // Best effort: what stays is an unreferenced file, which the next open removes.
+            // Best effort: a file that remains is unreferenced, and the next open removes it.
             let _ = self.fs.remove_file(&self.path);
         }
     }

@@ -23,10 +23,11 @@ use crate::{
 
 /// Bytes gathered before they are handed to the file.
 const WRITE_BYTES: usize = 64 << 10;
-/// How much of a value is in memory at once while it is copied from table to table.
+/// The number of bytes of a value that are in memory at once while it is copied from table to
+/// table.
 const COPY_BYTES: usize = 256 << 10;
 
-/// Where a large value lies, and what it must hash to.
+/// Where a large value lies, and its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ValuePointer {
     pub(crate) offset: u64,
@@ -147,7 +148,7 @@ pub(crate) struct ValueFile {
     pub(crate) file: Arc<dyn ReadableFile>,
     pub(crate) path: PathBuf,
     pub(crate) len: u64,
-    /// Where values lie that were read.
+    /// The memory for the values that are read.
     pub(crate) arena: Arc<Arena>,
 }
 
@@ -162,11 +163,11 @@ impl ValueFile {
         Ok(Slice::from_whole(value))
     }
 
-    /// A read of the value that `pointer` names, for a caller that reads its parts.
+    /// Begins a read of the value that `pointer` names, for a caller that reads its parts.
     pub(crate) fn begin(&self, pointer: ValuePointer) -> Result<LargeRead<'_>> {
         let len = self.check(pointer)?;
         let start = pointer.offset - pointer.offset % DIRECT_ALIGN as u64;
-        // Within the file, whose length is a multiple too.
+        // Within the file, whose length is a multiple of [`DIRECT_ALIGN`] too.
         let end = (pointer.offset + pointer.len).next_multiple_of(DIRECT_ALIGN as u64);
         Ok(LargeRead {
             file: self,
@@ -200,7 +201,7 @@ impl ValueFile {
     }
 }
 
-/// How much of a large value is read at once, in bytes: a multiple of [`DIRECT_ALIGN`].
+/// The number of bytes of a large value that are read at once: a multiple of [`DIRECT_ALIGN`].
 pub(crate) const VALUE_PART_BYTES: usize = 1 << 20;
 
 /// A large value that is read in parts, which arrive in order.
@@ -210,15 +211,15 @@ pub(crate) struct LargeRead<'a> {
     value: Record,
     /// Bytes of it that have arrived.
     filled: usize,
-    /// The pages about the value, in bytes of the file.
+    /// The first byte of the aligned range of the file that holds the value; it goes up to `end`.
     start: u64,
     end: u64,
-    /// How far the parts that have arrived go.
+    /// The offset in the file up to which parts have arrived.
     arrived: u64,
 }
 
 impl LargeRead<'_> {
-    /// The part that begins `begun` bytes behind the start; `None` behind the last.
+    /// The part that begins `begun` bytes after the start; `None` after the last.
     pub(crate) fn part(&self, begun: usize) -> Option<ReadPart> {
         let offset = self.start + begun as u64;
         let left = usize::try_from(self.end.checked_sub(offset)?).unwrap_or(usize::MAX);

@@ -1,18 +1,18 @@
-//! Bringing a new table's blocks into the cache before anybody asks for them.
+//! Brings a new table's blocks into the cache before any reader asks for them.
 //!
-//! Serves flushes and compactions, whose outputs replace what readers had in memory: without it the
-//! next reads would all go to the file at once. Never makes another block go.
+//! Serves flushes and compactions, whose outputs replace what readers had in memory: without it,
+//! the next reads would all go to the file at once. Never evicts another block.
 
 use super::{format::PAGE_BYTES, reader::Table};
 use crate::{error::Result, io::AlignedBuf};
 
-/// Room that the blocks of a page take in memory at most, about: they may be compressed.
+/// About the largest room that the blocks of a page take in memory: they may be compressed.
 const ROOM_PER_PAGE: u64 = 2 * PAGE_BYTES as u64;
-/// How many pages are read at once.
+/// The number of pages that are read at once.
 const PAGES: u32 = (512 << 10) / PAGE_BYTES as u32;
 
 impl Table {
-    /// How many of the table's blocks are in memory, and how many it has.
+    /// The number of the table's blocks that are in memory, and the number of all its blocks.
     pub(crate) fn residency(&self) -> (u64, u64) {
         (self.blocks().resident_count() as u64, u64::from(self.index().block_count()))
     }
@@ -21,7 +21,8 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Corrupt`], [`crate::Error::Io`]. What came before stays in the cache.
+    /// [`crate::Error::Corrupt`], [`crate::Error::Io`]. The blocks before the error stay in the
+    /// cache.
     pub(crate) fn warm(&self) -> Result<()> {
         let count = self.index().block_count();
         let mut pages = AlignedBuf::new(PAGES as usize * PAGE_BYTES);

@@ -1,9 +1,9 @@
 //! Writes a table: entries in ascending order in, files on disk out.
 //!
-//! The index decides which entries share a block, and may make up its mind late; until then they
-//! wait in memory. Blocks leave as soon as they are decided. Nothing refers to a table before
-//! [`TableWriter::finish`] has made it durable, so a writer that is dropped before removes what it
-//! wrote.
+//! The index decides which entries share a block, and may decide late; until then the entries wait
+//! in memory. Blocks are written as soon as they are decided. Nothing refers to a table before
+//! [`TableWriter::finish`] has made it durable, so a writer that is dropped before that removes the
+//! files that it wrote.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -74,15 +74,15 @@ pub(crate) struct TableWriter {
     ranges: Ranges,
     meta: TableMeta,
     keys: u64,
-    /// Counts its memory.
+    /// Counts the memory of the writer.
     mapped: Gauge,
-    /// Whether the files stay when the writer is dropped.
+    /// True if the files stay when the writer is dropped.
     finished: bool,
 }
 
 impl TableWriter {
-    /// Starts table `id`. Options out of bounds are taken as the nearest within. The file is created with
-    /// the first 256 KiB, or at the end.
+    /// Starts table `id`. Options out of bounds are set to the nearest value within. The file is
+    /// created with the first 256 KiB, or at the end.
     pub(crate) fn create(ctx: &TableContext, id: FileId, options: &TableLayout) -> Self {
         let options = options.clamped();
         let path = table_path(&ctx.dir, id);
@@ -181,7 +181,8 @@ impl TableWriter {
         self.accept(key, seq, Kind::LargeValue, &pointer.encode(), pointer.len)
     }
 
-    /// Gives the table its range tombstones, which have an end. They may lie over its own entries.
+    /// Gives the table its range tombstones, each of which has an end. They may cover its own
+    /// entries.
     pub(crate) fn set_ranges(&mut self, ranges: Ranges) {
         self.ranges = ranges;
     }
@@ -191,12 +192,12 @@ impl TableWriter {
         self.meta.entries == 0 && self.ranges.is_empty()
     }
 
-    /// The last key that was added; none if none was.
+    /// The last key that was added, if any.
     pub(crate) fn last_key(&self) -> Option<&[u8]> {
         (self.meta.entries > 0).then_some(&*self.last_key)
     }
 
-    /// About how many bytes the files have, with what waits in memory: for cutting a run of
+    /// About the number of bytes of the files, with those that wait in memory: used to cut a run of
     /// entries into tables.
     pub(crate) fn bytes_estimate(&self) -> u64 {
         let values = self.values.as_ref().map_or(0, ValueWriter::len);
@@ -217,8 +218,8 @@ impl TableWriter {
     }
 
     /// As [`TableWriter::finish`], but a table that is still in memory ([`TableWriter::holding`])
-    /// goes to the end of a file that it shares, which `shared` makes if need be, and which the
-    /// caller makes durable.
+    /// is appended to a file that it shares. `shared` makes that file if need be, and the caller
+    /// makes it durable.
     ///
     /// # Errors
     ///
@@ -243,7 +244,7 @@ impl TableWriter {
             let Some(first) = self.ranges.keys().first() else {
                 return Err(Error::InvalidArgument("a table has at least one entry".into()));
             };
-            // An index needs a key: its block stays empty.
+            // An index needs a key: the block of this one stays empty.
             self.index.push(first, 1, &mut cuts);
             self.index.finish_cuts(&mut cuts);
             cuts.iter_mut().for_each(|count| *count = 0);
@@ -265,7 +266,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Makes the table's bounds and numbers those of its range tombstones as well.
+    /// Extends the table's bounds and sequence numbers to those of its range tombstones.
     fn note_ranges(&mut self) {
         let (Some(first), Some(last)) = (self.ranges.keys().first(), self.ranges.keys().last())
         else {
@@ -308,7 +309,7 @@ impl TableWriter {
         }
     }
 
-    /// Notes a checked entry and lets the index decide what it can. `raw_len` is the length of the
+    /// Takes a checked entry and lets the index decide what it can. `raw_len` is the length of the
     /// value as it was given.
     fn accept(
         &mut self,
@@ -397,8 +398,8 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Gives back what was written of the arena once that is at least half of it, so that bytes
-    /// are moved no more often than they are added.
+    /// Releases the written part of the arena once it is at least half of it, so that bytes are
+    /// moved no more often than they are added.
     fn forget_written(&mut self) {
         let start = self.waiting.get(self.written).map_or(self.arena.len(), |entry| entry.start);
         self.waiting_bytes = self.arena.len() - start;
@@ -462,7 +463,7 @@ impl Drop for TableWriter {
         if self.finished {
             return;
         }
-        // Best effort: what stays is an unreferenced file, which the next open removes.
+        // Best effort: a file that remains is unreferenced, and the next open removes it.
         if let Some(path) = self.out.path() {
             let _ = self.fs.remove_file(path);
         }
@@ -472,8 +473,8 @@ impl Drop for TableWriter {
     }
 }
 
-/// What entries will about take in their blocks, before it is known which these are: groups are
-/// counted from the first entry of the table instead of from that of each block.
+/// Estimates the bytes that entries will take in their blocks, before the blocks are known: groups
+/// are counted from the first entry of the table instead of from that of each block.
 struct CostEstimate {
     interval: u8,
     /// Entries in the current group.

@@ -1,4 +1,4 @@
-//! All sub-trees of an open database, by number.
+//! All sub-trees of an open database, by id.
 
 use std::{collections::HashMap, sync::Weak};
 
@@ -11,7 +11,8 @@ use crate::{types::TreeId, version::snapshots::Snapshots};
 #[derive(Default)]
 pub(crate) struct Trees {
     live: HashMap<TreeId, Arc<Tree>>,
-    /// Dropped ones that snapshots may still read: what memtables hold of them goes to tables, too.
+    /// Dropped sub-trees that snapshots may still read: their entries in memtables go to tables,
+    /// too.
     ghosts: HashMap<TreeId, Weak<Tree>>,
 }
 
@@ -20,7 +21,7 @@ impl Trees {
         self.live.insert(tree.id, tree);
     }
 
-    /// A sub-tree is dropped: it stays known for as long as somebody reads it.
+    /// Drops a sub-tree. It stays known as long as there are readers of it.
     pub(crate) fn bury(&mut self, tree: &Arc<Tree>) {
         self.live.remove(&tree.id);
         self.ghosts.retain(|_, ghost| ghost.strong_count() > 0);
@@ -32,14 +33,15 @@ impl Trees {
         self.live.get(&id)
     }
 
-    /// The sub-tree `id`, unless nobody reads it any more; a dropped one only `snapshots` read. They are
-    /// asked once it is known to be dropped: those that see it were there before.
+    /// The sub-tree `id`, unless it has no readers any more; only `snapshots` read a dropped one.
+    /// They are asked once the sub-tree is known to be dropped: a snapshot that sees it existed
+    /// before that.
     pub(crate) fn get_read(&self, id: TreeId, snapshots: &Snapshots) -> Option<Arc<Tree>> {
         let ghost = || self.ghosts.get(&id).filter(|_| snapshots.count() > 0)?.upgrade();
         self.live.get(&id).cloned().or_else(ghost)
     }
 
-    /// All that were not dropped.
+    /// All sub-trees that were not dropped.
     pub(crate) fn live(&self) -> impl Iterator<Item = &Arc<Tree>> {
         self.live.values()
     }

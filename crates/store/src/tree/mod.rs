@@ -1,7 +1,7 @@
 //! Sub-trees: one for each keyspace, or for each partition of it, and all of a database.
 //!
-//! It may not do I/O, nor take a lock for readers. What is in a sub-tree is decided by those who
-//! install flushes, compactions and ingestions.
+//! This module may not do I/O, nor take a lock for readers. The code that installs flushes,
+//! compactions and ingestions decides what is in a sub-tree.
 
 mod all;
 mod partitions;
@@ -29,17 +29,17 @@ pub(crate) struct Tree {
     pub(crate) name: Box<[u8]>,
     pub(crate) options: Arc<LiveOptions>,
     pub(crate) levels: Published<Levels>,
-    /// The partitions of a keyspace that has some: its own levels stay empty then.
+    /// The partitions of a keyspace that has some; its own levels then stay empty.
     pub(crate) partitions: Option<Published<PartitionMap>>,
-    /// Held by whoever rearranges the levels below level 0; there is one at a time.
+    /// Held by the thread that rearranges the levels below level 0; there is one at a time.
     pub(crate) compaction: Mutex<CompactionState>,
-    /// Set once, when the sub-tree is dropped: only snapshots read it then.
+    /// Set once, when the sub-tree is dropped; from then on only snapshots read it.
     pub(crate) dropped: AtomicBool,
     /// Reads at an older sequence number belong to an earlier sub-tree of the keyspace.
     pub(crate) since: SeqNo,
 }
 
-/// What compactions of one sub-tree remember between runs.
+/// The state that compactions of one sub-tree keep between runs.
 #[derive(Default)]
 pub(crate) struct CompactionState {
     /// Per level, the largest key of the last compaction: the next one begins after it.
@@ -47,12 +47,12 @@ pub(crate) struct CompactionState {
 }
 
 impl CompactionState {
-    /// Where the last compaction of a level ended.
+    /// The key at which the last compaction of a level ended.
     pub(crate) fn cursor(&self, level: usize) -> Box<[u8]> {
         self.cursors.get(level).cloned().unwrap_or_default()
     }
 
-    /// Remembers that a compaction of a level began with a table whose largest key is this.
+    /// Records that a compaction of a level began with a table whose largest key is `largest`.
     pub(crate) fn record(&mut self, level: usize, largest: &[u8]) {
         if self.cursors.len() <= level {
             self.cursors.resize(level + 1, Box::default());
@@ -83,7 +83,7 @@ impl Tree {
         })
     }
 
-    /// The sub-tree of a keyspace; one with partitions begins with those of `partitions`.
+    /// The sub-tree of a keyspace. If it has partitions, it begins with those in `partitions`.
     pub(crate) fn root(
         id: TreeId,
         options: Arc<LiveOptions>,
@@ -105,7 +105,7 @@ impl Tree {
         })
     }
 
-    /// The partitions of this moment; none for a sub-tree without.
+    /// The partitions of this moment; empty for a sub-tree without partitions.
     pub(crate) fn partition_map(&self) -> Arc<PartitionMap> {
         self.partitions.as_ref().map(Published::get).unwrap_or_default()
     }
@@ -115,8 +115,8 @@ impl Tree {
         std::iter::once(self).chain(self.partition_map().iter()).cloned().collect()
     }
 
-    /// Gives up all files of a dropped sub-tree; they go when the last reader lets go of them. The
-    /// caller holds the catalog, so that no flush or compaction adds to the levels meanwhile.
+    /// Gives up all files of a dropped sub-tree; they are deleted when their last reader is done.
+    /// The caller holds the catalog, so that no flush or compaction adds to the levels meanwhile.
     pub(crate) fn discard(&self) {
         self.dropped.store(true, Ordering::Release);
         for (_, table) in self.levels.get().all() {

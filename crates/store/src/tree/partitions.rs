@@ -1,18 +1,19 @@
 //! The partitions of a keyspace at one moment, by name.
 //!
-//! A map never changes; a creation or a drop makes another that shares all but one run of at most
-//! [`RUN_MAX`] sub-trees with it, so that ten thousand partitions are created one by one without
-//! copying them all each time, and whoever keeps a map keeps one moment at the price of a pointer.
+//! A map never changes. A creation or a drop makes another map that shares all but one run of at
+//! most [`RUN_MAX`] sub-trees with it. So ten thousand partitions can be created one by one without
+//! copying all of them each time, and a reader keeps the map of one moment at the price of a
+//! pointer.
 
 use rhumb_sync::primitive::Arc;
 
 use super::Tree;
 use crate::types::{SeqNo, TreeId};
 
-/// The most sub-trees of a run.
+/// The largest number of sub-trees of a run. A creation or a drop copies up to this many.
 const RUN_MAX: usize = 64;
 
-/// Sub-trees in the order of their names; never none.
+/// Sub-trees in the order of their names; never empty.
 type Run = Arc<[Arc<Tree>]>;
 
 /// The partitions of a keyspace, in the order of their names.
@@ -20,11 +21,12 @@ type Run = Arc<[Arc<Tree>]>;
 pub(crate) struct PartitionMap {
     runs: Vec<Run>,
     count: usize,
-    /// Reads at an older sequence number see an earlier map: this is the number of the last drop.
+    /// Reads at an older sequence number see an earlier map: this is the sequence number of the
+    /// last drop.
     pub(crate) since: SeqNo,
 }
 
-/// A place in the order of a [`PartitionMap`].
+/// A position in the order of a [`PartitionMap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     run: usize,
@@ -32,7 +34,7 @@ pub(crate) struct Place {
 }
 
 impl PartitionMap {
-    /// How many partitions there are.
+    /// The number of partitions.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -49,7 +51,7 @@ impl PartitionMap {
         self.at(place).filter(|tree| *tree.name == *name)
     }
 
-    /// The first place whose partition is `name` or follows it. O(log n).
+    /// The first position whose partition is `name` or follows it. O(log n).
     #[inline]
     pub(crate) fn at_or_after(&self, name: &[u8]) -> Place {
         // The last run that begins at or before the name.
@@ -58,24 +60,24 @@ impl PartitionMap {
         self.normal(Place { run, at })
     }
 
-    /// The sub-tree at a place; none behind the last.
+    /// The sub-tree at a position; `None` after the last.
     #[inline]
     pub(crate) fn at(&self, place: Place) -> Option<&Arc<Tree>> {
         self.runs.get(place.run)?.get(place.at)
     }
 
-    /// The place of the last partition; none if there is no partition.
+    /// The position of the last partition; `None` if there is no partition.
     pub(crate) fn last(&self) -> Option<Place> {
         let run = self.runs.len().checked_sub(1)?;
         Some(Place { run, at: self.runs[run].len() - 1 })
     }
 
-    /// The place behind `place`.
+    /// The position after `place`.
     pub(crate) fn after(&self, place: Place) -> Place {
         self.normal(Place { at: place.at + 1, ..place })
     }
 
-    /// The place before `place`; none before the first.
+    /// The position before `place`; `None` before the first.
     pub(crate) fn before(&self, place: Place) -> Option<Place> {
         if let Some(at) = place.at.checked_sub(1) {
             return Some(Place { at, ..place });
@@ -84,7 +86,7 @@ impl PartitionMap {
         Some(Place { run, at: self.runs[run].len() - 1 })
     }
 
-    /// A place at the end of a run is the beginning of the next.
+    /// A position at the end of a run is the beginning of the next.
     fn normal(&self, place: Place) -> Place {
         match self.runs.get(place.run) {
             Some(run) if place.at >= run.len() => Place { run: place.run + 1, at: 0 },
@@ -92,7 +94,7 @@ impl PartitionMap {
         }
     }
 
-    /// This map with `trees` put in, whose names are not in it. O(new x (n / run + run)).
+    /// This map with `trees` inserted, whose names are not in it. O(new x (n / run + run)).
     pub(crate) fn with(&self, trees: &[Arc<Tree>]) -> Self {
         let mut next = self.clone();
         trees.iter().for_each(|tree| next.insert(tree));
@@ -112,7 +114,7 @@ impl PartitionMap {
         debug_assert!(trees.get(at).is_none_or(|t| *t.name != *name), "a partition twice");
         trees.insert(at, Arc::clone(tree));
         if trees.len() > RUN_MAX {
-            // Names often ascend: what is full stays so.
+            // Names often ascend, so a full run stays full.
             let half = if at + 1 == trees.len() { RUN_MAX } else { trees.len() / 2 };
             let rest = trees.split_off(half);
             self.runs.insert(run + 1, rest.into());
@@ -120,7 +122,8 @@ impl PartitionMap {
         self.runs[run] = trees.into();
     }
 
-    /// This map without the sub-tree `id` of the partition `name`, dropped at number `since`.
+    /// This map without the sub-tree `id` of the partition `name`, dropped at sequence number
+    /// `since`.
     pub(crate) fn without(&self, name: &[u8], id: TreeId, since: SeqNo) -> Self {
         let mut next = self.clone();
         next.since = since;

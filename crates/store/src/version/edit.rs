@@ -4,8 +4,7 @@
 //! bytes are `[count u32]` and then each edit as `[tag u8][fields]`, integers little endian and of
 //! fixed width, byte strings as `[length u32][bytes]`. `docs/format/manifest.md` lists the fields.
 //!
-//! No I/O here, and no judgement of whether an edit fits the catalog; that is
-//! [`super::state::CatalogState`]'s.
+//! No I/O here. Whether an edit fits the catalog is decided by [`super::state::CatalogState`].
 
 use crate::{
     log::{Lsn, segment::BASE_LSN_MAX},
@@ -14,7 +13,7 @@ use crate::{
     types::{FileId, KEY_BYTES_MAX, LEVELS_MAX, SEQ_END, SeqNo, TreeId},
 };
 
-/// Numbers of files are below this, so that there is always a next one.
+/// File numbers are below this, so that there is always a next one.
 pub(crate) const FILE_ID_END: FileId = 1 << 62;
 
 /// One change of the catalog.
@@ -27,8 +26,8 @@ pub(crate) enum Edit {
     },
     /// A new keyspace with an empty sub-tree.
     CreateKeyspace {
-        /// Its number; never used before, but by the keyspace that the edit before drops for other
-        /// options. So for its sub-tree.
+        /// Its number. It was never used before, except by the keyspace that the edit before drops
+        /// to change options. The same holds for its sub-tree.
         id: u32,
         /// Its name; no other keyspace has it.
         name: String,
@@ -37,12 +36,12 @@ pub(crate) enum Edit {
         /// Its sub-tree.
         tree: TreeId,
     },
-    /// The keyspace, its sub-tree and all tables of it are gone.
+    /// The keyspace, its sub-tree and all tables of it are removed.
     DropKeyspace {
         /// Its number.
         id: u32,
     },
-    /// The keyspace has a new, empty sub-tree, and the old one is gone with all its tables.
+    /// The keyspace has a new, empty sub-tree; the old one is removed with all its tables.
     ReplaceTree {
         /// The keyspace's number.
         keyspace: u32,
@@ -71,18 +70,18 @@ pub(crate) enum Edit {
     },
     /// Log segments before this one are no longer needed.
     LogFloor {
-        /// The first segment that is.
+        /// The first segment that is still needed.
         segment: FileId,
         /// The place of that segment's first byte.
         lsn: Lsn,
     },
     /// Numbers from these on were not used yet.
     NextIds {
-        /// Of a file.
+        /// The next number of a file.
         file: FileId,
-        /// Of a sub-tree.
+        /// The next number of a sub-tree.
         tree: TreeId,
-        /// Of a keyspace.
+        /// The next number of a keyspace.
         keyspace: u32,
     },
     /// No write in a table or before the log's floor has a greater number.
@@ -99,18 +98,18 @@ pub(crate) enum Edit {
         /// Its sub-tree; never used before.
         tree: TreeId,
     },
-    /// The partition, its sub-tree and all tables of it are gone.
+    /// The partition, its sub-tree and all tables of it are removed.
     DropPartition {
         /// The sub-tree of its keyspace.
         root: TreeId,
         /// Its name.
         name: Box<[u8]>,
     },
-    /// A partition is gone that the manifest does not know: its creation is in the log.
+    /// A partition is dropped that the manifest does not know: its creation is in the log.
     Bury {
         /// Its sub-tree.
         tree: TreeId,
-        /// No later segment holds its creation.
+        /// The last segment that may hold its creation.
         segment: FileId,
     },
 }
@@ -131,9 +130,9 @@ impl From<Vec<Edit>> for VersionEdit {
 /// Why bytes are not an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EditFault {
-    /// Where in the bytes.
+    /// The offset in the bytes.
     pub(crate) offset: usize,
-    /// What should be there.
+    /// What was expected there.
     pub(crate) expected: &'static str,
 }
 
@@ -326,7 +325,7 @@ impl<'a> Decoder<'a> {
         self.array(expected).map(u64::from_le_bytes)
     }
 
-    /// An integer that is at most `max`.
+    /// Reads an integer that is at most `max`.
     fn u64_to(&mut self, max: u64, expected: &'static str) -> Result<u64, EditFault> {
         let start = self.offset;
         let value = self.u64(expected)?;
@@ -395,7 +394,8 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// A table of its own or in a shared file, without or with range tombstones.
+    /// Reads a table: one with a file of its own or in a shared file, without or with range
+    /// tombstones.
     fn add_table(&mut self, tag: u8) -> Result<Edit, EditFault> {
         let (tree, level) = (self.u32("a sub-tree")?, self.level()?);
         let place = match tag {

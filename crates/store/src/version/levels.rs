@@ -22,11 +22,11 @@ pub(crate) struct Levels {
     zero_codes: Vec<(u64, u64)>,
     /// Levels 1 and deeper; `sorted[0]` is level 1. Any of them may be empty.
     pub(crate) sorted: Vec<Level>,
-    /// Where in `sorted` there are tables, so that a read does not come by the others.
+    /// The numbers in `sorted` of the levels that have tables, so that a read skips the others.
     filled: Box<[u8]>,
-    /// Whether any table has range tombstones.
+    /// True if any table has range tombstones.
     has_ranges: bool,
-    /// The snapshots that there were when no table was found to be hidden by them.
+    /// The live snapshots at the last time that no table was found to be hidden from them.
     looked_through: Mutex<Option<Vec<SeqNo>>>,
 }
 
@@ -34,12 +34,13 @@ pub(crate) struct Levels {
 #[derive(Clone, Default)]
 pub(crate) struct Level {
     tables: Vec<Arc<Table>>,
-    /// Bytes that the largest keys of all tables have in common.
+    /// The bytes that the largest keys of all tables begin with.
     prefix: Box<[u8]>,
-    /// Codes of the largest keys after the prefix: one flat array, so that most lookups settle on
-    /// a table without touching a key.
+    /// Codes of the largest keys after the prefix: one flat array, so that most lookups find a
+    /// table without touching a key.
     heads: Box<[u64]>,
-    /// Codes of the smallest keys after the prefix; 0 where the first table begins before it.
+    /// Codes of the smallest keys after the prefix; 0 where the first table begins before the
+    /// prefix.
     lows: Box<[u64]>,
     /// The tables that have range tombstones.
     ranged: Vec<Arc<Table>>,
@@ -47,7 +48,7 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    /// A level of `tables`, which are put in order.
+    /// A level of `tables`, which are sorted here.
     pub(crate) fn new(mut tables: Vec<Arc<Table>>) -> Self {
         tables.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
         debug_assert!(
@@ -56,7 +57,8 @@ impl Level {
         );
         let prefix_len = match &*tables {
             [] => 0,
-            // Of one table alone, no key but its largest would have all of that.
+            // With one table, the prefix of its largest key alone would be the whole key, which no
+            // other key has.
             [one] => code::common_prefix_len(&one.meta().smallest, &one.meta().largest),
             [first, .., last] => {
                 code::common_prefix_len(&first.meta().largest, &last.meta().largest)
@@ -76,7 +78,7 @@ impl Level {
         Self { tables, prefix, heads, lows, ranged, extent }
     }
 
-    /// How much its tables hold.
+    /// The number of entries and pages in its tables.
     pub(crate) fn extent(&self) -> Extent {
         self.extent
     }
@@ -119,12 +121,12 @@ impl Level {
         let Some(head) = self.head_of(key) else { return self.table_for_other(key) };
         let at = self.table_by_head(key, head);
         let table = self.tables.get(at)?;
-        // Codes before keys: whole keys are compared only where the codes tie.
+        // Codes before keys: whole keys are compared only if the codes tie.
         let low = self.lows[at];
         (head > low || head == low && *table.meta().smallest <= *key).then_some(table)
     }
 
-    /// [`Level::table_for`] for a key without the prefix.
+    /// As [`Level::table_for`], for a key without the prefix.
     #[cold]
     fn table_for_other(&self, key: &[u8]) -> Option<&Arc<Table>> {
         let table = self.tables.get(self.table_at_or_after(key))?;
@@ -138,7 +140,8 @@ impl Level {
         self.tables.get(from..to).unwrap_or_default()
     }
 
-    /// About how many bytes of files lie between two keys. O(log tables + tables between them).
+    /// About the number of bytes of files that lie between two keys. O(log tables + tables between
+    /// them).
     pub(crate) fn bytes_between(&self, from: &[u8], to: &[u8]) -> u64 {
         let part = |table: &Table| {
             let (meta, index) = (table.meta(), table.index());
@@ -150,7 +153,7 @@ impl Level {
         self.overlapping(from, to).iter().map(|table| part(table)).sum()
     }
 
-    /// Goes to the range tombstones that may lie over `key`, if there are any; narrows `span` to the keys
+    /// The range tombstones that may cover `key`, if there are any; narrows `span` to the keys
     /// before those of the next table that has some. O(log tables).
     fn ranges_at(&self, key: &[u8], span: &mut Span) -> Option<&Ranges> {
         let ranges = |at: usize| self.ranged.get(at).and_then(|table| table.ranges());
@@ -169,9 +172,9 @@ impl Level {
 }
 
 impl Levels {
-    /// Levels of these tables; those of level 0 are put in order.
+    /// Levels of these tables; those of level 0 are sorted here.
     pub(crate) fn new(mut zero: Vec<Arc<Table>>, sorted: Vec<Level>) -> Self {
-        // A later flush carries later writes, so this is newest first for every key.
+        // A later flush holds later writes, so this is newest first for every key.
         zero.sort_by_key(|table| std::cmp::Reverse((table.meta().seq_max, table.meta().id)));
         let code = |key: &[u8]| code::code_at(key, 0);
         let zero_codes = zero
@@ -185,37 +188,37 @@ impl Levels {
         Self { zero, zero_codes, sorted, filled, has_ranges, looked_through: Mutex::default() }
     }
 
-    /// Whether range tombstones may hide whole tables, as far as is known.
+    /// Returns true if range tombstones may hide whole tables, as far as is known.
     pub(crate) fn is_to_be_looked_through(&self, snapshots: &[SeqNo]) -> bool {
         self.has_ranges && self.looked_through.lock().as_deref() != Some(snapshots)
     }
 
-    /// No table is hidden while there are these snapshots.
+    /// Records that no table is hidden while there are these snapshots.
     pub(crate) fn note_looked_through(&self, snapshots: &[SeqNo]) {
         *self.looked_through.lock() = Some(snapshots.to_vec());
     }
 
-    /// Whether any table has range tombstones.
+    /// Returns true if any table has range tombstones.
     #[inline]
     pub(crate) fn has_ranges(&self) -> bool {
         self.has_ranges
     }
 
     /// Narrows `span` to keys around `key` for all of which the same range tombstone is the newest
-    /// that a reader at `seq` sees, and takes note of it. Returns where it lies, if there is one:
+    /// that a reader at `seq` sees, and records it there. Returns where it lies, if there is one:
     /// tables of level 0 count from 0, level 1 follows the last of them.
     pub(crate) fn meet_ranges(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> Option<usize> {
         self.shallowest(key, span, |ranges, span| ranges.meet(key, seq, span))
     }
 
-    /// As [`Ranges::meet_run`], for the shallowest table that has a range tombstone over the key.
-    /// Returns where it lies, as [`Levels::meet_ranges`] does.
+    /// As [`Ranges::meet_run`], for the shallowest table with a range tombstone that covers the
+    /// key. Returns where it lies, as [`Levels::meet_ranges`] does.
     pub(crate) fn meet_range_run(&self, key: &[u8], seq: SeqNo, span: &mut Span) -> Option<usize> {
         self.shallowest(key, span, |ranges, span| ranges.meet_run(key, seq, span))
     }
 
-    /// Asks the range tombstones of one table after another, the shallowest first, until `meets` is
-    /// true.
+    /// Calls `meets` for the range tombstones of one table after another, the shallowest first,
+    /// until it returns true.
     fn shallowest(
         &self,
         key: &[u8],
@@ -235,14 +238,14 @@ impl Levels {
         None
     }
 
-    /// The greatest number of a range tombstone; 0 if there is none.
+    /// The greatest sequence number of a range tombstone; 0 if there is none.
     pub(crate) fn most_range(&self) -> SeqNo {
         let deeper = self.sorted.iter().flat_map(|level| &level.ranged);
         let ranges = self.zero.iter().chain(deeper).filter_map(|table| table.ranges());
         ranges.map(Ranges::most).max().unwrap_or(0)
     }
 
-    /// The table number `at` of level 0 if it can hold `key`, whose code is `code`.
+    /// Table `at` of level 0, if it can hold `key`, whose code is `code`.
     #[inline]
     fn zero_for(&self, at: usize, key: &[u8], code: u64) -> Option<&Arc<Table>> {
         let (low, high) = self.zero_codes[at];
@@ -255,15 +258,15 @@ impl Levels {
         inside.then_some(table)
     }
 
-    /// How many candidates a read has at most: the tables of level 0, and one of each deeper level that
-    /// has any.
+    /// The largest number of candidates of a read: the tables of level 0, and one of each deeper
+    /// level that has any.
     pub(crate) fn candidates(&self) -> usize {
         self.zero.len() + self.filled.len()
     }
 
-    /// The table that a read of `key`, whose code is `code`, looks into as its number `at`: those of
-    /// level 0 first, then one of each deeper level that has any. `None` past the last, `Some(None)` where
-    /// there is none that can hold the key.
+    /// The candidate `at` of a read of `key`, whose code is `code`: the tables of level 0 first,
+    /// then one of each deeper level that has any. `None` past the last candidate, `Some(None)` if
+    /// this one cannot hold the key.
     #[inline]
     pub(crate) fn candidate(
         &self,
@@ -299,7 +302,8 @@ impl Levels {
         (0..=self.sorted.len()).flat_map(|i| self.tables(i).iter().map(move |t| (i, t)))
     }
 
-    /// Whether a level deeper than `level` may hold an entry of a key in `smallest..=largest`.
+    /// Returns true if a level deeper than `level` may hold an entry of a key in
+    /// `smallest..=largest`.
     pub(crate) fn deeper_overlaps(&self, level: usize, smallest: &[u8], largest: &[u8]) -> bool {
         self.sorted.iter().skip(level).any(|l| !l.overlapping(smallest, largest).is_empty())
     }
@@ -311,7 +315,7 @@ impl Levels {
         self.zero.iter().any(covers) || self.deeper_overlaps(0, key, key)
     }
 
-    /// These levels with some tables taken out and others put in.
+    /// These levels without the tables in `remove`, and with those in `add`.
     pub(crate) fn edited(&self, remove: &[FileId], add: &[(usize, Arc<Table>)]) -> Self {
         let deepest = add.iter().map(|(level, _)| *level).max().unwrap_or(0);
         let kept = |tables: &[Arc<Table>]| -> Vec<Arc<Table>> {

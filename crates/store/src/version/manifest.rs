@@ -2,12 +2,12 @@
 //!
 //! `CURRENT` names the manifest that counts; it is switched by a rename. Every record is synced
 //! before it counts, so at most the last one can be torn, and anything else that is not whole is
-//! damage. After a failed append it is unknown whether the record will be there after a crash, so
-//! the manifest takes no more: the caller goes on in a new one, with a snapshot. The bytes and
-//! the rule are in `docs/format/manifest.md`.
+//! damage. After a failed append it is unknown whether the record will survive a crash, so the
+//! manifest takes no more: the caller goes on in a new one, with a snapshot. The bytes and the rule
+//! are in `docs/format/manifest.md`.
 //!
-//! No locks, and no files other than manifests and `CURRENT`: old manifests are the caller's to
-//! remove, after the new one was created.
+//! No locks, and no files other than manifests and `CURRENT`. The caller removes old manifests
+//! after the new one was created.
 
 use std::{
     io::ErrorKind,
@@ -46,10 +46,10 @@ pub(crate) const MANIFEST_VERSION: u32 = 1;
 /// The file that names the manifest that counts.
 pub(crate) const CURRENT_NAME: &str = "CURRENT";
 
-/// What `CURRENT` is called until it is whole.
+/// The name of `CURRENT` until it is whole.
 const CURRENT_TEMPORARY_NAME: &str = "CURRENT.tmp";
 
-/// `CURRENT` is never this long.
+/// The length of `CURRENT` is always below this.
 const CURRENT_BYTES_MAX: u64 = 256;
 
 /// Edits of fewer bytes than this are never worth a new manifest: reading them at opening takes
@@ -65,12 +65,12 @@ pub(crate) struct Manifest {
     snapshot_bytes: u64,
     /// The length of the file.
     bytes: u64,
-    /// What of it is durable.
+    /// The number of its bytes that are durable.
     durable_bytes: u64,
     broken: Option<Error>,
-    /// Whether the last record was written and may be durable or not.
+    /// True if the last record was written and it is unknown whether it is durable.
     undecided: bool,
-    /// Whether the file system makes entries of directories durable when it is asked to.
+    /// True if the file system can make the entries of directories durable.
     has_dir_sync: bool,
 }
 
@@ -123,7 +123,7 @@ impl Manifest {
         })
     }
 
-    /// The manifest `id` of a database that is open for reading alone: it takes no records.
+    /// The manifest `id` of a database that is open read-only: it takes no records.
     pub(crate) fn read_only(dir: &Path, id: FileId, cause: Error) -> Self {
         Self {
             path: manifest_path(dir, id),
@@ -140,20 +140,20 @@ impl Manifest {
 
     /// Appends one record and makes it durable.
     ///
-    /// After a failure it is unknown whether the record will be there after a crash, and the
-    /// manifest is broken: it takes no more. What the record refers to must stay until a new
-    /// manifest was created.
+    /// After a failure it is unknown whether the record will survive a crash, and the manifest is
+    /// broken: it takes no more. Files that the record refers to must stay until a new manifest was
+    /// created.
     pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<()> {
         if let Some(cause) = &self.broken {
             return Err(Error::WritesStopped(Arc::new(cause.clone())));
         }
         let payload = edit.encode();
-        // Stays if this thread unwinds: nothing may follow what was half written.
+        // This stays if the thread unwinds: nothing may follow a half-written record.
         self.broken = Some(Error::Internal("a thread panicked in an edit of the manifest".into()));
         let outcome = self.append_durably(&payload);
         self.broken = match &outcome {
             Err(cause) => Some(cause.clone()),
-            // The record is durable all the same; only no other may follow what was half written.
+            // The record is durable all the same; but no other may follow a half-written mark.
             Ok(()) => self.mark().err(),
         };
         outcome
@@ -163,14 +163,15 @@ impl Manifest {
         self.write_frame(payload)?;
         self.undecided = true;
         retry("fdatasync", &self.path, || self.file.sync_data())?;
-        // A record in a file that nobody finds again does not count.
+        // A record in a file that cannot be found again does not count.
         retry("append to", &self.path, || self.file.syncer().check_name())?;
         self.undecided = false;
         self.durable_bytes = self.bytes;
         Ok(())
     }
 
-    /// Notes that the last record is durable, so that damage to it is not taken for a torn one.
+    /// Records that the last record is durable, so that damage to it is not taken for a torn
+    /// record.
     fn mark(&mut self) -> Result<()> {
         self.write_frame(&[])
     }
@@ -183,12 +184,12 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether the manifest takes no more records.
+    /// Returns true if the manifest takes no more records.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// Whether the record whose appending failed may be there after a crash.
+    /// Returns true if the record whose append failed may survive a crash.
     pub(crate) fn is_undecided(&self) -> bool {
         self.undecided
     }
@@ -207,9 +208,9 @@ impl Manifest {
     /// Returns true if the edits since the file's snapshot have outgrown it, so that a new
     /// manifest, with a new snapshot, is worth writing.
     ///
-    /// The bound is relative to the snapshot: one of a fixed size would have a large catalog
-    /// written anew at every edit. So all that is ever written of snapshots is less than the edits
-    /// and the last snapshot together, and reading a manifest costs at most twice its snapshot and
+    /// The bound is relative to the snapshot: with a bound of fixed size, a large catalog would be
+    /// written anew at every edit. So all snapshots ever written together are smaller than the
+    /// edits and the last snapshot, and reading a manifest costs at most twice its snapshot and
     /// [`EDIT_BYTES_MIN`].
     pub(crate) fn is_outgrown(&self) -> bool {
         self.bytes - self.snapshot_bytes > self.snapshot_bytes.max(EDIT_BYTES_MIN)
@@ -220,8 +221,8 @@ impl Manifest {
         &self.path
     }
 
-    /// Reads what the manifest that counts says. `None` if there is no database in `dir`: nothing,
-    /// or only what an interrupted creation of one leaves.
+    /// Reads the manifest that counts. `None` if there is no database in `dir`: the directory is
+    /// empty, or has only what an interrupted creation leaves.
     pub(crate) fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Recovered>> {
         let Some(current) = read_current(fs, dir)? else {
             refuse_without_current(dir, &retry("list", dir, || fs.list(dir))?)?;
@@ -238,32 +239,32 @@ impl Manifest {
     }
 }
 
-/// Removes what [`Manifest::create`] makes in a directory that was empty before, and that is not to
-/// be a database after all.
+/// Removes what [`Manifest::create`] makes, in a directory that was empty before and is not to be a
+/// database after all.
 pub(crate) fn remove_created(fs: &dyn FileSystem, dir: &Path, id: FileId) {
-    // First what makes it one.
+    // The file that makes it a database is removed first.
     for path in [dir.join(CURRENT_NAME), dir.join(CURRENT_TEMPORARY_NAME), manifest_path(dir, id)] {
         let _ = fs.remove_file(&path);
     }
 }
 
-/// What a manifest says.
+/// The contents of a manifest.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     /// The manifest's number.
     pub(crate) id: FileId,
-    /// What its records add up to.
+    /// The catalog that its records add up to.
     pub(crate) state: CatalogState,
 }
 
 /// One record of a manifest.
 #[derive(Debug)]
 pub(crate) struct ManifestRecord {
-    /// Where it is in the file.
+    /// Its offset in the file.
     pub(crate) offset: u64,
     /// Its bytes, header included.
     pub(crate) bytes: u64,
-    /// What it says.
+    /// The edit that it holds.
     pub(crate) edit: VersionEdit,
 }
 
@@ -379,7 +380,7 @@ fn push_frame_at(
     Ok(())
 }
 
-/// Writes and syncs a file, in place of a leftover of that name.
+/// Writes and syncs a file; replaces a leftover of that name.
 fn write_new(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Box<dyn WritableFile>> {
     match retry("remove", path, || fs.remove_file(path)) {
         Err(Error::Io(failure)) if failure.source.kind() == ErrorKind::NotFound => {}
@@ -391,7 +392,7 @@ fn write_new(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Box<dyn W
     Ok(file)
 }
 
-/// What `CURRENT` says: one line, `MANIFEST-<number> <durable length> <checksum>`.
+/// The contents of `CURRENT`: one line, `MANIFEST-<number> <durable length> <checksum>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Current {
     id: FileId,
@@ -405,7 +406,7 @@ impl Current {
         format!("{line} {:016x}\n", xxh3_64(line.as_bytes())).into_bytes()
     }
 
-    /// Reads the line; only what [`Current::encode`] writes is one.
+    /// Reads the line; accepts only what [`Current::encode`] writes.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
         let id = words.next()?.strip_prefix("MANIFEST-")?.parse().ok()?;
@@ -430,8 +431,8 @@ fn read_current(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Current>> {
     })
 }
 
-/// Refuses a directory whose entries are `names`, files of a database among them and no `CURRENT`.
-/// A creation makes `CURRENT` durable before anything but a manifest, so without it there is no
+/// Refuses a directory whose entries are `names` if it has files of a database and no `CURRENT`. A
+/// creation makes `CURRENT` durable before anything but a manifest. So without it there is no
 /// database yet, or it was lost.
 pub(crate) fn refuse_without_current(dir: &Path, names: &[String]) -> Result<()> {
     let is_data = |name: &&String| {

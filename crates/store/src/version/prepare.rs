@@ -1,7 +1,9 @@
-//! Prepares point reads of many keys together: each step asks for the lines of memory that the next one
-//! needs of all of them, so that their misses overlap where one read alone would wait for each.
+//! Prepares point reads of many keys together. Each step prefetches, for all of them, the lines of
+//! memory that the next step needs, so that their misses overlap where one read alone would wait
+//! for each.
 //!
-//! It changes nothing but time. What it learns on the way is handed on, so that the reads begin there.
+//! It changes nothing but time. What it finds on the way is passed on, so that the reads begin
+//! there.
 
 use rhumb_model::code;
 use rhumb_sync::epoch::Guard;
@@ -12,23 +14,24 @@ use crate::{
     types::SeqNo,
 };
 
-/// How many reads are prepared together: as many lines as a core can wait for, about.
+/// The number of reads that are prepared together: about as many as the lines that a core can wait
+/// for at once.
 pub(crate) const PREPARED_READS: usize = 16;
 
 /// Where a point read begins.
 #[derive(Clone, Copy)]
 pub(crate) struct Hint<'g> {
-    /// The levels that this is said of.
+    /// The levels that this hint is for.
     pub(crate) levels: &'g Levels,
     pub(crate) hash: KeyHash,
     /// The number of the first table that may hold the key, as [`Levels::candidate`] counts.
     pub(crate) candidate: usize,
-    /// The block of that table that holds it if any does.
+    /// The block of that table that holds the key if any does.
     pub(crate) block: u32,
 }
 
-/// Asks for the lines that point reads of these keys, at most [`PREPARED_READS`] of them, are likely to
-/// touch in these levels. Says where each begins.
+/// Prefetches the lines that point reads of these keys, at most [`PREPARED_READS`] of them, are
+/// likely to touch in these levels. Returns where each read begins.
 pub(crate) fn prepare<'g, 'k>(
     guard: &Guard,
     reads: impl Iterator<Item = Option<(&'g Levels, &'k [u8])>>,
@@ -42,7 +45,7 @@ pub(crate) fn prepare<'g, 'k>(
     }
     let first = keys.map(|read| {
         let (levels, key, hash) = read?;
-        // Where a range tombstone lies over the key, no table behind it is asked.
+        // If a range tombstone covers the key, no table after it is read.
         let is_removed = |table: &Table| {
             let ranges = table.ranges().filter(|_| levels.has_ranges());
             ranges.is_some_and(|ranges| ranges.newest(key, SeqNo::MAX) > 0)
@@ -53,7 +56,7 @@ pub(crate) fn prepare<'g, 'k>(
     });
     let hints = std::array::from_fn(|at| {
         let (levels, key, hash) = keys[at]?;
-        // Where no table has it, the read begins behind them all.
+        // If no table can hold the key, the read begins after the last one.
         let nowhere = (levels.candidates(), 0);
         let found = first[at].map(|(at, table, segment)| (at, table.locate_in(segment, key)));
         let (candidate, block) = found.unwrap_or(nowhere);

@@ -1,24 +1,24 @@
 //! Which versions of a key must stay.
 //!
-//! Live snapshots cut the sequence numbers into strata: all versions in one stratum look the same
-//! to every reader but for the newest of them. So of each key the newest version of each stratum
-//! stays. In the deepest level a tombstone that every snapshot sees has nothing left to hide, and a
-//! value that every snapshot sees needs no number any more.
+//! Live snapshots cut the sequence numbers into strata. Of the versions in one stratum, a reader
+//! sees none but the newest. So of each key the newest version of each stratum stays. In the
+//! deepest level, a tombstone that every snapshot sees has nothing left to hide, and a value that
+//! every snapshot sees no longer needs its sequence number.
 
 use crate::types::{Kind, SeqNo};
 
-/// Judges entries in order: keys ascending, versions newest first.
+/// Decides for entries in order: keys ascending, versions newest first.
 pub(crate) struct Retain {
     /// Ascending.
     snapshots: Vec<SeqNo>,
     deepest: bool,
     key: Vec<u8>,
-    /// The stratum of the last version seen of `key`; `None` before the first key.
+    /// The stratum of the last version of `key`; `None` before the first key.
     stratum: Option<usize>,
 }
 
 impl Retain {
-    /// Judges for `snapshots`; `deepest` says that no older version of any key lies elsewhere.
+    /// Decides for `snapshots`; `deepest` says that no older version of any key lies elsewhere.
     pub(crate) fn new(mut snapshots: Vec<SeqNo>, deepest: bool) -> Self {
         snapshots.sort_unstable();
         snapshots.dedup();
@@ -30,26 +30,26 @@ impl Retain {
         self.stratum = None;
     }
 
-    /// Whether the last entry judged was of the same key as `key`.
+    /// Returns true if the last entry was of the same key as `key`.
     pub(crate) fn is_same_key(&self, key: &[u8]) -> bool {
         self.stratum.is_some() && self.key == key
     }
 
-    /// Between which snapshots a write lies.
+    /// The stratum of a write: the number of snapshots that are older than it.
     fn stratum_of(&self, seq: SeqNo) -> usize {
         self.snapshots.partition_point(|snapshot| *snapshot < seq)
     }
 
-    /// Whether one of these range tombstones, newest first, hides a version from all who see the
-    /// tombstone or the version.
+    /// Returns true if one of these range tombstones, newest first, hides a version from all
+    /// readers that see the tombstone or the version.
     #[inline]
     pub(crate) fn is_hidden(&self, seq: SeqNo, over: &[SeqNo]) -> bool {
         let mut newer = over.iter().take_while(|removed| **removed > seq);
         newer.any(|removed| self.stratum_of(*removed) == self.stratum_of(seq))
     }
 
-    /// Returns true if no snapshot sees anything older than a write, so that its tombstone is
-    /// needed only while there is something older at all.
+    /// Returns true if no snapshot sees anything older than this write. Its tombstone is then
+    /// needed only while anything older exists at all.
     #[inline]
     pub(crate) fn is_oldest_seen(&self, seq: SeqNo) -> bool {
         self.stratum_of(seq) == 0
@@ -60,7 +60,7 @@ impl Retain {
         &self.snapshots
     }
 
-    /// The number under which the entry stays, or `None` if it goes.
+    /// The sequence number under which the entry stays, or `None` if it is dropped.
     pub(crate) fn judge(&mut self, key: &[u8], seq: SeqNo, kind: Kind) -> Option<SeqNo> {
         let stratum = self.stratum_of(seq);
         let same_key = self.is_same_key(key);
@@ -71,7 +71,7 @@ impl Retain {
             self.key.clear();
             self.key.extend_from_slice(key);
         }
-        // In sorted order the strata of one key go down, so 0 is its last.
+        // In sorted order the strata of one key descend, so 0 is its last.
         self.stratum = Some(stratum);
         let settled = self.deepest && stratum == 0;
         match kind {

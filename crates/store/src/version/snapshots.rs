@@ -1,4 +1,4 @@
-//! Which moments live snapshots read at: what flushes and compactions must keep.
+//! The sequence numbers that live snapshots read at: what flushes and compactions must keep.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use rhumb_sync::primitive::Mutex;
 
 use crate::types::SeqNo;
 
-/// The sequence numbers that live snapshots read at, with how many read at each.
+/// The sequence numbers that live snapshots read at, with the number of snapshots at each.
 #[derive(Default)]
 pub(crate) struct Snapshots(Mutex<BTreeMap<SeqNo, usize>>);
 
 impl Snapshots {
-    /// Registers a snapshot at the number that `now` gives while no list can be taken.
+    /// Registers a snapshot at the number that `now` returns; meanwhile no list can be taken.
     pub(crate) fn add(&self, now: impl FnOnce() -> SeqNo) -> SeqNo {
         let mut live = self.0.lock();
         let seq = now();
@@ -29,21 +29,23 @@ impl Snapshots {
         }
     }
 
-    /// Does something while no snapshot begins and no list is made: whoever finds in a tree what this puts there,
-    /// and asks for the snapshots then, does so when it is visible too.
+    /// Calls `act` while no snapshot begins and no list is made. A thread that finds in a tree what
+    /// `act` puts there, and then lists the snapshots, does so after `act` has also made it
+    /// visible.
     pub(crate) fn while_none_begins<T>(&self, act: impl FnOnce() -> T) -> T {
         let _live = self.0.lock();
         act()
     }
 
-    /// The numbers of all live snapshots, ascending. Whoever drops versions that none of them sees asks *after*
-    /// it has got hold of what holds the versions: one that begins later sees all of that.
+    /// The numbers of all live snapshots, ascending. A thread that drops versions which none of
+    /// them sees must list them *after* it holds the structures with the versions: a snapshot that
+    /// begins later is newer than everything in them.
     pub(crate) fn list(&self) -> Vec<SeqNo> {
         self.0.lock().keys().copied().collect()
     }
 
-    /// No snapshot reads below this number, neither a live one nor any that begins later; `now` gives the number
-    /// of one that would begin now.
+    /// No snapshot reads below this number, neither a live one nor any that begins later; `now`
+    /// returns the number of one that would begin now.
     pub(crate) fn oldest(&self, now: impl FnOnce() -> SeqNo) -> SeqNo {
         let live = self.0.lock();
         let now = now();

@@ -1,7 +1,7 @@
 //! The catalog: what all edits of a manifest add up to.
 //!
 //! Plain data: no files are opened here. An edit that contradicts the catalog is refused, so that a
-//! manifest that is whole and wrong is found at the opening and not by a read.
+//! manifest that is whole but wrong is found at opening and not by a read.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +38,7 @@ struct TreeState {
     levels: Vec<BTreeMap<FileId, Arc<TableMeta>>>,
 }
 
-/// What all edits so far add up to.
+/// The result of all edits so far.
 ///
 /// Cloning costs O(keyspaces + partitions), not O(tables); applying edits copies nothing.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,21 +47,22 @@ pub(crate) struct CatalogState {
     pub(crate) identity: u64,
     /// The keyspaces by number.
     pub(crate) keyspaces: Tracked<u32, Arc<KeyspaceState>>,
-    /// Their numbers by name, and by their sub-trees.
+    /// The numbers of the keyspaces by name.
     names: Tracked<String, u32>,
+    /// The numbers of the keyspaces by their sub-trees.
     roots: Tracked<TreeId, u32>,
     /// The sub-trees of partitions, by the sub-tree of the keyspace and the partition's name.
     partitions: Tracked<(TreeId, Arc<[u8]>), TreeId>,
-    /// Sub-trees of dropped partitions whose creation the log may still hold, with the last segment that
-    /// may.
+    /// Sub-trees of dropped partitions whose creation the log may still hold, with the last segment
+    /// that may hold it.
     buried: Tracked<TreeId, FileId>,
     trees: Tracked<TreeId, Arc<TreeState>>,
     /// The first log segment that is needed.
     pub(crate) log_floor: FileId,
     /// The place of its first byte.
     pub(crate) log_lsn: Lsn,
-    /// Whether that segment never was: a checkpoint has no log, and its floor is a number that is
-    /// still to be given. Its manifest says so by a record that holds the floor alone.
+    /// True if that segment never existed: a checkpoint has no log, and its floor is a number that
+    /// is not used yet. Its manifest says so by a record that holds the floor alone.
     has_no_log: bool,
     /// No file has this number or a greater one.
     pub(crate) next_file: FileId,
@@ -69,12 +70,12 @@ pub(crate) struct CatalogState {
     pub(crate) next_tree: TreeId,
     /// No keyspace ever had this number or a greater one.
     pub(crate) next_keyspace: u32,
-    /// The greatest sequence number of what is in tables or was before the log's floor.
+    /// The greatest sequence number of a write that is in tables or was before the log's floor.
     pub(crate) last_seq: SeqNo,
 }
 
-/// The identity, the log's floor and place, the next file, sub-tree and keyspace, and the last
-/// write.
+/// The identity; the log's floor and its place; the next file, sub-tree and keyspace; and the last
+/// sequence number.
 type Numbers = (u64, (FileId, Lsn), (FileId, TreeId, u32), SeqNo);
 
 /// The catalog of a new database: empty, with a random identity.
@@ -105,8 +106,8 @@ impl CatalogState {
         }
     }
 
-    /// Applies all edits, or, if one contradicts the catalog, none, and says which. O(log catalog)
-    /// for each edit, and for each sub-tree whose tables change O(its tables).
+    /// Applies all edits, or none if one contradicts the catalog; the error says which. O(log
+    /// catalog) for each edit, and O(its tables) for each sub-tree whose tables change.
     pub(crate) fn apply(&mut self, edit: &VersionEdit) -> Result<(), String> {
         let numbers = self.numbers();
         let outcome = edit.edits.iter().try_for_each(|edit| self.apply_one(edit));
@@ -174,9 +175,8 @@ impl CatalogState {
         VersionEdit { edits }
     }
 
-    /// Edits that change the options of a keyspace and nothing else: there is none of its own for
-    /// that, so they drop the keyspace and create it as it was. O(partitions and tables of the
-    /// keyspace).
+    /// Edits that change only the options of a keyspace. There is no edit for that, so they drop
+    /// the keyspace and create it again as it was. O(partitions and tables of the keyspace).
     pub(crate) fn change_options(&self, id: u32, options: Vec<u8>) -> Vec<Edit> {
         let Some(keyspace) = self.keyspaces.get(&id) else { return Vec::new() };
         let (root, name) = (keyspace.tree, keyspace.name.clone());
@@ -214,8 +214,8 @@ impl CatalogState {
         self.trees.values().flat_map(|tree| tree.tables().map(|(_, meta)| meta))
     }
 
-    /// The tables of a sub-tree with their levels: level by level, in each in the order of their
-    /// numbers. None if there is no such sub-tree.
+    /// The tables of a sub-tree with their levels: level by level, and within a level in the order
+    /// of their numbers. Empty if there is no such sub-tree.
     pub(crate) fn tables_of(&self, tree: TreeId) -> impl Iterator<Item = (usize, &TableMeta)> {
         self.trees.get(&tree).into_iter().flat_map(|tree| tree.tables())
     }
@@ -320,12 +320,13 @@ impl CatalogState {
         all.map(|((_, name), tree)| (name, *tree))
     }
 
-    /// Whether there is a sub-tree of this number.
+    /// Returns true if there is a sub-tree of this number.
     pub(crate) fn has_tree(&self, tree: TreeId) -> bool {
         self.trees.contains_key(&tree)
     }
 
-    /// Whether a partition with this sub-tree was dropped whose creation the log may still hold.
+    /// Returns true if a partition with this sub-tree was dropped and the log may still hold its
+    /// creation.
     pub(crate) fn is_buried(&self, tree: TreeId) -> bool {
         self.buried.contains_key(&tree)
     }

@@ -57,7 +57,7 @@ fn edits() -> Vec<Edit> {
     ]
 }
 
-/// The levels of a database are 0 to 6, and nothing else is read as one.
+/// The levels of a database are 0 to 6; any other number is refused.
 #[test]
 fn a_level_that_no_sub_tree_has_is_damage() {
     for level in [7, 40, 63, 255] {
@@ -170,7 +170,7 @@ fn golden_bytes_of_tables_with_range_tombstones() {
         let mut expected = [&bytes[..], &[5, 0, 0, 0, 0, 0, 0, 0]].concat();
         expected[4] = ranged_tag;
         assert_eq!(table(ranged(plain)), expected);
-        // None are said by the other tag.
+        // A table without range tombstones is written with the other tag.
         let last = expected.len() - 8;
         expected[last] = 0;
         assert!(VersionEdit::decode(&expected).is_err());

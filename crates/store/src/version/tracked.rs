@@ -1,10 +1,10 @@
-//! A map whose changes can be taken back: so that edits which turn out to contradict the catalog
-//! leave no trace, without copying the catalog for each of them.
+//! A map whose changes can be undone, so that edits which turn out to contradict the catalog leave
+//! no trace, without a copy of the catalog for each of them.
 
 use std::{collections::BTreeMap, ops::Deref};
 
-/// A map that remembers what its changes replaced until they are kept or taken back. Each change
-/// costs O(log n), as in the map.
+/// A map that remembers what its changes replaced, until they are kept or undone. Each change costs
+/// O(log n), as in the map.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tracked<K, V> {
     map: BTreeMap<K, V>,
@@ -27,21 +27,21 @@ impl<K, V> Deref for Tracked<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> Tracked<K, V> {
-    /// Puts `value` at `key`; returns what was there.
+    /// Puts `value` at `key`; returns the old value.
     pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let old = self.map.insert(key.clone(), value);
         self.replaced.push((key, old.clone()));
         old
     }
 
-    /// Takes out what is at `key`.
+    /// Removes and returns the value at `key`.
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         let old = self.map.remove(key)?;
         self.replaced.push((key.clone(), Some(old.clone())));
         Some(old)
     }
 
-    /// What is at `key`, to be changed. Several changes of one entry in a row are remembered as
+    /// The value at `key`, to be changed. Several changes of one entry in a row are remembered as
     /// one.
     pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let value = self.map.get_mut(key)?;
@@ -56,7 +56,7 @@ impl<K: Ord + Clone, V: Clone> Tracked<K, V> {
         self.replaced.clear();
     }
 
-    /// Takes back all changes since the last [`Tracked::keep`].
+    /// Undoes all changes since the last [`Tracked::keep`].
     pub(super) fn take_back(&mut self) {
         while let Some((key, old)) = self.replaced.pop() {
             match old {

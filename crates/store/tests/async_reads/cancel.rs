@@ -27,7 +27,7 @@ fn dropped_futures_lose_no_buffer_and_disturb_no_other_read() {
                 let value = value.expect("get_async");
                 assert!(value.as_deref() == map.get(&keys[0]).map(Vec::as_slice), "a wrong value");
             }
-            // One that is waited for, among those that were given up.
+            // One future that is awaited, among those that were dropped.
             let value = block_on(keyspace.get_async(&keys[1])).expect("get_async");
             assert!(value.as_deref() == map.get(&keys[1]).map(Vec::as_slice), "a wrong value");
         }
@@ -49,7 +49,7 @@ fn a_scan_goes_on_where_a_dropped_future_left_it() {
             let mut expected = map.iter();
             let (mut dropped, mut in_a_row) = (0, 0);
             loop {
-                // A value of many parts is begun anew each time, and has to be waited for in the end.
+                // A value of many parts is read anew each time, and has to be awaited in the end.
                 let times = random.below(3) + in_a_row;
                 let item = match forward {
                     true => poll_some(iter.next(), times),
@@ -78,7 +78,7 @@ fn a_scan_goes_on_where_a_dropped_future_left_it() {
     }
 }
 
-/// A walk seeks past a recorded stretch of dead keys in all of its sources, and is given up while
+/// A walk seeks past a recorded stretch of dead keys in all of its sources, and is dropped while
 /// some of them wait for blocks.
 #[test]
 fn a_scan_goes_on_past_a_dead_stretch_where_a_dropped_future_left_it() {
@@ -122,8 +122,8 @@ fn a_scan_goes_on_past_a_dead_stretch_where_a_dropped_future_left_it() {
                 }
             }
             drop(iter);
-            // Each of them is two entries, a value and a tombstone; the others are what was
-            // overwritten and removed here and there.
+            // Each of them is two entries, a value and a tombstone; the others are entries that
+            // were overwritten and removed here and there.
             let passed = db.stats().passed_entries - before;
             assert!(passed < dead.len() as u64, "{passed} of {} dead keys", dead.len());
         }

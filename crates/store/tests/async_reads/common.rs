@@ -1,4 +1,4 @@
-//! Databases to read from, and what they must answer.
+//! Databases to read from, and the answers that they must give.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use rhumb_testkit::random::Random;
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Values longer than this lie in files of their own.
+/// Values longer than this are stored in files of their own.
 const LARGE_BYTES: u32 = 6 << 10;
 
-/// How reads are done, in every way there is.
+/// All combinations of read engine and read mode.
 pub(crate) const WAYS: [(ReadEngineKind, ReadMode); 4] = [
     (ReadEngineKind::Kernel, ReadMode::Direct),
     (ReadEngineKind::Kernel, ReadMode::Buffered),
@@ -29,12 +29,12 @@ pub(crate) const WAYS: [(ReadEngineKind, ReadMode); 4] = [
     (ReadEngineKind::Threads, ReadMode::Buffered),
 ];
 
-/// How many rounds to make.
+/// The number of rounds to make.
 pub(crate) fn rounds(usual: u64) -> u64 {
     std::env::var("RHUMB_ASYNC_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// What is drawn by chance.
+/// Random keys and values.
 pub(crate) trait Draw {
     fn key(&mut self) -> Vec<u8>;
     fn value(&mut self) -> Vec<u8>;
@@ -61,7 +61,7 @@ impl Draw for Random {
     }
 }
 
-/// What all databases here have in common: little memory, and many tables.
+/// The settings that all databases here share: little memory, and many tables.
 pub(crate) fn builder(path: &Path) -> DatabaseBuilder {
     Database::builder(path)
         .memtable_bytes(256 << 10)
@@ -85,7 +85,7 @@ pub(crate) fn open_by(
         compression: Some(Compression::None),
         ..TableOptions::default()
     };
-    // Scans over several partitions too, which open one after another.
+    // Also scans over several partitions, which are opened one after another.
     let cuts = [&8_u64.to_be_bytes()[..], b"a/path/that/many/keys/share/1", b"user03"];
     let partitions = match way.1 {
         ReadMode::Buffered => Partitioning::None,
@@ -110,7 +110,7 @@ pub(crate) fn change(keyspace: &Keyspace, map: &mut Map, random: &mut Random, co
     }
 }
 
-/// Keys of which most are there, some twice.
+/// Keys of which most exist, some of them twice.
 pub(crate) fn some_keys(map: &Map, random: &mut Random, count: u64) -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> = Vec::new();
     for _ in 0..count {
@@ -145,7 +145,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Polls a future at most `times` and drops it; its output if it came so far.
+/// Polls a future at most `times` times and drops it. Returns its output if it got that far.
 pub(crate) fn poll_some<F: Future>(future: F, times: u64) -> Option<F::Output> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -161,7 +161,7 @@ pub(crate) fn poll_some<F: Future>(future: F, times: u64) -> Option<F::Output> {
     None
 }
 
-/// Waits until no buffer is in use any more: a lost one would never come back.
+/// Waits until no buffer is in use any more: a lost one would never be given back.
 pub(crate) fn await_no_buffers(db: &Database) {
     let begun = std::time::Instant::now();
     while db.stats().read_buffers > 0 {
@@ -171,7 +171,7 @@ pub(crate) fn await_no_buffers(db: &Database) {
 }
 
 /// Waits until the cache holds no more than it may. A background thread that takes memory from it,
-/// or drops a table, does so in steps: in between, what is counted may be more.
+/// or drops a table, does so in steps: in between, the count may be higher.
 pub(crate) fn await_cache_within_budget(db: &Database) {
     let begun = std::time::Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! Damaged tables: an error that names the file, or the right value, and never another one.
+//! Damaged tables: a read returns an error that names the file, or the right value, and never
+//! another one.
 
 use std::{fs, path::PathBuf};
 
@@ -7,7 +8,7 @@ use rhumb_testkit::random::Random;
 
 use crate::common::{Map, WAYS, await_no_buffers, block_on, change, open, rounds, some_keys};
 
-/// Notes an error that there may be, and refuses others.
+/// Counts an error that is allowed, and fails at others.
 fn expect_damage<T>(result: Result<T>, found: &mut u32) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -76,7 +77,7 @@ fn damage_is_an_error_and_never_a_wrong_value() {
     }
 }
 
-/// Flips a bit in the data of some table; says where.
+/// Flips a bit in the data of some table. Returns where.
 fn damage_one(path: &std::path::Path, random: &mut Random) -> (PathBuf, usize) {
     let mut tables: Vec<PathBuf> = fs::read_dir(path)
         .expect("list")

@@ -7,7 +7,7 @@ use rhumb_testkit::random::Random;
 
 use crate::common::{Draw, Map, WAYS, await_no_buffers, block_on, change, open, rounds, some_keys};
 
-/// A database, what it holds, and what a snapshot of it saw.
+/// A database, its expected contents, and what a snapshot of it saw.
 struct World {
     db: Database,
     keyspace: Keyspace,
@@ -121,21 +121,21 @@ impl TwoEnded for AsyncIter {
     }
 }
 
-/// What a range must give from either end.
+/// The entries that a range must give from either end.
 struct Ends<'a> {
     expected: &'a [(&'a Vec<u8>, &'a Vec<u8>)],
     random: &'a mut Random,
 }
 
 impl Ends<'_> {
-    /// Takes entries from the ends in some pattern: one end only, the other only, or both; sometimes
-    /// not to the end.
+    /// Takes entries from the ends in some pattern: from one end only, from the other only, or from
+    /// both; sometimes not all of them.
     fn check(self, iter: &mut impl TwoEnded) {
         let Ends { mut expected, random } = self;
         let forward_of_four = [4, 0, 2, 3][random.below(4) as usize];
         let stops = random.below(4) == 0;
         let mut left = random.below(expected.len() as u64 + 1);
-        // Nothing, the truth, too much, or beyond all measure: the entries are the same.
+        // Expects nothing, the right number, too many, or far too many: the entries are the same.
         match random.below(8) {
             0 => iter.expect(left as usize),
             1 => iter.expect(random.below(3_000) as usize),

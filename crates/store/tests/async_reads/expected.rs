@@ -1,4 +1,4 @@
-//! What a scan that says its length reads: each level once, and little more than it wants.
+//! The reads of a scan that announces its length: each level once, and little more than it wants.
 
 use rhumb::{
     Compression, Database, Keyspace, KeyspaceOptions, TableOptions,
@@ -12,7 +12,7 @@ const KEYS: u64 = 20_000;
 const VALUE_BYTES: usize = 1_000;
 const SCANS: u64 = 60;
 
-/// How many reads, and bytes of them, a number of scans took.
+/// The number of reads that some scans took, and of bytes read.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     calls: u64,
@@ -27,7 +27,8 @@ fn value_of(number: u64) -> Vec<u8> {
     (0..VALUE_BYTES as u64).map(|i| (number.wrapping_mul(31) + i) as u8).collect()
 }
 
-/// A deep level of all keys and a table above it of every fourth, and so much memory.
+/// A database with a deep level of all keys, a table above it with every fourth key, and a budget
+/// of `memory_bytes`.
 fn fill(path: &std::path::Path, memory_bytes: u64) -> (Database, Keyspace) {
     let db = Database::builder(path)
         .memtable_bytes(8 << 20)
@@ -73,7 +74,7 @@ fn scan(keyspace: &Keyspace, first: u64, length: u64, expected: usize, awaits: b
     }
 }
 
-/// What `work` reads.
+/// The cost of `work`.
 fn cost(db: &Database, work: impl FnOnce()) -> Cost {
     let before = db.stats();
     work();
@@ -84,7 +85,7 @@ fn cost(db: &Database, work: impl FnOnce()) -> Cost {
     }
 }
 
-/// What scans of `length` entries from random keys cost, each told `expected`.
+/// The cost of scans of `length` entries from random keys, each told to expect `expected`.
 fn cost_of_scans(
     (db, keyspace): (&Database, &Keyspace),
     length: u64,
@@ -114,8 +115,8 @@ fn a_scan_of_a_known_length_reads_each_level_once() {
     }
 }
 
-/// The first 40 entries of every scan are in the cache, and the last ten; 30 of the deep level are not, and
-/// eight of the other: eleven pages, of which some came with the others.
+/// The first 40 entries of every scan are in the cache, and the last ten. 30 of the deep level are
+/// not, and eight of the other: eleven pages, of which some came with the others.
 #[test]
 fn what_is_in_the_cache_is_not_read_with_the_rest() {
     const STEP: u64 = 300;

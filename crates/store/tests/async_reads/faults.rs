@@ -13,8 +13,8 @@ use rhumb_testkit::random::Random;
 
 use crate::common::{Map, await_no_buffers, block_on, builder, change, some_keys};
 
-/// A cold database on a simulated disk, read by threads or in the calling thread, past a page cache: in multiples
-/// of 4096 bytes if the disk's seed is even, and of 512 if it is odd.
+/// A cold database on a simulated disk, read by threads or in the calling thread, bypassing a page
+/// cache: in multiples of 4096 bytes if the disk's seed is even, and of 512 if it is odd.
 fn cold(fs: &SimFs, threads: usize) -> (Database, Keyspace) {
     let db = builder(Path::new("/db"))
         .file_system(Arc::new(fs.clone()))
@@ -42,7 +42,7 @@ fn filled(fs: &SimFs, seed: u64) -> Map {
     map
 }
 
-/// Reads in every way; counts what failed.
+/// Reads in every way. Returns the number of failed reads.
 fn read_all(keyspace: &Keyspace, map: &Map, random: &mut Random) -> u32 {
     let mut failed = 0;
     for _ in 0..10 {
@@ -69,7 +69,7 @@ fn read_all(keyspace: &Keyspace, map: &Map, random: &mut Random) -> u32 {
     failed
 }
 
-/// Notes an error, which must name the file and the place.
+/// Counts an error, which must name the file and the place.
 fn checked<T>(result: Result<T>, failed: &mut u32) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -108,7 +108,7 @@ fn a_failing_disk_is_an_error_with_its_place_and_later_reads_are_right() {
         for _ in 0..20 {
             let reads = Matcher::any().kinds(&[CallKind::Read]);
             fs.inject(reads, Fault::Eio, 1 + random.below(4));
-            // A fault may befall what was read ahead in vain.
+            // A fault may hit a block that was read ahead in vain.
             let failed = read_all(&keyspace, &map, &mut random);
             assert!(failed <= 5, "{failed} reads failed");
             fs.clear_faults();

@@ -1,7 +1,7 @@
-//! Reads that go on at the same time: many keys at once, asynchronous reads, and scans that read ahead,
-//! by the kernel's queue and by threads, with caches that hold next to nothing.
+//! Simultaneous reads: of many keys at once, asynchronous ones, and read-ahead of scans, by the
+//! kernel's queue and by threads, with caches that hold next to nothing.
 //!
-//! `RHUMB_ASYNC_ROUNDS` says how many rounds each suite makes.
+//! `RHUMB_ASYNC_ROUNDS` sets the number of rounds of each suite.
 
 mod cancel;
 mod common;

@@ -36,7 +36,8 @@ fn callers_that_ask_for_the_same_blocks_leave_one_of_each() {
                     });
                 }
             });
-            // Background threads may drop tables with their blocks, which are no evictions.
+            // Background threads may drop tables with their blocks; these do not count as
+            // evictions.
             let stats = db.stats();
             assert!(stats.cache_blocks <= stats.cache_inserts - stats.cache_evictions);
             await_cache_within_budget(&db);
@@ -79,11 +80,11 @@ fn tasks_of_an_executor_read_side_by_side() {
     }
 }
 
-/// What a scan reads ahead at most is two mebibytes; together they may have one here.
+/// A scan reads at most two mebibytes ahead; here all scans together may read one mebibyte ahead.
 #[test]
 fn many_scans_at_once_read_less_ahead_each() {
     const SCANS: u32 = 24;
-    // Of each scan: two megabytes, by when it reads as far ahead as scans do.
+    // Two megabytes per scan, by which point it reads as far ahead as scans do.
     const KEYS: u32 = 2_000;
     for way in WAYS {
         let dir = tempfile::tempdir().expect("a directory");
@@ -110,7 +111,8 @@ fn many_scans_at_once_read_less_ahead_each() {
             }
             most = most.max(db.stats().read_buffer_bytes);
         }
-        // Each has what it is in and a small piece besides; buffers that are kept come on top.
+        // Each scan has its present window and one small window more; buffers that are kept come on
+        // top.
         let bound = (1 << 20) + u64::from(SCANS) * (48 << 10) + (512 << 10);
         assert!((100 << 10..=bound).contains(&most), "{most} bytes by {way:?}");
         drop(scans);
@@ -119,7 +121,8 @@ fn many_scans_at_once_read_less_ahead_each() {
     }
 }
 
-/// However late in a call a key comes whose block is already being read for another one.
+/// A key may come late in a call, when its block is already being read for another key. The block
+/// is then not read again.
 #[test]
 fn a_call_reads_each_block_once() {
     for way in WAYS {
@@ -142,7 +145,7 @@ fn a_call_reads_each_block_once() {
             read(&keyspace);
             db.stats().block_reads - before
         };
-        // The same blocks for every sixteen keys, by other keys; some of the blocks lie side by side.
+        // The same blocks for every sixteen keys, by other keys; some of the blocks are adjacent.
         let place = |i: u32| if i < 4 { i / 2 * 1_250 + i % 2 * 40 } else { i * 1_250 };
         let keys: Vec<_> = (0..256).map(|i| (place(i % 16) + i / 64).to_be_bytes()).collect();
         let alone = blocks_read(&|keyspace| {

@@ -1,18 +1,20 @@
-//! What the histories came to do: a promise that was never put to the test was not kept by the engine.
+//! What the histories have exercised: a promise that was never put to the test says nothing about
+//! the engine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts over all histories of this process.
 pub(crate) struct Coverage {
-    /// Partitions dropped that held something.
+    /// The number of partitions dropped that held something.
     pub(crate) partitions_dropped: AtomicU64,
-    /// Files of several tables that were there when a process ended.
+    /// The number of files of several tables that existed when a process ended.
     pub(crate) shared_files: AtomicU64,
-    /// Tables that were flushed without a model and got one in the background.
+    /// The number of tables that were flushed without a model and got one in the background.
     pub(crate) trained_later: AtomicU64,
-    /// Snapshots read after more was written.
+    /// The number of snapshots read after more was written.
     pub(crate) snapshots_read: AtomicU64,
-    /// Operations in histories after whose power cuts all was held against the oracle.
+    /// The number of operations in histories after whose power cuts everything was compared with
+    /// the oracle.
     pub(crate) steps: AtomicU64,
 }
 
@@ -29,7 +31,7 @@ impl Coverage {
         counter.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Says what was done, and sees to it that everything was.
+    /// Prints the counts, and checks that none is 0.
     pub(crate) fn report(&self, what: &str) {
         let counts = [
             ("steps", &self.steps),

@@ -17,11 +17,11 @@ use super::{
     program::{Program, Settings, new_disk},
 };
 
-/// How many cuts `cargo test` makes, unless told otherwise.
+/// The number of cuts that `cargo test` makes by default.
 const CUTS_DEFAULT: u64 = 3_000;
-/// How many cuts one history has to stand.
+/// The number of cuts in one history.
 const CUTS_PER_HISTORY: u64 = 12;
-/// How many steps are done at most between two cuts.
+/// The largest number of steps between two cuts.
 const STEPS_MAX: usize = 150;
 
 /// A number from the environment.
@@ -29,20 +29,20 @@ pub(crate) fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().expect("a number"))
 }
 
-/// Why a program stopped.
+/// The reason why a program stopped.
 pub(crate) enum Stop {
     PowerOff,
     Broken(String),
 }
 
-/// Tells the end of the power from an error that has no cause.
+/// Distinguishes the end of the power from an error that has no cause.
 fn stop_of(fs: &SimFs, what: &str, error: &Error) -> Stop {
     if fs.is_dead() { Stop::PowerOff } else { Stop::Broken(format!("{what} failed: {error}")) }
 }
 
-/// Opens the database after `event`, looks at its state, which was the same to one that only read,
-/// and does steps, until the power goes or there were enough. `event` becomes [`Event::Nothing`]
-/// once the state was found right.
+/// Opens the database after `event`, checks its state, which must be the same to a program that
+/// only read, and does steps until the power goes or there were enough. `event` becomes
+/// [`Event::Nothing`] once the state was found right.
 fn live(
     program: &mut Program,
     history: &mut History,
@@ -79,7 +79,7 @@ fn do_step(program: &mut Program, step: &Step) -> Result<(), Stop> {
     }
 }
 
-/// How many changes the power lasts: often so few that it goes during recovery.
+/// The number of changes before the power is cut: often so small that it is cut during recovery.
 fn changes_until_cut(rng: &mut SimRng) -> u64 {
     match rng.below(4) {
         0 => rng.below(15),
@@ -88,11 +88,11 @@ fn changes_until_cut(rng: &mut SimRng) -> u64 {
     }
 }
 
-/// Ends the process in a random way; returns how, and the disk that the next one finds.
+/// Ends the process in a random way. Returns the event, and the disk that the next process finds.
 fn end_process(fs: &SimFs, rng: &mut SimRng) -> (Event, SimFs) {
     let seed = rng.next_u64();
     match rng.below(16) {
-        // The disk went away for the process alone.
+        // The disk was lost for the process alone.
         0 | 1 => (Event::Kill, fs.kill()),
         2 => (Event::GentlePowerCut, fs.power_cut(Loss::KeepAll, seed)),
         3 | 4 => (Event::PowerCut, fs.power_cut(Loss::DropUnsynced, seed)),
@@ -129,7 +129,7 @@ pub(crate) fn run_history(seed: u64, cuts: u64, prepare: impl Fn(&SimFs)) -> Res
     Ok(())
 }
 
-/// As [`run_history`], with a panic taken for a broken promise.
+/// Like [`run_history`], but takes a panic for a broken promise.
 pub(crate) fn run_guarded(run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -159,7 +159,7 @@ pub(crate) fn on_all_processors(
                         return;
                     }
                     if let Err(broken) = run_guarded(|| run(seed)) {
-                        // The others need not go on.
+                        // The other threads need not go on.
                         next.store(total, Ordering::Relaxed);
                         panic!("seed {seed}: {broken}\nRHUMB_SEED={seed} repeats it");
                     }
@@ -169,7 +169,7 @@ pub(crate) fn on_all_processors(
     });
 }
 
-/// A history during which nothing fails, looked at after every step.
+/// Runs a history during which nothing fails, and checks it after every step.
 fn run_undisturbed(seed: u64) -> Result<(), String> {
     let mut history = History::new(seed);
     let mut program = Program::new(new_disk(seed), Settings::new(seed));
@@ -250,7 +250,7 @@ fn no_change_is_a_bad_moment_for_a_power_cut() {
     on_all_processors(6, 1, cut_everywhere);
 }
 
-/// Three programs at once on one database with a pool of its own.
+/// Runs three programs at once on one database with a pool of its own.
 fn run_threads(seed: u64, cuts: u64) -> Result<(), String> {
     let mut rng = SimRng::new(seed ^ 0x7ea5);
     let settings = Settings { background_threads: 2, ..Settings::new(seed) };
@@ -300,7 +300,7 @@ fn live_together(
                 scope.spawn(move || {
                     for _ in 0..STEPS_MAX {
                         match history.step() {
-                            // One program cannot close what the others use.
+                            // One program cannot close a database that the others use.
                             Step::Reopen | Step::Checkpoint { .. } => {}
                             step => do_step(program, &step)?,
                         }

@@ -1,5 +1,5 @@
-//! Failures of every single call, and a disk that is full: an error or a success, never a panic,
-//! nothing acknowledged lost, and a database that works again once the cause is gone.
+//! Failures of every single call, and a full disk: each call returns an error or succeeds and never
+//! panics, nothing acknowledged is lost, and the database works again once the cause is gone.
 
 use rhumb::{
     Error, PersistMode,
@@ -13,30 +13,30 @@ use super::{
     program::{Program, Settings, new_disk},
 };
 
-/// How long the histories are. Long enough for flushes and compactions, short enough for a run
-/// per call and fault.
+/// The number of steps of a history: enough for flushes and compactions, few enough for a run per
+/// call and fault.
 const STEPS: usize = 45;
-/// How many histories each fault meets, unless told otherwise.
+/// The number of histories that each fault meets by default.
 const HISTORIES_DEFAULT: u64 = 6;
 
-/// A program some of whose calls fail, and what follows from that.
+/// A program some of whose calls fail, and the consequences.
 struct Patient {
     program: Program,
     trouble: Trouble,
-    /// Calls may fail, because one did since the database was opened.
+    /// True if calls may fail, because one did since the database was opened.
     is_hurt: bool,
-    /// How often the log had been acknowledged as durable when its sync failed.
+    /// The number of times that the log had been acknowledged as durable when its sync failed.
     acknowledged_at_failed_sync: Option<u64>,
 }
 
 impl Patient {
-    /// A program on a new disk that is sound so far.
+    /// A program on a new disk that has not failed so far.
     fn new(seed: u64, trouble: Trouble) -> Self {
         let program = Program::new(new_disk(seed), Settings::new(seed));
         Self { program, trouble, is_hurt: false, acknowledged_at_failed_sync: None }
     }
 
-    /// Holds the end of a call against what happened to the disk during it.
+    /// Checks the result of a call against what happened to the disk during it.
     fn check(&mut self, error: Option<&Error>) -> Result<(), String> {
         let faulted = self.program.fs.faulted_calls();
         self.is_hurt |= faulted.iter().any(|(kind, _)| !self.trouble.is_invisible(*kind));
@@ -55,7 +55,7 @@ impl Patient {
         }
     }
 
-    /// Opens the database; if a fault prevents it, once more without faults.
+    /// Opens the database; if a fault prevents that, opens it once more without faults.
     fn open(&mut self) -> Result<(), String> {
         let opened = self.program.open();
         self.check(opened.as_ref().err())?;
@@ -66,7 +66,7 @@ impl Patient {
         Ok(())
     }
 
-    /// Takes the cause away.
+    /// Removes the cause of the failures.
     fn heal(&mut self) {
         self.program.note_failed_log_sync();
         self.program.fs.clear_faults();
@@ -83,7 +83,7 @@ impl Patient {
         if !self.program.is_open() {
             self.open()?;
         } else if matches!(step, Step::Reopen) && result.is_ok() && self.is_hurt {
-            // With the new process the failure is in the past.
+            // For the new process the failure is in the past.
             self.heal();
         }
         Ok(())
@@ -98,8 +98,8 @@ impl Patient {
         Ok(())
     }
 
-    /// Ends the process, looks at what is left without faults, and makes sure that the database
-    /// works again.
+    /// Ends the process, checks what is left without faults, and makes sure that the database works
+    /// again.
     fn recover(&mut self, how: u64) -> Result<(), String> {
         self.heal();
         let program = &mut self.program;
@@ -129,7 +129,7 @@ impl Patient {
     }
 }
 
-/// What goes wrong at one call.
+/// The failure of one call.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     /// The call meets the fault.
@@ -166,8 +166,8 @@ impl Trouble {
         }
     }
 
-    /// Whether the engine must not even fail when a call of this kind meets it: the loops around
-    /// reads, writes and syncs take it up.
+    /// Returns true if the engine must not even fail when a call of this kind meets the trouble:
+    /// the loops around reads, writes and syncs handle it.
     fn is_invisible(self, kind: CallKind) -> bool {
         match self {
             Self::Once(Fault::Short(_)) => true,
@@ -178,7 +178,7 @@ impl Trouble {
     }
 }
 
-/// Runs a history in which there is trouble at the call of number `call`.
+/// Runs a history with trouble at call number `call`.
 fn fail_call(seed: u64, steps: &[Step], call: u64, trouble: Trouble) -> Result<(), String> {
     let mut patient = Patient::new(seed, trouble);
     let fs = patient.program.fs.clone();
@@ -189,7 +189,7 @@ fn fail_call(seed: u64, steps: &[Step], call: u64, trouble: Trouble) -> Result<(
     patient.recover(call).map_err(|broken| format!("with {faulted:?}: {broken}"))
 }
 
-/// The calls that a history makes when none fails.
+/// The calls that a history makes if none fails.
 fn calls_of(seed: u64, steps: &[Step]) -> Result<Vec<Call>, String> {
     let fs = new_disk(seed);
     fs.start_trace();
@@ -216,7 +216,7 @@ fn no_call_of_a_history_fails_unnoticed_or_for_good() {
     });
 }
 
-/// Fills the disk up in the middle of a history, and makes room later.
+/// Fills the disk up in the middle of a history, and frees space later.
 fn fill_disk(seed: u64) -> Result<(), String> {
     let mut rng = SimRng::new(seed ^ 0xf011);
     let mut patient = Patient::new(seed, Trouble::Once(Fault::NoSpace));
@@ -237,7 +237,7 @@ fn fill_disk(seed: u64) -> Result<(), String> {
         }
         let read = patient.program.verify_open_keyspaces();
         read.map_err(|error| format!("reading with a full disk: {error}"))??;
-        // Room is all that was missing: the open database works again.
+        // Only space was missing: the open database works again.
         patient.heal();
         let write = Change::Put { keyspace: 1, key: b"k".into(), value: b"v".into() };
         for step in [Step::Write(write), Step::Persist(PersistMode::SyncData)] {

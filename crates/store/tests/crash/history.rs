@@ -1,12 +1,12 @@
-//! What a simulated program does with a database: steps that follow from a seed alone, so that a
+//! The steps of a simulated program with a database. They follow from a seed alone, so that a
 //! history can be run again, with and without failures.
 
 use rhumb::{PersistMode, io::sim::SimRng};
 
-/// How many keyspaces a history uses. Few, so that they are dropped and made again.
+/// The number of keyspaces of a history. It is small, so that they are dropped and created again.
 pub(crate) const KEYSPACES: usize = 3;
 
-/// How many batches one commit serves: so many that tables are flushed without models.
+/// The number of batches that one commit serves: enough that tables are flushed without models.
 const SUBMITTED: usize = 5;
 
 /// One change of one key, or of all keys of a range.
@@ -21,7 +21,7 @@ pub(crate) enum Change {
         keyspace: usize,
         key: Vec<u8>,
     },
-    /// Without an end where `to` is absent.
+    /// The range has no end if `to` is absent.
     RemoveRange {
         keyspace: usize,
         from: Vec<u8>,
@@ -37,7 +37,7 @@ pub(crate) enum Step {
         changes: Vec<Change>,
         durability: Option<PersistMode>,
     },
-    /// Batches that are queued together and done by one commit, as those of many writers are.
+    /// Batches that are queued together and done by one commit, like those of many writers.
     Submit {
         batches: Vec<Vec<Change>>,
     },
@@ -52,7 +52,7 @@ pub(crate) enum Step {
     Drop {
         keyspace: usize,
     },
-    /// The partition of a key.
+    /// Drops the partition of a key.
     DropPartition {
         keyspace: usize,
         key: Vec<u8>,
@@ -70,7 +70,7 @@ pub(crate) enum Step {
     },
     /// Takes a snapshot, unless there are many.
     Snapshot,
-    /// Reads all of the oldest snapshot, and lets go of it.
+    /// Reads all of the oldest snapshot, and drops it.
     LookBack,
     Reopen,
 }
@@ -81,11 +81,12 @@ pub(crate) struct History {
     rng: SimRng,
     steps: usize,
     keys: u64,
-    /// Keys lie evenly and values are small, so that tables have many blocks and models are good.
+    /// True if keys are evenly spaced and values are small, so that tables have many blocks and
+    /// models are good.
     is_even: bool,
-    /// Of 100 changes, how many are removals.
+    /// The number of removals among 100 changes.
     removals: u64,
-    /// Of 100 steps, how many make something durable.
+    /// The number of steps among 100 that make something durable.
     persists: u64,
 }
 
@@ -119,7 +120,7 @@ impl History {
         }
     }
 
-    /// A value that no other step writes, so that a value in the wrong place is seen.
+    /// A value that no other step writes, so that a value in the wrong place is noticed.
     fn value(&mut self) -> Vec<u8> {
         let len = match self.rng.below(40) {
             _ if self.is_even => self.rng.index(60),

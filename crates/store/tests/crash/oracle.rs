@@ -1,6 +1,6 @@
-//! What a database may hold, by the promises that it made: after a power cut, the state is what a
-//! beginning of the history left, a beginning that has every operation that was acknowledged as
-//! durable, and every operation wholly or not at all.
+//! The states that a database may have, by the promises that it made. After a power cut, the state
+//! is that of a prefix of the history. The prefix has every operation that was acknowledged as
+//! durable, and it has each operation wholly or not at all.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -21,7 +21,7 @@ pub(crate) enum Effect {
         keyspace: usize,
         key: Vec<u8>,
     },
-    /// All keys from one on; before another if that is given.
+    /// Removes all keys from `from` on; only those before `to`, if that is given.
     RemoveRange {
         keyspace: usize,
         from: Vec<u8>,
@@ -58,16 +58,16 @@ fn is_inside(key: &Vec<u8>, from: &Vec<u8>, to: &Option<Vec<u8>>) -> bool {
 #[derive(Clone, Debug)]
 struct Operation {
     effects: Vec<Effect>,
-    /// Whether the caller was told that it happened; otherwise it may or may not have.
+    /// True if the caller was told that it happened; otherwise it may or may not have happened.
     is_acknowledged: bool,
 }
 
-/// What happened between the history and the look at the state.
+/// The event between the history and the look at the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The power was cut: what was acknowledged as durable survives. What is found is durable.
     PowerCut,
-    /// The power was cut, but the disk got all that the operating system had: what was
+    /// The power was cut, but the disk got everything that the operating system had: what was
     /// acknowledged as handed over survives. What is found is durable.
     GentlePowerCut,
     /// The process was killed: what was acknowledged as handed over survives.
@@ -83,7 +83,7 @@ impl Event {
     /// This event followed by another, without a look at the state between them.
     pub(crate) fn then(self, next: Self) -> Self {
         match self {
-            // What it leaves is durable, so a later event takes nothing away.
+            // The state that it leaves is durable, so a later event loses nothing.
             Self::PowerCut | Self::GentlePowerCut => self,
             Self::FailedSync if matches!(next, Self::Kill | Self::Nothing) => self,
             Self::FailedSync => Self::PowerCut,
@@ -93,39 +93,39 @@ impl Event {
     }
 }
 
-/// The history so far, and which states it allows.
+/// The history so far, and the states that it allows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
     base: Model,
     /// The operations since `base`, in order.
     operations: Vec<Operation>,
-    /// How many of `operations` are durable for sure.
+    /// The number of `operations` that are certainly durable.
     durable: usize,
-    /// How many of `operations` are handed to the operating system for sure.
+    /// The number of `operations` that were certainly handed to the operating system.
     buffered: usize,
-    /// The newest checkpoint that was acknowledged: its name and what it holds.
+    /// The newest checkpoint that was acknowledged: its name and its contents.
     pub(crate) checkpoint: Option<(usize, Model)>,
 }
 
 impl Oracle {
-    /// An operation that was acknowledged.
+    /// Adds an operation that was acknowledged.
     pub(crate) fn acknowledge(&mut self, effects: Vec<Effect>) {
         self.operations.push(Operation { effects, is_acknowledged: true });
     }
 
-    /// An operation that failed in a way that leaves open whether it happened.
+    /// Adds an operation that failed in a way that leaves open whether it happened.
     pub(crate) fn leave_open(&mut self, effects: Vec<Effect>) {
         self.operations.push(Operation { effects, is_acknowledged: false });
     }
 
-    /// Everything so far was acknowledged as handed to the operating system.
+    /// Notes that everything so far was acknowledged as handed to the operating system.
     pub(crate) fn buffer(&mut self) {
         self.buffered = self.operations.len();
     }
 
-    /// Everything so far was acknowledged as durable.
+    /// Notes that everything so far was acknowledged as durable.
     pub(crate) fn persist(&mut self) {
-        // What may or may not have happened still may, in its place.
+        // An open operation may still have happened, in its place.
         if self.is_certain() {
             self.base = self.now();
             self.operations.clear();
@@ -134,12 +134,12 @@ impl Oracle {
         self.buffered = self.operations.len();
     }
 
-    /// Whether it is known of every operation that it happened.
+    /// Returns true if every operation is known to have happened.
     pub(crate) fn is_certain(&self) -> bool {
         self.operations.iter().all(|operation| operation.is_acknowledged)
     }
 
-    /// The state as the program sees it, if everything that is open did not happen.
+    /// The state as the program sees it, if no open operation happened.
     pub(crate) fn now(&self) -> Model {
         let mut model = self.base.clone();
         for operation in self.operations.iter().filter(|operation| operation.is_acknowledged) {
@@ -211,7 +211,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Keeps of the history what happened.
+    /// Keeps the operations of the history that happened.
     fn decide(&mut self, beginning: &Beginning) {
         let mut kept = Vec::new();
         let mut durable = 0;
@@ -224,8 +224,8 @@ impl Oracle {
         self.durable = durable;
     }
 
-    /// The beginning of at least `least` operations that is nearest to what was found, and of
-    /// several the longest, when of the open operations those in the bits of `choice` happened.
+    /// The prefix of at least `least` operations that is nearest to what was found, and of several
+    /// the longest, if the open operations in the bits of `choice` happened.
     fn nearest(&self, choice: u32, least: usize, found: &Model) -> Beginning {
         let mut state = Comparison::new(self.base.clone(), found);
         let mut nearest = Beginning { choice, len: 0, differing: usize::MAX };
@@ -238,7 +238,7 @@ impl Oracle {
         nearest
     }
 
-    /// What leads to each beginning from the one before it: to the empty one, nothing.
+    /// The effects that lead to each prefix from the one before it; none for the empty one.
     fn effects(&self, choice: u32) -> impl Iterator<Item = &[Effect]> {
         let mut open = 0;
         let later = self.operations.iter().map(move |operation| {
@@ -250,7 +250,7 @@ impl Oracle {
     }
 }
 
-/// A beginning of the history, and how many entries differ between its state and another.
+/// A prefix of the history, and the number of entries that differ between its state and another.
 #[derive(Debug)]
 struct Beginning {
     choice: u32,
@@ -258,7 +258,7 @@ struct Beginning {
     differing: usize,
 }
 
-/// A state that changes, and in how many entries it differs from one that does not.
+/// A changing state, and the number of entries in which it differs from a fixed one.
 struct Comparison<'a> {
     model: Model,
     other: &'a Model,

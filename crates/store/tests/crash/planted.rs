@@ -1,11 +1,11 @@
-//! Bugs that are put into the engine from outside, by a disk that ignores some syncs: the harness
-//! has to find each of them, or it would not find them in the engine either.
+//! Bugs that are put into the engine from outside, by a disk that ignores some syncs. If the
+//! harness did not find each of them, it would not find them in the engine either.
 
 use rhumb::io::sim::{CallKind, Matcher, SimFs};
 
 use super::cuts::{run_guarded, run_history};
 
-/// Within so many cuts a planted bug must be found.
+/// The number of cuts within which a planted bug must be found.
 const CUTS_MAX: u64 = 1_000;
 
 fn assert_found(lie: &Matcher) {

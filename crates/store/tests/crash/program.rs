@@ -1,5 +1,5 @@
 //! A simulated program: it does the steps of a history with a database, and tells the oracle what
-//! it was promised.
+//! the database has promised.
 
 use std::{ops::Bound, path::PathBuf, sync::Arc};
 
@@ -18,10 +18,10 @@ use super::{
     oracle::{Effect, Event, Model, Oracle, differences},
 };
 
-/// Where everything is.
+/// The directory of all databases.
 const HOME: &str = "/data";
 
-/// How the database is opened.
+/// The settings that the database is opened with.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) memtable_bytes: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Sizes so small that flushes and compactions happen all the time.
+    /// Settings with sizes so small that flushes and compactions happen all the time.
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = SimRng::new(seed ^ 0x5e77_1265);
         Self {
@@ -53,7 +53,7 @@ impl Settings {
     }
 }
 
-/// How the names of log segments end.
+/// The extension of log segments.
 pub(crate) const LOG_EXTENSION: &str = "log";
 
 /// A disk with an empty, durable home for databases.
@@ -65,13 +65,13 @@ pub(crate) fn new_disk(seed: u64) -> SimFs {
     fs
 }
 
-/// Keyspaces differ, so that every kind of block and of file is written, and each opening changes
-/// how the next tables are.
+/// The options of a keyspace. They differ between keyspaces, so that every kind of block and of
+/// file is written, and each opening changes how the next tables are written.
 fn keyspace_options(keyspace: usize, openings: usize) -> KeyspaceOptions {
     let restart_interval = Some([16, 3][openings % 2]);
     let defaults = TableOptions { restart_interval, ..TableOptions::default() };
     let table = match keyspace {
-        // So many blocks that tables are worth training in the background.
+        // Enough blocks for tables to be worth training in the background.
         0 => TableOptions { block_bytes: Some(64), training: Some(Training::Adaptive), ..defaults },
         1 => TableOptions {
             block_bytes: Some(256),
@@ -99,24 +99,24 @@ fn keyspace_options(keyspace: usize, openings: usize) -> KeyspaceOptions {
 pub(crate) struct Program {
     pub(crate) fs: SimFs,
     pub(crate) oracle: Oracle,
-    /// What the state is after when the database is reopened next.
+    /// The event before the state that is found when the database is next reopened.
     pub(crate) event_at_reopening: Event,
-    /// How often the log was acknowledged as durable.
+    /// The number of times that the log was acknowledged as durable.
     pub(crate) durable_acknowledgements: u64,
     settings: Settings,
-    /// Part of the names of its keyspaces, for several programs to share a database.
+    /// Part of the names of its keyspaces, so that several programs can share a database.
     number: usize,
     keyspaces: [Option<Keyspace>; KEYSPACES],
-    /// How often keyspaces were opened.
+    /// The number of times that keyspaces were opened.
     openings: usize,
     snapshots: Vec<Remembered>,
     db: Option<Database>,
 }
 
-/// How many snapshots a program has at once at most.
+/// The largest number of snapshots that a program has at once.
 const SNAPSHOTS_MAX: usize = 3;
 
-/// A snapshot, and what it has to show of the keyspaces that were open.
+/// A snapshot, and what it must show of the keyspaces that were open.
 struct Remembered {
     snapshot: Snapshot,
     keyspaces: Vec<(usize, Keyspace)>,
@@ -182,7 +182,7 @@ impl Program {
             .durability(settings.durability)
     }
 
-    /// What the database holds, read without writing anything; none if there is no database.
+    /// The contents of the database, read without writing anything; `None` if there is no database.
     pub(crate) fn read_alone(&self) -> Result<Option<Model>, Error> {
         let changes = self.fs.counts().changes;
         let db = match self.builder(self.path()).open_read_only() {
@@ -209,7 +209,7 @@ impl Program {
         Ok(())
     }
 
-    /// Closes the database, or lets go of what a dead process had open.
+    /// Closes the database, or drops what a dead process had open.
     pub(crate) fn close(&mut self) {
         if let Some(db) = &self.db {
             Coverage::add(&COVERAGE.trained_later, db.stats().tables_trained_reading);
@@ -243,7 +243,7 @@ impl Program {
         Ok(open)
     }
 
-    /// Reads everything that the database holds.
+    /// Reads the whole contents of the database.
     pub(crate) fn read_all(&mut self) -> Result<Model, Error> {
         let mut model = Model::default();
         for (keyspace, entries) in model.iter_mut().enumerate() {
@@ -252,7 +252,7 @@ impl Program {
         Ok(model)
     }
 
-    /// Holds what the database holds against the oracle; `Ok(Err)` is a broken promise.
+    /// Compares the contents of the database with the oracle; `Ok(Err)` is a broken promise.
     pub(crate) fn verify(&mut self, event: Event) -> Result<Result<(), String>, Error> {
         let found = self.read_all()?;
         if let Err(broken) = self.oracle.settle(&found, event) {
@@ -261,7 +261,7 @@ impl Program {
         self.verify_checkpoint()
     }
 
-    /// Holds the keyspaces that are open against the oracle, without writing anything.
+    /// Compares the open keyspaces with the oracle, without writing anything.
     pub(crate) fn verify_open_keyspaces(&mut self) -> Result<Result<(), String>, Error> {
         let mut expected = self.oracle.now();
         let mut found = Model::default();
@@ -277,7 +277,7 @@ impl Program {
         Ok(Err(format!("reads show another state:\n{}", differences(&expected, &found))))
     }
 
-    /// Holds the newest checkpoint against what it is of.
+    /// Compares the newest checkpoint with the state that it was taken of.
     fn verify_checkpoint(&mut self) -> Result<Result<(), String>, Error> {
         let Some((number, expected)) = self.oracle.checkpoint.clone() else { return Ok(Ok(())) };
         let db = self.open_at(checkpoint_path(number))?;
@@ -294,8 +294,8 @@ impl Program {
         Ok(Err(format!("checkpoint {number} is not what it was made of:\n{differences}")))
     }
 
-    /// Does one step. An error is the engine's, already noted in the oracle; `Ok(Err)` is a broken
-    /// promise.
+    /// Does one step. An error is the engine's, and already noted in the oracle; `Ok(Err)` is a
+    /// broken promise.
     pub(crate) fn step(&mut self, step: &Step) -> Result<Result<(), String>, Error> {
         Coverage::add(&COVERAGE.steps, 1);
         match step {
@@ -337,7 +337,7 @@ impl Program {
         Ok(Ok(()))
     }
 
-    /// Whether a sync of the log failed since the faults were last cleared.
+    /// Returns true if a sync of the log failed since the faults were last cleared.
     pub(crate) fn has_failed_log_sync(&self) -> bool {
         self.fs.faulted_calls().iter().any(|(kind, path)| {
             matches!(kind, CallKind::SyncData | CallKind::SyncAll)
@@ -345,7 +345,7 @@ impl Program {
         })
     }
 
-    /// Keeps in mind a failed sync of the log, for when the database is reopened.
+    /// Remembers a failed sync of the log until the database is reopened.
     pub(crate) fn note_failed_log_sync(&mut self) {
         if self.has_failed_log_sync() {
             self.event_at_reopening = Event::FailedSync;
@@ -372,7 +372,7 @@ impl Program {
     ) -> Result<T, Error> {
         match &result {
             Ok(_) => self.acknowledge(effects, durability),
-            // These say that nothing was done.
+            // These errors say that nothing was done.
             Err(Error::WritesStopped(_) | Error::KeyspaceDropped(_)) => {}
             Err(_) if effects.is_empty() => {}
             Err(_) => self.oracle.leave_open(effects),
@@ -391,7 +391,7 @@ impl Program {
         self.finish_write(result, vec![effect_of(change)], self.settings.durability)
     }
 
-    /// As [`Program::finish`], of a call that writes to the log.
+    /// Like [`Program::finish`], for a call that writes to the log.
     fn finish_write(
         &mut self,
         result: Result<(), Error>,
@@ -401,7 +401,7 @@ impl Program {
         if result.is_ok() && durability != PersistMode::Buffer {
             self.durable_acknowledgements += 1;
         }
-        // A write that fails has not happened, unless what failed is a sync or the power.
+        // A write that fails has not happened, unless a sync or the power failed.
         let is_undone = !self.fs.faulted_calls().iter().any(|(kind, _)| kind.is_sync());
         if result.is_err() && is_undone && !self.fs.is_dead() {
             return result;
@@ -506,7 +506,7 @@ impl Program {
         let effects = keys.map(|key| Effect::Remove { keyspace, key: key.clone() });
         let effects: Vec<Effect> = effects.filter(|_| is_partitioned).collect();
         Coverage::add(&COVERAGE.partitions_dropped, u64::from(!effects.is_empty()));
-        // Where there is no such partition nothing is made durable.
+        // If there is no such partition, nothing is made durable.
         let mode = match there.iter().any(|info| names.contains(&&*info.name)) {
             true => PersistMode::SyncAll,
             false => PersistMode::Buffer,
@@ -524,7 +524,7 @@ impl Program {
         });
         let effects = effects.collect();
         let result = open.ingest(entries.iter().map(|(key, value)| (key, value)));
-        // Nothing is ingested durably without making anything durable.
+        // An empty ingestion makes nothing durable.
         let is_empty = entries.is_empty();
         let mode = if is_empty { PersistMode::Buffer } else { PersistMode::SyncAll };
         self.finish(result, effects, mode)?;
@@ -553,7 +553,7 @@ fn effect_of(change: &Change) -> Effect {
     }
 }
 
-/// The bounds of a range that has no end where `to` is absent.
+/// The bounds of a range that has no end if `to` is absent.
 fn range<'a>(
     from: &'a Vec<u8>,
     to: &'a Option<Vec<u8>>,
@@ -561,10 +561,10 @@ fn range<'a>(
     (Bound::Included(from), to.as_ref().map_or(Bound::Unbounded, Bound::Excluded))
 }
 
-/// Reads a keyspace by iteration and holds backward iteration and point reads against it.
+/// Reads a keyspace by iteration, and compares backward iteration and point reads with it.
 ///
 /// # Panics
-/// If they disagree, whatever is right.
+/// If they disagree, whichever is right.
 fn read_keyspace(
     keyspace: &Keyspace,
 ) -> Result<std::collections::BTreeMap<Vec<u8>, Vec<u8>>, Error> {

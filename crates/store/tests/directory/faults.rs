@@ -1,4 +1,4 @@
-//! File systems that refuse what is not needed.
+//! File systems that refuse operations that are not essential.
 
 use std::{path::Path, sync::Arc};
 
@@ -18,7 +18,8 @@ fn open(fs: &SimFs, dir: &str) -> Database {
     small(Database::builder(dir)).file_system(Arc::new(fs.clone())).open().unwrap()
 }
 
-/// CIFS and others do not sync directories: that is said, and not a reason to refuse.
+/// CIFS and others do not sync directories: the statistics say so, and the database opens all the
+/// same.
 #[test]
 fn a_disk_without_syncs_of_directories_is_used() {
     let fs = SimFs::new(1);
@@ -38,7 +39,7 @@ fn a_disk_without_syncs_of_directories_is_used() {
     }
 }
 
-/// A checkpoint is copied where it cannot be linked, and leaves nothing if it fails.
+/// A checkpoint is copied if it cannot be linked, and leaves nothing if it fails.
 #[test]
 fn a_checkpoint_is_copied_or_leaves_nothing() {
     for (at, errno) in [EPERM, EXDEV, EMLINK].into_iter().enumerate() {

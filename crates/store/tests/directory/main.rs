@@ -1,13 +1,13 @@
-//! What happens to a database whose directory is not left alone: it is renamed, another database
-//! takes its name, the process changes its own directory, files are removed, a second process tries
-//! to open it, and on a simulated disk the power goes as well. Before every opening for writing it
-//! is opened for reading alone, which reads the same and writes nothing.
+//! Databases whose directory is not left alone: it is renamed, another database takes its name, the
+//! process changes its own directory, files are removed, a second process tries to open it, and on
+//! a simulated disk the power is cut as well. Before every opening for writing it is opened for
+//! reading only, which reads the same and writes nothing.
 //!
-//! The rule: nothing that was acknowledged is lost while calls say `Ok`, or an error says which
-//! file.
+//! The rule: nothing that was acknowledged is lost while calls return `Ok`; otherwise an error
+//! names the file.
 //!
-//! - `RHUMB_DIRECTORY_HISTORIES=n` says how many random histories of each kind there are (10000 is
-//!   the long run);
+//! - `RHUMB_DIRECTORY_HISTORIES=n` sets the number of random histories of each kind (10000 is the
+//!   long run);
 //! - `RHUMB_SEED=n` runs one seed alone.
 
 mod faults;
@@ -20,13 +20,13 @@ use std::{collections::BTreeMap, ops::Range};
 
 use rhumb::{Database, DatabaseBuilder, Error, Keyspace, KeyspaceOptions};
 
-/// Histories of each kind, unless told otherwise: a few seconds without optimisation.
+/// The number of histories of each kind by default: a few seconds without optimisation.
 const HISTORIES_DEFAULT: u64 = 12;
 
 /// The keys of a history.
 const KEYS: Range<u64> = 0..60;
 
-/// What a database holds.
+/// The contents of a database.
 type Model = BTreeMap<u64, u64>;
 
 /// The seeds to run.
@@ -38,7 +38,8 @@ fn seeds() -> Range<u64> {
     }
 }
 
-/// Sizes so small that flushes and new segments happen all the time, and work is done in the calls.
+/// Sets sizes so small that flushes and new segments happen all the time, and work is done in the
+/// calls.
 fn small(builder: DatabaseBuilder) -> DatabaseBuilder {
     builder.memtable_bytes(2_000).table_bytes(4_000).level_one_bytes(8_000).background_threads(0)
 }
@@ -55,7 +56,7 @@ fn value(number: u64) -> Vec<u8> {
     format!("{number:0100}").into_bytes()
 }
 
-/// Everything in the keyspace.
+/// All entries of the keyspace.
 fn contents(keyspace: &Keyspace) -> Result<Model, Error> {
     let pairs = keyspace.iter().map(|pair| {
         let (key, value) = pair?;
@@ -65,17 +66,18 @@ fn contents(keyspace: &Keyspace) -> Result<Model, Error> {
     pairs.collect()
 }
 
-/// Opens a database for reading alone and then for writing: fails if the two differ, or if after
-/// the first `look` gives anything that it did not give before.
+/// Opens a database for reading only and then for writing. Fails if the two differ, or if after the
+/// first `look` returns anything that it did not return before.
 ///
-/// What it gave before may be missing: files that a database no longer needed when it was closed
-/// are removed once no thread of the process can be reading them, and other tests' threads count.
+/// Things that it returned before may be missing: files that a database no longer needed when it
+/// was closed are removed once no thread of the process can be reading them, and other tests'
+/// threads count.
 fn open_both<L: PartialEq>(
     builder: impl Fn() -> DatabaseBuilder,
     look: impl Fn() -> Vec<L>,
 ) -> Result<(Database, Keyspace), Error> {
     let before = look();
-    // The handles are gone before it is opened for writing.
+    // The handles are dropped before it is opened for writing.
     let read = builder().open_read_only().map(|db| match db.has_keyspace("k") {
         true => contents(&keyspace(&db)),
         false => Ok(Model::new()),
@@ -93,7 +95,7 @@ fn open_both<L: PartialEq>(
     Ok((db, keyspace))
 }
 
-/// Fails unless the error is one that says which file it is about.
+/// Fails unless the error names the file that it is about.
 fn names_a_file(error: &Error) -> Result<(), String> {
     let path = match error {
         Error::Io(failure) => &failure.path,

@@ -1,4 +1,4 @@
-//! Opening for reading alone: everything is read, nothing is written, and a writer is kept out.
+//! Opening for reading only: everything is read, nothing is written, and a writer is kept out.
 
 use std::{
     collections::BTreeMap,
@@ -20,14 +20,14 @@ use super::{Model, contents, key, keyspace, scenes, small, value};
 
 const EROFS: i32 = 30;
 
-/// Keys of the keyspace that has no partitions.
+/// The number of keys of the keyspace that has no partitions.
 const NUMBERS: u64 = 400;
 
-/// What a database holds that was killed: tables, files that tables share, values beside them,
-/// writes, deleted ranges and partitions that only the log knows.
+/// The contents of a database that was killed: tables, files that tables share, values beside them,
+/// and writes, deleted ranges and partitions that only the log knows.
 type Expected = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// Fills a database; some of it is in tables, and some in the log alone.
+/// Fills a database; some of the entries are in tables, and some in the log alone.
 fn fill(db: &Database) -> Expected {
     let divided = Partitioning::Delimiter(b'/');
     let options = KeyspaceOptions { partitions: divided, ..KeyspaceOptions::default() };
@@ -44,7 +44,7 @@ fn fill(db: &Database) -> Expected {
     }
     put(&numbers, key(NUMBERS).into(), vec![9; 200_000]);
     db.flush().unwrap();
-    // Fewer than the memtable holds: they stay in the log.
+    // Fewer than the memtable holds, so they stay in the log.
     for number in (0..NUMBERS).step_by(40) {
         put(&numbers, key(number).into(), value(number + 7));
         put(&parts, format!("new-{}/{number:04}", number % 3).into(), vec![4; 20]);
@@ -57,7 +57,7 @@ fn fill(db: &Database) -> Expected {
     expected
 }
 
-/// Holds every way to read against what is expected.
+/// Compares every way to read with what is expected.
 fn check(db: &Database, expected: &Expected) {
     assert!(db.is_read_only());
     assert_eq!(db.keyspace_names(), expected.keys().cloned().collect::<Vec<_>>());
@@ -88,7 +88,7 @@ fn check(db: &Database, expected: &Expected) {
     assert!(stats.replayed_records > 0 && stats.memtable_bytes > 0);
 }
 
-/// Tries everything that writes: each is refused, and the error names the directory.
+/// Tries every operation that writes: each is refused, and the error names the directory.
 fn check_refusals(db: &Database, dir: &Path) {
     let numbers = keyspace(db);
     let parts = db.keyspace("parts", KeyspaceOptions::default()).unwrap();
@@ -144,7 +144,7 @@ fn image(disk: &SimFs) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 fn builder(disk: &SimFs) -> DatabaseBuilder {
-    // With a pool, which is not started where nothing may be written.
+    // With a pool, which is not started if nothing may be written.
     Database::builder("/db").file_system(Arc::new(disk.clone())).memtable_bytes(1 << 20)
 }
 
@@ -161,12 +161,12 @@ fn killed(seed: u64) -> (SimFs, Expected) {
     let mut bytes = after.content(&log).unwrap();
     bytes.extend([0xA5; 77]);
     after.set_content(&log, bytes).unwrap();
-    // What a crash leaves of a table that was not finished: the next writer removes it.
+    // A crash leaves this of a table that was not finished: the next writer removes it.
     drop(after.create(Path::new("/db/999999.sst")).unwrap());
     (after, expected)
 }
 
-/// Every call that changes anything fails, and none is made: everything is read all the same.
+/// Every call that changes anything would fail, and none is made: everything is read all the same.
 #[test]
 fn nothing_is_written_and_everything_is_read() {
     for seed in 0..2 {
@@ -187,7 +187,7 @@ fn nothing_is_written_and_everything_is_read() {
         db.close().unwrap();
         assert_eq!(disk.counts().changes, changes, "nothing was even tried");
         assert!(image(&disk) == before, "not a byte differs");
-        // The torn tail was not cut, and what was replayed was not given up.
+        // The torn tail was not cut, and the replayed records were not freed.
         disk.clear_faults();
         let written = builder(&disk).open().unwrap();
         for (name, entries) in &expected {
@@ -197,7 +197,7 @@ fn nothing_is_written_and_everything_is_read() {
     }
 }
 
-/// A disk without a free byte is read, and checked.
+/// A database on a full disk can be read, and checked.
 #[test]
 fn a_full_disk_is_read() {
     let (disk, expected) = killed(5);
@@ -212,7 +212,7 @@ fn a_full_disk_is_read() {
     assert!(image(&disk) == before);
 }
 
-/// Names, bytes, modes and times of the files of a directory; none if it is not there.
+/// Names, bytes, modes and times of the files of a directory; empty if it does not exist.
 pub(crate) fn look(dir: &Path) -> Vec<(PathBuf, Vec<u8>, u32, i64, i64)> {
     let entries = fs::read_dir(dir).into_iter().flatten();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -226,13 +226,14 @@ pub(crate) fn look(dir: &Path) -> Vec<(PathBuf, Vec<u8>, u32, i64, i64)> {
     files
 }
 
-/// The operating system's own files, in a directory that may not be written to. (A process with all
-/// rights may write there; that it does not is seen all the same. The shell's tests drop theirs.)
+/// The operating system's own files, in a directory without write permission. (A process with all
+/// rights may write there; the test sees all the same that it does not. The shell's tests drop
+/// their rights.)
 #[test]
 fn a_directory_that_may_not_be_written_to_is_read() {
     let home = tempfile::tempdir().unwrap();
     let (dir, image) = (home.path().join("db"), home.path().join("image"));
-    // Without a pool, so that no file comes or goes while they are copied.
+    // Without a pool, so that no file comes or goes while the files are copied.
     let db = Database::builder(&dir).background_threads(0).open().unwrap();
     let expected = fill(&db);
     scenes::copy(&dir, &image);
@@ -257,7 +258,7 @@ fn a_directory_that_may_not_be_written_to_is_read() {
     }
 }
 
-/// Readers let each other in and keep writers out, and a writer keeps both out.
+/// Readers let each other in and keep writers out; a writer keeps out both.
 #[test]
 fn readers_share_and_writers_do_not() {
     let home = tempfile::tempdir().unwrap();
@@ -267,7 +268,7 @@ fn readers_share_and_writers_do_not() {
     let simulated = || builder(&disk);
     lock_in_turns(&real, "held by this process", &dir.join("LOCK"));
     lock_in_turns(&simulated, "for writing", Path::new("/db/LOCK"));
-    // Without its name the lock is one all the same.
+    // The lock works even without its name.
     let reader = real().open_read_only().unwrap();
     fs::remove_file(dir.join("LOCK")).unwrap();
     assert!(matches!(real().open(), Err(Error::Locked { .. })));
@@ -295,7 +296,7 @@ fn lock_in_turns(builder: &dyn Fn() -> DatabaseBuilder, by_writer: &str, path: &
     drop(builder().open().unwrap());
 }
 
-/// The directory is held: another may take its name, and what is read lazily is still the first's.
+/// The directory is held: another may take its name, and lazy reads are still from the first.
 #[test]
 fn a_renamed_database_is_read_where_it_is() {
     let home = tempfile::tempdir().unwrap();
@@ -305,7 +306,7 @@ fn a_renamed_database_is_read_where_it_is() {
     let ascending = all.keys().map(|number| (key(*number), value(*number)));
     keyspace(&db).ingest(ascending).unwrap();
     drop(db);
-    // Fewer descriptors than tables: they are opened again, by the name that they have.
+    // Fewer descriptors than tables: the tables are opened again, by the names that they have.
     let few = Database::builder(&dir).open_files_max(16).memory_budget_bytes(1 << 20);
     let db = few.open_read_only().unwrap();
     assert!(db.stats().keyspaces[0].levels.iter().map(|level| level.tables).sum::<u64>() > 20);
@@ -316,7 +317,7 @@ fn a_renamed_database_is_read_where_it_is() {
     assert!(db.stats().file_opens > db.stats().open_files_max);
 }
 
-/// What is not there is said, and nothing is made in its place.
+/// A missing database is reported, and nothing is created in its place.
 #[test]
 fn what_is_no_database_is_said() {
     let home = tempfile::tempdir().unwrap();

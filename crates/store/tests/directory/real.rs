@@ -1,4 +1,5 @@
-//! Random histories on real directories. One thread: the process's directory changes meanwhile.
+//! Random histories on real directories. One thread runs them, because the process's directory
+//! changes meanwhile.
 
 use std::{
     fs,
@@ -12,24 +13,24 @@ use super::{
     value,
 };
 
-/// Steps of a history.
+/// The number of steps of a history.
 const STEPS: usize = 30;
 
-/// A database, where it is, and what it holds.
+/// A database, its place, and its contents.
 struct World {
     home: PathBuf,
     rng: SimRng,
     open: Option<(Database, Keyspace)>,
-    /// Where the directory is now; the path by which it was opened may be another.
+    /// The present path of the directory; it may have been opened by another.
     place: PathBuf,
     now: Model,
     moves: u64,
-    /// A file of the database that was taken away.
+    /// A file of the database that was removed.
     removed: Option<PathBuf>,
 }
 
 impl World {
-    /// Opens the database, by a path that is relative to where the process is at the moment.
+    /// Opens the database, by a path that is relative to the present directory of the process.
     fn open(&mut self) -> Result<(), Error> {
         let here = std::env::current_dir().expect("it is there");
         let dir = match self.place.strip_prefix(&here) {
@@ -75,7 +76,7 @@ impl World {
         }
     }
 
-    /// Goes to another directory.
+    /// Changes to another directory.
     fn change_directory(&mut self) {
         let below = self.home.join("elsewhere");
         fs::create_dir_all(&below).expect("there is room");
@@ -83,7 +84,7 @@ impl World {
         std::env::set_current_dir(to).expect("it is there");
     }
 
-    /// Takes away a file that the database needs, or its lock.
+    /// Removes a file that the database needs, or its lock.
     fn remove(&mut self) {
         let mut files: Vec<PathBuf> =
             fs::read_dir(&self.place).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -93,7 +94,7 @@ impl World {
         self.removed = Some(file);
     }
 
-    /// Ends the process as `kill -9` does: what is there is what was handed over.
+    /// Ends the process as `kill -9` does: everything handed to the operating system is there.
     fn kill(&mut self) -> Result<(), Error> {
         self.moves += 1;
         let image = self.home.join(format!("image-{}", self.moves));
@@ -113,7 +114,7 @@ impl World {
         if there == self.now { Ok(()) } else { Err(format!("{there:?} and not {:?}", self.now)) }
     }
 
-    /// A second opener is kept out.
+    /// Checks that a second opener is kept out.
     fn second(&self) -> Result<(), String> {
         match small(Database::builder(&self.place)).open() {
             Err(Error::Locked { .. }) => Ok(()),
@@ -139,7 +140,7 @@ impl World {
     }
 }
 
-/// Runs one history; says what was lost.
+/// Runs one history. The error says what was lost.
 fn run(seed: u64) -> Result<(), String> {
     let home = tempfile::tempdir().expect("there is room");
     std::env::set_current_dir(home.path()).expect("it is there");
@@ -153,7 +154,8 @@ fn run(seed: u64) -> Result<(), String> {
         let at = |what: String| format!("step {number}, without {:?}: {what}", world.removed);
         match outcome {
             Ok(held) => held.map_err(at)?,
-            // Without one of its files a database may refuse, if it says which: the history ends.
+            // Without one of its files a database may fail, if the error names the file: the
+            // history ends.
             Err(error) if world.removed.is_some() => return names_a_file(&error).map_err(at),
             Err(error) => return Err(at(error.to_string())),
         }

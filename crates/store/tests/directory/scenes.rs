@@ -1,4 +1,4 @@
-//! What was seen in use, each as it happened, on real directories.
+//! Events that were seen in use, each as it happened, on real directories.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// `mv db db.bak`, and another process makes its database at `db`.
+/// `mv db db.bak`, and another process creates its database at `db`.
 #[test]
 fn a_renamed_database_goes_on_in_its_directory() {
     let home = tempfile::tempdir().unwrap();
@@ -56,7 +56,7 @@ fn a_renamed_database_goes_on_in_its_directory() {
     assert_eq!(contents(&keyspace(&db)).unwrap().len(), 100);
 }
 
-/// `rm db/LOCK`, and a second process comes.
+/// `rm db/LOCK`, and a second process opens the database.
 #[test]
 fn a_removed_lock_lets_nobody_in_and_stops_writes() {
     let home = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn a_removed_lock_lets_nobody_in_and_stops_writes() {
     let refused = small(Database::builder(&dir)).open().unwrap_err();
     assert!(matches!(&refused, Error::Locked { .. }), "{refused}");
     assert!(refused.to_string().contains("this process"), "{refused}");
-    // Until the next segment or manifest nobody looks; then writes stop.
+    // The lock is not checked before the next segment or manifest; then writes stop.
     let failed = (2..1000).find_map(|number| first.insert(key(number), value(number)).err());
     let failed = failed.expect("segments were begun");
     assert!(failed.to_string().contains("LOCK"), "{failed}");
@@ -92,7 +92,7 @@ fn a_removed_directory_is_an_error() {
         assert!(failed.to_string().contains("LOCK"), "{failed}");
         assert!(matches!(first.insert(key(2), value(2)), Err(Error::WritesStopped(_))));
     }
-    // The log alone is removed: a sync that is told to be done was in vain.
+    // The log alone is removed: a sync that reports success would be in vain.
     let db = Database::builder(&dir).open().unwrap();
     let first = keyspace(&db);
     first.insert(key(1), value(1)).unwrap();
@@ -103,7 +103,7 @@ fn a_removed_directory_is_an_error() {
     let failed = batch.commit().unwrap_err();
     assert!(failed.to_string().contains(log.to_str().unwrap()), "{failed}");
     drop((db, first));
-    // So is a manifest.
+    // So it is with a manifest.
     fs::remove_dir_all(&dir).unwrap();
     let db = Database::builder(&dir).open().unwrap();
     let manifest = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
@@ -113,7 +113,7 @@ fn a_removed_directory_is_an_error() {
     assert!(failed.to_string().contains(manifest.unwrap().to_str().unwrap()), "{failed}");
 }
 
-/// What is missing is damage, and named, wherever the manifest or `CURRENT` says that it was there.
+/// A missing file is damage, and named, if the manifest or `CURRENT` says that it existed.
 #[test]
 fn a_missing_file_is_damage() {
     let home = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ fn a_missing_file_is_damage() {
     drop(Database::builder(&image).open().unwrap());
 }
 
-/// A checkpoint has no log, and neither has it one while it is opened for the first time.
+/// A checkpoint has no log, not even while it is opened for the first time.
 #[test]
 fn a_checkpoint_needs_no_log() {
     let home = tempfile::tempdir().unwrap();
@@ -178,7 +178,7 @@ fn a_checkpoint_needs_no_log() {
     }
 }
 
-/// A drop has nobody to tell what the last flush said.
+/// A drop cannot report the result of the last flush.
 #[test]
 fn closing_says_what_the_last_flush_said() {
     let home = tempfile::tempdir().unwrap();
@@ -198,7 +198,8 @@ fn closing_says_what_the_last_flush_said() {
     assert!(error.to_string().contains("LOCK"), "{error}");
 }
 
-/// A caller that asks for partitions that are not there is told, and does not drop them in vain.
+/// A caller that requests partitions that do not exist gets an error, and does not drop them in
+/// vain.
 #[test]
 fn other_partitions_are_refused() {
     let home = tempfile::tempdir().unwrap();
@@ -214,7 +215,7 @@ fn other_partitions_are_refused() {
     db.keyspace("divided", divided(Partitioning::PrefixLength(4))).unwrap_err();
 }
 
-/// What is in the way is said, and is not "no database".
+/// The error names the symbolic link, and is not "no database".
 #[cfg(unix)]
 #[test]
 fn a_symbolic_link_is_named() {

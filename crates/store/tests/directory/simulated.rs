@@ -17,14 +17,14 @@ use rhumb::{
 
 use super::{KEYS, Model, contents, key, keyspace, names_a_file, open_both, seeds, small, value};
 
-/// Where the databases are.
+/// The directory of the databases.
 const HOME: &str = "/data";
-/// Steps of a history.
+/// The number of steps of a history.
 const STEPS: usize = 60;
-/// The first key says which database it is.
+/// The first key identifies the database.
 const MARK: u64 = 1000;
 
-/// How the engine gets at the disk.
+/// The way in which the engine accesses the disk.
 type Door = fn(&SimFs) -> Arc<dyn FileSystem>;
 
 /// The databases of one disk.
@@ -33,9 +33,10 @@ struct World {
     door: Door,
     rng: SimRng,
     open: Option<(Database, Keyspace)>,
-    /// The name of the database's directory, as far as anyone renamed it.
+    /// The name of the database's directory, after the renames so far.
     place: PathBuf,
-    /// What every key may be after a power cut: the last value that is durable, and all later ones.
+    /// The values that every key may have after a power cut: the last value that is durable, and
+    /// all later ones.
     allowed: BTreeMap<u64, Vec<Option<u64>>>,
     now: Model,
     renames: u64,
@@ -71,7 +72,8 @@ impl World {
     fn database(&self, dir: &Path) -> Result<(Database, Keyspace), Error> {
         let builder = || small(Database::builder(dir)).file_system((self.door)(&self.fs));
         if self.open.is_some() {
-            // Another one, or a second opener: what is open here would be in the way.
+            // Another database, or a second opener: the handles that are open here would be in the
+            // way.
             let db = builder().open()?;
             let keyspace = keyspace(&db);
             return Ok((db, keyspace));
@@ -83,7 +85,7 @@ impl World {
         open_both(builder, changes)
     }
 
-    /// Everything acknowledged is durable.
+    /// Notes that everything acknowledged is durable.
     fn settle(&mut self) {
         self.allowed.clear();
     }
@@ -136,7 +138,7 @@ impl World {
         Ok(())
     }
 
-    /// A second opener is kept out, even where the lock file was removed.
+    /// Checks that a second opener is kept out, even if the lock file was removed.
     fn second(&mut self, without_lock: bool) -> Result<Result<(), String>, Error> {
         if without_lock {
             let _ = self.fs.remove_file(&self.place.join("LOCK"));
@@ -167,7 +169,7 @@ impl World {
         Ok(())
     }
 
-    /// The power goes, and what is there afterwards is looked for.
+    /// Cuts the power, and looks for the database afterwards.
     fn cut(&mut self, loss: Loss) -> Result<Result<(), String>, Error> {
         let seed = self.rng.next_u64();
         let after = self.fs.power_cut(loss, seed);
@@ -195,7 +197,7 @@ impl World {
                 return Ok(Err(format!("key {number} is {is:?} and was {was:?}")));
             }
         }
-        // What survived was written to tables at opening.
+        // The surviving entries were written to tables at opening.
         self.now = there;
         self.settle();
         self.open = Some((db, keyspace));
@@ -232,7 +234,7 @@ impl World {
     }
 }
 
-/// Runs one history; says what was lost.
+/// Runs one history. The error says what was lost.
 fn run(seed: u64, door: Door) -> Result<(), String> {
     let say = |error: Error| format!("an error without a cause: {error}");
     let mut world = World::new(seed, door).map_err(say)?;
@@ -251,7 +253,8 @@ fn nothing_is_lost_whatever_is_renamed_or_removed() {
     }
 }
 
-/// A disk that cannot hold a directory: the engine finds every file by its path, as it once did.
+/// A disk that cannot hold a directory open: the engine finds every file by its path, as it once
+/// did.
 #[derive(Debug)]
 struct ByPath(SimFs);
 
@@ -288,14 +291,14 @@ impl FileSystem for ByPath {
     }
 }
 
-/// The planted bug: these histories notice an engine that goes by paths.
+/// The planted bug: these histories notice an engine that uses paths.
 #[test]
 fn an_engine_that_goes_by_paths_is_caught() {
     let caught = (0..20).filter(|seed| run(*seed, |fs| Arc::new(ByPath(fs.clone()))).is_err());
     assert!(caught.count() >= 10);
 }
 
-/// Errors that the tests of this directory accept say where.
+/// Errors that the tests of this directory accept name the file.
 #[test]
 fn a_refusal_names_its_file() {
     let world = World::new(1, |fs| Arc::new(fs.clone())).unwrap();

@@ -27,7 +27,7 @@ fn assert_refused<T>(result: Result<T>) {
     }
 }
 
-/// What a future says at once.
+/// The result of a future that is ready at the first poll.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
@@ -65,7 +65,7 @@ fn check(partitions: &Partitioning) {
 
     assert_eq!(snapshot.get(&own, [1]).unwrap().unwrap(), b"/one");
     assert_eq!(snapshot.iter(&own).count(), 10);
-    // The same directory, opened again, is another database: its writes may be numbered otherwise.
+    // The same directory, opened again, is another database: its sequence numbers may differ.
     drop((other, foreign));
     let (_again, reopened) = open("/two", &fs, partitions.clone());
     assert_refused(snapshot.get(&reopened, [1]));

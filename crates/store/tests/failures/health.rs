@@ -1,4 +1,4 @@
-//! `Stats` say what fails at present, no longer than it does, and count what failed.
+//! `Stats` report present failures, only as long as they last, and count past ones.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -39,7 +39,7 @@ fn a_full_disk_is_a_failure_until_a_write_succeeds() {
     assert_eq!(full.failed_writes, 3);
     fs.set_free_bytes(None);
     keyspace.insert("b", "1").unwrap();
-    // Entries are taken again, and keyspaces are not known to be.
+    // Entries are accepted again; keyspaces are not known to be.
     assert!(db.stats().write_failure.expect("no keyspace was created").contains("MANIFEST"));
     db.keyspace("other", KeyspaceOptions::default()).unwrap();
     assert_eq!(db.stats().write_failure, None);
@@ -87,7 +87,7 @@ fn damage_that_reads_meet_is_counted_with_its_file() {
     drop((db, keyspace));
     let table = tables(&fs).pop().expect("a table");
     let mut content = fs.content(&table).unwrap();
-    // Within the first blocks, which nothing reads at opening.
+    // Within the first blocks, which are not read at opening.
     content[100] ^= 0xFF;
     fs.set_content(&table, content).unwrap();
     let (db, keyspace) = open(&fs);
@@ -96,12 +96,12 @@ fn damage_that_reads_meet_is_counted_with_its_file() {
     let stats = db.stats();
     assert_eq!(stats.damage_met, 1);
     assert_eq!(stats.last_damage.expect("the damage").path, table);
-    // Walks and reads of many meet it, too.
+    // Walks and reads of many keys meet it, too.
     assert!(keyspace.iter().any(|pair| pair.is_err()));
     assert!(keyspace.multi_get(&[0_u32.to_be_bytes(), 1_u32.to_be_bytes()]).is_err());
     assert!(db.stats().damage_met >= 3);
     assert_eq!(db.stats().failed_reads, 0);
-    // What is whole is still read, and written.
+    // Sound data is still read, and writes go on.
     keyspace.get(1_999_u32.to_be_bytes()).unwrap().unwrap();
     keyspace.insert("a", "1").unwrap();
     assert_eq!(db.stats().write_failure, None);

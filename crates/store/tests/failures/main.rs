@@ -1,5 +1,5 @@
-//! What goes wrong while a database is open, and who is told: threads that panic, disks that fail,
-//! damage that reads meet, and handles that belong to another database.
+//! Failures while a database is open, and how they are reported: threads that panic, disks that
+//! fail, damage that reads meet, and handles that belong to another database.
 
 mod foreign;
 mod health;

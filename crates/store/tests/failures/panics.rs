@@ -1,5 +1,5 @@
-//! Threads that panic in the middle of a write: nobody is told that it was done, nothing builds on
-//! what was half done, and what was acknowledged before is there after reopening.
+//! Threads that panic in the middle of a write: no writer is told that it was done, nothing builds
+//! on the half-done work, and what was acknowledged before is there after reopening.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -24,7 +24,7 @@ fn panic_at(fs: &SimFs, kind: CallKind, part: &str) {
     fs.inject(Matcher::any().kinds(&[kind]).name_contains(part), Fault::Panic, 1);
 }
 
-/// Every call that would write says that writes are stopped, and reads go on.
+/// Checks that every call that would write reports that writes are stopped, and that reads go on.
 fn assert_stopped(db: &Database, keyspace: &Keyspace) {
     let stopped = |result: rhumb::Result<()>| {
         let error = result.expect_err("writes go on after a panic");
@@ -42,12 +42,13 @@ fn assert_stopped(db: &Database, keyspace: &Keyspace) {
     assert!(db.snapshot().iter(keyspace).all(|pair| pair.unwrap().0 == "before".as_bytes()));
 }
 
-/// What was acknowledged is there after reopening, and `group` as a whole or not at all.
+/// Checks that what was acknowledged is there after reopening, and `group` as a whole or not at
+/// all.
 fn assert_reopens(fs: &SimFs, group: &[String]) {
     let (db, keyspace) = open(fs, 0);
     assert_eq!(keyspace.get("before").unwrap().unwrap(), b"1");
     let found = group.iter().filter(|key| keyspace.get(key).unwrap().is_some()).count();
-    // Each batch is whole in itself; a group's records lie one after the other.
+    // Each batch is whole in itself; a group's records follow one another.
     assert!(found == group.len() || keyspace.get(&group[found..][0]).unwrap().is_none());
     keyspace.insert("again", "1").unwrap();
     db.persist(PersistMode::SyncAll).unwrap();

@@ -1,7 +1,7 @@
-//! Indexes with parameters that somebody made up, under valid checksums: a table that has one is
-//! refused when it is opened, or every lookup, seek and scan answers as if the index were right.
+//! Indexes with invented parameters under valid checksums: a table that has one is refused when it
+//! is opened, or every lookup, seek and scan answers as if the index were right.
 //!
-//! `RHUMB_HOSTILE_INDEXES` says how many, `RHUMB_SEED` repeats one of them.
+//! `RHUMB_HOSTILE_INDEXES` sets the number of indexes, `RHUMB_SEED` repeats one of them.
 
 mod rewrite;
 
@@ -30,7 +30,7 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const DIR: &str = "/db";
 
-/// A database that was closed: its files, what it holds, and all keys that were ever in it.
+/// A database that was closed: its files, its contents, and all keys that were ever in it.
 struct Closed {
     index: IndexKind,
     coding: StringCoding,
@@ -58,8 +58,8 @@ fn open(fs: &SimFs) -> rhumb::Result<Database> {
     builder.background_threads(0).memory_budget_bytes(4 << 20).open()
 }
 
-/// Keys of every form, so that lines are steep and flat, segments skip much and nothing, and some blocks
-/// are empty.
+/// Keys of every form, so that lines are steep and flat, segments skip many bytes and none, and
+/// some blocks are empty.
 fn key(rng: &mut SimRng) -> Vec<u8> {
     let n = rng.below(500);
     match rng.below(6) {
@@ -110,14 +110,14 @@ fn build(index: IndexKind, coding: StringCoding, filter_bits_per_key: u8) -> Clo
     Closed { index, coding, filter_bits_per_key, files, map, keys, probes }
 }
 
-/// What became of a database with made-up indexes.
+/// The result of a database with invented indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// Nothing could be rewritten: it did not fit.
     NotTried,
     /// A table was refused.
     Refused,
-    /// All answers were right; so many reads found an index to be wrong.
+    /// All answers were right; this many reads found an index to be wrong.
     Right(u64),
 }
 
@@ -139,7 +139,7 @@ fn run(closed: &Closed, seed: u64) -> Result<Verdict, String> {
     }
     let is_refusal =
         |error: &Error| matches!(error, Error::Corrupt(bad) if bad.path.starts_with(DIR));
-    // What is no model is the only thing that may be refused, and only bytes at random may be that.
+    // Only an invalid model may be refused, and only random bytes and changed codes make one.
     let db = match open(&fs) {
         Ok(db) => db,
         Err(error) if is_refusal(&error) && matches!(change, Change::Bytes | Change::Codes) => {
@@ -152,7 +152,7 @@ fn run(closed: &Closed, seed: u64) -> Result<Verdict, String> {
     let answers = [points, seeks, scans, waiting].iter().try_for_each(|read| {
         read(&keyspace, closed, &mut rng).map_err(|wrong| format!("{change:?}: {wrong}"))
     });
-    // Random bytes may also say that blocks start elsewhere, which the blocks' checksums tell.
+    // Random bytes may also say that blocks start elsewhere, which the blocks' checksums detect.
     match answers {
         Err(wrong) if change == Change::Bytes && wrong.contains("is damaged") => {
             Ok(Verdict::Refused)
@@ -181,7 +181,7 @@ fn hold(
     Err(format!("{what} {}: {words}, not {right}", key.escape_ascii()))
 }
 
-/// Every key and many that are not there, alone and together.
+/// Reads every key and many absent ones, alone and together.
 fn points(keyspace: &Keyspace, closed: &Closed, _: &mut SimRng) -> Result<(), String> {
     let expected = |key: &[u8]| closed.map.get(key).map(Vec::as_slice);
     for key in &closed.probes {
@@ -197,7 +197,7 @@ fn points(keyspace: &Keyspace, closed: &Closed, _: &mut SimRng) -> Result<(), St
     Ok(())
 }
 
-/// What an iterator yields first, against a map's.
+/// Compares the first item of an iterator with a map's.
 fn first(
     what: &str,
     from: &[u8],

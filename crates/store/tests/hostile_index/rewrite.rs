@@ -1,5 +1,5 @@
-//! Tables whose index was made anew by somebody who means no good: taken apart and put together
-//! again as `docs/format/index.md` and `docs/format/table.md` say, with valid checksums.
+//! Tables whose index was changed with malice: taken apart and put together again as
+//! `docs/format/index.md` and `docs/format/table.md` say, with valid checksums.
 
 use rhumb::io::sim::SimRng;
 use rhumb_model::codec::{DecodeError, Reader, put_column, put_varint};
@@ -8,10 +8,10 @@ use xxhash_rust::xxh3::xxh3_64;
 const FILE_ALIGN_BYTES: usize = 4096;
 const FOOTER_BYTES: usize = 88;
 const SECTION_HEADER_BYTES: usize = 17;
-/// Segments whose fields make columns together.
+/// The number of segments whose fields share columns.
 const GROUP: usize = 256;
 
-/// The columns of a segment, as the format counts them.
+/// The columns of a segment, in the order of the format.
 const SHARED: usize = 0;
 const ADDED: usize = 1;
 const BEYOND: usize = 2;
@@ -20,13 +20,14 @@ const Y0: usize = 4;
 const MANTISSA: usize = 5;
 const SHIFT: usize = 6;
 const CODE: usize = 7;
-/// Those of segments of more than one block.
+/// The columns of segments of more than one block.
 const LINE: std::ops::Range<usize> = Y0..SHIFT + 1;
-/// The kinds of learned index: with plain codes, and with trained ones.
+/// The kind of learned index with plain codes.
 const LEARNED: u8 = 8;
+/// The kind of learned index with trained codes.
 const CODED: u8 = 9;
 
-/// What is changed of a model.
+/// The part of a model that is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Nothing: the index is put together as it was.
@@ -35,13 +36,13 @@ pub(crate) enum Change {
     Line,
     /// The lines of all segments.
     Lines,
-    /// How many bytes of a key segments skip.
+    /// The number of bytes of a key that segments skip.
     Skip,
-    /// Where segments end among the blocks.
+    /// The ends of segments among the blocks.
     Blocks,
-    /// Where segments end among the keys.
+    /// The ends of segments among the keys.
     Separators,
-    /// The trained codes, or which segment has which.
+    /// The trained codes, or the code that each segment has.
     Codes,
     /// All of these.
     Everything,
@@ -66,11 +67,12 @@ impl Change {
 /// An index block, taken apart.
 struct Learned {
     kind: u8,
-    /// The trained codes as they are, their number in front.
+    /// The trained codes as they are, preceded by their number.
     codes: Vec<u8>,
-    /// Where in `codes` classes of symbols are.
+    /// The positions of classes of symbols in `codes`.
     classes: Vec<std::ops::Range<usize>>,
-    /// The fields, `SHARED` and `ADDED` empty: the separators say them. All segments have lines here.
+    /// The fields, with `SHARED` and `ADDED` empty: they follow from the separators. All segments
+    /// have lines here.
     fields: [Vec<u64>; 8],
     separators: Vec<Vec<u8>>,
     starts: Vec<u8>,
@@ -177,8 +179,8 @@ impl Learned {
         }
     }
 
-    /// Floating point is nowhere in an index: what comes nearest to infinities and to what is no number are
-    /// the ends of these fields.
+    /// There is no floating point in an index. The extreme values of these fields come nearest to
+    /// infinities and to NaN.
     fn change_line(&mut self, i: usize, rng: &mut SimRng) {
         self.fields[Y0][i] = [0, 1, (1 << 21) - 1, (1 << 21) - 2, rng.below(1 << 21)][rng.index(5)];
         let some = rng.next_u64() >> 32;
@@ -186,7 +188,7 @@ impl Learned {
         self.fields[SHIFT][i] = [0, 95, rng.below(96), rng.below(96)][rng.index(4)];
     }
 
-    /// Moves blocks from segments to others; each keeps one at least.
+    /// Moves blocks from some segments to others; each keeps at least one.
     fn change_blocks(&mut self, rng: &mut SimRng) {
         let blocks = &mut self.fields[BLOCKS];
         for _ in 0..blocks.len() * 2 {
@@ -197,7 +199,7 @@ impl Learned {
         }
     }
 
-    /// Has segments begin at other keys, or near them.
+    /// Makes segments begin at other keys, or near them.
     fn change_separators(&mut self, keys: &[Vec<u8>], rng: &mut SimRng) {
         replace_some(&mut self.separators, 2, keys, rng);
         for (beyond, separator) in self.fields[BEYOND].iter_mut().zip(&self.separators) {
@@ -218,7 +220,8 @@ impl Learned {
     }
 }
 
-/// Replaces one in `one_in` separators by a key or something near one; they still ascend, and are as many.
+/// Replaces one in `one_in` separators by a key or something near one. They still ascend, and their
+/// number stays the same.
 fn replace_some(separators: &mut Vec<Vec<u8>>, one_in: u64, keys: &[Vec<u8>], rng: &mut SimRng) {
     let mut changed = separators.clone();
     for separator in &mut changed {
@@ -263,7 +266,7 @@ fn searched(
     Ok([&[2][..], &offsets, &entries].concat())
 }
 
-/// Reads over a trained code; yields where the classes of its symbols are.
+/// Reads over a trained code. Returns the positions of the classes of its symbols.
 fn skip_code(reader: &mut Reader<'_>) -> Result<std::ops::Range<usize>, DecodeError> {
     let context = reader.u8("context")?;
     reader.varint("base")?;
@@ -282,8 +285,8 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The table file `bytes` with another index. `None` if that does not fit a file of the same length,
-/// which the manifest tells.
+/// The table file `bytes` with another index. `None` if that does not fit a file of the same
+/// length, which the manifest states.
 pub(crate) fn rewrite(
     bytes: &[u8],
     change: Change,
@@ -305,7 +308,7 @@ pub(crate) fn rewrite(
     };
     if change == Change::Bytes {
         for _ in 0..1 + rng.below(12) {
-            // Not the kind: what is no learned index is another subject.
+            // The kind is not changed: other kinds of index are another subject.
             let at = 1 + rng.index(payload.len() - 1);
             payload[at] = rng.next_u64() as u8;
         }

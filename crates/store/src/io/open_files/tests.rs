@@ -34,7 +34,7 @@ impl Files {
         (0..self.count).map(pool).collect()
     }
 
-    /// How many descriptors the process has below the directory.
+    /// The number of descriptors that the process has below the directory.
     fn descriptors(&self) -> u64 {
         let links = fs::read_dir("/proc/self/fd").unwrap();
         let links = links.filter_map(|link| fs::read_link(link.ok()?.path()).ok());
@@ -74,7 +74,7 @@ fn any_number_of_files_is_read_through_a_few_descriptors() {
     assert_eq!((files.descriptors(), open.open()), (0, 0));
 }
 
-/// What is read all the time keeps its descriptor while others come and go.
+/// A file that is read all the time keeps its descriptor while others come and go.
 #[test]
 fn the_clock_spares_what_is_read() {
     let (files, fs) = (Files::new(200), std_fs());
@@ -86,11 +86,12 @@ fn the_clock_spares_what_is_read() {
         check(&pooled[0], 0);
         check(file, number);
     }
-    // In its first round the clock finds that all were read, and takes any of them.
+    // In its first round the clock finds that all files were read, and may take any of them.
     assert!(open.opens() - before <= 200, "{} for 199 files", open.opens() - before);
 }
 
-/// A descriptor that a read is using is not closed under it, however many those are.
+/// A descriptor that a read is using is not closed during the read, however many such reads there
+/// are.
 #[test]
 fn reads_keep_their_descriptors() {
     let (files, fs) = (Files::new(100), std_fs());
@@ -217,7 +218,8 @@ impl FileSystem for Stingy {
     }
 }
 
-/// Where others have taken the descriptors of the process, tables close some of theirs and go on.
+/// If the program has used up the descriptors of the process, tables close some of theirs and go
+/// on.
 #[test]
 fn a_process_without_descriptors_gets_some_back() {
     let files = Files::new(100);

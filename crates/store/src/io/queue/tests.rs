@@ -1,4 +1,4 @@
-//! The same promises from every queue and from the engine above them.
+//! The same promises, checked for every queue and for the engine above them.
 
 use std::{
     path::{Path, PathBuf},
@@ -30,7 +30,7 @@ fn make_file(fs: &dyn FileSystem, path: &Path, len: usize) {
     file.sync_data().unwrap();
 }
 
-/// Every queue there is on this machine, by name, with files to read through it.
+/// Every queue that this machine has, by name, with files to read through it.
 fn queues() -> Vec<(&'static str, Box<dyn ReadQueue>)> {
     let mut queues: Vec<(&'static str, Box<dyn ReadQueue>)> = vec![
         ("threads", Box::new(ReadPool::new(4).queue())),
@@ -90,7 +90,7 @@ proptest! {
         make_file(&StdFs, &path, FILE_BYTES);
         let mode = if is_direct { ReadMode::Direct } else { ReadMode::Buffered };
         let file = StdFs.open(&path, mode).unwrap();
-        // Some lie behind the end. Places of buffered files need not be aligned.
+        // Some places are after the end. Those of buffered files need not be aligned.
         let places: Vec<(usize, usize)> = places
             .iter()
             .map(|(at, len)| if is_direct { (at * 4096, len * 4096) } else { (at * 3999, len * 777) })
@@ -103,7 +103,7 @@ proptest! {
 
 #[test]
 fn a_wake_ends_a_wait_and_is_not_lost() {
-    // A read of a pipe without a writer's bytes does not end by itself.
+    // A read of a pipe with no bytes does not end by itself.
     for (name, mut queue) in queues() {
         if name == "no thread" {
             continue;
@@ -162,7 +162,7 @@ fn a_queue_that_is_dropped_with_reads_in_flight_waits_for_the_kernel() {
             }
         }
     }
-    // The workers of a pool let go of the file when they are done.
+    // The threads of a pool drop the file when they are done.
     while Arc::strong_count(&file) > 1 {
         std::thread::yield_now();
     }

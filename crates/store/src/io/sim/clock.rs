@@ -1,4 +1,4 @@
-//! A clock that moves only when told to, or when somebody sleeps on it.
+//! A clock that moves only when told to, or when a thread sleeps on it.
 
 use std::{
     sync::Arc,
@@ -15,7 +15,7 @@ use crate::io::Clock;
 pub struct SimClock(Arc<Mutex<Instant>>);
 
 impl SimClock {
-    /// A clock that stands at some instant.
+    /// A clock that starts at some instant.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(Instant::now())))
@@ -40,7 +40,7 @@ impl Clock for SimClock {
 
     fn sleep(&self, duration: Duration) {
         self.advance(duration);
-        // Whoever the sleeper waits for needs the processor.
+        // The thread that the sleeper waits for needs the processor.
         std::thread::yield_now();
     }
 }

@@ -1,4 +1,4 @@
-//! What is to go wrong: which calls are meant, and what happens to them.
+//! Faults to inject: which calls are meant, and what happens to them.
 
 use std::{
     fmt, io,
@@ -49,19 +49,19 @@ impl CallKind {
         Self::Len,
     ];
 
-    /// Whether the call can alter what a power cut leaves behind.
+    /// Returns true if the call can change what a power cut leaves.
     #[must_use]
     pub fn is_change(self) -> bool {
         !matches!(self, Self::Open | Self::List | Self::LockShared | Self::Read | Self::Len)
     }
 
-    /// Whether the call reads or writes bytes, and so can be short.
+    /// Returns true if the call reads or writes bytes, and so can be short.
     #[must_use]
     pub fn moves_bytes(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }
 
-    /// Whether the call makes earlier ones durable.
+    /// Returns true if the call makes earlier ones durable.
     #[must_use]
     pub fn is_sync(self) -> bool {
         matches!(self, Self::SyncDir | Self::SyncData | Self::SyncAll)
@@ -72,8 +72,8 @@ impl CallKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The device fails (`EIO`). From `sync_data` and `sync_all` this has the consequence that it
-    /// has in Linux: what was to be synced is lost, although reads may still show it, and a later
-    /// sync that succeeds does not bring it back.
+    /// has in Linux: the data that was to be synced is lost, although reads may still show it, and
+    /// a later sync that succeeds does not bring it back.
     Eio,
     /// No space is left (`ENOSPC`); consequences as for [`Fault::Eio`].
     NoSpace,
@@ -81,9 +81,9 @@ pub enum Fault {
     Interrupted,
     /// The system answers with another error, by its number (`errno`). Nothing is done or lost.
     Errno(i32),
-    /// A read or write does at most so many bytes. Other calls are not touched.
+    /// A read or write moves at most this many bytes. Other calls are not affected.
     Short(usize),
-    /// The calling thread panics before anything is done, as it would at a fault of the program.
+    /// The calling thread panics before anything is done, as a bug in the program would make it.
     Panic,
 }
 
@@ -128,8 +128,8 @@ impl Matcher {
         self
     }
 
-    /// Only calls on files or directories whose name (the last part of the path; for a rename or
-    /// link, of the new one) ends with `suffix`.
+    /// Only calls on files or directories whose name ends with `suffix`. The name is the last part
+    /// of the path; for a rename or link, of the new path.
     #[must_use]
     pub fn name_suffix(mut self, suffix: &str) -> Self {
         suffix.clone_into(&mut self.name_suffix);
@@ -164,13 +164,13 @@ impl Matcher {
 pub struct Call {
     /// Its number; see [`Counts::calls`].
     pub index: u64,
-    /// What it was.
+    /// The kind of the call.
     pub kind: CallKind,
     /// The file or directory; of a rename or link, the new name.
     pub path: PathBuf,
-    /// What happened to it, if anything.
+    /// The fault that happened to it, if any.
     pub fault: Option<Fault>,
-    /// Whether the power went while it was under way.
+    /// True if the power went while the call was in progress.
     pub met_power_cut: bool,
 }
 
@@ -184,26 +184,27 @@ impl fmt::Display for Call {
     }
 }
 
-/// A fault and the calls it befalls.
+/// A fault and the calls that it happens to.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) matcher: Matcher,
     pub(super) fault: Fault,
-    /// How many more calls it befalls.
+    /// The number of further calls that it happens to.
     pub(super) times: u64,
 }
 
-/// How often each kind of call was made, and how much it moved.
+/// The number of calls of each kind, and of the bytes that they moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     by_kind: [u64; CallKind::ALL.len()],
-    /// All calls. The number of the next call, counted from 0.
+    /// The number of all calls, which is also the index of the next call.
     pub calls: u64,
-    /// Calls that can alter what a power cut leaves behind. The number of the next one.
+    /// The number of calls that can change what a power cut leaves, which is also the index of the
+    /// next one.
     pub changes: u64,
-    /// Calls refused because the power was off.
+    /// The number of calls that were refused because the power was off.
     pub calls_after_cut: u64,
-    /// Calls to which an injected fault happened.
+    /// The number of calls to which an injected fault happened.
     pub faults: u64,
     /// Bytes appended.
     pub bytes_written: u64,
@@ -212,7 +213,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// How many calls of `kind` were made.
+    /// The number of calls of `kind`.
     #[must_use]
     pub fn of(&self, kind: CallKind) -> u64 {
         self.by_kind[kind as usize]

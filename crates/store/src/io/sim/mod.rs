@@ -1,14 +1,14 @@
 //! A simulated file system and clock, for tests of what happens when the power or a disk fails.
 //!
-//! [`SimFs`] keeps files in memory, in two states: what the process sees, and what the disk holds
-//! for sure. It grants exactly the durability that POSIX promises:
+//! [`SimFs`] keeps files in memory, in two states: what the process sees, and what is certainly on
+//! the disk. It grants exactly the durability that POSIX promises:
 //!
 //! - file contents and lengths become durable by `sync_data` or `sync_all` on that file;
 //! - names (created, renamed, removed, linked) become durable by `sync_dir` on their directory, and
 //!   by nothing else: a synced file in an unsynced directory is lost.
 //!
 //! A test runs the engine on it, has the power cut at any call ([`SimFs::cut_power_at`]), and opens
-//! what the disk holds then ([`SimFs::power_cut`]). Any call can be made to fail
+//! what is then on the disk ([`SimFs::power_cut`]). Any call can be made to fail
 //! ([`SimFs::inject`]), the disk can be full ([`SimFs::set_free_bytes`]), and syncs can be made to
 //! do nothing ([`SimFs::lie_about`]), to show that a test would notice.
 //!
@@ -63,8 +63,8 @@ pub use rng::SimRng;
 /// A simulated file system. Clones are the same file system. The root directory exists; relative
 /// paths start there too.
 ///
-/// Calls from one thread are repeated exactly by the seed; calls from several are not, because
-/// their order is not.
+/// Calls from one thread are repeated exactly by the seed. Calls from several threads are not,
+/// because their order is not.
 #[derive(Clone)]
 pub struct SimFs {
     disk: Arc<Mutex<State>>,
@@ -73,8 +73,8 @@ pub struct SimFs {
 }
 
 impl SimFs {
-    /// An empty file system whose random choices follow from `seed`. With an even one direct reads are aligned
-    /// to [`DIRECT_ALIGN`](super::DIRECT_ALIGN), with an odd one to 512 bytes.
+    /// An empty file system whose random choices follow from `seed`. With an even seed, direct
+    /// reads are aligned to [`DIRECT_ALIGN`](super::DIRECT_ALIGN), with an odd one to 512 bytes.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::with(State::new(seed))
@@ -90,49 +90,49 @@ impl SimFs {
         state
     }
 
-    /// Cuts the power now, and returns the file system that is there when it is back. Of what was
-    /// not durable, `loss` and `seed` decide what survives; the same file system can be cut
-    /// several times with different choices. From now on every call on `self` fails.
+    /// Cuts the power now, and returns the file system as it is when the power is back. `loss` and
+    /// `seed` decide which of the changes that were not durable survive; the same file system can
+    /// be cut several times with different choices. From now on every call on `self` fails.
     ///
-    /// Locks, injected faults and counts are gone afterwards; lies and restlessness stay, being
-    /// properties of the program under test.
+    /// Locks, injected faults and counts are gone afterwards; lies and restlessness stay, because
+    /// they are properties of the program under test.
     #[must_use]
     pub fn power_cut(&self, loss: Loss, seed: u64) -> Self {
         Self::with(self.state().after_power_cut(loss, seed))
     }
 
-    /// Kills the process: returns the same disk, with all that the process had handed over and
-    /// nothing made durable by it, for a new process. From now on every call on `self` fails.
-    /// To kill it at a certain change, have the power cut there ([`SimFs::cut_power_at`]) and then
-    /// call this instead of [`SimFs::power_cut`].
+    /// Kills the process: returns the same disk for a new process, with everything that the old one
+    /// had handed over, none of which became durable by the kill. From now on every call on `self`
+    /// fails. To kill it at a certain change, have the power cut there ([`SimFs::cut_power_at`])
+    /// and then call this instead of [`SimFs::power_cut`].
     ///
-    /// Locks, injected faults and counts are gone afterwards. What was handed over stays here and
-    /// not in `self`, so that only one of the two can go on.
+    /// Locks, injected faults and counts are gone afterwards. The data that was handed over moves
+    /// to the returned file system, so that only one of the two can go on.
     #[must_use]
     pub fn kill(&self) -> Self {
         Self::with(self.state().after_kill())
     }
 
-    /// Has the power go during the change of number `change` (see [`Counts::changes`]): that call
-    /// may or may not have its effect, and it and all later calls fail. Calls that change nothing
-    /// are not counted, because a cut there leaves the same disk as a cut before them.
+    /// Cuts the power during the change of number `change` (see [`Counts::changes`]): that call may
+    /// or may not have its effect, and it and all later calls fail. Calls that change nothing are
+    /// not counted, because a cut there leaves the same disk as a cut before them.
     pub fn cut_power_at(&self, change: u64) {
         self.state().cut_at = Some(change);
     }
 
-    /// Whether the power is off.
+    /// Returns true if the power is off.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.state().is_dead
     }
 
-    /// Has `fault` happen to the next `times` calls that `matcher` chooses (`u64::MAX`: until
-    /// [`SimFs::clear_faults`]). Of several rules that choose a call, the earliest holds.
+    /// Makes `fault` happen to the next `times` calls that `matcher` chooses (`u64::MAX`: until
+    /// [`SimFs::clear_faults`]). If several rules choose a call, the earliest holds.
     pub fn inject(&self, matcher: Matcher, fault: Fault, times: u64) {
         self.state().rules.push(Rule { matcher, fault, times });
     }
 
-    /// Forgets all injected faults, and lets the disk have space again.
+    /// Forgets all injected faults, and removes the limit of the free space.
     pub fn clear_faults(&self) {
         let mut state = self.state();
         state.rules.clear();
@@ -140,32 +140,32 @@ impl SimFs {
         state.free_bytes = None;
     }
 
-    /// Gives the disk so many free bytes (`None`: no limit, as at first). A write over it is short,
-    /// and fails with `ENOSPC` at 0. Removing and truncating files frees their bytes.
+    /// Gives the disk `bytes` free bytes (`None`: no limit, as at first). A write over the limit is
+    /// short, and fails with `ENOSPC` at 0. Removing and truncating files frees their bytes.
     pub fn set_free_bytes(&self, bytes: Option<u64>) {
         self.state().free_bytes = bytes;
     }
 
-    /// Has syncs that `matcher` chooses succeed without doing anything: the model of an engine that
-    /// forgets them.
+    /// Makes syncs that `matcher` chooses succeed without doing anything: the model of an engine
+    /// that forgets them.
     pub fn lie_about(&self, matcher: Matcher) {
         self.state().lies.push(matcher);
     }
 
-    /// Has so many of a thousand reads, writes and syncs be short or interrupted, at random. A
+    /// Makes `per_mille` of a thousand reads, writes and syncs short or interrupted, at random. A
     /// correct program does not notice.
     pub fn set_restless(&self, per_mille: u32) {
         self.state().restless_per_mille = u64::from(per_mille);
     }
 
-    /// What was called so far.
+    /// The counts of the calls so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state().counts.clone()
     }
 
-    /// The first thousand calls to which a fault happened, since the faults were last cleared: kind
-    /// and path.
+    /// The kind and path of the first thousand calls to which a fault happened since the faults
+    /// were last cleared.
     #[must_use]
     pub fn faulted_calls(&self) -> Vec<(CallKind, PathBuf)> {
         self.state().faulted.clone()
@@ -176,7 +176,7 @@ impl SimFs {
         self.state().trace = Some(VecDeque::new());
     }
 
-    /// The last of the calls since [`SimFs::start_trace`].
+    /// The most recent calls since [`SimFs::start_trace`].
     #[must_use]
     pub fn trace(&self) -> Vec<Call> {
         self.state().trace.iter().flatten().cloned().collect()
@@ -266,7 +266,7 @@ impl FileSystem for SimFs {
         state.begin(CallKind::List, dir)?;
         let node = state.dir(dir)?;
         let mut names: Vec<String> = node.state.lock().entries.keys().cloned().collect();
-        // Any order is allowed, so nobody may rely on one.
+        // Any order is allowed, so no caller may rely on one.
         for end in (1..names.len()).rev() {
             let other = state.rng.index(end + 1);
             names.swap(end, other);
@@ -322,7 +322,7 @@ impl FileSystem for SimFs {
         content.change(Change::Truncate { len: 0 });
         content.append(holder.as_bytes());
         drop(content);
-        // Made before the result is known, so that a lock whose caller died is released too.
+        // Made before the result is known, so that a lock is also released if its caller died.
         let handle = self.handle(file, path);
         let lock = SimLock { fs: self.clone(), ids, handle: Some(handle) };
         let result = state.end(());
@@ -455,7 +455,7 @@ impl SyncFile for Handle {
 #[derive(Debug)]
 struct SimReadable {
     handle: Handle,
-    /// That of direct reads, if reads are such.
+    /// The alignment of direct reads, if reads are direct.
     align: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Files and directories in two states: what the process sees, and what is on the disk for sure.
+//! Files and directories in two states: what the process sees, and what is certainly on the disk.
 //! Knows nothing of faults or of paths.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -7,7 +7,7 @@ use rhumb_sync::primitive::Mutex;
 
 use super::{power::Loss, rng::SimRng};
 
-/// The unit that a disk writes wholly or not at all, in bytes.
+/// The unit that a disk writes either wholly or not at all, in bytes.
 pub const SECTOR_BYTES: usize = 512;
 
 /// A change of a file that is not durable yet.
@@ -47,7 +47,7 @@ impl Change {
         }
     }
 
-    /// Writes what the change puts into `range`, a part of its own range.
+    /// Writes the bytes that the change puts into `range`, a part of its own range.
     pub(super) fn apply_part(&self, out: &mut [u8], range: std::ops::Range<usize>) {
         match self {
             Self::Write { offset, bytes } => {
@@ -59,7 +59,7 @@ impl Change {
     }
 }
 
-/// A file, whatever names it has.
+/// A file, under any number of names.
 #[derive(Debug)]
 pub(super) struct FileNode {
     pub(super) id: u64,
@@ -68,13 +68,13 @@ pub(super) struct FileNode {
 
 #[derive(Debug, Default)]
 pub(super) struct FileState {
-    /// What reads return.
+    /// The bytes that reads return.
     pub(super) content: Vec<u8>,
-    /// What is on the disk for sure.
+    /// The bytes that are certainly on the disk.
     pub(super) durable: Vec<u8>,
-    /// What was done since, in order.
+    /// The changes since then, in order.
     pub(super) pending: Vec<Change>,
-    /// How many names the process sees for it.
+    /// The number of names that the process sees for it.
     pub(super) links: u32,
 }
 
@@ -100,8 +100,8 @@ impl FileState {
         }
     }
 
-    /// A sync that fails: some of what was pending reached the disk, the rest never will. The page
-    /// cache may go on showing it, or may forget it.
+    /// A sync that fails: some of the pending changes reached the disk, the rest never will. The
+    /// page cache may go on showing them, or may forget them.
     pub(super) fn fail_sync(&mut self, rng: &mut SimRng) {
         self.durable = super::power::surviving_content(self, Loss::Random, &[], rng);
         self.pending.clear();
@@ -124,13 +124,13 @@ pub(super) type Entries = BTreeMap<String, Node>;
 
 #[derive(Debug, Default)]
 pub(super) struct DirState {
-    /// What the process sees.
+    /// The entries that the process sees.
     pub(super) entries: Entries,
-    /// What is on the disk for sure.
+    /// The entries that are certainly on the disk.
     pub(super) durable: Entries,
 }
 
-/// What a name stands for.
+/// The file or directory that a name stands for.
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     File(Arc<FileNode>),
@@ -158,7 +158,7 @@ pub(super) enum DirChange {
 }
 
 impl DirChange {
-    /// The directories that the change is in; the same one twice unless it is a move.
+    /// The two directories that the change is in; the same one twice unless it is a move.
     pub(super) fn dirs(&self) -> [&Arc<DirNode>; 2] {
         match self {
             Self::Link { dir, .. } | Self::Unlink { dir, .. } => [dir, dir],
@@ -166,8 +166,8 @@ impl DirChange {
         }
     }
 
-    /// Applies the change to entries that may lack some of the changes before it: a name is taken
-    /// away only where it still stands for the same file.
+    /// Applies the change to entries that may lack some of the changes before it: a name is removed
+    /// only if it still stands for the same file.
     pub(super) fn apply(&self, mut entries_of: impl FnMut(u64, &mut dyn FnMut(&mut Entries))) {
         let unlink = |name: &str, node: &Node, entries: &mut Entries| {
             if entries.get(name).is_some_and(|there| there.id() == node.id()) {

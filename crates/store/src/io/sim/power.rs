@@ -1,4 +1,5 @@
-//! What a disk holds after the power failed: which of the changes that were not durable survived.
+//! The content of a disk after the power failed: which of the changes that were not durable
+//! survived.
 //!
 //! Nothing that POSIX promises is broken, and nothing more is kept than it promises:
 //!
@@ -6,7 +7,8 @@
 //! 2. Of a write that was not synced, every sector independently survives or not. A sector holds
 //!    one of the versions that it had since the last sync, never a mixture.
 //! 3. The length of a file survives independently of its contents: where a length survived and a
-//!    sector did not, there are zeros, or, if the disk is unkind, what an older file left there.
+//!    sector did not, there are zeros, or, with [`Loss::Adversarial`], what an older file left
+//!    there.
 //! 4. Entries survive independently of each other and of the files. Two changes of one name keep
 //!    their order, and a rename happens wholly or not at all.
 
@@ -21,18 +23,18 @@ use super::{
     rng::SimRng,
 };
 
-/// What becomes of changes that were not durable when the power fails.
+/// What happens to changes that were not durable when the power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// All are lost.
     DropUnsynced,
     /// All survive.
     KeepAll,
-    /// As on an ordinary disk: changes of directories survive up to some moment, files keep
-    /// everything, nothing, a beginning, an end or any set of sectors, and lost sectors are zeros.
+    /// As on an ordinary disk: changes of directories survive up to some moment; files keep
+    /// everything, nothing, a beginning, an end or any set of sectors; and lost sectors are zeros.
     Random,
-    /// As bad as is allowed: changes of directories survive in no order, and lost sectors may hold
-    /// the contents of older files.
+    /// As bad as is allowed: changes of directories survive in any combination, and lost sectors
+    /// may hold the contents of older files.
     Adversarial,
 }
 
@@ -74,7 +76,7 @@ impl Keep {
         }
     }
 
-    /// How many of the `versions` changes of `sector` reached the disk.
+    /// The number of the `versions` changes of `sector` that reached the disk.
     fn versions(self, sector: usize, versions: usize, rng: &mut SimRng) -> usize {
         let keeps_newest = match self {
             Self::Nothing => false,
@@ -88,7 +90,7 @@ impl Keep {
     }
 }
 
-/// The length that the file has afterwards, from those that it had since the last sync.
+/// The length that the file has afterwards, chosen from those that it had since the last sync.
 fn surviving_len(file: &FileState, loss: Loss, rng: &mut SimRng) -> usize {
     let mut lens = vec![file.durable.len()];
     for change in &file.pending {
@@ -193,7 +195,8 @@ fn surviving_entries(
     tree
 }
 
-/// Which changes survive. A change that survives brings with it the earlier ones of its names.
+/// Decides which changes survive. A change that survives brings with it the earlier ones of its
+/// names.
 fn surviving_changes(changes: &[DirChange], loss: Loss, rng: &mut SimRng) -> Vec<bool> {
     let ordered = loss == Loss::Random && rng.chance(1, 2);
     let end = rng.index(changes.len() + 1);
@@ -223,7 +226,8 @@ fn surviving_changes(changes: &[DirChange], loss: Loss, rng: &mut SimRng) -> Vec
 /// A file tree by path components, as it is on the disk after a power cut.
 #[derive(Debug)]
 pub(super) enum Survivor {
-    /// A file: its identity before the cut, so that two names of one file stay two names of one.
+    /// A file, with its identity before the cut, so that two names of one file remain two names of
+    /// one file.
     File {
         id: u64,
         content: Arc<Vec<u8>>,
@@ -231,7 +235,7 @@ pub(super) enum Survivor {
     Dir(BTreeMap<String, Survivor>),
 }
 
-/// What is on the disk below `root` after a power cut.
+/// The files on the disk below `root` after a power cut.
 pub(super) fn surviving_tree(
     root: &Arc<DirNode>,
     changes: &[DirChange],

@@ -31,7 +31,7 @@ impl SimRng {
         return self.below(len as u64) as usize;
     }
 
-    /// True in `numerator` of `denominator` cases.
+    /// Returns true in `numerator` of `denominator` cases.
     pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
     }

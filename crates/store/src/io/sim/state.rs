@@ -1,5 +1,5 @@
-//! The state behind a [`super::SimFs`]: the file tree, what is pending, and what is to go wrong.
-//! Everything here happens under one lock.
+//! The state behind a [`super::SimFs`]: the file tree, the pending changes, and the faults to
+//! inject. Everything here happens under one lock.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::io::DIRECT_ALIGN;
 
-/// How many removed files are remembered, for their bytes to turn up in later ones.
+/// The number of removed files that are remembered, so that their bytes can turn up in later ones.
 const STALE_FILES_MAX: usize = 8;
-/// The most bytes remembered of each.
+/// The most bytes that are remembered of each removed file.
 const STALE_BYTES_MAX: usize = 64 << 10;
-/// How many calls with faults are remembered.
+/// The number of calls with faults that are remembered.
 const FAULTED_CALLS_MAX: usize = 1000;
-/// How many of the last calls a trace holds.
+/// The number of most recent calls that a trace holds.
 const TRACE_CALLS_MAX: usize = 4096;
 
 /// A directory that is held open.
@@ -39,7 +39,8 @@ pub(super) struct State {
     root: Arc<DirNode>,
     id_next: u64,
     changes: Vec<DirChange>,
-    /// What is locked, files and directories: `None` for a writer, else how many readers hold it.
+    /// The locked files and directories: `None` for a writer, otherwise the number of readers that
+    /// hold the lock.
     pub(super) locked: BTreeMap<u64, Option<u32>>,
     /// The directory that the present caller holds open: paths below it are found from there.
     pub(super) held: Option<Arc<Held>>,
@@ -50,12 +51,12 @@ pub(super) struct State {
     pub(super) cut_at: Option<u64>,
     pub(super) is_dead: bool,
     pub(super) rules: Vec<Rule>,
-    /// Calls to which a fault happened: what they were.
+    /// The calls to which a fault happened.
     pub(super) faulted: Vec<(CallKind, PathBuf)>,
     pub(super) lies: Vec<Matcher>,
-    /// Of a thousand calls, how many are interrupted or short without being told to.
+    /// Of a thousand calls, the number that are interrupted or short without being told to.
     pub(super) restless_per_mille: u64,
-    /// What offsets and lengths of direct reads are multiples of.
+    /// The alignment of the offsets and lengths of direct reads.
     pub(super) direct_align: usize,
     pub(super) free_bytes: Option<u64>,
     pub(super) trace: Option<VecDeque<Call>>,
@@ -64,7 +65,7 @@ pub(super) struct State {
 /// How a call that was let through is to be done.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Permit {
-    /// The most bytes that a read or write may do.
+    /// The most bytes that a read or write may move.
     pub(super) bytes_max: usize,
 }
 
@@ -99,7 +100,7 @@ impl State {
         }
     }
 
-    /// The state that a new process meets after this one was killed.
+    /// The state that a new process finds after this one was killed.
     pub(super) fn after_kill(&mut self) -> Self {
         let dead = Self { is_dead: true, ..Self::new(0) };
         let before = std::mem::replace(self, dead);
@@ -116,8 +117,8 @@ impl State {
         }
     }
 
-    /// The state in which the disk comes back after a power cut now. What concerns the program
-    /// (lies, restlessness, tracing) stays; faults that were injected, counts and locks do not.
+    /// The state in which the disk comes back after a power cut now. The properties of the program
+    /// (lies, restlessness, tracing) stay; injected faults, counts and locks do not.
     pub(super) fn after_power_cut(&mut self, loss: Loss, seed: u64) -> Self {
         self.is_dead = true;
         let mut rng = SimRng::new(seed);
@@ -184,8 +185,8 @@ impl State {
         self.counts.calls += 1;
         self.counts.add(kind);
         if kind.is_change() {
-            // The call during which the power goes is done, but nobody learns of it; whether it
-            // survives is decided with all else that is not durable.
+            // The call during which the power goes is done, but its caller gets an error. Whether
+            // it survives is decided with everything else that is not durable.
             self.is_dead = self.cut_at.is_some_and(|at| self.counts.changes >= at);
             self.counts.changes += 1;
         }
@@ -234,12 +235,12 @@ impl State {
         }
     }
 
-    /// Ends a call that was done: nobody learns of it if the power went meanwhile.
+    /// Ends a call that was done: its caller gets an error if the power went meanwhile.
     pub(super) fn end<T>(&self, value: T) -> io::Result<T> {
         if self.is_dead { Err(power_is_off()) } else { Ok(value) }
     }
 
-    /// Whether a sync is one of those that are only pretended.
+    /// Returns true if a sync is one that only pretends to be done.
     pub(super) fn is_lie(&self, kind: CallKind, path: &Path) -> bool {
         self.lies.iter().any(|lie| lie.matches(self.counts.calls - 1, kind, path))
     }
@@ -269,7 +270,7 @@ impl State {
         }
     }
 
-    /// Finds a directory, or says which error the system would give.
+    /// Finds a directory, or returns the error that the system would give.
     pub(super) fn dir(&self, path: &Path) -> io::Result<Arc<DirNode>> {
         let held = self.held.as_deref();
         let below = held.and_then(|held| Some((&held.node, path.strip_prefix(&held.path).ok()?)));
@@ -366,7 +367,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes one name from a file, and its space when that was the last.
+    /// Removes one name of a file, and frees its space if that was the last.
     fn forget(&mut self, file: &Arc<FileNode>) {
         let mut state = file.state.lock();
         state.links -= 1;
@@ -388,7 +389,7 @@ impl State {
             |place: &(Arc<DirNode>, String)| place.0.state.lock().entries.get(&place.1).cloned();
         let node = there(&from).ok_or(ErrorKind::NotFound)?;
         match (&node, there(&to)) {
-            // Two names of one file: POSIX says that nothing is done.
+            // Two names of one file: POSIX specifies that nothing is done.
             (_, Some(old)) if old.id() == node.id() => return Ok(()),
             (Node::File(_), Some(Node::File(old))) => self.forget(&old),
             (Node::File(_), Some(Node::Dir(_))) => return Err(ErrorKind::IsADirectory.into()),
@@ -404,7 +405,7 @@ impl State {
         Ok(())
     }
 
-    /// Locks `ids`, all or none; says whether nobody was in the way.
+    /// Locks `ids`, all or none; returns true if no other lock was in the way.
     pub(super) fn try_lock(&mut self, ids: &[u64], shared: bool) -> bool {
         let is_free = |id| match self.locked.get(id) {
             None => true,
@@ -425,7 +426,7 @@ impl State {
         ids.iter().any(|id| matches!(self.locked.get(id), Some(Some(_))))
     }
 
-    /// Gives back one lock of each of `ids`.
+    /// Releases one lock of each of `ids`.
     pub(super) fn unlock(&mut self, ids: &[u64]) {
         for id in ids {
             match self.locked.get_mut(id) {
@@ -436,7 +437,7 @@ impl State {
     }
 
     /// Makes the entries of a directory durable, and those of every directory with which it shares
-    /// a pending move, since a move is one thing.
+    /// a pending move, because a move is one change.
     pub(super) fn sync_dir(&mut self, dir: &Arc<DirNode>) {
         let mut synced = BTreeMap::from([(dir.id, Arc::clone(dir))]);
         loop {

@@ -1,4 +1,4 @@
-//! What the simulated file system promises, against a plain model of what POSIX promises.
+//! The promises of the simulated file system, against a plain model of what POSIX promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -211,7 +211,8 @@ impl ModelFile {
         self.versions.last().unwrap()
     }
 
-    /// Whether `content` may be on the disk: a length that was, and each sector one that was.
+    /// Returns true if `content` may be on the disk: its length is one that the file had, and each
+    /// sector holds a version that it had.
     fn allows(&self, content: &[u8]) -> bool {
         let sector = |version: &[u8], number: usize| {
             let mut bytes = [0; SECTOR_BYTES];
@@ -229,8 +230,8 @@ impl ModelFile {
     }
 }
 
-/// The model: files by identity, and for every name all that it stood for since the last sync of
-/// the directory.
+/// The model: files by identity, and for every name all files that it stood for since the last sync
+/// of the directory.
 #[derive(Default)]
 struct Model {
     files: Vec<ModelFile>,

@@ -1,9 +1,9 @@
 //! Locks of the operating system.
 //!
-//! Two things are locked: the lock file, which says for people who holds it, and its directory. The
-//! file can be removed, and a second process would then lock a file of its own; the directory
-//! cannot be removed while it has files. Some network file systems do not lock directories; the
-//! file is all there is then.
+//! Two things are locked: the lock file, whose content tells people which process holds it, and its
+//! directory. The file can be removed, and a second process would then lock a file of its own; the
+//! directory cannot be removed while it has files. Some network file systems do not lock
+//! directories; there, only the file is locked.
 
 use std::{
     fs::File,
@@ -25,8 +25,8 @@ use super::{
 };
 use crate::error::{LOCKED_BY_OWN_READERS, LOCKED_BY_READERS, LOCKED_BY_THIS_PROCESS};
 
-/// The directories that this process has locked, and what for: so a second opener is told that it
-/// is the same process.
+/// The directories that this process has locked, and what for, so that a second opener is told that
+/// the holder is the same process.
 static HELD: Mutex<Vec<(Identity, Use)>> = Mutex::new(Vec::new());
 
 /// What a directory is locked for.
@@ -42,7 +42,7 @@ pub(super) struct StdLock {
     place: Option<FilePlace>,
     _file: Option<File>,
     _dir: OwnedFd,
-    /// What is to be taken out of [`HELD`].
+    /// The entry to remove from [`HELD`].
     held: (Identity, Use),
 }
 
@@ -55,7 +55,7 @@ impl StdLock {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|error| refusal(error, &file, id))?;
         let place = FilePlace::of(&file, dir, name)?;
-        // Where directories are not locked, the file may have been replaced before it was locked.
+        // If directories cannot be locked, the file may have been replaced before it was locked.
         if !is_locked && place.check().is_err() {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -66,11 +66,12 @@ impl StdLock {
 
     /// Keeps writers out of `dir`, whose lock file is `name`; other readers are let in.
     ///
-    /// Nothing is written, and both are opened for reading alone, which is all that a lock needs: a
-    /// read-only file system and a directory of somebody else will do. There need be no lock file,
-    /// and where the directory is locked the lock file may be one that this process may not open.
-    /// Without either lock it would be unknown if somebody writes, and that is refused, but for a
-    /// file system that locks nothing at all: no writer opens a database there.
+    /// Nothing is written, and both are opened read-only, which is all that a lock needs: a
+    /// read-only file system works, and so does a directory of another user. The lock file need not
+    /// exist; and if the directory is locked, this process need not have the right to open the lock
+    /// file. Without either lock it would be unknown whether another process writes, so that is
+    /// refused. The exception is a file system that has no locks at all: no writer opens a database
+    /// there.
     pub(super) fn shared(dir: Arc<OwnedFd>, name: &Path) -> io::Result<Self> {
         let (own, is_locked) = lock_dir(&dir, FlockOperation::NonBlockingLockShared)?;
         let id = identity(&rustix::fs::fstat(&own)?);
@@ -81,8 +82,8 @@ impl StdLock {
             Err(e) => return Err(e),
         };
         if let Some(file) = &file {
-            // A file system may have no locks of files: the directory is locked then, or nothing
-            // can be.
+            // A file system may have no locks of files. Then either the directory is locked, or
+            // nothing can be.
             let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
             if let Err(error @ Errno::WOULDBLOCK) = locked {
                 return Err(refusal(error, file, id));
@@ -92,14 +93,14 @@ impl StdLock {
     }
 }
 
-/// Notes what this process holds.
+/// Records what this process holds.
 fn hold(id: Identity, how: Use) -> (Identity, Use) {
     HELD.lock().push((id, how));
     (id, how)
 }
 
-/// Locks a directory; says whether its file system can. The lock belongs to the descriptor that is
-/// returned and to no other.
+/// Locks a directory; returns whether its file system can. The lock belongs to the returned
+/// descriptor and to no other.
 fn lock_dir(dir: &Arc<OwnedFd>, how: FlockOperation) -> io::Result<(OwnedFd, bool)> {
     let own = reopen_dir(dir)?;
     match rustix::fs::flock(&own, how) {
@@ -112,7 +113,7 @@ fn lock_dir(dir: &Arc<OwnedFd>, how: FlockOperation) -> io::Result<(OwnedFd, boo
     }
 }
 
-/// What to say of a lock of `file` that was refused, as far as the system tells who holds it. The
+/// The error for a refused lock of `file`, naming the holder as far as the system tells it. The
 /// descriptor is not used for anything else.
 fn refusal(error: Errno, file: impl AsFd, id: Identity) -> io::Error {
     if error != Errno::WOULDBLOCK {
@@ -122,7 +123,7 @@ fn refusal(error: Errno, file: impl AsFd, id: Identity) -> io::Error {
     if holds(Use::Writing) {
         return io::Error::new(ErrorKind::WouldBlock, LOCKED_BY_THIS_PROCESS);
     }
-    // Where readers are let in, the holders are readers; the lock goes with the descriptor.
+    // If a reader is let in, the holders are readers; the lock is released with the descriptor.
     if rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok() {
         let readers = if holds(Use::Reading) { LOCKED_BY_OWN_READERS } else { LOCKED_BY_READERS };
         return io::Error::new(ErrorKind::WouldBlock, readers);

@@ -1,4 +1,4 @@
-//! How a path becomes an open directory and a name in it.
+//! Turns a path into an open directory and a name in it.
 
 use std::{
     fs::File,
@@ -14,9 +14,10 @@ use super::super::moved_away;
 
 /// Access rights of created files: the user reads and writes.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// How every file is opened: not through a symbolic link, and not kept by a program we start.
+/// The flags with which every file is opened: symbolic links are not followed, and programs that we
+/// start do not inherit the file.
 const BASE_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
-/// How every directory is opened.
+/// The flags with which every directory is opened.
 const DIR_FLAGS: OFlags = BASE_FLAGS.union(OFlags::RDONLY).union(OFlags::DIRECTORY);
 
 /// A directory that is held open.
@@ -27,13 +28,13 @@ struct Held {
     fd: Arc<OwnedFd>,
 }
 
-/// The paths of the process, or those below a held directory. Below a held directory a path is
+/// The paths of the process, or those below a held directory. A path below a held directory is
 /// found from its descriptor, wherever the directory was moved meanwhile.
 #[derive(Clone, Debug)]
 pub(super) struct Paths(Option<Arc<Held>>);
 
 impl Paths {
-    /// Those of the process.
+    /// The paths of the process.
     pub(super) const OF_PROCESS: Self = Self(None);
 
     /// These paths, and `dir` held open.
@@ -46,14 +47,14 @@ impl Paths {
     fn below<'p>(&self, path: &'p Path) -> Option<(&Arc<OwnedFd>, &'p Path)> {
         let held = self.0.as_deref()?;
         let rest = path.strip_prefix(&held.path).ok()?;
-        // What climbs out again is a path of the process; so is an absolute one, if the held path
-        // is empty.
+        // A path that leaves the directory again is a path of the process; so is an absolute one,
+        // if the held path is empty.
         let stays = rest.components().all(|part| matches!(part, Component::Normal(_)));
         stays.then_some((&held.fd, rest))
     }
 
-    /// Opens a directory, refusing a symbolic link. The descriptor is of its own, as listing a
-    /// directory moves a position.
+    /// Opens a directory, refusing a symbolic link. The descriptor is a new one, as listing a
+    /// directory moves its position.
     pub(super) fn open_dir(&self, path: &Path) -> io::Result<OwnedFd> {
         let opened = match self.below(path) {
             Some((held, rest)) => {
@@ -105,7 +106,7 @@ pub(super) fn reopen_dir(dir: impl AsFd) -> io::Result<OwnedFd> {
 /// The device and the number of a file: no two files that are there at a time have the same.
 pub(super) type Identity = (u64, u64);
 
-/// The identity in what the system says of a file. The types differ from system to system.
+/// The identity in the system's description of a file. The types differ from system to system.
 #[expect(
     clippy::allow_attributes,
     reason = "the casts are needed on some systems and useless on others"

@@ -1,4 +1,4 @@
-//! Histories of appends, syncs, rotations, failures, kills, power cuts and flipped bits, held
+//! Histories of appends, syncs, rotations, failures, kills, power cuts and flipped bits, checked
 //! against the plain list of what was acknowledged.
 
 use proptest::prelude::*;
@@ -137,8 +137,8 @@ impl History {
         }
     }
 
-    /// Whether a replay may give these records: a beginning of what was acknowledged, perhaps
-    /// followed by a beginning of what was refused right there.
+    /// Returns true if a replay may return these records: a beginning of what was acknowledged,
+    /// perhaps followed by a beginning of what was refused right there.
     fn explains(&self, records: &[LogRecord]) -> bool {
         let begins = |all: Vec<&Vec<u8>>| {
             records.len() <= all.len()

@@ -267,7 +267,7 @@ fn a_mark_that_failed_is_made_up_for() {
     assert!(replay(&fs, START).unwrap_err().is_corruption());
 }
 
-/// The header of the next segment is the only thing that knows that the last record was durable.
+/// Only the header of the next segment says that the last record was durable.
 #[test]
 fn a_segment_header_is_a_claim() {
     let fs = TestFs::default();

@@ -1,8 +1,8 @@
-//! Waiting for the disk: the syncs of one segment, one after the other, on whatever thread.
+//! Waiting for the disk: the syncs of one segment, one after the other, on any thread.
 //!
-//! The operating system tells a failure to one caller and lets the next one succeed, although the
+//! The operating system reports a failure to one caller and lets the next one succeed, although the
 //! bytes are lost. So every sync of a segment goes through [`Syncs`], which remembers a failure and
-//! tells it to everyone who comes later. Nothing else is known here of what a log is.
+//! returns it to every later caller. Nothing else is known here of what a log is.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,7 +20,7 @@ pub(super) struct Syncs {
     dir: PathBuf,
     path: PathBuf,
     file: Arc<dyn SyncFile>,
-    /// Held while there is one; keeps the first failure.
+    /// Locked during a sync; keeps the first failure.
     failure: Mutex<Option<Error>>,
 }
 
@@ -55,8 +55,8 @@ impl Syncs {
         })
     }
 
-    /// Fails if the segment is no longer found by its name. To be asked of segments that are
-    /// needed: the engine removes the others while a sync of them may be under way.
+    /// Fails if the segment is no longer found by its name. To be called only for segments that are
+    /// needed: the engine removes the others while a sync of them may be in progress.
     pub(super) fn check_name(&self) -> Result<()> {
         retry("append to", &self.path, || self.file.check_name())
     }
@@ -71,17 +71,17 @@ impl Syncs {
 pub(crate) struct SegmentSync {
     /// The segment.
     pub(crate) id: FileId,
-    /// Up to where the file's records are durable afterwards.
+    /// The place in the file up to which records are durable afterwards.
     pub(super) end: u64,
-    /// Whether the file is synced, and with all metadata.
+    /// `Some` if the file is synced; true if that includes all metadata.
     pub(super) file: Option<bool>,
-    /// Whether the name is synced.
+    /// True if the name is synced.
     pub(super) name: bool,
     pub(super) syncs: Arc<Syncs>,
 }
 
 impl SegmentSync {
-    /// Waits for the disk. [`super::LogWriter::end_sync`] is to be told the outcome.
+    /// Waits for the disk. Pass the outcome to [`super::LogWriter::end_sync`].
     pub(crate) fn run(&self) -> Result<()> {
         if let Some(all) = self.file {
             self.syncs.sync_file(all)?;

@@ -1,7 +1,7 @@
-//! Figures, not checks: run with
-//! `cargo test --release -p rhumb --lib -- --ignored --nocapture memtable::tests::measure`;
-//! `RHUMB_KEY_FILES` names files of keys (numbers in those ending on `.u64`, one a line otherwise),
-//! `RHUMB_SETS` the sets to take.
+//! Measurements, not checks. Run them with
+//! `cargo test --release -p rhumb --lib -- --ignored --nocapture memtable::tests::measure`.
+//! `RHUMB_KEY_FILES` names files of keys (numbers in files that end in `.u64`, otherwise one key
+//! per line), and `RHUMB_SETS` selects the sets.
 
 use std::{hint::black_box, path::PathBuf, time::Duration};
 
@@ -11,7 +11,7 @@ const KEYS: usize = 1_000_000;
 const VALUE: [u8; 100] = [7; 100];
 const ROUNDS: usize = 3;
 
-/// The time that this thread has run, so that other programs on the machine count for little.
+/// The time that this thread has run, so that other programs on the machine hardly count.
 fn thread_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
@@ -23,14 +23,14 @@ fn mix(mut x: u64) -> u64 {
     x ^ x >> 33
 }
 
-/// Sixteen bytes that begin with a number, as the engine's benchmark has them.
+/// A key of sixteen bytes that begins with a number, as in the engine's benchmark.
 fn number_key(number: u64) -> Vec<u8> {
     let mut key = number.to_be_bytes().to_vec();
     key.extend(mix(number).to_be_bytes());
     key
 }
 
-/// Shuffles in a way that is always the same.
+/// Shuffles in an order that is always the same.
 fn shuffle(keys: &mut [Vec<u8>]) {
     for i in (1..keys.len()).rev() {
         keys.swap(i, (mix(i as u64 * 77) % (i as u64 + 1)) as usize);
@@ -41,7 +41,7 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
     let n = KEYS as u64;
     let numbers = |f: &dyn Fn(u64) -> u64| (0..n).map(|i| number_key(f(i))).collect::<Vec<_>>();
     let texts = |f: &dyn Fn(u64) -> String| (0..n).map(|i| f(i).into_bytes()).collect::<Vec<_>>();
-    // Runs of close keys, far from each other by very different distances.
+    // Runs of close keys, at very different distances from each other.
     let hard = |i: u64| {
         let run = mix(i / 64);
         (run >> (run % 40)) << 16 | mix(i) & 0xffff
@@ -70,7 +70,7 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
     for path in std::env::split_paths(&files).filter(|path| path.is_file()) {
         let text = std::fs::read(&path).unwrap();
         let mut keys: Vec<Vec<u8>> = match path.extension() {
-            // Numbers behind a count.
+            // The numbers come after a count.
             Some(extension) if extension == "u64" => text[8..]
                 .chunks(8)
                 .map(|w| number_key(u64::from_le_bytes(w.try_into().unwrap())))
@@ -96,14 +96,14 @@ fn sets() -> Vec<(String, Vec<Vec<u8>>)> {
     sets
 }
 
-/// What a writer makes of an entry.
+/// The record that a writer makes of an entry.
 fn record(key: &[u8]) -> Record {
     let mut batch = BatchBuilder::with_capacity(key.len() + VALUE.len() + 16);
     batch.put(1, key, &VALUE).unwrap();
     Record::given(batch.finish())
 }
 
-/// Fills a memtable; nanoseconds for an entry, without those for making its record.
+/// Fills a memtable. Returns the nanoseconds per entry, without those for making its record.
 fn fill(table: &Memtable, keys: &[Vec<u8>]) -> f64 {
     let start = thread_time();
     for (seq, key) in (1..).zip(keys) {
@@ -117,7 +117,7 @@ fn fill(table: &Memtable, keys: &[Vec<u8>]) -> f64 {
     all.saturating_sub(making).as_nanos() as f64 / keys.len() as f64
 }
 
-/// Looks every key up; nanoseconds for a key.
+/// Looks every key up. Returns the nanoseconds per key.
 fn look_up(table: &Memtable, keys: &[Vec<u8>]) -> f64 {
     let start = thread_time();
     for i in 0..keys.len() {

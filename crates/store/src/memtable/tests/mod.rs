@@ -1,4 +1,4 @@
-//! Memtables of either kind against a map.
+//! Compares memtables of either kind with a map.
 
 mod measure;
 
@@ -12,10 +12,10 @@ use crate::{db::insert_record, log::batch::BatchBuilder, types::Kind};
 
 const KINDS: [MemtableKind; 2] = [MemtableKind::Learned, MemtableKind::SkipList];
 
-/// What the entries should be.
+/// The entries that are expected.
 type Model = BTreeMap<Position, Option<Vec<u8>>>;
 
-/// Where an entry stands.
+/// The position of an entry.
 type Position = (TreeId, Vec<u8>, Reverse<SeqNo>);
 
 /// A write of one key.
@@ -37,7 +37,7 @@ fn record_of(writes: &[Write]) -> Record {
     Record::given(batch.finish())
 }
 
-/// Inserts a batch into both.
+/// Inserts a batch into both the memtable and the model.
 fn apply(table: &Memtable, model: &mut Model, writes: &[Write], first: SeqNo) {
     insert_record(table, &record_of(writes), first);
     for (seq, write) in (first..).zip(writes) {
@@ -59,7 +59,7 @@ fn assert_is(
     assert_eq!(found, expected.map(|(place, value)| (place.clone(), value.clone())));
 }
 
-/// Holds all entries of a memtable against the model.
+/// Compares all entries of a memtable with the model.
 fn assert_all(table: &Arc<Memtable>, model: &Model) {
     let mut expected = model.iter();
     for tree in table.trees() {
@@ -73,7 +73,7 @@ fn assert_all(table: &Arc<Memtable>, model: &Model) {
     assert_eq!(expected.next(), None);
 }
 
-/// Holds everything that a memtable answers against the model.
+/// Compares everything that a memtable answers with the model.
 fn assert_same(table: &Arc<Memtable>, model: &Model, probes: &[(TreeId, Vec<u8>, SeqNo)]) {
     assert_eq!(table.is_empty(), model.is_empty());
     assert_all(table, model);
@@ -91,7 +91,7 @@ fn assert_same(table: &Arc<Memtable>, model: &Model, probes: &[(TreeId, Vec<u8>,
         let newest = from().next().filter(|((_, k, _), _)| k == key);
         assert_is(*tree, table.get(*tree, key, *seq).as_ref().map(EntryRef::Cloned), newest);
         let mut cursor = MemCursor::new(Arc::clone(table), *tree);
-        // However much is taken at once.
+        // However many entries are taken at once.
         cursor.expect(*seq as usize % 40);
         cursor.seek(key, *seq);
         for expected in from() {
@@ -113,7 +113,7 @@ fn assert_same(table: &Arc<Memtable>, model: &Model, probes: &[(TreeId, Vec<u8>,
     }
 }
 
-/// Holds what a reader at `seq` sees from a place on, both ways, against the model.
+/// Compares what a reader at `seq` sees from a position on, in both directions, with the model.
 fn assert_newest(
     table: &Arc<Memtable>,
     model: &Model,
@@ -144,7 +144,7 @@ fn assert_newest(
     assert_is(tree, cursor.entry(), seen.last().copied());
 }
 
-/// Keys that share much, or little, or everything but their length.
+/// Keys that have a long common prefix, a short one, or differ in nothing but their length.
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         Just(Vec::new()),
@@ -180,7 +180,7 @@ proptest! {
             }
             assert_same(&table, &model, &probes);
             prop_assert_eq!(table.last_seq(), seq - 1);
-            // One that follows knows nothing of the entries.
+            // A successor knows nothing of the entries.
             let next = Arc::new(table.successor(None, 1 << 20));
             assert_same(&next, &Model::new(), &probes);
             let mut model = Model::new();
@@ -192,7 +192,7 @@ proptest! {
         }
     }
 
-    /// As a log that nothing wrote may have it.
+    /// Sequence numbers as a log could have them that nothing wrote.
     #[test]
     fn numbers_may_come_in_any_order(
         writes in prop::collection::vec((0..4_u8, 0..60_u64), 1..120),
@@ -221,7 +221,7 @@ fn mixed(i: u64) -> u64 {
     x ^ x >> 33
 }
 
-/// So many keys that leaves are replaced many times, in an order that `key` decides.
+/// Inserts `len` keys, enough for leaves to be replaced many times, in the order that `key` gives.
 fn fill(table: &Memtable, len: u64, key: impl Fn(u64) -> Vec<u8>) -> Model {
     let mut model = Model::new();
     for i in 0..len {
@@ -337,7 +337,7 @@ fn readers_see_whole_chains_while_a_writer_writes() {
                     let mut i = reader;
                     while !is_done.load(Ordering::Relaxed) {
                         i += 7;
-                        // Every key is written again each 3000 writes.
+                        // Every key is written again every 3000 writes.
                         let seq = visible.load(Ordering::Acquire);
                         let expected = (seq > 0).then(|| seq - 1).and_then(|last| {
                             let behind = (last + 3000 - i % 3000) % 3000;

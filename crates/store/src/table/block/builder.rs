@@ -23,7 +23,7 @@ pub(crate) struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// An empty block whose groups hold `interval` entries, at least one.
+    /// An empty block whose groups hold `interval` entries, and at least one.
     pub(crate) fn new(interval: u8) -> Self {
         Self {
             interval: interval.max(1),
@@ -58,7 +58,8 @@ impl BlockBuilder {
         }
     }
 
-    /// How many bytes of `key` are left out of its entry, given the key at the head of its group.
+    /// The number of bytes of `key` that are left out of its entry, given the key at the head of
+    /// its group.
     pub(crate) fn shared_bytes(head: &[u8], key: &[u8], value_len: usize) -> usize {
         let common = head.iter().zip(key).take_while(|(a, b)| a == b).count();
         if common * SHARED_GAIN >= key.len() + value_len { common } else { 0 }
@@ -70,7 +71,7 @@ impl BlockBuilder {
         BLOCK_HEADER_BYTES + self.tags.len() * (1 + self.offset_bytes()) + self.entries.len()
     }
 
-    /// Appends the block to `out` and starts an empty one. The caller sees to it that the block is
+    /// Appends the block to `out` and starts an empty one. The caller makes sure that the block is
     /// below 4 GiB ([`BlockBuilder::encoded_bytes`]).
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         out.reserve(self.encoded_bytes());

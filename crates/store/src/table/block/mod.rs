@@ -1,10 +1,8 @@
-//! Data blocks: a run of consecutive entries, written by [`BlockBuilder`] and read by
-//! [`BlockView`], in memory behind a
-//! [`BlockRef`](crate::slice::BlockRef).
+//! Data blocks: a run of consecutive entries, written by [`BlockBuilder`], and read by
+//! [`BlockView`] from the memory of a [`BlockRef`](crate::slice::BlockRef).
 //!
-//! A block knows nothing of files, checksums or compression, and decides nothing about which
-//! entries it gets. Its bytes are trusted no further than their bounds: any bytes at all may be
-//! read without a panic.
+//! A block knows nothing of files, checksums or compression, and does not decide which entries it
+//! gets. Nothing but its bounds is trusted: any bytes at all can be read without a panic.
 
 mod builder;
 pub(crate) mod view;

@@ -14,11 +14,11 @@ use crate::{
     varint,
 };
 
-/// How many bytes of an entry are asked for before it is read; the processor sees by itself that more
-/// follow.
+/// The largest number of bytes of an entry that are prefetched before it is read; the processor's
+/// own prefetcher fetches what follows.
 const LIKELY_BYTES_MAX: usize = 4 * LINE_BYTES;
 
-/// What is wrong with a block whose checksum is right: written by a faulty or hostile program.
+/// A fault in a block whose checksum is right: it was written by a faulty or hostile program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Damaged(pub(crate) &'static str);
 
@@ -55,12 +55,12 @@ pub(crate) struct Found {
 /// The number of an entry within its block, from 0 to the count of entries.
 pub(crate) type Position = usize;
 
-/// What the head of a block says, checked against the payload's length.
+/// The decoded head of a block, checked against the payload's length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shape {
     count: usize,
     interval: usize,
-    /// 2 or 4.
+    /// The bytes of an entry's offset: 2 or 4.
     offset_bytes: usize,
     entries_start: usize,
 }
@@ -107,7 +107,7 @@ impl<'a> BlockView<'a> {
         Ok(Self { bytes, shape: Shape::read(bytes)? })
     }
 
-    /// How many entries the block holds.
+    /// The number of entries in the block.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.shape.count
@@ -159,8 +159,8 @@ impl<'a> BlockView<'a> {
 
     /// Finds the newest version of `key` that a reader at `seq` sees.
     ///
-    /// Compares eight tags at a time and touches only entries whose tag matches: one that holds
-    /// the key, and another with probability 1/256 each. O(entries/8).
+    /// Compares eight tags at a time and touches only entries whose tag matches: the one that holds
+    /// the key, and any other with probability 1/256. O(entries/8).
     #[inline]
     pub(crate) fn find(
         &self,
@@ -178,7 +178,7 @@ impl<'a> BlockView<'a> {
                 if position >= self.shape.count {
                     break;
                 }
-                // Its value is read next, by the caller.
+                // The caller reads its value next.
                 self.prefetch_entry(position, LINE_BYTES);
                 let entry = self.entry(position)?;
                 if !self.has_key(position, &entry, key)? {
@@ -194,8 +194,8 @@ impl<'a> BlockView<'a> {
         Ok(None)
     }
 
-    /// Asks for the lines of the entry that [`BlockView::find`] looks at first, and of the first key of
-    /// its group. O(entries/8).
+    /// Prefetches the lines of the entry that [`BlockView::find`] looks at first, and of the first
+    /// key of its group. O(entries/8).
     #[inline]
     pub(crate) fn prefetch_likely(&self, hash: KeyHash) {
         let pattern = u64::from_ne_bytes([hash.tag(); 8]);
@@ -212,7 +212,8 @@ impl<'a> BlockView<'a> {
         }
     }
 
-    /// Asks for the lines of an entry from its byte `from` on, as far as the directory tells.
+    /// Prefetches the lines of an entry from its byte `from` on, as far as the directory tells its
+    /// length.
     #[inline(always)]
     fn prefetch_entry(&self, position: Position, from: usize) {
         let Some(start) = self.offset(position) else { return };
@@ -224,7 +225,8 @@ impl<'a> BlockView<'a> {
         }
     }
 
-    /// [`BlockView::find`] once a version was met that is too new: there may be thousands.
+    /// Continues [`BlockView::find`] after a version that is too new: there may be thousands of
+    /// those.
     #[cold]
     fn find_older(&self, target: Target<'_>) -> Result<Option<Found>, Damaged> {
         let position = self.lower_bound(target)?;
@@ -265,19 +267,19 @@ impl<'a> BlockView<'a> {
         Ok(low)
     }
 
-    /// On which side of the block's entries the versions of `key` belong, which are all in one block;
-    /// within, if the first or the last entry is one of them. O(key).
+    /// Returns on which side of the block's entries the versions of `key` belong, which are all in
+    /// one block; [`Side::Within`] if the first or the last entry is one of them. O(key).
     pub(crate) fn side_of(&self, key: &[u8]) -> Result<Side, Damaged> {
         let Some(last) = self.shape.count.checked_sub(1) else { return Ok(Side::Empty) };
         if key < self.head_key(0)? {
             return Ok(Side::Behind);
         }
-        // A target numbered so high is before all versions of its key.
+        // A target with this sequence number is before all versions of its key.
         let is_above = self.is_before(last, Target { key, seq: SeqNo::MAX })?;
         Ok(if is_above { Side::Before } else { Side::Within })
     }
 
-    /// Whether entry `position` is before `target`.
+    /// Returns true if entry `position` is before `target`.
     fn is_before(&self, position: Position, target: Target<'_>) -> Result<bool, Damaged> {
         let entry = self.entry(position)?;
         let prefix = self.shared_prefix(position, entry.shared)?;
@@ -313,7 +315,7 @@ impl<'a> BlockView<'a> {
         u64::from_le_bytes(word)
     }
 
-    /// Where the directory's group starts whose first entry is `group`.
+    /// Where the directory's group begins whose first entry is `group`.
     #[inline]
     fn group_start(&self, group: Position) -> usize {
         BLOCK_HEADER_BYTES + group * (1 + self.shape.offset_bytes)
@@ -335,7 +337,8 @@ impl<'a> BlockView<'a> {
         })
     }
 
-    /// Decodes the entry that starts at `at`. As a call it would hand on seven numbers in memory.
+    /// Decodes the entry that starts at `at`. Inlined, because a call would return seven numbers in
+    /// memory.
     #[inline(always)]
     fn decode(&self, at: usize) -> Option<Entry<'a>> {
         const CONTINUED: u32 = 0x8080_8080;
@@ -402,8 +405,9 @@ impl Entry<'_> {
     }
 }
 
-/// Whether two strings of one length are equal, compared word by word. A caller has often just
-/// stored its key in words; a wider load would wait for those stores to leave the store buffer.
+/// Returns true if two strings of one length are equal; compares them word by word. A caller has
+/// often just stored its key in words, and a wider load would wait for those stores to leave the
+/// store buffer.
 #[inline]
 fn equal(a: &[u8], b: &[u8]) -> bool {
     let (a_words, a_rest) = a.as_chunks::<8>();

@@ -15,13 +15,13 @@ use super::hash::KeyHash;
 pub(crate) const BLOCK_BYTES: usize = 64;
 /// Bytes before the blocks of an encoded filter: probe count u8 and seven of zero.
 pub(crate) const HEADER_BYTES: usize = 8;
-/// The bits that a key sets at ten bits per key.
+/// The number of bits that a key sets at ten bits of filter per key.
 const PROBES_DEFAULT: u8 = 6;
 /// The most bits that a key sets.
 const PROBES_MAX: u8 = 14;
-/// Bits that name one bit of a block.
+/// The number of bits of a hash that name one bit of a block.
 const BIT_INDEX_BITS: u32 = 9;
-/// Probes that one 64-bit product pays for.
+/// The number of probes that one 64-bit product yields.
 const PROBES_PER_WORD: u8 = 7;
 
 /// Odd constants that spread a hash over the probes: from the golden ratio and from pi.
@@ -44,7 +44,7 @@ impl FilterBuilder {
         Self { bits_per_key, hashes: Bulk::default() }
     }
 
-    /// The same, whose memory `gauge` counts. Nothing was added yet.
+    /// The same builder, with its memory counted by `gauge`. To be called before the first key.
     pub(crate) fn counted_by(self, gauge: &Gauge) -> Self {
         Self { hashes: Bulk::new(gauge), ..self }
     }
@@ -56,7 +56,7 @@ impl FilterBuilder {
         }
     }
 
-    /// About how many bytes [`FilterBuilder::encode`] gives.
+    /// About the number of bytes that [`FilterBuilder::encode`] returns.
     pub(crate) fn bytes_estimate(&self) -> usize {
         self.hashes.len() * usize::from(self.bits_per_key) / 8 + BLOCK_BYTES
     }
@@ -86,7 +86,7 @@ impl FilterBuilder {
 
 /// A table's filter in memory.
 pub(crate) struct Filter {
-    /// None: everything may be there.
+    /// Empty if there is no filter: then every key may be there.
     blocks: Placed<Block>,
     probes: u8,
 }
@@ -113,7 +113,7 @@ impl Filter {
         Ok(Self { blocks: Placed::new(arena, blocks), probes })
     }
 
-    /// Asks for the line that [`Filter::may_contain`] reads.
+    /// Prefetches the line that [`Filter::may_contain`] reads.
     #[inline]
     pub(crate) fn prefetch(&self, hash: KeyHash) {
         if let Some(block) = self.blocks.get(block_of(hash.bits(), self.blocks.len())) {
@@ -121,7 +121,7 @@ impl Filter {
         }
     }
 
-    /// Whether the table may hold a key of this hash; `false` is certain.
+    /// Returns true if the table may hold a key of this hash; `false` is certain.
     #[inline]
     pub(crate) fn may_contain(&self, hash: KeyHash) -> bool {
         if self.blocks.is_empty() {
@@ -170,8 +170,8 @@ fn for_each_bit(hash: u64, probes: u8, mut act: impl FnMut(usize, u64)) {
     }
 }
 
-/// The number of probes that lets the fewest absent keys through: bits per key times ln 2, a
-/// little fewer because blocks fill unevenly.
+/// The number of probes that lets the fewest absent keys through: a little fewer than bits per key
+/// times ln 2, because blocks fill unevenly.
 fn probes_for(bits_per_key: u8) -> u8 {
     let probes = u32::from(bits_per_key) * 3 / 5;
     u8::try_from(probes).map_or(PROBES_MAX, |probes| probes.clamp(1, PROBES_MAX))

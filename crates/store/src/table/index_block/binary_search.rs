@@ -1,7 +1,7 @@
 //! The ordinary index: for each block the shortest separator and a handle, found by binary search.
 //!
-//! It is the rival that the learned index is measured against and the fallback from it, so it is
-//! neither squeezed nor slowed: what is in memory is what is in the file, compared in place.
+//! The learned index is measured against it and falls back to it. So it is neither compressed
+//! further nor slowed down: what is in memory is what is in the file, and is compared in place.
 
 use std::sync::OnceLock;
 
@@ -48,7 +48,7 @@ impl BinarySearchBuilder {
                 self.finish_cuts(cuts);
             }
             if is_first || is_full {
-                // The first block has no separator: all keys below the second are its.
+                // The first block needs no separator: all keys below the second one's belong to it.
                 let len = if is_first { 0 } else { code::separator_len(&self.last_key, key) };
                 self.separators.extend_from_slice(&key[..len]);
                 self.separator_ends.push(self.separators.len());
@@ -97,7 +97,8 @@ pub(super) struct BinarySearchIndex {
     bytes: Box<[u8]>,
     blocks: u32,
     data_pages: u32,
-    /// The model that was trained while the table was read; none if that was refused.
+    /// The model that was trained while the table was read; the inner `None` if a model was
+    /// refused.
     overlay: OnceLock<Option<Overlay>>,
 }
 
@@ -193,7 +194,7 @@ impl BinarySearchIndex {
     pub(super) fn separator(&self, block: u32) -> &[u8] {
         let entry = &self.bytes[self.entry_begin(block)..];
         match entry {
-            // One byte of length is the usual case and the hot path of the search.
+            // A length of one byte is the usual case and the hot path of the search.
             [len @ 0..=0x7f, rest @ ..] => &rest[..(*len as usize).min(rest.len())],
             _ => read_entry(entry).map_or(&[], |(handle, _)| handle.separator),
         }
@@ -210,7 +211,8 @@ impl BinarySearchIndex {
         self.search(key)
     }
 
-    /// Trains a model once, and publishes it: readers search until then, and go on if it is refused.
+    /// Trains a model once and publishes it. Readers use binary search until then, and also after
+    /// it if the model is refused.
     pub(super) fn train(&self, is_late: impl Fn() -> bool) -> Trained {
         if self.overlay.get().is_some() {
             return Trained::NotWanted;
@@ -224,13 +226,13 @@ impl BinarySearchIndex {
         }
     }
 
-    /// The segments of the model that was trained while reading; `None` if nothing was tried yet.
+    /// The segments of the model that was trained while reading; `None` if that was not tried yet.
     pub(super) fn overlay_segments(&self) -> Option<Option<usize>> {
         let overlay = self.overlay.get()?;
         Some(overlay.as_ref().map(Overlay::segment_count))
     }
 
-    /// [`BinarySearchIndex::locate`] among all separators.
+    /// As [`BinarySearchIndex::locate`], by a search among all separators.
     #[inline]
     fn search(&self, key: &[u8]) -> u32 {
         let above =

@@ -1,4 +1,5 @@
-//! Prints what indexes take and how fast they answer; checks nothing but that they answer right.
+//! Prints the memory that indexes take and how fast they answer; checks only that they answer
+//! right.
 //!
 //! `cargo test --release -p rhumb --lib -- --ignored --nocapture index_figures`. The data sets of
 //! real keys are read from the directory that `RHUMB_DATA` names, where there are any: `names.txt`,
@@ -58,7 +59,7 @@ struct Totals {
 /// A kind of index, and how its keys are coded.
 type Way = (IndexKind, StringCoding);
 
-/// Builds one table from `from` on; yields where it ends.
+/// Builds one table from key `from` on; returns the number of the key after its last.
 fn one_table(keys: &Keys, way: Way, from: usize, totals: &mut Totals) -> usize {
     let begun = Instant::now();
     let mut builder = IndexBuilder::new(way.0, way.1, BLOCK_BYTES);
@@ -103,7 +104,7 @@ fn one_table(keys: &Keys, way: Way, from: usize, totals: &mut Totals) -> usize {
     }
     if totals.tables == 0 {
         let mut random = Random::new(7);
-        // Picked keys lie together, so that the index is measured and not their memory.
+        // Copied next to each other, so that the index is measured and not the memory of the keys.
         let mut pick = |n| {
             let picks = (0..n).map(|_| keys.get(from + random.next() as usize % (to - from)));
             Keys::new(0, picks)
@@ -120,7 +121,7 @@ fn one_table(keys: &Keys, way: Way, from: usize, totals: &mut Totals) -> usize {
     to
 }
 
-/// The time of one lookup in the best of a few rounds, as others may use the machine.
+/// The time of one lookup in the best of a few rounds, as other programs may use the machine.
 fn best_locate_ns(index: &Index, keys: &Keys) -> f64 {
     let count = keys.ends.len();
     let rounds = (1 << 22) / count;

@@ -1,9 +1,9 @@
 //! The index block: which entries share a data block, and which data block holds a key.
 //!
-//! Two kinds over the same data area. [`IndexKind::BinarySearch`] cuts blocks at a size and keeps
-//! a separator and a handle for each, as most stores do. [`IndexKind::Learned`] lets a model
-//! decide which block an entry goes to while the table is written, so that the same model finds
-//! the block again exactly: no separators of blocks, no search among them.
+//! There are two kinds over the same data area. [`IndexKind::BinarySearch`] cuts blocks at a size
+//! and keeps a separator and a handle for each, as most stores do. [`IndexKind::Learned`] lets a
+//! model decide which block an entry goes to while the table is written. So the same model finds
+//! the block again exactly: there are no separators of blocks, and no search among them.
 //!
 //! The index block decides and finds; it does no I/O and knows nothing of what is in a block.
 //! `docs/format/index.md` has its bytes.
@@ -30,7 +30,7 @@ pub(crate) use self::overlay::Trained;
 
 /// Bytes of a page of the data area.
 const PAGE_BYTES: u64 = super::format::PAGE_BYTES as u64;
-/// Bytes of a page that hold blocks; the others say where the first of them starts.
+/// The bytes of a page that hold blocks; the others say where the first block starts.
 const PAGE_PAYLOAD_BYTES: u32 = super::format::PAGE_PAYLOAD_BYTES as u32;
 
 /// How a table finds the block of a key.
@@ -60,17 +60,19 @@ impl IndexKind {
     }
 }
 
-/// The first byte of an index block: learned with plain codes, binary search, learned with trained codes.
-/// Others below these were learned ones of other forms, before there was a release.
+/// The first byte of a learned index block with plain codes. Lower numbers, except that of a
+/// binary-search index, were learned indexes of other forms, before there was a release.
 pub(crate) const LEARNED: u8 = 8;
+/// The first byte of a binary-search index block.
 const BINARY_SEARCH: u8 = 2;
+/// The first byte of a learned index block with trained codes.
 const CODED: u8 = 9;
 
-/// What numbers a learned index makes of keys.
+/// How a learned index turns keys into numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StringCoding {
-    /// Eight bytes of the key, or where a trained code saves a third of the index at least, that code;
-    /// chosen for every few MiB of entries. A trained code costs a lookup some 20 ns.
+    /// Eight bytes of the key; or a trained code, where that saves at least a third of the index.
+    /// Chosen for every few MiB of entries. A trained code costs a lookup about 20 ns.
     #[default]
     Auto,
     /// Always trained codes.
@@ -80,10 +82,10 @@ pub enum StringCoding {
 }
 
 impl StringCoding {
-    /// All ways, in the order of their bytes.
+    /// All variants, in the order of their bytes.
     pub const ALL: [Self; 3] = [Self::Auto, Self::On, Self::Off];
 
-    /// The number that stands for this in options.
+    /// The byte that stands for this in options.
     #[must_use]
     pub(crate) fn to_byte(self) -> u8 {
         match self {
@@ -93,22 +95,22 @@ impl StringCoding {
         }
     }
 
-    /// What `byte` stands for, if anything.
+    /// The variant that `byte` stands for, if any.
     #[must_use]
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.get(usize::from(byte)).copied()
     }
 }
 
-/// Where a block lies: the pages that it spans, and which of the frames that start in the first
-/// of them it is.
+/// Where a block lies: the pages that it spans, and its number among the frames that start in the
+/// first of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockAddress {
     /// The page in which the block starts.
     pub(crate) first_page: u32,
     /// The last page with bytes of the block, or the one after it.
     pub(crate) last_page: u32,
-    /// How many blocks start before it in the first page.
+    /// The number of blocks that start before it in the first page.
     pub(crate) nth: u32,
 }
 
@@ -133,14 +135,14 @@ impl SeekHint {
     }
 }
 
-/// How an index came to the block of a key, for inspection.
+/// How an index found the block of a key, for inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IndexExplanation {
     /// The segment that the key falls into; with binary search, each block is one.
     pub(crate) segment: usize,
-    /// How many leading bytes of the key the model skips.
+    /// The number of leading bytes of the key that the model skips.
     pub(crate) skip: u32,
-    /// The number that the model sees.
+    /// The key's code, which the model computes with.
     pub(crate) code: u64,
     /// The block of the key.
     pub(crate) block: u32,
@@ -148,12 +150,13 @@ pub(crate) struct IndexExplanation {
     pub(crate) segment_blocks: (u32, u32),
 }
 
-/// How a learned index makes numbers of keys, for inspection.
+/// How a learned index turns keys into numbers, for inspection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IndexCoding {
-    /// Codes that were trained.
+    /// The number of trained codes.
     pub(crate) codes: usize,
-    /// Segments whose keys are numbered by one of them; the others have the eight plain bytes.
+    /// The number of segments whose keys are numbered by a trained code; the others use eight plain
+    /// bytes.
     pub(crate) trained_segments: usize,
 }
 
@@ -162,24 +165,24 @@ pub(crate) struct IndexCoding {
 pub(crate) struct SegmentInfo {
     /// Above all keys of earlier segments and at most the first key of this one.
     pub(crate) separator: Vec<u8>,
-    /// How many leading bytes of its keys the model skips.
+    /// The number of leading bytes of its keys that the model skips.
     pub(crate) skip: u32,
     /// The code at which the segment's line starts.
     pub(crate) x0: u64,
-    /// Blocks a unit of code.
+    /// Blocks per unit of code.
     pub(crate) slope: f64,
     /// The segment's first block.
     pub(crate) first_block: u32,
-    /// How many blocks it has.
+    /// The number of its blocks.
     pub(crate) blocks: u32,
 }
 
 /// Decides, while a table is written, which entries share a block, and writes the index of them.
 #[derive(Debug)]
 pub(crate) enum IndexBuilder {
-    /// Of kind [`IndexKind::Learned`].
+    /// A builder of kind [`IndexKind::Learned`].
     Learned(Box<LearnedBuilder>),
-    /// Of kind [`IndexKind::BinarySearch`].
+    /// A builder of kind [`IndexKind::BinarySearch`].
     BinarySearch(Box<BinarySearchBuilder>),
 }
 
@@ -194,7 +197,8 @@ impl IndexBuilder {
         }
     }
 
-    /// The same; `gauge` counts what waits to be decided. Nothing was pushed yet.
+    /// The same builder, with the memory of undecided entries counted by `gauge`. To be called
+    /// before the first push.
     pub(crate) fn counted_by(self, gauge: &Gauge) -> Self {
         match self {
             Self::Learned(builder) => Self::Learned(Box::new(builder.counted_by(gauge))),
@@ -206,8 +210,9 @@ impl IndexBuilder {
     ///
     /// An entry with the key of the last one (an older version) goes to the same block. Appends to
     /// `cuts` the entry counts of the blocks that are now decided, in order; together they cover
-    /// the first of the undecided entries. A count of 0 is an empty block. With a learned index,
-    /// up to about 4 MiB of entries (or 8 MiB of keys) stay undecided: with codes, all of them.
+    /// the first of the undecided entries. A count of 0 is an empty block. With a learned index, up
+    /// to about 4 MiB of entries (or 8 MiB of keys) stay undecided; if keys are coded, all of them
+    /// do until then.
     pub(crate) fn push(&mut self, key: &[u8], bytes: usize, cuts: &mut Vec<u32>) {
         match self {
             Self::Learned(builder) => builder.push(key, bytes, cuts),
@@ -215,7 +220,7 @@ impl IndexBuilder {
         }
     }
 
-    /// No more entries: decides the rest.
+    /// Ends the entries: decides the rest.
     pub(crate) fn finish_cuts(&mut self, cuts: &mut Vec<u32>) {
         match self {
             Self::Learned(builder) => builder.finish_cuts(cuts),
@@ -223,8 +228,9 @@ impl IndexBuilder {
         }
     }
 
-    /// Says where in the file the next block's frame starts, and the length of the frame with its
-    /// header. Called once a cut, in order; it may come any time before [`IndexBuilder::encode`].
+    /// Records where in the file the next block's frame starts, and the length of the frame with
+    /// its header. Called once for each cut, in order; it may come any time before
+    /// [`IndexBuilder::encode`].
     pub(crate) fn block_written(&mut self, file_offset: u64, stored_len: u32) {
         match self {
             Self::Learned(builder) => builder.block_written(file_offset),
@@ -243,8 +249,8 @@ impl IndexBuilder {
 
 /// An index block in memory, validated.
 ///
-/// Every block number that it answers is below `block_count`, except in a table without blocks,
-/// where it is 0. Block numbers asked for beyond the last read as the last.
+/// Every block number that it returns is below `block_count`, except in a table without blocks,
+/// where it is 0. A block number beyond the last one is taken as the last.
 #[derive(Debug)]
 pub(crate) struct Index {
     kind: Kind,
@@ -263,8 +269,9 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// A sentence that says what was expected and what was found. What is accepted may still be
-    /// nonsense, which costs time and never a panic or a block that is not there.
+    /// A sentence that says what was expected and what was found. An index that is accepted may
+    /// still be nonsense, which costs time, and never leads to a panic or to a block that does not
+    /// exist.
     pub(crate) fn decode(bytes: &[u8], block_count: u32, data_pages: u32) -> Result<Self, String> {
         let mut reader = Reader::new(bytes);
         let kind = reader.u8("an index kind").map_err(|e| e.to_string())?;
@@ -296,7 +303,7 @@ impl Index {
         self.block_count
     }
 
-    /// The one block that can hold `key`. Logarithmic in the segments.
+    /// The one block that can hold `key`. O(log segments).
     #[inline]
     pub(crate) fn locate(&self, key: &[u8]) -> u32 {
         match &self.kind {
@@ -306,8 +313,8 @@ impl Index {
     }
 
     /// The one block that can hold `key`, and about how far into the block it is, in 64ths: a hint
-    /// of what to bring nearer, nothing to rely on. Where that takes a search through more memory than a
-    /// filter is, `is_wanted` is asked before; `None` if it says no.
+    /// for prefetching, never to be relied on. If that takes a search through more memory than a
+    /// filter probe, `is_wanted` is asked first; `None` if it returns false.
     #[inline(always)]
     pub(crate) fn predict_if(
         &self,
@@ -320,7 +327,7 @@ impl Index {
         }
     }
 
-    /// The first half of [`Index::locate`]: the segment of `key`, whose line is asked for.
+    /// The first half of [`Index::locate`]: the segment of `key`, whose line is prefetched.
     #[inline]
     pub(crate) fn approach(&self, key: &[u8]) -> usize {
         match &self.kind {
@@ -329,7 +336,8 @@ impl Index {
         }
     }
 
-    /// The second half: the one block that can hold `key`, which [`Index::approach`] gave this segment.
+    /// The second half of [`Index::locate`]: the one block that can hold `key`, in the segment that
+    /// [`Index::approach`] returned for it.
     #[inline]
     pub(crate) fn locate_in(&self, segment: usize, key: &[u8]) -> u32 {
         match &self.kind {
@@ -338,7 +346,7 @@ impl Index {
         }
     }
 
-    /// Where to look for the first entry at or above `key`, which need not be there.
+    /// Where to look for the first entry at or above `key`, which need not be in the table.
     #[inline]
     pub(crate) fn seek(&self, key: &[u8]) -> SeekHint {
         SeekHint::exact(match &self.kind {
@@ -369,7 +377,7 @@ impl Index {
             }
     }
 
-    /// The number of segments; with binary search, of blocks.
+    /// The number of segments; with binary search, the number of blocks.
     pub(crate) fn segment_count(&self) -> usize {
         match &self.kind {
             Kind::Learned(index) => index.segment_count(),
@@ -385,7 +393,7 @@ impl Index {
         }
     }
 
-    /// Whether the index was written without a model and nobody tried to train one yet.
+    /// Returns true if the index was written without a model, and training one was not tried yet.
     pub(crate) fn is_untried(&self) -> bool {
         match &self.kind {
             Kind::Learned(_) => false,
@@ -393,7 +401,7 @@ impl Index {
         }
     }
 
-    /// Whether lookups follow a model, be it trained when the table was written or since.
+    /// Returns true if lookups follow a model, trained when the table was written or since.
     pub(crate) fn has_model(&self) -> bool {
         match &self.kind {
             Kind::Learned(_) => true,
@@ -401,7 +409,7 @@ impl Index {
         }
     }
 
-    /// How keys become numbers; nothing with binary search.
+    /// How keys become numbers; `None` with binary search.
     pub(crate) fn coding(&self) -> Option<IndexCoding> {
         match &self.kind {
             Kind::Learned(index) => Some(index.coding()),
@@ -409,7 +417,7 @@ impl Index {
         }
     }
 
-    /// How [`Index::locate`] comes to its answer for `key`.
+    /// How [`Index::locate`] finds its answer for `key`.
     pub(crate) fn explain(&self, key: &[u8]) -> IndexExplanation {
         match &self.kind {
             Kind::Learned(index) => index.explain(key),

@@ -1,6 +1,6 @@
 //! Training while reading: a model over the separators of a binary-search index that is in memory
-//! already. It narrows the search to a few separators; what it says is held against them, so that a
-//! lookup answers what binary search answers whatever the model is.
+//! already. It narrows the search to a few separators. Its prediction is checked against them, so
+//! that a lookup answers what binary search answers, whatever the model is.
 
 use std::ops::Range;
 
@@ -11,37 +11,37 @@ use rhumb_model::{
     string_code::{Context, Trainer},
 };
 
-/// How far a block may be from where its segment says it is, before rounding.
+/// The largest distance of a block from where its segment predicts it, before rounding.
 const EPSILON: u64 = 4;
-/// A model has at most one segment for so many blocks; one with more is not worth its memory.
+/// A model has at most one segment for this many blocks; a model with more segments is not worth
+/// its memory.
 const BLOCKS_PER_SEGMENT_MIN: usize = 12;
-/// Fewer blocks are as fast to find without a model.
+/// An index of fewer blocks than this is searched as fast without a model.
 const BLOCKS_MIN: usize = 64;
-/// Separators between two looks at the clock.
+/// The number of separators that are fitted between two looks at the clock.
 const STEP: usize = 1024;
 
-/// What became of training a model while the table is read.
+/// The outcome of training a model while the table is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trained {
     /// The index has a model now.
     Published,
-    /// A model within the bound on errors would have too many segments.
+    /// A model within the error bound would have too many segments.
     Refused,
     /// It took too long.
     TimedOut,
-    /// There is nothing to be trained: the index has a model, or is too small for one, or had its
-    /// chance.
+    /// Nothing is to be trained: the index has a model, is too small for one, or was tried before.
     NotWanted,
 }
 
-/// A model of which block a key belongs to.
+/// A model that predicts the block of a key.
 #[derive(Debug)]
 pub(super) struct Overlay {
-    /// What all separators but the first, which is empty, begin with.
+    /// The bytes that all separators begin with, except the first separator, which is empty.
     prefix: Box<[u8]>,
-    /// Plain bytes if there is none.
+    /// The trained code; `None` for plain bytes.
     code: Option<Box<StringCode>>,
-    /// The code from which on each segment counts.
+    /// The code from which on each segment is used.
     starts: Box<[u64]>,
     segments: Box<[Segment]>,
 }
@@ -58,7 +58,8 @@ impl Overlay {
         }
         let (first, last) = (separator(1), separator(blocks - 1));
         let prefix: Box<[u8]> = first[..code::common_prefix_len(first, last)].into();
-        // The plain bytes first: they cost nothing. Then what makes the separators lie more evenly.
+        // The plain bytes first: they cost nothing. Then the codes that spread the separators more
+        // evenly.
         let contexts = [None, Some(Context::Position), Some(Context::Previous)];
         for context in contexts {
             let code = context.and_then(|context| {
@@ -118,8 +119,8 @@ impl Overlay {
         }
     }
 
-    /// The last of `blocks` blocks whose separator is at most `key`, as far as the model finds it:
-    /// `None` if it is not where the model says.
+    /// The last of `blocks` blocks whose separator is at most `key`; `None` if it is not where the
+    /// model predicts it.
     #[inline]
     pub(super) fn locate<'a>(
         &self,
@@ -133,7 +134,8 @@ impl Overlay {
         let code = self.code_of(key);
         let above = search::partition_point(0, self.starts.len(), |i| self.starts[i] <= code);
         let window = self.segments.get(above.saturating_sub(1))?.window(code);
-        // Blocks before `lo` begin at or below the key; the one at `hi`, if there is one, above it.
+        // Blocks before `lo` begin at or below the key; the block at `hi`, if there is one, begins
+        // above it.
         let lo = usize::try_from(window.lo).ok()?.clamp(1, blocks);
         let hi = usize::try_from(window.hi).ok()?.saturating_add(1).clamp(lo, blocks);
         let place = search::partition_point(lo, hi, |i| separator(i) <= key);
@@ -196,7 +198,7 @@ mod tests {
         };
         assert_eq!(train(&few, false), Err(Trained::NotWanted));
         assert_eq!(train(&even(5000), true), Err(Trained::TimedOut));
-        // Runs of keys whose codes are used up long before the keys differ.
+        // Runs of keys that differ only long after the bytes that their codes hold.
         let byte = |run: u64, j: u64| {
             let mixed = (run * 64 + j).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 56) as u8

@@ -1,18 +1,21 @@
-//! Where blocks start. In memory, for each page of the data area a one for every block that starts in it and
-//! then a zero: the position of the `b`-th one, less `b`, is the number of zeros before it and so the page of
-//! block `b`; the ones directly before it are the blocks that start earlier in the same page.
+//! Where blocks start. In memory there is a bit vector: for each page of the data area, a one for
+//! every block that starts in it, and then a zero. The position of the `b`-th one, less `b`, is the
+//! number of zeros before it, and so the page of block `b`. The ones directly before it are the
+//! blocks that start earlier in the same page.
 //!
-//! In a file, a column of how many pages each block starts behind the one before: blocks are about equally
-//! large, so that is about the same number each time and takes two to three bits.
+//! In a file, there is a column of steps: the number of pages from the start of each block to the
+//! start of the next. Blocks are about equally large, so the steps are nearly equal and take two to
+//! three bits each.
 
 use rhumb_model::codec::{Reader, put_column};
 
 use super::BlockAddress;
 
-/// Ones from one sampled position to the next.
+/// The number of ones from one sampled position to the next.
 const SAMPLE: u32 = 128;
-/// The most blocks that can start in one page: a frame takes at least this many bytes.
+/// The fewest bytes that a block's frame takes.
 const FRAME_BYTES_MIN: u32 = 17;
+/// The most blocks that can start in one page.
 const STARTS_PER_PAGE_MAX: u32 = super::PAGE_PAYLOAD_BYTES / FRAME_BYTES_MIN + 1;
 
 /// Collects the starts of blocks as they are written.
@@ -25,7 +28,7 @@ pub(super) struct StartsBuilder {
 }
 
 impl StartsBuilder {
-    /// The next block starts in `page`, which is not before that of the last one.
+    /// Adds a block that starts in `page`, which is not before that of the last block.
     pub(super) fn push(&mut self, page: u32) {
         self.finish_pages(page);
         self.push_run(1, true);
@@ -41,7 +44,7 @@ impl StartsBuilder {
         self.page = self.page.max(page);
     }
 
-    /// So many zeros, or ones.
+    /// Appends `len` ones if `one` is set, or zeros.
     fn push_run(&mut self, len: u64, one: bool) {
         let begin = self.len_bits;
         self.len_bits += len;
@@ -59,7 +62,8 @@ impl StartsBuilder {
         put_column(&steps, out);
     }
 
-    /// How many pages each block starts behind the one before it; the first, behind page 0.
+    /// The number of pages from the start of each block to that of the one before; for the first
+    /// block, from page 0.
     fn steps(&self) -> impl Iterator<Item = u32> {
         let ones = self.words.iter().enumerate().flat_map(|(at, word)| {
             let mut left = *word;
@@ -77,7 +81,7 @@ impl StartsBuilder {
     }
 }
 
-/// The starts of all blocks of a table: validated, selectable.
+/// The starts of all blocks of a table: validated, and searchable by block.
 #[derive(Debug)]
 pub(super) struct Starts {
     words: Box<[u64]>,
@@ -127,7 +131,7 @@ impl Starts {
         Ok(Self { words, samples: samples.into(), blocks, data_pages })
     }
 
-    /// Where `block` lies; a block that is not there reads as the last one.
+    /// Where `block` lies; a block beyond the last is taken as the last.
     pub(super) fn address(&self, block: u32) -> BlockAddress {
         let last_page = self.data_pages.saturating_sub(1);
         if self.blocks == 0 {
@@ -272,7 +276,7 @@ mod tests {
         assert!(decode(&[1, 0, 0b11, 0], 2, 3).contains("1 more bytes"));
         assert!(decode(&[1, 0, 0b01], 2, 3).contains("no value 1"), "bits are missing");
         assert!(decode(&[4, 0, 0b11], 2, 3).contains("4 pages on"));
-        // One shorter than 0.
+        // One page shorter than 0.
         assert!(decode(&[0, 0, 0b10], 1, 3).contains("block 0"));
     }
 

@@ -96,7 +96,7 @@ impl Built {
         for (block, expected) in self.addresses.iter().enumerate() {
             let found = index.address(block as u32);
             assert_eq!((found.first_page, found.nth), (expected.first_page, expected.nth));
-            // A block that ends with its page may be said to reach into the next one.
+            // A block that ends with its page may be reported to reach into the next one.
             assert!((expected.last_page..=expected.last_page + 1).contains(&found.last_page));
             assert!(found.last_page < self.pages);
         }
@@ -473,7 +473,7 @@ fn golden_bytes_of_coded_keys() {
     let units = (0..9u8).map(|i| (vec![b'k', b'0' + i], vec![30])).collect::<Units>();
     let coded = build(CODED, 90, units);
     let mut code = vec![1, 1];
-    // Digits 1 to 8: the first key has nobody to be told apart from.
+    // Digits 1 to 8: the first key has no key before it to be told apart from.
     code.extend([0, 0, 0, 0, 0, 0, 0b1111_1110, 1].iter().chain(&[0; 24]));
     code.extend([1, 0xcc, 0xcc, 0xcc, 0xcc]);
     let columns: [&[u8]; 8] = [

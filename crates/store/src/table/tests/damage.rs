@@ -35,8 +35,8 @@ fn damage(error: &Error) -> &Corruption {
     }
 }
 
-/// Reads everything of a table: what is read is right, and what is not is reported. Says whether
-/// anything was reported.
+/// Reads everything of a table: whatever is read is right, and whatever cannot be read is reported.
+/// Returns true if anything was reported.
 fn read_all(fixture: &Fixture, meta: &TableMeta, model: &Model, place: &str) -> bool {
     let path = fixture.path(meta.id);
     let table = match Table::open(&fixture.ctx, meta.clone()) {

@@ -1,5 +1,5 @@
-//! What happens to the files: refused input, abandoned and obsolete tables, large values that
-//! move, and the bytes of a small table.
+//! The files of tables: refused input, abandoned and obsolete tables, large values that move, and
+//! the bytes of a small table.
 
 use super::*;
 use crate::{error::Error, table::value_path};

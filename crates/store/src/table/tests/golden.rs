@@ -1,5 +1,5 @@
 //! The bytes of a small table, as `docs/format/table.md` describes them. A failure here means that
-//! tables written before are not read any more: raise the format version, or take the change back.
+//! tables written before can no longer be read: raise the format version, or take the change back.
 
 use super::*;
 use crate::{

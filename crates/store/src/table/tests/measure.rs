@@ -40,7 +40,7 @@ fn tables(fixture: &Fixture, index: IndexKind, entries: u64) -> Vec<Arc<Table>> 
     tables
 }
 
-/// The time that this thread has run, so that other programs on the machine count for little.
+/// The time that this thread has run, so that other programs on the machine hardly affect it.
 fn thread_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
@@ -126,7 +126,7 @@ fn binary_search() {
     figures(IndexKind::BinarySearch, 5_000_000);
 }
 
-/// What fits the processor's own caches: the cost of the instructions alone.
+/// A table that fits the processor's own caches: the cost of the instructions alone.
 #[test]
 #[ignore = "measures"]
 fn learned_and_small() {

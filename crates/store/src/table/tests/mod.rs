@@ -25,7 +25,7 @@ mod measure;
 /// value itself, large or not.
 type Model = BTreeMap<(Vec<u8>, Reverse<SeqNo>), Option<Vec<u8>>>;
 
-/// What a [`Model`] yields.
+/// An item of a [`Model`].
 type ModelEntry<'a> = (&'a (Vec<u8>, Reverse<SeqNo>), &'a Option<Vec<u8>>);
 
 /// A directory of tables.
@@ -83,7 +83,7 @@ impl Fixture {
 /// What a reader at `seq` gets for `key`: the number of the write, and the value if there is one.
 type Answer = Option<(SeqNo, Option<Vec<u8>>)>;
 
-/// Looks a key up, reading what is needed.
+/// Looks a key up, with the reads that it needs.
 fn get(table: &Table, key: &[u8], seq: SeqNo) -> Result<Answer> {
     let hash = KeyHash::of(key);
     let lookup = table.lookup(&pin(), None, key, hash, seq)?;
@@ -118,7 +118,7 @@ fn entry(cursor: &TableCursor) -> Result<Option<Entry>> {
     Ok(Some((cursor.key().to_vec(), cursor.seq(), value)))
 }
 
-/// Does a move of a cursor to its end.
+/// Completes a move of a cursor.
 fn moved(
     cursor: &mut TableCursor,
     step: impl FnOnce(&mut TableCursor) -> Result<Step>,
@@ -132,7 +132,7 @@ fn model_entry(entry: Option<ModelEntry<'_>>) -> Option<Entry> {
     entry.map(|((key, Reverse(seq)), value)| (key.clone(), *seq, value.clone()))
 }
 
-/// Holds a table against its model: point lookups of all keys and of `probes`, whole scans both
+/// Checks a table against its model: point lookups of all keys and of `probes`, whole scans both
 /// ways, and seeks with steps both ways after them.
 fn check(table: &Arc<Table>, model: &Model, probes: &[(Vec<u8>, SeqNo)]) {
     let known = model.keys().map(|(key, Reverse(seq))| (key.clone(), *seq));

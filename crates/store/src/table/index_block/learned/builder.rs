@@ -1,8 +1,8 @@
 //! Training while writing: cuts the run of undecided keys into segments, places their entries in
-//! blocks and writes down the lines by which it did.
+//! blocks, and stores the lines that it used.
 //!
-//! Invariant: what is emitted as cuts is what [`Placement`] answers for each key. The placement is
-//! simulated with the very integers that go into the file, so no rounding can break it.
+//! Invariant: the cuts that are emitted are what [`Placement`] answers for each key. The placement
+//! is simulated with the very integers that go into the file, so no rounding can break this.
 
 use rhumb_model::{Line, code, codec, search};
 use rhumb_sync::mapping::Gauge;
@@ -19,16 +19,17 @@ use crate::table::index_block::{CODED, LEARNED, PAGE_BYTES, StringCoding, starts
 
 /// The fit's error bound, in quarters of a block.
 const EPSILON_QUARTERS: u64 = 3;
-/// A block holds at most this many times the bytes aimed at, unless it is one key's. Entries
-/// over a block's size count as one block's.
+/// A block holds at most this many times the bytes aimed at, unless it holds only one key. An entry
+/// larger than a block counts as one block.
 pub(in crate::table::index_block) const BLOCK_COST_FACTOR_MAX: u64 = 3;
 /// A segment is closed once it has this many bytes of entries, to bound what is buffered.
 const SEGMENT_COST_MAX: u64 = 4 << 20;
 /// A segment is closed once its keys take this many bytes.
 const SEGMENT_KEY_BYTES_MAX: usize = 8 << 20;
-/// The bytes that a segment takes besides its separator, about.
+/// About the number of bytes that a segment takes besides its separator.
 const SEGMENT_BYTES: u64 = 6;
-/// How far lines are moved up and down, in 1/8 of a block, in search of more even blocks.
+/// The distances by which lines are moved up and down, in 1/8 of a block, in search of more even
+/// blocks.
 const MOVES: [f64; 5] = [0.0, -1.0, 1.0, -2.0, 2.0];
 /// How far from a whole block a line may start before the separator is lengthened for it.
 const START_UNITS_MAX: f64 = 2.0 * BLOCK_UNITS as f64;
@@ -42,7 +43,7 @@ pub(crate) struct LearnedBuilder {
     /// The last key that is in a segment.
     last_key: Vec<u8>,
     placements: Vec<Placement>,
-    /// For each of them, the number of its code.
+    /// For each placement, the number of its code.
     code_numbers: Vec<u64>,
     separators: SeparatorsBuilder,
     starts: StartsBuilder,
@@ -55,7 +56,7 @@ struct Scratch {
     codes: Vec<u64>,
     /// The entries of each block of the placement that was last simulated.
     counts: Vec<u32>,
-    /// Those of the best placement so far.
+    /// The entries of each block of the best placement so far.
     best_counts: Vec<u32>,
 }
 
@@ -75,7 +76,7 @@ impl LearnedBuilder {
         }
     }
 
-    /// The same, whose memory `gauge` counts. Nothing was pushed yet.
+    /// The same builder, with its memory counted by `gauge`. To be called before the first push.
     pub(in crate::table::index_block) fn counted_by(self, gauge: &Gauge) -> Self {
         Self { run: self.run.counted_by(gauge), ..self }
     }
@@ -87,7 +88,7 @@ impl LearnedBuilder {
         cuts: &mut Vec<u32>,
     ) {
         if self.codes.are_used() {
-            // A code is chosen for all that is buffered, so nothing is fitted before.
+            // One code is chosen for everything that is buffered, so nothing is fitted before that.
             if self.run.begins_unit(key) && self.is_full(self.run.len()) {
                 self.finish_cuts(cuts);
             }
@@ -104,12 +105,12 @@ impl LearnedBuilder {
         self.fit_all(cuts);
     }
 
-    /// Whether the first `n` units are as much as may be buffered.
+    /// Returns true if the first `n` units are as much as may be buffered.
     fn is_full(&self, n: usize) -> bool {
         self.run.cost_before(n) >= SEGMENT_COST_MAX || self.run.key_bytes() >= SEGMENT_KEY_BYTES_MAX
     }
 
-    /// Fits all units there are, closing a segment wherever no line fits on.
+    /// Fits all units there are, and closes a segment wherever the line fits no further unit.
     fn fit_all(&mut self, cuts: &mut Vec<u32>) {
         while self.run.fitted() < self.run.len() {
             if !self.run.fit_next() {
@@ -135,14 +136,15 @@ impl LearnedBuilder {
         self.starts.push(u32::try_from(file_offset / PAGE_BYTES).unwrap_or(u32::MAX));
     }
 
-    /// Closes a segment within the first `fitted` units, of which there is one at least.
+    /// Closes a segment within the first `fitted` units; there is at least one.
     fn close_segment(&mut self, fitted: usize, cuts: &mut Vec<u32>) {
         let end = self.cheapest_end(fitted);
         self.emit_segment(end, cuts);
     }
 
     /// Where to end a segment that could have `fitted` units: where the index takes the fewest
-    /// bytes a byte of data. A separator that tells two keys early is worth a shorter segment.
+    /// bytes per byte of data. A separator that tells two keys apart early is worth a shorter
+    /// segment.
     fn cheapest_end(&self, fitted: usize) -> usize {
         if fitted >= self.run.len() {
             return fitted;
@@ -189,8 +191,8 @@ impl LearnedBuilder {
         }
     }
 
-    /// The best placement of the first `end` units and the length of their separator; its counts
-    /// are in `scratch.best_counts`. `None` if a block would be over the bound.
+    /// The best placement of the first `end` units, and the length of their separator; its counts
+    /// are in `scratch.best_counts`. `None` if a block would exceed the bound.
     fn place(&mut self, end: usize) -> Option<(Placement, usize)> {
         let cost = self.run.cost_before(end);
         let blocks = (cost + self.block_bytes / 2) / self.block_bytes;
@@ -208,7 +210,7 @@ impl LearnedBuilder {
             let first = self.scratch.codes[0];
             (segment.line.slope(), segment.line.y0 as f64, first)
         });
-        // A segment's blocks share its cost evenly, so the units of y are bent to fit.
+        // A segment's blocks share its cost evenly, so the units of y are scaled to fit.
         let scale = f64::from(blocks) * BLOCK_UNITS as f64 / cost as f64;
         let mut best: Option<(u128, Placement, usize)> = None;
         for (slope, y, x) in fitted.into_iter().chain(self.least_squares(end)) {
@@ -229,8 +231,9 @@ impl LearnedBuilder {
         })
     }
 
-    /// One block for the first `end` units, and the length of their separator. What of it they share is
-    /// skipped, as a lookup would do anyway: what is stored is how much longer the separator is.
+    /// One block for the first `end` units, and the length of their separator. The prefix of it
+    /// that they share is skipped, as a lookup would do anyway: the file stores how much longer the
+    /// separator is.
     fn single(&self, end: usize) -> (Placement, usize) {
         let separator_len = self.separator_len();
         let skip = separator_len.min(self.run.shared_prefix(end)) as u32;
@@ -252,11 +255,11 @@ impl LearnedBuilder {
         slope.is_finite().then_some((slope, mean_y - slope * mean_x, first))
     }
 
-    /// A line in positions, `y` at `x`, as the integers of a placement; and how long a separator
-    /// it needs to start from.
+    /// Turns a line in positions, `y` at `x`, into the integers of a placement; and returns the
+    /// length of the separator from which it can start.
     fn quantise(&self, slope: f64, y: f64, x: u64, skip: usize, blocks: u32) -> (Placement, usize) {
-        // The error of the slope's last digit is below 1/4 of a block at the segment's end. A digit more
-        // makes no evener blocks, as lines are moved up and down too.
+        // The error of the slope's last digit is below 1/4 of a block at the segment's end. One
+        // more digit makes the blocks no more even, because lines are moved up and down too.
         let (mantissa, shift) = Line::quantise_slope(slope, blocks.ilog2() + 3);
         let line = Line { x0: 0, y0: 0, mantissa, shift };
         let first = self.run.key(0);
@@ -266,7 +269,8 @@ impl LearnedBuilder {
             let x0 = self.run.coder().code(&first[..len], skip);
             let y0 = y - x.saturating_sub(x0) as f64 * line.slope();
             if y0.abs() <= START_UNITS_MAX || len >= first.len() || x0 >= x {
-                // Far within what the format holds; a line that starts beyond is of no use.
+                // Far within what the format holds; a line that starts beyond these bounds is of no
+                // use.
                 let y0 = (y0.clamp(-1e6, 1e6) / Y0_UNITS as f64).round() as i64 * Y0_UNITS;
                 let line = Line { x0, y0, ..line };
                 return (Placement { line, skip: skip as u32, blocks }, len);
@@ -275,10 +279,10 @@ impl LearnedBuilder {
         }
     }
 
-    /// Puts the first `end` units where `placement` says, once it is moved to begin with its first
-    /// block. Yields a measure of how uneven the blocks are (the lower the better) and the
-    /// placement, and leaves the entries of each block in `scratch.counts`; or `None` if a block
-    /// is over the bound.
+    /// Puts the first `end` units where `placement` says, after moving it so that it begins with
+    /// its first block. Returns a measure of how uneven the blocks are (lower is better) and the
+    /// placement, and leaves the entries of each block in `scratch.counts`. `None` if a block
+    /// exceeds the bound.
     fn simulate(&mut self, mut placement: Placement, end: usize) -> Option<(u128, Placement)> {
         let Scratch { codes, counts, .. } = &mut self.scratch;
         let first = placement.block_of_code(codes[0]);
@@ -309,7 +313,7 @@ impl LearnedBuilder {
             self.starts.blocks(),
             self.placements.iter().map(|placement| placement.blocks).sum::<u32>()
         );
-        // Without trained codes nothing is lost by the format that has none, and it is a column shorter.
+        // Without trained codes, the format without them loses nothing and is a column shorter.
         let is_coded = !self.codes.encoded.is_empty();
         out.push(if is_coded { CODED } else { LEARNED });
         if is_coded {
@@ -347,8 +351,8 @@ impl LearnedBuilder {
     }
 }
 
-/// The end of the codes from `begin` on that are `within` the block of the first; a block's codes
-/// are together. Takes few steps more than the logarithm of their number.
+/// The end of the codes from `begin` on that are `within` the block of the first; the codes of a
+/// block are adjacent. Takes only a few steps more than the logarithm of their number.
 fn end_of_block(codes: &[u64], begin: usize, within: impl Fn(u64) -> bool) -> usize {
     let mut step = 1;
     while codes.get(begin + step).is_some_and(|code| within(*code)) {
@@ -369,7 +373,7 @@ mod tests {
         for len in 0..40 {
             builder.run.add(&vec![0; len], 80);
         }
-        // One that is apart, so that there is a line at all.
+        // One key that is apart, so that there is a line at all.
         builder.run.add(&[1], 80);
         let mut cuts = Vec::new();
         while builder.run.len() > 0 {

@@ -1,4 +1,5 @@
-//! Which code the keys of a run are given: that with which a sample of them takes the fewest bytes.
+//! Chooses the code for the keys of a run: the one with which a sample of them takes the fewest
+//! bytes.
 
 use std::{ops::Range, sync::Arc};
 
@@ -11,22 +12,25 @@ use rhumb_model::{
 use super::run::{Coder, Run};
 use crate::table::index_block::StringCoding;
 
-/// The bytes that a segment takes, about.
+/// About the number of bytes that a segment takes.
 const SEGMENT_BYTES: u64 = 8;
-/// A sample is so many pieces of the run, each so small a part of it.
+/// The number of pieces of the run that make a sample.
 const PIECES: usize = 4;
+/// Each piece of a sample is one part in this many of the run, or [`PIECE_UNITS_MIN`] units if that
+/// is more.
 const PIECE_PART: usize = 64;
-/// A piece has as many units at least, if there are.
+/// The smallest number of units in a piece of a sample, if the run has as many.
 const PIECE_UNITS_MIN: usize = 1024;
-/// A trained code is not looked for where it could save fewer bytes than this.
+/// No trained code is sought where it could save fewer bytes than this.
 const WORTH_BYTES: u64 = 256;
-/// Of so many keys a code is trained at least, if there are, and of one in so many.
+/// A code is trained on at least this many keys, if the run has as many.
 const TRAINED_MIN: usize = 4096;
-/// See [`TRAINED_MIN`].
+/// A code is trained on at least one key in this many.
 const TRAINED_STEP_MAX: usize = 8;
-/// Bytes of a key behind those that tell it from its neighbours which are still trained.
+/// The number of bytes of a key that are still trained after those that tell it from its
+/// neighbours.
 const BEYOND: usize = 3;
-/// Codes that an index has at most.
+/// The largest number of codes in an index.
 pub(super) const CODES_MAX: u32 = 1 << 11;
 
 /// The codes of a table so far, and how the next is chosen.
@@ -34,11 +38,12 @@ pub(super) const CODES_MAX: u32 = 1 << 11;
 pub(super) struct Codes {
     coding: StringCoding,
     pub(super) encoded: Vec<Vec<u8>>,
-    /// The one that was trained last.
+    /// The code that was trained last.
     newest: Coder,
-    /// The bytes that it took, and for how many keys, when it was trained.
+    /// The bytes that the index took with it when it was trained, and the number of keys.
     promised: (u64, u64),
-    /// How often training was in vain, and for how many runs it is not tried again.
+    /// The number of times that training was in vain, and the number of runs for which it is not
+    /// tried again.
     failures: u32,
     pause: u32,
 }
@@ -49,12 +54,13 @@ impl Codes {
         Self { coding, encoded: Vec::new(), newest, promised, failures: 0, pause: 0 }
     }
 
-    /// Whether keys are coded at all.
+    /// Returns true if keys may get a trained code at all.
     pub(super) fn are_used(&self) -> bool {
         self.coding != StringCoding::Off
     }
 
-    /// Chooses a code for the keys of `run`, which has some: plain bytes, the newest, or a new one.
+    /// Chooses a code for the keys of `run`, which is not empty: plain bytes, the newest code, or a
+    /// new one.
     pub(super) fn choose(&mut self, run: &Run) -> Coder {
         let pieces = pieces(run);
         let keys = run.len() as u64;
@@ -63,7 +69,7 @@ impl Codes {
             let segments: u64 = pieces.iter().map(|piece| segments_with(piece, coder)).sum();
             segments * SEGMENT_BYTES * keys / sampled
         };
-        // What a trained code must stay below.
+        // A trained code must take fewer bytes than this.
         let mut least = u64::MAX;
         if self.coding == StringCoding::Auto {
             let plain = bytes_with(&Coder::default());
@@ -77,7 +83,7 @@ impl Codes {
             let bytes = bytes_with(&self.newest);
             if bytes < least {
                 (least, best) = (bytes, self.newest.clone());
-                // It does here about what it did where it was trained.
+                // The code does here about what it did where it was trained.
                 if bytes * self.promised.1 <= self.promised.0 * keys / 4 * 5 {
                     return best;
                 }
@@ -95,7 +101,7 @@ impl Codes {
         trained.unwrap_or(best)
     }
 
-    /// Trains codes, and keeps the best if the index takes fewer than `least` bytes with it.
+    /// Trains codes, and keeps the best one if the index takes fewer than `least` bytes with it.
     fn train(
         &mut self,
         run: &Run,
@@ -125,7 +131,7 @@ impl Codes {
     }
 }
 
-/// Pieces of a run to look at.
+/// The pieces of a run that are sampled.
 fn pieces(run: &Run) -> Vec<Run> {
     let n = run.len();
     let len = (n / PIECE_PART).max(PIECE_UNITS_MIN);
@@ -137,7 +143,7 @@ fn pieces(run: &Run) -> Vec<Run> {
     ranges.into_iter().map(|units| run.piece(units)).collect()
 }
 
-/// How many segments the keys of a piece need with `coder`.
+/// The number of segments that the keys of a piece need with `coder`.
 fn segments_with(piece: &Run, coder: &Coder) -> u64 {
     let mut piece = piece.clone();
     piece.set_coder(coder.clone());
@@ -150,7 +156,7 @@ fn segments_with(piece: &Run, coder: &Coder) -> u64 {
     segments
 }
 
-/// A code trained on every few keys, as bytes.
+/// A code trained on a part of the run's keys, evenly spaced, as bytes.
 fn train(run: &Run, context: Context) -> Vec<u8> {
     let n = run.len();
     let mut trainer = Trainer::new(context, run.shared_prefix(n));

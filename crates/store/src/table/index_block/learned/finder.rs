@@ -1,11 +1,12 @@
-//! Finds the last separator that is at most a key: by the bytes behind what a run of separators shares,
-//! its *heads*, and by whole separators where heads do not tell.
+//! Finds the last separator that is at most a key: by the bytes after the prefix that a run of
+//! separators shares, its *heads*, and by whole separators where heads do not decide.
 //!
-//! Real keys share a lot: of a million repositories' addresses most begin with the same 23 bytes and some
-//! with 10 of them. So separators with one head are a run of their own, which shares more, and has
-//! heads behind that. A head has eight bytes; sixteen where that takes less memory, since paths of
-//! files are otherwise in a run within a run within a run. Memory: 8 to 16 bytes a separator for each
-//! time that it is in a run, at most [`DEPTH_MAX`](super::heads::DEPTH_MAX) times.
+//! Real keys share long prefixes: of the addresses of a million repositories, most begin with the
+//! same 23 bytes, and some with 10 of them. So separators with one head are a run of their own,
+//! which shares a longer prefix and has heads after that. A head has eight bytes; or sixteen where
+//! that takes less memory, since paths of files are otherwise in a run within a run within a run.
+//! Memory: 8 to 16 bytes for each separator and each run that it is in, of which there are at most
+//! [`DEPTH_MAX`](super::heads::DEPTH_MAX).
 
 use super::{
     heads::{Near, Runs},
@@ -22,9 +23,9 @@ enum Heads {
 /// A search structure over [`Separators`].
 #[derive(Debug)]
 pub(super) struct Finder {
-    /// Bytes with which all separators begin.
+    /// The bytes with which all separators begin.
     prefix: Box<[u8]>,
-    /// How many separators there are.
+    /// The number of separators.
     len: usize,
     heads: Heads,
 }
@@ -32,7 +33,7 @@ pub(super) struct Finder {
 impl Heads {
     fn new(separators: &Separators, prefix_len: usize) -> Self {
         let short = Runs::<u64>::new(separators, prefix_len);
-        // Long ones take half as much again each, and there is one for each separator at least.
+        // Long heads take half as much again each, and there is one for each separator at least.
         if short.head_count() / 3 * 2 > separators.len() {
             let long = Runs::<u128>::new(separators, prefix_len);
             if long.resident_bytes() < short.resident_bytes() {
@@ -73,7 +74,7 @@ impl Heads {
 }
 
 impl Finder {
-    /// For separators which all share `prefix_len` bytes. Linear in their bytes, up to
+    /// A finder for separators that all share `prefix_len` bytes. Linear in their bytes, up to
     /// [`DEPTH_MAX`](super::heads::DEPTH_MAX) times.
     pub(super) fn new(separators: &Separators, prefix_len: usize) -> Self {
         let mut prefix = if prefix_len > 0 { separators.get(0) } else { Vec::new() };
@@ -82,19 +83,19 @@ impl Finder {
         Self { prefix: prefix.into(), len: separators.len(), heads }
     }
 
-    /// Whether `key` begins as all separators do.
+    /// Returns true if `key` begins as all separators do.
     #[inline]
     pub(super) fn has_prefix(&self, key: &[u8]) -> bool {
         key.starts_with(&self.prefix)
     }
 
-    /// How many bytes all separators share.
+    /// The number of bytes that all separators share.
     #[inline]
     pub(super) fn prefix_len(&self) -> usize {
         self.prefix.len()
     }
 
-    /// Where `key` is by the heads of all separators.
+    /// Where the heads of all separators place `key`.
     #[inline(always)]
     pub(super) fn near(&self, key: &[u8], approach: impl Fn(usize)) -> Near {
         if !self.prefix.is_empty() && !self.has_prefix(key) {
@@ -139,8 +140,8 @@ mod tests {
         *,
     };
 
-    /// Strings of which most begin alike and the others leave that behind its head, with ties of heads and
-    /// zeros at the ends.
+    /// Strings most of which begin alike; the others differ after its first bytes. With ties of
+    /// heads and zeros at the ends.
     fn strings(most: usize) -> impl Strategy<Value = Vec<Vec<u8>>> {
         let begin = prop_oneof![
             6 => Just(&b"git+https://github.com/"[..]),
@@ -213,7 +214,8 @@ mod tests {
             of("a.org").chain(of("a.net")).chain([b"https:/".to_vec()]).collect();
         strings.sort_unstable();
         let (_, separators) = finder_of(&strings);
-        // All of one host are in a run, whose heads are behind the host; or all are in one before that.
+        // All separators of one host are in a run, whose heads come after the host; or all are in
+        // one run before that.
         assert!(Runs::<u64>::new(&separators, 0).head_count() > 2 * strings.len() - 3);
         let deep: Vec<_> = (1..200_usize).map(|n| vec![b'a'; n * 17]).collect();
         let (finder, separators) = finder_of(&deep);

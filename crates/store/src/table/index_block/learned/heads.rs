@@ -1,8 +1,8 @@
-//! The heads of separators, in runs: sorted numbers in which a key is sought, and what to look at where they
-//! tie.
+//! The heads of separators, in runs: sorted numbers in which a key is searched for, and where to
+//! look when they tie.
 //!
-//! Nothing here knows more of a separator than its head: what [`Runs::settle_tied`] compares beyond that is
-//! asked of [`Separators`].
+//! Nothing here knows more of a separator than its head: for the bytes beyond it,
+//! [`Runs::settle_tied`] asks [`Separators`].
 
 use std::cmp::Ordering;
 
@@ -11,26 +11,27 @@ use rhumb_sync::prefetch::prefetch;
 
 use super::separators::Separators;
 
-/// Fewer separators of one head are compared as a whole.
+/// Separators of one head that are fewer than this are compared as a whole.
 const RUN_MIN: usize = 4;
-/// Heads to a bucket, on average: two or three are compared where all heads would be ten or twelve.
+/// The average number of heads in a bucket. With 2, a search compares two or three heads, where
+/// among all heads it would compare ten or twelve.
 const BUCKET_HEADS: usize = 2;
-/// Fewer heads are searched as they are.
+/// Heads that are fewer than this are searched without buckets.
 const BUCKETED_MIN: usize = 32;
-/// So many heads are searched one after the other.
+/// A window of up to this many heads is bisected.
 const WINDOW_MAX: usize = 16;
-/// More are first divided into so many parts.
+/// A larger window is first divided into this many parts.
 const PARTS: usize = 8;
-/// Runs within runs; bounds what a hostile index can make of its bytes.
+/// The depth of runs within runs; bounds the memory that a hostile index can claim for its bytes.
 pub(super) const DEPTH_MAX: usize = 8;
 
-/// The bytes of a string from some place on, as a number: those of two strings that agree before it never
-/// invert the order.
+/// The bytes of a string from some position on, as a number. The numbers of two strings that agree
+/// before that position are never in the opposite order to the strings.
 pub(super) trait Head: Copy + Ord {
-    /// How many bytes a head holds.
+    /// The number of bytes that a head holds.
     const BYTES: usize;
 
-    /// The head of `key` behind its first `skip` bytes, with zeros for bytes that it has not.
+    /// The head of `key` after its first `skip` bytes, with zeros for the bytes that it lacks.
     fn of(key: &[u8], skip: usize) -> Self;
 
     /// The first eight bytes.
@@ -68,9 +69,9 @@ impl Head for u128 {
 /// Separators that begin with the same bytes.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// How many bytes they share; their heads are what follows.
+    /// The number of bytes that they share; their heads are the bytes after those.
     skip: usize,
-    /// The first of them, and the separator behind the last.
+    /// The first of them, and the separator after the last.
     begin: usize,
     end: usize,
     /// Where their heads begin in `Runs::heads`.
@@ -86,14 +87,17 @@ struct Group {
     run: u32,
 }
 
-/// Where heads lie by how far their first bytes are from those of the lowest: a guess that is as good as they are even, and never
-/// wrong. Where one bucket has most of them it saves nothing and costs one look. Two bytes a separator.
+/// Places heads in buckets by the distance of their first bytes from those of the lowest head. The
+/// result is right for any heads; the buckets are small if the heads are spread evenly. If one
+/// bucket has most of the heads, it saves nothing and costs one lookup. Takes two bytes for each
+/// separator.
 #[derive(Debug, Default)]
 struct Buckets {
     lowest: u64,
-    /// The bits of a distance below the number of its bucket.
+    /// The number of low bits of a distance that its bucket's number leaves out.
     shift: u32,
-    /// How many heads lie before each bucket, and how many there are; empty if there are few.
+    /// The number of heads before each bucket, and then the number of all heads; empty if there are
+    /// few.
     begins: Box<[u32]>,
 }
 
@@ -119,7 +123,7 @@ impl Buckets {
         Self { lowest, shift, begins: begins.into() }
     }
 
-    /// The heads among which the first above `head` is, or behind the last of which it is.
+    /// The range of heads that holds the first head above `head`, or ends before it.
     #[inline(always)]
     fn around<H: Head>(&self, head: H, count: usize) -> (usize, usize) {
         if self.begins.is_empty() {
@@ -134,34 +138,36 @@ impl Buckets {
     }
 }
 
-/// How far the heads of all separators say where a key is.
+/// Where the heads of all separators place a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Near {
     /// No separator from here on is at most the key, unless it begins with the key's head.
     pub(super) above: usize,
-    /// Whether the one before it has the key's head, so that more must be looked at.
+    /// True if the separator before `above` has the key's head, so that more must be compared.
     pub(super) is_tied: bool,
 }
 
-/// The heads of all separators, and of those within whose heads tie: separators with one head share more
-/// than that, and are a run of their own with heads behind it.
+/// The heads of all separators, and of runs of separators whose heads tie: separators with one head
+/// share more bytes than that, and are a run of their own with heads after those.
 #[derive(Debug)]
 pub(super) struct Runs<H> {
     /// All separators first, then the runs within.
     runs: Box<[Run]>,
     /// The head of each separator of each run: sorted, not always distinct.
     heads: Box<[H]>,
-    /// Where those of all separators are.
+    /// The buckets of the heads of all separators.
     buckets: Buckets,
-    /// For the last of the same heads, which separators have it; empty if all heads are distinct.
+    /// At the last of several equal heads, the separators that have it; empty if all heads are
+    /// distinct.
     groups: Box<[Group]>,
 }
 
 impl<H: Head> Runs<H> {
-    /// For separators which all share `prefix_len` bytes. Linear in their bytes, up to [`DEPTH_MAX`] times.
+    /// The runs of separators that all share `prefix_len` bytes. Linear in their bytes, up to
+    /// [`DEPTH_MAX`] times.
     pub(super) fn new(separators: &Separators, prefix_len: usize) -> Self {
         let (mut heads, mut groups) = (Vec::<H>::new(), Vec::<Group>::new());
-        // Each run with how many runs it is in.
+        // Each run with the number of runs that it is in.
         let all = Run { skip: prefix_len, begin: 0, end: separators.len(), heads_begin: 0 };
         let mut runs = vec![(all, 0)];
         let mut next = 0;
@@ -184,8 +190,9 @@ impl<H: Head> Runs<H> {
                 if goes_on || end - begin < RUN_MIN || depth == DEPTH_MAX {
                     continue;
                 }
-                // What neighbours share at least, all share. It is less than the head where one separator
-                // goes on with the zeros that stand for the end of another.
+                // All of them share what all neighbours among them share. That is less than the
+                // head where one separator goes on with the zeros that stand for the end of
+                // another.
                 let skip = (begin + 1..end).map(|i| separators.shared_of(i)).min().unwrap_or(0);
                 if skip >= run.skip + H::BYTES {
                     groups[at].run = runs.len() as u32;
@@ -205,13 +212,13 @@ impl<H: Head> Runs<H> {
         }
     }
 
-    /// How many heads there are: each separator has one in each run that it is in.
+    /// The number of heads: each separator has one in each run that it is in.
     pub(super) fn head_count(&self) -> usize {
         self.heads.len()
     }
 
-    /// Where `key`, which begins as all separators do, is by their heads. Calls `approach` with a separator
-    /// near the answer before that is known.
+    /// Where the heads place `key`, which begins as all separators do. Calls `approach` with a
+    /// separator near the answer before the answer is known.
     #[inline(always)]
     pub(super) fn near(&self, key: &[u8], approach: impl Fn(usize)) -> Near {
         let all = &self.runs[0];
@@ -219,8 +226,8 @@ impl<H: Head> Runs<H> {
         self.near_in(all, head, self.buckets.around(head, all.end), approach)
     }
 
-    /// Where a key with this head behind what the separators of `run` share is, if the first head above it
-    /// is in `window` or behind it.
+    /// Where the heads of `run` place a key that has `head` after the bytes that the run's
+    /// separators share. The first head above it must be in `window` or directly after it.
     #[inline(always)]
     fn near_in(
         &self,
@@ -240,7 +247,8 @@ impl<H: Head> Runs<H> {
                 if below == PARTS - 1 { high } else { low + (below + 1) * part },
             );
         }
-        // What is read next lies near the answer, too: what it is about, and their group where heads tie.
+        // The reads that follow are near the answer, too: the separator itself, and its group if
+        // heads tie.
         approach(run.begin + low);
         self.groups.get(run.heads_begin + low).into_iter().for_each(prefetch);
         let above = search::partition_point(low, high, |i| heads[i] <= head);

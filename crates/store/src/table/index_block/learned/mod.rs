@@ -1,8 +1,8 @@
 //! The learned index: a list of segments, each a run of keys whose blocks one line predicts.
 //!
-//! Entries were put where the line says when the table was written, so the prediction is exact
-//! for every key that is there. A lookup is a search for the segment, over one flat array of
-//! numbers (more than one where keys share much), and one multiplication.
+//! When the table was written, entries were put where the line says, so the prediction is exact for
+//! every key in the table. A lookup is a search for the segment, over one flat array of numbers
+//! (more than one where keys share long prefixes), and one multiplication.
 
 mod builder;
 mod choice;
@@ -32,10 +32,11 @@ use super::{BlockAddress, IndexCoding, IndexExplanation, SegmentInfo, starts::St
 use crate::types::KEY_BYTES_MAX;
 use rhumb_sync::prefetch::prefetch;
 
-/// Segments whose fields make columns together.
+/// The number of segments whose fields are stored in columns together.
 const GROUP: usize = 256;
-/// The fields of a segment, in the order of their columns; with coded keys there is one more.
+/// The number of fields of a segment; each has a column, in the order of the numbers below.
 const FIELDS: usize = 7;
+/// The number of fields of a segment whose keys are coded: one more, [`CODE`].
 const FIELDS_CODED: usize = 8;
 const SHARED: usize = 0;
 const ADDED: usize = 1;
@@ -45,36 +46,39 @@ const Y0: usize = 4;
 const MANTISSA: usize = 5;
 const SHIFT: usize = 6;
 const CODE: usize = 7;
-/// Those that only a segment of more than one block has: where there is one, no line is asked.
+/// The fields that only a segment of more than one block has: a segment of one block needs no line.
 const LINE: Range<usize> = Y0..SHIFT + 1;
 
-/// How many segments have a line, of those with so many blocks less one.
+/// The number of segments that have a line, given for each the number of its blocks less one.
 fn lines_of(blocks_less_one: &[u64]) -> usize {
     blocks_less_one.iter().filter(|blocks| **blocks > 0).count()
 }
 
-/// What a lookup needs of a segment once it is found, in 24 bytes.
+/// The fields of a segment that a lookup needs once it has found it, in 24 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     x0: u64,
     mantissa: u32,
-    /// The number of its code, or 0 for plain bytes, above the skipped bytes, which have 20 bits.
+    /// The number of its code, or 0 for plain bytes, above the number of skipped bytes, which has
+    /// 20 bits.
     code_and_skip: u32,
     first_block: u32,
-    /// The line's y0 above its shift of eight bits.
+    /// The line's y0 above its shift, which has eight bits.
     y0_and_shift: i32,
 }
 
-/// Bits of `Segment::code_and_skip` that say how many bytes are skipped: a key has 2^16 at most.
+/// The number of bits of `Segment::code_and_skip` that hold the number of skipped bytes: a key has
+/// at most 2^16 bytes.
 const SKIP_BITS: u32 = 20;
 
-/// Lines start at multiples of so many positions: how finely a line is moved to make blocks even.
+/// Lines start at multiples of this many positions: the precision with which a line is moved to
+/// make blocks even.
 const Y0_UNITS: i64 = BLOCK_UNITS / 8;
-/// The farthest from zero that a line may start, in these.
+/// The farthest from zero that a line may start, in units of [`Y0_UNITS`].
 const Y0_MAX: i32 = 1 << 20;
 
 impl Segment {
-    /// What stands behind the last segment: where another would begin.
+    /// The sentinel after the last segment: it begins where another segment would begin.
     fn end(first_block: u32) -> Self {
         Self { x0: 0, mantissa: 0, code_and_skip: 0, first_block, y0_and_shift: 0 }
     }
@@ -98,7 +102,7 @@ impl Segment {
         (self.code_and_skip & ((1 << SKIP_BITS) - 1)) as usize
     }
 
-    /// The number of `key`.
+    /// The code of `key`.
     #[inline]
     fn code_of(&self, codes: &[StringCode], key: &[u8]) -> u64 {
         let number = (self.code_and_skip >> SKIP_BITS) as usize;
@@ -115,7 +119,7 @@ pub(super) struct LearnedIndex {
     finder: Finder,
     /// The trained codes.
     codes: Box<[StringCode]>,
-    /// All segments and, where there are any, `Segment::end`.
+    /// All segments, and then `Segment::end` if there are any.
     segments: Box<[Segment]>,
     separators: Separators,
     starts: Starts,
@@ -130,7 +134,8 @@ impl LearnedIndex {
     ) -> Result<Self, String> {
         let to_text = |e: DecodeError| e.to_string();
         let codes = if is_coded { read_codes(reader).map_err(to_text)? } else { Vec::new() };
-        // Each separator but the first adds a byte to the last, so the bytes bound the count.
+        // Each separator but the first adds at least one byte, so the number of bytes bounds the
+        // count.
         let count_max = u64::from(blocks).min(reader.remaining() as u64 + 1);
         let count = reader.varint_up_to(count_max, "a segment count").map_err(to_text)? as usize;
         if (count == 0) != (blocks == 0) {
@@ -159,13 +164,13 @@ impl LearnedIndex {
         self.finder.settle(self.finder.near(key, approach), &self.separators, key, approach)
     }
 
-    /// Asks for the line of a segment.
+    /// Prefetches the line of a segment.
     #[inline(always)]
     fn prefetch_segment(&self, i: usize) {
         self.segments.get(i).into_iter().for_each(prefetch);
     }
 
-    /// Segment `i` and what comes after it, unless there are no segments.
+    /// Segment `i` and the one after it; `None` if there are no segments.
     #[inline]
     fn segment_and_next(&self, i: usize) -> Option<(&Segment, &Segment)> {
         match self.segments.get(i..) {
@@ -186,7 +191,7 @@ impl LearnedIndex {
         self.locate_in(self.segment_of(key), key)
     }
 
-    /// The segment of `key`, whose line is asked for.
+    /// The segment of `key`, whose line is prefetched.
     #[inline]
     pub(super) fn approach(&self, key: &[u8]) -> usize {
         let segment = self.segment_of(key);
@@ -203,8 +208,9 @@ impl LearnedIndex {
         }
     }
 
-    /// [`LearnedIndex::locate`], and about how far into the block the key is, in 64ths. Asks before it goes
-    /// on if one search among numbers does not tell; `None` if it `is_wanted` no more.
+    /// As [`LearnedIndex::locate`], with about how far into the block the key is, in 64ths. Calls
+    /// `is_wanted` before it goes on if one search among numbers does not decide; `None` if that
+    /// returns false.
     #[inline(always)]
     pub(super) fn predict_if(
         &self,
@@ -230,7 +236,7 @@ impl LearnedIndex {
         let i = self.segment_of(key);
         let Some((segment, next)) = self.segment_and_next(i) else { return 0 };
         let skip = segment.skip();
-        // Where the prefix of all separators has what is skipped, one comparison tells.
+        // If all separators share the skipped bytes, one comparison decides.
         if skip <= self.finder.prefix_len() && self.finder.has_prefix(key) {
             return self.block_in(segment, next, key);
         }
@@ -299,10 +305,10 @@ impl LearnedIndex {
     }
 }
 
-/// Reads the trained codes that stand before the segments.
+/// Reads the trained codes that come before the segments.
 fn read_codes(reader: &mut Reader<'_>) -> Result<Vec<StringCode>, DecodeError> {
     let count = reader.varint_up_to(u64::from(CODES_MAX), "a number of codes")?;
-    // Not reserved: each code takes bytes.
+    // Nothing is reserved: each code takes bytes.
     (0..count).map(|_| StringCode::decode(reader)).collect()
 }
 
@@ -325,7 +331,7 @@ fn read_fields(
     Ok(fields)
 }
 
-/// The segments that `fields` describe and what ends them, still without their `x0`.
+/// The segments that `fields` describe and the sentinel after them, still without their `x0`.
 fn segments_of(
     fields: &[Vec<u64>; FIELDS_CODED],
     codes: usize,
@@ -340,12 +346,12 @@ fn segments_of(
             if value <= max { Ok(value) } else { Err(refusal()) }
         };
         let left = blocks - next_block;
-        // Blocks are stored less one, as no segment is without.
+        // The number of blocks is stored less one, as no segment has none.
         let count_max = u64::from(left)
             .checked_sub(1)
             .ok_or_else(|| format!("expected {blocks} blocks, found more in segment {i}"))?;
         let count = check(*blocks_less_one, count_max, "blocks")? as u32 + 1;
-        // What is skipped is a prefix of the separator, whose length is checked when it is read.
+        // The skipped bytes are a prefix of the separator, whose length is checked when it is read.
         let separator_len = fields[SHARED][i].saturating_add(fields[ADDED][i]);
         let separator_len = check(separator_len, KEY_BYTES_MAX as u64, "separator's bytes")?;
         let beyond = check(fields[BEYOND][i], separator_len, "bytes that are not skipped")?;

@@ -5,7 +5,7 @@ use rhumb_model::Line;
 
 /// Positions are in 1/64 of a block, so that a line can start inside a block.
 const FRACTION_BITS: u32 = 6;
-/// Positions a block.
+/// The number of positions in a block.
 pub(super) const BLOCK_UNITS: i64 = 1 << FRACTION_BITS;
 
 /// The model of one segment: its keys agree on the first `skip` bytes, and the code of what

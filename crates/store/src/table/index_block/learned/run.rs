@@ -1,28 +1,31 @@
 //! The run of undecided keys: buffered with their costs and fitted as they come.
 //!
 //! A *unit* is one user key with all its versions; a unit is never split. Its *cost* is its bytes,
-//! but at most one block, so that a huge unit does not leave a row of empty blocks behind it. The
-//! points of the fit are (code, sum of the costs before), of a unit for every small part of a block:
-//! those between are off the line by that part more at most, as codes and costs both rise.
+//! but at most one block, so that a huge unit does not leave a row of empty blocks after it. The
+//! points of the fit are (code, sum of the costs before). One unit for every [`POINTS_PER_BLOCK`]th
+//! of a block is a point. The units between are at most that part of a block further off the line,
+//! because codes and costs both rise.
 
 use std::{ops::Range, sync::Arc};
 
 use rhumb_model::{Fitter, Segment, StringCode, code};
 use rhumb_sync::{bulk::Bulk, mapping::Gauge};
 
-/// A unit is a point of the fit after so small a part of a block's bytes.
+/// A unit becomes a point of the fit once the cost since the last point is one part in this many of
+/// a block.
 const POINTS_PER_BLOCK: u64 = 16;
 
 /// How the keys of a run become numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Coder {
-    /// 0 for the eight plain bytes, otherwise the place of the code among those of the table, from 1 on.
+    /// 0 for the eight plain bytes; otherwise the number of the code among those of the table, from
+    /// 1 on.
     pub(super) number: u32,
     pub(super) code: Option<Arc<StringCode>>,
 }
 
 impl Coder {
-    /// The number of `key` without its first `skip` bytes.
+    /// The code of `key` without its first `skip` bytes.
     #[inline]
     pub(super) fn code(&self, key: &[u8], skip: usize) -> u64 {
         match &self.code {
@@ -43,27 +46,27 @@ struct Unit {
     entries_end: u64,
 }
 
-/// Undecided units, of which the first `fitted` are within reach of one line.
+/// Undecided units, of which one line fits the first `fitted`.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     coder: Coder,
     cost_max: u64,
     keys: Bulk<u8>,
     units: Bulk<Unit>,
-    /// Units at the front that are taken away already. They are dropped once they are half of all, so
-    /// that taking many small parts away moves each unit a few times only.
+    /// The number of units at the front that are removed already. Their memory is released once
+    /// they are half of all, so that removing many small parts moves each unit only a few times.
     gone: usize,
     fitter: Fitter,
     fitted: usize,
     /// The cost from which on the next unit is a point of the fit.
     next_point: u64,
-    /// The bytes that the fitted keys share, which their codes skip.
+    /// The number of bytes that the fitted keys share, which their codes skip.
     skip: usize,
 }
 
 impl Run {
-    /// An empty run whose units cost at most `cost_max`, fitted to within `epsilon` (of which what lies
-    /// between the points takes a part).
+    /// An empty run whose units cost at most `cost_max`, fitted to within `epsilon`. The units
+    /// between points use up a part of that.
     pub(super) fn new(cost_max: u64, epsilon: u64) -> Self {
         Self {
             coder: Coder::default(),
@@ -78,12 +81,12 @@ impl Run {
         }
     }
 
-    /// The same, whose memory `gauge` counts. Nothing was added yet.
+    /// The same run, with its memory counted by `gauge`. To be called before the first entry.
     pub(super) fn counted_by(self, gauge: &Gauge) -> Self {
         Self { keys: Bulk::new(gauge), units: Bulk::new(gauge), ..self }
     }
 
-    /// Adds an entry; yields whether it began a new unit.
+    /// Adds an entry; returns true if it began a new unit.
     pub(super) fn add(&mut self, key: &[u8], bytes: u64) -> bool {
         if !self.begins_unit(key)
             && let Some(unit) = self.units.last_mut()
@@ -101,14 +104,14 @@ impl Run {
         true
     }
 
-    /// How keys become numbers from now on. What is fitted is forgotten.
+    /// Sets how keys become numbers from now on. Forgets what was fitted.
     pub(super) fn set_coder(&mut self, coder: Coder) {
         self.coder = coder;
         self.fitted = 0;
         self.start_fit(0);
     }
 
-    /// Forgets the points, for codes that skip `skip` bytes.
+    /// Forgets the points, and starts a fit with codes that skip `skip` bytes.
     fn start_fit(&mut self, skip: usize) {
         self.skip = skip;
         self.next_point = 0;
@@ -119,13 +122,13 @@ impl Run {
         &self.coder
     }
 
-    /// The number of the key of unit `i` without its first `skip` bytes.
+    /// The code of the key of unit `i` without its first `skip` bytes.
     #[inline]
     pub(super) fn code(&self, i: usize, skip: usize) -> u64 {
         self.coder.code(self.key(i), skip)
     }
 
-    /// A run of the keys and costs of some units, an entry each.
+    /// A run of the keys and costs of some units, with one entry each.
     pub(super) fn piece(&self, units: Range<usize>) -> Self {
         let mut piece = Self {
             keys: self.keys.another(),
@@ -140,7 +143,7 @@ impl Run {
         piece
     }
 
-    /// Whether an entry of `key` would begin a new unit.
+    /// Returns true if an entry of `key` would begin a new unit.
     pub(super) fn begins_unit(&self, key: &[u8]) -> bool {
         self.len().checked_sub(1).is_none_or(|last| self.key(last) != key)
     }
@@ -175,7 +178,7 @@ impl Run {
         end - first.start
     }
 
-    /// The entries of the first `n` units, and of those that are gone.
+    /// The entries of the first `n` units, and of those that were removed.
     fn entries_before(&self, n: usize) -> u64 {
         (self.gone + n).checked_sub(1).map_or(0, |last| self.units[last].entries_end)
     }
@@ -191,7 +194,7 @@ impl Run {
         self.fitted
     }
 
-    /// Fits the next unit, if there is one that fits no more: whether it fitted.
+    /// Fits the next unit. Returns false if the line does not fit it.
     pub(super) fn fit_next(&mut self) -> bool {
         let i = self.fitted;
         let fits = self.cost_before(i) < self.next_point || {
@@ -202,7 +205,7 @@ impl Run {
         fits
     }
 
-    /// Makes unit `i` a point of the fit: whether it fitted.
+    /// Makes unit `i` a point of the fit. Returns false if the line does not fit it.
     fn add_point(&mut self, i: usize) -> bool {
         let cost = self.cost_before(i);
         let fits = self.fitter.add_point(self.code(i, self.skip), cost);
@@ -212,7 +215,7 @@ impl Run {
         fits
     }
 
-    /// The bytes that the first `n` keys share, of which there are at most `known` if `n > 1`.
+    /// The number of bytes that the first `n` keys share: at most `known` if `n > 1`.
     fn shared_by(&self, n: usize, known: usize) -> usize {
         let (first, last) = (self.key(0), self.key(n - 1));
         match n {
@@ -229,17 +232,18 @@ impl Run {
 
     /// The line through the first `n` units with codes that skip `skip` bytes, if one fits.
     pub(super) fn line(&mut self, n: usize, skip: usize) -> Option<Segment> {
-        // A line through more units passes these as near, and no more are asked for after fewer.
+        // A line that fits more units is as near to these, and after fewer units no line for more
+        // is asked for.
         let is_current = self.skip == skip && self.fitted >= n;
         if is_current || self.refit(n, skip) { self.fitter.segment() } else { None }
     }
 
-    /// The bytes that the first `n` keys share.
+    /// The number of bytes that the first `n` keys share.
     pub(super) fn shared_prefix(&self, n: usize) -> usize {
         self.shared_by(n, usize::MAX)
     }
 
-    /// Takes the first `n` units away. The rest is to be fitted anew.
+    /// Removes the first `n` units. The rest must be fitted anew.
     pub(super) fn remove(&mut self, n: usize) {
         self.gone += n;
         if self.gone * 2 > self.units.len() {

@@ -1,8 +1,8 @@
-//! Sorted byte strings, each stored as what it does not share with the one before it, and
+//! Sorted byte strings, each stored without the prefix that it shares with the one before it, and
 //! compared with keys in that form.
 //!
-//! Memory is bounded by the encoded bytes, also where thousands of separators share long
-//! prefixes. A comparison is linear in the length of the separator, as any is.
+//! Memory is bounded by the encoded bytes, even if thousands of separators share long prefixes. A
+//! comparison is linear in the length of the separator, as any is.
 
 use std::{cmp::Ordering, ops::Range};
 
@@ -10,10 +10,10 @@ use rhumb_model::{code, codec::Reader};
 
 use crate::types::KEY_BYTES_MAX;
 
-/// One separator against the one before it.
+/// One separator, relative to the one before it.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Leading bytes that are those of the previous separator.
+    /// The number of leading bytes that it shares with the previous separator.
     shared: u32,
     /// Where its own bytes begin in `bytes`; they end where those of the next begin.
     begin: u32,
@@ -35,7 +35,7 @@ impl Separators {
         let this = self.entries.len() as u32;
         let mut parent = this;
         if shared > 0 {
-            // Amortised: each step leaves behind entries that no later search visits again.
+            // Amortised: each step passes entries that no later search visits again.
             parent = this - 1;
             while self.entries[parent as usize].shared >= shared as u32 {
                 parent = self.entries[parent as usize].parent;
@@ -45,8 +45,8 @@ impl Separators {
         self.bytes.extend_from_slice(suffix);
     }
 
-    /// Reads `lengths.len()` separators given how much each shares and adds, calling `each` with
-    /// each. Refuses separators that do not rise strictly, or are longer than any key.
+    /// Reads `lengths.len()` separators given how many bytes each shares and adds, and calls `each`
+    /// with each of them. Refuses separators that do not rise strictly, or are longer than any key.
     pub(super) fn decode(
         reader: &mut Reader<'_>,
         shared: &[u64],
@@ -104,8 +104,8 @@ impl Separators {
         entry.shared as usize + self.end(i) - entry.begin as usize
     }
 
-    /// How the first `len` bytes of `key` compare to those of separator `i`, which has as many; a
-    /// shorter key compares as itself. The first `known` bytes are taken to be equal, as far as
+    /// Compares the first `len` bytes of `key` to those of separator `i`, which has as many; a
+    /// shorter key is compared as it is. The first `known` bytes are taken to be equal, as far as
     /// both have them.
     pub(super) fn compare_prefix(
         &self,
@@ -133,8 +133,8 @@ impl Separators {
         order
     }
 
-    /// Whether separator `i` is at most `key`, whose first `known` bytes are equal as far as both
-    /// have them.
+    /// Returns true if separator `i` is at most `key`, whose first `known` bytes are equal as far
+    /// as both have them.
     pub(super) fn is_at_most(&self, i: usize, key: &[u8], known: usize) -> bool {
         self.compare_prefix(key, i, known, self.len_of(i)) != Ordering::Less
     }
@@ -144,7 +144,7 @@ impl Separators {
         self.entries.len()
     }
 
-    /// How many bytes separator `i` shares with the one before it.
+    /// The number of bytes that separator `i` shares with the one before it.
     pub(super) fn shared_of(&self, i: usize) -> usize {
         self.entries[i].shared as usize
     }
